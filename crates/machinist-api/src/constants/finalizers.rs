@@ -1,0 +1,9 @@
+//! Finalizers.
+
+/// On Machines (from before an instance may exist until it is gone), on MachineClasses in use, on MachineSets and
+/// MachineDeployments.
+pub const MACHINE_CONTROLLER_MANAGER: &str = "machine.sapcloud.io/machine-controller-manager";
+/// On Secrets of the control cluster that a MachineClass refers to.
+pub const SECRET: &str = "machine.sapcloud.io/machine-controller";
+/// On Nodes that belong to a Machine.
+pub const NODE: &str = "node.machine.sapcloud.io/machine-controller";

@@ -1,0 +1,9 @@
+//! Every spelling that another program reads or writes.
+
+pub mod annotations;
+pub mod conditions;
+pub mod finalizers;
+pub mod labels;
+pub mod markers;
+pub mod reasons;
+pub mod taints;

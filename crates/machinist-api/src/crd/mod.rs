@@ -1,0 +1,154 @@
+//! The CustomResourceDefinitions of the four kinds, as values and as the YAML that is checked in under `deploy/crds`.
+//!
+//! They are equal to Go MCM's in names, columns, subresources and schema, so either program can install them. That is
+//! why they check so little: no enums, no defaults, no CEL, and a pattern only on resource quantities. A stricter schema
+//! would refuse objects that are stored already; [`crate::validation`] says more.
+//!
+//! The descriptions, which `kubectl explain` shows, are ours.
+
+mod kinds;
+pub(crate) mod schema;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceDefinitionNames,
+    CustomResourceDefinitionSpec, CustomResourceDefinitionVersion, CustomResourceSubresourceScale,
+    CustomResourceSubresourceStatus, CustomResourceSubresources, CustomResourceValidation, JSONSchemaProps,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{ListableResource, NamespaceResourceScope};
+
+use crate::mcm::{GROUP, Machine, MachineClass, MachineDeployment, MachineSet, VERSION};
+
+/// The four CRDs, in the order of their files.
+pub fn all_crds() -> Vec<CustomResourceDefinition> {
+    vec![machine_classes(), machine_deployments(), machines(), machine_sets()]
+}
+
+/// Name of the file under `deploy/crds`.
+pub fn file_name(crd: &CustomResourceDefinition) -> String {
+    format!("{}_{}.yaml", crd.spec.group, crd.spec.names.plural)
+}
+
+/// The CRD as YAML, the same bytes every time: fields come in the fixed order of their type, properties by name.
+///
+/// # Errors
+/// Never for a CRD of [`all_crds`]; the YAML writer's own limits otherwise.
+pub fn render_yaml(crd: &CustomResourceDefinition) -> Result<String, serde_saphyr::ser::Error> {
+    let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
+    let mut yaml = String::from("---\n");
+    serde_saphyr::to_fmt_writer_with_options(&mut yaml, crd, options)?;
+    Ok(yaml)
+}
+
+/// Whether a CRD has a scale subresource. A status subresource comes with it.
+enum Subresources {
+    None,
+    Status,
+    StatusAndScale,
+}
+
+fn machine_classes() -> CustomResourceDefinition {
+    define::<MachineClass>("mcc", kinds::machine_class(), vec![], Subresources::None)
+}
+
+fn machine_deployments() -> CustomResourceDefinition {
+    let columns = vec![
+        column("Ready", "integer", ".status.readyReplicas", "Machines that are Running"),
+        column("Desired", "integer", ".spec.replicas", "Machines that there should be"),
+        column("Up-to-date", "integer", ".status.updatedReplicas", "Machines of the current template"),
+        column("Available", "integer", ".status.availableReplicas", "Machines that are Running or Available"),
+        age_column(),
+    ];
+    define::<MachineDeployment>("mcd", kinds::machine_deployment(), columns, Subresources::StatusAndScale)
+}
+
+fn machines() -> CustomResourceDefinition {
+    let provider_id = CustomResourceColumnDefinition {
+        // Only `kubectl get -o wide` shows it.
+        priority: Some(1),
+        ..column("ProviderID", "string", ".spec.providerID", "Identity of the instance")
+    };
+    let columns = vec![
+        column("Status", "string", ".status.currentStatus.phase", "Phase of the Machine"),
+        age_column(),
+        column("Node", "string", ".metadata.labels.node", "Node that the instance became"),
+        provider_id,
+    ];
+    define::<Machine>("mc", kinds::machine(), columns, Subresources::Status)
+}
+
+fn machine_sets() -> CustomResourceDefinition {
+    let columns = vec![
+        column("Desired", "integer", ".spec.replicas", "Machines that there should be"),
+        column("Current", "integer", ".status.replicas", "Machines that there are"),
+        column("Ready", "integer", ".status.readyReplicas", "Machines that are Running"),
+        age_column(),
+    ];
+    define::<MachineSet>("mcs", kinds::machine_set(), columns, Subresources::StatusAndScale)
+}
+
+fn define<K: ListableResource<Scope = NamespaceResourceScope>>(
+    short_name: &str,
+    schema: JSONSchemaProps,
+    columns: Vec<CustomResourceColumnDefinition>,
+    subresources: Subresources,
+) -> CustomResourceDefinition {
+    let version = CustomResourceDefinitionVersion {
+        name: VERSION.to_owned(),
+        served: true,
+        storage: true,
+        schema: Some(CustomResourceValidation { open_api_v3_schema: Some(schema) }),
+        additional_printer_columns: (!columns.is_empty()).then_some(columns),
+        subresources: subresources_of(subresources),
+        ..Default::default()
+    };
+    CustomResourceDefinition {
+        metadata: ObjectMeta { name: Some(format!("{}.{GROUP}", K::URL_PATH_SEGMENT)), ..Default::default() },
+        spec: CustomResourceDefinitionSpec {
+            group: GROUP.to_owned(),
+            names: CustomResourceDefinitionNames {
+                kind: K::KIND.to_owned(),
+                list_kind: Some(K::LIST_KIND.to_owned()),
+                plural: K::URL_PATH_SEGMENT.to_owned(),
+                singular: Some(K::KIND.to_lowercase()),
+                short_names: Some(vec![short_name.to_owned()]),
+                categories: None,
+            },
+            scope: "Namespaced".to_owned(),
+            versions: vec![version],
+            ..Default::default()
+        },
+        status: None,
+    }
+}
+
+fn subresources_of(subresources: Subresources) -> Option<CustomResourceSubresources> {
+    let status = Some(CustomResourceSubresourceStatus(serde_json::json!({})));
+    match subresources {
+        Subresources::None => None,
+        Subresources::Status => Some(CustomResourceSubresources { scale: None, status }),
+        Subresources::StatusAndScale => Some(CustomResourceSubresources {
+            scale: Some(CustomResourceSubresourceScale {
+                // No selector path: Go MCM has none, and a HorizontalPodAutoscaler is not meant to find one.
+                label_selector_path: None,
+                spec_replicas_path: ".spec.replicas".to_owned(),
+                status_replicas_path: ".status.replicas".to_owned(),
+            }),
+            status,
+        }),
+    }
+}
+
+fn column(name: &str, type_: &str, json_path: &str, description: &str) -> CustomResourceColumnDefinition {
+    CustomResourceColumnDefinition {
+        name: name.to_owned(),
+        type_: type_.to_owned(),
+        json_path: json_path.to_owned(),
+        description: Some(description.to_owned()),
+        ..Default::default()
+    }
+}
+
+fn age_column() -> CustomResourceColumnDefinition {
+    column("Age", "date", ".metadata.creationTimestamp", "Time since the object was made")
+}

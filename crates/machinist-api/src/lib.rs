@@ -1,0 +1,31 @@
+//! Types on the wire and their constants.
+//!
+//! What lies here is what other programs see: the JSON of the four kinds of `machine.sapcloud.io/v1alpha1` ([`mcm`]), the
+//! spellings of labels, annotations, finalizers, taints, conditions and texts ([`constants`]), the CRDs ([`crd`]), the rules
+//! that an object must keep ([`validation`]) and the reading of manifests ([`manifest`]). It knows serde and k8s-openapi.
+//!
+//! Deliberately absent: any client, any clock, any decision.
+
+pub mod code;
+pub mod constants;
+pub mod crd;
+pub mod duration;
+pub mod manifest;
+pub mod mcm;
+pub mod priority;
+pub mod scaled_value;
+pub mod validation;
+
+mod absent;
+mod text_enum;
+
+pub use duration::{DurationText, GoDuration};
+pub use mcm::{
+    ClassNodeTemplate, ClassSpec, ConditionStatus, CurrentStatus, InPlaceUpdateStrategy, LastOperation,
+    Machine, MachineClass, MachineConfiguration, MachineDeployment, MachineDeploymentCondition,
+    MachineDeploymentSpec, MachineDeploymentStatus, MachineSet, MachineSetCondition, MachineSetSpec,
+    MachineSetStatus, MachineSpec, MachineStatus, MachineSummary, MachineTemplateSpec, NodeTemplateSpec,
+    OperationState, OperationType, OrchestrationType, Phase, RollbackConfig, RollingUpdateStrategy, Strategy,
+    StrategyType, TemplateMetadata,
+};
+pub use priority::MachinePriority;

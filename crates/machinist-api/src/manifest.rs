@@ -1,0 +1,427 @@
+//! Reads manifests: YAML documents with Kubernetes objects, as `kubectl apply` takes them.
+//!
+//! Objects of our four kinds are compared with their CRD, field by field, because the API server would drop an unknown
+//! field without a word and a typing error would go unseen. Objects of other kinds pass through: their server knows them.
+//!
+//! Errors name the document, the field and what was expected there, and never quote a value: a manifest holds Secrets.
+
+use std::fmt;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::crd;
+use crate::mcm::{API_VERSION, GROUP};
+
+/// One object of a manifest.
+#[derive(Clone, PartialEq)]
+pub struct ManifestObject {
+    /// Group and version.
+    pub api_version: String,
+    /// Kind.
+    pub kind: String,
+    /// Namespace, where one is given.
+    pub namespace: Option<String>,
+    /// Name.
+    pub name: String,
+    /// The whole object, ready to be sent.
+    pub body: Value,
+}
+
+impl ManifestObject {
+    /// The object as a type, if it is of that kind and readable as such.
+    pub fn decode<K: k8s_openapi::Resource + DeserializeOwned>(&self) -> Option<K> {
+        let is_same_kind = self.api_version == K::API_VERSION && self.kind == K::KIND;
+        if is_same_kind { serde_json::from_value(self.body.clone()).ok() } else { None }
+    }
+}
+
+/// Without the body, which may be a Secret's.
+impl fmt::Debug for ManifestObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { api_version, kind, namespace, name, body: _ } = self;
+        let namespace = namespace.as_deref().unwrap_or("-");
+        write!(f, "ManifestObject({api_version} {kind} {namespace}/{name})")
+    }
+}
+
+/// Why a manifest cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManifestError {
+    /// Which document, counted from 1, empty ones left out; none for a syntax error, which the line tells.
+    pub document: Option<usize>,
+    /// Which line, counted from 1, where it is known.
+    pub line: Option<u64>,
+    /// Kind and name, where they are known.
+    pub object: Option<String>,
+    /// Path of the field, where it is one field's fault.
+    pub field: Option<String>,
+    /// What is wrong, and what was expected.
+    pub problem: String,
+}
+
+impl fmt::Display for ManifestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(document) = self.document {
+            write!(f, "document {document}: ")?;
+        }
+        if let Some(line) = self.line {
+            write!(f, "line {line}: ")?;
+        }
+        if let Some(object) = &self.object {
+            write!(f, "{object}: ")?;
+        }
+        if let Some(field) = &self.field {
+            write!(f, "{field}: ")?;
+        }
+        f.write_str(&self.problem)
+    }
+}
+
+impl std::error::Error for ManifestError {}
+
+/// Reads all documents. Empty ones are passed over; a `v1` `List` stands for its items.
+///
+/// # Errors
+/// The first thing that is wrong: YAML that is none, an object without kind or name, and in our kinds a field that is
+/// unknown, missing or of another type.
+pub fn parse_manifest(text: &str) -> Result<Vec<ManifestObject>, ManifestError> {
+    // No snippet in errors: it would print the lines around, and with them perhaps a Secret.
+    let options = serde_saphyr::options! { with_snippet: false };
+    let documents: Vec<Value> =
+        serde_saphyr::from_multiple_with_options(text, options).map_err(|error| ManifestError {
+            document: None,
+            line: error.location().map(|location| location.line()).filter(|line| 0 < *line),
+            object: None,
+            field: None,
+            problem: format!("this is not YAML: {error}"),
+        })?;
+    let mut objects = Vec::new();
+    for (index, document) in documents.into_iter().filter(|document| !document.is_null()).enumerate() {
+        let mut found = read_document(document).map_err(|error| error.in_document(index + 1))?;
+        objects.append(&mut found);
+    }
+    Ok(objects)
+}
+
+/// What is wrong with one field of one object.
+struct Problem {
+    object: Option<String>,
+    field: Option<String>,
+    text: String,
+}
+
+impl Problem {
+    fn at(field: &str, text: impl Into<String>) -> Self {
+        Self { object: None, field: Some(field.to_owned()), text: text.into() }
+    }
+
+    fn of(mut self, kind: &str, name: Option<&str>) -> Self {
+        self.object = Some(name.map_or_else(|| kind.to_owned(), |name| format!("{kind} {name}")));
+        self
+    }
+
+    fn in_document(self, document: usize) -> ManifestError {
+        ManifestError {
+            document: Some(document),
+            line: None,
+            object: self.object,
+            field: self.field,
+            problem: self.text,
+        }
+    }
+}
+
+fn read_document(mut document: Value) -> Result<Vec<ManifestObject>, Problem> {
+    let is_list = document["apiVersion"] == "v1" && document["kind"] == "List";
+    if !is_list {
+        return Ok(vec![read_object(document)?]);
+    }
+    match document["items"].take() {
+        Value::Array(items) => items.into_iter().map(read_object).collect(),
+        other => {
+            Err(Problem::at("items", format!("expected an array, got {}", type_name(&other)))
+                .of("List", None))
+        }
+    }
+}
+
+fn read_object(body: Value) -> Result<ManifestObject, Problem> {
+    if !body.is_object() {
+        let text = format!("expected an object with apiVersion, kind and metadata, got {}", type_name(&body));
+        return Err(Problem { object: None, field: None, text });
+    }
+    let api_version = required_text(&body, "/apiVersion", "apiVersion")?;
+    let kind = required_text(&body, "/kind", "kind")?;
+    let name =
+        required_text(&body, "/metadata/name", "metadata.name").map_err(|problem| problem.of(&kind, None))?;
+    check_against_crd(&api_version, &kind, &body).map_err(|problem| problem.of(&kind, Some(&name)))?;
+    let namespace = body.pointer("/metadata/namespace").and_then(Value::as_str).map(str::to_owned);
+    Ok(ManifestObject { api_version, kind, namespace, name, body })
+}
+
+fn required_text(body: &Value, pointer: &str, field: &str) -> Result<String, Problem> {
+    match body.pointer(pointer) {
+        Some(Value::String(text)) if !text.is_empty() => Ok(text.clone()),
+        Some(Value::String(_) | Value::Null) | None => Err(Problem::at(field, "is missing")),
+        Some(other) => Err(Problem::at(field, format!("expected a string, got {}", type_name(other)))),
+    }
+}
+
+/// Compares an object of our group with the schema of its kind.
+fn check_against_crd(api_version: &str, kind: &str, body: &Value) -> Result<(), Problem> {
+    let is_ours = api_version.split('/').next() == Some(GROUP);
+    if !is_ours {
+        return Ok(());
+    }
+    if api_version != API_VERSION {
+        return Err(Problem::at("apiVersion", format!("expected {API_VERSION}, got {api_version}")));
+    }
+    let crds = crd::all_crds();
+    let Some(found) = crds.iter().find(|crd| crd.spec.names.kind == kind) else {
+        let known: Vec<&str> = crds.iter().map(|crd| crd.spec.names.kind.as_str()).collect();
+        return Err(Problem::at("kind", format!("expected one of {}", known.join(", "))));
+    };
+    if let Some(metadata) = body.get("metadata") {
+        check(&crd::schema::manifest_metadata(), "metadata", metadata)?;
+    }
+    let schema =
+        found.spec.versions.iter().find_map(|version| version.schema.as_ref()?.open_api_v3_schema.as_ref());
+    schema.map_or(Ok(()), |schema| check(schema, "", body))
+}
+
+/// Walks value and schema together. Depth is bounded by the schema's: an unknown field ends the walk.
+fn check(schema: &JSONSchemaProps, path: &str, value: &Value) -> Result<(), Problem> {
+    // As everywhere in Kubernetes, null is the same as not there.
+    if value.is_null() {
+        return Ok(());
+    }
+    if schema.x_kubernetes_int_or_string == Some(true) {
+        let fits = value.is_string() || value.is_i64();
+        return if fits { Ok(()) } else { Err(mismatch(path, "an integer or a string", value)) };
+    }
+    match (schema.type_.as_deref(), value) {
+        (Some("object"), Value::Object(fields)) => check_fields(schema, path, fields),
+        (Some("array"), Value::Array(items)) => check_items(schema, path, items),
+        (Some("string"), Value::String(_)) | (Some("boolean"), Value::Bool(_)) => Ok(()),
+        (Some("integer"), value) if value.is_i64() => check_range(schema, path, value),
+        (Some("object"), _) => Err(mismatch(path, "an object", value)),
+        (Some("array"), _) => Err(mismatch(path, "an array", value)),
+        (Some("boolean"), _) => Err(mismatch(path, "true or false", value)),
+        (Some("integer"), _) => Err(mismatch(path, "an integer", value)),
+        (Some(_), _) => Err(mismatch(path, "a string", value)),
+        (None, _) => Ok(()),
+    }
+}
+
+fn check_fields(
+    schema: &JSONSchemaProps,
+    path: &str,
+    fields: &serde_json::Map<String, Value>,
+) -> Result<(), Problem> {
+    let says_nothing = schema.properties.is_none() && schema.additional_properties.is_none();
+    let keeps_unknown = says_nothing || schema.x_kubernetes_preserve_unknown_fields == Some(true);
+    for (name, value) in fields {
+        let path = join(path, name);
+        let known = schema.properties.as_ref().and_then(|properties| properties.get(name));
+        match (known, &schema.additional_properties) {
+            (Some(known), _) => check(known, &path, value)?,
+            (None, Some(JSONSchemaPropsOrBool::Schema(values))) => check(values, &path, value)?,
+            (None, Some(JSONSchemaPropsOrBool::Bool(true))) => {}
+            (None, Some(JSONSchemaPropsOrBool::Bool(false)) | None) if keeps_unknown => {}
+            (None, Some(JSONSchemaPropsOrBool::Bool(false)) | None) => {
+                return Err(unknown_field(schema, &path));
+            }
+        }
+    }
+    let is_missing = |name: &&String| fields.get(*name).is_none_or(Value::is_null);
+    match schema.required.iter().flatten().find(is_missing) {
+        Some(name) => Err(Problem::at(&join(path, name), "is missing")),
+        None => Ok(()),
+    }
+}
+
+fn check_items(schema: &JSONSchemaProps, path: &str, items: &[Value]) -> Result<(), Problem> {
+    let Some(JSONSchemaPropsOrArray::Schema(item_schema)) = &schema.items else { return Ok(()) };
+    for (index, item) in items.iter().enumerate() {
+        check(item_schema, &format!("{path}[{index}]"), item)?;
+    }
+    Ok(())
+}
+
+fn check_range(schema: &JSONSchemaProps, path: &str, value: &Value) -> Result<(), Problem> {
+    let fits =
+        schema.format.as_deref() != Some("int32") || value.as_i64().is_some_and(|n| i32::try_from(n).is_ok());
+    if fits { Ok(()) } else { Err(mismatch(path, "an integer of 32 bits", value)) }
+}
+
+fn unknown_field(schema: &JSONSchemaProps, path: &str) -> Problem {
+    let known: Vec<&str> = schema.properties.iter().flatten().map(|(name, _)| name.as_str()).collect();
+    Problem::at(path, format!("unknown field; expected one of {}", known.join(", ")))
+}
+
+fn mismatch(path: &str, expected: &str, value: &Value) -> Problem {
+    Problem::at(path, format!("expected {expected}, got {}", type_name(value)))
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "nothing",
+        Value::Bool(_) => "true or false",
+        Value::Number(number) if number.is_f64() => "a fraction",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mcm::{Machine, MachineDeployment};
+
+    const GOOD: &str = "\
+# A comment, then an empty document.
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: s, namespace: default}
+stringData: {userData: a, anything: goes}
+---
+apiVersion: machine.sapcloud.io/v1alpha1
+kind: MachineDeployment
+metadata:
+  name: workers
+spec:
+  replicas: 3
+  strategy:
+    type: RollingUpdate
+    rollingUpdate: {maxSurge: 1, maxUnavailable: 10%}
+  template:
+    metadata: {labels: {name: workers}, anything: goes}
+    spec: {class: {kind: MachineClass, name: c}, drainTimeout: 5m}
+";
+
+    fn refused(text: &str) -> String {
+        match parse_manifest(text) {
+            Ok(objects) => format!("accepted: {objects:?}"),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    fn ours(kind: &str, rest: &str) -> String {
+        format!("apiVersion: machine.sapcloud.io/v1alpha1\nkind: {kind}\nmetadata: {{name: x}}\n{rest}\n")
+    }
+
+    #[test]
+    fn documents_are_read_in_order_and_decode_as_their_kind() {
+        let objects = parse_manifest(GOOD).expect("a good manifest");
+        assert_eq!(
+            format!("{objects:?}"),
+            "[ManifestObject(v1 Secret default/s), \
+             ManifestObject(machine.sapcloud.io/v1alpha1 MachineDeployment -/workers)]"
+        );
+        let deployment: MachineDeployment = objects[1].decode().expect("a deployment");
+        assert_eq!(deployment.spec.replicas(), 3);
+        assert_eq!(objects[1].decode::<Machine>(), None);
+        assert!(parse_manifest("").expect("an empty manifest").is_empty());
+    }
+
+    #[test]
+    fn a_list_stands_for_its_items() {
+        let text =
+            "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Namespace, metadata: {name: a}}]}";
+        assert_eq!(parse_manifest(text).expect("a list").len(), 1);
+        assert_eq!(
+            refused("{apiVersion: v1, kind: List}"),
+            "document 1: List: items: expected an array, got nothing"
+        );
+    }
+
+    #[test]
+    fn what_is_no_yaml_is_refused_with_its_line() {
+        let error = parse_manifest("apiVersion: v1\nkind: Secret\nmetadata: {name: s\ndata: [secret\n")
+            .expect_err("an open bracket");
+        assert!(error.line.is_some_and(|line| 3 <= line), "{error:?}");
+        assert!(error.to_string().contains("this is not YAML"), "{error}");
+        let twice = refused("a: 1\na: 2\n");
+        assert!(twice.contains("line 2") && twice.contains("duplicate"), "{twice}");
+    }
+
+    #[test]
+    fn a_bad_field_is_refused_by_its_path() {
+        for (text, expected) in [
+            (
+                ours("Machine", "spec: {class: {nam: c}}"),
+                "Machine x: spec.class.nam: unknown field; expected one of apiGroup, kind, name",
+            ),
+            (
+                ours("MachineSet", "spec: {replicas: three}"),
+                "MachineSet x: spec.replicas: expected an integer, got a string",
+            ),
+            (
+                ours("MachineSet", "spec: {replicas: 3000000000}"),
+                "MachineSet x: spec.replicas: expected an integer of 32 bits, got a number",
+            ),
+            (
+                ours("MachineDeployment", "spec: {replicas: 1}"),
+                "MachineDeployment x: spec.template: is missing",
+            ),
+            (
+                ours(
+                    "MachineDeployment",
+                    "spec: {template: {}, strategy: {rollingUpdate: {maxSurge: 1.5}}}",
+                ),
+                "MachineDeployment x: spec.strategy.rollingUpdate.maxSurge: expected an integer or a string, got a \
+                 fraction",
+            ),
+            (ours("MachineClass", "provider: sim"), "MachineClass x: providerSpec: is missing"),
+            (
+                ours("MachineClass", "providerSpec: small"),
+                "MachineClass x: providerSpec: expected an object, got a string",
+            ),
+            (
+                ours("Machine", "spec: {nodeTemplate: {spec: {taints: [{key: a}]}}}"),
+                "Machine x: spec.nodeTemplate.spec.taints[0].effect: is missing",
+            ),
+            (
+                ours("MachinePool", ""),
+                "MachinePool x: kind: expected one of MachineClass, MachineDeployment, Machine, MachineSet",
+            ),
+            (
+                "{apiVersion: machine.sapcloud.io/v1, kind: Machine, metadata: {name: x}}".to_owned(),
+                "Machine x: apiVersion: expected machine.sapcloud.io/v1alpha1, got machine.sapcloud.io/v1",
+            ),
+            (
+                "{apiVersion: machine.sapcloud.io/v1alpha1, kind: Machine, metadata: {name: x, labels: {a: 1}}}"
+                    .to_owned(),
+                "Machine x: metadata.labels.a: expected a string, got a number",
+            ),
+            ("{apiVersion: v1, kind: Pod, metadata: {}}".to_owned(), "Pod: metadata.name: is missing"),
+            ("{apiVersion: v1, metadata: {name: a}}".to_owned(), "kind: is missing"),
+            (
+                "just text".to_owned(),
+                "expected an object with apiVersion, kind and metadata, got a string",
+            ),
+        ] {
+            assert_eq!(refused(&text), format!("document 1: {expected}"), "for {text}");
+        }
+    }
+
+    #[test]
+    fn errors_and_debug_never_quote_a_secret() {
+        let text = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {password: hunter2}\n";
+        let objects = parse_manifest(text).expect("a secret");
+        assert!(!format!("{objects:?}").contains("hunter2"));
+        let broken = refused(&format!("{text}  oops: [hunter2\n"));
+        assert!(broken.contains("not YAML") && !broken.contains("hunter2"), "{broken}");
+    }
+}

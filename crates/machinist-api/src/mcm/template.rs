@@ -1,0 +1,197 @@
+//! What a Machine should be: the spec that MachineSets and MachineDeployments carry as a template.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{NodeSpec, Taint};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::absent::null_as_default;
+use crate::duration::{DurationText, GoDuration};
+
+/// Template of the Machines of a set.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MachineTemplateSpec {
+    /// Metadata of the Machines.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub metadata: TemplateMetadata,
+    /// Spec of the Machines.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub spec: MachineSpec,
+}
+
+/// Desired state of a Machine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineSpec {
+    /// The class that says what the instance should be.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub class: ClassSpec,
+    /// Identity of the instance; set once it is known, always empty in a template.
+    #[serde(rename = "providerID", skip_serializing_if = "Option::is_none")]
+    pub provider_id: Option<String>,
+    /// What to sync to the Node.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub node_template: NodeTemplateSpec,
+    /// Timeouts and limits; on the wire its fields lie beside the ones above.
+    #[serde(flatten)]
+    pub configuration: MachineConfiguration,
+}
+
+impl MachineSpec {
+    /// The provider id, if there is one.
+    pub fn provider_id(&self) -> Option<&str> {
+        super::non_empty(&self.provider_id)
+    }
+}
+
+/// Reference to a MachineClass of the same namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClassSpec {
+    /// For information only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_group: Option<String>,
+    /// `MachineClass`; older spellings are valid, but such Machines do not count as users of the class.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Name of the class.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+impl ClassSpec {
+    /// The kind, empty if there is none.
+    pub fn kind(&self) -> &str {
+        self.kind.as_deref().unwrap_or_default()
+    }
+
+    /// The name, empty if there is none.
+    pub fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or_default()
+    }
+}
+
+/// What is synced to the Node: labels and annotations of `metadata`, taints of `spec`. The same JSON is the value of the
+/// annotation that records what was synced last.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodeTemplateSpec {
+    /// Labels and annotations for the Node.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub metadata: TemplateMetadata,
+    /// Only `taints` is acted upon.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub spec: NodeSpec,
+}
+
+impl NodeTemplateSpec {
+    /// Taints for the Node.
+    pub fn taints(&self) -> &[Taint] {
+        self.spec.taints.as_deref().unwrap_or_default()
+    }
+}
+
+/// Metadata inside a template. The CRDs keep unknown fields here, and so does this type.
+///
+/// Older Go writes `creationTimestamp: null`; newer leaves it out. Both read as the same value.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(from = "TemplateMetadataWire")]
+pub struct TemplateMetadata {
+    /// Labels.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Annotations.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    /// Finalizers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub finalizers: Vec<String>,
+    /// Everything else, as it came.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+#[derive(Deserialize)]
+struct TemplateMetadataWire {
+    #[serde(default, deserialize_with = "null_as_default")]
+    labels: BTreeMap<String, String>,
+    #[serde(default, deserialize_with = "null_as_default")]
+    annotations: BTreeMap<String, String>,
+    #[serde(default, deserialize_with = "null_as_default")]
+    finalizers: Vec<String>,
+    #[serde(flatten)]
+    other: Map<String, Value>,
+}
+
+impl From<TemplateMetadataWire> for TemplateMetadata {
+    fn from(wire: TemplateMetadataWire) -> Self {
+        let TemplateMetadataWire { labels, annotations, finalizers, mut other } = wire;
+        if other.get("creationTimestamp").is_some_and(Value::is_null) {
+            other.remove("creationTimestamp");
+        }
+        Self { labels, annotations, finalizers, other }
+    }
+}
+
+/// Timeouts and limits of a Machine. They are compared and synced as one block, and a missing one means the flag's value.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineConfiguration {
+    /// How long a normal drain may take, from the deletion on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drain_timeout: Option<DurationText>,
+    /// How long a Machine may stay Unknown before it is Failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub health_timeout: Option<DurationText>,
+    /// How long creation and joining may take before the Machine is Failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub creation_timeout: Option<DurationText>,
+    /// How long an update in place may take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_place_update_timeout: Option<DurationText>,
+    /// How long a preserved Machine is kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machine_preserve_timeout: Option<DurationText>,
+    /// True: never Failed by the health timeout.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disable_health_timeout: Option<bool>,
+    /// Eviction attempts for each pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_evict_retries: Option<i32>,
+    /// Comma list of condition types that mean "unhealthy" unless their status is False.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_conditions: Option<String>,
+}
+
+/// The durations as values. An unreadable one counts as missing; [`crate::validation::validate_machine`] reports it.
+impl MachineConfiguration {
+    /// [`Self::drain_timeout`] as a value.
+    pub fn drain_timeout(&self) -> Option<GoDuration> {
+        self.drain_timeout.as_ref()?.duration()
+    }
+
+    /// [`Self::health_timeout`] as a value.
+    pub fn health_timeout(&self) -> Option<GoDuration> {
+        self.health_timeout.as_ref()?.duration()
+    }
+
+    /// [`Self::creation_timeout`] as a value.
+    pub fn creation_timeout(&self) -> Option<GoDuration> {
+        self.creation_timeout.as_ref()?.duration()
+    }
+
+    /// [`Self::in_place_update_timeout`] as a value.
+    pub fn in_place_update_timeout(&self) -> Option<GoDuration> {
+        self.in_place_update_timeout.as_ref()?.duration()
+    }
+
+    /// [`Self::machine_preserve_timeout`] as a value.
+    pub fn machine_preserve_timeout(&self) -> Option<GoDuration> {
+        self.machine_preserve_timeout.as_ref()?.duration()
+    }
+
+    /// Whether the health timeout is switched off.
+    pub fn disables_health_timeout(&self) -> bool {
+        self.disable_health_timeout.unwrap_or_default()
+    }
+}

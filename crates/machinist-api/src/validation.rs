@@ -1,0 +1,346 @@
+//! What an object must keep that its CRD does not check.
+//!
+//! The rules are Go MCM's, which only logs them; here they are values, so that a controller can put them where a user
+//! looks. Three are ours: a missing selector is an error (it panics Go), so are a duration that cannot be read (Go cannot
+//! read the object at all) and a negative bound.
+//!
+//! Deliberately absent: `matchExpressions` are not compared with the template's labels, and an empty selector is not an
+//! error here; whoever acts refuses it with an Event.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use crate::duration::DurationText;
+use crate::mcm::{
+    InPlaceUpdateStrategy, Machine, MachineClass, MachineDeployment, MachineSet, MachineSpec,
+    MachineTemplateSpec, OrchestrationType, RollingUpdateStrategy, Strategy, StrategyType,
+};
+use crate::scaled_value::{Rounding, scaled_value};
+
+/// One field that is not as it must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldError {
+    /// Path of the field, such as `spec.class.name`.
+    pub field: String,
+    /// What is expected there.
+    pub expected: String,
+    /// What is there, or `nothing`.
+    pub got: String,
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: expected {}, got {}", self.field, self.expected, self.got)
+    }
+}
+
+impl std::error::Error for FieldError {}
+
+const NOTHING: &str = "nothing";
+
+/// Resources without which a class cannot be used.
+const REQUIRED_CAPACITY: [&str; 3] = ["cpu", "gpu", "memory"];
+
+/// What is wrong with a Machine.
+pub fn validate_machine(machine: &Machine) -> Vec<FieldError> {
+    let mut found = Findings::default();
+    check_spec(&mut found, "spec", &machine.spec);
+    found.errors
+}
+
+/// What is wrong with a MachineSet.
+pub fn validate_machine_set(set: &MachineSet) -> Vec<FieldError> {
+    let mut found = Findings::default();
+    check_replicas(&mut found, set.spec.replicas());
+    check_selector(&mut found, set.spec.selector.as_ref(), &set.spec.template);
+    check_spec(&mut found, "spec.template.spec", &set.spec.template.spec);
+    found.errors
+}
+
+/// What is wrong with a MachineDeployment.
+pub fn validate_machine_deployment(deployment: &MachineDeployment) -> Vec<FieldError> {
+    let mut found = Findings::default();
+    check_replicas(&mut found, deployment.spec.replicas());
+    check_selector(&mut found, deployment.spec.selector.as_ref(), &deployment.spec.template);
+    check_strategy(&mut found, deployment.spec.strategy.as_ref());
+    check_spec(&mut found, "spec.template.spec", &deployment.spec.template.spec);
+    found.errors
+}
+
+/// What is wrong with a MachineClass that a Machine uses. Its `providerSpec` is for the driver to judge.
+pub fn validate_machine_class(class: &MachineClass) -> Vec<FieldError> {
+    let mut found = Findings::default();
+    if class.provider_spec.is_null() {
+        found.add("providerSpec", "an object", NOTHING);
+    }
+    if let Some(template) = &class.node_template {
+        for resource in REQUIRED_CAPACITY {
+            if !template.capacity.contains_key(resource) {
+                found.add(&format!("nodeTemplate.capacity.{resource}"), "a quantity", NOTHING);
+            }
+        }
+        found.require("nodeTemplate.instanceType", "an instance type", &template.instance_type);
+        found.require("nodeTemplate.region", "a region", &template.region);
+        found.require("nodeTemplate.zone", "a zone", &template.zone);
+    }
+    found.errors
+}
+
+#[derive(Default)]
+struct Findings {
+    errors: Vec<FieldError>,
+}
+
+impl Findings {
+    fn add(&mut self, field: &str, expected: &str, got: impl Into<String>) {
+        self.errors.push(FieldError {
+            field: field.to_owned(),
+            expected: expected.to_owned(),
+            got: got.into(),
+        });
+    }
+
+    fn require(&mut self, field: &str, expected: &str, text: &str) {
+        if text.is_empty() {
+            self.add(field, expected, NOTHING);
+        }
+    }
+}
+
+fn check_spec(found: &mut Findings, path: &str, spec: &MachineSpec) {
+    found.require(&format!("{path}.class.kind"), "MachineClass", spec.class.kind());
+    found.require(&format!("{path}.class.name"), "the name of a MachineClass", spec.class.name());
+    let configuration = &spec.configuration;
+    for (name, duration) in [
+        ("drainTimeout", &configuration.drain_timeout),
+        ("healthTimeout", &configuration.health_timeout),
+        ("creationTimeout", &configuration.creation_timeout),
+        ("inPlaceUpdateTimeout", &configuration.in_place_update_timeout),
+        ("machinePreserveTimeout", &configuration.machine_preserve_timeout),
+    ] {
+        if let Some(DurationText::Invalid(text)) = duration {
+            found.add(&format!("{path}.{name}"), "a duration such as 20m or 1h30m", format!("{text:?}"));
+        }
+    }
+}
+
+fn check_replicas(found: &mut Findings, replicas: i32) {
+    if replicas < 0 {
+        found.add("spec.replicas", "0 or more", replicas.to_string());
+    }
+}
+
+fn check_selector(found: &mut Findings, selector: Option<&LabelSelector>, template: &MachineTemplateSpec) {
+    let Some(selector) = selector else {
+        found.add("spec.selector", "a label selector", NOTHING);
+        return;
+    };
+    static NO_LABELS: BTreeMap<String, String> = BTreeMap::new();
+    for (key, wanted) in selector.match_labels.as_ref().unwrap_or(&NO_LABELS) {
+        let got = template.metadata.labels.get(key);
+        if got != Some(wanted) {
+            let got = got.map_or_else(|| NOTHING.to_owned(), |value| format!("{value:?}"));
+            found.add(
+                "spec.selector.matchLabels",
+                &format!("the template's label {key} to be {wanted:?}"),
+                got,
+            );
+        }
+    }
+}
+
+fn check_strategy(found: &mut Findings, strategy: Option<&Strategy>) {
+    const EXPECTED: &str = "RollingUpdate, Recreate or InPlaceUpdate";
+    let Some((strategy, type_)) = strategy.and_then(|strategy| Some((strategy, strategy.type_.as_ref()?)))
+    else {
+        found.add("spec.strategy.type", EXPECTED, NOTHING);
+        return;
+    };
+    match type_ {
+        StrategyType::Recreate => {}
+        StrategyType::RollingUpdate => check_rolling_update(found, strategy.rolling_update.as_ref()),
+        StrategyType::InPlaceUpdate => check_in_place_update(found, strategy.in_place_update.as_ref()),
+        StrategyType::Other(text) => found.add("spec.strategy.type", EXPECTED, format!("{text:?}")),
+    }
+}
+
+fn check_rolling_update(found: &mut Findings, bounds: Option<&RollingUpdateStrategy>) {
+    const PATH: &str = "spec.strategy.rollingUpdate";
+    let Some(bounds) = bounds else {
+        found.add(PATH, "maxSurge and maxUnavailable", NOTHING);
+        return;
+    };
+    check_bounds(found, PATH, bounds.max_unavailable.as_ref(), bounds.max_surge.as_ref());
+}
+
+fn check_in_place_update(found: &mut Findings, bounds: Option<&InPlaceUpdateStrategy>) {
+    const PATH: &str = "spec.strategy.inPlaceUpdate";
+    let Some(bounds) = bounds else {
+        found.add(PATH, "maxSurge, maxUnavailable and orchestrationType", NOTHING);
+        return;
+    };
+    check_bounds(found, PATH, bounds.max_unavailable.as_ref(), bounds.max_surge.as_ref());
+    let got = match &bounds.orchestration_type {
+        Some(OrchestrationType::Auto | OrchestrationType::Manual) => return,
+        Some(OrchestrationType::Other(text)) => format!("{text:?}"),
+        None => NOTHING.to_owned(),
+    };
+    found.add("spec.strategy.inPlaceUpdate.orchestrationType", "Auto or Manual", got);
+}
+
+fn check_bounds(
+    found: &mut Findings,
+    path: &str,
+    max_unavailable: Option<&IntOrString>,
+    max_surge: Option<&IntOrString>,
+) {
+    /// Any total will do: whether a bound can be read does not depend on it.
+    const TOTAL: i32 = 100;
+    let bounds = [("maxUnavailable", max_unavailable, Rounding::Down), ("maxSurge", max_surge, Rounding::Up)];
+    for (name, value, rounding) in bounds {
+        let got = match value {
+            Some(value) if scaled_value(value, TOTAL, rounding).is_some() => continue,
+            Some(IntOrString::Int(count)) => count.to_string(),
+            Some(IntOrString::String(text)) => format!("{text:?}"),
+            None => NOTHING.to_owned(),
+        };
+        found.add(&format!("{path}.{name}"), "a number of 0 or more, or a percentage such as 25%", got);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn told<K: serde::de::DeserializeOwned>(
+        validate: fn(&K) -> Vec<FieldError>,
+        object: Value,
+    ) -> Vec<String> {
+        let object = serde_json::from_value(object).expect("a readable object");
+        validate(&object).iter().map(ToString::to_string).collect()
+    }
+
+    fn template() -> Value {
+        json!({
+            "metadata": {"labels": {"name": "w"}},
+            "spec": {"class": {"kind": "MachineClass", "name": "c"}},
+        })
+    }
+
+    fn deployment(strategy: Value) -> Value {
+        json!({"spec": {"selector": {"matchLabels": {"name": "w"}}, "template": template(), "strategy": strategy}})
+    }
+
+    #[test]
+    fn a_machine_needs_a_class_and_readable_durations() {
+        let good = json!({"spec": {"class": {"kind": "MachineClass", "name": "c"}, "drainTimeout": "5m"}});
+        assert_eq!(told(validate_machine, good), [""; 0]);
+        let bad = json!({"spec": {"class": {"kind": ""}, "healthTimeout": "10 minutes"}});
+        assert_eq!(
+            told(validate_machine, bad),
+            [
+                "spec.class.kind: expected MachineClass, got nothing",
+                "spec.class.name: expected the name of a MachineClass, got nothing",
+                "spec.healthTimeout: expected a duration such as 20m or 1h30m, got \"10 minutes\"",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_set_selects_its_own_template() {
+        let bad = json!({"spec": {
+            "replicas": -1,
+            "selector": {"matchLabels": {"name": "v", "tier": "a"}},
+            "template": template(),
+        }});
+        assert_eq!(
+            told(validate_machine_set, bad),
+            [
+                "spec.replicas: expected 0 or more, got -1",
+                "spec.selector.matchLabels: expected the template's label name to be \"v\", got \"w\"",
+                "spec.selector.matchLabels: expected the template's label tier to be \"a\", got nothing",
+            ]
+        );
+        assert_eq!(
+            told(validate_machine_set, json!({"spec": {}})),
+            [
+                "spec.selector: expected a label selector, got nothing",
+                "spec.template.spec.class.kind: expected MachineClass, got nothing",
+                "spec.template.spec.class.name: expected the name of a MachineClass, got nothing",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_deployment_needs_a_strategy_and_its_bounds() {
+        for (strategy, expected) in [
+            (json!({"type": "Recreate"}), vec![]),
+            (
+                json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": "10%"}}),
+                vec![],
+            ),
+            (
+                json!({"type": "InPlaceUpdate", "inPlaceUpdate":
+                    {"maxSurge": 0, "maxUnavailable": 1, "orchestrationType": "Manual"}}),
+                vec![],
+            ),
+            (
+                json!(null),
+                vec!["spec.strategy.type: expected RollingUpdate, Recreate or InPlaceUpdate, got nothing"],
+            ),
+            (
+                json!({"type": "Rolling"}),
+                vec![
+                    "spec.strategy.type: expected RollingUpdate, Recreate or InPlaceUpdate, got \"Rolling\"",
+                ],
+            ),
+            (
+                json!({"type": "RollingUpdate"}),
+                vec!["spec.strategy.rollingUpdate: expected maxSurge and maxUnavailable, got nothing"],
+            ),
+            (
+                json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "many"}}),
+                vec![
+                    "spec.strategy.rollingUpdate.maxUnavailable: expected a number of 0 or more, or a percentage \
+                     such as 25%, got nothing",
+                    "spec.strategy.rollingUpdate.maxSurge: expected a number of 0 or more, or a percentage such as \
+                     25%, got \"many\"",
+                ],
+            ),
+            (
+                json!({"type": "InPlaceUpdate", "inPlaceUpdate": {"maxSurge": 0, "maxUnavailable": -1}}),
+                vec![
+                    "spec.strategy.inPlaceUpdate.maxUnavailable: expected a number of 0 or more, or a percentage \
+                     such as 25%, got -1",
+                    "spec.strategy.inPlaceUpdate.orchestrationType: expected Auto or Manual, got nothing",
+                ],
+            ),
+        ] {
+            assert_eq!(
+                told(validate_machine_deployment, deployment(strategy.clone())),
+                expected,
+                "for {strategy}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_class_says_what_its_nodes_look_like_or_nothing() {
+        assert_eq!(told(validate_machine_class, json!({"providerSpec": {}})), [""; 0]);
+        let bad = json!({"nodeTemplate": {"capacity": {"cpu": "2"}, "instanceType": "m", "region": "r"}});
+        assert_eq!(
+            told(validate_machine_class, bad),
+            [
+                "providerSpec: expected an object, got nothing",
+                "nodeTemplate.capacity.gpu: expected a quantity, got nothing",
+                "nodeTemplate.capacity.memory: expected a quantity, got nothing",
+                "nodeTemplate.zone: expected a zone, got nothing",
+            ]
+        );
+    }
+}

@@ -1,0 +1,82 @@
+//! The CRDs under `deploy/crds` are the generated ones, and are structural schemas.
+//!
+//! After a change: `UPDATE_EXPECT=1 cargo test -p machinist-api`.
+
+use std::path::Path;
+
+use expect_test::expect_file;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use machinist_api::crd;
+use serde_json::Value;
+
+#[test]
+fn the_checked_in_files_are_the_generated_ones() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/crds");
+    for definition in crd::all_crds() {
+        let yaml = crd::render_yaml(&definition).expect("a CRD renders");
+        expect_file![folder.join(crd::file_name(&definition))].assert_eq(&yaml);
+    }
+}
+
+#[test]
+fn the_yaml_reads_back_as_the_same_crd() {
+    for definition in crd::all_crds() {
+        let yaml = crd::render_yaml(&definition).expect("a CRD renders");
+        let back: CustomResourceDefinition = serde_saphyr::from_str(&yaml).expect("our own YAML");
+        assert_eq!(back, definition);
+    }
+}
+
+/// The API server's rules for a structural schema, as far as ours can break them, and our own: nothing that refuses or
+/// changes an object that Go MCM has stored.
+#[test]
+fn schemas_are_structural_and_as_lenient_as_upstream() {
+    for definition in crd::all_crds() {
+        let value = serde_json::to_value(&definition).expect("a CRD is JSON");
+        let schema = &value["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        assert_eq!(schema["type"], "object");
+        assert_eq!(schema["properties"]["metadata"], serde_json::json!({"type": "object"}));
+        let problems = problems_of(schema, "");
+        assert!(problems.is_empty(), "{}: {problems:#?}", definition.spec.names.kind);
+    }
+}
+
+fn problems_of(schema: &Value, path: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    let is_int_or_string = schema["x-kubernetes-int-or-string"] == true;
+    if schema["type"].is_string() == is_int_or_string {
+        problems.push(format!("{path}: exactly one of type and int-or-string"));
+    }
+    let sorts = ["properties", "additionalProperties", "items"];
+    if 1 < sorts.iter().filter(|sort| !schema[**sort].is_null()).count() {
+        problems.push(format!("{path}: more than one of {sorts:?}"));
+    }
+    for keyword in
+        ["default", "enum", "x-kubernetes-validations", "nullable", "allOf", "oneOf", "not", "maxLength"]
+    {
+        if !schema[keyword].is_null() {
+            problems.push(format!("{path}: {keyword}"));
+        }
+    }
+    if !schema["anyOf"].is_null() && !is_int_or_string {
+        problems.push(format!("{path}: anyOf"));
+    }
+    if !schema["pattern"].is_null() && !is_int_or_string {
+        problems.push(format!("{path}: pattern"));
+    }
+    for name in schema["required"].as_array().into_iter().flatten() {
+        let name = name.as_str().unwrap_or_default();
+        if schema["properties"][name].is_null() {
+            problems.push(format!("{path}: required {name} is no property"));
+        }
+    }
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        problems.extend(problems_of(property, &format!("{path}.{name}")));
+    }
+    for (keyword, step) in [("additionalProperties", "*"), ("items", "[]")] {
+        if schema[keyword].is_object() {
+            problems.extend(problems_of(&schema[keyword], &format!("{path}.{step}")));
+        }
+    }
+    problems
+}

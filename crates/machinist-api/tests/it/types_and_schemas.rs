@@ -1,0 +1,72 @@
+//! The Rust types and the CRD schemas are written down separately; here they are held against each other, and both against
+//! what Go MCM stored.
+
+use k8s_openapi::{Metadata, Resource};
+use machinist_api::manifest::parse_manifest;
+use machinist_api::{Machine, MachineClass, MachineDeployment, MachineSet, crd};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+use crate::fixtures::fixture_files;
+
+/// An object that has every field of the schema.
+fn filled(schema: &Value) -> Value {
+    if schema["x-kubernetes-int-or-string"] == true {
+        // A quantity is always text in our types, a bound may be either.
+        return if schema["pattern"].is_string() { json!("1") } else { json!(1) };
+    }
+    match schema["type"].as_str() {
+        Some("object") => filled_object(schema),
+        Some("array") => json!([filled(&schema["items"])]),
+        Some("integer") => json!(1),
+        Some("boolean") => json!(true),
+        Some("string") if schema["format"] == "date-time" => json!("2026-01-02T03:04:05Z"),
+        _ => json!("text"),
+    }
+}
+
+fn filled_object(schema: &Value) -> Value {
+    let mut fields = Map::new();
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        fields.insert(name.clone(), filled(property));
+    }
+    if schema["additionalProperties"].is_object() {
+        fields.insert("key".to_owned(), filled(&schema["additionalProperties"]));
+    }
+    if schema["x-kubernetes-preserve-unknown-fields"] == true {
+        fields.insert("unknown".to_owned(), json!({"to": "us"}));
+    }
+    Value::Object(fields)
+}
+
+fn holds_every_field<K: Resource + Metadata + Serialize + DeserializeOwned>() {
+    let all = crd::all_crds();
+    let definition =
+        all.iter().find(|definition| definition.spec.names.kind == K::KIND).expect("a CRD of this kind");
+    let definition = serde_json::to_value(definition).expect("a CRD is JSON");
+    let mut object = filled(&definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]);
+    object["apiVersion"] = json!(K::API_VERSION);
+    object["kind"] = json!(K::KIND);
+    object["metadata"] = json!({"name": "x"});
+    let typed: K = serde_json::from_value(object.clone()).expect("the type reads what the schema allows");
+    assert_eq!(serde_json::to_value(&typed).expect("a writable object"), object, "{}", K::KIND);
+    parse_manifest(&object.to_string()).expect("the schema allows what it was made from");
+}
+
+#[test]
+fn every_field_of_a_schema_is_a_field_of_its_type() {
+    holds_every_field::<Machine>();
+    holds_every_field::<MachineClass>();
+    holds_every_field::<MachineSet>();
+    holds_every_field::<MachineDeployment>();
+}
+
+#[test]
+fn the_schemas_know_every_field_that_go_wrote() {
+    for file in fixture_files() {
+        let text = std::fs::read_to_string(&file).expect("a readable fixture");
+        let objects = parse_manifest(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        assert!(5 < objects.len(), "{} has lost objects", file.display());
+    }
+}

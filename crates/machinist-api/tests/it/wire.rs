@@ -1,0 +1,160 @@
+//! The rules of the wire that the fixtures do not show.
+
+use machinist_api::code::Code;
+use machinist_api::{
+    GoDuration, Machine, MachineClass, MachineDeployment, MachinePriority, MachineSet, MachineSpec,
+    NodeTemplateSpec, OperationState, Phase, StrategyType,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+fn read<K: DeserializeOwned>(value: Value) -> K {
+    serde_json::from_value(value).expect("a readable object")
+}
+
+fn write(object: &impl Serialize) -> Value {
+    serde_json::to_value(object).expect("a writable object")
+}
+
+#[test]
+fn an_unset_time_reads_from_null_and_a_status_of_empty_structs_stays_one() {
+    let machine: Machine = read(json!({
+        "spec": {"class": {}, "nodeTemplate": {"metadata": {"creationTimestamp": null}, "spec": {}}},
+        "status": {
+            "addresses": null,
+            "conditions": null,
+            "lastOperation": {"lastUpdateTime": null},
+            "currentStatus": {"lastUpdateTime": null},
+        },
+    }));
+    assert_eq!(machine.phase(), Phase::Empty);
+    assert_eq!(
+        write(&machine),
+        json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1",
+            "kind": "Machine",
+            "metadata": {},
+            "spec": {"class": {}, "nodeTemplate": {"metadata": {}, "spec": {}}},
+            "status": {"lastOperation": {}, "currentStatus": {}},
+        })
+    );
+}
+
+#[test]
+fn an_old_creation_timestamp_of_null_makes_no_difference_between_templates() {
+    let old: NodeTemplateSpec = read(json!({"metadata": {"creationTimestamp": null, "labels": {"a": "b"}}}));
+    let new: NodeTemplateSpec = read(json!({"metadata": {"labels": {"a": "b"}}, "spec": {}}));
+    assert_eq!(old, new);
+}
+
+#[test]
+fn the_configuration_lies_beside_the_class_and_durations_are_canonical() {
+    let spec: MachineSpec = read(json!({
+        "class": {"kind": "MachineClass", "name": "c"},
+        "drainTimeout": "1.5h",
+        "healthTimeout": "90s",
+        "creationTimeout": "whenever",
+        "disableHealthTimeout": false,
+        "maxEvictRetries": 7,
+    }));
+    assert_eq!(spec.configuration.drain_timeout(), Some(GoDuration::from_minutes(90)));
+    assert_eq!(spec.configuration.creation_timeout(), None);
+    assert_eq!(
+        write(&spec),
+        json!({
+            "class": {"kind": "MachineClass", "name": "c"},
+            "nodeTemplate": {"metadata": {}, "spec": {}},
+            "drainTimeout": "1h30m0s",
+            "healthTimeout": "1m30s",
+            "creationTimeout": "whenever",
+            "disableHealthTimeout": false,
+            "maxEvictRetries": 7,
+        })
+    );
+}
+
+#[test]
+fn absent_and_empty_stay_two_texts_where_a_patch_may_test_them() {
+    let absent: MachineSpec = read(json!({}));
+    let empty: MachineSpec = read(json!({"providerID": ""}));
+    assert_eq!((absent.provider_id.as_deref(), empty.provider_id.as_deref()), (None, Some("")));
+    assert_eq!((absent.provider_id(), empty.provider_id()), (None, None));
+    let zero: MachineSet = read(json!({"spec": {"replicas": 0}}));
+    assert_eq!(write(&zero)["spec"]["replicas"], json!(0));
+}
+
+#[test]
+fn the_conditions_of_a_set_have_their_odd_name() {
+    let condition = json!({"type": "Frozen", "status": "True", "reason": "OverShootingReplicaCount"});
+    let set: MachineSet = read(json!({"status": {"replicas": 0, "machineSetCondition": [condition]}}));
+    assert_eq!(write(&set)["status"], json!({"machineSetCondition": [condition]}));
+}
+
+#[test]
+fn unknown_fields_survive_where_the_crd_keeps_them() {
+    let class = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1",
+        "kind": "MachineClass",
+        "metadata": {"name": "c"},
+        "nodeTemplate": {
+            "capacity": {"cpu": "2"}, "instanceType": "m", "region": "r", "zone": "z", "later": {"than": "us"},
+        },
+        "providerSpec": {"anything": [1, {"deep": null}]},
+    });
+    assert_eq!(write(&read::<MachineClass>(class.clone())), class);
+
+    let metadata = json!({"labels": {"a": "b"}, "name": "n", "later": {"than": "us"}});
+    let machine: Machine = read(json!({"spec": {"nodeTemplate": {"metadata": metadata}, "later": 1}}));
+    let back = write(&machine);
+    assert_eq!(back["spec"]["nodeTemplate"]["metadata"], metadata);
+    assert_eq!(back["spec"].get("later"), None, "the API server would drop it, too");
+}
+
+#[test]
+fn words_that_are_not_known_are_kept() {
+    let machine = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1",
+        "kind": "Machine",
+        "metadata": {},
+        "spec": {"class": {}, "nodeTemplate": {"metadata": {}, "spec": {}}},
+        "status": {
+            "lastOperation": {"state": "Paused", "type": "Repair", "errorCode": "TooBusy"},
+            "currentStatus": {"phase": "Resting"},
+        },
+    });
+    let typed: Machine = read(machine.clone());
+    assert_eq!(typed.phase(), Phase::Other("Resting".to_owned()));
+    let operation = typed.last_operation().expect("a last operation");
+    assert_eq!(operation.state, Some(OperationState::Other("Paused".to_owned())));
+    assert_eq!(operation.code(), Some(Code::Unknown));
+    assert_eq!(write(&typed), machine);
+
+    let deployment: MachineDeployment = read(json!({"spec": {"strategy": {"type": "Blue"}}}));
+    let strategy = deployment.spec.strategy.expect("a strategy");
+    assert_eq!(strategy.type_, Some(StrategyType::Other("Blue".to_owned())));
+}
+
+#[test]
+fn another_kind_is_refused() {
+    for (api_version, kind) in
+        [("v1", "Pod"), ("machine.sapcloud.io/v1alpha1", "MachineSet"), ("v1", "Machine")]
+    {
+        let object = json!({"apiVersion": api_version, "kind": kind, "metadata": {}});
+        assert!(serde_json::from_value::<Machine>(object).is_err(), "{api_version} {kind}");
+    }
+}
+
+#[test]
+fn the_node_and_the_priority_of_a_machine_are_read_from_its_metadata() {
+    let machine: Machine = read(json!({"metadata": {
+        "labels": {"node": "n-1"},
+        "annotations": {"machinepriority.machine.sapcloud.io": "1"},
+        "deletionTimestamp": "2026-01-02T03:04:05Z",
+    }}));
+    assert_eq!(machine.node_name(), Some("n-1"));
+    assert_eq!(machine.priority(), MachinePriority::DELETE_FIRST);
+    assert!(machine.is_deleting());
+    let bare: Machine = read(json!({"metadata": {"labels": {"node": ""}}}));
+    assert_eq!((bare.node_name(), bare.priority()), (None, MachinePriority::DEFAULT));
+}

@@ -1,0 +1,122 @@
+//! Where the server takes time and randomness from.
+//!
+//! Both are injected, so that a simulation under tokio's paused clock is the same on every run: timestamps follow tokio's
+//! time from a fixed epoch, uids and name suffixes come from a seeded sequence.
+
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use jiff::Timestamp;
+
+/// The wall clock as the server sees it.
+pub trait Clock: Debug + Send + Sync {
+    /// The present.
+    fn now(&self) -> Timestamp;
+}
+
+/// The machine's own wall clock.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    // The one place of this crate that reads the wall clock; everything else goes through `Clock`.
+    #[allow(clippy::disallowed_methods)]
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+}
+
+/// An epoch plus the time that tokio's clock has run since: under a paused clock, simulated time.
+#[derive(Debug, Clone, Copy)]
+pub struct TokioClock {
+    epoch: Timestamp,
+    start: tokio::time::Instant,
+}
+
+impl TokioClock {
+    /// A clock that shows `epoch` now and advances with tokio's.
+    #[allow(clippy::disallowed_methods)]
+    pub fn starting_at(epoch: Timestamp) -> Self {
+        TokioClock { epoch, start: tokio::time::Instant::now() }
+    }
+}
+
+impl Clock for TokioClock {
+    fn now(&self) -> Timestamp {
+        self.epoch.checked_add(self.start.elapsed()).unwrap_or(Timestamp::MAX)
+    }
+}
+
+/// Source of uids and of the random ends of generated names.
+pub trait Ids: Debug + Send + Sync {
+    /// 64 fresh bits.
+    fn bits(&self) -> u64;
+
+    /// A fresh uid in the form of a version 4 UUID.
+    fn uid(&self) -> String {
+        let (high, low) = (self.bits(), self.bits());
+        format!(
+            "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
+            high >> 32,
+            (high >> 16) & 0xffff,
+            high & 0xfff,
+            0x8000 | (low >> 48) & 0x3fff,
+            low & 0xffff_ffff_ffff
+        )
+    }
+
+    /// Five characters for `generateName`, from the alphabet that cannot spell words.
+    fn suffix(&self) -> String {
+        const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+        let mut bits = self.bits();
+        (0..SUFFIX_LENGTH)
+            .map(|_| {
+                let index = usize::try_from(bits % ALPHABET.len() as u64).unwrap_or_default();
+                bits /= ALPHABET.len() as u64;
+                char::from(ALPHABET[index])
+            })
+            .collect()
+    }
+}
+
+/// Length of a generated name's random end, as in kube-apiserver.
+const SUFFIX_LENGTH: usize = 5;
+
+/// Unpredictable ids, from the operating system.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RandomIds;
+
+impl Ids for RandomIds {
+    fn bits(&self) -> u64 {
+        let mut bytes = [0; 8];
+        getrandom::fill(&mut bytes).expect("the operating system has a random source");
+        u64::from_le_bytes(bytes)
+    }
+}
+
+/// The same ids in the same order for the same seed.
+#[derive(Debug)]
+pub struct SeededIds(AtomicU64);
+
+impl SeededIds {
+    /// The sequence that belongs to `seed`.
+    pub fn new(seed: u64) -> Self {
+        SeededIds(AtomicU64::new(seed))
+    }
+}
+
+impl Ids for SeededIds {
+    fn bits(&self) -> u64 {
+        // SplitMix64: every counter value gives a well mixed output, so an atomic add is all the state there is.
+        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mut z = self.0.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+/// `metav1.Time`: seconds, UTC.
+pub(crate) fn rfc3339_seconds(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}

@@ -1,0 +1,295 @@
+//! Making answers of different servers comparable.
+//!
+//! | field | becomes |
+//! |---|---|
+//! | uid | `U1`, `U2`… by first appearance, wherever it appears |
+//! | resourceVersion | `R1`, `R2`… by rank over the whole run; of a list that is as new as anything seen so far: `now` |
+//! | time that the server set | `<time>` or `<micro-time>`; times that the case sent stay |
+//! | generated name | `PREFIX<random>` |
+//! | continue token | `C1`, `C2`… by first appearance |
+//! | the case's namespace | `<ns>` |
+//! | managedFields | dropped |
+//! | causes of a refusal | sorted, and the message that lists them too |
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// One answer.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Answer {
+    pub(crate) step: String,
+    pub(crate) code: u16,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) body: Value,
+}
+
+impl Answer {
+    /// The answer without the parts that its step excepts.
+    pub(crate) fn without(mut self, except: &BTreeMap<String, String>) -> Self {
+        for pointer in except.keys() {
+            let masked = Value::String("<not compared>".into());
+            if let Some(value) = self.body.pointer_mut(pointer) {
+                *value = masked;
+            } else if let Some((above, key)) = pointer.rsplit_once('/')
+                && let Some(Value::Object(parent)) = self.body.pointer_mut(above)
+            {
+                // What one server leaves out must look like what the other says.
+                parent.insert(key.to_owned(), masked);
+            }
+        }
+        self
+    }
+}
+
+/// The letters of generated names.
+const NAME_ALPHABET: &str = "bcdfghjklmnpqrstvwxz2456789";
+const NAME_LENGTH: usize = 5;
+
+pub(crate) struct Canonical<'a> {
+    namespace: &'a str,
+    uids: Vec<String>,
+    tokens: Vec<String>,
+    names: BTreeMap<String, String>,
+    ranks: BTreeMap<u64, usize>,
+    newest: u64,
+}
+
+impl<'a> Canonical<'a> {
+    pub(crate) fn new(namespace: &'a str) -> Self {
+        Canonical {
+            namespace,
+            uids: Vec::new(),
+            tokens: Vec::new(),
+            names: BTreeMap::new(),
+            ranks: BTreeMap::new(),
+            newest: 0,
+        }
+    }
+
+    pub(crate) fn answers(mut self, answers: &[Answer]) -> Vec<Answer> {
+        let mut revisions = Vec::new();
+        for answer in answers {
+            self.learn(&answer.body, &mut revisions);
+        }
+        revisions.sort_unstable();
+        revisions.dedup();
+        self.ranks = revisions.into_iter().zip(1..).collect();
+        answers
+            .iter()
+            .map(|answer| Answer { body: sorted_causes(self.value(&answer.body, "")), ..answer.clone() })
+            .collect()
+    }
+
+    /// Collects what has to be known before anything can be replaced.
+    fn learn(&mut self, value: &Value, revisions: &mut Vec<u64>) {
+        match value {
+            Value::Object(map) => {
+                let text = |key: &str| map.get(key).and_then(Value::as_str);
+                if let Some(uid) = text("uid").filter(|u| !u.is_empty() && !self.uids.iter().any(|k| k == u))
+                {
+                    self.uids.push(uid.to_owned());
+                }
+                if let Some(revision) = text("resourceVersion").and_then(|r| r.parse().ok())
+                    && !is_list_metadata(map)
+                {
+                    revisions.push(revision);
+                }
+                if let (Some(prefix), Some(name)) = (text("generateName"), text("name")) {
+                    self.names.insert(name.to_owned(), generated_name(prefix, name));
+                }
+                map.values().for_each(|v| self.learn(v, revisions));
+            }
+            Value::Array(items) => items.iter().for_each(|v| self.learn(v, revisions)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+
+    fn value(&mut self, value: &Value, key: &str) -> Value {
+        match value {
+            Value::Object(map) => {
+                let list = is_list_metadata(map);
+                let mut canonical = Map::new();
+                for (key, child) in map {
+                    let child = match (key.as_str(), child) {
+                        ("managedFields", _) => continue,
+                        ("resourceVersion", Value::String(text)) => Value::String(self.revision(text, list)),
+                        ("continue", Value::String(text)) => Value::String(self.token(text)),
+                        _ => self.value(child, key),
+                    };
+                    canonical.insert(self.text(key, ""), child);
+                }
+                Value::Object(canonical)
+            }
+            Value::Array(items) => Value::Array(items.iter().map(|v| self.value(v, key)).collect()),
+            Value::String(text) => Value::String(self.text(text, key)),
+            Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+        }
+    }
+
+    fn revision(&mut self, text: &str, list: bool) -> String {
+        let Ok(revision) = text.parse::<u64>() else { return text.to_owned() };
+        if list {
+            // Other writers of a real server move its newest revision; how far is not the case's concern.
+            return if self.newest <= revision { "now".into() } else { "past".into() };
+        }
+        self.newest = self.newest.max(revision);
+        self.ranks.get(&revision).map_or_else(|| text.to_owned(), |rank| format!("R{rank}"))
+    }
+
+    fn token(&mut self, text: &str) -> String {
+        if text.is_empty() {
+            return String::new();
+        }
+        let at = self.tokens.iter().position(|t| t == text).unwrap_or_else(|| {
+            self.tokens.push(text.to_owned());
+            self.tokens.len() - 1
+        });
+        format!("C{}", at + 1)
+    }
+
+    fn text(&self, text: &str, key: &str) -> String {
+        if let Some(time) = time_format(text) {
+            return time.to_owned();
+        }
+        if let Some(name) = self.names.get(text) {
+            return name.clone();
+        }
+        let mut canonical = text.to_owned();
+        for (index, uid) in self.uids.iter().enumerate() {
+            canonical = canonical.replace(uid, &format!("U{}", index + 1));
+        }
+        for (name, stands_for) in &self.names {
+            canonical = canonical.replace(name, stands_for);
+        }
+        canonical = canonical.replace(self.namespace, "<ns>");
+        if key == "message" { without_revisions(&canonical) } else { canonical }
+    }
+}
+
+/// A schema's complaints come in the random order of a Go map. Sorts them, and the message that lists them.
+fn sorted_causes(mut body: Value) -> Value {
+    let Some(causes) = body.pointer_mut("/details/causes").and_then(Value::as_array_mut) else { return body };
+    let line = |cause: &Value| {
+        format!(
+            "{}: {}",
+            cause["field"].as_str().unwrap_or_default(),
+            cause["message"].as_str().unwrap_or_default()
+        )
+    };
+    causes.sort_by_key(line);
+    let mut lines: Vec<String> = causes.iter().map(line).collect();
+    lines.dedup();
+    let message = body["message"].as_str().unwrap_or_default();
+    let Some((head, list)) = message.split_once(" is invalid: [") else { return body };
+    let length = lines.iter().map(String::len).sum::<usize>() + ", ".len() * (lines.len() - 1) + "]".len();
+    // Only a message that consists of exactly these lines is put in order; any other is compared as it is.
+    if lines.len() < 2 || list.len() != length || !lines.iter().all(|line| list.contains(line.as_str())) {
+        return body;
+    }
+    body["message"] = Value::String(format!("{head} is invalid: [{}]", lines.join(", ")));
+    body
+}
+
+/// A list's own metadata has a revision and no name.
+fn is_list_metadata(map: &Map<String, Value>) -> bool {
+    map.contains_key("resourceVersion") && !map.contains_key("name") && !map.contains_key("uid")
+}
+
+/// The format of a time, unless it is one that no clock shows now: those come from the case.
+fn time_format(text: &str) -> Option<&'static str> {
+    let of_now = text.starts_with("20") && !text.starts_with("200");
+    if !of_now || text.parse::<jiff::Timestamp>().is_err() {
+        return None;
+    }
+    match (text.len(), text.ends_with('Z')) {
+        (20, true) => Some("<time>"),
+        (27, true) => Some("<micro-time>"),
+        _ => Some("<time in another format>"),
+    }
+}
+
+fn generated_name(prefix: &str, name: &str) -> String {
+    let fits = name
+        .strip_prefix(prefix)
+        .is_some_and(|end| end.len() == NAME_LENGTH && end.chars().all(|c| NAME_ALPHABET.contains(c)));
+    if fits { format!("{prefix}<random>") } else { name.to_owned() }
+}
+
+/// Messages quote revisions; the number says nothing, that there is one does.
+fn without_revisions(message: &str) -> String {
+    const BEFORE: [&str; 6] = [
+        "too old resource version: ",
+        "oo large resource version: ",
+        "current: ",
+        "ResourceVersion in the precondition (",
+        "ResourceVersion in record (",
+        " (",
+    ];
+    let mut text = message.to_owned();
+    for before in BEFORE {
+        let mut result = String::new();
+        let mut rest = text.as_str();
+        while let Some(at) = rest.find(before) {
+            let (head, tail) = rest.split_at(at + before.len());
+            let digits = tail.len() - tail.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+            result.push_str(head);
+            let closes = before != " (" || tail[digits..].starts_with(')');
+            if 0 < digits && closes {
+                result.push('#');
+                rest = &tail[digits..];
+            } else {
+                rest = tail;
+            }
+        }
+        result.push_str(rest);
+        text = result;
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check(bodies: &[Value]) -> Vec<Value> {
+        let answers: Vec<Answer> = bodies
+            .iter()
+            .map(|body| Answer {
+                step: String::new(),
+                code: 200,
+                headers: BTreeMap::new(),
+                body: body.clone(),
+            })
+            .collect();
+        Canonical::new("case-x7").answers(&answers).into_iter().map(|a| a.body).collect()
+    }
+
+    #[test]
+    fn what_differs_between_servers_is_replaced_and_nothing_else() {
+        let first = json!({"metadata": {"name": "a", "namespace": "case-x7", "uid": "u-9", "resourceVersion": "120",
+            "creationTimestamp": "2026-03-04T05:06:07Z", "managedFields": []}});
+        let second = json!({"metadata": {"name": "a", "uid": "u-9", "resourceVersion": "140"},
+            "message": "UID u-9 in case-x7", "acquireTime": "2001-01-01T00:00:00Z"});
+        let list = json!({"metadata": {"resourceVersion": "150"}});
+        assert_eq!(
+            check(&[first, second, list]),
+            [
+                json!({"metadata": {"name": "a", "namespace": "<ns>", "uid": "U1", "resourceVersion": "R1",
+                    "creationTimestamp": "<time>"}}),
+                json!({"metadata": {"name": "a", "uid": "U1", "resourceVersion": "R2"},
+                    "message": "UID U1 in <ns>", "acquireTime": "2001-01-01T00:00:00Z"}),
+                json!({"metadata": {"resourceVersion": "now"}})
+            ]
+        );
+    }
+
+    #[test]
+    fn revisions_in_messages_are_numbers_without_meaning() {
+        assert_eq!(without_revisions("too old resource version: 1 (345)"), "too old resource version: # (#)");
+        assert_eq!(without_revisions("needs 1 healthy pods"), "needs 1 healthy pods");
+    }
+}

@@ -1,0 +1,132 @@
+//! Cases as they are written down.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// A list of requests that show something about the server.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Case {
+    /// The file's name without its ending.
+    #[serde(skip)]
+    pub name: String,
+    /// What it shows, for people.
+    pub shows: String,
+    /// Numbers of the verified facts of the real server that it covers.
+    #[serde(default)]
+    pub facts: Vec<u32>,
+    pub(crate) steps: Vec<Step>,
+}
+
+/// One step: a request (`verb`), or one of the acts on a watch.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Step {
+    pub(crate) id: String,
+    /// GET, POST, PUT, PATCH, DELETE.
+    #[serde(default)]
+    pub(crate) verb: Option<String>,
+    /// Opens a watch that runs beside the following steps.
+    #[serde(default)]
+    pub(crate) watch: Option<String>,
+    /// Takes what a watch has seen until `until` holds, and ends it. Names the step that opened it.
+    #[serde(default)]
+    pub(crate) close: Option<String>,
+    /// Waits until this path is there; with `gone`, until it is not.
+    #[serde(default)]
+    pub(crate) barrier: Option<String>,
+    #[serde(default)]
+    pub(crate) gone: bool,
+    /// Forgets the past.
+    #[serde(default)]
+    pub(crate) compact: bool,
+    /// `admin` unless said otherwise; `nobody`, or `bearer TOKEN`.
+    #[serde(default)]
+    pub(crate) actor: Option<String>,
+    #[serde(default)]
+    pub(crate) path: String,
+    #[serde(default)]
+    pub(crate) query: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(crate) headers: BTreeMap<String, String>,
+    /// Short for the patch's media type: json, merge, strategic.
+    #[serde(default)]
+    pub(crate) patch: Option<String>,
+    #[serde(default)]
+    pub(crate) body: Option<Value>,
+    /// The body as text, for what is not JSON.
+    #[serde(default)]
+    pub(crate) raw: Option<String>,
+    /// The code that makes the step show what it is for.
+    #[serde(default)]
+    pub(crate) expect: Option<u16>,
+    /// For `close`: `TYPE name` of the last event, or `end`.
+    #[serde(default)]
+    pub(crate) until: Option<String>,
+    /// Parts of the answer that are not compared, with the reason: a JSON pointer each.
+    #[serde(default)]
+    pub(crate) except: BTreeMap<String, String>,
+    /// Sent to set the scene; its answer is not compared.
+    #[serde(default)]
+    pub(crate) setup: bool,
+}
+
+/// A case that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum CaseError {
+    /// The file.
+    #[error("cannot read {}", file.display())]
+    Read {
+        /// Which one.
+        file: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// Its content.
+    #[error("{}: {message}", file.display())]
+    Parse {
+        /// Which one.
+        file: PathBuf,
+        /// What is wrong.
+        message: String,
+    },
+}
+
+/// Reads every case of a folder, in order of their names.
+///
+/// # Errors
+/// When a file cannot be read or is not a case.
+pub fn load(folder: &Path) -> Result<Vec<Case>, CaseError> {
+    let mut cases = Vec::new();
+    for file in files(folder)? {
+        let mut case: Case = parse(&file)?;
+        case.name = file.file_stem().and_then(|s| s.to_str()).unwrap_or_default().to_owned();
+        cases.push(case);
+    }
+    Ok(cases)
+}
+
+/// The YAML files of a folder, in order of their names.
+pub(crate) fn files(folder: &Path) -> Result<Vec<PathBuf>, CaseError> {
+    let unreadable = |source| CaseError::Read { file: folder.to_owned(), source };
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        if path.extension().is_some_and(|e| e == "yaml") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Parses one YAML file.
+pub(crate) fn parse<T: serde::de::DeserializeOwned>(file: &Path) -> Result<T, CaseError> {
+    let text =
+        std::fs::read_to_string(file).map_err(|source| CaseError::Read { file: file.to_owned(), source })?;
+    serde_saphyr::from_str(&text)
+        .map_err(|e| CaseError::Parse { file: file.to_owned(), message: e.to_string() })
+}

@@ -1,0 +1,18 @@
+//! The same requests to a real kube-apiserver and to this one, and the answers compared.
+//!
+//! A case ([`Case`]) is a list of requests in YAML. [`run`] plays it against an [`Endpoint`], in a namespace of its own, and
+//! gives back a [`Transcript`]: every answer, canonicalised (uids, revisions, times and generated names are replaced by what
+//! they have in common on every server). Recorded from a real server it is the golden answer, kept as a file; replayed
+//! against the embedded server it has to come out the same, byte for byte. So a changed byte in a golden fails its case.
+//!
+//! Not compared: `managedFields` (not tracked yet), the exact time of anything (only its format), and headers other than
+//! `Content-Type`, `Warning` and `Retry-After`.
+
+mod canonical;
+mod case;
+mod endpoint;
+mod run;
+
+pub use case::{Case, CaseError, load};
+pub use endpoint::{Endpoint, EndpointError, Remote};
+pub use run::{RunError, Transcript, prepare, run};

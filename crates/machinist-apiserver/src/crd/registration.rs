@@ -1,0 +1,158 @@
+//! From a CustomResourceDefinition to a served resource, and its conditions.
+//!
+//! kube-apiserver establishes definitions by controllers a moment after the POST; here it happens right behind the commit,
+//! so that a definition is served by the time its POST is answered.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::crd::schema::{Schema, Type};
+use crate::object::{self, Object, child_map};
+use crate::resource::{Behaviour, Registry, Resource, ScalePaths, Version};
+use crate::status::FieldErrors;
+
+/// Reports what keeps `schema` from being structural.
+pub(crate) fn check_schema(schema: &Value, field: &str, errors: &mut FieldErrors) {
+    let parsed = Schema::parse(schema, field, errors);
+    if parsed.of != Some(Type::Object) && parsed.of.is_some() {
+        errors.invalid(format!("{field}.type"), schema["type"].clone(), "must be object at the root");
+    }
+}
+
+/// The resource that a definition describes; `None` when it serves no version.
+pub(crate) fn resource(definition: &Value) -> Option<Resource> {
+    let text =
+        |pointer: &str| definition.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let strings = |pointer: &str| -> Vec<String> {
+        let list = definition.pointer(pointer).and_then(Value::as_array);
+        list.into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)).collect()
+    };
+    let (group, plural) = (text("/spec/group"), text("/spec/names/plural"));
+    let declared = definition.pointer("/spec/versions").and_then(Value::as_array)?;
+    let storage = declared.iter().find(|v| v["storage"] == true)?["name"].as_str()?.to_owned();
+    let versions: Vec<Version> =
+        declared.iter().filter(|v| v["served"] == true).filter_map(version).collect();
+    if versions.is_empty() {
+        return None;
+    }
+    Some(Resource {
+        table: format!("{plural}.{group}").into(),
+        kind: text("/spec/names/kind"),
+        list_kind: text("/spec/names/listKind"),
+        singular: text("/spec/names/singular"),
+        short_names: strings("/spec/names/shortNames"),
+        categories: strings("/spec/names/categories"),
+        namespaced: text("/spec/scope") == "Namespaced",
+        storage_version: storage,
+        versions,
+        behaviour: Behaviour::Custom,
+        group,
+        plural,
+    })
+}
+
+fn version(declared: &Value) -> Option<Version> {
+    let schema = declared.pointer("/schema/openAPIV3Schema")?;
+    // The definition was validated when it was stored; what it says now is taken as it is.
+    let schema = Schema::parse(schema, "", &mut FieldErrors::default());
+    let fields = declared.get("selectableFields").and_then(Value::as_array).into_iter().flatten();
+    Some(Version {
+        name: declared["name"].as_str()?.to_owned(),
+        schema: Arc::new(schema),
+        has_status: declared.pointer("/subresources/status").is_some_and(Value::is_object),
+        scale: declared.pointer("/subresources/scale").and_then(scale_paths),
+        fields: fields
+            .filter_map(|f| f["jsonPath"].as_str())
+            .map(|path| path.trim_start_matches('.').to_owned())
+            .map(|path| (path.clone(), path))
+            .collect(),
+    })
+}
+
+fn scale_paths(scale: &Value) -> Option<ScalePaths> {
+    let path = |key: &str| -> Option<Vec<String>> {
+        let text = scale.get(key)?.as_str()?;
+        Some(text.trim_start_matches('.').split('.').map(str::to_owned).collect())
+    };
+    Some(ScalePaths {
+        spec_replicas: path("specReplicasPath")?,
+        status_replicas: path("statusReplicasPath")?,
+        selector: path("labelSelectorPath"),
+    })
+}
+
+/// The definition with its conditions and accepted names; `None` when nothing is left to establish.
+pub(crate) fn established(definition: &Object, registry: &Registry, now: &str) -> Option<Value> {
+    let mut value = definition.value().clone();
+    if object::is_deleting(&value) {
+        return None;
+    }
+    let conflict = name_conflict(&value, registry);
+    let names = value.pointer("/spec/names").cloned().unwrap_or(Value::Null);
+    let status = child_map(&mut value, "status");
+    match &conflict {
+        None => {
+            status.insert("acceptedNames".into(), names);
+            set_condition(status, now, "NamesAccepted", "True", "NoConflicts", "no conflicts found");
+            set_condition(
+                status,
+                now,
+                "Established",
+                "True",
+                "InitialNamesAccepted",
+                "the initial names have been accepted",
+            );
+        }
+        Some(why) => {
+            set_condition(status, now, "NamesAccepted", "False", "KindConflict", why);
+            set_condition(status, now, "Established", "False", "NotAccepted", "not all names are accepted");
+        }
+    }
+    (value != *definition.value()).then_some(value)
+}
+
+/// Another resource of the group that already has the kind.
+fn name_conflict(definition: &Value, registry: &Registry) -> Option<String> {
+    let text = |pointer: &str| definition.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let (group, plural, kind) = (text("/spec/group"), text("/spec/names/plural"), text("/spec/names/kind"));
+    let taken = registry.versions(group).into_iter().any(|version| {
+        registry
+            .resources(group, version)
+            .is_some_and(|mut all| all.any(|s| s.resource.plural != plural && s.resource.kind == kind))
+    });
+    taken.then(|| format!("\"{kind}\" is already in use"))
+}
+
+/// Whether a definition's resource is to be served.
+pub(crate) fn is_established(definition: &Value) -> bool {
+    let conditions = definition.pointer("/status/conditions").and_then(Value::as_array);
+    conditions.is_some_and(|list| list.iter().any(|c| c["type"] == "Established" && c["status"] == "True"))
+}
+
+/// Sets a condition of a definition's status; its time moves only when it changes.
+pub(crate) fn set_condition(
+    status: &mut serde_json::Map<String, Value>,
+    now: &str,
+    kind: &str,
+    value: &str,
+    reason: &str,
+    message: &str,
+) {
+    let conditions = status.entry("conditions").or_insert(Value::Null);
+    if !conditions.is_array() {
+        *conditions = json!([]);
+    }
+    let Some(list) = conditions.as_array_mut() else { return };
+    let held = list.iter().position(|c| c["type"] == kind);
+    if held.is_some_and(|at| list[at]["status"] == value && list[at]["reason"] == reason) {
+        return;
+    }
+    let condition = json!({
+        "type": kind, "status": value, "reason": reason, "message": message, "lastTransitionTime": now
+    });
+    match held {
+        Some(at) => list[at] = condition,
+        None => list.push(condition),
+    }
+}

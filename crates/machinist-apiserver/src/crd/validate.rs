@@ -1,0 +1,346 @@
+//! Checking a value against a schema, in kube-apiserver's words and with its field paths.
+
+use serde_json::Value;
+
+use crate::crd::schema::{Format, ListType, MAX_DEPTH, Schema, Type};
+use crate::status::{FieldErrorKind, FieldErrors};
+
+/// Appends every way in which `value` breaks `schema`.
+pub(crate) fn validate(value: &Value, schema: &Schema, field: &str, errors: &mut FieldErrors) {
+    Walk { errors, list_types: true }.node(value, schema, field, 0);
+}
+
+struct Walk<'a> {
+    errors: &'a mut FieldErrors,
+    /// Off inside allOf, anyOf, oneOf and not, where only values are restricted.
+    list_types: bool,
+}
+
+impl Walk<'_> {
+    fn node(&mut self, value: &Value, schema: &Schema, field: &str, depth: usize) {
+        if MAX_DEPTH < depth || (value.is_null() && schema.nullable) {
+            return;
+        }
+        if !self.type_fits(value, schema, field) {
+            return;
+        }
+        self.allowed(value, schema, field);
+        match value {
+            Value::Object(map) => self.object(map, schema, field, depth),
+            Value::Array(items) => self.array(items, schema, field, depth),
+            Value::String(text) => self.string(text, schema, field),
+            Value::Number(number) => self.number(value, number.as_f64().unwrap_or_default(), schema, field),
+            Value::Null | Value::Bool(_) => {}
+        }
+        self.combinations(value, schema, field, depth);
+    }
+
+    fn type_fits(&mut self, value: &Value, schema: &Schema, field: &str) -> bool {
+        let expected = if schema.int_or_string {
+            if value.is_string() || Type::Integer.admits(value) {
+                return true;
+            }
+            "integer,string"
+        } else {
+            match schema.of {
+                None => return true,
+                Some(of) if of.admits(value) => return true,
+                Some(of) => of.as_str(),
+            }
+        };
+        let found = Value::String(type_name(value).to_owned());
+        let shown = if value.is_null() { "null".to_owned() } else { format!("{found}") };
+        let place = if field.is_empty() { "<nil>" } else { field };
+        self.errors.push(
+            FieldErrorKind::TypeInvalid,
+            place,
+            Some(found),
+            format!("{place} in body must be of type {expected}: {shown}"),
+        );
+        false
+    }
+
+    fn allowed(&mut self, value: &Value, schema: &Schema, field: &str) {
+        let Some(allowed) = &schema.bounds.allowed else { return };
+        if !allowed.contains(value) {
+            let supported: Vec<String> =
+                allowed.iter().map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned)).collect();
+            self.errors.not_supported(field, value.clone(), &supported);
+        }
+    }
+
+    fn object(&mut self, map: &serde_json::Map<String, Value>, schema: &Schema, field: &str, depth: usize) {
+        for required in &schema.required {
+            if !map.contains_key(required) {
+                self.errors.required(join(field, required), "");
+            }
+        }
+        let count = map.len() as u64;
+        if let Some(least) = schema.bounds.min_properties.filter(|least| count < *least) {
+            let text = format!("{field} in body should have at least {least} properties");
+            self.errors.invalid(field, count.into(), text);
+        }
+        if let Some(most) = schema.bounds.max_properties.filter(|most| *most < count) {
+            let text = format!("must have at most {most} items");
+            self.errors.push(FieldErrorKind::TooMany, field, Some(count.into()), text);
+        }
+        for (key, child) in map {
+            if let Some(below) = schema.properties.get(key) {
+                self.node(child, below, &join(field, key), depth + 1);
+            } else if let Some(below) = &schema.additional {
+                self.node(child, below, &join(field, key), depth + 1);
+            }
+        }
+    }
+
+    fn array(&mut self, items: &[Value], schema: &Schema, field: &str, depth: usize) {
+        let count = items.len() as u64;
+        if let Some(least) = schema.bounds.min_items.filter(|least| count < *least) {
+            let text = format!("{field} in body should have at least {least} items");
+            self.errors.invalid(field, count.into(), text);
+        }
+        if let Some(most) = schema.bounds.max_items.filter(|most| *most < count) {
+            let text = format!("must have at most {most} items");
+            self.errors.push(FieldErrorKind::TooMany, field, Some(count.into()), text);
+        }
+        if schema.bounds.unique_items && items.iter().enumerate().any(|(i, item)| items[..i].contains(item)) {
+            self.errors.invalid(field, Value::Null, format!("{field} in body shouldn't contain duplicates"));
+        }
+        if let Some(below) = &schema.items {
+            for (index, item) in items.iter().enumerate() {
+                self.node(item, below, &format!("{field}[{index}]"), depth + 1);
+            }
+        }
+        if self.list_types {
+            self.duplicates(items, schema, field);
+        }
+    }
+
+    fn duplicates(&mut self, items: &[Value], schema: &Schema, field: &str) {
+        match &schema.list {
+            ListType::Atomic => {}
+            ListType::Set => {
+                for (index, item) in items.iter().enumerate() {
+                    if items[..index].contains(item) {
+                        self.errors.duplicate(format!("{field}[{index}]"), item.clone());
+                    }
+                }
+            }
+            ListType::Map(keys) => {
+                let identity = |item: &Value| -> Value {
+                    let pairs = keys.iter().filter_map(|k| Some((k.clone(), item.get(k)?.clone())));
+                    Value::Object(pairs.collect())
+                };
+                let mut seen: Vec<Value> = Vec::with_capacity(items.len());
+                for (index, item) in items.iter().enumerate() {
+                    let id = identity(item);
+                    if seen.contains(&id) {
+                        self.errors.duplicate(format!("{field}[{index}]"), id.clone());
+                    }
+                    seen.push(id);
+                }
+            }
+        }
+    }
+
+    fn string(&mut self, text: &str, schema: &Schema, field: &str) {
+        let bounds = &schema.bounds;
+        let length = text.chars().count() as u64;
+        if let Some(most) = bounds.max_length.filter(|most| *most < length) {
+            let words = format!("may not be more than {most} bytes");
+            self.errors.push(FieldErrorKind::TooLong, field, None, words);
+        } else if let Some(least) = bounds.min_length.filter(|least| length < *least) {
+            let words = format!("{field} in body should be at least {least} chars long");
+            self.errors.invalid(field, text.into(), words);
+        } else if let Some(pattern) = bounds.pattern.as_ref().filter(|p| !p.regex.is_match(text)) {
+            let words = format!("{field} in body should match '{}'", pattern.text);
+            self.errors.invalid(field, text.into(), words);
+        }
+        if let Some(format) = schema.format.filter(|f| !f.admits(text)) {
+            let words = format!("{field} in body must be of type {}: {}", format.as_str(), Value::from(text));
+            self.errors.invalid(field, text.into(), words);
+        }
+    }
+
+    fn number(&mut self, value: &Value, number: f64, schema: &Schema, field: &str) {
+        let bounds = &schema.bounds;
+        if let Some(least) = bounds.minimum
+            && (number < least || (bounds.exclusive_minimum && number <= least))
+        {
+            let or_equal = if bounds.exclusive_minimum { "" } else { " or equal to" };
+            let words = format!("{field} in body should be greater than{or_equal} {least}");
+            self.errors.invalid(field, value.clone(), words);
+        }
+        if let Some(most) = bounds.maximum
+            && (most < number || (bounds.exclusive_maximum && most <= number))
+        {
+            let or_equal = if bounds.exclusive_maximum { "" } else { " or equal to" };
+            let words = format!("{field} in body should be less than{or_equal} {most}");
+            self.errors.invalid(field, value.clone(), words);
+        }
+        if let Some(step) = bounds.multiple_of.filter(|step| 0.0 < *step && number % step != 0.0) {
+            let words = format!("{field} in body should be a multiple of {step}");
+            self.errors.invalid(field, value.clone(), words);
+        }
+        if schema.format == Some(Format::Int32)
+            && (number < f64::from(i32::MIN) || f64::from(i32::MAX) < number)
+        {
+            let words = format!("Checked value must be of type integer with format int32 in {field}");
+            self.errors.invalid("<nil>", "".into(), words);
+        }
+    }
+
+    fn combinations(&mut self, value: &Value, schema: &Schema, field: &str, depth: usize) {
+        for part in &schema.all_of {
+            Walk { errors: self.errors, list_types: false }.node(value, part, field, depth + 1);
+        }
+        let fits = |part: &Schema| {
+            let mut probe = FieldErrors::default();
+            Walk { errors: &mut probe, list_types: false }.node(value, part, field, depth + 1);
+            probe.is_empty()
+        };
+        let shown = || Value::String(type_or_value(value));
+        if !schema.any_of.is_empty() && !schema.any_of.iter().any(|part| fits(part)) {
+            let words = format!("{field} in body must validate at least one schema (anyOf)");
+            self.errors.invalid(field, shown(), words);
+        }
+        if !schema.one_of.is_empty() {
+            let fitting = schema.one_of.iter().filter(|part| fits(part)).count();
+            if fitting != 1 {
+                let found = if fitting == 0 { "none found" } else { "found more" };
+                let words = format!(
+                    "{field} in body must validate one and only one schema (oneOf). {found} valid alternatives"
+                );
+                self.errors.invalid(field, shown(), words);
+            }
+        }
+        if schema.not.as_ref().is_some_and(|part| fits(part)) {
+            let words = format!("{field} in body must not validate the schema (not)");
+            self.errors.invalid(field, shown(), words);
+        }
+    }
+}
+
+fn type_or_value(value: &Value) -> String {
+    value.as_str().map_or_else(|| type_name(value).to_owned(), str::to_owned)
+}
+
+/// `a.b`, with `a[b.c/d]`-less simplicity: kube-apiserver joins keys of maps with a dot as well.
+fn join(field: &str, key: &str) -> String {
+    if field.is_empty() { key.to_owned() } else { format!("{field}.{key}") }
+}
+
+pub(crate) fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(n) if n.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+impl Format {
+    fn as_str(self) -> &'static str {
+        match self {
+            Format::DateTime | Format::MicroTime => "date-time",
+            Format::Date => "date",
+            Format::Bytes => "byte",
+            Format::Quantity => "quantity",
+            Format::Int32 => "int32",
+        }
+    }
+
+    pub(crate) fn admits(self, text: &str) -> bool {
+        match self {
+            Format::DateTime => text.parse::<jiff::Timestamp>().is_ok(),
+            Format::MicroTime => is_micro_time(text),
+            Format::Date => text.parse::<jiff::civil::Date>().is_ok() && text.len() == 10,
+            Format::Bytes => {
+                use base64::Engine as _;
+                base64::engine::general_purpose::STANDARD.decode(text).is_ok()
+            }
+            Format::Quantity => is_quantity(text),
+            Format::Int32 => true,
+        }
+    }
+}
+
+/// `2006-01-02T15:04:05.000000Z`: six digits, no more and no fewer.
+fn is_micro_time(text: &str) -> bool {
+    let digits = text.split_once('.').map(|(_, rest)| rest.chars().take_while(char::is_ascii_digit).count());
+    digits == Some(6) && text.parse::<jiff::Timestamp>().is_ok()
+}
+
+fn is_quantity(text: &str) -> bool {
+    const SUFFIXES: [&str; 15] =
+        ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "n", "u", "m", "k", "M", "G", "T", "P", "E"];
+    let number = SUFFIXES.iter().find_map(|s| text.strip_suffix(s)).unwrap_or(text);
+    !number.is_empty()
+        && number.parse::<f64>().is_ok()
+        && number.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check(schema: Value, value: Value) -> Vec<String> {
+        let schema = Schema::parse(&schema, "schema", &mut FieldErrors::default());
+        let mut errors = FieldErrors::default();
+        validate(&value, &schema, "spec", &mut errors);
+        errors.0.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn refusals_are_worded_as_the_real_server_words_them() {
+        assert_eq!(
+            check(json!({"type": "integer"}), json!("x")),
+            ["spec: Invalid value: \"string\": spec in body must be of type integer: \"string\""]
+        );
+        assert_eq!(
+            check(json!({"type": "integer", "minimum": 0}), json!(-1)),
+            ["spec: Invalid value: -1: spec in body should be greater than or equal to 0"]
+        );
+        assert_eq!(
+            check(
+                json!({"type": "object", "required": ["a"], "properties": {"a": {"type": "string"}}}),
+                json!({})
+            ),
+            ["spec.a: Required value"]
+        );
+        assert_eq!(
+            check(json!({"type": "string", "enum": ["a", "b"]}), json!("c")),
+            ["spec: Unsupported value: \"c\": supported values: \"a\", \"b\""]
+        );
+        assert_eq!(
+            check(
+                json!({"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"}}},
+                "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}),
+                json!([{"name": "a"}, {"name": "a", "x": 1}])
+            ),
+            ["spec[1]: Duplicate value: {\"name\":\"a\"}"]
+        );
+    }
+
+    #[test]
+    fn combinations_restrict_values() {
+        let either =
+            json!({"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": true});
+        assert!(check(either.clone(), json!(1)).is_empty());
+        assert!(check(either.clone(), json!("25%")).is_empty());
+        assert_eq!(check(either, json!(true)).len(), 1);
+        let no_b = json!({"type": "string", "not": {"enum": ["b"]}});
+        assert_eq!(check(no_b, json!("b")).len(), 1);
+    }
+
+    #[test]
+    fn micro_time_needs_six_digits() {
+        assert!(is_micro_time("2024-01-01T00:00:00.000000Z"));
+        assert!(!is_micro_time("2024-01-01T00:00:00Z"));
+        assert!(!is_micro_time("2024-01-01T00:00:00.000Z"));
+    }
+}

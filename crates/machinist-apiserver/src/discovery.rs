@@ -1,0 +1,130 @@
+//! What there is: `/api`, `/apis` and below, `/version`, and the health endpoints.
+//!
+//! Discovery is the legacy kind, which every client still speaks; the aggregated one and OpenAPI are absent.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::resource::{Registry, Served, join_group_version};
+
+/// The Kubernetes version that this server behaves like: the oldest that kube 5.0 supports, within reach of kubectl 1.32.
+const MINOR: &str = "33";
+const GIT_VERSION: &str = "v1.33.4+machinist";
+
+/// What a path without objects answers.
+pub(crate) enum Document {
+    Json(Value),
+    Text(&'static str),
+}
+
+/// Whether a path is open to callers who did not authenticate, as for health checkers.
+pub(crate) fn is_public(path: &str) -> bool {
+    matches!(path.split('/').nth(1), Some("healthz" | "livez" | "readyz" | "version"))
+}
+
+pub(crate) fn document(path: &str, registry: &Registry) -> Option<Document> {
+    let segments: Vec<&str> = path.split('/').filter(|s| !s.is_empty()).collect();
+    let found = match segments.as_slice() {
+        ["healthz" | "livez" | "readyz", ..] => return Some(Document::Text("ok")),
+        ["version"] => version(),
+        ["api"] => json!({
+            "kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [],
+        }),
+        ["apis"] => json!({
+            "kind": "APIGroupList", "apiVersion": "v1",
+            "groups": registry.named_groups().map(|name| group(name, registry, false)).collect::<Vec<_>>(),
+        }),
+        ["api", "v1"] => resources("", "v1", registry)?,
+        ["apis", name] if registry.has_group(name) => group(name, registry, true),
+        ["apis", name, version] => resources(name, version, registry)?,
+        [] => json!({"paths": ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/readyz", "/version"]}),
+        _ => return None,
+    };
+    Some(Document::Json(found))
+}
+
+fn version() -> Value {
+    json!({
+        "major": "1", "minor": MINOR, "gitVersion": GIT_VERSION, "gitCommit": "", "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "rustc", "platform": "linux/amd64",
+    })
+}
+
+fn group(name: &str, registry: &Registry, alone: bool) -> Value {
+    let versions: Vec<Value> = registry
+        .versions(name)
+        .into_iter()
+        .map(|version| json!({"groupVersion": join_group_version(name, version), "version": version}))
+        .collect();
+    let preferred = versions.first().cloned().unwrap_or(Value::Null);
+    let mut group = json!({"name": name, "versions": versions, "preferredVersion": preferred});
+    if alone {
+        group["kind"] = json!("APIGroup");
+        group["apiVersion"] = json!("v1");
+    }
+    group
+}
+
+fn resources(group: &str, version: &str, registry: &Registry) -> Option<Value> {
+    let mut list = Vec::new();
+    for served in registry.resources(group, version)? {
+        list.push(resource(served));
+        for sub in served.subresources() {
+            let mut row = json!({
+                "name": format!("{}/{}", served.resource.plural, sub.name), "singularName": "",
+                "namespaced": served.resource.namespaced, "kind": sub.kind,
+                "verbs": subresource_verbs(&sub.name),
+            });
+            if sub.group != *group || sub.version != version {
+                row["group"] = json!(sub.group);
+                row["version"] = json!(sub.version);
+            }
+            list.push(row);
+        }
+    }
+    Some(json!({
+        "kind": "APIResourceList", "apiVersion": "v1",
+        "groupVersion": join_group_version(group, version), "resources": list,
+    }))
+}
+
+fn resource(served: &Served) -> Value {
+    let of = &served.resource;
+    let mut row = json!({
+        "name": of.plural, "singularName": of.singular, "namespaced": of.namespaced, "kind": of.kind,
+        "verbs": resource_verbs(served), "storageVersionHash": storage_version_hash(served),
+    });
+    if !of.short_names.is_empty() {
+        row["shortNames"] = json!(of.short_names);
+    }
+    if !of.categories.is_empty() {
+        row["categories"] = json!(of.categories);
+    }
+    row
+}
+
+/// In the order in which either kind of resource lists them.
+fn resource_verbs(served: &Served) -> [&'static str; 8] {
+    if served.is_custom() {
+        ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
+    } else {
+        ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+    }
+}
+
+/// Tells clients when the storage version of a resource has changed.
+fn storage_version_hash(served: &Served) -> String {
+    let of = &served.resource;
+    let digest = Sha256::digest(format!("{}/{}/{}", of.group, of.storage_version, of.kind));
+    STANDARD.encode(&digest[..8])
+}
+
+fn subresource_verbs(name: &str) -> &'static [&'static str] {
+    match name {
+        "eviction" | "binding" => &["create"],
+        "finalize" => &["update"],
+        _ => &["get", "patch", "update"],
+    }
+}

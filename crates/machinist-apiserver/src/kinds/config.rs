@@ -1,0 +1,124 @@
+//! Secrets and ConfigMaps.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use crate::kinds::{Context, Part, Rules};
+use crate::object::{child_map, drop_field};
+use crate::status::{ApiResult, FieldErrorKind, FieldErrors};
+
+/// Most bytes that the values of one Secret or ConfigMap may have together.
+const MAX_SIZE: usize = 1024 * 1024;
+
+pub(crate) struct Secrets;
+
+impl Rules for Secrets {
+    fn on_create(&self, object: &mut Value, _context: &Context<'_>) -> ApiResult<()> {
+        fold_string_data(object);
+        Ok(())
+    }
+
+    fn on_update(&self, new: &mut Value, _old: &Value, _part: Part, _context: &Context<'_>) -> ApiResult<()> {
+        fold_string_data(new);
+        Ok(())
+    }
+
+    fn validate(&self, object: &Value, old: Option<&Value>, _part: Part, errors: &mut FieldErrors) {
+        let mut size = 0;
+        for (key, value) in object.get("data").and_then(Value::as_object).into_iter().flatten() {
+            validate_key(key, "data", errors);
+            size += value.as_str().map_or(0, decoded_length);
+        }
+        if MAX_SIZE < size {
+            errors.push(
+                FieldErrorKind::TooLong,
+                "data",
+                None,
+                format!("may not be more than {MAX_SIZE} bytes"),
+            );
+        }
+        let Some(old) = old else { return };
+        if old.get("type") != object.get("type") {
+            errors.invalid("type", object["type"].clone(), "field is immutable");
+        }
+        validate_frozen(object, old, &["data"], errors);
+    }
+}
+
+/// Plain text given for convenience becomes data, and is never stored as it came.
+fn fold_string_data(object: &mut Value) {
+    let Some(plain) = object.get("stringData").and_then(Value::as_object).cloned() else {
+        drop_field(object, "stringData");
+        return;
+    };
+    drop_field(object, "stringData");
+    if plain.is_empty() {
+        return;
+    }
+    let data = child_map(object, "data");
+    for (key, value) in plain {
+        let encoded = STANDARD.encode(value.as_str().unwrap_or_default());
+        data.insert(key, json!(encoded));
+    }
+}
+
+fn decoded_length(base64: &str) -> usize {
+    let padding = base64.bytes().rev().take_while(|b| *b == b'=').count();
+    (base64.len() / 4 * 3).saturating_sub(padding)
+}
+
+pub(crate) struct ConfigMaps;
+
+impl Rules for ConfigMaps {
+    fn validate(&self, object: &Value, old: Option<&Value>, _part: Part, errors: &mut FieldErrors) {
+        let mut size = 0;
+        let fields = |name: &str| object.get(name).and_then(Value::as_object).into_iter().flatten();
+        for (key, value) in fields("data") {
+            validate_key(key, "data", errors);
+            size += value.as_str().map_or(0, str::len);
+        }
+        for (key, value) in fields("binaryData") {
+            validate_key(key, "binaryData", errors);
+            size += value.as_str().map_or(0, decoded_length);
+        }
+        if MAX_SIZE < size {
+            errors.push(
+                FieldErrorKind::TooLong,
+                "[]",
+                None,
+                format!("may not be more than {MAX_SIZE} bytes"),
+            );
+        }
+        if let Some(old) = old {
+            validate_frozen(object, old, &["data", "binaryData"], errors);
+        }
+    }
+}
+
+fn validate_frozen(object: &Value, old: &Value, fields: &[&str], errors: &mut FieldErrors) {
+    if old.get("immutable") != Some(&Value::Bool(true)) {
+        return;
+    }
+    if object.get("immutable") != Some(&Value::Bool(true)) {
+        errors.forbidden("immutable", "field is immutable when `immutable` is set");
+    }
+    for field in fields {
+        if old.get(*field) != object.get(*field) {
+            errors.forbidden(*field, "field is immutable when `immutable` is set");
+        }
+    }
+}
+
+fn validate_key(key: &str, field: &str, errors: &mut FieldErrors) {
+    const PROBLEM: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
+    let plain =
+        !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
+    let place = format!("{field}[{key}]");
+    if !plain {
+        errors.invalid(place.clone(), json!(key), PROBLEM);
+    }
+    if key == "." || key == ".." || key.starts_with("..") {
+        errors.invalid(place, json!(key), "a valid config key must not start with '..'");
+    }
+}

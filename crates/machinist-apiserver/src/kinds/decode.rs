@@ -1,0 +1,94 @@
+//! What the typed decoder of a built-in kind refuses: a value of the wrong type is a 400 before any validation.
+
+use serde_json::Value;
+
+use crate::crd::schema::{Format, MAX_DEPTH, Schema, Type};
+use crate::crd::validate::type_name;
+use crate::status::{ApiError, ApiResult};
+
+/// Refuses `object` if a value in it has another type than `schema` says. Nulls are taken for absent.
+pub(crate) fn check_types(object: &Value, schema: &Schema, kind: &str, version: &str) -> ApiResult<()> {
+    match mismatch(object, schema, kind, 0) {
+        None => Ok(()),
+        Some(why) => Err(ApiError::bad_request(format!(
+            "{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"
+        ))),
+    }
+}
+
+fn mismatch(value: &Value, schema: &Schema, field: &str, depth: usize) -> Option<String> {
+    if value.is_null() || schema.is_opaque() {
+        return None;
+    }
+    if MAX_DEPTH < depth {
+        return Some("exceeded max depth".into());
+    }
+    let admitted = if schema.int_or_string {
+        value.is_string() || value.is_number()
+    } else {
+        schema.of.is_none_or(|of| of.admits(value))
+    };
+    if !admitted {
+        let wanted = schema.of.map_or("intstr.IntOrString", go_type);
+        let found = match value {
+            Value::Number(number) if schema.of == Some(Type::Integer) => format!("number {number}"),
+            Value::Bool(_) => "bool".to_owned(),
+            Value::Number(_) => "number".to_owned(),
+            other => type_name(other).to_owned(),
+        };
+        return Some(format!("json: cannot unmarshal {found} into Go struct field {field} of type {wanted}"));
+    }
+    if let (Some(format), Some(text)) = (schema.format, value.as_str())
+        && let Some(why) = format_problem(format, text)
+    {
+        return Some(why);
+    }
+    match value {
+        Value::Object(map) => map.iter().find_map(|(key, child)| {
+            let below = schema.property(key)?;
+            mismatch(child, below, &format!("{field}.{key}"), depth + 1)
+        }),
+        Value::Array(items) => {
+            let below = schema.items.as_ref()?;
+            items.iter().find_map(|item| mismatch(item, below, field, depth + 1))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+    }
+}
+
+fn go_type(of: Type) -> &'static str {
+    match of {
+        Type::Object => "map[string]string",
+        Type::Array => "[]string",
+        Type::String => "string",
+        Type::Integer => "int32",
+        Type::Number => "float64",
+        Type::Boolean => "bool",
+    }
+}
+
+fn format_problem(format: Format, text: &str) -> Option<String> {
+    if format.admits(text) {
+        return None;
+    }
+    Some(match format {
+        Format::MicroTime => {
+            let layout = "2006-01-02T15:04:05.000000Z07:00";
+            let (rest, wanted) = match text.get(19..) {
+                Some(rest) if !rest.is_empty() => (rest, ".000000"),
+                _ => (text, "2006"),
+            };
+            format!("parsing time \"{text}\" as \"{layout}\": cannot parse \"{rest}\" as \"{wanted}\"")
+        }
+        Format::DateTime | Format::Date => {
+            let layout = "2006-01-02T15:04:05Z07:00";
+            format!("parsing time \"{text}\" as \"{layout}\": cannot parse \"{text}\" as \"2006\"")
+        }
+        Format::Bytes => "illegal base64 data at input byte 0".to_owned(),
+        Format::Quantity => {
+            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+                .to_owned()
+        }
+        Format::Int32 => return None,
+    })
+}

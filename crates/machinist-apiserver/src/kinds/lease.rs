@@ -1,0 +1,23 @@
+//! Leases.
+
+use serde_json::Value;
+
+use crate::kinds::{Part, Rules};
+use crate::status::FieldErrors;
+
+pub(crate) struct Leases;
+
+impl Rules for Leases {
+    fn validate(&self, object: &Value, _old: Option<&Value>, _part: Part, errors: &mut FieldErrors) {
+        let spec = |key: &str| object.get("spec").and_then(|s| s.get(key));
+        if let Some(seconds) = spec("leaseDurationSeconds").filter(|s| s.as_i64().is_some_and(|s| s <= 0)) {
+            errors.invalid("spec.leaseDurationSeconds", seconds.clone(), "must be greater than 0");
+        }
+        if let Some(count) = spec("leaseTransitions").filter(|c| c.as_i64().is_some_and(|c| c < 0)) {
+            errors.invalid("spec.leaseTransitions", count.clone(), "must be greater than or equal to 0");
+        }
+        if spec("holderIdentity").is_some_and(|h| h == "") {
+            errors.invalid("spec.holderIdentity", "".into(), "must not be empty");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! The built-in kinds: a table of what they are called and how they behave, and one module per kind whose rules are more
+//! than the table can say.
+
+pub(crate) mod certificate;
+pub(crate) mod config;
+pub(crate) mod custom_resource_definition;
+pub(crate) mod decode;
+pub(crate) mod event;
+pub(crate) mod lease;
+pub(crate) mod namespace;
+pub(crate) mod node;
+pub(crate) mod notation;
+pub(crate) mod pod;
+pub(crate) mod pod_disruption_budget;
+pub(crate) mod table;
+
+use serde_json::Value;
+
+use crate::authn::Identity;
+use crate::server::Core;
+use crate::status::{ApiResult, FieldErrors};
+
+/// What a kind's rules may look at.
+pub(crate) struct Context<'a> {
+    pub(crate) core: &'a Core,
+    pub(crate) identity: &'a Identity,
+    /// `metav1.Time` of this request.
+    pub(crate) now: String,
+}
+
+/// Which part of an object a write through a subresource may change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    Main,
+    Status,
+    Approval,
+    Finalize,
+}
+
+/// How a kind differs from a plain object with an optional status. Every default is "it does not".
+pub(crate) trait Rules: Sync {
+    /// Admission and preparation of a new object.
+    fn on_create(&self, _object: &mut Value, _context: &Context<'_>) -> ApiResult<()> {
+        Ok(())
+    }
+
+    /// Puts back what a write to `part` may not change. The table has dealt with `spec` and `status` already.
+    fn on_update(
+        &self,
+        _new: &mut Value,
+        _old: &Value,
+        _part: Part,
+        _context: &Context<'_>,
+    ) -> ApiResult<()> {
+        Ok(())
+    }
+
+    /// Checks the object that is about to be stored.
+    fn validate(&self, _object: &Value, _old: Option<&Value>, _part: Part, _errors: &mut FieldErrors) {}
+
+    /// Seconds that a deletion waits for, when this kind is deleted gracefully.
+    fn grace(&self, _object: &Value, _asked: Option<i64>) -> Option<i64> {
+        None
+    }
+
+    /// Whether a deletion does no more than mark the object, because something else has to be cleared away first.
+    fn is_only_marked(&self, object: &Value) -> bool {
+        self.outlives_finalizers(object)
+    }
+
+    /// Changes that come with the deletion mark.
+    fn on_delete(&self, _object: &mut Value, _now: &str) {}
+
+    /// Whether an object whose finalizers are gone has to stay.
+    fn outlives_finalizers(&self, _object: &Value) -> bool {
+        false
+    }
+
+    /// From the served version to the stored one.
+    fn make_stored(&self, _object: &mut Value) {}
+
+    /// From the stored version to the served one.
+    fn show_stored(&self, _object: &mut Value) {}
+}
+
+/// The rules of a kind without any.
+pub(crate) struct Plain;
+
+impl Rules for Plain {}

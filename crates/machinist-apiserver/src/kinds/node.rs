@@ -1,0 +1,110 @@
+//! Nodes: the taint that a new one gets, and what an update may not change.
+
+use serde_json::{Value, json};
+
+use crate::kinds::{Context, Part, Rules};
+use crate::object::child_map;
+use crate::status::{ApiResult, FieldErrorKind, FieldErrors};
+
+/// Set on every new Node by the TaintNodesByCondition admission; the node lifecycle controller lifts it.
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+
+pub(crate) struct Nodes;
+
+impl Rules for Nodes {
+    fn on_create(&self, object: &mut Value, _context: &Context<'_>) -> ApiResult<()> {
+        let taints = child_map(object, "spec").entry("taints").or_insert_with(|| json!([]));
+        if let Some(taints) = taints.as_array_mut() {
+            let held = taints.iter().any(|t| t["key"] == NOT_READY && t["effect"] == "NoSchedule");
+            if !held {
+                taints.push(json!({"key": NOT_READY, "effect": "NoSchedule"}));
+            }
+        }
+        allocate_capacity(object);
+        Ok(())
+    }
+
+    fn on_update(&self, new: &mut Value, _old: &Value, _part: Part, _context: &Context<'_>) -> ApiResult<()> {
+        allocate_capacity(new);
+        Ok(())
+    }
+
+    fn validate(&self, object: &Value, old: Option<&Value>, _part: Part, errors: &mut FieldErrors) {
+        validate_taints(object, errors);
+        validate_addresses(object, errors);
+        let Some(old) = old else { return };
+        // An update checks the whole node and then the change: a wrong taint is complained of twice.
+        validate_taints(object, errors);
+        let text = |object: &Value, path: &str| {
+            object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        let before = text(old, "/spec/providerID");
+        if !before.is_empty() && before != text(object, "/spec/providerID") {
+            errors.forbidden(
+                "spec.providerID",
+                "node updates may not change providerID except from \"\" to valid",
+            );
+        }
+        let cidrs = |object: &Value| object.pointer("/spec/podCIDRs").cloned();
+        if cidrs(old).is_some() && cidrs(old) != cidrs(object) {
+            errors
+                .forbidden("spec.podCIDRs", "node updates may not change podCIDR except from \"\" to valid");
+        }
+    }
+}
+
+/// What is not said to be reserved can be allocated.
+fn allocate_capacity(object: &mut Value) {
+    let status = child_map(object, "status");
+    if let (None, Some(capacity)) = (status.get("allocatable"), status.get("capacity").cloned()) {
+        status.insert("allocatable".into(), capacity);
+    }
+}
+
+fn validate_taints(object: &Value, errors: &mut FieldErrors) {
+    let Some(taints) = object.pointer("/spec/taints").and_then(Value::as_array) else { return };
+    let effects = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+    for (index, taint) in taints.iter().enumerate() {
+        let place = format!("metadata.taints[{index}]");
+        let key = taint["key"].as_str().unwrap_or_default();
+        if let Some(problem) = crate::meta::qualified_name_problem(key) {
+            errors.invalid(format!("{place}.key"), json!(key), problem);
+        }
+        let effect = taint["effect"].as_str().unwrap_or_default();
+        if effect.is_empty() {
+            errors.required(format!("{place}.effect"), "");
+        } else if !effects.contains(&effect) {
+            errors.not_supported(format!("{place}.effect"), json!(effect), &effects.map(str::to_owned));
+        }
+        let same = |other: &Value| other["key"] == taint["key"] && other["effect"] == taint["effect"];
+        if taints[..index].iter().any(same) {
+            errors.push_shown(
+                FieldErrorKind::Duplicate,
+                place,
+                Some(shown_taint(taint)),
+                "taints must be unique by key and effect pair",
+            );
+        }
+    }
+}
+
+/// A taint with the names and order of its internal type, as refusals show it.
+fn shown_taint(taint: &Value) -> String {
+    let text = |key: &str| json!(taint.get(key).and_then(Value::as_str).unwrap_or_default());
+    let added = taint.get("timeAdded").cloned().unwrap_or(Value::Null);
+    format!(
+        "{{\"Key\":{},\"Value\":{},\"Effect\":{},\"TimeAdded\":{added}}}",
+        text("key"),
+        text("value"),
+        text("effect")
+    )
+}
+
+fn validate_addresses(object: &Value, errors: &mut FieldErrors) {
+    let Some(addresses) = object.pointer("/status/addresses").and_then(Value::as_array) else { return };
+    for (index, address) in addresses.iter().enumerate() {
+        if addresses[..index].contains(address) {
+            errors.duplicate(format!("status.addresses[{index}]"), address.clone());
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Reads `types.txt`, the notation in which the built-in kinds' types are written, into schemas.
+//!
+//! The text is part of the program, so a mistake in it is our own bug and panics with the line, in the first test that
+//! starts a server.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+
+use serde_json::Value;
+
+use crate::crd::schema::{Format, PatchStrategy, Schema, Type, Zero};
+
+static TYPES: LazyLock<BTreeMap<&'static str, Arc<Schema>>> =
+    LazyLock::new(|| read(include_str!("types.txt")));
+
+/// The schema of a type named in `types.txt`.
+pub(crate) fn schema(name: &str) -> Arc<Schema> {
+    TYPES.get(name).unwrap_or_else(|| panic!("types.txt has no type {name}")).clone()
+}
+
+/// Schema of `metadata`, for custom resources too.
+pub(crate) fn object_meta() -> Arc<Schema> {
+    schema("ObjectMeta")
+}
+
+type Lines<'a> = BTreeMap<&'a str, Vec<&'a str>>;
+
+fn read(text: &'static str) -> BTreeMap<&'static str, Arc<Schema>> {
+    let mut lines: Lines<'static> = BTreeMap::new();
+    let mut current = "";
+    for line in text.lines() {
+        if line.trim().is_empty() || line.starts_with('#') {
+            continue;
+        }
+        match line.strip_prefix("type ") {
+            Some(name) => {
+                current = name.trim();
+                lines.entry(current).or_default();
+            }
+            None => lines.entry(current).or_default().push(line.trim()),
+        }
+    }
+    let mut done = BTreeMap::new();
+    for name in lines.keys() {
+        build(name, &lines, &mut done);
+    }
+    done
+}
+
+fn build(
+    name: &'static str,
+    lines: &Lines<'static>,
+    done: &mut BTreeMap<&'static str, Arc<Schema>>,
+) -> Arc<Schema> {
+    if let Some(schema) = done.get(name) {
+        return schema.clone();
+    }
+    let mut schema = Schema { of: Some(Type::Object), ..Schema::default() };
+    for line in lines.get(name).unwrap_or_else(|| panic!("types.txt has no type {name}")) {
+        if *line == "..." {
+            schema.preserve_unknown = true;
+            continue;
+        }
+        let (field, rest) = line.split_once(' ').unwrap_or_else(|| panic!("types.txt: no type in {line:?}"));
+        schema.properties.insert(field.to_owned(), Arc::new(field_schema(rest, lines, done)));
+    }
+    let schema = Arc::new(schema);
+    done.insert(name, schema.clone());
+    schema
+}
+
+fn field_schema(
+    text: &'static str,
+    lines: &Lines<'static>,
+    done: &mut BTreeMap<&'static str, Arc<Schema>>,
+) -> Schema {
+    let (text, default) = match text.split_once(" = ") {
+        Some((text, json)) => {
+            let value: Value =
+                serde_json::from_str(json).unwrap_or_else(|e| panic!("types.txt: default {json:?}: {e}"));
+            (text, Some(value))
+        }
+        None => (text, None),
+    };
+    let mut words = text.split_whitespace();
+    let name = words.next().unwrap_or_else(|| panic!("types.txt: no type in {text:?}"));
+    let mut schema = type_schema(name, lines, done);
+    schema.default = default;
+    while let Some(word) = words.next() {
+        match word {
+            "by" => {
+                let key = words.next().unwrap_or_else(|| panic!("types.txt: no key in {text:?}"));
+                schema.patch = PatchStrategy::MergeByKey(key.to_owned());
+            }
+            "merge" => schema.patch = PatchStrategy::MergeValues,
+            "keep" => schema.zero = Zero::Keep,
+            "null" => schema.zero = Zero::Null,
+            other => panic!("types.txt: {other:?} in {text:?}"),
+        }
+    }
+    schema
+}
+
+fn type_schema(
+    name: &'static str,
+    lines: &Lines<'static>,
+    done: &mut BTreeMap<&'static str, Arc<Schema>>,
+) -> Schema {
+    let of = |of: Type| Schema { of: Some(of), ..Schema::default() };
+    let text = |format: Format| Schema { format: Some(format), ..of(Type::String) };
+    if let Some(inner) = name.strip_prefix('[').and_then(|n| n.strip_suffix(']')) {
+        return Schema { items: Some(Arc::new(type_schema(inner, lines, done))), ..of(Type::Array) };
+    }
+    if let Some(inner) = name.strip_prefix('{').and_then(|n| n.strip_suffix('}')) {
+        return Schema { additional: Some(Arc::new(type_schema(inner, lines, done))), ..of(Type::Object) };
+    }
+    match name {
+        "string" => of(Type::String),
+        "int" => of(Type::Integer),
+        "int32" => Schema { format: Some(Format::Int32), ..of(Type::Integer) },
+        "count" => Schema { zero: Zero::Omit, ..of(Type::Integer) },
+        "number" => of(Type::Number),
+        "bool" => of(Type::Boolean),
+        "flag" => Schema { zero: Zero::Omit, ..of(Type::Boolean) },
+        "time" => text(Format::DateTime),
+        "micro" => text(Format::MicroTime),
+        "bytes" => text(Format::Bytes),
+        "quantity" => Schema { format: Some(Format::Quantity), int_or_string: true, ..Schema::default() },
+        "intstr" => Schema { int_or_string: true, ..Schema::default() },
+        "any" => Schema { preserve_unknown: true, ..Schema::default() },
+        other => build(other, lines, done).as_ref().clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_type_table_reads() {
+        let node = schema("Node");
+        let taints = node.properties["spec"].properties["taints"].as_ref();
+        assert_eq!(taints.patch, PatchStrategy::Replace);
+        let conditions = node.properties["status"].properties["conditions"].as_ref();
+        assert_eq!(conditions.patch, PatchStrategy::MergeByKey("type".into()));
+    }
+}

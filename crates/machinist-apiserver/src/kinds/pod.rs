@@ -1,0 +1,204 @@
+//! Pods: the defaults of admission and strategy, graceful deletion, and what an update may not change.
+
+use serde_json::{Map, Value, json};
+
+use crate::kinds::{Context, Part, Rules};
+use crate::meta::{NameRule, name_problems};
+use crate::object::{child_map, copy_meta, meta_str};
+use crate::status::{ApiError, ApiResult, FieldErrors, Target};
+use crate::store::mvcc::Key;
+
+/// How long a pod tolerates a node that is not ready or unreachable, unless it says so itself (DefaultTolerationSeconds).
+const TOLERATION_SECONDS: i64 = 300;
+
+pub(crate) struct Pods;
+
+impl Rules for Pods {
+    fn on_create(&self, object: &mut Value, context: &Context<'_>) -> ApiResult<()> {
+        admit_service_account(object, context)?;
+        let spec = child_map(object, "spec");
+        tolerate_lost_nodes(spec);
+        spec.entry("priority").or_insert(json!(0));
+        spec.entry("preemptionPolicy").or_insert(json!("PreemptLowerPriority"));
+        for list in ["containers", "initContainers"] {
+            for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+                default_pull_policy(container);
+            }
+        }
+        let class = quality_of_service(spec);
+        object["status"] = json!({"phase": "Pending", "qosClass": class});
+        Ok(())
+    }
+
+    fn on_update(&self, new: &mut Value, old: &Value, part: Part, _context: &Context<'_>) -> ApiResult<()> {
+        if part == Part::Status {
+            copy_meta(new, old, "ownerReferences");
+            copy_meta(new, old, "deletionTimestamp");
+            list_addresses(new);
+        }
+        Ok(())
+    }
+
+    fn validate(&self, object: &Value, old: Option<&Value>, part: Part, errors: &mut FieldErrors) {
+        match (old, part) {
+            (None, _) => validate_containers(object, errors),
+            (Some(old), Part::Main) => validate_spec_update(object, old, errors),
+            (Some(_), Part::Status | Part::Approval | Part::Finalize) => {}
+        }
+    }
+
+    fn grace(&self, object: &Value, asked: Option<i64>) -> Option<i64> {
+        let spec = |key: &str| object.pointer(&format!("/spec/{key}"));
+        let unscheduled = spec("nodeName").and_then(Value::as_str).unwrap_or_default().is_empty();
+        let ended =
+            matches!(object.pointer("/status/phase").and_then(Value::as_str), Some("Failed" | "Succeeded"));
+        if unscheduled || ended {
+            return Some(0);
+        }
+        let own = spec("terminationGracePeriodSeconds").and_then(Value::as_i64).unwrap_or_default();
+        let period = asked.unwrap_or(own);
+        Some(if period < 0 { 1 } else { period })
+    }
+}
+
+/// An address given the old way is also the first of the list.
+fn list_addresses(object: &mut Value) {
+    let status = child_map(object, "status");
+    for (one, list) in [("podIP", "podIPs"), ("hostIP", "hostIPs")] {
+        if let (Some(address), false) = (status.get(one).cloned(), status.contains_key(list)) {
+            status.insert(list.into(), json!([{"ip": address}]));
+        }
+    }
+}
+
+/// The ServiceAccount admission: the account must exist; "default" when none is named.
+fn admit_service_account(object: &mut Value, context: &Context<'_>) -> ApiResult<()> {
+    let (namespace, name) = (meta_str(object, "namespace").to_owned(), meta_str(object, "name").to_owned());
+    let spec = child_map(object, "spec");
+    let account =
+        match spec.get("serviceAccountName").or_else(|| spec.get("serviceAccount")).and_then(Value::as_str) {
+            Some(account) if !account.is_empty() => account.to_owned(),
+            _ => "default".to_owned(),
+        };
+    spec.insert("serviceAccountName".into(), json!(account));
+    spec.insert("serviceAccount".into(), json!(account));
+    if context.core.store.get("serviceaccounts", &Key::new(&namespace, &account)).is_none() {
+        let why = format!(
+            "error looking up service account {namespace}/{account}: serviceaccount \"{account}\" not found"
+        );
+        return Err(ApiError::forbidden(&Target { group: "", resource: "pods", name: &name }, &why));
+    }
+    Ok(())
+}
+
+fn tolerate_lost_nodes(spec: &mut Map<String, Value>) {
+    let tolerations = spec.entry("tolerations").or_insert_with(|| json!([]));
+    let Some(list) = tolerations.as_array_mut() else { return };
+    let tolerates = |list: &[Value], key: &str| {
+        list.iter().any(|t| {
+            let of = |field: &str| t.get(field).and_then(Value::as_str).unwrap_or_default();
+            let covers_key = of("key") == key || (of("key").is_empty() && of("operator") == "Exists");
+            let covers_effect = of("effect").is_empty() || of("effect") == "NoExecute";
+            covers_key && covers_effect
+        })
+    };
+    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+        if !tolerates(list, key) {
+            list.push(json!({
+                "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": TOLERATION_SECONDS
+            }));
+        }
+    }
+}
+
+fn default_pull_policy(container: &mut Value) {
+    let image = container.get("image").and_then(Value::as_str).unwrap_or_default();
+    let tag = image.rsplit('/').next().and_then(|last| last.split_once(':')).map(|(_, tag)| tag);
+    let floating = !image.contains('@') && tag.is_none_or(|tag| tag == "latest");
+    if let Some(container) = container.as_object_mut() {
+        let policy = if floating { "Always" } else { "IfNotPresent" };
+        container.entry("imagePullPolicy").or_insert(json!(policy));
+    }
+}
+
+/// Guaranteed when every container's cpu and memory limits equal its requests, BestEffort when none has any.
+fn quality_of_service(spec: &Map<String, Value>) -> &'static str {
+    let mut any = false;
+    let mut guaranteed = true;
+    for list in ["containers", "initContainers"] {
+        for container in spec.get(list).and_then(Value::as_array).into_iter().flatten() {
+            for resource in ["cpu", "memory"] {
+                let limit = container.pointer(&format!("/resources/limits/{resource}"));
+                let request = container.pointer(&format!("/resources/requests/{resource}"));
+                any |= limit.is_some() || request.is_some();
+                guaranteed &= limit.is_some() && request.is_none_or(|r| Some(r) == limit);
+            }
+        }
+    }
+    match (any, guaranteed) {
+        (false, _) => "BestEffort",
+        (true, true) => "Guaranteed",
+        (true, false) => "Burstable",
+    }
+}
+
+fn validate_containers(object: &Value, errors: &mut FieldErrors) {
+    let containers = object.pointer("/spec/containers").and_then(Value::as_array);
+    let Some(containers) = containers.filter(|list| !list.is_empty()) else {
+        errors.required("spec.containers", "");
+        return;
+    };
+    for (index, container) in containers.iter().enumerate() {
+        let text = |key: &str| container.get(key).and_then(Value::as_str).unwrap_or_default();
+        let place = format!("spec.containers[{index}]");
+        if text("name").is_empty() {
+            errors.required(format!("{place}.name"), "");
+        } else {
+            for problem in name_problems(text("name"), NameRule::Label) {
+                errors.invalid(format!("{place}.name"), json!(text("name")), problem);
+            }
+            if containers[..index].iter().any(|c| c["name"] == container["name"]) {
+                errors.duplicate(format!("{place}.name"), json!(text("name")));
+            }
+        }
+        if text("image").is_empty() {
+            errors.required(format!("{place}.image"), "");
+        }
+    }
+}
+
+/// Of a pod's spec only images, the deadline, and added tolerations change after creation.
+fn validate_spec_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
+    if frozen_spec(new) != frozen_spec(old) {
+        errors.forbidden(
+            "spec",
+            "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
+        );
+    }
+    let tolerations = |object: &Value| {
+        object.pointer("/spec/tolerations").and_then(Value::as_array).cloned().unwrap_or_default()
+    };
+    let kept = tolerations(new);
+    if !tolerations(old).iter().all(|t| kept.contains(t)) {
+        errors.forbidden(
+            "spec.tolerations",
+            "existing toleration can not be modified except its tolerationSeconds",
+        );
+    }
+}
+
+fn frozen_spec(object: &Value) -> Value {
+    let mut spec = object.get("spec").cloned().unwrap_or(Value::Null);
+    if let Some(map) = spec.as_object_mut() {
+        map.remove("activeDeadlineSeconds");
+        map.remove("tolerations");
+        for list in ["containers", "initContainers"] {
+            for container in map.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+                if let Some(container) = container.as_object_mut() {
+                    container.remove("image");
+                }
+            }
+        }
+    }
+    spec
+}

@@ -1,0 +1,80 @@
+//! PodDisruptionBudgets. Their status is the disruption controller's; eviction reads it in `verbs::evict`.
+
+use serde_json::{Value, json};
+
+use crate::kinds::{Context, Part, Rules};
+use crate::object::child_map;
+use crate::status::{ApiResult, FieldErrors};
+
+pub(crate) struct PodDisruptionBudgets;
+
+impl Rules for PodDisruptionBudgets {
+    fn on_create(&self, object: &mut Value, _context: &Context<'_>) -> ApiResult<()> {
+        let status = child_map(object, "status");
+        for count in ["currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods"] {
+            status.insert(count.into(), json!(0));
+        }
+        Ok(())
+    }
+
+    fn validate(&self, object: &Value, _old: Option<&Value>, part: Part, errors: &mut FieldErrors) {
+        if part == Part::Status {
+            for count in ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"] {
+                let place = format!("/status/{count}");
+                if let Some(value) = object.pointer(&place).filter(|v| v.as_i64().is_some_and(|n| n < 0)) {
+                    errors.invalid(
+                        format!("status.{count}"),
+                        value.clone(),
+                        "must be greater than or equal to 0",
+                    );
+                }
+            }
+            return;
+        }
+        let spec = |key: &str| object.get("spec").and_then(|s| s.get(key));
+        if let (Some(_), Some(_)) = (spec("minAvailable"), spec("maxUnavailable")) {
+            errors.invalid(
+                "spec",
+                object["spec"].clone(),
+                "minAvailable and maxUnavailable cannot be both set",
+            );
+        }
+        for bound in ["minAvailable", "maxUnavailable"] {
+            validate_amount(spec(bound), &format!("spec.{bound}"), errors);
+        }
+        let policies = ["AlwaysAllow", "IfHealthyBudget"];
+        if let Some(policy) = spec("unhealthyPodEvictionPolicy").and_then(Value::as_str)
+            && !policies.contains(&policy)
+        {
+            errors.not_supported(
+                "spec.unhealthyPodEvictionPolicy",
+                json!(policy),
+                &policies.map(str::to_owned),
+            );
+        }
+    }
+}
+
+/// A count that is not negative, or a percentage of at most 100.
+fn validate_amount(amount: Option<&Value>, field: &str, errors: &mut FieldErrors) {
+    match amount {
+        Some(Value::String(text)) => {
+            let percent = text.strip_suffix('%').and_then(|p| p.parse::<u32>().ok());
+            match percent {
+                None => errors.invalid(
+                    field,
+                    json!(text),
+                    "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')",
+                ),
+                Some(percent) if 100 < percent => {
+                    errors.invalid(field, json!(text), "must not be greater than 100%");
+                }
+                Some(_) => {}
+            }
+        }
+        Some(Value::Number(number)) if number.as_i64().is_some_and(|n| n < 0) => {
+            errors.invalid(field, Value::Number(number.clone()), "must be greater than or equal to 0");
+        }
+        Some(_) | None => {}
+    }
+}

@@ -1,0 +1,262 @@
+//! The built-in kinds, one row each.
+
+use crate::kinds::{
+    Plain, Rules, certificate, config, custom_resource_definition, event, lease, namespace, node, pod,
+    pod_disruption_budget,
+};
+use crate::meta::NameRule;
+
+/// One built-in kind.
+pub(crate) struct BuiltIn {
+    pub(crate) group: &'static str,
+    pub(crate) version: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) plural: &'static str,
+    pub(crate) singular: &'static str,
+    pub(crate) short_names: &'static [&'static str],
+    pub(crate) categories: &'static [&'static str],
+    pub(crate) namespaced: bool,
+    /// Name in `types.txt`.
+    pub(crate) type_name: &'static str,
+    /// Where the objects lie; two kinds may share a store.
+    pub(crate) table: &'static str,
+    /// Stored as the core kind of that table, converted by the rules.
+    pub(crate) converted: bool,
+    pub(crate) names: NameRule,
+    pub(crate) has_status: bool,
+    /// Subresources besides `status`, with the kind each takes (group/version/kind).
+    pub(crate) subresources: &'static [(&'static str, &'static str)],
+    pub(crate) generation: bool,
+    /// PUT without a resourceVersion is taken.
+    pub(crate) unconditional_update: bool,
+    /// PUT of an absent object creates it.
+    pub(crate) create_on_update: bool,
+    /// DELETE answers the object instead of a Status.
+    pub(crate) returns_deleted: bool,
+    /// Field labels besides `metadata.name` and `metadata.namespace`.
+    pub(crate) fields: &'static [(&'static str, &'static str)],
+    pub(crate) rules: &'static dyn Rules,
+}
+
+/// What a row says when it says nothing.
+const ROW: BuiltIn = BuiltIn {
+    group: "",
+    version: "v1",
+    kind: "",
+    plural: "",
+    singular: "",
+    short_names: &[],
+    categories: &[],
+    namespaced: true,
+    type_name: "",
+    table: "",
+    converted: false,
+    names: NameRule::Subdomain,
+    has_status: false,
+    subresources: &[],
+    generation: false,
+    unconditional_update: true,
+    create_on_update: false,
+    returns_deleted: false,
+    fields: &[],
+    rules: &Plain,
+};
+
+/// Field labels of events, under either of their names; `involvedObject` is how they are stored.
+const EVENT_FIELDS: &[(&str, &str)] = &[
+    ("involvedObject.kind", "involvedObject.kind"),
+    ("involvedObject.namespace", "involvedObject.namespace"),
+    ("involvedObject.name", "involvedObject.name"),
+    ("involvedObject.uid", "involvedObject.uid"),
+    ("involvedObject.apiVersion", "involvedObject.apiVersion"),
+    ("involvedObject.resourceVersion", "involvedObject.resourceVersion"),
+    ("involvedObject.fieldPath", "involvedObject.fieldPath"),
+    ("reason", "reason"),
+    ("reportingComponent", "reportingComponent"),
+    ("source", "source.component"),
+    ("type", "type"),
+];
+
+/// Every built-in kind.
+pub(crate) static BUILT_INS: &[BuiltIn] = &[
+    BuiltIn {
+        kind: "Namespace",
+        plural: "namespaces",
+        singular: "namespace",
+        short_names: &["ns"],
+        namespaced: false,
+        type_name: "Namespace",
+        table: "namespaces",
+        names: NameRule::Label,
+        has_status: true,
+        subresources: &[("finalize", "/v1/Namespace")],
+        returns_deleted: true,
+        fields: &[("status.phase", "status.phase"), ("name", "metadata.name")],
+        rules: &namespace::Namespaces,
+        ..ROW
+    },
+    BuiltIn {
+        kind: "Node",
+        plural: "nodes",
+        singular: "node",
+        short_names: &["no"],
+        namespaced: false,
+        type_name: "Node",
+        table: "nodes",
+        has_status: true,
+        fields: &[("spec.unschedulable", "spec.unschedulable")],
+        rules: &node::Nodes,
+        ..ROW
+    },
+    BuiltIn {
+        kind: "Pod",
+        plural: "pods",
+        singular: "pod",
+        short_names: &["po"],
+        categories: &["all"],
+        type_name: "Pod",
+        table: "pods",
+        has_status: true,
+        subresources: &[("eviction", "policy/v1/Eviction"), ("binding", "/v1/Binding")],
+        generation: true,
+        returns_deleted: true,
+        fields: &[
+            ("spec.nodeName", "spec.nodeName"),
+            ("spec.restartPolicy", "spec.restartPolicy"),
+            ("spec.schedulerName", "spec.schedulerName"),
+            ("spec.serviceAccountName", "spec.serviceAccountName"),
+            ("spec.hostNetwork", "spec.hostNetwork"),
+            ("status.phase", "status.phase"),
+            ("status.podIP", "status.podIP"),
+            ("status.nominatedNodeName", "status.nominatedNodeName"),
+        ],
+        rules: &pod::Pods,
+        ..ROW
+    },
+    BuiltIn {
+        kind: "Secret",
+        plural: "secrets",
+        singular: "secret",
+        type_name: "Secret",
+        table: "secrets",
+        fields: &[("type", "type")],
+        rules: &config::Secrets,
+        ..ROW
+    },
+    BuiltIn {
+        kind: "ConfigMap",
+        plural: "configmaps",
+        singular: "configmap",
+        short_names: &["cm"],
+        type_name: "ConfigMap",
+        table: "configmaps",
+        rules: &config::ConfigMaps,
+        ..ROW
+    },
+    BuiltIn {
+        kind: "ServiceAccount",
+        plural: "serviceaccounts",
+        singular: "serviceaccount",
+        short_names: &["sa"],
+        type_name: "ServiceAccount",
+        table: "serviceaccounts",
+        returns_deleted: true,
+        ..ROW
+    },
+    BuiltIn {
+        kind: "Event",
+        plural: "events",
+        singular: "event",
+        short_names: &["ev"],
+        type_name: "Event",
+        table: "events",
+        create_on_update: true,
+        fields: EVENT_FIELDS,
+        rules: &event::CoreEvents,
+        ..ROW
+    },
+    BuiltIn {
+        group: "events.k8s.io",
+        kind: "Event",
+        plural: "events",
+        singular: "event",
+        short_names: &["ev"],
+        type_name: "EventsEvent",
+        table: "events",
+        converted: true,
+        create_on_update: true,
+        fields: &[
+            ("regarding.kind", "involvedObject.kind"),
+            ("regarding.namespace", "involvedObject.namespace"),
+            ("regarding.name", "involvedObject.name"),
+            ("regarding.uid", "involvedObject.uid"),
+            ("regarding.apiVersion", "involvedObject.apiVersion"),
+            ("regarding.resourceVersion", "involvedObject.resourceVersion"),
+            ("regarding.fieldPath", "involvedObject.fieldPath"),
+            ("reason", "reason"),
+            ("reportingController", "reportingComponent"),
+            ("type", "type"),
+        ],
+        rules: &event::GroupEvents,
+        ..ROW
+    },
+    BuiltIn {
+        group: "coordination.k8s.io",
+        kind: "Lease",
+        plural: "leases",
+        singular: "lease",
+        type_name: "Lease",
+        table: "leases",
+        create_on_update: true,
+        unconditional_update: false,
+        rules: &lease::Leases,
+        ..ROW
+    },
+    BuiltIn {
+        group: "policy",
+        kind: "PodDisruptionBudget",
+        plural: "poddisruptionbudgets",
+        singular: "poddisruptionbudget",
+        short_names: &["pdb"],
+        type_name: "PodDisruptionBudget",
+        table: "poddisruptionbudgets",
+        has_status: true,
+        generation: true,
+        unconditional_update: false,
+        rules: &pod_disruption_budget::PodDisruptionBudgets,
+        ..ROW
+    },
+    BuiltIn {
+        group: "certificates.k8s.io",
+        kind: "CertificateSigningRequest",
+        plural: "certificatesigningrequests",
+        singular: "certificatesigningrequest",
+        short_names: &["csr"],
+        namespaced: false,
+        type_name: "CertificateSigningRequest",
+        table: "certificatesigningrequests",
+        names: NameRule::Subdomain,
+        has_status: true,
+        subresources: &[("approval", "certificates.k8s.io/v1/CertificateSigningRequest")],
+        fields: &[("spec.signerName", "spec.signerName")],
+        rules: &certificate::CertificateSigningRequests,
+        ..ROW
+    },
+    BuiltIn {
+        group: "apiextensions.k8s.io",
+        kind: "CustomResourceDefinition",
+        plural: "customresourcedefinitions",
+        singular: "customresourcedefinition",
+        short_names: &["crd", "crds"],
+        categories: &["api-extensions"],
+        namespaced: false,
+        type_name: "CustomResourceDefinition",
+        table: custom_resource_definition::TABLE,
+        has_status: true,
+        generation: true,
+        unconditional_update: false,
+        returns_deleted: false,
+        rules: &custom_resource_definition::CustomResourceDefinitions,
+        ..ROW
+    },
+];

@@ -1,0 +1,45 @@
+//! An embedded, faithful subset of kube-apiserver.
+//!
+//! One [`Server`] holds one cluster's state in memory. In process it is a [`tower::Service`] per caller
+//! ([`Server::service_as`]), made for `kube::Client::new`; over the network it is HTTPS on a listener with a kubeconfig
+//! ([`Server::serve`]). It holds only what kube-apiserver itself does: garbage collection, signing, node lifecycle and
+//! token cleaning are clients' work.
+//!
+//! A request takes one path: route, authentication, authorisation, decoding, the current object, patch, pruning,
+//! defaulting, validation, metadata rules, the no-op check, commit, event, answer. Time and randomness are injected
+//! ([`Clock`], [`Ids`]), so that a simulation repeats exactly.
+//!
+//! Deliberately absent, with a seam each: OpenAPI and Table output (`discovery`, `service`), server-side apply (`patch`),
+//! CEL (`crd::validate`), RBAC (`authn`), persistence (`store::mvcc`). Never for production clusters.
+
+mod audit;
+mod authn;
+mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+mod crd;
+mod discovery;
+mod kinds;
+mod listen;
+mod meta;
+mod object;
+mod patch;
+mod resource;
+mod route;
+mod server;
+mod service;
+mod status;
+mod store;
+mod tls;
+mod verbs;
+
+pub use audit::{AuditRecord, Commit, Subscription};
+pub use authn::Identity;
+pub use clock::{Clock, Ids, RandomIds, SeededIds, SystemClock, TokioClock};
+pub use listen::{ServeError, Serving};
+pub use object::Object;
+pub use server::{Config, Server};
+pub use service::{ApiService, Body, ReplicaView, Unanswered};
+pub use status::{ApiError, ApiResult, Target};
+pub use store::mvcc::{History, Key};
+pub use tls::{CertificateAuthority, Issued, TlsError};

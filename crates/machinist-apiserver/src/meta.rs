@@ -1,0 +1,270 @@
+//! The rules of `metadata`, the same for every kind: names, labels, owners, finalizers, and what an update may not change.
+
+use serde_json::{Value, json};
+
+use crate::object::{self, metadata};
+use crate::status::{FieldErrorKind, FieldErrors};
+
+/// Longest DNS subdomain, and so the longest name of most objects.
+const SUBDOMAIN_LENGTH: usize = 253;
+/// Longest DNS label, label value and name part of a qualified name.
+const LABEL_LENGTH: usize = 63;
+/// All annotations of one object together, in bytes.
+const ANNOTATIONS_SIZE: usize = 256 * 1024;
+
+const SUBDOMAIN_PROBLEM: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const LABEL_PROBLEM: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+const LABEL_VALUE_PROBLEM: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+const NAME_PART_PROBLEM: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+const IMMUTABLE: &str = "field is immutable";
+
+/// Which names a kind allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NameRule {
+    Subdomain,
+    Label,
+}
+
+/// What is wrong with `name` under `rule`.
+pub(crate) fn name_problems(name: &str, rule: NameRule) -> Vec<String> {
+    let mut problems = Vec::new();
+    match rule {
+        NameRule::Subdomain => {
+            if SUBDOMAIN_LENGTH < name.len() {
+                problems.push(format!("must be no more than {SUBDOMAIN_LENGTH} characters"));
+            }
+            if !is_subdomain(name) {
+                problems.push(SUBDOMAIN_PROBLEM.to_owned());
+            }
+        }
+        NameRule::Label if name.contains('.') => problems.push("must not contain dots".to_owned()),
+        NameRule::Label => {
+            if LABEL_LENGTH < name.len() {
+                problems.push(format!("must be no more than {LABEL_LENGTH} characters"));
+            }
+            if !is_dns_label(name) {
+                problems.push(LABEL_PROBLEM.to_owned());
+            }
+        }
+    }
+    problems
+}
+
+fn is_dns_label(text: &str) -> bool {
+    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    edge(text.chars().next())
+        && edge(text.chars().last())
+        && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+}
+
+pub(crate) fn is_subdomain(text: &str) -> bool {
+    text.split('.').all(is_dns_label)
+}
+
+fn is_name_part(text: &str) -> bool {
+    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    edge(text.chars().next())
+        && edge(text.chars().last())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+}
+
+/// What is wrong with a label key, annotation key or finalizer (`prefix/name` or `name`).
+pub(crate) fn qualified_name_problem(text: &str) -> Option<String> {
+    let name = match text.split_once('/') {
+        Some(("", _)) => return Some("prefix part must be non-empty".into()),
+        Some((prefix, name)) => {
+            if !is_subdomain(prefix) || SUBDOMAIN_LENGTH < prefix.len() {
+                return Some(format!("prefix part {SUBDOMAIN_PROBLEM}"));
+            }
+            name
+        }
+        None => text,
+    };
+    if name.is_empty() {
+        return Some(format!("name part must be non-empty; {NAME_PART_PROBLEM}"));
+    }
+    if LABEL_LENGTH < name.len() {
+        return Some(format!("name part must be no more than {LABEL_LENGTH} characters"));
+    }
+    (!is_name_part(name)).then(|| NAME_PART_PROBLEM.to_owned())
+}
+
+pub(crate) fn label_value_problem(text: &str) -> Option<String> {
+    if LABEL_LENGTH < text.len() {
+        return Some(format!("must be no more than {LABEL_LENGTH} characters"));
+    }
+    (!text.is_empty() && !is_name_part(text)).then(|| LABEL_VALUE_PROBLEM.to_owned())
+}
+
+/// Checks the metadata of an object that is about to be stored.
+pub(crate) fn validate(object: &Value, namespaced: bool, rule: NameRule, errors: &mut FieldErrors) {
+    let name = object::meta_str(object, "name");
+    if name.is_empty() {
+        errors.required("metadata.name", "name or generateName is required");
+    } else {
+        for problem in name_problems(name, rule) {
+            errors.invalid("metadata.name", json!(name), problem);
+        }
+    }
+    let namespace = object::meta_str(object, "namespace");
+    if namespaced {
+        if namespace.is_empty() {
+            errors.required("metadata.namespace", "");
+        } else {
+            for problem in name_problems(namespace, NameRule::Label) {
+                errors.invalid("metadata.namespace", json!(namespace), problem);
+            }
+        }
+    } else if !namespace.is_empty() {
+        errors.forbidden("metadata.namespace", "not allowed on this type");
+    }
+    validate_labels(object, "metadata.labels", errors);
+    validate_annotations(object, errors);
+    validate_owners(object, errors);
+    for finalizer in object::finalizers(object) {
+        if let Some(problem) = qualified_name_problem(finalizer) {
+            errors.invalid("metadata.finalizers", json!(finalizer), problem);
+        }
+    }
+}
+
+fn validate_labels(object: &Value, field: &str, errors: &mut FieldErrors) {
+    for (key, value) in object::labels(object).into_iter().flatten() {
+        if let Some(problem) = qualified_name_problem(key) {
+            errors.invalid(field, json!(key), problem);
+        }
+        let value = value.as_str().unwrap_or_default();
+        if let Some(problem) = label_value_problem(value) {
+            errors.invalid(field, json!(value), problem);
+        }
+    }
+}
+
+fn validate_annotations(object: &Value, errors: &mut FieldErrors) {
+    let Some(annotations) = metadata(object).and_then(|m| m.get("annotations")).and_then(Value::as_object)
+    else {
+        return;
+    };
+    let mut size = 0;
+    for (key, value) in annotations {
+        if let Some(problem) = qualified_name_problem(&key.to_ascii_lowercase()) {
+            errors.invalid("metadata.annotations", json!(key), problem);
+        }
+        size += key.len() + value.as_str().map_or(0, str::len);
+    }
+    if ANNOTATIONS_SIZE < size {
+        errors.push(
+            FieldErrorKind::TooLong,
+            "metadata.annotations",
+            None,
+            format!("may not be more than {ANNOTATIONS_SIZE} bytes"),
+        );
+    }
+}
+
+fn validate_owners(object: &Value, errors: &mut FieldErrors) {
+    let Some(owners) = metadata(object).and_then(|m| m.get("ownerReferences")).and_then(Value::as_array)
+    else {
+        return;
+    };
+    let mut controller: Option<String> = None;
+    for owner in owners {
+        let text = |key: &str| owner.get(key).and_then(Value::as_str).unwrap_or_default();
+        let place = "metadata.ownerReferences";
+        if text("apiVersion").is_empty() {
+            errors.invalid(format!("{place}.apiVersion"), json!(""), "version must not be empty");
+        }
+        for (key, problem) in
+            [("kind", "must not be empty"), ("name", "must not be empty"), ("uid", "must not be empty")]
+        {
+            if text(key).is_empty() {
+                errors.invalid(format!("{place}.{key}"), json!(""), problem);
+            }
+        }
+        if owner.get("controller") == Some(&Value::Bool(true)) {
+            let this = format!("{}/{}", text("kind"), text("name"));
+            if let Some(first) = controller {
+                errors.push_shown(
+                    FieldErrorKind::Invalid,
+                    place,
+                    Some(shown_owners(owners)),
+                    format!(
+                        "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
+                    ),
+                );
+                break;
+            }
+            controller = Some(this);
+        }
+    }
+}
+
+/// Owner references with their fields in the order of their type.
+fn shown_owners(owners: &[Value]) -> String {
+    let shown = owners.iter().map(|owner| {
+        let fields = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"]
+            .iter()
+            .filter_map(|key| Some(format!("\"{key}\":{}", owner.get(*key)?)));
+        format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
+    });
+    format!("[{}]", shown.collect::<Vec<_>>().join(","))
+}
+
+/// Checks what no update may change.
+pub(crate) fn validate_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
+    if object::is_deleting(old) {
+        let before = object::finalizers(old);
+        let added: Vec<&str> = object::finalizers(new).into_iter().filter(|f| !before.contains(f)).collect();
+        if !added.is_empty() {
+            let list: Vec<String> = added.iter().map(|f| format!("\"{f}\"")).collect();
+            errors.forbidden(
+                "metadata.finalizers",
+                format!(
+                    "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                    list.join(", ")
+                ),
+            );
+        }
+    }
+    for key in
+        ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"]
+    {
+        let of = |object: &Value| metadata(object).and_then(|m| m.get(key)).cloned().unwrap_or(Value::Null);
+        let (now, before) = (of(new), of(old));
+        if now != before {
+            errors.invalid(format!("metadata.{key}"), now, IMMUTABLE);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_follow_their_rule() {
+        for (name, rule, ok) in [
+            ("a.b-c", NameRule::Subdomain, true),
+            ("A", NameRule::Subdomain, false),
+            ("a..b", NameRule::Subdomain, false),
+            ("a.b", NameRule::Label, false),
+            ("-a", NameRule::Label, false),
+        ] {
+            assert_eq!(name_problems(name, rule).is_empty(), ok, "{name}");
+        }
+    }
+
+    #[test]
+    fn qualified_names_have_one_optional_prefix() {
+        for (name, ok) in [
+            ("a", true),
+            ("example.com/a_b.C", true),
+            ("/a", false),
+            ("a/", false),
+            ("a/b/c", false),
+            ("a b", false),
+        ] {
+            assert_eq!(qualified_name_problem(name).is_none(), ok, "{name}");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! A stored object, and typed access to the metadata of a JSON object.
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use serde_json::{Map, Value};
+
+/// One immutable version of one object. Its JSON text is made once and shared by every reader and watcher.
+#[derive(Debug)]
+pub struct Object {
+    value: Value,
+    revision: u64,
+    text: OnceLock<Text>,
+}
+
+/// The JSON text, which begins with `kind` and `apiVersion`, and where what follows them starts.
+#[derive(Debug)]
+struct Text {
+    whole: Bytes,
+    after_type: usize,
+}
+
+impl Object {
+    pub(crate) fn new(value: Value, revision: u64) -> Arc<Self> {
+        Arc::new(Object { value, revision, text: OnceLock::new() })
+    }
+
+    /// The object in its storage version.
+    pub fn value(&self) -> &Value {
+        &self.value
+    }
+
+    /// The revision of the write that made this version (`metadata.resourceVersion`).
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// `metadata.name`.
+    pub fn name(&self) -> &str {
+        meta_str(&self.value, "name")
+    }
+
+    /// `metadata.namespace`, empty for cluster-scoped objects.
+    pub fn namespace(&self) -> &str {
+        meta_str(&self.value, "namespace")
+    }
+
+    /// `metadata.uid`.
+    pub fn uid(&self) -> &str {
+        meta_str(&self.value, "uid")
+    }
+
+    pub(crate) fn text(&self) -> Bytes {
+        self.text.get_or_init(|| Text::of(&self.value)).whole.clone()
+    }
+
+    /// The text without its opening brace, `kind` and `apiVersion`: how a list of a built-in kind shows its items.
+    pub(crate) fn text_after_type(&self) -> Bytes {
+        let text = self.text.get_or_init(|| Text::of(&self.value));
+        text.whole.slice(text.after_type..)
+    }
+}
+
+impl Text {
+    fn of(value: &Value) -> Self {
+        let Some(map) = value.as_object() else {
+            return Text { whole: to_bytes(value), after_type: 0 };
+        };
+        let mut text = vec![b'{'];
+        let write = |text: &mut Vec<u8>, key: &str, value: &Value| {
+            if text.len() != 1 {
+                text.push(b',');
+            }
+            serde_json::to_writer(&mut *text, key).expect("writing to memory succeeds");
+            text.push(b':');
+            serde_json::to_writer(&mut *text, value).expect("writing to memory succeeds");
+        };
+        for key in TYPE_KEYS {
+            if let Some(value) = map.get(key) {
+                write(&mut text, key, value);
+            }
+        }
+        // Past the comma that the next field starts with.
+        let after_type = text.len() + usize::from(text.len() != 1);
+        for (key, value) in map.iter().filter(|(key, _)| !TYPE_KEYS.contains(&key.as_str())) {
+            write(&mut text, key, value);
+        }
+        text.push(b'}');
+        let after_type = after_type.min(text.len() - 1);
+        Text { whole: text.into(), after_type }
+    }
+}
+
+const TYPE_KEYS: [&str; 2] = ["kind", "apiVersion"];
+
+/// Serialises a JSON value; the value holds no maps with foreign keys, so this cannot fail.
+pub(crate) fn to_bytes(value: &Value) -> Bytes {
+    Bytes::from(serde_json::to_vec(value).expect("a JSON value serialises"))
+}
+
+pub(crate) fn metadata(object: &Value) -> Option<&Map<String, Value>> {
+    object.get("metadata").and_then(Value::as_object)
+}
+
+/// `metadata` as a map to write to, made if it is missing or not a map.
+pub(crate) fn metadata_mut(object: &mut Value) -> &mut Map<String, Value> {
+    child_map(object, "metadata")
+}
+
+/// The map under `key`, made if it is missing or not a map.
+pub(crate) fn child_map<'a>(object: &'a mut Value, key: &str) -> &'a mut Map<String, Value> {
+    let parent = as_map(object);
+    let child = parent.entry(key).or_insert_with(|| Value::Object(Map::new()));
+    as_map(child)
+}
+
+fn as_map(value: &mut Value) -> &mut Map<String, Value> {
+    if !value.is_object() {
+        *value = Value::Object(Map::new());
+    }
+    value.as_object_mut().expect("it was just made a map")
+}
+
+/// A string of the metadata, empty when absent.
+pub(crate) fn meta_str<'a>(object: &'a Value, key: &str) -> &'a str {
+    metadata(object).and_then(|m| m.get(key)).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Whether deletion has been asked for.
+pub(crate) fn is_deleting(object: &Value) -> bool {
+    metadata(object).is_some_and(|m| m.get("deletionTimestamp").is_some_and(|t| !t.is_null()))
+}
+
+/// `metadata.finalizers`.
+pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
+    metadata(object)
+        .and_then(|m| m.get("finalizers"))
+        .and_then(Value::as_array)
+        .map(|list| list.iter().filter_map(Value::as_str).collect())
+        .unwrap_or_default()
+}
+
+pub(crate) fn labels(object: &Value) -> Option<&Map<String, Value>> {
+    metadata(object).and_then(|m| m.get("labels")).and_then(Value::as_object)
+}
+
+/// `metadata.generation`, 0 when absent.
+pub(crate) fn generation(object: &Value) -> i64 {
+    metadata(object).and_then(|m| m.get("generation")).and_then(Value::as_i64).unwrap_or_default()
+}
+
+/// Sets or removes a metadata field.
+pub(crate) fn set_meta(object: &mut Value, key: &str, value: Option<Value>) {
+    let metadata = metadata_mut(object);
+    match value {
+        Some(value) => {
+            metadata.insert(key.to_owned(), value);
+        }
+        None => {
+            metadata.remove(key);
+        }
+    }
+}
+
+/// Copies one metadata field from `from` to `to`, removing it where `from` lacks it.
+pub(crate) fn copy_meta(to: &mut Value, from: &Value, key: &str) {
+    set_meta(to, key, metadata(from).and_then(|m| m.get(key)).cloned());
+}
+
+/// Copies a top-level field from `from` to `to`, removing it where `from` lacks it.
+pub(crate) fn copy_field(to: &mut Value, from: &Value, key: &str) {
+    if let Some(map) = to.as_object_mut() {
+        match from.get(key) {
+            Some(value) => {
+                map.insert(key.to_owned(), value.clone());
+            }
+            None => {
+                map.remove(key);
+            }
+        }
+    }
+}
+
+/// Removes a top-level field.
+pub(crate) fn drop_field(object: &mut Value, key: &str) {
+    if let Some(map) = object.as_object_mut() {
+        map.remove(key);
+    }
+}
+
+/// The value under `key`, made an empty map if it is missing or not a map.
+pub(crate) fn child_value<'a>(object: &'a mut Value, key: &str) -> &'a mut Value {
+    let child = as_map(object).entry(key).or_insert_with(|| Value::Object(Map::new()));
+    as_map(child);
+    child
+}

@@ -1,0 +1,263 @@
+//! JSON Patch (RFC 6902), with the two liberties that kube-apiserver takes: `test` for `null` on a path that is not there
+//! succeeds (kube-rs' finalizer helper depends on it), and `replace` of a map's absent key adds it.
+
+use serde_json::Value;
+
+use crate::status::{ApiError, ApiResult};
+
+/// Most operations in one patch, kube-apiserver's own bound.
+const MAX_OPERATIONS: usize = 10_000;
+
+/// Most bytes that the `copy` operations of one patch may add up to: copies of copies grow without bound.
+const MAX_COPIED: usize = 3 * 1024 * 1024;
+
+/// One operation.
+#[derive(Debug, Clone)]
+pub(crate) enum Operation {
+    Add { path: Pointer, value: Value },
+    Remove { path: Pointer },
+    Replace { path: Pointer, value: Value },
+    Move { from: Pointer, path: Pointer },
+    Copy { from: Pointer, path: Pointer },
+    Test { path: Pointer, value: Value },
+}
+
+/// A JSON pointer, split and unescaped.
+#[derive(Debug, Clone)]
+pub(crate) struct Pointer {
+    text: String,
+    steps: Vec<String>,
+}
+
+impl Operation {
+    pub(crate) fn parse_all(patch: &Value) -> ApiResult<Vec<Self>> {
+        let Some(list) = patch.as_array() else {
+            return Err(ApiError::bad_request("error decoding patch: a JSON patch is a list of operations"));
+        };
+        if MAX_OPERATIONS < list.len() {
+            return Err(ApiError::too_large(MAX_OPERATIONS));
+        }
+        list.iter().map(Self::parse).collect()
+    }
+
+    fn parse(source: &Value) -> ApiResult<Self> {
+        let pointer = |key: &str| -> ApiResult<Pointer> {
+            match source.get(key).and_then(Value::as_str) {
+                Some(text) => Pointer::parse(text),
+                None => Err(ApiError::bad_request(format!(
+                    "error decoding patch: operation without \"{key}\": {source}"
+                ))),
+            }
+        };
+        let value = || source.get("value").cloned().unwrap_or(Value::Null);
+        match source.get("op").and_then(Value::as_str) {
+            Some("add") => Ok(Operation::Add { path: pointer("path")?, value: value() }),
+            Some("remove") => Ok(Operation::Remove { path: pointer("path")? }),
+            Some("replace") => Ok(Operation::Replace { path: pointer("path")?, value: value() }),
+            Some("move") => Ok(Operation::Move { from: pointer("from")?, path: pointer("path")? }),
+            Some("copy") => Ok(Operation::Copy { from: pointer("from")?, path: pointer("path")? }),
+            Some("test") => Ok(Operation::Test { path: pointer("path")?, value: value() }),
+            _ => Err(ApiError::unprocessable_patch()),
+        }
+    }
+}
+
+impl Pointer {
+    fn parse(text: &str) -> ApiResult<Self> {
+        let steps = match text.strip_prefix('/') {
+            Some(rest) => rest.split('/').map(|s| s.replace("~1", "/").replace("~0", "~")).collect(),
+            None if text.is_empty() => Vec::new(),
+            None => return Err(ApiError::unprocessable_patch()),
+        };
+        Ok(Pointer { text: text.to_owned(), steps })
+    }
+
+    fn get<'a>(&self, root: &'a Value) -> Option<&'a Value> {
+        self.steps.iter().try_fold(root, |at, step| match at {
+            Value::Object(map) => map.get(step),
+            Value::Array(items) => items.get(index(step, items.len())?),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+        })
+    }
+
+    fn parent<'a>(&self, root: &'a mut Value) -> Option<(&'a mut Value, &str)> {
+        let (last, above) = self.steps.split_last()?;
+        let parent = above.iter().try_fold(root, |at, step| match at {
+            Value::Object(map) => map.get_mut(step),
+            Value::Array(items) => {
+                let at = index(step, items.len())?;
+                items.get_mut(at)
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+        })?;
+        Some((parent, last))
+    }
+}
+
+/// An array index, negative ones not allowed.
+fn index(step: &str, length: usize) -> Option<usize> {
+    let plain = step == "0" || !step.starts_with('0');
+    step.parse().ok().filter(|i| plain && *i < length)
+}
+
+pub(crate) fn apply(document: &mut Value, operations: &[Operation]) -> ApiResult<()> {
+    let mut copied = 0;
+    for operation in operations {
+        let done = match operation {
+            Operation::Add { path, value } => add(document, path, value.clone()),
+            Operation::Remove { path } => remove(document, path).map(drop),
+            Operation::Replace { path, value } => replace(document, path, value.clone()),
+            Operation::Move { from, path } => {
+                remove(document, from).and_then(|value| add(document, path, value))
+            }
+            Operation::Copy { from, path } => {
+                let value = from.get(document).cloned();
+                copied += value.as_ref().map_or(0, |v| v.to_string().len());
+                if MAX_COPIED < copied {
+                    return Err(ApiError::too_large(MAX_COPIED));
+                }
+                value.and_then(|value| add(document, path, value))
+            }
+            Operation::Test { path, value } => {
+                let holds = path.get(document).map_or(value.is_null(), |found| same(found, value));
+                holds.then_some(())
+            }
+        };
+        if done.is_none() {
+            tracing::debug!(operation = ?operation_path(operation), "JSON patch does not apply");
+            return Err(ApiError::unprocessable_patch());
+        }
+    }
+    Ok(())
+}
+
+fn operation_path(operation: &Operation) -> &str {
+    match operation {
+        Operation::Add { path, .. }
+        | Operation::Remove { path }
+        | Operation::Replace { path, .. }
+        | Operation::Move { path, .. }
+        | Operation::Copy { path, .. }
+        | Operation::Test { path, .. } => &path.text,
+    }
+}
+
+/// JSON equality; numbers are equal by value, `1` and `1.0` alike.
+fn same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
+        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len() && a.iter().all(|(key, a)| b.get(key).is_some_and(|b| same(a, b)))
+        }
+        _ => a == b,
+    }
+}
+
+fn add(document: &mut Value, path: &Pointer, value: Value) -> Option<()> {
+    if path.steps.is_empty() {
+        *document = value;
+        return Some(());
+    }
+    match path.parent(document)? {
+        (Value::Object(map), key) => {
+            map.insert(key.to_owned(), value);
+            Some(())
+        }
+        (Value::Array(items), "-") => {
+            items.push(value);
+            Some(())
+        }
+        (Value::Array(items), key) => {
+            let at = index(key, items.len() + 1)?;
+            items.insert(at, value);
+            Some(())
+        }
+        _ => None,
+    }
+}
+
+fn remove(document: &mut Value, path: &Pointer) -> Option<Value> {
+    match path.parent(document)? {
+        (Value::Object(map), key) => map.remove(key),
+        (Value::Array(items), key) => {
+            let at = index(key, items.len())?;
+            Some(items.remove(at))
+        }
+        _ => None,
+    }
+}
+
+fn replace(document: &mut Value, path: &Pointer, value: Value) -> Option<()> {
+    if path.steps.is_empty() {
+        *document = value;
+        return Some(());
+    }
+    match path.parent(document)? {
+        // Strictly the key would have to exist; kube-apiserver takes it as an add.
+        (Value::Object(map), key) => {
+            map.insert(key.to_owned(), value);
+        }
+        (Value::Array(items), key) => {
+            let at = index(key, items.len())?;
+            *items.get_mut(at)? = value;
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check(document: Value, patch: Value) -> Result<Value, u16> {
+        let mut document = document;
+        let operations = Operation::parse_all(&patch).map_err(|e| e.code())?;
+        apply(&mut document, &operations).map_err(|e| e.code())?;
+        Ok(document)
+    }
+
+    #[test]
+    fn operations_change_maps_and_lists() {
+        let patch = json!([
+            {"op": "add", "path": "/a/b~1c", "value": 1},
+            {"op": "add", "path": "/l/0", "value": "first"},
+            {"op": "add", "path": "/l/-", "value": "last"},
+            {"op": "replace", "path": "/x", "value": 2},
+            {"op": "copy", "from": "/x", "path": "/y"},
+            {"op": "move", "from": "/y", "path": "/z"},
+            {"op": "remove", "path": "/l/1"}
+        ]);
+        let got = check(json!({"a": {}, "l": ["mid"], "x": 1}), patch);
+        assert_eq!(got, Ok(json!({"a": {"b/c": 1}, "l": ["first", "last"], "x": 2, "z": 2})));
+    }
+
+    #[test]
+    fn copies_of_copies_are_stopped() {
+        let doubling = (0..40).map(|n| json!({"op": "copy", "from": "", "path": format!("/k{n}")}));
+        assert_eq!(check(json!({"x": "0123456789"}), doubling.collect()), Err(413));
+    }
+
+    #[test]
+    fn a_null_test_holds_where_nothing_is() {
+        let null_test = json!([{"op": "test", "path": "/metadata/finalizers", "value": null}]);
+        assert!(check(json!({"metadata": {}}), null_test.clone()).is_ok());
+        assert_eq!(check(json!({"metadata": {"finalizers": []}}), null_test), Err(422));
+    }
+
+    #[test]
+    fn what_does_not_apply_is_unprocessable() {
+        for patch in [
+            json!([{"op": "test", "path": "/a", "value": 2}]),
+            json!([{"op": "remove", "path": "/b"}]),
+            json!([{"op": "replace", "path": "/l/0", "value": 1}]),
+            json!([{"op": "add", "path": "/b/c", "value": 1}]),
+            json!([{"op": "add", "path": "/l/7", "value": 1}]),
+            json!([{"op": "move", "from": "/b", "path": "/a"}]),
+        ] {
+            assert_eq!(check(json!({"a": 1, "l": []}), patch.clone()), Err(422), "{patch}");
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! The three patch types that are served. Server-side apply is absent and answered with 415.
+
+pub(crate) mod json;
+pub(crate) mod merge;
+pub(crate) mod strategic;
+
+use serde_json::Value;
+
+use crate::crd::schema::Schema;
+use crate::status::{ApiError, ApiResult};
+
+const JSON: &str = "application/json-patch+json";
+const MERGE: &str = "application/merge-patch+json";
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+const APPLY: &str = "application/apply-patch+yaml";
+
+/// A decoded patch, ready to be applied to whatever is current.
+#[derive(Debug)]
+pub(crate) enum Patch {
+    Json(Vec<json::Operation>),
+    Merge(Value),
+    Strategic(Value),
+}
+
+impl Patch {
+    /// Decodes a patch body. `strategic` says whether the resource has the merge keys that type needs.
+    pub(crate) fn decode(content_type: &str, body: &[u8], strategic: Strategic) -> ApiResult<Self> {
+        let media_type = content_type.split(';').next().unwrap_or_default().trim();
+        let decoded = || -> ApiResult<Value> {
+            serde_json::from_slice(body)
+                .map_err(|e| ApiError::bad_request(format!("error decoding patch: {e}")))
+        };
+        match (media_type, strategic) {
+            (JSON, _) => Ok(Patch::Json(json::Operation::parse_all(&decoded()?)?)),
+            (MERGE, _) => Ok(Patch::Merge(decoded()?)),
+            (STRATEGIC, Strategic::Supported) => Ok(Patch::Strategic(decoded()?)),
+            (_, Strategic::Supported) => {
+                Err(ApiError::new(415, "UnsupportedMediaType", "415: Unsupported Media Type")
+                    .with_empty_details())
+            }
+            (_, Strategic::Unsupported) => Err(ApiError::unsupported_media_type(&[JSON, MERGE, APPLY])),
+        }
+    }
+
+    /// The object as the patch leaves it.
+    pub(crate) fn apply(&self, current: &Value, schema: &Schema) -> ApiResult<Value> {
+        let mut patched = current.clone();
+        match self {
+            Patch::Json(operations) => json::apply(&mut patched, operations)?,
+            Patch::Merge(patch) => merge::apply(&mut patched, patch),
+            Patch::Strategic(patch) => strategic::apply(&mut patched, patch, schema)?,
+        }
+        Ok(patched)
+    }
+}
+
+/// Whether a resource takes strategic merge patches: the built-in kinds do, custom resources do not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Strategic {
+    Supported,
+    Unsupported,
+}

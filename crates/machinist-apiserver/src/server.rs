@@ -1,0 +1,293 @@
+//! The server: its configuration, its shared core, and the handles through which it is used.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::audit::{AuditFeed, AuditRecord, Commit, Origin, Subscription};
+use crate::authn::{Credentials, Identity};
+use crate::clock::{Clock, Ids, RandomIds, SystemClock, rfc3339_seconds};
+use crate::object::Object;
+use crate::resource::Registry;
+use crate::service::ApiService;
+use crate::store::mvcc::{Change, History, Key, Store};
+use crate::tls::{CertificateAuthority, TlsError, certificates};
+
+/// How a server is set up. `Config::default()` is right for `machinist up`; a simulation sets all of it.
+#[derive(Debug)]
+pub struct Config {
+    /// Source of timestamps.
+    pub clock: Arc<dyn Clock>,
+    /// Source of uids and name suffixes.
+    pub ids: Arc<dyn Ids>,
+    /// How much of the past is kept.
+    pub history: History,
+    /// Time between bookmarks of a watch that allows them; `None` for never.
+    pub bookmark_interval: Option<Duration>,
+    /// When a watch without `timeoutSeconds` is ended.
+    pub watch_timeout: Duration,
+    /// How many undelivered events a watch may pile up before it is dropped.
+    pub watch_buffer: usize,
+    /// How long a request waits for a revision that is still to come.
+    pub future_revision_wait: Duration,
+    /// How long an Event is kept after it was last written; `None` for ever.
+    pub event_ttl: Option<Duration>,
+    /// The certificate authority; made on first use when absent.
+    pub ca: Option<CertificateAuthority>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            clock: Arc::new(SystemClock),
+            ids: Arc::new(RandomIds),
+            history: History::default(),
+            bookmark_interval: Some(Duration::from_secs(60)),
+            // Between kube-apiserver's 30 and 60 minutes, and not drawn by lot.
+            watch_timeout: Duration::from_secs(45 * 60),
+            watch_buffer: 4096,
+            future_revision_wait: Duration::from_secs(3),
+            event_ttl: Some(Duration::from_secs(3600)),
+            ca: None,
+        }
+    }
+}
+
+/// An API server with its state. Clones share both.
+#[derive(Clone)]
+pub struct Server {
+    core: Arc<Core>,
+}
+
+/// What every request works on.
+pub(crate) struct Core {
+    pub(crate) store: Store,
+    pub(crate) config: Config,
+    pub(crate) audit: AuditFeed,
+    registry: RwLock<Arc<Registry>>,
+    ca: OnceLock<CertificateAuthority>,
+    /// Events by when they were written, oldest first.
+    written_events: Mutex<VecDeque<WrittenEvent>>,
+    /// The server's own tasks run here, whoever calls.
+    pub(crate) tasks: Handle,
+}
+
+/// One write of an Event, from which its time to live counts.
+struct WrittenEvent {
+    at: Instant,
+    key: Key,
+    revision: u64,
+}
+
+/// Most Events that one write clears away; the rest goes with the next ones.
+const MAX_EXPIRED_AT_ONCE: usize = 64;
+
+/// Namespaces that exist from the start, each with its default ServiceAccount.
+const INITIAL_NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
+
+impl Server {
+    /// A server with the initial namespaces. Must be called within a tokio runtime, on which its tasks then run.
+    pub fn new(config: Config) -> Self {
+        let core = Arc::new(Core {
+            store: Store::new(config.history, config.watch_buffer),
+            audit: AuditFeed::default(),
+            registry: RwLock::new(Arc::new(Registry::built_in())),
+            ca: OnceLock::new(),
+            written_events: Mutex::default(),
+            tasks: Handle::current(),
+            config,
+        });
+        core.bootstrap();
+        Server { core }
+    }
+
+    /// A service whose caller is `identity`, no questions asked.
+    pub fn service_as(&self, identity: Identity) -> ApiService {
+        ApiService::new(self.core.clone(), Credentials::Trusted(Arc::new(identity)))
+    }
+
+    /// A service whose caller is whoever the `Authorization` header of each request says, 401 without one.
+    pub fn service_anonymous(&self) -> ApiService {
+        ApiService::new(self.core.clone(), Credentials::Presented { certificate: None, bearer: None })
+    }
+
+    /// A service that presents a bearer token with each request.
+    pub fn service_with_bearer(&self, token: &str) -> ApiService {
+        let bearer = Some(token.into());
+        ApiService::new(self.core.clone(), Credentials::Presented { certificate: None, bearer })
+    }
+
+    /// A service that presents a client certificate (PEM, leaf first) with each request. Whether the certificate is good is
+    /// decided request by request, as over HTTPS; only its key is not asked for.
+    ///
+    /// # Errors
+    /// When the text holds no certificate.
+    pub fn service_with_client_cert(&self, pem: &str) -> Result<ApiService, TlsError> {
+        let chain: Vec<Vec<u8>> = certificates(pem)?.iter().map(|c| c.as_ref().to_vec()).collect();
+        let certificate = Some(chain.into());
+        Ok(ApiService::new(self.core.clone(), Credentials::Presented { certificate, bearer: None }))
+    }
+
+    /// Every request answered from now on.
+    pub fn audit(&self) -> Subscription<Arc<AuditRecord>> {
+        self.core.audit.subscribe()
+    }
+
+    /// Every commit from now on, in order.
+    pub fn commits(&self) -> Subscription<Arc<Commit>> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        self.core.store.subscribe(sender);
+        Subscription::new(receiver)
+    }
+
+    /// The revision of the newest commit.
+    pub fn revision(&self) -> u64 {
+        self.core.store.revision()
+    }
+
+    /// Forgets the past up to now: watches that resume from before get a 410.
+    pub fn compact(&self) {
+        self.core.store.compact(None);
+    }
+
+    /// Forgets the past up to `revision`.
+    pub fn compact_to(&self, revision: u64) {
+        self.core.store.compact(Some(revision));
+    }
+
+    /// The oldest revision that can still be read.
+    pub fn compacted(&self) -> u64 {
+        self.core.store.compacted()
+    }
+
+    /// Every object of a resource (`nodes`, `machines.machine.sapcloud.io`), in list order.
+    pub fn snapshot(&self, resource: &str) -> Vec<Arc<Object>> {
+        let slice = self.core.store.slice(resource, "", None, None);
+        slice.map(|s| s.items.into_iter().map(|(_, object)| object).collect()).unwrap_or_default()
+    }
+
+    /// How many watches are open.
+    pub fn open_watches(&self) -> usize {
+        self.core.store.watchers()
+    }
+
+    /// The cluster's certificate authority.
+    ///
+    /// # Errors
+    /// When it has to be made and cannot.
+    pub fn ca(&self) -> Result<&CertificateAuthority, TlsError> {
+        self.core.ca()
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    /// The clock that timestamps come from.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.core.config.clock
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("revision", &self.revision()).finish_non_exhaustive()
+    }
+}
+
+impl Core {
+    pub(crate) fn registry(&self) -> Arc<Registry> {
+        self.registry.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Changes what is served.
+    pub(crate) fn update_registry(&self, change: impl FnOnce(&mut Registry)) {
+        let mut held = self.registry.write().unwrap_or_else(PoisonError::into_inner);
+        let mut next = held.as_ref().clone();
+        change(&mut next);
+        *held = Arc::new(next);
+    }
+
+    /// The present as `metav1.Time`.
+    pub(crate) fn now(&self) -> String {
+        rfc3339_seconds(self.config.clock.now())
+    }
+
+    pub(crate) fn ca(&self) -> Result<&CertificateAuthority, TlsError> {
+        if let Some(ca) = self.ca.get() {
+            return Ok(ca);
+        }
+        let ca = match &self.config.ca {
+            Some(given) => given.clone(),
+            None => CertificateAuthority::generate(self.config.clock.now())?,
+        };
+        Ok(self.ca.get_or_init(|| ca))
+    }
+
+    /// Notes that an Event was written, and deletes those whose time is over and that nobody wrote again. Events cost no
+    /// timer this way: they grow old only as fast as new ones come.
+    pub(crate) fn expire_events(&self, key: &Key, revision: u64) {
+        let Some(ttl) = self.config.event_ttl else { return };
+        let mut over = Vec::new();
+        {
+            let mut written = self.written_events.lock().unwrap_or_else(PoisonError::into_inner);
+            while over.len() < MAX_EXPIRED_AT_ONCE && written.front().is_some_and(|e| ttl <= e.at.elapsed()) {
+                over.extend(written.pop_front());
+            }
+            written.push_back(WrittenEvent { at: Instant::now(), key: key.clone(), revision });
+        }
+        let table: Arc<str> = "events".into();
+        for event in over {
+            if let Some(read) =
+                self.store.get(&table, &event.key).filter(|held| held.revision() == event.revision)
+            {
+                // Raced means that somebody wrote it just now: it lives on.
+                let _raced =
+                    self.store.commit(&table, &event.key, Change::Delete { read }, &Origin::default());
+            }
+        }
+    }
+
+    /// What kube-apiserver and its controllers make in an empty cluster, as far as it is served here.
+    fn bootstrap(&self) {
+        for namespace in INITIAL_NAMESPACES {
+            self.seed(
+                "namespaces",
+                "",
+                json!({
+                    "apiVersion": "v1", "kind": "Namespace",
+                    "metadata": {"name": namespace, "labels": {"kubernetes.io/metadata.name": namespace}},
+                    "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}
+                }),
+            );
+            self.seed(
+                "serviceaccounts",
+                namespace,
+                json!({
+                    "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": namespace}
+                }),
+            );
+        }
+        // A cluster's first revisions are history before anyone can have read them.
+        self.store.compact(None);
+    }
+
+    fn seed(&self, table: &str, namespace: &str, mut object: Value) {
+        let name = crate::object::meta_str(&object, "name").to_owned();
+        crate::object::set_meta(&mut object, "uid", Some(json!(self.config.ids.uid())));
+        crate::object::set_meta(&mut object, "creationTimestamp", Some(json!(self.now())));
+        let done = self.store.commit(
+            &Arc::from(table),
+            &Key::new(namespace, &name),
+            Change::Create(object),
+            &Origin::default(),
+        );
+        done.expect("the store is empty and nobody else has it yet");
+    }
+}

@@ -1,0 +1,388 @@
+//! The server as a tower service: one handle per caller.
+//!
+//! A request runs on a task of the server. Its commit happens even if the caller stops waiting, as over a network; only so
+//! can a simulation reach the states in which a writer does not know whether it wrote.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode, header, request};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use serde_json::Value;
+use tokio::sync::watch;
+use tower::Service;
+
+use crate::audit::{AuditRecord, Origin};
+use crate::authn::{Authenticator, Credentials, Identity, authorize};
+use crate::discovery::{self, Document};
+use crate::kinds::Part;
+use crate::object::to_bytes;
+use crate::route::{Query, ResourcePath, Route, verb};
+use crate::server::Core;
+use crate::status::{ApiError, ApiResult};
+use crate::verbs::get::Shape;
+use crate::verbs::{
+    Answer, Call, Effect, create, delete, evict, get, list, scale, update, watch as watch_verb,
+};
+
+/// The server went away, or broke down, before it had answered. Whether the request took effect is unknown.
+#[derive(Debug, thiserror::Error)]
+#[error("the API server did not answer")]
+pub struct Unanswered(#[source] tokio::task::JoinError);
+
+/// Body of every answer.
+pub type Body = UnsyncBoxBody<Bytes, BoxError>;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Largest request body, as in kube-apiserver.
+const MAX_BODY: usize = 3 * 1024 * 1024;
+
+/// One caller's view of the server. Cheap to clone.
+#[derive(Clone)]
+pub struct ApiService {
+    core: Arc<Core>,
+    credentials: Credentials,
+    user_agent: Option<Arc<str>>,
+    view: Option<ReplicaView>,
+}
+
+impl std::fmt::Debug for ApiService {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ApiService").field("credentials", &self.credentials).finish_non_exhaustive()
+    }
+}
+
+impl ApiService {
+    pub(crate) fn new(core: Arc<Core>, credentials: Credentials) -> Self {
+        ApiService { core, credentials, user_agent: None, view: None }
+    }
+
+    /// The `User-Agent` of requests that carry none.
+    #[must_use]
+    pub fn with_user_agent(mut self, user_agent: &str) -> Self {
+        self.user_agent = Some(user_agent.into());
+        self
+    }
+
+    /// Has reads that allow it (`resourceVersion=0`) answered by a replica that may lag.
+    #[must_use]
+    pub fn with_replica_view(mut self, view: ReplicaView) -> Self {
+        self.view = Some(view);
+        self
+    }
+}
+
+/// A replica that can be made to lag: what it serves to `resourceVersion=0` is frozen at a revision until it is thawed.
+/// Clones are the same replica.
+#[derive(Debug, Clone)]
+pub struct ReplicaView(Arc<watch::Sender<Option<u64>>>);
+
+impl Default for ReplicaView {
+    fn default() -> Self {
+        ReplicaView(Arc::new(watch::Sender::new(None)))
+    }
+}
+
+impl ReplicaView {
+    /// Nothing after `revision` is seen from now on.
+    pub fn freeze_at(&self, revision: u64) {
+        self.0.send_replace(Some(revision));
+    }
+
+    /// Catches up, and lags no longer.
+    pub fn thaw(&self) {
+        self.0.send_replace(None);
+    }
+
+    pub(crate) fn limit(&self) -> Option<u64> {
+        *self.0.borrow()
+    }
+
+    /// Waits until the replica has seen `revision`.
+    pub(crate) async fn reaches(&self, revision: u64) {
+        let mut limits = self.0.subscribe();
+        // The sender lives in `self`, so this cannot end early.
+        let _seen = limits.wait_for(|limit| limit.is_none_or(|limit| revision <= limit)).await;
+    }
+}
+
+impl<B> Service<Request<B>> for ApiService
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response<Body>;
+    type Error = Unanswered;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Unanswered>> + Send>>;
+
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Unanswered>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let handle = self.clone();
+        let tasks = self.core.tasks.clone();
+        // Dropping a join handle does not stop its task.
+        let running = tasks.spawn(async move { handle.answer(request).await });
+        Box::pin(async move { running.await.map_err(Unanswered) })
+    }
+}
+
+impl ApiService {
+    async fn answer<B>(self, request: Request<B>) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let (mut parts, body) = request.into_parts();
+        if let (Some(agent), false) = (&self.user_agent, parts.headers.contains_key(header::USER_AGENT))
+            && let Ok(agent) = agent.parse()
+        {
+            parts.headers.insert(header::USER_AGENT, agent);
+        }
+        let route = Route::parse(parts.uri.path());
+        let mut record = AuditRecord {
+            user: String::new(),
+            user_agent: text_header(&parts, header::USER_AGENT),
+            verb: "",
+            group: String::new(),
+            resource: String::new(),
+            subresource: String::new(),
+            namespace: String::new(),
+            name: String::new(),
+            code: 0,
+            revision: None,
+        };
+        let outcome = match read_body(body).await {
+            Ok(body) => self.dispatch(parts, route, body, &mut record).await,
+            Err(error) => Err(error),
+        };
+        let response = match outcome {
+            Ok(Reply::Answer(answer)) => {
+                record.revision = answer.revision;
+                if let Some(name) = answer.name {
+                    record.name = name;
+                }
+                json_response(answer.code, answer.body)
+            }
+            Ok(Reply::Stream(body)) => response(200, "application/json", body),
+            Ok(Reply::Text(code, text)) => {
+                response(code, "text/plain; charset=utf-8", full(Bytes::from_static(text.as_bytes())))
+            }
+            Err(error) => refused(&error),
+        };
+        record.code = response.status().as_u16();
+        self.core.audit.publish(record);
+        response
+    }
+
+    async fn dispatch(
+        &self,
+        parts: request::Parts,
+        route: Route,
+        body: Bytes,
+        record: &mut AuditRecord,
+    ) -> ApiResult<Reply> {
+        let identity = match (&route, self.authenticate(&parts)) {
+            (_, Ok(identity)) => identity,
+            (Route::Other(path), Err(_)) if discovery::is_public(path) => {
+                Arc::new(Identity::new("system:anonymous", [""; 0]))
+            }
+            (_, Err(error)) => return Err(error),
+        };
+        record.user.clone_from(&identity.user);
+        authorize(&identity, &route)?;
+        match route {
+            Route::Other(path) => {
+                record.verb = method_name(&parts.method);
+                record.resource.clone_from(&path);
+                Ok(other(&path, &parts, &self.core))
+            }
+            Route::Resource(path) => self.resource(parts, path, body, identity, record).await,
+        }
+    }
+
+    fn authenticate(&self, parts: &request::Parts) -> ApiResult<Arc<Identity>> {
+        // A CA that cannot be made leaves nobody whose certificate could be verified.
+        let ca = self.core.ca().map_err(|e| ApiError::internal(e.to_string()));
+        if let Credentials::Trusted(identity) = &self.credentials {
+            return Ok(identity.clone());
+        }
+        let authenticator =
+            Authenticator { store: &self.core.store, ca: ca?, now: self.core.config.clock.now() };
+        authenticator.authenticate(&self.credentials, &parts.headers)
+    }
+
+    async fn resource(
+        &self,
+        parts: request::Parts,
+        path: ResourcePath,
+        body: Bytes,
+        identity: Arc<Identity>,
+        record: &mut AuditRecord,
+    ) -> ApiResult<Reply> {
+        record.group.clone_from(&path.group);
+        record.resource.clone_from(&path.plural);
+        record.subresource.clone_from(&path.subresource);
+        record.namespace.clone_from(&path.namespace);
+        record.name.clone_from(&path.name);
+        let registry = self.core.registry();
+        let Some(served) = registry.find(&path.group, &path.version, &path.plural).cloned() else {
+            record.verb = method_name(&parts.method);
+            return Ok(page_not_found());
+        };
+        let misplaced = if served.resource.namespaced {
+            path.namespace.is_empty() && (!path.name.is_empty() || parts.method == http::Method::POST)
+        } else {
+            !path.namespace.is_empty()
+        };
+        let query = Query::parse(parts.uri.query())?;
+        record.verb = verb(&parts.method, &path, &query)?;
+        if misplaced {
+            return Ok(page_not_found());
+        }
+        let call = Call {
+            core: self.core.clone(),
+            served,
+            shape: Shape::negotiate(&parts.headers)?,
+            origin: Origin {
+                user: identity.user.as_str().into(),
+                user_agent: record.user_agent.as_str().into(),
+            },
+            effect: match parts.method {
+                http::Method::GET | http::Method::HEAD => Effect::Commit,
+                _ => Effect::asked(&query, &body)?,
+            },
+            query,
+            headers: parts.headers,
+            body,
+            identity,
+            view: self.view.clone(),
+            path,
+        };
+        perform(&call, record.verb).await
+    }
+}
+
+/// What a request comes to.
+enum Reply {
+    Answer(Answer),
+    Stream(Body),
+    Text(u16, &'static str),
+}
+
+async fn perform(call: &Call, verb: &str) -> ApiResult<Reply> {
+    let part = match call.path.subresource.as_str() {
+        "" => Part::Main,
+        "status" if call.served.has_status() => Part::Status,
+        name => return subresource(call, verb, name).await,
+    };
+    let answer = match (verb, part) {
+        ("watch", Part::Main) => return watch_verb::watch(call).await.map(Reply::Stream),
+        ("list", Part::Main) => list::list(call).await,
+        ("get", _) => get::get(call).await,
+        ("create", Part::Main) if call.path.name.is_empty() => create::create(call),
+        ("update", part) => update::update(call, part),
+        ("patch", part) => update::patch(call, part),
+        ("delete", Part::Main) => delete::delete(call),
+        ("deletecollection", Part::Main) => delete::delete_collection(call),
+        _ => Err(ApiError::method_not_allowed()),
+    };
+    answer.map(Reply::Answer)
+}
+
+async fn subresource(call: &Call, verb: &str, name: &str) -> ApiResult<Reply> {
+    if !call.served.subresources().iter().any(|s| s.name == name) {
+        return if call.served.is_custom() {
+            Err(call.served.not_found(&call.path.name))
+        } else {
+            Ok(page_not_found())
+        };
+    }
+    let answer = match (name, verb) {
+        ("scale", "get") => scale::get(call).await,
+        ("scale", "update") => scale::update(call),
+        ("scale", "patch") => scale::patch(call),
+        ("eviction", "create") => evict::evict(call),
+        ("binding", "create") => evict::bind(call),
+        ("approval", "get") => get::get(call).await,
+        ("approval", "update") => update::update(call, Part::Approval),
+        ("approval", "patch") => update::patch(call, Part::Approval),
+        ("finalize", "update") => update::update(call, Part::Finalize),
+        _ => Err(ApiError::method_not_allowed()),
+    };
+    answer.map(Reply::Answer)
+}
+
+fn other(path: &str, parts: &request::Parts, core: &Core) -> Reply {
+    if !matches!(parts.method, http::Method::GET | http::Method::HEAD) {
+        return page_not_found();
+    }
+    match discovery::document(path, &core.registry()) {
+        Some(Document::Json(value)) => Reply::Answer(Answer::json(200, to_bytes(&value))),
+        Some(Document::Text(text)) => Reply::Text(200, text),
+        None => page_not_found(),
+    }
+}
+
+/// Unknown paths are not API answers; clients tell the two apart.
+fn page_not_found() -> Reply {
+    Reply::Text(404, "404 page not found\n")
+}
+
+async fn read_body<B>(body: B) -> ApiResult<Bytes>
+where
+    B: http_body::Body<Data = Bytes> + Send,
+    B::Error: Into<BoxError>,
+{
+    match Limited::new(body, MAX_BODY).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(ApiError::too_large(MAX_BODY)),
+        Err(error) => Err(ApiError::bad_request(format!("the body could not be read: {error}"))),
+    }
+}
+
+fn method_name(method: &http::Method) -> &'static str {
+    match *method {
+        http::Method::GET => "get",
+        http::Method::HEAD => "head",
+        http::Method::POST => "post",
+        http::Method::PUT => "put",
+        http::Method::PATCH => "patch",
+        http::Method::DELETE => "delete",
+        _ => "other",
+    }
+}
+
+fn text_header(parts: &request::Parts, name: header::HeaderName) -> String {
+    parts.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned()
+}
+
+fn full(bytes: Bytes) -> Body {
+    Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
+}
+
+fn response(code: u16, content_type: &'static str, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(content_type));
+    response
+}
+
+fn json_response(code: u16, body: Bytes) -> Response<Body> {
+    response(code, "application/json", full(body))
+}
+
+fn refused(error: &ApiError) -> Response<Body> {
+    let status: Value = error.status();
+    let mut response = json_response(error.code(), to_bytes(&status));
+    if let Some(seconds) = error.retry_after_header() {
+        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+    }
+    response
+}

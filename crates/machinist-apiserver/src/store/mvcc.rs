@@ -1,0 +1,485 @@
+//! Versions, revisions, the event log and compaction.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::ops::Bound;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use crate::audit::{Commit, CommitFeed, Origin};
+use crate::object::{Object, set_meta};
+use crate::store::watch::{Feed, Interest};
+
+/// Where an object lies within its resource: `namespace/name`, or `name` for cluster-scoped ones. Compared as text, which
+/// is the order in which kube-apiserver lists.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key(Arc<str>);
+
+impl Key {
+    pub(crate) fn new(namespace: &str, name: &str) -> Self {
+        if namespace.is_empty() { Key(name.into()) } else { Key(format!("{namespace}/{name}").into()) }
+    }
+
+    pub(crate) fn from_text(text: &str) -> Self {
+        Key(text.into())
+    }
+
+    /// `namespace/name`, or `name`.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// How much of the past is kept for watches to resume from and lists to page through.
+#[derive(Debug, Clone, Copy)]
+pub enum History {
+    /// Forget what is older than `age` or beyond the newest `events`, as the server runs.
+    Bounded {
+        /// How long an event is kept.
+        age: Duration,
+        /// How many events are kept at most; what bounds memory under a burst.
+        events: usize,
+    },
+    /// Keep everything until [`crate::Server::compact`] is called: the simulator decides.
+    Manual,
+}
+
+impl Default for History {
+    /// Five minutes, as etcd is compacted under kube-apiserver, and a number of events that a watcher catches up with in
+    /// seconds.
+    fn default() -> Self {
+        History::Bounded { age: Duration::from_secs(300), events: 20_000 }
+    }
+}
+
+/// What happened to one object at one revision.
+#[derive(Debug)]
+pub(crate) struct Event {
+    pub(crate) revision: u64,
+    pub(crate) table: Arc<str>,
+    pub(crate) key: Key,
+    pub(crate) old: Option<Arc<Object>>,
+    /// The new version, or for a deletion the last one with the deletion's revision.
+    pub(crate) object: Arc<Object>,
+    pub(crate) deleted: bool,
+    at: Instant,
+    lines: [OnceLock<Bytes>; 3],
+}
+
+impl Event {
+    /// The watch line of this event, made once for all watchers that want this type and the plain object.
+    pub(crate) fn line(&self, kind: EventKind) -> Bytes {
+        self.lines[kind as usize].get_or_init(|| watch_line(kind.as_str(), &self.object.text())).clone()
+    }
+}
+
+/// Type of a watch event that carries an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EventKind {
+    Added = 0,
+    Modified = 1,
+    Deleted = 2,
+}
+
+impl EventKind {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            EventKind::Added => "ADDED",
+            EventKind::Modified => "MODIFIED",
+            EventKind::Deleted => "DELETED",
+        }
+    }
+}
+
+/// `{"type":"…","object":…}` and a newline.
+pub(crate) fn watch_line(kind: &str, object: &[u8]) -> Bytes {
+    let mut line = Vec::with_capacity(object.len() + 40);
+    line.extend_from_slice(b"{\"type\":\"");
+    line.extend_from_slice(kind.as_bytes());
+    line.extend_from_slice(b"\",\"object\":");
+    line.extend_from_slice(object);
+    line.extend_from_slice(b"}\n");
+    line.into()
+}
+
+/// A write, guarded by what the writer read.
+#[derive(Debug)]
+pub(crate) enum Change {
+    /// Nothing may be there yet.
+    Create(Value),
+    /// The version read must still be the current one.
+    Update { read: Arc<Object>, value: Value },
+    /// As `Update`, and the object goes.
+    Delete { read: Arc<Object> },
+}
+
+/// The state moved on between read and commit; read again.
+#[derive(Debug)]
+pub(crate) struct Raced;
+
+/// The asked revision has been compacted away.
+#[derive(Debug)]
+pub(crate) struct Compacted {
+    pub(crate) oldest: u64,
+}
+
+/// One consistent slice of a resource.
+#[derive(Debug)]
+pub(crate) struct Slice {
+    pub(crate) items: Vec<(Key, Arc<Object>)>,
+    pub(crate) revision: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Store {
+    inner: RwLock<Inner>,
+    /// The newest revision, for requests that wait for one.
+    revision: watch::Sender<u64>,
+    history: History,
+    watch_buffer: usize,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    revision: u64,
+    compacted: u64,
+    tables: BTreeMap<Arc<str>, Table>,
+    log: VecDeque<Arc<Event>>,
+    next_watcher: u64,
+    commit_feeds: CommitFeed,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    objects: BTreeMap<Key, Vec<Version>>,
+    log: VecDeque<Arc<Event>>,
+    watchers: BTreeMap<u64, Watcher>,
+}
+
+#[derive(Debug)]
+struct Version {
+    revision: u64,
+    object: Option<Arc<Object>>,
+}
+
+#[derive(Debug)]
+struct Watcher {
+    interest: Interest,
+    events: mpsc::Sender<Arc<Event>>,
+}
+
+impl Store {
+    pub(crate) fn new(history: History, watch_buffer: usize) -> Self {
+        Store { inner: RwLock::new(Inner::default()), revision: watch::Sender::new(0), history, watch_buffer }
+    }
+
+    /// The revision of the newest commit.
+    pub(crate) fn revision(&self) -> u64 {
+        self.read().revision
+    }
+
+    pub(crate) fn get(&self, table: &str, key: &Key) -> Option<Arc<Object>> {
+        self.read().tables.get(table)?.objects.get(key)?.last()?.object.clone()
+    }
+
+    /// The object as it was at `revision`.
+    pub(crate) fn get_at(&self, table: &str, key: &Key, revision: u64) -> Option<Arc<Object>> {
+        version_at(self.read().tables.get(table)?.objects.get(key)?, revision)
+    }
+
+    /// Everything under `prefix` (a namespace with its slash, or nothing) after `after`, at `revision` or now.
+    pub(crate) fn slice(
+        &self,
+        table: &str,
+        prefix: &str,
+        after: Option<&Key>,
+        revision: Option<u64>,
+    ) -> Result<Slice, Compacted> {
+        let inner = self.read();
+        let at = revision.unwrap_or(inner.revision);
+        if at < inner.compacted {
+            return Err(Compacted { oldest: inner.compacted });
+        }
+        let items = inner.tables.get(table).map(|t| t.slice(prefix, after, at)).unwrap_or_default();
+        Ok(Slice { items, revision: at })
+    }
+
+    /// Whether the resource holds no object at all.
+    pub(crate) fn is_empty(&self, table: &str) -> bool {
+        let inner = self.read();
+        inner.tables.get(table).is_none_or(|t| {
+            t.objects.values().all(|versions| versions.last().is_none_or(|v| v.object.is_none()))
+        })
+    }
+
+    /// The one place where state changes. The new version gets its `resourceVersion` here, watchers and the commit log see
+    /// it in commit order.
+    pub(crate) fn commit(
+        &self,
+        table: &Arc<str>,
+        key: &Key,
+        change: Change,
+        origin: &Origin,
+    ) -> Result<Arc<Object>, Raced> {
+        // Cloned before the lock is taken: the copy of a deleted object differs by its revision only.
+        let (read, mut value, deleted) = match change {
+            Change::Create(value) => (None, value, false),
+            Change::Update { read, value } => (Some(read), value, false),
+            Change::Delete { read } => {
+                let last = read.value().clone();
+                (Some(read), last, true)
+            }
+        };
+        let mut inner = self.write();
+        let current = inner
+            .tables
+            .get(table)
+            .and_then(|t| t.objects.get(key))
+            .and_then(|versions| versions.last())
+            .and_then(|v| v.object.as_ref());
+        let unchanged = match (&read, current) {
+            (None, None) => true,
+            (Some(read), Some(current)) => read.revision() == current.revision(),
+            (None, Some(_)) | (Some(_), None) => false,
+        };
+        if !unchanged {
+            return Err(Raced);
+        }
+        let revision = inner.revision + 1;
+        set_meta(&mut value, "resourceVersion", Some(json!(revision.to_string())));
+        let object = Object::new(value, revision);
+        inner.apply(
+            Arc::new(Event {
+                revision,
+                table: table.clone(),
+                key: key.clone(),
+                old: read,
+                object: object.clone(),
+                deleted,
+                at: Instant::now(),
+                lines: [const { OnceLock::new() }; 3],
+            }),
+            origin,
+        );
+        if let History::Bounded { age, events } = self.history {
+            inner.forget_older(age, events);
+        }
+        drop(inner);
+        self.revision.send_replace(revision);
+        Ok(object)
+    }
+
+    /// Forgets every version that is not current at `revision` (or now).
+    pub(crate) fn compact(&self, revision: Option<u64>) {
+        let mut inner = self.write();
+        let revision = revision.unwrap_or(inner.revision).min(inner.revision);
+        inner.compact(revision);
+    }
+
+    /// The oldest revision that can still be read or resumed from.
+    pub(crate) fn compacted(&self) -> u64 {
+        self.read().compacted
+    }
+
+    /// What happened after `from`, then what happens from now on.
+    pub(crate) fn watch(&self, table: &Arc<str>, interest: Interest, from: u64) -> Result<Feed, Compacted> {
+        let mut inner = self.write();
+        if from < inner.compacted {
+            return Err(Compacted { oldest: inner.compacted });
+        }
+        let id = inner.next_watcher;
+        inner.next_watcher += 1;
+        let (sender, receiver) = mpsc::channel(self.watch_buffer);
+        let held = inner.tables.entry(table.clone()).or_default();
+        let first = held.log.partition_point(|e| e.revision <= from);
+        let backlog = held.log.range(first..).filter(|e| interest.covers(e)).cloned().collect();
+        held.watchers.insert(id, Watcher { interest, events: sender });
+        Ok(Feed::new(id, backlog, receiver))
+    }
+
+    /// Ends a watch.
+    pub(crate) fn unwatch(&self, table: &str, id: u64) {
+        if let Some(table) = self.write().tables.get_mut(table) {
+            table.watchers.remove(&id);
+        }
+    }
+
+    /// How many watches are open; a leak check for tests.
+    pub(crate) fn watchers(&self) -> usize {
+        self.read().tables.values().map(|t| t.watchers.len()).sum()
+    }
+
+    /// The newest revision provided that `feed` has nothing left to deliver; what a bookmark may promise.
+    pub(crate) fn revision_if_drained(&self, feed: &Feed) -> Option<u64> {
+        // Events are sent under the write lock, so the emptiness seen under the read lock belongs to this revision.
+        let inner = self.read();
+        feed.is_drained().then_some(inner.revision)
+    }
+
+    /// A receiver of the newest revision.
+    pub(crate) fn revisions(&self) -> watch::Receiver<u64> {
+        self.revision.subscribe()
+    }
+
+    pub(crate) fn subscribe(&self, sender: mpsc::UnboundedSender<Arc<Commit>>) {
+        self.write().commit_feeds.add(sender);
+    }
+
+    // A poisoned lock means a panic between two plain assignments; the data is still the last committed state.
+    fn read(&self) -> RwLockReadGuard<'_, Inner> {
+        self.inner.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Inner> {
+        self.inner.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn apply(&mut self, event: Arc<Event>, origin: &Origin) {
+        self.revision = event.revision;
+        let table = self.tables.entry(event.table.clone()).or_default();
+        table.objects.entry(event.key.clone()).or_default().push(Version {
+            revision: event.revision,
+            object: (!event.deleted).then(|| event.object.clone()),
+        });
+        table.log.push_back(event.clone());
+        self.log.push_back(event.clone());
+        // A full buffer means a watcher that does not read: it is dropped, its stream ends, and it resumes or relists.
+        table.watchers.retain(|_, w| !w.interest.covers(&event) || w.events.try_send(event.clone()).is_ok());
+        self.commit_feeds.publish(|| Commit::of(&event, origin));
+    }
+
+    fn forget_older(&mut self, age: Duration, keep: usize) {
+        let mut to = None;
+        let surplus = self.log.len().saturating_sub(keep);
+        for (index, event) in self.log.iter().enumerate() {
+            if surplus <= index && event.at.elapsed() <= age {
+                break;
+            }
+            to = Some(event.revision);
+        }
+        if let Some(revision) = to {
+            self.compact(revision);
+        }
+    }
+
+    fn compact(&mut self, revision: u64) {
+        if revision <= self.compacted {
+            return;
+        }
+        self.compacted = revision;
+        while self.log.front().is_some_and(|e| e.revision <= revision) {
+            let Some(event) = self.log.pop_front() else { break };
+            let Some(table) = self.tables.get_mut(&event.table) else { continue };
+            table.log.pop_front();
+            table.forget(&event.key, revision);
+        }
+    }
+}
+
+impl Table {
+    fn slice(&self, prefix: &str, after: Option<&Key>, at: u64) -> Vec<(Key, Arc<Object>)> {
+        let start = match after {
+            Some(key) if key.as_str() >= prefix => Bound::Excluded(key.clone()),
+            _ => Bound::Included(Key::from_text(prefix)),
+        };
+        self.objects
+            .range((start, Bound::Unbounded))
+            .take_while(|(key, _)| key.as_str().starts_with(prefix))
+            .filter_map(|(key, versions)| Some((key.clone(), version_at(versions, at)?)))
+            .collect()
+    }
+
+    /// Drops the versions of one key that nobody can ask for any more.
+    fn forget(&mut self, key: &Key, compacted: u64) {
+        let Some(versions) = self.objects.get_mut(key) else { return };
+        let superseded = versions.partition_point(|v| v.revision <= compacted).saturating_sub(1);
+        versions.drain(..superseded);
+        let gone =
+            matches!(versions.as_slice(), [only] if only.object.is_none() && only.revision <= compacted);
+        if gone {
+            self.objects.remove(key);
+        }
+    }
+}
+
+fn version_at(versions: &[Version], revision: u64) -> Option<Arc<Object>> {
+    versions.iter().rev().find(|v| v.revision <= revision)?.object.clone()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Arc<str> {
+        "things".into()
+    }
+
+    fn put(store: &Store, name: &str) -> Arc<Object> {
+        let key = Key::new("", name);
+        let value = json!({"metadata": {"name": name}});
+        let change = match store.get("things", &key) {
+            None => Change::Create(value),
+            Some(read) => Change::Update { read, value },
+        };
+        store.commit(&table(), &key, change, &Origin::default()).expect("nobody else writes")
+    }
+
+    #[test]
+    fn a_list_at_a_revision_shows_that_past_until_it_is_compacted() {
+        let store = Store::new(History::Manual, 8);
+        put(&store, "a");
+        put(&store, "b");
+        put(&store, "a");
+        let at = |r| store.slice("things", "", None, Some(r)).map(|s| s.items.len());
+        assert_eq!(at(1).ok(), Some(1));
+        assert_eq!(at(2).ok(), Some(2));
+        store.compact(Some(2));
+        assert!(at(1).is_err());
+        assert_eq!(at(2).ok(), Some(2));
+        assert_eq!(at(3).ok(), Some(2));
+    }
+
+    #[test]
+    fn a_write_on_a_superseded_read_is_refused() {
+        let store = Store::new(History::Manual, 8);
+        let read = put(&store, "a");
+        put(&store, "a");
+        let late = Change::Update { read, value: json!({"metadata": {"name": "a"}}) };
+        assert!(store.commit(&table(), &Key::new("", "a"), late, &Origin::default()).is_err());
+        assert_eq!(store.revision(), 2);
+    }
+
+    #[test]
+    fn compaction_forgets_deleted_objects() {
+        let store = Store::new(History::Manual, 8);
+        let read = put(&store, "a");
+        let gone = store.commit(&table(), &Key::new("", "a"), Change::Delete { read }, &Origin::default());
+        assert_eq!(gone.expect("nobody else writes").revision(), 2);
+        store.compact(None);
+        assert!(store.read().tables["things"].objects.is_empty());
+        assert!(store.read().log.is_empty());
+    }
+
+    #[test]
+    fn a_watcher_that_does_not_read_is_dropped() {
+        let store = Store::new(History::Manual, 2);
+        let _feed = store.watch(&table(), Interest::default(), 0).expect("nothing is compacted");
+        for _ in 0..3 {
+            put(&store, "a");
+        }
+        assert_eq!(store.watchers(), 0);
+    }
+}

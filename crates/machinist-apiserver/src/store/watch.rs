@@ -1,0 +1,69 @@
+//! One open watch, as the store sees it: what it cares about, and the events that wait for it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use crate::store::mvcc::{Event, Key};
+
+/// The cheap part of a watch's selectors, tested at commit time so that a pod's event wakes one kubelet and not all.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Interest {
+    /// `namespace/`, or nothing for all.
+    pub(crate) prefix: String,
+    /// `metadata.name`, when the field selector fixes it.
+    pub(crate) name: Option<String>,
+    /// `spec.nodeName`, when the field selector fixes it.
+    pub(crate) node_name: Option<String>,
+}
+
+impl Interest {
+    pub(crate) fn covers(&self, event: &Event) -> bool {
+        event.key.as_str().starts_with(&self.prefix)
+            && self.name.as_ref().is_none_or(|name| names(&event.key) == name)
+            && self.node_name.as_ref().is_none_or(|node| {
+                node_name(event.object.value()) == node
+                    || event.old.as_ref().is_some_and(|old| node_name(old.value()) == node)
+            })
+    }
+}
+
+fn names(key: &Key) -> &str {
+    key.as_str().rsplit('/').next().unwrap_or_default()
+}
+
+fn node_name(object: &Value) -> &str {
+    object.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Events of one watch in commit order: those that had happened when it was opened, then the live ones.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    id: u64,
+    backlog: VecDeque<Arc<Event>>,
+    live: mpsc::Receiver<Arc<Event>>,
+}
+
+impl Feed {
+    pub(crate) fn new(id: u64, backlog: VecDeque<Arc<Event>>, live: mpsc::Receiver<Arc<Event>>) -> Self {
+        Feed { id, backlog, live }
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The next event; `None` when the store dropped this watch.
+    pub(crate) async fn next(&mut self) -> Option<Arc<Event>> {
+        match self.backlog.pop_front() {
+            Some(event) => Some(event),
+            None => self.live.recv().await,
+        }
+    }
+
+    pub(crate) fn is_drained(&self) -> bool {
+        self.backlog.is_empty() && self.live.is_empty()
+    }
+}

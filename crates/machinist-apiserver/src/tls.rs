@@ -1,0 +1,208 @@
+//! The cluster's certificate authority: what it signs, and whom it recognises.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, SanType,
+};
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::authn::Identity;
+
+/// How long the CA and what the server issues for itself are valid. The server lives for a session, not for years.
+const VALID_YEARS: i32 = 10;
+/// The last day that every month of every year has, so that adding years never names a day that is not.
+const LAST_COMMON_DAY: u8 = 28;
+
+/// A CA could not be made or read.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// Certificates or keys.
+    #[error("certificate authority: {0}")]
+    Certificate(#[from] rcgen::Error),
+    /// TLS configuration.
+    #[error("TLS: {0}")]
+    Rustls(#[from] rustls::Error),
+    /// The verifier of client certificates.
+    #[error("client certificate verifier: {0}")]
+    Verifier(#[from] rustls::server::VerifierBuilderError),
+    /// A PEM text without the certificate or key that was expected in it.
+    #[error("{0}")]
+    Pem(String),
+}
+
+/// A certificate authority: signs the server's and the administrator's certificates, and verifies clients'.
+#[derive(Clone)]
+pub struct CertificateAuthority {
+    certificate_pem: String,
+    key_pem: String,
+    verifier: Arc<dyn ClientCertVerifier>,
+}
+
+impl fmt::Debug for CertificateAuthority {
+    /// Without the key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CertificateAuthority")
+            .field("certificate", &self.certificate_pem)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A certificate with its key, in PEM.
+#[derive(Clone)]
+pub struct Issued {
+    /// The certificate.
+    pub certificate_pem: String,
+    /// Its private key.
+    pub key_pem: String,
+}
+
+impl fmt::Debug for Issued {
+    /// Without the key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Issued").field("certificate", &self.certificate_pem).finish_non_exhaustive()
+    }
+}
+
+impl CertificateAuthority {
+    /// A new CA whose certificate is valid around `now`.
+    ///
+    /// # Errors
+    /// When key generation or signing fails.
+    pub fn generate(now: Timestamp) -> Result<Self, TlsError> {
+        let key = KeyPair::generate()?;
+        let mut params = params("machinist-ca", None, now)?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages =
+            vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+        let certificate = params.self_signed(&key)?;
+        Self::from_pem(certificate.pem(), key.serialize_pem())
+    }
+
+    /// An existing CA.
+    ///
+    /// # Errors
+    /// When `certificate_pem` holds no certificate that can be a root.
+    pub fn from_pem(certificate_pem: String, key_pem: String) -> Result<Self, TlsError> {
+        let mut roots = rustls::RootCertStore::empty();
+        for certificate in certificates(&certificate_pem)? {
+            roots.add(certificate)?;
+        }
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
+            .allow_unauthenticated()
+            .build()?;
+        Ok(CertificateAuthority { certificate_pem, key_pem, verifier })
+    }
+
+    /// The CA's certificate, what clients trust.
+    pub fn certificate_pem(&self) -> &str {
+        &self.certificate_pem
+    }
+
+    /// The CA's private key. Whoever has it can be anyone.
+    pub fn key_pem(&self) -> &str {
+        &self.key_pem
+    }
+
+    /// A client certificate for `user` in `group`.
+    ///
+    /// # Errors
+    /// When key generation or signing fails.
+    pub fn issue_client(&self, user: &str, group: &str, now: Timestamp) -> Result<Issued, TlsError> {
+        let mut params = params(user, Some(group), now)?;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.issue(params)
+    }
+
+    /// A serving certificate for `addresses` and `names`.
+    ///
+    /// # Errors
+    /// When key generation or signing fails.
+    pub fn issue_serving(
+        &self,
+        addresses: &[IpAddr],
+        names: &[&str],
+        now: Timestamp,
+    ) -> Result<Issued, TlsError> {
+        let mut params = params("kube-apiserver", None, now)?;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.subject_alt_names = addresses.iter().map(|a| SanType::IpAddress(*a)).collect();
+        for name in names {
+            params.subject_alt_names.push(SanType::DnsName((*name).try_into()?));
+        }
+        self.issue(params)
+    }
+
+    fn issue(&self, params: CertificateParams) -> Result<Issued, TlsError> {
+        let issuer = Issuer::from_ca_cert_pem(&self.certificate_pem, KeyPair::from_pem(&self.key_pem)?)?;
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &issuer)?;
+        Ok(Issued { certificate_pem: certificate.pem(), key_pem: key.serialize_pem() })
+    }
+
+    /// Whose certificate this is, if this CA signed it for client use and it is valid at `now`. CN is the user, every O a
+    /// group.
+    pub(crate) fn identify(&self, chain: &[Vec<u8>], now: Timestamp) -> Option<Identity> {
+        let (leaf, above) = chain.split_first()?;
+        let leaf_der = CertificateDer::from(leaf.as_slice());
+        let above: Vec<CertificateDer<'_>> =
+            above.iter().map(|c| CertificateDer::from(c.as_slice())).collect();
+        let seconds = u64::try_from(now.as_second()).ok()?;
+        let at = UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
+        self.verifier.verify_client_cert(&leaf_der, &above, at).ok()?;
+        let (_, parsed) = X509Certificate::from_der(leaf).ok()?;
+        let subject = parsed.subject();
+        let user = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
+        let groups: Vec<String> =
+            subject.iter_organization().filter_map(|o| o.as_str().ok().map(str::to_owned)).collect();
+        Some(Identity::new(user, groups))
+    }
+
+    pub(crate) fn verifier(&self) -> Arc<dyn ClientCertVerifier> {
+        self.verifier.clone()
+    }
+}
+
+/// The one crypto provider of the project.
+pub(crate) fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// The certificates in a PEM text.
+pub(crate) fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let found: Result<Vec<_>, _> = rustls_pemfile::certs(&mut pem.as_bytes()).collect();
+    match found {
+        Ok(list) if !list.is_empty() => Ok(list),
+        Ok(_) => Err(TlsError::Pem("no certificate in the PEM text".into())),
+        Err(e) => Err(TlsError::Pem(format!("certificate PEM: {e}"))),
+    }
+}
+
+fn params(
+    common_name: &str,
+    organization: Option<&str>,
+    now: Timestamp,
+) -> Result<CertificateParams, TlsError> {
+    let mut params = CertificateParams::new(Vec::new())?;
+    let mut name = DistinguishedName::new();
+    name.push(DnType::CommonName, common_name);
+    if let Some(organization) = organization {
+        name.push(DnType::OrganizationName, organization);
+    }
+    params.distinguished_name = name;
+    let today = now.to_zoned(TimeZone::UTC).date();
+    // From yesterday on, so that a client whose clock is a little behind can connect.
+    let from = today.yesterday().unwrap_or(today);
+    let (month, day) = (from.month().unsigned_abs(), from.day().unsigned_abs().min(LAST_COMMON_DAY));
+    params.not_before = rcgen::date_time_ymd(from.year().into(), month, day);
+    params.not_after = rcgen::date_time_ymd(i32::from(from.year()) + VALID_YEARS, month, day);
+    Ok(params)
+}

@@ -1,0 +1,101 @@
+//! POST of a new object.
+
+use serde_json::{Value, json};
+
+use crate::kinds::Part;
+use crate::object::{drop_field, meta_str, set_meta};
+use crate::resource::Served;
+use crate::status::{ApiError, ApiResult};
+use crate::store::mvcc::{Change, Raced};
+use crate::verbs::get::render;
+use crate::verbs::write::{
+    admit_namespace, after_commit, check, check_type, context, decode_body, key_of, normalise,
+};
+use crate::verbs::{Answer, Call};
+
+/// Fresh names tried for a `generateName`, as in kube-apiserver.
+const GENERATE_ATTEMPTS: usize = 8;
+
+pub(crate) fn create(call: &Call) -> ApiResult<Answer> {
+    let mut value = decode_body(call)?;
+    check_type(&mut value, &call.served)?;
+    create_object(call, value)
+}
+
+/// Creates a decoded object; PUT comes here too for kinds that it creates.
+pub(crate) fn create_object(call: &Call, value: Value) -> ApiResult<Answer> {
+    let prefix = meta_str(&value, "generateName").to_owned();
+    let generated = meta_str(&value, "name").is_empty() && !prefix.is_empty();
+    let attempts = if generated { GENERATE_ATTEMPTS } else { 1 };
+    for attempt in 1..=attempts {
+        let mut value = value.clone();
+        if generated {
+            let name = format!("{}{}", longest_prefix(&prefix), call.core.config.ids.suffix());
+            set_meta(&mut value, "name", Some(json!(name)));
+        }
+        let object = prepare(call, value)?;
+        let key = key_of(&object);
+        let table = &call.served.resource.table;
+        let exists = ApiError::already_exists(&call.served.target(meta_str(&object, "name")));
+        match call.commit(table, &key, Change::Create(object)) {
+            Ok(stored) => {
+                after_commit(call, stored.value());
+                let body = render(&stored, &call.served, call.shape);
+                return Ok(Answer::json(201, body).committed(call, stored.revision()).named(stored.name()));
+            }
+            Err(Raced) if attempt < attempts => {}
+            Err(Raced) => return Err(exists),
+        }
+    }
+    Err(ApiError::internal("no free name was found"))
+}
+
+/// A generated name has to stay a valid label.
+fn longest_prefix(prefix: &str) -> &str {
+    const LONGEST: usize = 63 - 5;
+    prefix.char_indices().nth(LONGEST).map_or(prefix, |(end, _)| &prefix[..end])
+}
+
+/// Everything between decoding and commit.
+fn prepare(call: &Call, mut object: Value) -> ApiResult<Value> {
+    let served = &call.served;
+    place(&mut object, served, &call.path.namespace)?;
+    if !meta_str(&object, "resourceVersion").is_empty() {
+        return Err(ApiError::unexpected("resourceVersion should not be set on objects to be created"));
+    }
+    admit_namespace(call, meta_str(&object, "name"))?;
+    normalise(&mut object, served)?;
+    set_meta(&mut object, "uid", Some(json!(call.core.config.ids.uid())));
+    set_meta(&mut object, "creationTimestamp", Some(json!(call.core.now())));
+    for ignored in ["deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
+        set_meta(&mut object, ignored, None);
+    }
+    if served.counts_generations() {
+        set_meta(&mut object, "generation", Some(json!(1)));
+    }
+    if served.is_custom() && served.has_status() {
+        drop_field(&mut object, "status");
+    }
+    served.rules().on_create(&mut object, &context(call))?;
+    check(call, &object, None, Part::Main)?;
+    Ok(object)
+}
+
+/// Puts the object into the path's namespace.
+pub(crate) fn place(object: &mut Value, served: &Served, namespace: &str) -> ApiResult<()> {
+    if !object.get("metadata").is_some_and(Value::is_object) {
+        object["metadata"] = json!({});
+    }
+    let own = meta_str(object, "namespace");
+    if !served.resource.namespaced {
+        set_meta(object, "namespace", None);
+        return Ok(());
+    }
+    if !own.is_empty() && own != namespace {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    set_meta(object, "namespace", Some(json!(namespace)));
+    Ok(())
+}

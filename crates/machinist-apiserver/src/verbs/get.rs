@@ -1,0 +1,128 @@
+//! GET of one object, and the shapes in which objects are shown.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use serde_json::{Value, json};
+
+use crate::crd::{default, prune};
+use crate::object::{Object, to_bytes};
+use crate::resource::Served;
+use crate::server::Core;
+use crate::status::{ApiError, ApiResult};
+use crate::store::mvcc::Key;
+use crate::verbs::{Answer, Call};
+
+/// What of an object the caller wants to see. Tables are the seam here: a client that asks for one also accepts plain JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    Full,
+    /// `PartialObjectMetadata`.
+    Metadata,
+}
+
+impl Shape {
+    /// The first acceptable media type that can be produced; 406 when there is none.
+    pub(crate) fn negotiate(headers: &HeaderMap) -> ApiResult<Self> {
+        let accept = headers.get(http::header::ACCEPT).and_then(|a| a.to_str().ok()).unwrap_or_default();
+        if accept.trim().is_empty() {
+            return Ok(Shape::Full);
+        }
+        for range in accept.split(',') {
+            let mut parts = range.split(';').map(str::trim);
+            let media_type = parts.next().unwrap_or_default();
+            if !matches!(media_type, "application/json" | "application/*" | "*/*") {
+                continue;
+            }
+            match parts.find_map(|p| p.strip_prefix("as=")) {
+                None => return Ok(Shape::Full),
+                Some("PartialObjectMetadata" | "PartialObjectMetadataList") => return Ok(Shape::Metadata),
+                Some(_) => {}
+            }
+        }
+        Err(ApiError::not_acceptable())
+    }
+}
+
+/// The object's text as `served` shows it.
+pub(crate) fn render(object: &Object, served: &Served, shape: Shape) -> Bytes {
+    match reshaped(object.value(), served, shape) {
+        None => object.text(),
+        Some(value) => to_bytes(&value),
+    }
+}
+
+/// The object as `served` shows it, when that differs from how it is stored.
+pub(crate) fn reshaped(object: &Value, served: &Served, shape: Shape) -> Option<Value> {
+    if shape == Shape::Metadata {
+        return Some(json!({
+            "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+            "metadata": object.get("metadata").cloned().unwrap_or_else(|| json!({})),
+        }));
+    }
+    if served.is_custom() {
+        if served.version().name == served.resource.storage_version {
+            return None;
+        }
+        let mut converted = object.clone();
+        converted["apiVersion"] = json!(served.api_version());
+        // Another version shows what its own schema knows.
+        prune::prune(&mut converted, &served.version().schema);
+        default::fill(&mut converted, &served.version().schema);
+        return Some(converted);
+    }
+    served.is_converted().then(|| {
+        let mut converted = object.clone();
+        served.rules().show_stored(&mut converted);
+        converted
+    })
+}
+
+/// The object as seen by `served`, for reading or as the base of a change.
+pub(crate) fn in_version(object: &Value, served: &Served) -> Value {
+    reshaped(object, served, Shape::Full).unwrap_or_else(|| object.clone())
+}
+
+pub(crate) async fn get(call: &Call) -> ApiResult<Answer> {
+    let object = read(call).await?;
+    Ok(Answer::json(200, render(&object, &call.served, call.shape)))
+}
+
+/// The object that the call's path names, as fresh as `resourceVersion` asks for.
+pub(crate) async fn read(call: &Call) -> ApiResult<Arc<Object>> {
+    let key = Key::new(&call.path.namespace, &call.path.name);
+    let table = &call.served.resource.table;
+    let wanted = call.query.text("resourceVersion");
+    let found = match (wanted, &call.view) {
+        ("0", Some(view)) => match view.limit() {
+            Some(limit) => call.core.store.get_at(table, &key, limit),
+            None => call.core.store.get(table, &key),
+        },
+        ("" | "0", _) => call.core.store.get(table, &key),
+        (text, _) => {
+            wait_for(&call.core, parse_revision(text)?).await?;
+            call.core.store.get(table, &key)
+        }
+    };
+    found.ok_or_else(|| call.served.not_found(&call.path.name))
+}
+
+/// A `resourceVersion` parameter as a number.
+pub(crate) fn parse_revision(text: &str) -> ApiResult<u64> {
+    text.parse().map_err(|_| {
+        ApiError::unexpected(format!("resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"))
+    })
+}
+
+/// Waits until the store has reached `revision`; 504 when it does not within a few seconds.
+pub(crate) async fn wait_for(core: &Core, revision: u64) -> ApiResult<()> {
+    let mut revisions = core.store.revisions();
+    let limit: Duration = core.config.future_revision_wait;
+    let reached = tokio::time::timeout(limit, revisions.wait_for(|current| revision <= *current)).await;
+    match reached {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(_)) | Err(_) => Err(ApiError::too_large_resource_version(revision, core.store.revision())),
+    }
+}

@@ -1,0 +1,132 @@
+//! One module per verb, all on the same write path.
+
+pub(crate) mod create;
+pub(crate) mod delete;
+pub(crate) mod evict;
+pub(crate) mod get;
+pub(crate) mod list;
+pub(crate) mod scale;
+pub(crate) mod update;
+pub(crate) mod watch;
+pub(crate) mod write;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use serde_json::Value;
+
+use crate::audit::Origin;
+use crate::authn::Identity;
+use crate::object::Object;
+use crate::resource::Served;
+use crate::route::{Query, ResourcePath};
+use crate::server::Core;
+use crate::service::ReplicaView;
+use crate::status::{ApiError, ApiResult, FieldErrors};
+use crate::store::mvcc::{Change, Key, Raced};
+use crate::verbs::get::Shape;
+
+/// One request on a resource, authenticated and routed.
+pub(crate) struct Call {
+    pub(crate) core: Arc<Core>,
+    pub(crate) served: Served,
+    pub(crate) path: ResourcePath,
+    pub(crate) query: Query,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) origin: Origin,
+    pub(crate) shape: Shape,
+    pub(crate) view: Option<ReplicaView>,
+    pub(crate) effect: Effect,
+}
+
+/// Whether a write is to happen, or only to be judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effect {
+    Commit,
+    DryRun,
+}
+
+impl Effect {
+    /// From `dryRun` in the query, or in the options that a DELETE or an eviction carries.
+    pub(crate) fn asked(query: &Query, body: &Bytes) -> ApiResult<Self> {
+        let mut asked: Vec<String> =
+            Vec::from_iter(query.has("dryRun").then(|| query.text("dryRun").to_owned()));
+        if body.windows(b"\"dryRun\"".len()).any(|w| w == b"\"dryRun\"") {
+            let options: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
+            for place in ["/dryRun", "/deleteOptions/dryRun"] {
+                let list = options.pointer(place).and_then(Value::as_array).into_iter().flatten();
+                asked.extend(list.filter_map(|v| v.as_str().map(str::to_owned)));
+            }
+        }
+        let mut errors = FieldErrors::default();
+        for value in asked.iter().filter(|v| *v != "All") {
+            errors.not_supported("dryRun", Value::String(value.clone()), &["All".to_owned()]);
+        }
+        match (errors.is_empty(), asked.is_empty()) {
+            (false, _) => Err(ApiError::invalid("meta.k8s.io", "DryRunOptions", "", &errors)),
+            (true, true) => Ok(Effect::Commit),
+            (true, false) => Ok(Effect::DryRun),
+        }
+    }
+}
+
+/// What a verb answers.
+pub(crate) struct Answer {
+    pub(crate) code: u16,
+    pub(crate) body: Bytes,
+    /// Name and revision, for the audit record.
+    pub(crate) name: Option<String>,
+    pub(crate) revision: Option<u64>,
+}
+
+impl Answer {
+    pub(crate) fn json(code: u16, body: Bytes) -> Self {
+        Answer { code, body, name: None, revision: None }
+    }
+
+    /// Notes the commit; a dry run has none.
+    pub(crate) fn committed(mut self, call: &Call, revision: u64) -> Self {
+        self.revision = (call.effect == Effect::Commit).then_some(revision);
+        self
+    }
+
+    pub(crate) fn named(mut self, name: &str) -> Self {
+        self.name = Some(name.to_owned());
+        self
+    }
+}
+
+impl Call {
+    /// The same caller, on another resource.
+    pub(crate) fn on(&self, served: Served) -> Call {
+        Call {
+            core: self.core.clone(),
+            path: ResourcePath { plural: served.resource.plural.clone(), ..ResourcePath::default() },
+            served,
+            query: Query::default(),
+            headers: HeaderMap::new(),
+            body: Bytes::new(),
+            identity: self.identity.clone(),
+            origin: self.origin.clone(),
+            shape: self.shape,
+            view: None,
+            effect: self.effect,
+        }
+    }
+
+    /// Commits a change, or shows what it would have come to.
+    pub(crate) fn commit(&self, table: &Arc<str>, key: &Key, change: Change) -> Result<Arc<Object>, Raced> {
+        match self.effect {
+            Effect::Commit => self.core.store.commit(table, key, change, &self.origin),
+            Effect::DryRun => match change {
+                Change::Create(_) if self.core.store.get(table, key).is_some() => Err(Raced),
+                Change::Create(value) => Ok(Object::new(value, 0)),
+                Change::Update { read, value } => Ok(Object::new(value, read.revision())),
+                Change::Delete { read } => Ok(read),
+            },
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The scale subresource of custom resources: replicas, seen and set without knowing the kind.
+
+use serde_json::{Map, Value, json};
+
+use crate::crd::validate::type_name;
+use crate::kinds::Part;
+use crate::object::{meta_str, metadata, to_bytes};
+use crate::resource::ScalePaths;
+use crate::status::{ApiError, ApiResult, FieldErrors};
+use crate::store::mvcc::Key;
+use crate::verbs::get::{in_version, read};
+use crate::verbs::update::decode_patch;
+use crate::verbs::write::{MAX_ATTEMPTS, Written, commit_update, decode_body, prepare_update};
+use crate::verbs::{Answer, Call};
+
+pub(crate) async fn get(call: &Call) -> ApiResult<Answer> {
+    let object = read(call).await?;
+    Ok(Answer::json(200, to_bytes(&scale_of(object.value(), paths(call)?))))
+}
+
+pub(crate) fn update(call: &Call) -> ApiResult<Answer> {
+    let wanted = decode_body(call)?;
+    change(call, |_current| Ok(wanted.clone()))
+}
+
+pub(crate) fn patch(call: &Call) -> ApiResult<Answer> {
+    let patch = decode_patch(call)?;
+    let any = crate::crd::schema::Schema::default();
+    change(call, |current| patch.apply(current, &any))
+}
+
+fn paths(call: &Call) -> ApiResult<&ScalePaths> {
+    call.served.version().scale.as_ref().ok_or_else(|| call.served.not_found(&call.path.name))
+}
+
+fn change(call: &Call, wanted: impl Fn(&Value) -> ApiResult<Value>) -> ApiResult<Answer> {
+    let paths = paths(call)?;
+    let key = Key::new(&call.path.namespace, &call.path.name);
+    for _ in 0..MAX_ATTEMPTS {
+        let Some(read) = call.core.store.get(&call.served.resource.table, &key) else {
+            return Err(call.served.not_found(&call.path.name));
+        };
+        let scale = wanted(&scale_of(read.value(), paths))?;
+        let claimed = meta_str(&scale, "resourceVersion");
+        if !claimed.is_empty() && claimed != read.revision().to_string() {
+            return Err(ApiError::stale(&call.served.target(&call.path.name)));
+        }
+        let replicas = scale.pointer("/spec/replicas").cloned().unwrap_or_else(|| json!(0));
+        if !replicas.is_i64() {
+            return Err(ApiError::bad_request(format!(
+                "Scale in version \"v1\" cannot be handled as a Scale: json: cannot unmarshal {} into Go struct field ScaleSpec.spec.replicas of type int32",
+                type_name(&replicas)
+            )));
+        }
+        let mut new = in_version(read.value(), &call.served);
+        set_at(&mut new, &paths.spec_replicas, replicas);
+        prepare_update(call, &mut new, read.value(), Part::Main)?;
+        if let Ok(written) = commit_update(call, &read, new) {
+            let answer = Answer::json(200, to_bytes(&scale_of(written.object().value(), paths)));
+            return Ok(match written {
+                Written::Kept(object) if object.revision() == read.revision() => answer,
+                Written::Kept(object) => answer.committed(call, object.revision()),
+                Written::Ended(_, revision) => answer.committed(call, revision),
+            });
+        }
+    }
+    Err(ApiError::stale(&call.served.target(&call.path.name)))
+}
+
+fn scale_of(object: &Value, paths: &ScalePaths) -> Value {
+    let mut kept = Map::new();
+    for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        if let Some(value) = metadata(object).and_then(|m| m.get(key)) {
+            kept.insert(key.into(), value.clone());
+        }
+    }
+    let count = |path: &[String]| at(object, path).and_then(Value::as_i64).unwrap_or_default();
+    let mut spec = Map::new();
+    let desired = count(&paths.spec_replicas);
+    if desired != 0 {
+        spec.insert("replicas".into(), json!(desired));
+    }
+    let mut status = json!({"replicas": count(&paths.status_replicas)});
+    let selector = paths.selector.as_deref().and_then(|path| at(object, path)).and_then(Value::as_str);
+    if let Some(selector) = selector {
+        status["selector"] = json!(selector);
+    }
+    json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": kept, "spec": spec, "status": status})
+}
+
+impl ScalePaths {
+    /// Checks that the counts are counts, whatever the schema says of them.
+    pub(crate) fn validate(&self, object: &Value, errors: &mut FieldErrors) {
+        for path in [&self.spec_replicas, &self.status_replicas] {
+            let field = format!(".{}", path.join("."));
+            match count_at(object, path) {
+                Err(problem) => {
+                    errors.invalid(field.clone(), json!(0), format!("{field} accessor error: {problem}"))
+                }
+                Ok(count) if count < 0 => {
+                    errors.invalid(field, json!(count), "should be a non-negative integer")
+                }
+                Ok(_) => {}
+            }
+        }
+    }
+}
+
+/// The whole number at `path`, 0 when absent.
+fn count_at(object: &Value, path: &[String]) -> Result<i64, String> {
+    let mut at = object;
+    for step in path {
+        let Some(map) = at.as_object() else {
+            return Err(format!(
+                "{} is of the type {}, expected map[string]interface{{}}",
+                shown(at),
+                go_type(at)
+            ));
+        };
+        match map.get(step) {
+            Some(next) => at = next,
+            None => return Ok(0),
+        }
+    }
+    at.as_i64().ok_or_else(|| format!("{} is of the type {}, expected int64", shown(at), go_type(at)))
+}
+
+/// A value as Go prints it.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "<nil>".to_owned(),
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(shown).collect();
+            format!("[{}]", items.join(" "))
+        }
+        Value::Object(map) => {
+            let entries: Vec<String> = map.iter().map(|(k, v)| format!("{k}:{}", shown(v))).collect();
+            format!("map[{}]", entries.join(" "))
+        }
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
+    }
+}
+
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(n) if n.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+fn at<'a>(object: &'a Value, path: &[String]) -> Option<&'a Value> {
+    path.iter().try_fold(object, |at, step| at.get(step))
+}
+
+fn set_at(object: &mut Value, path: &[String], value: Value) {
+    let Some((last, above)) = path.split_last() else { return };
+    let mut at = object;
+    for step in above {
+        at = crate::object::child_value(at, step);
+    }
+    if let Some(map) = at.as_object_mut() {
+        map.insert(last.clone(), value);
+    }
+}

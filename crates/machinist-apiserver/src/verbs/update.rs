@@ -1,0 +1,155 @@
+//! PUT and PATCH, of objects and of their status-like subresources.
+
+use serde_json::{Value, json};
+
+use crate::kinds::{Part, decode};
+use crate::object::{meta_str, set_meta};
+use crate::patch::{Patch, Strategic};
+use crate::status::{ApiError, ApiResult, FieldErrors};
+use crate::store::mvcc::Key;
+use crate::store::mvcc::Raced;
+use crate::verbs::create::{create_object, place};
+use crate::verbs::get::{in_version, render};
+use crate::verbs::write::{MAX_ATTEMPTS, Written, check_type, commit_update, decode_body, prepare_update};
+use crate::verbs::{Answer, Call};
+
+pub(crate) fn update(call: &Call, part: Part) -> ApiResult<Answer> {
+    let mut value = decode_body(call)?;
+    check_type(&mut value, &call.served)?;
+    place(&mut value, &call.served, &call.path.namespace)?;
+    check_name(call, &value)?;
+    let key = Key::new(&call.path.namespace, &call.path.name);
+    for _ in 0..MAX_ATTEMPTS {
+        let Some(read) = call.core.store.get(&call.served.resource.table, &key) else {
+            if call.served.allows_create_on_update() && part == Part::Main {
+                return create_object(call, value);
+            }
+            return Err(call.served.not_found(&call.path.name));
+        };
+        let claimed_uid = meta_str(&value, "uid");
+        if !claimed_uid.is_empty() && claimed_uid != read.uid() {
+            let why = format!(
+                "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {claimed_uid}, UID in object meta: {}",
+                storage_key(call),
+                read.uid()
+            );
+            return Err(ApiError::conflict(&call.served.target(&call.path.name), &why));
+        }
+        let unconditional = check_revision(call, &value, read.revision())?;
+        let mut new = value.clone();
+        prepare_update(call, &mut new, read.value(), part)?;
+        match commit_update(call, &read, new) {
+            Ok(written) => return Ok(answer(call, &written, read.revision())),
+            Err(Raced) if unconditional => {}
+            Err(Raced) => return Err(ApiError::stale(&call.served.target(&call.path.name))),
+        }
+    }
+    Err(ApiError::stale(&call.served.target(&call.path.name)))
+}
+
+/// The body must name the object that the path names.
+fn check_name(call: &Call, value: &Value) -> ApiResult<()> {
+    let (named, asked) = (meta_str(value, "name"), &call.path.name);
+    if named == asked {
+        return Ok(());
+    }
+    Err(ApiError::bad_request(if named.is_empty() {
+        format!("the name of the object ({asked} based on URL) was undeterminable: name must be provided")
+    } else {
+        format!("the name of the object ({named}) does not match the name on the URL ({asked})")
+    }))
+}
+
+/// Where etcd would keep the object, which some refusals quote.
+fn storage_key(call: &Call) -> String {
+    let of = &call.served.resource;
+    let group = if call.served.is_custom() { format!("{}/", of.group) } else { String::new() };
+    format!("/registry/{group}{}/{}", of.plural, Key::new(&call.path.namespace, &call.path.name))
+}
+
+/// Whether the update is unconditional; refuses one that may not be, or whose revision is not the current one.
+fn check_revision(call: &Call, value: &Value, current: u64) -> ApiResult<bool> {
+    match meta_str(value, "resourceVersion") {
+        "" | "0" => {
+            if call.served.allows_unconditional_update() {
+                return Ok(true);
+            }
+            let mut errors = FieldErrors::default();
+            errors.invalid("metadata.resourceVersion", json!(0), "must be specified for an update");
+            let of = &call.served.resource;
+            Err(ApiError::invalid(&of.group, &of.plural, &call.path.name, &errors))
+        }
+        claimed => {
+            let parsed: u64 = claimed.parse().map_err(|_| {
+                ApiError::unexpected(format!("strconv.ParseUint: parsing \"{claimed}\": invalid syntax"))
+            })?;
+            if parsed == current {
+                Ok(false)
+            } else {
+                Err(ApiError::stale(&call.served.target(&call.path.name)))
+            }
+        }
+    }
+}
+
+pub(crate) fn patch(call: &Call, part: Part) -> ApiResult<Answer> {
+    let patch = decode_patch(call)?;
+    let key = Key::new(&call.path.namespace, &call.path.name);
+    for _ in 0..MAX_ATTEMPTS {
+        let Some(read) = call.core.store.get(&call.served.resource.table, &key) else {
+            return Err(call.served.not_found(&call.path.name));
+        };
+        let mut new = patch.apply(&in_version(read.value(), &call.served), &call.served.version().schema)?;
+        check_type(&mut new, &call.served)?;
+        check_name(call, &new)?;
+        place(&mut new, &call.served, &call.path.namespace)?;
+        // A patch that names a revision is guarded by it; one that does not is applied to whatever is current.
+        let claimed = meta_str(&new, "resourceVersion");
+        let guarded = !claimed.is_empty() && claimed != read.revision().to_string();
+        if guarded {
+            check_revision(call, &new, read.revision())?;
+        }
+        set_meta(&mut new, "resourceVersion", Some(json!(read.revision().to_string())));
+        decodes(call, &new)?;
+        prepare_update(call, &mut new, read.value(), part)?;
+        if let Ok(written) = commit_update(call, &read, new) {
+            return Ok(answer(call, &written, read.revision()));
+        }
+    }
+    Err(ApiError::stale(&call.served.target(&call.path.name)))
+}
+
+/// A patch that leaves something which is no object of its kind is a wrong patch.
+fn decodes(call: &Call, patched: &Value) -> ApiResult<()> {
+    if call.served.is_custom() {
+        return Ok(());
+    }
+    let of = &call.served.resource;
+    decode::check_types(patched, &call.served.version().schema, &of.kind, &call.served.version().name)
+        .map_err(|e| {
+            let mut errors = FieldErrors::default();
+            errors.invalid("patch", Value::String(patched.to_string()), e.message());
+            ApiError::invalid("", "", "", &errors)
+        })
+}
+
+pub(crate) fn decode_patch(call: &Call) -> ApiResult<Patch> {
+    let content_type =
+        call.headers.get(http::header::CONTENT_TYPE).and_then(|c| c.to_str().ok()).unwrap_or_default();
+    let strategic = if call.served.is_custom() { Strategic::Unsupported } else { Strategic::Supported };
+    if call.query.has("force") && content_type != "application/apply-patch+yaml" {
+        let mut errors = FieldErrors::default();
+        errors.forbidden("force", "may not be specified for non-apply patch");
+        return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", &errors));
+    }
+    Patch::decode(content_type, &call.body, strategic)
+}
+
+fn answer(call: &Call, written: &Written, before: u64) -> Answer {
+    let answer = Answer::json(200, render(written.object(), &call.served, call.shape));
+    match written {
+        Written::Kept(object) if object.revision() == before => answer,
+        Written::Kept(object) => answer.committed(call, object.revision()),
+        Written::Ended(_, revision) => answer.committed(call, *revision),
+    }
+}

@@ -1,0 +1,364 @@
+//! The write path: what every create, update, patch and delete passes through between decoding and commit.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+
+use crate::crd::{default, prune, registration, validate};
+use crate::kinds::{Context, Part, custom_resource_definition, decode, notation};
+use crate::meta;
+use crate::object::{self, Object, copy_field, copy_meta, drop_field, is_deleting, meta_str, set_meta};
+use crate::resource::Served;
+use crate::status::{ApiError, ApiResult, FieldErrors, Target};
+use crate::store::mvcc::{Change, Key, Raced};
+use crate::verbs::{Call, Effect};
+
+/// Attempts to commit on top of what others wrote meanwhile, before the caller is told to try again.
+pub(crate) const MAX_ATTEMPTS: usize = 8;
+
+/// What a write came to.
+pub(crate) enum Written {
+    /// A new version, or the current one where nothing changed.
+    Kept(Arc<Object>),
+    /// The update took the last finalizer from a deleting object; this is what it left, at the revision before its end.
+    Ended(Arc<Object>, u64),
+}
+
+impl Written {
+    pub(crate) fn object(&self) -> &Arc<Object> {
+        match self {
+            Written::Kept(object) | Written::Ended(object, _) => object,
+        }
+    }
+}
+
+/// Decodes a JSON or YAML body.
+pub(crate) fn decode_body(call: &Call) -> ApiResult<Value> {
+    let content_type = call
+        .headers
+        .get(http::header::CONTENT_TYPE)
+        .and_then(|c| c.to_str().ok())
+        .unwrap_or("application/json");
+    let media_type = content_type.split(';').next().unwrap_or_default().trim();
+    let value: Value = match media_type {
+        "" | "application/json" => serde_json::from_slice(&call.body).map_err(undecodable)?,
+        "application/yaml" => yaml(&call.body)?,
+        _ => {
+            return Err(ApiError::new(
+                415,
+                "UnsupportedMediaType",
+                "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml",
+            ));
+        }
+    };
+    if value.is_object() { Ok(value) } else { Err(undecodable("the body is not an object")) }
+}
+
+fn undecodable(why: impl std::fmt::Display) -> ApiError {
+    ApiError::bad_request(format!("the object provided is unrecognized (must be of type Object): {why}"))
+}
+
+fn yaml(body: &Bytes) -> ApiResult<Value> {
+    let text = std::str::from_utf8(body).map_err(undecodable)?;
+    serde_saphyr::from_str(text).map_err(undecodable)
+}
+
+/// Refuses a body of another kind or version; a built-in body may leave both out.
+pub(crate) fn check_type(value: &mut Value, served: &Served) -> ApiResult<()> {
+    let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (kind, api_version) = (text("kind"), text("apiVersion"));
+    let (want_kind, want_version) = (&served.resource.kind, served.api_version());
+    if served.is_custom() {
+        for (key, found) in [("Kind", &kind), ("apiVersion", &api_version)] {
+            if found.is_empty() {
+                return Err(ApiError::bad_request(format!(
+                    "{want_kind} in version \"{}\" cannot be handled as a {want_kind}: Object '{key}' is missing in '{value}'",
+                    served.version().name
+                )));
+            }
+        }
+    }
+    if !api_version.is_empty() && api_version != want_version {
+        return Err(ApiError::bad_request(format!(
+            "the API version in the data ({api_version}) does not match the expected API version ({want_version})"
+        )));
+    }
+    if !kind.is_empty() && kind != *want_kind {
+        if served.is_custom() {
+            let mut errors = FieldErrors::default();
+            errors.invalid("kind", json!(kind), format!("must be {want_kind}"));
+            return Err(ApiError::invalid(&served.resource.group, &kind, meta_str(value, "name"), &errors));
+        }
+        let version = &served.version().name;
+        return Err(ApiError::bad_request(format!(
+            "{kind} in version \"{version}\" cannot be handled as a {want_kind}: converting to {want_kind} is not possible"
+        )));
+    }
+    value["kind"] = json!(want_kind);
+    value["apiVersion"] = json!(want_version);
+    Ok(())
+}
+
+/// From the served form to the stored one: metadata normalised, unknown fields pruned, defaults filled.
+pub(crate) fn normalise(value: &mut Value, served: &Served) -> ApiResult<()> {
+    let version = served.version();
+    if !value.get("metadata").is_some_and(Value::is_object) {
+        value["metadata"] = json!({});
+    }
+    let meta_schema = notation::object_meta();
+    if served.is_custom() {
+        decode::check_types(&value["metadata"], &meta_schema, "ObjectMeta", &version.name)?;
+        prune::normalise(&mut value["metadata"], &meta_schema);
+        prune::drop_nulls(value, &version.schema);
+        prune::prune(value, &version.schema);
+        default::fill(value, &version.schema);
+        value["apiVersion"] = json!(served.storage_api_version());
+    } else {
+        decode::check_types(value, &version.schema, &served.resource.kind, &version.name)?;
+        prune::normalise(value, &version.schema);
+        served.rules().make_stored(value);
+        default::fill(value, &version.schema);
+        if !served.is_converted() {
+            prune::normalise(value, &version.schema);
+        }
+    }
+    // Field ownership is not tracked yet; what a client sends of it is not kept.
+    set_meta(value, "managedFields", None);
+    set_meta(value, "selfLink", None);
+    Ok(())
+}
+
+pub(crate) fn context<'a>(call: &'a Call) -> Context<'a> {
+    Context { core: &call.core, identity: &call.identity, now: call.core.now() }
+}
+
+/// Every complaint about `object`, as one 422.
+pub(crate) fn check(call: &Call, object: &Value, old: Option<&Value>, part: Part) -> ApiResult<()> {
+    let served = &call.served;
+    let mut errors = FieldErrors::default();
+    if part == Part::Main || served.is_custom() {
+        meta::validate(object, served.resource.namespaced, served.name_rule(), &mut errors);
+    }
+    if let Some(old) = old {
+        // Checked in general and again by the kind's own rules: every complaint is a cause twice.
+        meta::validate_update(object, old, &mut errors);
+        meta::validate_update(object, old, &mut errors);
+    }
+    if served.is_custom() {
+        for (key, below) in &served.version().schema.properties {
+            if let Some(value) =
+                object.get(key).filter(|_| !matches!(key.as_str(), "metadata" | "kind" | "apiVersion"))
+            {
+                validate::validate(value, below, key, &mut errors);
+            }
+        }
+        for required in &served.version().schema.required {
+            if object.get(required).is_none() {
+                errors.required(required.clone(), "");
+            }
+        }
+        if let (Some(scale), true) = (&served.version().scale, part == Part::Main) {
+            scale.validate(object, &mut errors);
+        }
+    } else {
+        served.rules().validate(object, old, part, &mut errors);
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(ApiError::invalid(&served.resource.group, &served.resource.kind, meta_str(object, "name"), &errors))
+}
+
+/// Puts `new` over `old`: what an update of `part` may change stays, everything else is put back. Then checks it.
+pub(crate) fn prepare_update(call: &Call, new: &mut Value, old: &Value, part: Part) -> ApiResult<()> {
+    let served = &call.served;
+    normalise(new, served)?;
+    copy_meta(new, old, "generation");
+    match part {
+        Part::Status if served.is_custom() => {
+            // A custom resource's status write changes nothing else, metadata included.
+            let status = new.get("status").cloned();
+            let claimed = meta_str(new, "resourceVersion").to_owned();
+            let mut kept = old.clone();
+            match status {
+                Some(status) => kept["status"] = status,
+                None => drop_field(&mut kept, "status"),
+            }
+            set_meta(&mut kept, "resourceVersion", Some(json!(claimed)));
+            *new = kept;
+        }
+        Part::Status => copy_field(new, old, "spec"),
+        Part::Main if served.has_status() => copy_field(new, old, "status"),
+        Part::Main | Part::Approval | Part::Finalize => {}
+    }
+    served.rules().on_update(new, old, part, &context(call))?;
+    if meta_str(new, "uid").is_empty() {
+        copy_meta(new, old, "uid");
+    }
+    copy_meta(new, old, "creationTimestamp");
+    if is_deleting(old) {
+        copy_meta(new, old, "deletionTimestamp");
+    }
+    let has_grace = |object: &Value| {
+        object::metadata(object).is_some_and(|m| m.contains_key("deletionGracePeriodSeconds"))
+    };
+    if has_grace(old) && !has_grace(new) {
+        copy_meta(new, old, "deletionGracePeriodSeconds");
+    }
+    if served.counts_generations() && part == Part::Main && specification_changed(new, old, served) {
+        set_meta(new, "generation", Some(json!(object::generation(old) + 1)));
+    }
+    check(call, new, Some(old), part)
+}
+
+/// Whether anything besides metadata, and status where that is a subresource, differs.
+fn specification_changed(new: &Value, old: &Value, served: &Served) -> bool {
+    let counts = |key: &str| key != "metadata" && !(served.has_status() && key == "status");
+    let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else { return new != old };
+    let fields = |map: &Map<String, Value>| map.keys().filter(|key| counts(key)).count();
+    fields(new) != fields(old) || new.iter().any(|(key, value)| counts(key) && old.get(key) != Some(value))
+}
+
+/// Commits an update that has been prepared on top of `read`.
+pub(crate) fn commit_update(call: &Call, read: &Arc<Object>, mut new: Value) -> Result<Written, Raced> {
+    set_meta(&mut new, "resourceVersion", Some(json!(read.revision().to_string())));
+    let key = key_of(&new);
+    if ends(call, &new, read.value()) {
+        let table = &call.served.resource.table;
+        let gone = call.commit(table, &key, Change::Delete { read: read.clone() })?;
+        after_commit(call, gone.value());
+        return Ok(Written::Ended(Object::new(new, read.revision()), gone.revision()));
+    }
+    if new == *read.value() {
+        return Ok(Written::Kept(read.clone()));
+    }
+    let change = Change::Update { read: read.clone(), value: new };
+    let object = call.commit(&call.served.resource.table, &key, change)?;
+    after_commit(call, object.value());
+    Ok(Written::Kept(object))
+}
+
+/// Whether the update takes away the last reason for a deleting object to stay.
+fn ends(call: &Call, new: &Value, old: &Value) -> bool {
+    let grace =
+        object::metadata(old).and_then(|m| m.get("deletionGracePeriodSeconds")).and_then(Value::as_i64);
+    is_deleting(old)
+        && grace.unwrap_or_default() == 0
+        && object::finalizers(new).is_empty()
+        && !call.served.rules().outlives_finalizers(new)
+}
+
+pub(crate) fn key_of(object: &Value) -> Key {
+    Key::new(meta_str(object, "namespace"), meta_str(object, "name"))
+}
+
+/// The namespace must exist, and must not be going when something is to be made in it.
+pub(crate) fn admit_namespace(call: &Call, object: &str) -> ApiResult<()> {
+    if !call.served.resource.namespaced {
+        return Ok(());
+    }
+    let name = call.path.namespace.as_str();
+    let Some(namespace) = call.core.store.get("namespaces", &Key::new("", name)) else {
+        return Err(ApiError::not_found(&Target { group: "", resource: "namespaces", name }));
+    };
+    let terminating = namespace.value().pointer("/status/phase").is_some_and(|p| p == "Terminating");
+    if terminating || is_deleting(namespace.value()) {
+        let why = format!("unable to create new content in namespace {name} because it is being terminated");
+        return Err(ApiError::forbidden(&call.served.target(object), &why).with_cause(
+            "NamespaceTerminating",
+            &format!("namespace {name} is being terminated"),
+            "metadata.namespace",
+        ));
+    }
+    Ok(())
+}
+
+/// What the server itself does when an object of some kinds has changed: definitions become served, or go with their
+/// instances.
+pub(crate) fn after_commit(call: &Call, object: &Value) {
+    if call.effect == Effect::DryRun {
+        return;
+    }
+    let core = &call.core;
+    if call.served.is_custom() {
+        finish_definition(call, &call.served.resource.table);
+    } else if &*call.served.resource.table == "events" {
+        let revision = meta_str(object, "resourceVersion").parse().unwrap_or_default();
+        core.expire_events(&key_of(object), revision);
+    } else if &*call.served.resource.table == custom_resource_definition::TABLE {
+        let name = meta_str(object, "name");
+        let key = Key::new("", name);
+        match core.store.get(custom_resource_definition::TABLE, &key) {
+            None => unregister(call, object),
+            Some(held) if is_deleting(held.value()) => {
+                super::delete::delete_instances(call, held.value());
+                finish_definition(call, name);
+            }
+            Some(held) => register(call, &held),
+        }
+    }
+}
+
+/// Gives a definition its conditions, and serves what it defines.
+fn register(call: &Call, definition: &Arc<Object>) {
+    let core = &call.core;
+    let mut current = definition.clone();
+    if let Some(value) = registration::established(&current, &core.registry(), &core.now()) {
+        let table: Arc<str> = custom_resource_definition::TABLE.into();
+        let change = Change::Update { read: current.clone(), value };
+        // Whoever wrote in between runs through here as well.
+        match core.store.commit(
+            &table,
+            &Key::new("", current.name()),
+            change,
+            &crate::audit::Origin::default(),
+        ) {
+            Ok(object) => current = object,
+            Err(Raced) => return,
+        }
+    }
+    if !registration::is_established(current.value()) {
+        return;
+    }
+    match registration::resource(current.value()) {
+        Some(resource) => core.update_registry(|registry| {
+            registry.remove(&resource.group, &resource.plural);
+            registry.add(Arc::new(resource));
+        }),
+        None => unregister(call, current.value()),
+    }
+}
+
+fn unregister(call: &Call, definition: &Value) {
+    let text = |pointer: &str| definition.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    call.core.update_registry(|registry| registry.remove(text("/spec/group"), text("/spec/names/plural")));
+}
+
+/// Lets a deleting definition go once its last instance is gone. `table` is the definition's name.
+fn finish_definition(call: &Call, table: &str) {
+    let core = &call.core;
+    let key = Key::new("", table);
+    let Some(definition) = core.store.get(custom_resource_definition::TABLE, &key) else { return };
+    if !is_deleting(definition.value()) || !core.store.is_empty(table) {
+        return;
+    }
+    let kept: Vec<Value> = object::finalizers(definition.value())
+        .into_iter()
+        .filter(|f| *f != custom_resource_definition::INSTANCES_FINALIZER)
+        .map(Value::from)
+        .collect();
+    let definitions: Arc<str> = custom_resource_definition::TABLE.into();
+    let origin = crate::audit::Origin::default();
+    if kept.is_empty() {
+        let change = Change::Delete { read: definition.clone() };
+        if core.store.commit(&definitions, &key, change, &origin).is_ok() {
+            unregister(call, definition.value());
+        }
+        return;
+    }
+    let mut value = definition.value().clone();
+    set_meta(&mut value, "finalizers", Some(Value::Array(kept)));
+    // Whoever wrote in between runs through here as well.
+    let _raced = core.store.commit(&definitions, &key, Change::Update { read: definition, value }, &origin);
+}

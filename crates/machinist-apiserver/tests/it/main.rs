@@ -1,0 +1,7 @@
+//! The embedded server as its clients meet it.
+
+mod client;
+mod conformance;
+mod controls;
+mod https;
+mod properties;

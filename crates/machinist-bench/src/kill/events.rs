@@ -1,0 +1,94 @@
+//! What happened: commits at API servers and entries in the ledger, in the order in which we learn of them.
+
+use std::fmt;
+
+use anyhow::Result;
+use machinist_cloud_sim::Commit;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use crate::requests::{AuditLog, Program, Request};
+
+/// Something that a controller brought about.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// A commit at an API server.
+    Api(Request),
+    /// An entry in the ledger.
+    Ledger(Commit),
+}
+
+impl Event {
+    /// Whether it is one that points are drawn from: something that is there after a crash.
+    pub(super) fn counts(&self) -> bool {
+        match self {
+            Self::Api(request) => {
+                request.program != Program::Other
+                    && request.is_commit()
+                    && !request.is_about_events()
+                    && !request.is_about_leases()
+            }
+            Self::Ledger(_) => true,
+        }
+    }
+
+    /// Who brought it about. The cloud acts on the machine controller's word.
+    pub(super) fn author(&self) -> Program {
+        match self {
+            Self::Api(request) => request.program,
+            Self::Ledger(_) => Program::MachineController,
+        }
+    }
+
+    /// Whether somebody asked for a Machine, whatever came of it.
+    pub(super) fn posts_machine(&self) -> bool {
+        matches!(self, Self::Api(request) if request.verb == "create" && request.resource == "machines")
+    }
+
+    pub(super) fn makes_machine(&self) -> bool {
+        matches!(self, Self::Api(request) if request.makes_machine())
+    }
+
+    pub(super) fn deletes_machine(&self) -> bool {
+        matches!(self, Self::Api(request)
+            if request.verb == "delete" && request.resource == "machines" && request.is_commit())
+    }
+
+    pub(super) fn makes_instance(&self) -> bool {
+        matches!(self, Self::Ledger(Commit::Made { .. }))
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Api(request) => write!(f, "{request}"),
+            Self::Ledger(Commit::Made { entry }) => write!(f, "ledger: {} made for {}", entry.id, entry.name),
+            Self::Ledger(Commit::Adopted { id, .. }) => write!(f, "ledger: {id} adopted"),
+            Self::Ledger(Commit::Tagged { id, .. }) => write!(f, "ledger: {id} tagged"),
+            Self::Ledger(Commit::Stopped { id, .. }) => write!(f, "ledger: {id} stopped"),
+            Self::Ledger(Commit::Started { id, .. }) => write!(f, "ledger: {id} started"),
+            Self::Ledger(Commit::DeletionBegun { id, .. }) => write!(f, "ledger: deletion of {id} begun"),
+            Self::Ledger(Commit::Gone { id, .. }) => write!(f, "ledger: {id} gone"),
+        }
+    }
+}
+
+/// Where events come from.
+pub(super) struct Sources {
+    pub(super) logs: Vec<AuditLog>,
+    pub(super) ledger: UnboundedReceiver<Result<Commit>>,
+}
+
+impl Sources {
+    /// What happened since the last time.
+    pub(super) fn take(&mut self) -> Result<Vec<Event>> {
+        let mut events = Vec::new();
+        while let Ok(commit) = self.ledger.try_recv() {
+            events.push(Event::Ledger(commit?));
+        }
+        for log in &mut self.logs {
+            events.extend(log.take()?.into_iter().map(Event::Api));
+        }
+        Ok(events)
+    }
+}

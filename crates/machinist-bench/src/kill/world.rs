@@ -1,0 +1,178 @@
+//! The programs as processes, and who is killed.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use jiff::Timestamp;
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt};
+use machinist_api::Machine;
+use machinist_cloud_sim::Ledger;
+use machinist_kube::{ClientOptions, KubeconfigSource, connect};
+use tempfile::TempDir;
+
+use super::events::{Event, Sources};
+use crate::cluster_state::ClusterState;
+use crate::clusters::{Cluster, Clusters};
+use crate::loopback;
+use crate::objects::{self, NAMESPACE};
+use crate::program::{CommandLine, Process, log_in};
+use crate::requests::{AuditLog, Program};
+
+/// Short leases: a killed controller is replaced when its Lease has run out. The renew deadline must leave room for a call to the cloud.
+const LEASE: [&str; 3] = [
+    "--leader-elect-lease-duration=4s",
+    "--leader-elect-renew-deadline=3s",
+    "--leader-elect-retry-period=500ms",
+];
+
+/// Everything that runs. It ends when it is dropped.
+pub(super) struct World {
+    pub(super) control: Client,
+    pub(super) state: ClusterState,
+    machine_controller: Controller,
+    manager: Controller,
+    cloud: Process,
+    cloud_url: String,
+    sources: Sources,
+    _folder: Option<TempDir>,
+}
+
+/// A controller, and when it was last seen to do something.
+struct Controller {
+    process: Process,
+    acted: Option<Timestamp>,
+}
+
+impl Controller {
+    /// Whether it has done something since it was started.
+    fn is_acting(&self) -> bool {
+        self.acted.is_some_and(|acted| self.process.started() < acted)
+    }
+}
+
+impl World {
+    pub(super) async fn start(machinist: PathBuf, logs: Option<&Path>) -> Result<Self> {
+        let clusters = Clusters::from_environment()?;
+        let (control, target) = (client(&clusters.control).await?, client(&clusters.target).await?);
+        objects::install_kinds(&control).await?;
+        let (folder, temporary) = match logs {
+            Some(folder) => (folder.to_owned(), None),
+            None => {
+                let folder = tempfile::tempdir().context("cannot create a folder")?;
+                (folder.path().to_owned(), Some(folder))
+            }
+        };
+        let data = folder.join("cloud");
+        std::fs::create_dir_all(&data).with_context(|| format!("cannot create {}", data.display()))?;
+        let start = |arguments: Vec<String>| -> Result<Process> {
+            let log = log_in(&folder, &arguments[0])?;
+            CommandLine { program: machinist.clone(), arguments, log }.start()
+        };
+
+        let address = loopback::free_address()?;
+        let cloud_url = format!("http://{address}");
+        let mut cloud = start(vec![
+            "sim-cloud".to_owned(),
+            format!("--data-dir={}", data.display()),
+            format!("--listen={address}"),
+            format!("--target-server={}", clusters.target.server),
+            format!("--target-ca={}", clusters.target.ca_file.display()),
+        ])?;
+        let answers = loopback::until_ok(&format!("{cloud_url}/healthz")).await;
+        cloud.ensure_alive()?;
+        answers?;
+        let ledger = loopback::follow(&format!("{cloud_url}/admin/commits")).await?;
+
+        let controller = |job: &str, more: Option<String>| -> Result<Controller> {
+            let port = loopback::free_address()?.port();
+            let mut arguments = vec![
+                job.to_owned(),
+                format!("--control-kubeconfig={}", clusters.control.kubeconfig.display()),
+                format!("--target-kubeconfig={}", clusters.target.kubeconfig.display()),
+                format!("--namespace={NAMESPACE}"),
+                "--address=127.0.0.1".to_owned(),
+                format!("--port={port}"),
+            ];
+            arguments.extend(LEASE.map(str::to_owned));
+            arguments.extend(more);
+            Ok(Controller { process: start(arguments)?, acted: None })
+        };
+        let machine_controller =
+            controller("machine-controller", Some(format!("--sim-endpoint={cloud_url}")))?;
+        let manager = controller("machine-controller-manager", None)?;
+        let mut audit_logs = vec![AuditLog::open(clusters.control.audit_log()?)?];
+        if !clusters.are_one() {
+            audit_logs.push(AuditLog::open(clusters.target.audit_log()?)?);
+        }
+        Ok(Self {
+            state: ClusterState::follow(control.clone(), target),
+            control,
+            machine_controller,
+            manager,
+            cloud,
+            cloud_url,
+            sources: Sources { logs: audit_logs, ledger },
+            _folder: temporary,
+        })
+    }
+
+    /// What happened since the last time.
+    pub(super) fn take_events(&mut self) -> Result<Vec<Event>> {
+        self.sources.take()
+    }
+
+    /// Remembers who did something.
+    pub(super) fn note(&mut self, event: &Event) {
+        let Event::Api(request) = event else { return };
+        if let Some(controller) = self.controller(request.program).filter(|_| event.counts()) {
+            controller.acted = controller.acted.max(request.received);
+        }
+    }
+
+    /// Kills the drawn controller, or the one whose event it is if the drawn one waits for its Lease; nobody if both do. Answers what was done.
+    pub(super) async fn kill_one(&mut self, drawn: Program, event: &Event) -> Result<Option<String>> {
+        for victim in [drawn, event.author()] {
+            let Some(controller) = self.controller(victim).filter(|it| it.is_acting()) else { continue };
+            let before = controller.process.id().unwrap_or_default();
+            controller.process.kill().await?;
+            controller.process.restart()?;
+            let after = controller.process.id().unwrap_or_default();
+            return Ok(Some(format!("SIGKILL for the {victim}, process {before}; started again as {after}")));
+        }
+        Ok(None)
+    }
+
+    /// Fails if a program has ended by itself.
+    pub(super) fn ensure_alive(&mut self) -> Result<()> {
+        self.cloud.ensure_alive()?;
+        self.machine_controller.process.ensure_alive()?;
+        self.manager.process.ensure_alive()
+    }
+
+    /// What exists and ever existed in the cloud.
+    pub(super) async fn ledger(&self) -> Result<Ledger> {
+        loopback::get(&format!("{}/admin/ledger", self.cloud_url)).await
+    }
+
+    /// The UIDs of all Machines.
+    pub(super) async fn machine_uids(&self) -> Result<BTreeSet<String>> {
+        let machines: Api<Machine> = Api::namespaced(self.control.clone(), NAMESPACE);
+        let list = machines.list(&ListParams::default()).await.context("cannot list Machines")?;
+        Ok(list.items.iter().filter_map(ResourceExt::uid).collect())
+    }
+
+    fn controller(&mut self, program: Program) -> Option<&mut Controller> {
+        match program {
+            Program::MachineController => Some(&mut self.machine_controller),
+            Program::Manager => Some(&mut self.manager),
+            Program::Other => None,
+        }
+    }
+}
+
+async fn client(cluster: &Cluster) -> Result<Client> {
+    let source = KubeconfigSource::File(cluster.kubeconfig.clone());
+    Ok(connect(&source, &ClientOptions::new("machinist-bench/kill")).await?)
+}

@@ -1,0 +1,96 @@
+//! Plain HTTP to programs on this machine: the simulated cloud, and the controllers' own ports.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use http::{StatusCode, Uri};
+use http_body_util::{BodyExt, Empty};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+
+/// How long a program may take to answer after its start.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+fn client() -> Client<HttpConnector, Empty<Bytes>> {
+    Client::builder(TokioExecutor::new()).build(HttpConnector::new())
+}
+
+/// An address that was free a moment ago.
+///
+/// # Errors
+/// When there is none.
+pub(crate) fn free_address() -> Result<SocketAddr> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot find a free port")?;
+    Ok(listener.local_addr()?)
+}
+
+/// Waits until a GET is answered with 200.
+///
+/// # Errors
+/// When it is not in time.
+pub(crate) async fn until_ok(url: &str) -> Result<()> {
+    let uri: Uri = url.parse().with_context(|| format!("{url:?} is no URL"))?;
+    let client = client();
+    let answered = async {
+        loop {
+            let status = client.get(uri.clone()).await.map(|response| response.status());
+            if matches!(status, Ok(StatusCode::OK)) {
+                return;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    };
+    tokio::time::timeout(ANSWERS_WITHIN, answered)
+        .await
+        .with_context(|| format!("{url} is not answered with 200 within {ANSWERS_WITHIN:?}"))
+}
+
+/// GETs JSON.
+///
+/// # Errors
+/// When there is no answer, or another one.
+pub(crate) async fn get<T: DeserializeOwned>(url: &str) -> Result<T> {
+    let uri: Uri = url.parse().with_context(|| format!("{url:?} is no URL"))?;
+    let response = client().get(uri).await.with_context(|| format!("no answer from {url}"))?;
+    let status = response.status();
+    ensure!(status == StatusCode::OK, "{url} is answered with {status}");
+    let body = response.into_body().collect().await.with_context(|| format!("{url} broke off"))?.to_bytes();
+    serde_json::from_slice(&body).with_context(|| format!("cannot read what {url} answers"))
+}
+
+/// GETs lines of JSON that come as things happen. The stream ends with the connection.
+///
+/// # Errors
+/// When there is no answer.
+pub(crate) async fn follow<T>(url: &str) -> Result<mpsc::UnboundedReceiver<Result<T>>>
+where
+    T: DeserializeOwned + Send + 'static,
+{
+    let uri: Uri = url.parse().with_context(|| format!("{url:?} is no URL"))?;
+    let response = client().get(uri).await.with_context(|| format!("no answer from {url}"))?;
+    let status = response.status();
+    ensure!(status == StatusCode::OK, "{url} is answered with {status}");
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let mut body = response.into_body();
+    tokio::spawn(async move {
+        let mut unfinished = Vec::new();
+        while let Some(Ok(frame)) = body.frame().await {
+            let Ok(data) = frame.into_data() else { continue };
+            unfinished.extend_from_slice(&data);
+            while let Some(end) = unfinished.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = unfinished.drain(..=end).collect();
+                let parsed = serde_json::from_slice(&line).context("a line of the stream cannot be read");
+                if sender.send(parsed).is_err() {
+                    return;
+                }
+            }
+        }
+    });
+    Ok(receiver)
+}

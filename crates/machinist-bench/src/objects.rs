@@ -1,0 +1,98 @@
+//! The objects that are measured with: our kinds, and the quick start's Secret, class and deployment.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use kube::{Client, Resource};
+use machinist_api::manifest::{ManifestObject, parse_manifest};
+use machinist_api::{Machine, MachineClass, MachineDeployment, crd};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+/// Where the objects are.
+pub(crate) const NAMESPACE: &str = "default";
+
+/// Of which there are as many machines as are asked for.
+const DEPLOYMENT: &str = "workers";
+
+/// What `machinist up` applies, so that it is that which is measured.
+const QUICK_START: &str = include_str!("../../../examples/quickstart.yaml");
+
+/// kube-apiserver serves a new kind after a fraction of a second.
+const SERVED_WITHIN: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Creates our kinds and waits until Machines are served.
+///
+/// # Errors
+/// When they are refused, or not served in time.
+pub(crate) async fn install_kinds(client: &Client) -> Result<()> {
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for crd in crd::all_crds() {
+        crds.create(&PostParams::default(), &crd)
+            .await
+            .context("cannot create a CustomResourceDefinition")?;
+    }
+    let deployments: Api<MachineDeployment> = Api::namespaced(client.clone(), NAMESPACE);
+    let machines: Api<Machine> = Api::namespaced(client.clone(), NAMESPACE);
+    let one = ListParams::default().limit(1);
+    let served = async {
+        while deployments.list(&one).await.is_err() || machines.list(&one).await.is_err() {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    };
+    tokio::time::timeout(SERVED_WITHIN, served).await.context("our kinds are not served")
+}
+
+/// Creates Secret, class and deployment, asking for `replicas` machines.
+///
+/// # Errors
+/// When one is refused.
+pub(crate) async fn apply(client: &Client, replicas: u32) -> Result<()> {
+    for mut object in parse_manifest(QUICK_START).context("the quick start")? {
+        match object.kind.as_str() {
+            "Secret" => create::<Secret>(client, &object).await?,
+            "MachineClass" => create::<MachineClass>(client, &object).await?,
+            "MachineDeployment" => {
+                object.body["spec"]["replicas"] = replicas.into();
+                create::<MachineDeployment>(client, &object).await?;
+            }
+            other => bail!("the quick start holds a {other}, which nothing here knows how to create"),
+        }
+    }
+    Ok(())
+}
+
+async fn create<K>(client: &Client, object: &ManifestObject) -> Result<()>
+where
+    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + k8s_openapi::Resource
+        + DeserializeOwned
+        + Serialize
+        + Clone
+        + std::fmt::Debug,
+{
+    let what = format!("{} {}", object.kind, object.name);
+    let typed: K = object.decode().with_context(|| format!("{what} of the quick start is no such thing"))?;
+    let api: Api<K> = Api::namespaced(client.clone(), NAMESPACE);
+    api.create(&PostParams::default(), &typed).await.with_context(|| format!("cannot create {what}"))?;
+    Ok(())
+}
+
+/// Asks for another number of machines.
+///
+/// # Errors
+/// When the deployment cannot be patched.
+pub(crate) async fn scale(client: &Client, replicas: u32) -> Result<()> {
+    let deployments: Api<MachineDeployment> = Api::namespaced(client.clone(), NAMESPACE);
+    let patch = Patch::Merge(json!({ "spec": { "replicas": replicas } }));
+    deployments
+        .patch(DEPLOYMENT, &PatchParams::default(), &patch)
+        .await
+        .with_context(|| format!("cannot ask for {replicas} machines"))?;
+    Ok(())
+}

@@ -1,0 +1,140 @@
+//! The `machinist` program, run as operators run it: one operating system process a job.
+
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context, Result, bail};
+use jiff::Timestamp;
+use machinist_kube::{Clock, SystemClock};
+use tokio::process::{Child, Command};
+
+/// How much of a log an error shows.
+const LOG_TAIL_LINES: usize = 12;
+
+/// A command line that can be started again and again.
+#[derive(Debug, Clone)]
+pub(crate) struct CommandLine {
+    /// The file of the program.
+    pub(crate) program: PathBuf,
+    /// Subcommand and flags.
+    pub(crate) arguments: Vec<String>,
+    /// Where standard output and error go, start after start.
+    pub(crate) log: PathBuf,
+}
+
+/// A running process. It is killed when this is dropped.
+pub(crate) struct Process {
+    command: CommandLine,
+    child: Child,
+    started: Timestamp,
+}
+
+impl CommandLine {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// When the program cannot be started or the log not be written.
+    pub(crate) fn start(&self) -> Result<Process> {
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&self.log)
+            .with_context(|| format!("cannot write {}", self.log.display()))?;
+        let started = SystemClock.now();
+        let child = Command::new(&self.program)
+            .args(&self.arguments)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("cannot start {}", self.program.display()))?;
+        Ok(Process { command: self.clone(), child, started })
+    }
+}
+
+impl Process {
+    /// Its process id; absent once it has ended.
+    pub(crate) fn id(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// When it was started.
+    pub(crate) fn started(&self) -> Timestamp {
+        self.started
+    }
+
+    /// Kills it, by SIGKILL, and waits until it is gone.
+    ///
+    /// # Errors
+    /// When it had ended before: nobody asked it to.
+    pub(crate) async fn kill(&mut self) -> Result<()> {
+        self.ensure_alive()?;
+        self.child.kill().await.with_context(|| format!("cannot kill {}", self.what()))
+    }
+
+    /// Starts it anew after a [`Self::kill`].
+    ///
+    /// # Errors
+    /// As [`CommandLine::start`].
+    pub(crate) fn restart(&mut self) -> Result<()> {
+        *self = self.command.start()?;
+        Ok(())
+    }
+
+    /// Fails if it has ended by itself.
+    ///
+    /// # Errors
+    /// With the end of its log.
+    pub(crate) fn ensure_alive(&mut self) -> Result<()> {
+        match self.child.try_wait()? {
+            None => Ok(()),
+            Some(status) => bail!("{} ended ({status}):\n{}", self.what(), tail(&self.command.log)),
+        }
+    }
+
+    /// Its resident memory in megabytes.
+    ///
+    /// # Errors
+    /// When the operating system does not tell.
+    pub(crate) fn resident_mb(&self) -> Result<f64> {
+        let id = self.id().with_context(|| format!("{} has ended", self.what()))?;
+        resident_mb(&id.to_string())
+    }
+
+    fn what(&self) -> String {
+        format!("`machinist {}`", self.command.arguments.first().map_or("", String::as_str))
+    }
+}
+
+/// Resident memory of a process, or of `self`, in megabytes.
+///
+/// # Errors
+/// When the operating system does not tell.
+pub(crate) fn resident_mb(process: &str) -> Result<f64> {
+    let path = format!("/proc/{process}/status");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes: f64 = line
+        .and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse().ok())
+        .with_context(|| format!("{path} does not tell the resident memory"))?;
+    Ok(kilobytes / 1024.0)
+}
+
+fn tail(log: &Path) -> String {
+    let text = std::fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let text = text.unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n")
+}
+
+/// A file that a program's output can be read from, so that nothing is asked of it.
+///
+/// # Errors
+/// When the folder cannot be written to.
+pub(crate) fn log_in(folder: &Path, name: &str) -> Result<PathBuf> {
+    let path = folder.join(format!("{name}.log"));
+    File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path)
+}

@@ -1,0 +1,151 @@
+//! Requests, counted.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{Program, Request};
+
+/// How many requests there were of each sort.
+#[derive(Debug, Clone, Default)]
+pub struct Tally {
+    counts: BTreeMap<Row, u64>,
+    conflicts: Vec<Request>,
+    machines_made: u64,
+}
+
+/// A sort of request.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Row {
+    /// Who asked.
+    pub program: Program,
+    /// Reads after writes.
+    is_read: bool,
+    /// Of what.
+    pub resource: String,
+    /// For what.
+    pub verb: String,
+    /// With which answer.
+    pub code: u16,
+}
+
+/// Counts per machine, by who asked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PerMachine {
+    /// By the machine controller, Events left out.
+    pub machine_controller: f64,
+    /// By the manager, Events left out.
+    pub manager: f64,
+    /// About Events, by either.
+    pub events: f64,
+}
+
+impl Tally {
+    /// Counts one more. What others than the two controllers ask for is no cost of theirs.
+    pub fn add(&mut self, request: Request) {
+        self.machines_made += u64::from(request.makes_machine());
+        if request.program == Program::Other {
+            return;
+        }
+        let row = Row {
+            program: request.program,
+            is_read: !request.is_write(),
+            resource: request.resource.clone(),
+            verb: request.verb.clone(),
+            code: request.code,
+        };
+        *self.counts.entry(row).or_default() += 1;
+        if request.is_conflict() {
+            self.conflicts.push(request);
+        }
+    }
+
+    /// How often each sort was asked for.
+    pub fn rows(&self) -> impl Iterator<Item = (&Row, u64)> {
+        self.counts.iter().map(|(row, count)| (row, *count))
+    }
+
+    /// Requests that failed because somebody had written before.
+    pub fn conflicts(&self) -> &[Request] {
+        &self.conflicts
+    }
+
+    /// Machines that were made, by whomever.
+    pub fn machines_made(&self) -> u64 {
+        self.machines_made
+    }
+
+    /// Writes per machine.
+    pub fn writes(&self, machines: u32) -> PerMachine {
+        self.per_machine(machines, |row| !row.is_read)
+    }
+
+    /// Reads per machine.
+    pub fn reads(&self, machines: u32) -> PerMachine {
+        self.per_machine(machines, |row| row.is_read)
+    }
+
+    fn per_machine(&self, machines: u32, is_wanted: impl Fn(&Row) -> bool) -> PerMachine {
+        let sum = |is_counted: &dyn Fn(&Row) -> bool| {
+            let rows = self.counts.iter().filter(|(row, _)| is_wanted(row) && is_counted(row));
+            per(rows.map(|(_, count)| *count).sum(), machines)
+        };
+        let is_event = |row: &Row| row.resource == "events";
+        PerMachine {
+            machine_controller: sum(&|row| row.program == Program::MachineController && !is_event(row)),
+            manager: sum(&|row| row.program == Program::Manager && !is_event(row)),
+            events: sum(&is_event),
+        }
+    }
+}
+
+/// A count per machine, to a thousandth: enough to see one stray write among a thousand machines.
+pub(crate) fn per(count: u64, machines: u32) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "counts of requests are far below 2^52")]
+    let count = count as f64;
+    round(count / f64::from(machines.max(1)))
+}
+
+/// To a thousandth.
+pub(crate) fn round(number: f64) -> f64 {
+    (number * 1000.0).round() / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(program: Program, verb: &str, resource: &str, code: u16) -> Request {
+        Request {
+            program,
+            received: None,
+            verb: verb.to_owned(),
+            resource: resource.to_owned(),
+            name: "x".to_owned(),
+            code,
+            has_causes: false,
+        }
+    }
+
+    #[test]
+    fn writes_reads_events_and_conflicts_are_counted_apart() {
+        let mut tally = Tally::default();
+        for request in [
+            request(Program::MachineController, "patch", "machines/status", 200),
+            request(Program::MachineController, "patch", "machines", 422),
+            request(Program::MachineController, "list", "nodes", 200),
+            request(Program::MachineController, "create", "events", 201),
+            request(Program::Manager, "create", "machines", 201),
+            request(Program::Manager, "create", "machines", 409),
+            request(Program::Manager, "create", "events", 409),
+            request(Program::Other, "create", "nodes", 201),
+        ] {
+            tally.add(request);
+        }
+        assert_eq!(tally.writes(2), PerMachine { machine_controller: 1.0, manager: 1.0, events: 1.0 });
+        assert_eq!(tally.reads(2), PerMachine { machine_controller: 0.5, manager: 0.0, events: 0.0 });
+        assert_eq!(tally.conflicts().len(), 3);
+        assert_eq!(tally.machines_made(), 1);
+    }
+}

@@ -1,0 +1,182 @@
+//! From 0 to N machines and back, counted.
+//!
+//! ```text
+//! start -> raw writes (real server only) -> controllers -> 0 -> N Running -> quiet -> N -> 0 -> quiet -> report
+//! ```
+//!
+//! The cloud is instant and joining is thin ([`join`]): what is measured is the controllers and the API server, nothing else. A phase is timed
+//! until its state is reached, and counted until nobody writes any more, so that late writes are not lost.
+
+mod join;
+mod raw_writes;
+mod report;
+mod world;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use tokio::time::Instant;
+
+pub use self::report::{Figures, PhaseFigures, Report, Resident};
+use crate::cluster_state::{ClusterState, Counts};
+use crate::objects;
+use crate::requests::Tally;
+use world::World;
+
+/// What may be chosen.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// How many machines
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    machines: u32,
+
+    /// Which API server
+    #[arg(long, value_enum)]
+    api: ApiServer,
+
+    /// The `machinist` program; the real lane runs both controllers as processes of their own
+    #[arg(long, value_name = "FILE", required_if_eq("api", "real"))]
+    machinist: Option<PathBuf>,
+
+    /// Keep the programs' logs in this folder
+    #[arg(long, value_name = "DIR")]
+    logs: Option<PathBuf>,
+
+    /// Text for people, or one JSON object
+    #[arg(long, short, value_enum, default_value_t = Format::Text)]
+    output: Format,
+}
+
+/// Which API server is measured against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ApiServer {
+    /// Ours, in this process, together with both controllers.
+    Embedded,
+    /// kube-apiserver and etcd, as `MACHINIST_REAL_CLUSTERS` describes them.
+    Real,
+}
+
+/// How the result is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// A phase may take this long beside what it takes per machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Four times what Go MCM takes for a machine.
+const PATIENCE_PER_MACHINE: Duration = Duration::from_millis(450);
+
+/// The controllers coalesce status writes to one a second, so two seconds without a write may still be followed by one.
+const QUIET: Duration = Duration::from_secs(3);
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Whoever still writes then does so for ever.
+const QUIET_WITHIN: Duration = Duration::from_secs(60);
+
+/// Runs it.
+///
+/// # Errors
+/// When something cannot be started, or a phase does not reach its state.
+pub async fn run(args: &Args) -> Result<Report> {
+    let mut world = match args.api {
+        ApiServer::Embedded => World::embedded().await?,
+        ApiServer::Real => {
+            let machinist = args.machinist.clone().context("--machinist is missing")?;
+            World::real(machinist, args.logs.as_deref()).await?
+        }
+    };
+    objects::apply(&world.client, 0).await?;
+    let mut state = ClusterState::follow(world.client.clone(), world.client.clone());
+    count_until_quiet(&mut world, &mut Tally::default()).await?;
+
+    let machines = args.machines;
+    let up = phase(&mut world, &mut state, machines, machines, "all Machines run", |counts| {
+        counts.running() == machines
+    })
+    .await?;
+    let resident = world.resident()?;
+    let down = phase(&mut world, &mut state, 0, machines, "no Machine and no Node is left", |counts| {
+        counts.machines == 0 && counts.nodes == 0
+    })
+    .await?;
+    Ok(Report {
+        api: world.description.clone(),
+        format: args.output,
+        figures: Figures {
+            machines,
+            up: up.figures(machines),
+            down: down.figures(machines),
+            instances_ever: world.cloud.ledger().ever().len(),
+            resident_mb: resident,
+            raw_writes_per_second: world.raw_writes_per_second,
+        },
+        instances_alive: world.cloud.alive(),
+        up: up.tally,
+        down: down.tally,
+        is_quiet: up.is_quiet && down.is_quiet,
+    })
+}
+
+/// One way, as it went.
+struct Phase {
+    took: Duration,
+    tally: Tally,
+    is_quiet: bool,
+}
+
+impl Phase {
+    fn figures(&self, machines: u32) -> PhaseFigures {
+        PhaseFigures {
+            seconds: crate::requests::round(self.took.as_secs_f64()),
+            writes: self.tally.writes(machines),
+            reads: self.tally.reads(machines),
+            conflicts: self.tally.conflicts().len(),
+        }
+    }
+}
+
+async fn phase(
+    world: &mut World,
+    state: &mut ClusterState,
+    replicas: u32,
+    machines: u32,
+    what: &str,
+    is_reached: impl Fn(&Counts) -> bool,
+) -> Result<Phase> {
+    let mut tally = Tally::default();
+    let began = Instant::now();
+    objects::scale(&world.client, replicas).await?;
+    let within = PATIENCE + PATIENCE_PER_MACHINE * machines;
+    let reached = tokio::select! {
+        reached = state.until(what, within, is_reached) => reached,
+        ended = world.ended() => Err(ended),
+    };
+    let took = began.elapsed();
+    reached.with_context(|| world.explain())?;
+    let is_quiet = count_until_quiet(world, &mut tally).await?;
+    Ok(Phase { took, tally, is_quiet })
+}
+
+/// Counts what is asked of the server until no object but Events has been written for a while; false if that never comes.
+async fn count_until_quiet(world: &mut World, tally: &mut Tally) -> Result<bool> {
+    let began = Instant::now();
+    let mut last_write = Instant::now();
+    while last_write.elapsed() < QUIET {
+        if QUIET_WITHIN < began.elapsed() {
+            return Ok(false);
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+        for request in world.requests.take()? {
+            if request.is_controllers() && request.is_write() && !request.is_about_events() {
+                last_write = Instant::now();
+            }
+            tally.add(request);
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,50 @@
+//! The thin join: as soon as an instance is made its Node is posted, Ready, by us.
+//!
+//! A machine that really joins costs a certificate, a Node and a Lease that is renewed; all of that would be measured too, and is no work
+//! of the controllers. Go MCM was measured the same way.
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use machinist_cloud_sim::{Cloud, Commit, Entry};
+use serde_json::json;
+
+/// Nodes posted at once: more than the controllers have calls in flight, so that nobody waits for us.
+const POSTS_AT_ONCE: usize = 32;
+
+/// Posts a Node for each instance that is made, for ever.
+pub(super) async fn join_all(cloud: Cloud, client: Client) {
+    let nodes: Api<Node> = Api::all(client);
+    let commits = cloud.follow().commits;
+    let commits = futures::stream::unfold(commits, async |mut commits| {
+        let commit = commits.recv().await?;
+        Some((commit, commits))
+    });
+    commits
+        .for_each_concurrent(POSTS_AT_ONCE, |commit| {
+            let nodes = nodes.clone();
+            async move {
+                if let Commit::Made { entry } = commit.as_ref() {
+                    // A Node that cannot be posted shows as a Machine that does not run, and the run fails with that.
+                    let _ = nodes.create(&PostParams::default(), &node(entry)).await;
+                }
+            }
+        })
+        .await;
+}
+
+fn node(entry: &Entry) -> Node {
+    let node = json!({
+        "metadata": { "name": entry.name.as_str() },
+        "spec": { "providerID": entry.id.as_str() },
+        "status": { "conditions": [{
+            "type": "Ready",
+            "status": "True",
+            "reason": "KubeletReady",
+            "lastHeartbeatTime": entry.created.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            "lastTransitionTime": entry.created.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        }] },
+    });
+    serde_json::from_value(node).expect("this is a Node")
+}

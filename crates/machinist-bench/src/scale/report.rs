@@ -1,0 +1,229 @@
+//! What came out: JSON for programs, and for people a comparison with what was promised and with Go MCM.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::Format;
+use crate::requests::{PerMachine, Program, Request, Tally};
+
+/// Writes by the machine controller for a machine that is made: the table in ARCHITECTURE.md, "Writes and what guards them".
+const WRITES_UP: f64 = 6.0;
+/// Writes by the machine controller for a machine that goes.
+const WRITES_DOWN: f64 = 7.0;
+/// Writes that are made once, however many machines there are: finalizers of the class and its Secret.
+const WRITES_ONCE: f64 = 5.0;
+/// Machines per second as a share of the server's raw writes: five times what Go MCM reaches.
+const SHARE_OF_RAW: f64 = 0.05;
+
+/// Go MCM v0.62.1, both binaries without client limits, an instant driver whose nodes join with one POST, kube-apiserver 1.36.3 and etcd 3.6.16 on 2
+/// cores. Its writes include the manager's and Events.
+const GO: &str = "Go MCM on such a machine: 0 -> 1,000 at 8.9 machines/s (0.01 R), 13.0 writes a machine up and 13.9 down with all included, \
+                  9 and 10 reads, 175 and 88 conflicts for 100 machines, 103 machines made for 100, 78 + 73 MB at 1,000";
+
+/// How many conflicts are shown one by one.
+const CONFLICTS_SHOWN: usize = 10;
+
+/// The figures.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Figures {
+    /// N.
+    pub machines: u32,
+    /// From 0 to N.
+    pub up: PhaseFigures,
+    /// From N to 0.
+    pub down: PhaseFigures,
+    /// Instances that the cloud ever made.
+    pub instances_ever: usize,
+    /// Memory of the controllers with N machines.
+    pub resident_mb: Resident,
+    /// R; absent on the embedded server.
+    pub raw_writes_per_second: Option<f64>,
+}
+
+/// The figures of one way.
+#[derive(Debug, Clone, Serialize)]
+pub struct PhaseFigures {
+    /// Until the state was reached.
+    pub seconds: f64,
+    /// Writes per machine, whatever their answer.
+    pub writes: PerMachine,
+    /// Reads per machine.
+    pub reads: PerMachine,
+    /// Writes that failed because somebody had written before.
+    pub conflicts: usize,
+}
+
+/// Megabytes.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Resident {
+    /// Of the machine controller.
+    pub machine_controller: f64,
+    /// Of the manager.
+    pub manager: f64,
+}
+
+/// The figures and what they were counted from. Displayed in the chosen format.
+#[derive(Debug)]
+pub struct Report {
+    pub(super) api: String,
+    pub(super) format: Format,
+    pub(super) figures: Figures,
+    pub(super) instances_alive: usize,
+    pub(super) up: Tally,
+    pub(super) down: Tally,
+    pub(super) is_quiet: bool,
+}
+
+/// One promise, and what became of it.
+struct Goal {
+    what: String,
+    is_met: bool,
+}
+
+impl Report {
+    /// Whether everything that does not depend on the machine it ran on is as promised: writes, conflicts, and how many were made.
+    pub fn is_within_budget(&self) -> bool {
+        self.counted_goals().iter().all(|goal| goal.is_met)
+    }
+
+    fn counted_goals(&self) -> Vec<Goal> {
+        let figures = &self.figures;
+        let machines = f64::from(figures.machines);
+        let writes = |phase: &PhaseFigures, budget: f64, way: &str| Goal {
+            what: format!(
+                "{:.2} writes a machine by the machine controller {way}, at most {budget} and {WRITES_ONCE} once",
+                phase.writes.machine_controller
+            ),
+            is_met: phase.writes.machine_controller <= budget + WRITES_ONCE / machines,
+        };
+        let conflicts = figures.up.conflicts + figures.down.conflicts;
+        let made = self.up.machines_made() + self.down.machines_made();
+        vec![
+            writes(&figures.up, WRITES_UP, "up"),
+            writes(&figures.down, WRITES_DOWN, "down"),
+            Goal { what: format!("{conflicts} conflicts, none expected"), is_met: conflicts == 0 },
+            Goal {
+                what: format!(
+                    "{made} Machines and {} instances ever made for {machines}",
+                    figures.instances_ever
+                ),
+                is_met: made == u64::from(figures.machines)
+                    && u32::try_from(figures.instances_ever) == Ok(figures.machines),
+            },
+            Goal {
+                what: format!("{} instances alive at the end, none expected", self.instances_alive),
+                is_met: self.instances_alive == 0,
+            },
+            Goal { what: "nobody writes when there is nothing to do".to_owned(), is_met: self.is_quiet },
+        ]
+    }
+
+    fn speed_goal(&self) -> Option<Goal> {
+        let raw = self.figures.raw_writes_per_second?;
+        let share = self.machines_per_second(&self.figures.up) / raw;
+        Some(Goal {
+            what: format!(
+                "{share:.3} R machines a second up, at least {SHARE_OF_RAW} R (R = {raw:.0} status patches/s by 32 writers)"
+            ),
+            is_met: SHARE_OF_RAW <= share,
+        })
+    }
+
+    fn machines_per_second(&self, phase: &PhaseFigures) -> f64 {
+        f64::from(self.figures.machines) / phase.seconds.max(f64::EPSILON)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.format {
+            Format::Json => {
+                let json = serde_json::to_string(&self.figures).map_err(|_| fmt::Error)?;
+                f.write_str(&json)
+            }
+            Format::Text => self.render_text(f),
+        }
+    }
+}
+
+impl Report {
+    fn render_text(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let figures = &self.figures;
+        writeln!(f, "0 -> {} -> 0 machines on {}", figures.machines, self.api)?;
+        writeln!(
+            f,
+            "Thin: an instant cloud; joining is one Node POST by us, Ready at once, without certificate, Lease or taint removal; no \
+             kube-controller-manager. Events are sent at 10 a second, so those of the way up are counted on both ways."
+        )?;
+        writeln!(f)?;
+        writeln!(
+            f,
+            "       seconds  machines/s   writes: machine controller  manager  events   reads: both   conflicts"
+        )?;
+        for (way, phase) in [("up", &figures.up), ("down", &figures.down)] {
+            writeln!(
+                f,
+                "{way:<6} {:>7.1}  {:>10.1}   {:>26.3}  {:>7.3}  {:>6.3}   {:>11.3}   {:>9}",
+                phase.seconds,
+                self.machines_per_second(phase),
+                phase.writes.machine_controller,
+                phase.writes.manager,
+                phase.writes.events,
+                phase.reads.machine_controller + phase.reads.manager + phase.reads.events,
+                phase.conflicts
+            )?;
+        }
+        let Resident { machine_controller, manager } = figures.resident_mb;
+        writeln!(
+            f,
+            "memory {machine_controller:.0} MB machine controller, {manager:.0} MB manager (one process counts as both)"
+        )?;
+        writeln!(f, "{GO}")?;
+        for (way, tally) in [("up", &self.up), ("down", &self.down)] {
+            writeln!(f)?;
+            render_rows(f, way, tally, figures.machines)?;
+        }
+        writeln!(f)?;
+        for goal in self.counted_goals().into_iter().chain(self.speed_goal()) {
+            writeln!(f, "{} {}", if goal.is_met { "ok    " } else { "MISSED" }, goal.what)?;
+        }
+        Ok(())
+    }
+}
+
+fn render_rows(f: &mut fmt::Formatter<'_>, way: &str, tally: &Tally, machines: u32) -> fmt::Result {
+    writeln!(
+        f,
+        "{way:<6} {:<18}  {:<18} {:<24} {:>4}  {:>7}  {:>9}",
+        "who", "what", "", "code", "times", "a machine"
+    )?;
+    for (row, times) in tally.rows() {
+        writeln!(
+            f,
+            "       {:<18}  {:<18} {:<24} {:>4}  {times:>7}  {:>9.3}",
+            row.program,
+            row.verb,
+            row.resource,
+            row.code,
+            crate::requests::per(times, machines)
+        )?;
+    }
+    let conflicts = tally.conflicts();
+    for conflict in conflicts.iter().take(CONFLICTS_SHOWN) {
+        writeln!(f, "       conflict: {conflict}")?;
+    }
+    if CONFLICTS_SHOWN < conflicts.len() {
+        writeln!(f, "       and {} more", conflicts.len() - CONFLICTS_SHOWN)?;
+    }
+    Ok(())
+}
+
+impl Request {
+    /// Whether one of the two controllers sent it.
+    pub(super) fn is_controllers(&self) -> bool {
+        self.program != Program::Other
+    }
+}

@@ -1,0 +1,217 @@
+//! What is measured: an API server, an instant cloud, both controllers.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use kube::Client;
+use machinist_apiserver::{Config, Identity, Server};
+use machinist_cloud_sim::{Clock, Cloud, Settings};
+use machinist_controllers::{
+    Clients, Inspector, MachineController, MachineOptions, Manager, Options, Running,
+};
+use machinist_driver_sim::SimProvider;
+use machinist_kube::{ClientOptions, KubeconfigSource, connect, layer_client};
+use machinist_plan::Why;
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+
+use super::report::Resident;
+use super::{join, raw_writes};
+use crate::clusters::Clusters;
+use crate::loopback;
+use crate::objects::{self, NAMESPACE};
+use crate::program::{CommandLine, Process, log_in, resident_mb};
+use crate::requests::{AuditLog, MACHINE_CONTROLLER, MANAGER, Requests};
+
+/// Our own User-Agent, so that nothing of ours is counted as the controllers'.
+const BENCH: &str = "machinist-bench";
+/// The name of this installation in the cloud.
+const CLUSTER: &str = "bench";
+const READY_WITHIN: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How many objects a failed run explains.
+const EXPLAINED: usize = 5;
+
+/// Everything that runs. It ends when it is dropped.
+pub(super) struct World {
+    /// For people.
+    pub(super) description: String,
+    /// Our own.
+    pub(super) client: Client,
+    pub(super) requests: Requests,
+    pub(super) cloud: Cloud,
+    pub(super) raw_writes_per_second: Option<f64>,
+    controllers: Controllers,
+    /// The thin join, and the cloud's port.
+    _parts: JoinSet<()>,
+    _logs: Option<TempDir>,
+}
+
+/// Both controllers, in the form in which they run.
+enum Controllers {
+    InProcess { machine_controller: Running, manager: Running, inspectors: [Inspector; 2] },
+    Processes { machine_controller: Box<Process>, manager: Box<Process> },
+}
+
+impl World {
+    /// All of it in this process, as in `machinist up`; each part talks to the server through a client of its own.
+    pub(super) async fn embedded() -> Result<Self> {
+        let server = Server::new(Config::default());
+        let client = |name: &str| {
+            layer_client(server.service_as(Identity::admin()), &ClientOptions::new(format!("{name}/bench")))
+        };
+        let own = client(BENCH);
+        objects::install_kinds(&own).await?;
+        let requests = Requests::Embedded(server.audit());
+        let cloud = instant_cloud();
+        let mut parts = JoinSet::new();
+        parts.spawn(join::join_all(cloud.clone(), client(BENCH)));
+        let clients = |name| Clients { control: client(name), target: client(name) };
+        let provider = Arc::new(SimProvider::in_process(cloud.clone()));
+        let machine_controller = MachineController::start(
+            clients(MACHINE_CONTROLLER),
+            Options { concurrency: 50, ..Options::new(NAMESPACE, "machine-controller") },
+            MachineOptions::new(provider, CLUSTER),
+            None,
+        );
+        let manager =
+            Manager::start(clients(MANAGER), Options::new(NAMESPACE, "machine-controller-manager"), None);
+        let ready = async {
+            while !(machine_controller.is_ready() && manager.is_ready()) {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        };
+        tokio::time::timeout(READY_WITHIN, ready).await.context("the controllers do not get ready")?;
+        let inspectors = [machine_controller.inspector(), manager.inspector()];
+        Ok(Self {
+            description: "the embedded API server, in one process with both controllers".to_owned(),
+            client: own,
+            requests,
+            cloud,
+            raw_writes_per_second: None,
+            controllers: Controllers::InProcess { machine_controller, manager, inspectors },
+            _parts: parts,
+            _logs: None,
+        })
+    }
+
+    /// kube-apiserver and etcd, and each controller in a process of its own. The cloud is in ours, and they reach it over HTTP.
+    pub(super) async fn real(machinist: PathBuf, logs: Option<&Path>) -> Result<Self> {
+        let clusters = Clusters::from_environment()?;
+        if !clusters.are_one() {
+            bail!("expected one cluster for both roles: the figures are those of one server");
+        }
+        let cluster = &clusters.control;
+        let options = ClientOptions::new(format!("{BENCH}/bench"));
+        let client = connect(&KubeconfigSource::File(cluster.kubeconfig.clone()), &options).await?;
+        let requests = Requests::Real(AuditLog::open(cluster.audit_log()?)?);
+        objects::install_kinds(&client).await?;
+        let raw = raw_writes::measure(&client).await.context("the raw rate of writes")?;
+
+        let cloud = instant_cloud();
+        let server =
+            machinist_cloud_sim::http::Server::bind(cloud.clone(), loopback::free_address()?).await?;
+        let cloud_url = server.url();
+        let mut parts = JoinSet::new();
+        parts.spawn(server.serve(std::future::pending()));
+        parts.spawn(join::join_all(cloud.clone(), client.clone()));
+
+        let (folder, temporary) = match logs {
+            Some(folder) => {
+                std::fs::create_dir_all(folder)
+                    .with_context(|| format!("cannot create {}", folder.display()))?;
+                (folder.to_owned(), None)
+            }
+            None => {
+                let folder = tempfile::tempdir().context("cannot create a folder")?;
+                (folder.path().to_owned(), Some(folder))
+            }
+        };
+        let start = async |job: &str, more: &[String]| -> Result<Box<Process>> {
+            let address = loopback::free_address()?;
+            let mut arguments = vec![
+                job.to_owned(),
+                format!("--target-kubeconfig={}", cluster.kubeconfig.display()),
+                format!("--namespace={NAMESPACE}"),
+                format!("--address={}", address.ip()),
+                format!("--port={}", address.port()),
+                // A Lease is renewed by the clock; it would be counted as if machines had cost it.
+                "--leader-elect=false".to_owned(),
+            ];
+            arguments.extend_from_slice(more);
+            let log = log_in(&folder, job)?;
+            let mut process = CommandLine { program: machinist.clone(), arguments, log }.start()?;
+            let ready = loopback::until_ok(&format!("http://{address}/readyz")).await;
+            process.ensure_alive()?;
+            ready?;
+            Ok(Box::new(process))
+        };
+        let machine_controller = start(
+            "machine-controller",
+            &[format!("--sim-endpoint={cloud_url}"), format!("--cluster-name={CLUSTER}")],
+        )
+        .await?;
+        let manager = start("machine-controller-manager", &[]).await?;
+        Ok(Self {
+            description: format!(
+                "kube-apiserver {} with etcd, each controller a process of its own",
+                cluster.version
+            ),
+            client,
+            requests,
+            cloud,
+            raw_writes_per_second: Some(crate::requests::round(raw)),
+            controllers: Controllers::Processes { machine_controller, manager },
+            _parts: parts,
+            _logs: temporary,
+        })
+    }
+
+    /// Completes when a controller ends, which none ever should.
+    pub(super) async fn ended(&mut self) -> anyhow::Error {
+        match &mut self.controllers {
+            Controllers::InProcess { machine_controller, manager, .. } => tokio::select! {
+                ended = machine_controller.ended() => ended.into(),
+                ended = manager.ended() => ended.into(),
+            },
+            Controllers::Processes { machine_controller, manager } => loop {
+                if let Err(error) = machine_controller.ensure_alive().and_then(|()| manager.ensure_alive()) {
+                    return error;
+                }
+                tokio::time::sleep(READY_WITHIN / 60).await;
+            },
+        }
+    }
+
+    /// Memory now. Where everything is one process, that one counts as both.
+    pub(super) fn resident(&self) -> Result<Resident> {
+        match &self.controllers {
+            Controllers::InProcess { .. } => {
+                let all = crate::requests::round(resident_mb("self")?);
+                Ok(Resident { machine_controller: all, manager: all })
+            }
+            Controllers::Processes { machine_controller, manager } => Ok(Resident {
+                machine_controller: crate::requests::round(machine_controller.resident_mb()?),
+                manager: crate::requests::round(manager.resident_mb()?),
+            }),
+        }
+    }
+
+    /// What the controllers wait for, as far as they can be asked.
+    pub(super) fn explain(&self) -> String {
+        let instances = format!("{} instances are alive", self.cloud.alive());
+        let Controllers::InProcess { inspectors, .. } = &self.controllers else { return instances };
+        let whys =
+            inspectors.iter().flat_map(Inspector::whys).filter(|(_, record)| record.why != Why::settled());
+        let whys: Vec<String> =
+            whys.take(EXPLAINED).map(|(key, record)| format!("\n  {key}: {}", record.why)).collect();
+        format!("{instances}{}", whys.concat())
+    }
+}
+
+/// A cloud that answers at once and whose instances are there, and gone, at once.
+fn instant_cloud() -> Cloud {
+    Cloud::in_memory(Settings::default(), Clock::wall())
+}

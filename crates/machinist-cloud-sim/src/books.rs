@@ -1,0 +1,186 @@
+//! The cloud's books, behind its one lock: a request is decided, committed, applied and told. Nothing here awaits.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use machinist_instance::{ProviderId, UserData};
+use tokio::sync::mpsc;
+
+use crate::call::CallLog;
+use crate::console::Console;
+use crate::effect::{self, Effect, Facts};
+use crate::journal::{Journal, Line};
+use crate::state::State;
+use crate::{Code, Commit, Disk, Fault, Outcome, Refusal, Reply, Request, Schedule, Settings};
+
+/// Everything that the cloud knows. The lock is never held across an await.
+pub(crate) struct Books {
+    pub(crate) settings: Settings,
+    pub(crate) state: State,
+    pub(crate) calls: CallLog,
+    journal: Option<Journal>,
+    folder: Option<PathBuf>,
+    pub(crate) user_data: BTreeMap<ProviderId, UserData>,
+    pub(crate) consoles: BTreeMap<ProviderId, Console>,
+    disks: BTreeMap<ProviderId, Disk>,
+    pub(crate) schedule: Option<Arc<dyn Schedule>>,
+    pub(crate) observers: Vec<Observer>,
+    pub(crate) followers: Vec<mpsc::UnboundedSender<Arc<Commit>>>,
+}
+
+pub(crate) type Observer = Box<dyn Fn(&Commit) + Send>;
+
+impl Books {
+    pub(crate) fn new(settings: Settings, journal: Option<Journal>, folder: Option<PathBuf>) -> Self {
+        Self {
+            settings,
+            state: State::default(),
+            calls: CallLog::default(),
+            journal,
+            folder,
+            user_data: BTreeMap::new(),
+            consoles: BTreeMap::new(),
+            disks: BTreeMap::new(),
+            schedule: None,
+            observers: Vec::new(),
+            followers: Vec::new(),
+        }
+    }
+
+    pub(crate) fn facts<'a>(&'a self, now: Timestamp, fault: Option<&'a Fault>) -> Facts<'a> {
+        Facts { state: &self.state, settings: &self.settings, now, fault }
+    }
+
+    pub(crate) fn authorise(&self, token: Option<&str>) -> Result<(), Refusal> {
+        if token.is_some_and(|token| self.settings.revoked_tokens.contains(token)) {
+            return Err(Refusal::new(Code::Unauthorized, "the token opens no account"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn decide(
+        &self,
+        request: &Request,
+        now: Timestamp,
+        fault: Option<&Fault>,
+    ) -> Result<Effect, Refusal> {
+        let facts = self.facts(now, fault);
+        let untouched = |outcome| Effect { outcome, commit: None, about: None };
+        match request {
+            Request::Ensure(create) => effect::ensure(facts, create),
+            Request::Find(which) => Ok(effect::find(facts, which)),
+            Request::List { .. } => Ok(untouched(Outcome::Listed)),
+            Request::Delete(delete) => effect::delete(facts, delete),
+            Request::Tag { id, tags } => effect::change(facts, id, |_| {
+                Ok(Some(Commit::Tagged { id: id.clone(), tags: tags.clone(), at: now }))
+            }),
+            Request::Start { id } => effect::start(facts, id),
+            Request::Stop { id } => effect::stop(facts, id),
+            Request::Console { id, .. } => effect::change(facts, id, |_| Ok(None)),
+        }
+    }
+
+    /// Commits to the ledger, then applies, then tells those who watch.
+    pub(crate) fn carry_out(&mut self, effect: &Effect, user_data: UserData) -> Result<(), Refusal> {
+        let Some(commit) = &effect.commit else { return Ok(()) };
+        self.commit(commit.clone(), user_data).map_err(|error| {
+            Refusal::new(Code::ServiceUnavailable, format!("the ledger cannot be written: {error}"))
+        })
+    }
+
+    fn commit(&mut self, commit: Commit, user_data: UserData) -> io::Result<()> {
+        let line = Line { commit, user_data };
+        if let Some(journal) = &mut self.journal {
+            journal.append(&line)?;
+        }
+        let Line { commit, user_data } = line;
+        self.apply(&commit, user_data);
+        for observer in &self.observers {
+            observer(&commit);
+        }
+        if !self.followers.is_empty() {
+            let commit = Arc::new(commit);
+            self.followers.retain(|follower| follower.send(commit.clone()).is_ok());
+        }
+        Ok(())
+    }
+
+    pub(crate) fn apply(&mut self, commit: &Commit, user_data: UserData) {
+        self.state.apply(commit);
+        match commit {
+            Commit::Made { entry } => {
+                self.user_data.insert(entry.id.clone(), user_data);
+            }
+            Commit::Gone { id, .. } => {
+                self.disk(id).wipe();
+                self.disks.remove(id);
+                self.user_data.remove(id);
+                self.consoles.remove(id);
+            }
+            Commit::Adopted { .. }
+            | Commit::Tagged { .. }
+            | Commit::Stopped { .. }
+            | Commit::Started { .. }
+            | Commit::DeletionBegun { .. } => {}
+        }
+    }
+
+    /// Commits the deletions that have ended by now.
+    pub(crate) fn settle(&mut self, now: Timestamp) {
+        for gone in self.state.ended_by(now) {
+            if let Err(error) = self.commit(gone, UserData::default()) {
+                // The entry says by its deletion that it is gone; the commit is tried again at the next call.
+                tracing::warn!(%error, "Cannot write the end of a deletion to the ledger");
+            }
+        }
+    }
+
+    pub(crate) fn reply(&self, request: &Request, effect: &Effect, now: Timestamp) -> Reply {
+        let described = || {
+            let entry = self.state.by_id(effect.about.as_ref()?)?;
+            Some(entry.describe(entry.power_at(now)?))
+        };
+        match request {
+            Request::Ensure(_) => {
+                Reply::Instance(described().expect("ensure ends with an instance that exists"))
+            }
+            Request::Find(_) => Reply::Found(described()),
+            Request::List { cluster } => Reply::Instances(
+                self.state
+                    .existing()
+                    .filter(|entry| entry.visible_at <= now)
+                    .filter(|entry| cluster.is_none() || *cluster == entry.cluster)
+                    .filter_map(|entry| Some(entry.describe(entry.power_at(now)?)))
+                    .collect(),
+            ),
+            Request::Console { id, lines } => {
+                Reply::Lines(self.consoles.get(id).map(|console| console.tail(*lines)).unwrap_or_default())
+            }
+            Request::Delete(_) | Request::Tag { .. } | Request::Start { .. } | Request::Stop { .. } => {
+                Reply::Done
+            }
+        }
+    }
+
+    pub(crate) fn disk(&mut self, id: &ProviderId) -> Disk {
+        let serial = self.state.by_id(id).map(|entry| entry.serial);
+        let folder = self
+            .folder
+            .as_ref()
+            .zip(serial)
+            .map(|(folder, serial)| folder.join("disks").join(serial.to_string()));
+        let disk = self.disks.entry(id.clone());
+        disk.or_insert_with(|| folder.map_or_else(Disk::in_memory, Disk::in_folder)).clone()
+    }
+}
+
+/// What a new instance boots from.
+pub(crate) fn user_data(request: &Request) -> UserData {
+    match request {
+        Request::Ensure(create) => create.user_data.clone(),
+        _ => UserData::default(),
+    }
+}

@@ -1,0 +1,273 @@
+//! The cloud itself: a handle that is called. How it is looked into and operated is in `operator`.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use jiff::Timestamp;
+use machinist_instance::ProviderId;
+use tokio::sync::oneshot;
+
+use crate::books::{Books, user_data};
+use crate::clock::later;
+use crate::journal::{Journal, Line, OpenError};
+use crate::{
+    Call, CallRecord, Clock, Code, Commit, Fault, Faults, Outcome, Refusal, Reply, Request, Settings,
+};
+
+/// A cloud. A handle: clones are the same cloud.
+#[derive(Clone)]
+pub struct Cloud(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) clock: Clock,
+    pub(crate) faults: Faults,
+    books: Mutex<Books>,
+}
+
+/// A call that ended without an answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoAnswer {
+    /// It never left: nothing was done.
+    #[error("cannot reach the cloud: {0}")]
+    NotSent(String),
+    /// It left: whether it was done is unknown.
+    #[error("the cloud did not answer: {0}")]
+    Lost(String),
+}
+
+impl Cloud {
+    /// A cloud that lives as long as its handles.
+    pub fn in_memory(settings: Settings, clock: Clock) -> Self {
+        Self::build(settings, clock, None, None, Vec::new())
+    }
+
+    /// A cloud whose ledger and disks are in a folder and outlive the process.
+    ///
+    /// # Errors
+    /// When the folder cannot be used, or another process uses it.
+    pub fn open(folder: &Path, settings: Settings, clock: Clock) -> Result<Self, OpenError> {
+        let (journal, lines) = Journal::open(folder)?;
+        Ok(Self::build(settings, clock, Some(journal), Some(folder.to_owned()), lines))
+    }
+
+    fn build(
+        settings: Settings,
+        clock: Clock,
+        journal: Option<Journal>,
+        folder: Option<PathBuf>,
+        lines: Vec<Line>,
+    ) -> Self {
+        let mut books = Books::new(settings, journal, folder);
+        for line in lines {
+            books.apply(&line.commit, line.user_data);
+        }
+        let now = clock.now();
+        let cloud = Self(Arc::new(Inner { clock, faults: Faults::default(), books: Mutex::new(books) }));
+        let deletions: Vec<Timestamp> =
+            cloud.lock().state.existing().filter_map(|entry| Some(entry.deletion?.gone_at)).collect();
+        for gone_at in deletions.into_iter().filter(|gone_at| now < *gone_at) {
+            cloud.settle_at(gone_at);
+        }
+        cloud
+    }
+
+    /// One call, with the token that opens the account.
+    ///
+    /// # Errors
+    /// [`NoAnswer`] when there was no answer; a refusal is an answer.
+    pub async fn call(
+        &self,
+        token: Option<&str>,
+        request: Request,
+    ) -> Result<Result<Reply, Refusal>, NoAnswer> {
+        let (answer, answered) = oneshot::channel();
+        // On a task of its own: a caller that dies or stops waiting does not take its call back.
+        tokio::spawn(self.clone().serve(token.map(str::to_owned), request, answer));
+        answered.await.map_err(|_| NoAnswer::Lost("the connection was reset".to_owned()))
+    }
+
+    async fn serve(
+        self,
+        token: Option<String>,
+        request: Request,
+        answer: oneshot::Sender<Result<Reply, Refusal>>,
+    ) {
+        let (call, fault, settings) = self.arrive(&request);
+        let delay = match &fault {
+            Some(Fault::Delay { by }) => settings.latency + *by,
+            _ => settings.latency,
+        };
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+        // Nobody listens any more when the answer is dropped or arrives late; both are fine.
+        match &fault {
+            Some(Fault::Reset) => {
+                drop(answer);
+                self.record(call, Outcome::Lost, fault);
+            }
+            Some(Fault::LateEffect { by }) => {
+                drop(answer);
+                tokio::time::sleep(*by).await;
+                let _ = self.perform(token.as_deref(), call, request, fault);
+            }
+            Some(Fault::Refuse { code, retry_after_seconds }) => {
+                let refusal = Refusal {
+                    code: *code,
+                    message: "injected before any effect".to_owned(),
+                    retry_after_seconds: *retry_after_seconds,
+                };
+                self.record(call, Outcome::Refused(*code), fault.clone());
+                let _ = answer.send(Err(refusal));
+            }
+            Some(Fault::EffectThenError) => {
+                let _ = self.perform(token.as_deref(), call, request, fault);
+                let message = "injected after the effect";
+                let _ = answer.send(Err(Refusal::new(Code::InternalError, message)));
+            }
+            Some(Fault::EffectThenSilence) => {
+                let _ = self.perform(token.as_deref(), call, request, fault);
+                tokio::time::sleep(settings.call_bound).await;
+                drop(answer);
+            }
+            Some(
+                Fault::Delay { .. }
+                | Fault::HideNew { .. }
+                | Fault::NotFound
+                | Fault::Linger { .. }
+                | Fault::ClaimGone
+                | Fault::Dies { .. }
+                | Fault::NeverBoots
+                | Fault::BootsLate { .. },
+            )
+            | None => {
+                let reply = self.perform(token.as_deref(), call, request, fault);
+                let _ = answer.send(reply);
+            }
+        }
+    }
+
+    fn arrive(&self, request: &Request) -> (Call, Option<Fault>, Settings) {
+        let operation = request.operation();
+        let (call, schedule, settings) = {
+            let mut books = self.lock();
+            let now = self.0.clock.now();
+            let mut which = request.which();
+            books.state.count_call(&which, operation, now);
+            // Rules may name an instance that the call knows by its id only.
+            if let Some(entry) = which.id.as_ref().and_then(|id| books.state.by_id(id)) {
+                which.name.get_or_insert_with(|| entry.name.clone());
+                which.key = which.key.or_else(|| entry.key.clone());
+            }
+            let call = Call { number: books.calls.begin(operation), operation, which, arrived: now };
+            (call, books.schedule.clone(), books.settings.clone())
+        };
+        let drawn = || schedule.as_ref()?.decide(&call).filter(|fault| fault.fits(operation));
+        let fault = self.0.faults.take(&call).or_else(drawn);
+        (call, fault, settings)
+    }
+
+    fn perform(
+        &self,
+        token: Option<&str>,
+        call: Call,
+        request: Request,
+        fault: Option<Fault>,
+    ) -> Result<Reply, Refusal> {
+        let mut books = self.lock();
+        let now = self.0.clock.now();
+        books.settle(now);
+        let decided = books.authorise(token).and_then(|()| books.decide(&request, now, fault.as_ref()));
+        let done = decided.and_then(|effect| {
+            books.carry_out(&effect, user_data(&request))?;
+            let reply = books.reply(&request, &effect, now);
+            Ok((effect, reply))
+        });
+        drop(books);
+        let (outcome, reply) = match done {
+            Err(refusal) => (Outcome::Refused(refusal.code), Err(refusal)),
+            Ok((effect, reply)) => {
+                self.schedule_consequences(effect.commit, fault.as_ref());
+                (effect.outcome, Ok(reply))
+            }
+        };
+        self.record(call, outcome, fault);
+        reply
+    }
+
+    /// What will happen by itself because of a commit.
+    fn schedule_consequences(&self, commit: Option<Commit>, fault: Option<&Fault>) {
+        match (commit, fault) {
+            (Some(Commit::DeletionBegun { deletion, .. }), _) => self.settle_at(deletion.gone_at),
+            (Some(Commit::Made { entry }), Some(Fault::Dies { after })) => {
+                self.kill_at(entry.id, later(entry.created, *after));
+            }
+            _ => {}
+        }
+    }
+
+    fn record(&self, call: Call, outcome: Outcome, fault: Option<Fault>) {
+        let record = CallRecord {
+            number: call.number,
+            operation: call.operation,
+            which: call.which,
+            arrived: call.arrived,
+            decided: self.0.clock.now(),
+            outcome,
+            fault,
+        };
+        let schedule = {
+            let mut books = self.lock();
+            books.calls.end(record.clone());
+            books.schedule.clone()
+        };
+        if let Some(schedule) = schedule {
+            schedule.decided(&record);
+        }
+    }
+
+    /// Commits the end of a deletion when it comes. Outside a runtime (a ledger opened to be read) nothing waits:
+    /// the ledger's answers go by the time, and the commit is made up for by the next call.
+    fn settle_at(&self, moment: Timestamp) {
+        let (cloud, clock) = (Arc::downgrade(&self.0), self.0.clock.clone());
+        spawn(async move {
+            clock.sleep_until(moment).await;
+            if let Some(cloud) = Self::upgrade(&cloud) {
+                let now = cloud.0.clock.now();
+                cloud.lock().settle(now);
+            }
+        });
+    }
+
+    fn kill_at(&self, id: ProviderId, moment: Timestamp) {
+        let (cloud, clock) = (Arc::downgrade(&self.0), self.0.clock.clone());
+        spawn(async move {
+            clock.sleep_until(moment).await;
+            if let Some(cloud) = Self::upgrade(&cloud) {
+                // Someone else may have deleted it before.
+                let _ = cloud.kill(&id);
+            }
+        });
+    }
+
+    fn upgrade(inner: &Weak<Inner>) -> Option<Self> {
+        inner.upgrade().map(Self)
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Books> {
+        self.0.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn spawn(task: impl Future<Output = ()> + Send + 'static) {
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        runtime.spawn(task);
+    }
+}
+
+impl fmt::Debug for Cloud {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cloud").field("alive", &self.alive()).finish_non_exhaustive()
+    }
+}

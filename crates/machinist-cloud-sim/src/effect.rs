@@ -1,0 +1,260 @@
+//! Decides what a request does: from the state, the settings and the time to at most one commit. Pure.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use machinist_instance::{InstanceKey, InstanceRef, NodeName, ProviderId};
+
+use crate::clock::later;
+use crate::state::{Sight, State};
+use crate::{
+    Code, Commit, CreateRequest, DeleteRequest, Deletion, Entry, Fault, Foreigner, IdStyle, Outcome, Refusal,
+    Settings,
+};
+
+/// What a request does.
+#[derive(Debug)]
+pub(crate) struct Effect {
+    /// For the call log.
+    pub(crate) outcome: Outcome,
+    /// What changes.
+    pub(crate) commit: Option<Commit>,
+    /// The instance that the answer is about.
+    pub(crate) about: Option<ProviderId>,
+}
+
+impl Effect {
+    fn none(outcome: Outcome, about: Option<ProviderId>) -> Self {
+        Self { outcome, commit: None, about }
+    }
+
+    fn commit(outcome: Outcome, commit: Commit) -> Self {
+        Self { outcome, about: Some(commit.id().clone()), commit: Some(commit) }
+    }
+}
+
+/// Everything a decision may look at.
+#[derive(Clone, Copy)]
+pub(crate) struct Facts<'a> {
+    pub(crate) state: &'a State,
+    pub(crate) settings: &'a Settings,
+    pub(crate) now: Timestamp,
+    pub(crate) fault: Option<&'a Fault>,
+}
+
+/// Makes an instance unless one was made for that key, ever.
+pub(crate) fn ensure(facts: Facts<'_>, request: &CreateRequest) -> Result<Effect, Refusal> {
+    let Facts { state, now, .. } = facts;
+    if let Some(made) = state.by_key(&request.key) {
+        return if made.is_alive_at(now) {
+            Ok(Effect::none(Outcome::Found, Some(made.id.clone())))
+        } else {
+            // A late repetition of a call whose instance was deleted since must not bring it back.
+            Err(Refusal::new(Code::KeySpent, format!("{} was made for this key and is gone", made.id)))
+        };
+    }
+    match state.by_name(&request.name, now) {
+        Some(same_name) => adopt(facts, request, same_name),
+        None => create(facts, request),
+    }
+}
+
+fn adopt(facts: Facts<'_>, request: &CreateRequest, found: &Entry) -> Result<Effect, Refusal> {
+    let Entry { id, name, created, .. } = found;
+    match (&found.key, request.adopt_made_since) {
+        (None, Some(since)) if since <= *created => Ok(Effect::commit(
+            Outcome::Adopted,
+            Commit::Adopted {
+                id: id.clone(),
+                key: request.key.clone(),
+                cluster: request.cluster.clone(),
+                at: facts.now,
+            },
+        )),
+        (None, _) => {
+            Err(Refusal::new(Code::Foreign, format!("{id} has the name {name} and was made by others")))
+        }
+        (Some(other), _) => {
+            Err(Refusal::new(Code::Foreign, format!("{id} has the name {name} and key {other}")))
+        }
+    }
+}
+
+fn create(facts: Facts<'_>, request: &CreateRequest) -> Result<Effect, Refusal> {
+    let Facts { state, settings, now, fault } = facts;
+    let zone = request.zone.clone().unwrap_or_else(|| settings.zone.clone());
+    if let Some(quota) = settings.quota
+        && quota <= state.existing().filter(|entry| entry.is_alive_at(now)).count()
+    {
+        let message = format!("quota of {quota} instances is used up");
+        return Err(Refusal::new(Code::QuotaExceeded, message));
+    }
+    if settings.stockouts.iter().any(|stockout| stockout.hits(&request.instance_type, &zone)) {
+        let message = format!("no {} left in {zone}", request.instance_type);
+        return Err(Refusal::new(Code::OutOfStock, message));
+    }
+    let boot = request.boot_seconds.map_or(settings.boot, Duration::from_secs);
+    let running_at = later(now, boot);
+    let hidden = match fault {
+        Some(Fault::HideNew { span }) => *span,
+        _ => settings.lag,
+    };
+    let boots_at = match fault {
+        Some(Fault::NeverBoots) => None,
+        Some(Fault::BootsLate { by }) => Some(later(running_at, *by)),
+        _ => Some(running_at),
+    };
+    let serial = state.next_serial();
+    let entry = Entry {
+        serial,
+        id: new_id(settings, serial, &request.name, state),
+        key: Some(request.key.clone()),
+        name: request.name.clone(),
+        cluster: Some(request.cluster.clone()),
+        instance_type: request.instance_type.clone(),
+        region: request.region.clone().unwrap_or_else(|| settings.region.clone()),
+        zone,
+        image: request.image.clone(),
+        tags: request.tags.clone(),
+        created: now,
+        visible_at: later(now, hidden),
+        running_at,
+        boots_at,
+        stopped: false,
+        deletion: None,
+        deleted: None,
+        calls: Default::default(),
+    };
+    Ok(Effect::commit(Outcome::Made, Commit::Made { entry: Box::new(entry) }))
+}
+
+/// Loads an instance that others made.
+pub(crate) fn load(facts: Facts<'_>, foreigner: &Foreigner) -> Result<Effect, Refusal> {
+    let Facts { state, settings, .. } = facts;
+    let serial = state.next_serial();
+    let id = foreigner.id.clone().unwrap_or_else(|| new_id(settings, serial, &foreigner.name, state));
+    let taken =
+        state.by_id(&id).is_some() || foreigner.key.as_ref().is_some_and(|key| state.by_key(key).is_some());
+    if taken {
+        return Err(Refusal::new(Code::WrongState, format!("{id} or its key was used before")));
+    }
+    let entry = Entry {
+        serial,
+        id,
+        key: foreigner.key.clone(),
+        name: foreigner.name.clone(),
+        cluster: None,
+        instance_type: foreigner.instance_type.clone(),
+        region: settings.region.clone(),
+        zone: settings.zone.clone(),
+        image: None,
+        tags: Default::default(),
+        created: foreigner.created,
+        visible_at: foreigner.created,
+        running_at: foreigner.created,
+        boots_at: Some(foreigner.created),
+        stopped: false,
+        deletion: None,
+        deleted: None,
+        calls: Default::default(),
+    };
+    Ok(Effect::commit(Outcome::Made, Commit::Made { entry: Box::new(entry) }))
+}
+
+fn new_id(settings: &Settings, serial: u64, name: &NodeName, state: &State) -> ProviderId {
+    let scheme = &settings.scheme;
+    let by_name = (settings.ids == IdStyle::ByName)
+        .then(|| ProviderId::parse(&format!("{scheme}:///{name}")).ok())
+        .flatten()
+        // An id is never used twice, so the second instance of a name gets a number.
+        .filter(|id| state.by_id(id).is_none());
+    by_name.unwrap_or_else(|| {
+        ProviderId::parse(&format!("{scheme}:///i-{serial}"))
+            .or_else(|_| ProviderId::parse(&format!("sim:///i-{serial}")))
+            .expect("a scheme and a number make a provider id")
+    })
+}
+
+/// Looks, with the cloud's lag.
+pub(crate) fn find(facts: Facts<'_>, which: &InstanceRef) -> Effect {
+    let found = match facts.fault {
+        Some(Fault::NotFound) => None,
+        _ => facts.state.locate(which, facts.now, Sight::Lagging),
+    };
+    match found {
+        Some(entry) => Effect::none(Outcome::Found, Some(entry.id.clone())),
+        None => Effect::none(Outcome::Absent, None),
+    }
+}
+
+/// Begins a deletion. An id reaches its instance at once; a key or a name is looked up with the cloud's lag, so
+/// deleting by them may miss what is not shown yet.
+pub(crate) fn delete(facts: Facts<'_>, request: &DeleteRequest) -> Result<Effect, Refusal> {
+    let Facts { state, settings, now, fault } = facts;
+    let sight = if request.which.id.is_some() { Sight::Exact } else { Sight::Lagging };
+    let Some(entry) = state.locate(&request.which, now, sight) else {
+        return Ok(Effect::none(Outcome::Absent, None));
+    };
+    if let Some(other) = foreign_key(entry, &request.owner) {
+        return Err(Refusal::new(Code::Foreign, format!("{} was made for key {other}", entry.id)));
+    }
+    if entry.deletion.is_some() {
+        return Ok(Effect::none(Outcome::AlreadyDeleting, Some(entry.id.clone())));
+    }
+    let takes = match fault {
+        Some(Fault::ClaimGone) => return Ok(Effect::none(Outcome::Absent, None)),
+        Some(Fault::Linger { span }) => *span,
+        _ => settings.delete,
+    };
+    let deletion = Deletion { asked: now, gone_at: later(now, takes) };
+    Ok(Effect::commit(Outcome::DeletionBegun, Commit::DeletionBegun { id: entry.id.clone(), deletion }))
+}
+
+fn foreign_key<'a>(entry: &'a Entry, owner: &InstanceKey) -> Option<&'a InstanceKey> {
+    entry.key.as_ref().filter(|key| *key != owner)
+}
+
+/// What is done to an instance that must exist.
+pub(crate) fn change(
+    facts: Facts<'_>,
+    id: &ProviderId,
+    commit: impl FnOnce(&Entry) -> Result<Option<Commit>, Refusal>,
+) -> Result<Effect, Refusal> {
+    let entry = existing(facts, id)?;
+    let commit = commit(entry)?;
+    Ok(Effect { outcome: Outcome::Done, commit, about: Some(id.clone()) })
+}
+
+/// The instance of that id, if it exists.
+pub(crate) fn existing<'a>(facts: Facts<'a>, id: &ProviderId) -> Result<&'a Entry, Refusal> {
+    facts
+        .state
+        .by_id(id)
+        .filter(|entry| entry.is_alive_at(facts.now))
+        .ok_or_else(|| Refusal::new(Code::NotFound, format!("there is no instance {id}")))
+}
+
+/// Takes the power from an instance.
+pub(crate) fn stop(facts: Facts<'_>, id: &ProviderId) -> Result<Effect, Refusal> {
+    let at = facts.now;
+    change(facts, id, |entry| {
+        refuse_if_deleting(entry)?;
+        Ok((!entry.stopped).then(|| Commit::Stopped { id: id.clone(), at }))
+    })
+}
+
+/// Gives an instance power again.
+pub(crate) fn start(facts: Facts<'_>, id: &ProviderId) -> Result<Effect, Refusal> {
+    let (at, running_at) = (facts.now, later(facts.now, facts.settings.boot));
+    change(facts, id, |entry| {
+        refuse_if_deleting(entry)?;
+        Ok(entry.stopped.then(|| Commit::Started { id: id.clone(), at, running_at }))
+    })
+}
+
+fn refuse_if_deleting(entry: &Entry) -> Result<(), Refusal> {
+    match entry.deletion {
+        Some(_) => Err(Refusal::new(Code::WrongState, format!("{} is being deleted", entry.id))),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,128 @@
+//! The cloud as a process of its own, over plain HTTP and JSON.
+//!
+//! | Route | |
+//! |---|---|
+//! | `POST /v1/OPERATION` | `ensure`, `find`, `list`, `delete`, `tag`, `start`, `stop`, `console`: the body is the params of a [`Request`](crate::Request), the answer a [`Reply`](crate::Reply) or, with another status than 200, a [`Refusal`](crate::Refusal) |
+//! | `GET /admin/ledger` | every instance ever made |
+//! | `GET /admin/commits` | the same as commits, then every later commit as it happens, one per line |
+//! | `GET /admin/calls` | counts by operation, and the remembered calls |
+//! | `GET`, `PATCH /admin/settings` | how the cloud behaves: quota, stockouts, lag, times, revoked tokens |
+//! | `GET`, `POST`, `DELETE /admin/faults`, `DELETE /admin/faults/ID` | what goes wrong |
+//! | `POST /admin/load` | add an instance that others made |
+//! | `POST /admin/kill`, `/admin/power-off`, `/admin/power-on` | `{"id": "sim:///i-1"}` |
+//! | `GET /healthz` | `ok` |
+//!
+//! It binds to loopback only: user data holds bootstrap tokens, and there is no TLS. A lost answer (faults D3,
+//! reset) closes the connection, as a real network would.
+
+mod routes;
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::combinators::BoxBody;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use crate::Cloud;
+
+/// Accepting fails when file descriptors run out: connections get time to end.
+const PAUSE_AFTER_FAILED_ACCEPT: Duration = Duration::from_millis(100);
+
+pub(crate) type Body = BoxBody<Bytes, Infallible>;
+
+/// A bound listener in front of a cloud.
+#[derive(Debug)]
+pub struct Server {
+    cloud: Cloud,
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+/// Why the cloud cannot listen.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// Others could reach it.
+    #[error(
+        "listen address {0}: expected a loopback address such as 127.0.0.1:7070, the simulated cloud has no TLS"
+    )]
+    NotLoopback(SocketAddr),
+    /// The operating system refused.
+    #[error("cannot listen on {address}")]
+    Bind {
+        /// Where.
+        address: SocketAddr,
+        /// What the operating system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Server {
+    /// Binds. Port 0 takes any free one.
+    ///
+    /// # Errors
+    /// When the address is not loopback or in use.
+    pub async fn bind(cloud: Cloud, address: SocketAddr) -> Result<Self, ListenError> {
+        if !address.ip().is_loopback() {
+            return Err(ListenError::NotLoopback(address));
+        }
+        let bind = |source| ListenError::Bind { address, source };
+        let listener = TcpListener::bind(address).await.map_err(bind)?;
+        let address = listener.local_addr().map_err(bind)?;
+        Ok(Self { cloud, listener, address })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The URL that `--sim-endpoint` takes.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Serves until `stop` ends, then drops all connections. Dropping the future does the same.
+    pub async fn serve(self, stop: impl Future<Output = ()>) {
+        let mut connections = JoinSet::new();
+        tokio::pin!(stop);
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut stop => return,
+                Some(_) = connections.join_next() => {}
+                accepted = self.listener.accept() => match accepted {
+                    Ok((stream, _)) => {
+                        let cloud = self.cloud.clone();
+                        // Small answers must not wait for more bytes; failing to say so costs only time.
+                        let _ = stream.set_nodelay(true);
+                        connections.spawn(serve_connection(cloud, stream));
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "Cannot accept a connection");
+                        tokio::time::sleep(PAUSE_AFTER_FAILED_ACCEPT).await;
+                    }
+                },
+            }
+        }
+    }
+}
+
+/// Serves one connection until it ends: for those who bring their own, such as a pipe under paused time.
+pub async fn serve_connection<Io>(cloud: Cloud, connection: Io)
+where
+    Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = service_fn(move |request| routes::answer(cloud.clone(), request));
+    let server = auto::Builder::new(TokioExecutor::new());
+    // A broken connection is the caller's news, not ours.
+    let _ = server.serve_connection(TokioIo::new(connection), service).await;
+}

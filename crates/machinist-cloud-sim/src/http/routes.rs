@@ -1,0 +1,181 @@
+//! From an HTTP request to a call of the cloud, and back.
+
+use std::convert::Infallible;
+
+use bytes::Bytes;
+use futures::stream;
+use http::{Method, Request as HttpRequest, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full, Limited, StreamBody};
+use hyper::body::{Frame, Incoming};
+use machinist_instance::ProviderId;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::Body;
+use crate::{Cloud, Code, Commit, FaultRule, Following, NoAnswer, Refusal, Request, RuleId};
+
+/// User data is at most a few ten kilobytes in any cloud.
+const MAX_REQUEST_BYTES: usize = 4 * 1024 * 1024;
+
+/// Answers one HTTP request. An error closes the connection without an answer, which is what [`NoAnswer`] means.
+pub(crate) async fn answer(cloud: Cloud, request: HttpRequest<Incoming>) -> Result<Response<Body>, NoAnswer> {
+    if request.headers().contains_key(header::ORIGIN) {
+        // Loopback keeps other machines out, not the pages in a browser on this one.
+        return Ok(refused(&Refusal::new(Code::Unauthorized, "browsers may not call the simulated cloud")));
+    }
+    let (parts, body) = request.into_parts();
+    let body = match Limited::new(body, MAX_REQUEST_BYTES).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(_) => return Ok(refused(&invalid(format!("body: expected at most {MAX_REQUEST_BYTES} bytes")))),
+    };
+    let path = parts.uri.path();
+    if let (&Method::POST, Some(operation)) = (&parts.method, path.strip_prefix("/v1/")) {
+        let token = parts
+            .headers
+            .get(header::AUTHORIZATION)
+            .and_then(|value| value.to_str().ok())
+            .and_then(|value| value.strip_prefix("Bearer "));
+        return call(&cloud, token, operation, &body).await;
+    }
+    Ok(admin(&cloud, &parts.method, path, &body).unwrap_or_else(|refusal| refused(&refusal)))
+}
+
+async fn call(
+    cloud: &Cloud,
+    token: Option<&str>,
+    operation: &str,
+    body: &[u8],
+) -> Result<Response<Body>, NoAnswer> {
+    let request = parse::<Value>(body).and_then(|params| {
+        let tagged = json!({"operation": operation, "params": params});
+        serde_json::from_value::<Request>(tagged).map_err(|error| invalid(error.to_string()))
+    });
+    Ok(match request {
+        Ok(request) => match cloud.call(token, request).await? {
+            Ok(reply) => answered(&reply),
+            Err(refusal) => refused(&refusal),
+        },
+        Err(refusal) => refused(&refusal),
+    })
+}
+
+fn admin(cloud: &Cloud, method: &Method, path: &str, body: &[u8]) -> Result<Response<Body>, Refusal> {
+    match (method, path) {
+        (&Method::GET, "/healthz") => Ok(text(StatusCode::OK, "text/plain", "ok".into())),
+        (&Method::GET, "/admin/ledger") => Ok(answered(&cloud.ledger())),
+        (&Method::GET, "/admin/commits") => Ok(commits(cloud.follow())),
+        (&Method::GET, "/admin/calls") => {
+            Ok(answered(&json!({"counts": cloud.call_counts(), "calls": cloud.calls()})))
+        }
+        (&Method::GET, "/admin/settings") => Ok(answered(&cloud.settings())),
+        (&Method::PATCH, "/admin/settings") => change_settings(cloud, body),
+        (&Method::GET, "/admin/faults") => {
+            let rules: Vec<Value> =
+                cloud.faults().rules().iter().map(|(id, rule)| json!({"id": id, "rule": rule})).collect();
+            Ok(answered(&rules))
+        }
+        (&Method::POST, "/admin/faults") => {
+            Ok(answered(&json!({"id": cloud.faults().add(parse::<FaultRule>(body)?)})))
+        }
+        (&Method::DELETE, "/admin/faults") => {
+            cloud.faults().clear();
+            Ok(answered(&json!({})))
+        }
+        (&Method::POST, "/admin/load") => cloud.load(&parse(body)?).map(|entry| answered(&entry)),
+        (&Method::POST, "/admin/kill") => done(cloud.kill(&parse::<Which>(body)?.id)),
+        (&Method::POST, "/admin/power-off") => done(cloud.power_off(&parse::<Which>(body)?.id)),
+        (&Method::POST, "/admin/power-on") => done(cloud.power_on(&parse::<Which>(body)?.id)),
+        (&Method::DELETE, path) if path.starts_with("/admin/faults/") => {
+            let id = path.trim_start_matches("/admin/faults/");
+            let id =
+                id.parse().map_err(|_| invalid(format!("fault {id:?}: expected the number of a rule")))?;
+            cloud.faults().remove(RuleId(id));
+            Ok(answered(&json!({})))
+        }
+        _ => Err(Refusal::new(Code::NotFound, format!("there is no route {method} {path}"))),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Which {
+    id: ProviderId,
+}
+
+fn done(result: Result<(), Refusal>) -> Result<Response<Body>, Refusal> {
+    result.map(|()| answered(&json!({})))
+}
+
+/// Fields that the body does not name stay as they are.
+fn change_settings(cloud: &Cloud, body: &[u8]) -> Result<Response<Body>, Refusal> {
+    let changes: serde_json::Map<String, Value> = parse(body)?;
+    let current = serde_json::to_value(cloud.settings()).map_err(|error| invalid(error.to_string()))?;
+    let Value::Object(mut fields) = current else { return Err(invalid("settings: expected an object")) };
+    fields.extend(changes);
+    let settings: crate::Settings = serde_json::from_value(Value::Object(fields))
+        .map_err(|error| invalid(format!("settings: {error}")))?;
+    cloud.configure(|current| *current = settings);
+    Ok(answered(&cloud.settings()))
+}
+
+/// The past as commits, then the future as it comes.
+fn commits(following: Following) -> Response<Body> {
+    let made = |entry| Commit::Made { entry: Box::new(entry) };
+    let past = following.entries.into_iter().map(made).map(|commit| line(&commit)).collect::<Vec<_>>();
+    let future = stream::unfold(following.commits, |mut commits| async move {
+        let commit = commits.recv().await?;
+        Some((line(&commit), commits))
+    });
+    let lines = futures::StreamExt::chain(stream::iter(past), future);
+    let frames = futures::StreamExt::map(lines, |line| Ok::<_, Infallible>(Frame::data(line)));
+    with_body(StatusCode::OK, "application/jsonlines", BodyExt::boxed(StreamBody::new(frames)))
+}
+
+fn line(commit: &Commit) -> Bytes {
+    let mut bytes = serde_json::to_vec(commit).expect("a commit is plain data");
+    bytes.push(b'\n');
+    bytes.into()
+}
+
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
+    serde_json::from_slice(body).map_err(|error| invalid(format!("body: {error}")))
+}
+
+fn invalid(message: impl Into<String>) -> Refusal {
+    Refusal::new(Code::InvalidParameter, message)
+}
+
+fn answered<T: Serialize>(value: &T) -> Response<Body> {
+    text(StatusCode::OK, "application/json", serde_json::to_vec(value).expect("answers are plain data"))
+}
+
+fn refused(refusal: &Refusal) -> Response<Body> {
+    let status = match refusal.code {
+        Code::InvalidParameter => StatusCode::BAD_REQUEST,
+        Code::Unauthorized => StatusCode::UNAUTHORIZED,
+        Code::Foreign => StatusCode::FORBIDDEN,
+        Code::NotFound => StatusCode::NOT_FOUND,
+        Code::KeySpent | Code::WrongState | Code::QuotaExceeded | Code::OutOfStock => StatusCode::CONFLICT,
+        Code::RateLimited => StatusCode::TOO_MANY_REQUESTS,
+        Code::ServiceUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+        Code::InternalError => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    let body = serde_json::to_vec(refusal).expect("refusals are plain data");
+    let mut response = text(status, "application/json", body);
+    if let Some(seconds) = refusal.retry_after_seconds {
+        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+    }
+    response
+}
+
+fn text(status: StatusCode, kind: &'static str, body: Vec<u8>) -> Response<Body> {
+    with_body(status, kind, Full::from(body).boxed())
+}
+
+fn with_body(status: StatusCode, kind: &'static str, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
+    response
+}

@@ -1,0 +1,134 @@
+//! The ledger on disk: JSON lines, each on stable storage before the call that caused it is answered.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead as _, BufReader, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use machinist_instance::UserData;
+use serde::{Deserialize, Serialize};
+
+use crate::Commit;
+
+const FILE_NAME: &str = "ledger.jsonl";
+
+/// One line: a commit, and what a new instance boots from.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Line {
+    #[serde(flatten)]
+    pub(crate) commit: Commit,
+    #[serde(default, with = "crate::request::user_data")]
+    pub(crate) user_data: UserData,
+}
+
+/// Why a ledger could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The file system refused.
+    #[error("cannot open the cloud's ledger {path}")]
+    Io {
+        /// The ledger.
+        path: PathBuf,
+        /// What the file system said.
+        #[source]
+        source: io::Error,
+    },
+    /// Another process has it open.
+    #[error("the cloud's ledger {path} is in use by another process")]
+    InUse {
+        /// The ledger.
+        path: PathBuf,
+    },
+    /// A line is not one of ours.
+    #[error("the cloud's ledger {path} is damaged in line {line}")]
+    Damaged {
+        /// The ledger.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+/// An open ledger file. It holds user data, so nobody else may read it.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    file: File,
+    /// Where the last whole line ends.
+    end: u64,
+}
+
+impl Journal {
+    /// Opens or creates the ledger of a data folder and reads what it says. A last line without its end is what a
+    /// crash leaves of a commit that was never answered: it is cut off.
+    pub(crate) fn open(folder: &Path) -> Result<(Self, Vec<Line>), OpenError> {
+        let path = folder.join(FILE_NAME);
+        let io = |source| OpenError::Io { path: path.clone(), source };
+        fs::create_dir_all(folder).map_err(io)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(io)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(fs::TryLockError::WouldBlock) => return Err(OpenError::InUse { path }),
+            Err(fs::TryLockError::Error(source)) => return Err(io(source)),
+        }
+        let (lines, end) = read_lines(&file, &path)?;
+        file.set_len(end).map_err(io)?;
+        // The folder's entry for a new file must be as durable as the file.
+        File::open(folder).and_then(|folder| folder.sync_all()).map_err(io)?;
+        Ok((Self { file, end }, lines))
+    }
+
+    /// Puts a line on stable storage. After an error the file ends where it ended before.
+    pub(crate) fn append(&mut self, line: &Line) -> io::Result<()> {
+        let mut bytes = serde_json::to_vec(line).map_err(io::Error::other)?;
+        bytes.push(b'\n');
+        let written = self
+            .file
+            .seek(SeekFrom::Start(self.end))
+            .and_then(|_| self.file.write_all(&bytes))
+            .and_then(|()| self.file.sync_data());
+        match written {
+            Ok(()) => {
+                self.end += bytes.len() as u64;
+                Ok(())
+            }
+            Err(error) => {
+                // If this fails too, the next append overwrites the remains: it starts at the same place.
+                let _ = self.file.set_len(self.end);
+                Err(error)
+            }
+        }
+    }
+}
+
+fn read_lines(file: &File, path: &Path) -> Result<(Vec<Line>, u64), OpenError> {
+    let (mut lines, mut end) = (Vec::new(), 0);
+    let mut reader = BufReader::new(file);
+    let mut text = Vec::new();
+    loop {
+        text.clear();
+        let length = reader
+            .read_until(b'\n', &mut text)
+            .map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
+        if text.last() != Some(&b'\n') {
+            return Ok((lines, end));
+        }
+        let line = serde_json::from_slice(&text).map_err(|source| OpenError::Damaged {
+            path: path.to_owned(),
+            line: lines.len() + 1,
+            source,
+        })?;
+        lines.push(line);
+        end += length as u64;
+    }
+}

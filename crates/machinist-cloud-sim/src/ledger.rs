@@ -1,0 +1,39 @@
+//! What tests read to know what exists and what ever existed.
+
+use jiff::Timestamp;
+use machinist_instance::{InstanceKey, NodeName};
+use serde::{Deserialize, Serialize};
+
+use crate::Entry;
+
+/// The ledger at one moment. It shows everything, at once: no lag, no faults.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Ledger {
+    /// The moment.
+    pub at: Timestamp,
+    /// Every instance ever made, oldest first.
+    pub entries: Vec<Entry>,
+}
+
+impl Ledger {
+    /// Every instance ever made, oldest first.
+    pub fn ever(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// The instances that exist, those on their way out included.
+    pub fn alive(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(|entry| entry.is_alive_at(self.at))
+    }
+
+    /// All instances ever made for a key: more than one is always wrong.
+    pub fn of_key<'a>(&'a self, key: &'a InstanceKey) -> impl Iterator<Item = &'a Entry> {
+        self.entries.iter().filter(move |entry| entry.key.as_ref() == Some(key))
+    }
+
+    /// All instances that ever had a name, oldest first.
+    pub fn of_name<'a>(&'a self, name: &'a NodeName) -> impl Iterator<Item = &'a Entry> {
+        self.entries.iter().filter(move |entry| entry.name == *name)
+    }
+}

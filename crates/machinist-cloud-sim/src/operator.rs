@@ -1,0 +1,169 @@
+//! The cloud for those who look into it or play its operator: tests, scenarios, and the machines themselves.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use machinist_instance::{ProviderId, UserData};
+use tokio::sync::mpsc;
+
+use crate::effect::{self, Effect, Facts};
+use crate::{
+    CallRecord, Clock, Cloud, Commit, Disk, Entry, Faults, Foreigner, Ledger, Operation, Refusal, Schedule,
+    Settings,
+};
+
+/// The state of all instances at one moment, and every commit after it.
+#[derive(Debug)]
+pub struct Following {
+    /// Every instance ever made before.
+    pub entries: Vec<Entry>,
+    /// What happened since, in order.
+    pub commits: mpsc::UnboundedReceiver<Arc<Commit>>,
+}
+
+impl Cloud {
+    /// The clock it goes by.
+    pub fn clock(&self) -> &Clock {
+        &self.0.clock
+    }
+
+    /// What goes wrong by rules.
+    pub fn faults(&self) -> &Faults {
+        &self.0.faults
+    }
+
+    /// Lets somebody decide call by call what goes wrong, in place of whoever did before.
+    pub fn set_schedule(&self, schedule: Arc<dyn Schedule>) {
+        self.lock().schedule = Some(schedule);
+    }
+
+    /// How it behaves.
+    pub fn settings(&self) -> Settings {
+        self.lock().settings.clone()
+    }
+
+    /// Changes how it behaves, from the next call on.
+    pub fn configure(&self, change: impl FnOnce(&mut Settings)) {
+        change(&mut self.lock().settings);
+    }
+
+    /// Everything that exists and ever existed.
+    pub fn ledger(&self) -> Ledger {
+        let mut books = self.lock();
+        let at = self.0.clock.now();
+        books.settle(at);
+        Ledger { at, entries: books.state.ever().cloned().collect() }
+    }
+
+    /// The entry of one instance.
+    pub fn entry(&self, id: &ProviderId) -> Option<Entry> {
+        self.lock().state.by_id(id).cloned()
+    }
+
+    /// How many instances exist: [`Ledger::alive`] counted, without copying the ledger.
+    pub fn alive(&self) -> usize {
+        let mut books = self.lock();
+        books.settle(self.0.clock.now());
+        books.state.existing().count()
+    }
+
+    /// The calls so far, oldest first.
+    pub fn calls(&self) -> Vec<CallRecord> {
+        self.lock().calls.records()
+    }
+
+    /// How many calls there were of each operation, also those not remembered one by one any more.
+    pub fn call_counts(&self) -> BTreeMap<Operation, u64> {
+        self.lock().calls.counts()
+    }
+
+    /// All entries, and every commit after them.
+    pub fn follow(&self) -> Following {
+        let mut books = self.lock();
+        let (follower, commits) = mpsc::unbounded_channel();
+        books.followers.push(follower);
+        Following { entries: books.state.ever().cloned().collect(), commits }
+    }
+
+    /// Calls back at every commit, before its call is answered. The observer runs under the cloud's lock: it must
+    /// not call the cloud.
+    pub fn observe(&self, observer: impl Fn(&Commit) + Send + 'static) {
+        self.lock().observers.push(Box::new(observer));
+    }
+
+    /// Adds an instance that others made.
+    ///
+    /// # Errors
+    /// When its identity or key was used before, or the ledger cannot be written.
+    pub fn load(&self, foreigner: &Foreigner) -> Result<Entry, Refusal> {
+        let effect = self.operate(|facts| effect::load(facts, foreigner), foreigner.user_data.clone())?;
+        let id = effect.about.expect("loading makes an instance");
+        Ok(self.entry(&id).expect("it was just made"))
+    }
+
+    /// The instance dies by itself, at once: nobody asked for it, and it does not come back.
+    ///
+    /// # Errors
+    /// When there is none of that id, or the ledger cannot be written.
+    pub fn kill(&self, id: &ProviderId) -> Result<(), Refusal> {
+        let gone = |facts: Facts<'_>| {
+            let at = facts.now;
+            effect::change(facts, id, |_| Ok(Some(Commit::Gone { id: id.clone(), at })))
+        };
+        self.operate(gone, UserData::default()).map(drop)
+    }
+
+    /// The instance loses power, and stays.
+    ///
+    /// # Errors
+    /// When there is none of that id, or the ledger cannot be written.
+    pub fn power_off(&self, id: &ProviderId) -> Result<(), Refusal> {
+        let off = |facts: Facts<'_>| effect::stop(facts, id);
+        self.operate(off, UserData::default()).map(drop)
+    }
+
+    /// The instance gets power again.
+    ///
+    /// # Errors
+    /// When there is none of that id, or the ledger cannot be written.
+    pub fn power_on(&self, id: &ProviderId) -> Result<(), Refusal> {
+        let on = |facts: Facts<'_>| effect::start(facts, id);
+        self.operate(on, UserData::default()).map(drop)
+    }
+
+    /// What an instance boots from: only its own machine asks.
+    pub fn user_data(&self, id: &ProviderId) -> Option<UserData> {
+        self.lock().user_data.get(id).cloned()
+    }
+
+    /// The disk of an instance.
+    pub fn disk(&self, id: &ProviderId) -> Disk {
+        self.lock().disk(id)
+    }
+
+    /// The instance prints a line on its console.
+    pub fn print(&self, id: &ProviderId, line: impl Into<String>) {
+        let mut books = self.lock();
+        if books.state.by_id(id).is_some_and(|entry| entry.deleted.is_none()) {
+            books.consoles.entry(id.clone()).or_default().print(line.into());
+        }
+    }
+
+    /// The last lines that an instance printed.
+    pub fn console(&self, id: &ProviderId, lines: usize) -> Vec<String> {
+        self.lock().consoles.get(id).map(|console| console.tail(lines)).unwrap_or_default()
+    }
+
+    fn operate(
+        &self,
+        decide: impl FnOnce(Facts<'_>) -> Result<Effect, Refusal>,
+        user_data: UserData,
+    ) -> Result<Effect, Refusal> {
+        let mut books = self.lock();
+        let now = self.0.clock.now();
+        books.settle(now);
+        let effect = decide(books.facts(now, None))?;
+        books.carry_out(&effect, user_data)?;
+        Ok(effect)
+    }
+}

@@ -1,0 +1,151 @@
+//! Every instance ever made, with indexes; changed by [`Commit`]s and by nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use machinist_instance::{InstanceKey, InstanceRef, NodeName, ProviderId};
+
+use crate::{Commit, Entry, Operation};
+
+/// How much of the truth a question sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sight {
+    /// The ledger itself: what makes creation idempotent.
+    Exact,
+    /// What reads show: instances appear some time after they were made.
+    Lagging,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    entries: BTreeMap<u64, Entry>,
+    by_id: BTreeMap<ProviderId, u64>,
+    by_key: BTreeMap<InstanceKey, u64>,
+    by_name: BTreeMap<NodeName, BTreeSet<u64>>,
+    existing: BTreeSet<u64>,
+    ending: BTreeSet<u64>,
+}
+
+impl State {
+    pub(crate) fn next_serial(&self) -> u64 {
+        self.entries.last_key_value().map_or(1, |(last, _)| last + 1)
+    }
+
+    pub(crate) fn ever(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values()
+    }
+
+    /// Those not known to be gone; a deletion may have ended since.
+    pub(crate) fn existing(&self) -> impl Iterator<Item = &Entry> {
+        self.existing.iter().filter_map(|serial| self.entries.get(serial))
+    }
+
+    /// Those whose deletion has ended and was not committed as such yet.
+    pub(crate) fn ended_by(&self, now: Timestamp) -> Vec<Commit> {
+        self.ending
+            .iter()
+            .filter_map(|serial| self.entries.get(serial))
+            .filter_map(|entry| {
+                let deletion = entry.deletion.filter(|deletion| deletion.gone_at <= now)?;
+                Some(Commit::Gone { id: entry.id.clone(), at: deletion.gone_at })
+            })
+            .collect()
+    }
+
+    pub(crate) fn by_id(&self, id: &ProviderId) -> Option<&Entry> {
+        self.entries.get(self.by_id.get(id)?)
+    }
+
+    /// The instance ever made for a key, gone or not.
+    pub(crate) fn by_key(&self, key: &InstanceKey) -> Option<&Entry> {
+        self.entries.get(self.by_key.get(key)?)
+    }
+
+    /// The existing instance of a name; the oldest, should others have made several.
+    pub(crate) fn by_name(&self, name: &NodeName, now: Timestamp) -> Option<&Entry> {
+        self.by_name
+            .get(name)?
+            .iter()
+            .filter_map(|serial| self.entries.get(serial))
+            .find(|entry| entry.is_alive_at(now))
+    }
+
+    /// The existing instance that is meant: by id; without one by key, and if nothing has it, by name.
+    pub(crate) fn locate(&self, which: &InstanceRef, now: Timestamp, sight: Sight) -> Option<&Entry> {
+        let shown =
+            |entry: &&Entry| entry.is_alive_at(now) && (sight == Sight::Exact || entry.visible_at <= now);
+        if let Some(id) = &which.id {
+            return self.by_id(id).filter(shown);
+        }
+        let of_key = which.key.as_ref().and_then(|key| self.by_key(key)).filter(shown);
+        of_key.or_else(|| which.name.as_ref().and_then(|name| self.by_name(name, now)).filter(shown))
+    }
+
+    pub(crate) fn count_call(&mut self, which: &InstanceRef, operation: Operation, now: Timestamp) {
+        let serial = self.locate(which, now, Sight::Exact).map(|entry| entry.serial);
+        if let Some(entry) = serial.and_then(|serial| self.entries.get_mut(&serial)) {
+            *entry.calls.entry(operation).or_default() += 1;
+        }
+    }
+
+    pub(crate) fn apply(&mut self, commit: &Commit) {
+        match commit {
+            Commit::Made { entry } => self.insert((**entry).clone()),
+            Commit::Adopted { id, key, cluster, .. } => {
+                if let Some(entry) = self.entry_mut(id) {
+                    entry.key = Some(key.clone());
+                    entry.cluster = Some(cluster.clone());
+                    let serial = entry.serial;
+                    self.by_key.insert(key.clone(), serial);
+                }
+            }
+            Commit::Tagged { id, tags, .. } => {
+                if let Some(entry) = self.entry_mut(id) {
+                    entry.tags.extend(tags.clone());
+                }
+            }
+            Commit::Stopped { id, .. } => {
+                if let Some(entry) = self.entry_mut(id) {
+                    entry.stopped = true;
+                }
+            }
+            Commit::Started { id, running_at, .. } => {
+                if let Some(entry) = self.entry_mut(id) {
+                    entry.stopped = false;
+                    entry.boots_at = entry.boots_at.map(|_| *running_at);
+                    entry.running_at = *running_at;
+                }
+            }
+            Commit::DeletionBegun { id, deletion } => {
+                if let Some(entry) = self.entry_mut(id) {
+                    entry.deletion = Some(*deletion);
+                    let serial = entry.serial;
+                    self.ending.insert(serial);
+                }
+            }
+            Commit::Gone { id, at } => {
+                if let Some(entry) = self.entry_mut(id) {
+                    entry.deleted = Some(*at);
+                    let serial = entry.serial;
+                    self.existing.remove(&serial);
+                    self.ending.remove(&serial);
+                }
+            }
+        }
+    }
+
+    fn insert(&mut self, entry: Entry) {
+        let serial = entry.serial;
+        self.by_id.insert(entry.id.clone(), serial);
+        if let Some(key) = &entry.key {
+            self.by_key.insert(key.clone(), serial);
+        }
+        self.by_name.entry(entry.name.clone()).or_default().insert(serial);
+        self.existing.insert(serial);
+        self.entries.insert(serial, entry);
+    }
+
+    fn entry_mut(&mut self, id: &ProviderId) -> Option<&mut Entry> {
+        self.entries.get_mut(self.by_id.get(id)?)
+    }
+}

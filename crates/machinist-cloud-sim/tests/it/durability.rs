@@ -1,0 +1,86 @@
+//! What was answered outlives the process.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+
+use machinist_cloud_sim::{Cloud, Code, Commit, OpenError, Settings};
+
+use crate::{by_id, clock, create, delete, ensure, find, seconds};
+
+#[tokio::test(start_paused = true)]
+async fn a_reopened_cloud_knows_its_instances_user_data_and_disks() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let clock = clock();
+    let open =
+        || Cloud::open(folder.path(), Settings { delete: seconds(60), ..Settings::default() }, clock.clone());
+    let (stays, goes, went) = {
+        let cloud = open().expect("new");
+        let stays = ensure(&cloud, create("stays")).await.expect("made");
+        let goes = ensure(&cloud, create("goes")).await.expect("made");
+        let went = ensure(&cloud, create("went")).await.expect("made");
+        cloud.disk(&stays.id).write("kubelet.pem", b"key").expect("written");
+        cloud.disk(&went.id).write("kubelet.pem", b"key").expect("written");
+        let disk = cloud.disk(&went.id);
+        cloud.kill(&went.id).expect("it exists");
+        disk.write("kubelet.pem", b"key").expect_err("the disk is gone with its instance");
+        delete(&cloud, &goes).await.expect("accepted");
+        (stays, goes, went)
+    };
+    tokio::task::yield_now().await;
+    let cloud = open().expect("the former process is gone");
+    assert_eq!(find(&cloud, by_id(&stays)).await.as_ref(), Some(&stays));
+    assert_eq!(cloud.user_data(&stays.id).expect("kept").expose(), b"secret-of-the-machine");
+    assert_eq!(cloud.disk(&stays.id).read("kubelet.pem").expect("read").as_deref(), Some(b"key".as_slice()));
+    assert_eq!(cloud.disk(&went.id).read("kubelet.pem").expect("read"), None);
+    assert_eq!(ensure(&cloud, create("stays")).await.expect("found").id, stays.id);
+    assert_eq!(ensure(&cloud, create("went")).await.expect_err("spent").code, Code::KeySpent);
+    assert_eq!(ensure(&cloud, create("new")).await.expect("made").id.as_str(), "sim:///i-4");
+
+    let mut following = cloud.follow();
+    let gone = following.commits.recv().await.expect("the deletion that was under way ends");
+    assert!(matches!(&*gone, Commit::Gone { id, .. } if *id == goes.id));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_folder_is_for_its_owner_and_for_one_process() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cloud = Cloud::open(folder.path(), Settings::default(), clock()).expect("new");
+    let made = ensure(&cloud, create("a")).await.expect("made");
+    cloud.disk(&made.id).write("kubelet.pem", b"key").expect("written");
+    for file in ["ledger.jsonl", "disks/1/kubelet.pem"] {
+        let mode = fs::metadata(folder.path().join(file)).expect(file).permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{file}");
+    }
+    let second = Cloud::open(folder.path(), Settings::default(), clock());
+    assert!(matches!(second, Err(OpenError::InUse { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_torn_last_line_is_cut_off_and_a_damaged_one_is_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("ledger.jsonl");
+    let open = || Cloud::open(folder.path(), Settings::default(), clock());
+    ensure(&open().expect("new"), create("a")).await.expect("made");
+    tokio::task::yield_now().await;
+    let whole = fs::read(&path).expect("written");
+
+    let append = |bytes: &[u8]| {
+        OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .and_then(|mut file| file.write_all(bytes))
+            .expect("appended");
+    };
+    append(br#"{"commit":"made","entry":{"ser"#);
+    {
+        let cloud = open().expect("torn lines were never answered");
+        assert_eq!(cloud.alive(), 1);
+        assert_eq!(fs::read(&path).expect("there"), whole);
+    }
+    append(b"{\"commit\":\"nonsense\"}\n");
+    match open() {
+        Err(OpenError::Damaged { line, .. }) => assert_eq!(line, 2),
+        other => panic!("{other:?}"),
+    }
+}

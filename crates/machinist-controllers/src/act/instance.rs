@@ -1,0 +1,190 @@
+//! Calls to drivers. The only module that holds one.
+//!
+//! A call is started and not awaited: that it is in flight is a fact, its answer goes to memory and wakes the Machine. Each
+//! account has a bounded number of calls in flight; each call has the bound that the driver promised, and one that passes
+//! it is ambiguous.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+
+use jiff::Timestamp;
+use machinist_driver::Driver;
+use machinist_instance::{
+    AccountId, Credential, Error, ErrorKind, Instance, InstanceRef, InstanceSpec, Promises, Sighting,
+};
+use machinist_plan::facts::{ClassFacts, MachineFacts};
+use machinist_plan::{Answered, Answers, Call, Found, Permit};
+use tokio::sync::Semaphore;
+
+use crate::Key;
+use crate::reconcile::{Shared, Stop, object_key};
+
+/// The drivers of one process, one per account.
+#[derive(Default)]
+pub(crate) struct DriverPool {
+    accounts: Mutex<BTreeMap<AccountId, Account>>,
+}
+
+/// One account: its driver, opened with the credential of that fingerprint.
+#[derive(Clone)]
+pub(crate) struct Account {
+    fingerprint: u64,
+    driver: Arc<dyn Driver>,
+    calls: Arc<Semaphore>,
+}
+
+/// The account of a class: named by the Secrets that open it.
+pub(crate) fn account_of(class: &ClassFacts) -> AccountId {
+    let names: Vec<_> = class.secrets.iter().map(|(namespace, name)| format!("{namespace}/{name}")).collect();
+    AccountId(names.join("+"))
+}
+
+impl DriverPool {
+    /// The account, if it was opened with that credential before.
+    pub(crate) fn opened(&self, account: &AccountId, fingerprint: u64) -> Option<Account> {
+        let accounts = self.accounts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        accounts.get(account).filter(|open| open.fingerprint == fingerprint).cloned()
+    }
+
+    /// Opens an account, or returns it as it was opened with the same credential before.
+    pub(crate) fn open(
+        &self,
+        shared: &Shared,
+        account: &AccountId,
+        credential: &Credential,
+        fingerprint: u64,
+    ) -> Result<Account, Error> {
+        let options = shared.machine_options();
+        let mut accounts = self.accounts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(open) = accounts.get(account)
+            && open.fingerprint == fingerprint
+        {
+            return Ok(open.clone());
+        }
+        let driver = options.provider.open(account, credential)?;
+        // A new credential keeps the account's limit: calls made with the old one still count.
+        let calls = accounts.get(account).map(|open| open.calls.clone());
+        let calls = calls.unwrap_or_else(|| Arc::new(Semaphore::new(options.calls_per_account)));
+        let open = Account { fingerprint, driver, calls };
+        accounts.insert(account.clone(), open.clone());
+        Ok(open)
+    }
+}
+
+impl Account {
+    /// What its answers prove.
+    pub(crate) fn promises(&self) -> Promises {
+        self.driver.promises()
+    }
+}
+
+/// Asks for the instance.
+pub(crate) fn ensure(
+    shared: &Arc<Shared>,
+    machine: &MachineFacts,
+    account: Account,
+    spec: InstanceSpec,
+    inputs: u64,
+) -> Result<(), Stop> {
+    let driver = account.driver.clone();
+    let call = async move { driver.instances().ensure(&spec).await };
+    start(shared, machine, account, Call::Ensure, call, move |answers, answered: Answered<Instance>| {
+        answers.inputs = Some(inputs);
+        answers.ensure = Some(answered);
+    })
+}
+
+/// Asks where the instance is.
+pub(crate) fn find(
+    shared: &Arc<Shared>,
+    machine: &MachineFacts,
+    account: Account,
+    which: InstanceRef,
+) -> Result<(), Stop> {
+    let driver = account.driver.clone();
+    let by = which.clone();
+    let call = async move { driver.instances().find(&which).await };
+    start(shared, machine, account, Call::Find, call, move |answers, answered: Answered<Sighting>| {
+        answers.shown |= by.id.is_some() && matches!(answered.answer, Ok(Sighting::Present(_)));
+        answers.find = Some(Found { by, answered });
+    })
+}
+
+/// Asks for the deletion of the instance, with leave to do so.
+pub(crate) fn delete(
+    shared: &Arc<Shared>,
+    machine: &MachineFacts,
+    account: Account,
+    permit: Permit,
+) -> Result<(), Stop> {
+    if !permit.is_valid_at(shared.now()) {
+        return Err(Stop::NotNow("the permit to delete has expired"));
+    }
+    let driver = account.driver.clone();
+    #[expect(clippy::disallowed_methods, reason = "the one place where a permit becomes a deletion")]
+    let call = async move { driver.instances().delete(permit.which(), permit.owner()).await };
+    start(shared, machine, account, Call::Delete, call, |answers, answered: Answered<()>| {
+        answers.delete = Some(answered);
+    })
+}
+
+fn start<T: Send + 'static>(
+    shared: &Arc<Shared>,
+    machine: &MachineFacts,
+    account: Account,
+    call: Call,
+    made: impl Future<Output = Result<T, Error>> + Send + 'static,
+    remember: impl FnOnce(&mut Answers, Answered<T>) + Send + 'static,
+) -> Result<(), Stop> {
+    let bound = account.promises().call_bound;
+    let leads = shared.leadership.as_ref().is_none_or(|leadership| bound < leadership.remaining());
+    if !leads {
+        return Err(Stop::NotNow("the lease ends before this call would"));
+    }
+    let started = shared.now();
+    {
+        let mut world = shared.world.lock();
+        let answers = world.memory.answers.entry(machine.uid.clone()).or_default();
+        if let Some((other, _)) = answers.in_flight {
+            tracing::debug!(machine = machine.name, %other, "A call is in flight already");
+            return Ok(());
+        }
+        answers.in_flight = Some((call, started));
+        answers.ever_ensured |= call == Call::Ensure;
+    }
+    let (uid, key) = (machine.uid.clone(), Key::Machine(object_key(&machine.namespace, &machine.name)));
+    let task = {
+        let shared = shared.clone();
+        async move {
+            let _slot = account.calls.acquire_owned().await;
+            let began = shared.now();
+            let answer = tokio::time::timeout(bound, made).await.unwrap_or_else(|_| {
+                let message = format!("{call} was not answered within {} s", bound.as_secs());
+                Err(Error::new(ErrorKind::Ambiguous, message))
+            });
+            shared.remember(&uid, began, answer, remember);
+            shared.queue.wake(key);
+        }
+    };
+    shared.spawn(task);
+    Ok(())
+}
+
+impl Shared {
+    fn remember<T>(
+        &self,
+        uid: &str,
+        started: Timestamp,
+        answer: Result<T, Error>,
+        remember: impl FnOnce(&mut Answers, Answered<T>),
+    ) {
+        let ended = self.now();
+        let mut world = self.world.lock();
+        // The Machine may be gone by now; then nobody needs the answer, and nothing may grow.
+        let Some(answers) = world.memory.answers.get_mut(uid) else { return };
+        answers.in_flight = None;
+        answers.failures = if answer.is_ok() { 0 } else { answers.failures.saturating_add(1) };
+        remember(answers, Answered { started, ended, answer });
+    }
+}

@@ -1,0 +1,194 @@
+//! One write: charged before it is sent, and settled by what its answer means.
+
+use std::future::Future;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, Resource, ResourceExt};
+use machinist_kube::barrier::{Charge, Expect, Settled, WriteKind};
+use machinist_kube::{GuardedPatch, ObjectKey, WriteOutcome};
+
+use crate::Key;
+use crate::feed::{Fed, resource_version};
+use crate::reconcile::{Shared, Stop};
+
+/// One write of an object that this process watches.
+pub(crate) struct Write<'a> {
+    pub shared: &'a Shared,
+    /// The keys that count what it changes: none of them is decided about before the store shows it.
+    pub charged: &'a [Key],
+    /// The object.
+    pub key: ObjectKey,
+}
+
+impl Write<'_> {
+    /// Patches the object, if the patch changes anything.
+    pub(crate) async fn patch<F: Fed>(&self, patch: GuardedPatch) -> Result<(), Stop> {
+        if patch.is_empty() {
+            return Ok(());
+        }
+        let api = self.api::<F>();
+        let patch = patch.into_kube();
+        let params = PatchParams::default();
+        self.send::<F>(WriteKind::Update, api.patch(&self.key.name, &params, &patch)).await
+    }
+
+    /// Patches the status of the object.
+    pub(crate) async fn patch_status<F: Fed>(&self, patch: GuardedPatch) -> Result<(), Stop> {
+        let api = self.api::<F>();
+        let patch = patch.into_kube();
+        let params = PatchParams::default();
+        self.send::<F>(WriteKind::Update, api.patch_status(&self.key.name, &params, &patch)).await
+    }
+
+    /// Patches the status of a built-in object by strategic merge; `patch` names the UID.
+    pub(crate) async fn merge_status<F: Fed>(&self, patch: serde_json::Value) -> Result<(), Stop> {
+        let api = self.api::<F>();
+        let params = PatchParams::default();
+        let patch = Patch::Strategic(patch);
+        self.send::<F>(WriteKind::Update, api.patch_status(&self.key.name, &params, &patch)).await
+    }
+
+    /// Creates the object. Its name is fixed, so a repeated POST cannot make a second one.
+    pub(crate) async fn create<F: Fed>(&self, object: &F::Object) -> Result<Created, Stop>
+    where
+        F::Object: serde::Serialize,
+    {
+        let api = self.api::<F>();
+        let charge = self.open::<F>(WriteKind::Create);
+        let params = PostParams::default();
+        let result = api.create(&params, object).await;
+        let outcome = WriteOutcome::of(&result);
+        if outcome == WriteOutcome::AlreadyExists {
+            return self.read_existing(&api, charge).await;
+        }
+        let settled = match &result {
+            Ok(made) => committed(made),
+            Err(_) if outcome.is_without_effect() => Settled::NotCommitted,
+            Err(_) => Settled::Unknown,
+        };
+        self.settle(charge, settled);
+        match outcome {
+            WriteOutcome::Done => Ok(Created::Made),
+            other => Err(stop(other)),
+        }
+    }
+
+    /// There is an object of that name already: of an earlier POST of ours, whose answer was lost, or somebody else's. The charge
+    /// stays open until the store shows it, or whoever counts would miss it.
+    async fn read_existing<K>(&self, api: &Api<K>, charge: Charge) -> Result<Created, Stop>
+    where
+        K: Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+    {
+        match api.get_opt(&self.key.name).await {
+            Ok(Some(existing)) => {
+                self.settle(charge, committed(&existing));
+                Ok(Created::WasThere { owners: existing.owner_references().to_vec() })
+            }
+            // It went in between: the next pass may make it.
+            Ok(None) => {
+                self.settle(charge, Settled::NotCommitted);
+                Err(Stop::Stale)
+            }
+            Err(error) => {
+                self.settle(charge, Settled::Unknown);
+                Err(Stop::Unanswered(error.to_string()))
+            }
+        }
+    }
+
+    /// Deletes the object of that UID; deleting what is gone succeeds.
+    pub(crate) async fn delete<F: Fed>(&self, uid: &str) -> Result<(), Stop> {
+        let api = self.api::<F>();
+        let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+        let charge = self.open::<F>(WriteKind::Delete);
+        let result = api.delete(&self.key.name, &params).await;
+        let outcome = WriteOutcome::of(&result);
+        let settled = match &result {
+            Ok(either::Either::Left(object)) => committed(object),
+            Ok(either::Either::Right(_)) => Settled::Deleted { uid: uid.to_owned() },
+            Err(_) if outcome == WriteOutcome::NotFound => Settled::Deleted { uid: uid.to_owned() },
+            Err(_) if outcome.is_without_effect() => Settled::NotCommitted,
+            Err(_) => Settled::Unknown,
+        };
+        self.settle(charge, settled);
+        match outcome {
+            WriteOutcome::Done | WriteOutcome::NotFound => Ok(()),
+            other => Err(stop(other)),
+        }
+    }
+
+    async fn send<F: Fed>(
+        &self,
+        kind: WriteKind,
+        request: impl Future<Output = Result<F::Object, kube::Error>>,
+    ) -> Result<(), Stop> {
+        let charge = self.open::<F>(kind);
+        let result = request.await;
+        let outcome = WriteOutcome::of(&result);
+        let settled = match &result {
+            Ok(object) if is_removed(object) => Settled::Gone { uid: object.uid().unwrap_or_default() },
+            Ok(object) => committed(object),
+            Err(_) if outcome.is_without_effect() => Settled::NotCommitted,
+            Err(_) => Settled::Unknown,
+        };
+        self.settle(charge, settled);
+        match outcome {
+            WriteOutcome::Done => Ok(()),
+            other => Err(stop(other)),
+        }
+    }
+
+    fn api<F: Fed>(&self) -> Api<F::Object> {
+        F::api(self.shared, &self.key.namespace)
+    }
+
+    fn open<F: Fed>(&self, kind: WriteKind) -> Charge {
+        let expect = Expect { cluster: F::CLUSTER, resource: F::RESOURCE, key: self.key.clone(), kind };
+        self.shared.world.lock().barrier.open(self.charged, expect)
+    }
+
+    fn settle(&self, charge: Charge, settled: Settled) {
+        let woken = self.shared.world.lock().barrier.settle(charge, settled);
+        for key in woken {
+            self.shared.queue.wake(key);
+        }
+    }
+}
+
+/// What a POST came to.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Created {
+    /// It made the object.
+    Made,
+    /// There was one of that name. Whose it is must be looked at.
+    WasThere {
+        /// Its owners.
+        owners: Vec<OwnerReference>,
+    },
+}
+
+/// Whether this write was the object's last: nothing holds it any more.
+fn is_removed(object: &impl Resource) -> bool {
+    object.meta().deletion_timestamp.is_some() && object.finalizers().is_empty()
+}
+
+fn committed(object: &impl Resource) -> Settled {
+    Settled::Committed {
+        uid: object.uid().unwrap_or_default(),
+        resource_version: resource_version(object.resource_version().as_deref()),
+    }
+}
+
+/// What a write that did not succeed means for the pass.
+fn stop(outcome: WriteOutcome) -> Stop {
+    match outcome {
+        WriteOutcome::Done | WriteOutcome::Stale | WriteOutcome::AlreadyExists | WriteOutcome::NotFound => {
+            Stop::Stale
+        }
+        WriteOutcome::Invalid { message, .. } | WriteOutcome::Denied { message } => Stop::Refused(message),
+        WriteOutcome::Throttled { .. } => Stop::Unanswered("the API server asks for patience".to_owned()),
+        WriteOutcome::Unknown { message } => Stop::Unanswered(message),
+    }
+}

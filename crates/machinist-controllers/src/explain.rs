@@ -1,0 +1,195 @@
+//! Why an object is where it is, from the API servers alone: the same facts and the same planners, without a controller.
+//!
+//! Everything is read once and nothing is written. What only a running controller knows (calls in flight, answers of the cloud,
+//! refused evictions) is not here; ask its `/why` for that. On the other hand this reads more than a controller
+//! watches: whether a bootstrap token was ever used.
+
+use std::sync::{Arc, Mutex, OnceLock};
+
+use jiff::Timestamp;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::Api;
+use kube::api::ListParams;
+use machinist_api::OperationState;
+use machinist_api::code::Code;
+use machinist_instance::ErrorKind;
+use machinist_kube::store::Relist;
+use machinist_kube::{Delta, KeyQueue, ObjectKey, Recorder};
+use machinist_plan::facts::{
+    BudgetFacts, ClassFacts, MachineDeploymentFacts, MachineFacts, MachineSetFacts, NodeFacts, PodFacts,
+    TOKEN_NAMESPACE, TOKEN_TYPE, Token,
+};
+use machinist_plan::{Reason, Step, TokenUse, Why};
+use tokio::task::JoinSet;
+
+use crate::act::DriverPool;
+use crate::feed::{Fed, entry_of, take_in};
+use crate::mcm::{self, kinds};
+use crate::reconcile::{Kind, Observed, Shared};
+use crate::world::{SecretEntry, SharedWorld, TokenEntry};
+use crate::{Clients, Key, MachineOptions, Options};
+
+/// Why an object is where it is, and what would be done next.
+#[derive(Debug, Clone)]
+pub struct Explanation {
+    /// When the facts were read.
+    pub at: Timestamp,
+    /// Why.
+    pub why: Why,
+    /// What a controller would do now, rendered.
+    pub actions: Vec<String>,
+}
+
+/// Why nothing could be explained.
+#[derive(Debug, thiserror::Error)]
+pub enum ExplainError {
+    /// There is no such object.
+    #[error("{0} does not exist in namespace {1}")]
+    NotFound(Key, String),
+    /// It is of a kind that nothing is decided about.
+    #[error("nothing is decided about {0}: expected a machine, machineset or machinedeployment")]
+    NotDecided(Key),
+    /// An API server did not answer.
+    #[error("cannot list {kind}")]
+    Unreadable {
+        /// What was to be listed.
+        kind: &'static str,
+        /// What the client says.
+        #[source]
+        source: Box<kube::Error>,
+    },
+}
+
+/// Explains one object.
+///
+/// # Errors
+/// When it does not exist, or when facts cannot be read.
+pub async fn explain(
+    clients: Clients,
+    options: Options,
+    machine: MachineOptions,
+    key: &Key,
+) -> Result<Explanation, ExplainError> {
+    let shared = shared(clients, options, machine);
+    let namespace = shared.options.namespace.clone();
+    read_all(&shared, &namespace).await?;
+    let _ = shared.started.set(shared.now());
+    match key {
+        Key::Machine(id) => {
+            let mut explanation = decide::<kinds::Machines>(&shared, key, id)?;
+            recall_failure(&shared, id, &mut explanation);
+            if let Reason::Joining { token, .. } = &mut explanation.why.reason {
+                *token = token_use(&shared, id).await;
+            }
+            Ok(explanation)
+        }
+        Key::Set(id) => decide::<kinds::Sets>(&shared, key, id),
+        Key::Deployment(id) => decide::<kinds::Deployments>(&shared, key, id),
+        Key::Class(_) | Key::Secret(_) | Key::Replacement(_) => Err(ExplainError::NotDecided(key.clone())),
+    }
+}
+
+fn decide<K: Kind>(shared: &Arc<Shared>, key: &Key, id: &K::Id) -> Result<Explanation, ExplainError> {
+    let observed = K::observe(shared, &shared.world.lock(), id);
+    let Observed::Ready(snapshot, _) = observed else {
+        return Err(ExplainError::NotFound(key.clone(), shared.options.namespace.clone()));
+    };
+    let plan = K::plan(shared, &snapshot);
+    let actions = plan.actions.iter().map(ToString::to_string).collect();
+    Ok(Explanation { at: shared.now(), why: plan.why, actions })
+}
+
+fn shared(clients: Clients, options: Options, machine: MachineOptions) -> Arc<Shared> {
+    Arc::new(Shared {
+        world: SharedWorld::new(),
+        queue: KeyQueue::new(mcm::min_interval, options.seed),
+        machine: Some(machine),
+        control: clients.control,
+        target: clients.target,
+        recorder: Recorder::new(options.component, options.instance.clone(), options.clock.clone()),
+        drivers: DriverPool::default(),
+        leadership: None,
+        tasks: Mutex::new(JoinSet::new()),
+        is_synced: |_| true,
+        started: OnceLock::new(),
+        options,
+    })
+}
+
+async fn read_all(shared: &Arc<Shared>, namespace: &str) -> Result<(), ExplainError> {
+    let any = ListParams::default();
+    let tokens = ListParams::default().fields(&format!("type={TOKEN_TYPE}"));
+    let (control, target) = (&shared.control, &shared.target);
+    tokio::try_join!(
+        read::<MachineFacts>(shared, Api::namespaced(control.clone(), namespace), &any),
+        read::<MachineSetFacts>(shared, Api::namespaced(control.clone(), namespace), &any),
+        read::<MachineDeploymentFacts>(shared, Api::namespaced(control.clone(), namespace), &any),
+        read::<ClassFacts>(shared, Api::namespaced(control.clone(), namespace), &any),
+        read::<SecretEntry>(shared, Api::namespaced(control.clone(), namespace), &any),
+        read::<TokenEntry>(shared, Api::namespaced(target.clone(), TOKEN_NAMESPACE), &tokens),
+        read::<NodeFacts>(shared, Api::all(target.clone()), &any),
+        read::<PodFacts>(shared, Api::all(target.clone()), &any),
+        read::<BudgetFacts>(shared, Api::all(target.clone()), &any),
+    )?;
+    Ok(())
+}
+
+async fn read<F: Fed>(shared: &Shared, api: Api<F::Object>, params: &ListParams) -> Result<(), ExplainError> {
+    let unreadable = |source| ExplainError::Unreadable { kind: F::RESOURCE, source: Box::new(source) };
+    let list = api.list(params).await.map_err(unreadable)?;
+    let items = list.items.iter().map(|object| {
+        let metadata = kube::Resource::meta(object);
+        let key = ObjectKey::new(
+            metadata.namespace.clone().unwrap_or_default(),
+            metadata.name.clone().unwrap_or_default(),
+        );
+        (key, entry_of::<F>(object))
+    });
+    let relist = Relist { items: items.collect(), unreadable: Vec::new(), resource_version: 0 };
+    take_in::<F>(shared, Delta::Relist(relist));
+    Ok(())
+}
+
+/// Answers of the cloud are a running controller's memory; the last failure is in the Machine's status too, so that it can be told
+/// without one.
+fn recall_failure(shared: &Shared, id: &ObjectKey, explanation: &mut Explanation) {
+    let Reason::Calling(call) = explanation.why.reason else { return };
+    let world = shared.world.lock();
+    let Some(machine) = world.machines.get(id) else { return };
+    let operation = &machine.facts.status.operation;
+    let (Some(OperationState::Failed), Some(code)) = (&operation.state, operation.code()) else { return };
+    let kind = match code {
+        Code::ResourceExhausted => ErrorKind::Exhausted,
+        Code::InvalidArgument => ErrorKind::InvalidSpec,
+        Code::PermissionDenied | Code::Unauthenticated => ErrorKind::Denied,
+        Code::Unavailable => ErrorKind::Unavailable,
+        Code::Unimplemented => ErrorKind::Unsupported,
+        Code::Internal => ErrorKind::Bug,
+        _ => ErrorKind::Ambiguous,
+    };
+    let message = operation.description().to_owned();
+    explanation.why.reason = Reason::CallFailed { call, kind, message, failures: 1 };
+    explanation.why.since = operation.last_update_time.as_ref().map(|time| time.0);
+    explanation.why.next = Step::Expect("the controller repeats the call; its /why says when");
+}
+
+/// Whether somebody ever asked for a certificate with the Machine's token.
+async fn token_use(shared: &Shared, id: &ObjectKey) -> TokenUse {
+    let token = {
+        let world = shared.world.lock();
+        world.machines.get(id).map(|machine| mcm::token_of(&world, &machine.facts))
+    };
+    let Some(Token::Ours(token)) = token else { return TokenUse::Unasked };
+    let requests: Api<CertificateSigningRequest> = Api::all(shared.target.clone());
+    let user = format!("system:bootstrap:{}", token.id);
+    match requests.list(&ListParams::default()).await {
+        Ok(list) if list.items.iter().any(|csr| csr.spec.username.as_deref() == Some(&user)) => {
+            TokenUse::Used
+        }
+        Ok(_) => TokenUse::NeverUsed,
+        Err(error) => {
+            tracing::debug!(%error, "Cannot see whether the token was used");
+            TokenUse::Unasked
+        }
+    }
+}

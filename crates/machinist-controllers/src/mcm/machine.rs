@@ -1,0 +1,559 @@
+//! Machine: what is observed of it, and how its actions are performed. The rules are in `machinist_plan::mcm::machine`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::core::v1::{Node, Pod, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::Api;
+use kube::api::{DeleteParams, EvictParams, Preconditions};
+use machinist_api::MachinePriority;
+use machinist_api::constants::{annotations, conditions, finalizers, labels};
+use machinist_instance::{CreateGuarantee, InstanceSpec, Promises};
+use machinist_kube::recorder::EventType;
+use machinist_kube::{Delta, GuardedPatch, ObjectKey, outcome};
+use machinist_plan::drain::{self, Eviction, EvictionOutcome};
+use machinist_plan::facts::{
+    MachineFacts, NodeFacts, TOKEN_NAMESPACE, TOKEN_OWNER, TOKEN_TYPE, Token, TokenFacts, token_description,
+};
+use machinist_plan::mcm::machine::{Action, NodeSync, SecretNeed, Severity, Snapshot, StatusWrite};
+use machinist_plan::{Attempts, Known, Permit, Plan, Process, TokenUse};
+use serde_json::{Value, json};
+
+use crate::Key;
+use crate::act::{self, Account, Write, account_of, render_user_data};
+use crate::feed::{entry_of, take_in};
+use crate::reconcile::{Kind, Observed, Shared, Stop, Versions, object_key};
+use crate::world::{BY_NAMESPACE, BY_NODE, SecretEntry, TokenEntry, World, merge};
+
+/// Characters of the secret part of a bootstrap token.
+const TOKEN_SECRET_LENGTH: usize = 16;
+/// What is promised by an account that cannot be opened: enough for every cloud we know.
+const CAUTIOUS: Promises = Promises {
+    visible_within: Duration::from_secs(60),
+    call_bound: Duration::from_secs(60),
+    create: CreateGuarantee::FindThenCreate,
+};
+
+/// Machines, as the loop knows them.
+pub(crate) struct Machines;
+
+impl Kind for Machines {
+    type Id = ObjectKey;
+    type Snapshot = Snapshot;
+    type Action = Action;
+
+    fn observe(shared: &Shared, world: &World, id: &ObjectKey) -> Observed<Snapshot> {
+        let Some(machine) = world.machines.get(id) else { return Observed::Gone };
+        let mut versions = Versions::new();
+        versions.add(machine.resource_version);
+        let snapshot = snapshot(shared, world, machine.facts.clone(), &mut versions);
+        Observed::Ready(snapshot, versions.done())
+    }
+
+    fn plan(shared: &Shared, snapshot: &Snapshot) -> Plan<Action> {
+        (shared.options.planners.machine)(snapshot)
+    }
+
+    async fn act(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(), Stop> {
+        perform(shared, s, action).await
+    }
+
+    fn is_independent(action: &Action) -> bool {
+        matches!(action, Action::Drain(_))
+    }
+}
+
+fn snapshot(shared: &Shared, world: &World, machine: Arc<MachineFacts>, versions: &mut Versions) -> Snapshot {
+    let options = shared.machine_options();
+    let class_key = object_key(&machine.namespace, machine.spec.class.name());
+    let class = world.classes.get(&class_key);
+    let mut inputs = Versions::new();
+    let mut secrets = Vec::new();
+    if let Some(class) = class {
+        versions.add(class.resource_version);
+        inputs.add(class.facts.fingerprint);
+        for (namespace, name) in &class.facts.secrets {
+            let entry = world.secrets.get(&object_key(namespace, name));
+            let version = entry.map_or(0, |entry| entry.resource_version);
+            inputs.add(version);
+            let facts = Known::from_store(entry.map(|entry| entry.facts.facts.clone()));
+            secrets.push(SecretNeed { name: format!("{namespace}/{name}"), facts });
+        }
+    }
+    let inputs = inputs.done();
+    versions.add(inputs);
+    let node = world.nodes.get(&ObjectKey::cluster_scoped(machine.node_name()));
+    versions.add(node.map_or(0, |node| node.resource_version));
+    let token = token(world, &machine);
+    versions.add_text(if let Token::Ours(token) = &token { &token.uid } else { "" });
+    let answers = world.memory.answers.get(&machine.uid).cloned().unwrap_or_default();
+    let answered =
+        |ended: Option<Timestamp>| ended.map_or(0, |at| u64::try_from(at.as_millisecond()).unwrap_or(0));
+    versions.add(answered(answers.ensure.as_ref().map(|a| a.ended)));
+    versions.add(answered(answers.find.as_ref().map(|a| a.answered.ended)));
+    versions.add(answered(answers.delete.as_ref().map(|a| a.ended)));
+    versions.add(answered(answers.in_flight.map(|(_, since)| since)));
+    versions.add(answered(answers.node_absent));
+    let deleting = machine.deleting_since.is_some();
+    let pods: Vec<_> = if deleting {
+        let on_node = world.pods.by_index(BY_NODE, machine.node_name());
+        on_node
+            .inspect(|(_, pod)| versions.add(pod.resource_version))
+            .map(|(_, pod)| pod.facts.clone())
+            .collect()
+    } else {
+        Vec::new()
+    };
+    let mut namespaces: Vec<&str> = pods.iter().map(|pod| pod.namespace.as_str()).collect();
+    namespaces.dedup();
+    let budgets = namespaces
+        .iter()
+        .flat_map(|namespace| world.budgets.by_index(BY_NAMESPACE, namespace))
+        .map(|(_, budget)| budget.facts.clone())
+        .collect();
+    let evictions = world.memory.evictions.get(&machine.uid).cloned().unwrap_or_default();
+    for eviction in evictions.values() {
+        versions.add(answered(Some(eviction.attempts.last)));
+    }
+    // Only a Machine without an instance has a use for its class being right.
+    let to_be_made = class.filter(|_| machine.provider_id.is_none());
+    let class_error = to_be_made.and_then(|class| {
+        let provider = class.facts.provider.as_deref().unwrap_or_default();
+        if !provider.is_empty() && !options.provider.serves(provider) {
+            return Some(format!(
+                "provider: {provider:?} is not served here; expected {:?}",
+                options.provider.name()
+            ));
+        }
+        options.provider.validate(&class.facts.provider_spec).err().map(|error| error.message)
+    });
+    let promises = open(shared, world, &machine).map_or(CAUTIOUS, |account| account.promises());
+    Snapshot {
+        now: shared.now(),
+        process: Process {
+            started: shared.started.get().copied().unwrap_or_else(|| shared.now()),
+            leading_since: shared.leading_since(),
+            skew: shared.options.skew.estimate().map_or(Duration::ZERO, |skew| skew.unsigned_abs()),
+            promises,
+        },
+        defaults: options.defaults.clone(),
+        class: Known::from_store(class.map(|class| class.facts.clone())),
+        class_error,
+        secrets,
+        inputs,
+        token,
+        token_use: TokenUse::Unasked,
+        node: Known::from_store(node.map(|node| node.facts.clone())),
+        pods,
+        budgets,
+        evictions,
+        answers,
+        machine,
+    }
+}
+
+/// The bootstrap token of a Machine: the one it has, or the id it may take.
+pub(crate) fn token(world: &World, machine: &MachineFacts) -> Token {
+    Token::choose(&machine.uid, &machine.name, |id| {
+        let key = object_key(TOKEN_NAMESPACE, &format!("bootstrap-token-{id}"));
+        world.tokens.get(&key).map(|entry| &entry.facts.facts)
+    })
+}
+
+/// The secrets of a Machine's class, if all of them are there.
+fn secrets_of(
+    world: &World,
+    machine: &MachineFacts,
+) -> Option<(Arc<machinist_plan::facts::ClassFacts>, Vec<Arc<SecretEntry>>, u64)> {
+    let class = world.classes.get(&object_key(&machine.namespace, machine.spec.class.name()))?;
+    let mut fingerprint = Versions::new();
+    let mut secrets = Vec::new();
+    for (namespace, name) in &class.facts.secrets {
+        let entry = world.secrets.get(&object_key(namespace, name))?;
+        fingerprint.add(entry.resource_version);
+        secrets.push(entry.facts.clone());
+    }
+    Some((class.facts.clone(), secrets, fingerprint.done()))
+}
+
+/// The account of a Machine, opened with the credential of its class.
+fn open(shared: &Shared, world: &World, machine: &MachineFacts) -> Option<Account> {
+    let (class, secrets, fingerprint) = secrets_of(world, machine)?;
+    let id = account_of(&class);
+    shared.drivers.opened(&id, fingerprint).or_else(|| {
+        let (credential, _) = merge(&secrets);
+        shared.drivers.open(shared, &id, &credential, fingerprint).ok()
+    })
+}
+
+async fn perform(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(), Stop> {
+    let machine = &s.machine;
+    let own_key = [Key::Machine(object_key(&machine.namespace, &machine.name))];
+    let write = Write { shared, charged: &own_key, key: object_key(&machine.namespace, &machine.name) };
+    match action {
+        Action::AddFinalizer => {
+            let patch = GuardedPatch::new(&machine.uid)
+                .add_finalizer(machine.finalizers.as_deref(), finalizers::MACHINE_CONTROLLER_MANAGER);
+            write.patch::<MachineFacts>(with_priority(patch, machine)).await
+        }
+        Action::RemoveFinalizer => {
+            let patch = GuardedPatch::new(&machine.uid)
+                .remove_finalizer(machine.finalizers.as_deref(), finalizers::MACHINE_CONTROLLER_MANAGER);
+            write.patch::<MachineFacts>(patch).await?;
+            shared.world.lock().memory.forget_machine(&machine.uid);
+            Ok(())
+        }
+        Action::Record { node, provider_id } => {
+            let patch = GuardedPatch::new(&machine.uid)
+                .set_label(machine.labels.as_ref(), labels::NODE, node.as_str())
+                .test(&["spec", "providerID"], machine.spec.provider_id.clone().map(Value::from).as_ref())
+                .add(&["spec", "providerID"], Value::from(provider_id.as_str()));
+            write.patch::<MachineFacts>(with_priority(patch, machine)).await
+        }
+        Action::LabelNode(node) => {
+            let patch = GuardedPatch::new(&machine.uid).set_label(
+                machine.labels.as_ref(),
+                labels::NODE,
+                node.as_str(),
+            );
+            write.patch::<MachineFacts>(patch).await
+        }
+        Action::SetStatus(status) => {
+            // A Machine that fails is counted by whoever replaces Machines of its deployment.
+            let replacement = shared.world.lock().replacement_key(machine);
+            let charged = [own_key[0].clone(), replacement];
+            let write = Write { charged: &charged, ..write };
+            write.patch_status::<MachineFacts>(status_patch(machine, &status)).await
+        }
+        Action::DeleteMachine => {
+            let replacement = shared.world.lock().replacement_key(machine);
+            let charged = [own_key[0].clone(), replacement];
+            Write { charged: &charged, ..write }.delete::<MachineFacts>(&machine.uid).await
+        }
+        Action::CreateToken { id, expires } => create_token(shared, &own_key, machine, &id, expires).await,
+        Action::DeleteToken(token) => {
+            let key = object_key(TOKEN_NAMESPACE, &format!("bootstrap-token-{}", token.id));
+            Write { key, ..write }.delete::<TokenEntry>(&token.uid).await
+        }
+        Action::Ensure { adopt_made_since } => ensure(shared, s, adopt_made_since),
+        Action::Find(which) => act::find(shared, machine, account(shared, machine)?, which),
+        Action::Delete(permit) => delete(shared, machine, permit),
+        Action::SyncNode(sync) => {
+            let key = ObjectKey::cluster_scoped(&sync.node.name);
+            Write { key, ..write }.patch::<NodeFacts>(node_patch(&sync)).await
+        }
+        Action::SetTerminating { node, reason } => {
+            let key = ObjectKey::cluster_scoped(&node.name);
+            Write { key, ..write }.merge_status::<NodeFacts>(terminating(&node, reason, s.now)).await
+        }
+        Action::Cordon(node) => {
+            let patch = GuardedPatch::new(&node.uid)
+                .test(&["spec", "unschedulable"], node.unschedulable.map(Value::from).as_ref())
+                .add(&["spec", "unschedulable"], Value::from(true));
+            Write { key: ObjectKey::cluster_scoped(&node.name), ..write }.patch::<NodeFacts>(patch).await
+        }
+        Action::RemoveNodeFinalizer(node) => {
+            let patch =
+                GuardedPatch::new(&node.uid).remove_finalizer(node.finalizers.as_deref(), finalizers::NODE);
+            Write { key: ObjectKey::cluster_scoped(&node.name), ..write }.patch::<NodeFacts>(patch).await
+        }
+        Action::DeleteNode(node) => {
+            Write { key: ObjectKey::cluster_scoped(&node.name), ..write }.delete::<NodeFacts>(&node.uid).await
+        }
+        Action::LookForNode(name) => look_for_node(shared, machine, &name).await,
+        Action::Drain(call) => drain_pod(shared, machine, call).await,
+        Action::Tell { severity, reason, message } => {
+            let kind = match severity {
+                Severity::Normal => EventType::Normal,
+                Severity::Warning => EventType::Warning,
+            };
+            shared.recorder.record(&reference(machine), kind, reason, &message);
+            Ok(())
+        }
+    }
+}
+
+/// How an Event names a Machine.
+pub(super) fn reference(machine: &MachineFacts) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("machine.sapcloud.io/v1alpha1".to_owned()),
+        kind: Some("Machine".to_owned()),
+        namespace: Some(machine.namespace.clone()),
+        name: Some(machine.name.clone()),
+        uid: Some(machine.uid.clone()),
+        ..ObjectReference::default()
+    }
+}
+
+/// The priority that ranks a Machine among those to delete; everybody expects it to be there.
+fn with_priority(patch: GuardedPatch, machine: &MachineFacts) -> GuardedPatch {
+    match machine.annotation(annotations::MACHINE_PRIORITY) {
+        Some(_) => patch,
+        None => {
+            let priority = MachinePriority::DEFAULT.0.to_string();
+            patch.set_annotation(machine.annotations.as_ref(), annotations::MACHINE_PRIORITY, &priority)
+        }
+    }
+}
+
+fn time(at: Timestamp) -> Value {
+    let seconds = Timestamp::from_second(at.as_second()).unwrap_or(at);
+    serde_json::to_value(Time(seconds)).unwrap_or(Value::Null)
+}
+
+/// Whoever decides about a Machine's phase writes it alone, so the UID is the only precondition. The parts that others read keep
+/// their shape.
+pub(super) fn status_patch(machine: &MachineFacts, write: &StatusWrite) -> GuardedPatch {
+    let mut patch = GuardedPatch::new(&machine.uid);
+    if !machine.status.exists {
+        patch = patch.add(&["status"], json!({}));
+    }
+    if let Some((phase, timeout_active)) = &write.phase {
+        let mut current = json!({ "phase": phase.as_str(), "lastUpdateTime": time(write.at) });
+        if *timeout_active {
+            current["timeoutActive"] = Value::from(true);
+        }
+        patch = patch.add(&["status", "currentStatus"], current);
+    }
+    let operation = &write.operation;
+    let mut last = json!({
+        "description": operation.description,
+        "lastUpdateTime": time(write.at),
+        "state": operation.state.as_str(),
+        "type": operation.kind.as_str(),
+    });
+    if let Some(code) = operation.code {
+        last["errorCode"] = Value::from(code.as_str());
+    }
+    patch = patch.add(&["status", "lastOperation"], last);
+    match &write.conditions {
+        None => patch,
+        Some(conditions) => patch.add(&["status", "conditions"], Value::from(conditions.clone())),
+    }
+}
+
+fn node_patch(sync: &NodeSync) -> GuardedPatch {
+    let node = &sync.node;
+    let mut patch = GuardedPatch::new(&node.uid);
+    if sync.finalizers.is_some() {
+        patch = patch.add_finalizer(node.finalizers.as_deref(), finalizers::NODE);
+    }
+    for (key, value) in &sync.labels {
+        patch = match value {
+            Some(value) => patch.set_label(node.labels.as_ref(), key, value),
+            None => patch.remove_label(node.labels.as_ref(), key),
+        };
+    }
+    for (key, value) in &sync.annotations {
+        patch = match value {
+            Some(value) => patch.set_annotation(node.annotations.as_ref(), key, value),
+            None => patch.remove_annotation(node.annotations.as_ref(), key),
+        };
+    }
+    if let Some(taints) = &sync.taints {
+        let read = node.taints.as_ref().and_then(|taints| serde_json::to_value(taints).ok());
+        let taints = serde_json::to_value(taints).unwrap_or(Value::Null);
+        patch = patch.test(&["spec", "taints"], read.as_ref()).add(&["spec", "taints"], taints);
+    }
+    patch
+}
+
+fn terminating(node: &NodeFacts, reason: &str, now: Timestamp) -> Value {
+    json!({
+        "metadata": { "uid": node.uid },
+        "status": { "conditions": [{
+            "type": conditions::NODE_TERMINATING,
+            "status": "True",
+            "reason": reason,
+            "message": "Machine Controller is scaling down machine",
+            "lastHeartbeatTime": time(now),
+            "lastTransitionTime": time(now),
+        }] },
+    })
+}
+
+async fn create_token(
+    shared: &Arc<Shared>,
+    charged: &[Key],
+    machine: &MachineFacts,
+    id: &str,
+    expires: Timestamp,
+) -> Result<(), Stop> {
+    let options = shared.machine_options();
+    let expiration = Timestamp::from_second(expires.as_second()).unwrap_or(expires).to_string();
+    let entries = [
+        ("description", token_description(&machine.name)),
+        ("token-id", id.to_owned()),
+        ("token-secret", token_secret(shared)),
+        ("expiration", expiration),
+        ("usage-bootstrap-authentication", "true".to_owned()),
+        ("usage-bootstrap-signing", "true".to_owned()),
+        ("auth-extra-groups", options.token_groups.clone()),
+    ];
+    // The real API server refuses an empty list of groups less kindly than an absent one.
+    let data = entries.into_iter().filter(|(key, value)| *key != "auth-extra-groups" || !value.is_empty());
+    let name = format!("bootstrap-token-{id}");
+    let secret = Secret {
+        metadata: ObjectMeta {
+            name: Some(name.clone()),
+            namespace: Some(TOKEN_NAMESPACE.to_owned()),
+            annotations: Some(BTreeMap::from([(TOKEN_OWNER.to_owned(), machine.uid.clone())])),
+            ..ObjectMeta::default()
+        },
+        type_: Some(TOKEN_TYPE.to_owned()),
+        data: Some(data.map(|(key, value)| (key.to_owned(), ByteString(value.into_bytes()))).collect()),
+        ..Secret::default()
+    };
+    let write = Write { shared, charged, key: object_key(TOKEN_NAMESPACE, &name) };
+    // If it was there already, the store will show whose it is.
+    write.create::<TokenEntry>(&secret).await.map(|_| ())
+}
+
+fn token_secret(shared: &Shared) -> String {
+    const ALPHABET: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
+    // Bytes from 252 up would make the first characters likelier than the others.
+    const FAIR: u8 = 252;
+    let mut secret = String::with_capacity(TOKEN_SECRET_LENGTH);
+    while secret.len() < TOKEN_SECRET_LENGTH {
+        let mut bytes = [0; TOKEN_SECRET_LENGTH];
+        (shared.machine_options().entropy)(&mut bytes);
+        let fair = bytes.into_iter().filter(|byte| *byte < FAIR);
+        secret.extend(fair.map(|byte| char::from(ALPHABET[usize::from(byte) % ALPHABET.len()])));
+    }
+    secret.truncate(TOKEN_SECRET_LENGTH);
+    secret
+}
+
+fn account(shared: &Shared, machine: &MachineFacts) -> Result<Account, Stop> {
+    let world = shared.world.lock();
+    open(shared, &world, machine).ok_or(Stop::NotNow("the account of its class cannot be opened"))
+}
+
+fn ensure(shared: &Arc<Shared>, s: &Snapshot, adopt_made_since: Timestamp) -> Result<(), Stop> {
+    let machine = &s.machine;
+    let options = shared.machine_options();
+    let (class, secrets, fingerprint, token) = {
+        let world = shared.world.lock();
+        let Some((class, secrets, fingerprint)) = secrets_of(&world, machine) else {
+            return Err(Stop::NotNow("class or Secret went missing"));
+        };
+        let token = match token(&world, machine) {
+            Token::Ours(TokenFacts { id, .. }) => {
+                let key = object_key(TOKEN_NAMESPACE, &format!("bootstrap-token-{id}"));
+                world.tokens.get(&key).map(|entry| entry.facts.expose())
+            }
+            Token::Free(_) | Token::Exhausted => None,
+        };
+        (class, secrets, fingerprint, token)
+    };
+    let (credential, template) = merge(&secrets);
+    let Some(name) = s.machine.node.clone().or_else(|| machinist_instance::NodeName::new(&machine.name))
+    else {
+        return Err(Stop::Refused("a Machine without a name".to_owned()));
+    };
+    let spec = InstanceSpec {
+        key: machine.key(),
+        name,
+        cluster: options.cluster.clone(),
+        provider_spec: (*class.provider_spec).clone(),
+        user_data: render_user_data(&template, &machine.name, token.as_deref()),
+        tags: BTreeMap::new(),
+        adopt_made_since: Some(adopt_made_since),
+    };
+    let id = account_of(&class);
+    match shared.drivers.open(shared, &id, &credential, fingerprint) {
+        Ok(account) => act::ensure(shared, machine, account, spec, s.inputs),
+        Err(error) => {
+            // Not even a call: remembered as one that failed, so that the planner reports and repeats it like any other.
+            let now = shared.now();
+            let mut world = shared.world.lock();
+            let answers = world.memory.answers.entry(machine.uid.clone()).or_default();
+            answers.failures = answers.failures.saturating_add(1);
+            answers.inputs = Some(s.inputs);
+            answers.ensure = Some(machinist_plan::Answered { started: now, ended: now, answer: Err(error) });
+            drop(world);
+            shared.queue.wake(Key::Machine(object_key(&machine.namespace, &machine.name)));
+            Ok(())
+        }
+    }
+}
+
+fn delete(shared: &Arc<Shared>, machine: &MachineFacts, permit: Permit) -> Result<(), Stop> {
+    act::delete(shared, machine, account(shared, machine)?, permit)
+}
+
+async fn look_for_node(shared: &Arc<Shared>, machine: &MachineFacts, name: &str) -> Result<(), Stop> {
+    let nodes: Api<Node> = Api::all(shared.target.clone());
+    match nodes.get_opt(name).await {
+        Ok(Some(node)) => {
+            let key = ObjectKey::cluster_scoped(name);
+            take_in::<NodeFacts>(shared, Delta::Fetched(key, entry_of::<NodeFacts>(&node)));
+        }
+        Ok(None) => {
+            let now = shared.now();
+            shared.world.lock().memory.answers.entry(machine.uid.clone()).or_default().node_absent =
+                Some(now);
+        }
+        Err(error) => return Err(Stop::Unanswered(error.to_string())),
+    }
+    shared.queue.wake(Key::Machine(object_key(&machine.namespace, &machine.name)));
+    Ok(())
+}
+
+/// Moves one pod. What comes of it is remembered per pod, so that one pod that is held does not keep the others waiting.
+async fn drain_pod(shared: &Arc<Shared>, machine: &MachineFacts, call: drain::Call) -> Result<(), Stop> {
+    let (outcome, pod) = match call {
+        drain::Call::Evict(pod) => (evict(shared, &pod).await, pod),
+        drain::Call::Delete(pod) => (delete_pod(shared, &pod).await, pod),
+    };
+    let mut world = shared.world.lock();
+    let evictions = world.memory.evictions.entry(machine.uid.clone()).or_default();
+    let evictions = Arc::make_mut(evictions);
+    let before = evictions.get(&pod.uid).map_or(0, |eviction| eviction.attempts.count);
+    // Being asked for patience is not the pod's fault.
+    let counts = !matches!(outcome, EvictionOutcome::Throttled { .. });
+    let attempts = Attempts { count: before + u32::from(counts), last: shared.now() };
+    evictions.insert(pod.uid, Eviction { attempts, outcome });
+    drop(world);
+    shared.queue.wake(Key::Machine(object_key(&machine.namespace, &machine.name)));
+    Ok(())
+}
+
+fn with_uid(uid: &str) -> DeleteParams {
+    let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+    DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() }
+}
+
+async fn evict(shared: &Shared, pod: &drain::PodRef) -> EvictionOutcome {
+    let pods: Api<Pod> = Api::namespaced(shared.target.clone(), &pod.namespace);
+    let params = EvictParams { delete_options: Some(with_uid(&pod.uid)), ..EvictParams::default() };
+    let result = pods.evict(&pod.name, &params).await;
+    match outcome::EvictionOutcome::of(&result) {
+        outcome::EvictionOutcome::Evicted | outcome::EvictionOutcome::Gone => EvictionOutcome::Accepted,
+        outcome::EvictionOutcome::Blocked { message, .. } => EvictionOutcome::Held(message),
+        outcome::EvictionOutcome::Misconfigured { message } => EvictionOutcome::Held(message),
+        outcome::EvictionOutcome::Failed(machinist_kube::WriteOutcome::Throttled { retry_after }) => {
+            EvictionOutcome::Throttled { retry_after: retry_after.unwrap_or(Duration::from_secs(5)) }
+        }
+        outcome::EvictionOutcome::Failed(failed) => EvictionOutcome::Refused(format!("{failed:?}")),
+    }
+}
+
+async fn delete_pod(shared: &Shared, pod: &drain::PodRef) -> EvictionOutcome {
+    let pods: Api<Pod> = Api::namespaced(shared.target.clone(), &pod.namespace);
+    let result = pods.delete(&pod.name, &with_uid(&pod.uid).grace_period(0)).await;
+    match machinist_kube::WriteOutcome::of(&result) {
+        machinist_kube::WriteOutcome::Done
+        | machinist_kube::WriteOutcome::NotFound
+        | machinist_kube::WriteOutcome::Stale => EvictionOutcome::Deleted,
+        machinist_kube::WriteOutcome::Throttled { retry_after } => {
+            EvictionOutcome::Throttled { retry_after: retry_after.unwrap_or(Duration::from_secs(5)) }
+        }
+        failed => EvictionOutcome::Refused(format!("{failed:?}")),
+    }
+}

@@ -1,0 +1,92 @@
+//! MachineClass, and the Secrets classes refer to. The rules are in `machinist_plan::mcm::machine_class`.
+
+use std::sync::Arc;
+
+use machinist_api::constants::finalizers;
+use machinist_kube::{GuardedPatch, ObjectKey};
+use machinist_plan::Plan;
+use machinist_plan::facts::ClassFacts;
+use machinist_plan::mcm::machine_class::{Action, ClassSnapshot, SecretSnapshot};
+
+use crate::Key;
+use crate::act::Write;
+use crate::reconcile::{Kind, Observed, Shared, Stop};
+use crate::world::{BY_CLASS, BY_SECRET, SecretEntry, World};
+
+/// Classes, as the loop knows them.
+pub(crate) struct Classes;
+
+impl Kind for Classes {
+    type Id = ObjectKey;
+    type Snapshot = ClassSnapshot;
+    type Action = Action;
+
+    fn observe(_: &Shared, world: &World, id: &ObjectKey) -> Observed<ClassSnapshot> {
+        let Some(class) = world.classes.get(id) else { return Observed::Gone };
+        let here =
+            |(key, entry): &(&ObjectKey, &machinist_kube::Entry<machinist_plan::facts::MachineFacts>)| {
+                key.namespace == id.namespace && entry.facts.spec.class.kind() == "MachineClass"
+            };
+        let machines = world.machines.by_index(BY_CLASS, &id.name).filter(here).count();
+        Observed::Ready(ClassSnapshot { class: class.facts.clone(), machines }, class.resource_version)
+    }
+
+    fn plan(shared: &Shared, snapshot: &ClassSnapshot) -> Plan<Action> {
+        (shared.options.planners.class)(snapshot)
+    }
+
+    async fn act(shared: &Arc<Shared>, s: &ClassSnapshot, action: Action) -> Result<(), Stop> {
+        let class = &s.class;
+        let key = ObjectKey::new(&class.namespace, &class.name);
+        let patch = match action {
+            Action::AddFinalizer => GuardedPatch::new(&class.uid)
+                .add_finalizer(class.finalizers.as_deref(), finalizers::MACHINE_CONTROLLER_MANAGER),
+            Action::RemoveFinalizer => GuardedPatch::new(&class.uid)
+                .remove_finalizer(class.finalizers.as_deref(), finalizers::MACHINE_CONTROLLER_MANAGER),
+        };
+        let charged = [Key::Class(key.clone())];
+        Write { shared, charged: &charged, key }.patch::<ClassFacts>(patch).await
+    }
+
+    fn is_independent(_: &Action) -> bool {
+        false
+    }
+}
+
+/// Secrets of the control cluster, as the loop knows them.
+pub(crate) struct Secrets;
+
+impl Kind for Secrets {
+    type Id = ObjectKey;
+    type Snapshot = SecretSnapshot;
+    type Action = Action;
+
+    fn observe(_: &Shared, world: &World, id: &ObjectKey) -> Observed<SecretSnapshot> {
+        let Some(secret) = world.secrets.get(id) else { return Observed::Gone };
+        let classes = world.classes.by_index(BY_SECRET, &id.to_string()).count();
+        let snapshot = SecretSnapshot { secret: secret.facts.facts.clone(), classes };
+        Observed::Ready(snapshot, secret.resource_version)
+    }
+
+    fn plan(shared: &Shared, snapshot: &SecretSnapshot) -> Plan<Action> {
+        (shared.options.planners.secret)(snapshot)
+    }
+
+    async fn act(shared: &Arc<Shared>, s: &SecretSnapshot, action: Action) -> Result<(), Stop> {
+        let secret = &s.secret;
+        let key = ObjectKey::new(&secret.namespace, &secret.name);
+        let patch = GuardedPatch::new(&secret.uid);
+        let patch = match action {
+            Action::AddFinalizer => patch.add_finalizer(secret.finalizers.as_deref(), finalizers::SECRET),
+            Action::RemoveFinalizer => {
+                patch.remove_finalizer(secret.finalizers.as_deref(), finalizers::SECRET)
+            }
+        };
+        let charged = [Key::Secret(key.clone())];
+        Write { shared, charged: &charged, key }.patch::<SecretEntry>(patch).await
+    }
+
+    fn is_independent(_: &Action) -> bool {
+        false
+    }
+}

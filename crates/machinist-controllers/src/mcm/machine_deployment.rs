@@ -1,0 +1,209 @@
+//! MachineDeployment: what is observed of it, and how its actions are performed. The rules are in
+//! `machinist_plan::mcm::machine_deployment` and `rollout`.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use machinist_api::constants::{finalizers, reasons};
+use machinist_api::{MachineDeploymentStatus, MachineSet};
+use machinist_kube::recorder::EventType;
+use machinist_kube::{GuardedPatch, ObjectKey};
+use machinist_plan::Plan;
+use machinist_plan::facts::{MachineDeploymentFacts, MachineSetFacts};
+use machinist_plan::mcm::machine_deployment::{Action, Owned, SetPatch, Snapshot};
+use serde_json::{Value, json};
+
+use crate::Key;
+use crate::act::{Created, Write};
+use crate::feed::machines_owned_by;
+use crate::reconcile::{Kind, Observed, Shared, Stop, Versions, object_key};
+use crate::world::{BY_OWNER, NO_OWNER, World};
+
+/// Deployments, as the loop knows them.
+pub(crate) struct Deployments;
+
+impl Kind for Deployments {
+    type Id = ObjectKey;
+    type Snapshot = Snapshot;
+    type Action = Action;
+
+    fn observe(shared: &Shared, world: &World, id: &ObjectKey) -> Observed<Snapshot> {
+        let Some(deployment) = world.deployments.get(id) else { return Observed::Gone };
+        let mut versions = Versions::new();
+        versions.add(deployment.resource_version);
+        let mut sets: Vec<Owned> = Vec::new();
+        for (_, set) in world.sets.by_index(BY_OWNER, &deployment.uid) {
+            versions.add(set.resource_version);
+            for (_, machine) in world.machines.by_index(BY_OWNER, &set.uid) {
+                versions.add(machine.resource_version);
+            }
+            sets.push(Owned { set: set.facts.clone(), machines: machines_owned_by(world, &set.uid) });
+        }
+        sets.sort_by(|a, b| (a.set.created, &a.set.name).cmp(&(b.set.created, &b.set.name)));
+        let here = |key: &ObjectKey| key.namespace == id.namespace;
+        let free = world.sets.by_index(BY_OWNER, NO_OWNER).filter(|(key, _)| here(key));
+        let adoptable = free.map(|(_, set)| set.facts.clone()).collect();
+        let is_other = |owner: Option<&str>| owner != Some(&deployment.uid);
+        let others = world.sets.iter().filter(|(key, set)| {
+            here(key) && is_other(set.facts.owner.as_ref().map(|owner| owner.uid.as_str()))
+        });
+        let taken_names = others.map(|(key, _)| key.name.clone()).collect();
+        let snapshot = Snapshot {
+            now: shared.now(),
+            sets,
+            adoptable,
+            taken_names,
+            status_written: world.memory.status_written.get(&deployment.uid).copied(),
+            deployment: deployment.facts.clone(),
+        };
+        Observed::Ready(snapshot, versions.done())
+    }
+
+    fn plan(shared: &Shared, snapshot: &Snapshot) -> Plan<Action> {
+        (shared.options.planners.machine_deployment)(snapshot)
+    }
+
+    async fn act(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(), Stop> {
+        perform(shared, s, action).await
+    }
+
+    fn is_independent(_: &Action) -> bool {
+        false
+    }
+}
+
+async fn perform(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(), Stop> {
+    let deployment = &s.deployment;
+    let key = object_key(&deployment.namespace, &deployment.name);
+    let own = [Key::Deployment(key.clone())];
+    let write = Write { shared, charged: &own, key };
+    match action {
+        Action::AddFinalizer => {
+            let patch = GuardedPatch::new(&deployment.uid)
+                .add_finalizer(deployment.finalizers.as_deref(), finalizers::MACHINE_CONTROLLER_MANAGER);
+            write.patch::<MachineDeploymentFacts>(patch).await
+        }
+        Action::RemoveFinalizer => {
+            let patch = GuardedPatch::new(&deployment.uid)
+                .remove_finalizer(deployment.finalizers.as_deref(), finalizers::MACHINE_CONTROLLER_MANAGER);
+            write.patch::<MachineDeploymentFacts>(patch).await?;
+            shared.world.lock().memory.forget_owner(&deployment.uid);
+            Ok(())
+        }
+        Action::Annotate(annotations) => {
+            let mut patch = GuardedPatch::new(&deployment.uid);
+            for (key, value) in &annotations {
+                patch = patch.set_annotation(deployment.annotations.as_ref(), key, value);
+            }
+            write.patch::<MachineDeploymentFacts>(patch).await
+        }
+        Action::SetStatus(status) => {
+            write.patch_status::<MachineDeploymentFacts>(status_patch(deployment, &status)).await?;
+            shared.world.lock().memory.status_written.insert(deployment.uid.clone(), shared.now());
+            Ok(())
+        }
+        Action::CreateSet(set) => create_set(shared, s, *set).await,
+        Action::PatchSet(patch) => patch_set(shared, s, patch).await,
+        Action::DeleteSet(set) => {
+            set_write(shared, &set, &charged(s, &set)).delete::<MachineSetFacts>(&set.uid).await
+        }
+        Action::Adopt(set) => {
+            let owner = OwnerReference {
+                api_version: "machine.sapcloud.io/v1alpha1".to_owned(),
+                kind: "MachineDeployment".to_owned(),
+                name: deployment.name.clone(),
+                uid: deployment.uid.clone(),
+                controller: Some(true),
+                block_owner_deletion: Some(true),
+            };
+            let owners = serde_json::to_value([owner]).unwrap_or(Value::Null);
+            // Nobody owned it when it was read; whoever does by now keeps it.
+            let patch = GuardedPatch::new(&set.uid)
+                .test(&["metadata", "ownerReferences"], None)
+                .add(&["metadata", "ownerReferences"], owners);
+            set_write(shared, &set, &charged(s, &set)).patch::<MachineSetFacts>(patch).await
+        }
+    }
+}
+
+/// The keys that count a set's replicas: its deployment's, and its own.
+fn charged(s: &Snapshot, set: &MachineSetFacts) -> [Key; 2] {
+    let deployment = object_key(&s.deployment.namespace, &s.deployment.name);
+    [Key::Deployment(deployment), Key::Set(object_key(&set.namespace, &set.name))]
+}
+
+fn set_write<'a>(shared: &'a Shared, set: &MachineSetFacts, charged: &'a [Key]) -> Write<'a> {
+    Write { shared, charged, key: object_key(&set.namespace, &set.name) }
+}
+
+async fn create_set(shared: &Arc<Shared>, s: &Snapshot, set: MachineSet) -> Result<(), Stop> {
+    let name = set.metadata.name.clone().unwrap_or_default();
+    let key = object_key(&s.deployment.namespace, &name);
+    let charged =
+        [Key::Deployment(object_key(&s.deployment.namespace, &s.deployment.name)), Key::Set(key.clone())];
+    let write = Write { shared, charged: &charged, key };
+    match write.create::<MachineSetFacts>(&set).await {
+        Ok(Created::Made) => {
+            if set.spec.replicas() > 0 {
+                let message = format!("Scaled up MachineSet {name} to {}", set.spec.replicas());
+                tell(shared, s, EventType::Normal, reasons::SCALING_MACHINE_SET, &message);
+            }
+            Ok(())
+        }
+        // Of an earlier POST whose answer was lost, or somebody else's: the store will show which.
+        Ok(Created::WasThere { .. }) => Ok(()),
+        Err(Stop::Refused(message)) => {
+            tell(shared, s, EventType::Warning, reasons::MACHINE_SET_CREATE_ERROR, &message);
+            Err(Stop::Refused(message))
+        }
+        Err(stop) => Err(stop),
+    }
+}
+
+async fn patch_set(shared: &Arc<Shared>, s: &Snapshot, change: SetPatch) -> Result<(), Stop> {
+    let set = &change.set;
+    let mut patch = GuardedPatch::new(&set.uid);
+    for (key, value) in &change.annotations {
+        patch = patch.set_annotation(set.annotations.as_ref(), key, value);
+    }
+    if change.replicas.is_some() || change.template.is_some() {
+        patch = patch.test_generation(set.generation);
+    }
+    if let Some(replicas) = change.replicas {
+        patch = patch.add(&["spec", "replicas"], Value::from(replicas));
+    }
+    if let Some(template) = &change.template {
+        let spec = serde_json::to_value(&template.spec).unwrap_or(Value::Null);
+        patch = patch.add(&["spec", "template", "spec"], spec);
+        patch = match template.min_ready_seconds {
+            Some(seconds) => patch.add(&["spec", "minReadySeconds"], Value::from(seconds)),
+            None => patch,
+        };
+    }
+    set_write(shared, set, &charged(s, set)).patch::<MachineSetFacts>(patch).await?;
+    if let Some(replicas) = change.replicas {
+        let direction = if set.replicas() < replicas { "up" } else { "down" };
+        let message = format!("Scaled {direction} MachineSet {} to {replicas}", set.name);
+        tell(shared, s, EventType::Normal, reasons::SCALING_MACHINE_SET, &message);
+    }
+    Ok(())
+}
+
+fn status_patch(deployment: &MachineDeploymentFacts, status: &MachineDeploymentStatus) -> GuardedPatch {
+    let status = serde_json::to_value(status).unwrap_or_else(|_| json!({}));
+    GuardedPatch::new(&deployment.uid).add(&["status"], status)
+}
+
+fn tell(shared: &Shared, s: &Snapshot, kind: EventType, reason: &str, message: &str) {
+    let deployment = &s.deployment;
+    let reference = ObjectReference {
+        api_version: Some("machine.sapcloud.io/v1alpha1".to_owned()),
+        kind: Some("MachineDeployment".to_owned()),
+        namespace: Some(deployment.namespace.clone()),
+        name: Some(deployment.name.clone()),
+        uid: Some(deployment.uid.clone()),
+        ..ObjectReference::default()
+    };
+    shared.recorder.record(&reference, kind, reason, message);
+}

@@ -1,0 +1,250 @@
+//! MachineSet: what is observed of it, and how its actions are performed. The rules are in `machinist_plan::mcm::machine_set`.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use machinist_api::MachineSetStatus;
+use machinist_api::constants::{finalizers, reasons};
+use machinist_kube::recorder::EventType;
+use machinist_kube::{GuardedPatch, ObjectKey};
+use machinist_plan::facts::{MachineFacts, MachineSetFacts, RESERVED_NUMBERS};
+use machinist_plan::mcm::machine_set::{self, Action, ChildFailure, Snapshot, child, owner_reference};
+use machinist_plan::{Attempts, Plan};
+use serde_json::{Value, json};
+
+use crate::Key;
+use crate::act::{Created, Write};
+use crate::feed::{machines_owned_by, machines_without_owner};
+use crate::memory;
+use crate::reconcile::{Kind, Observed, Shared, Stop, Versions, object_key};
+use crate::world::{BY_OWNER, World};
+
+/// Sets, as the loop knows them.
+pub(crate) struct Sets;
+
+impl Kind for Sets {
+    type Id = ObjectKey;
+    type Snapshot = Snapshot;
+    type Action = Action;
+
+    fn observe(shared: &Shared, world: &World, id: &ObjectKey) -> Observed<Snapshot> {
+        let Some(set) = world.sets.get(id) else { return Observed::Gone };
+        let mut versions = Versions::new();
+        versions.add(set.resource_version);
+        for (_, machine) in world.machines.by_index(BY_OWNER, &set.uid) {
+            versions.add(machine.resource_version);
+        }
+        let failure = world.memory.child_failures.get(&set.uid);
+        versions.add(failure.map_or(0, |failure| u64::from(failure.count)));
+        let snapshot = Snapshot {
+            now: shared.now(),
+            machines: machines_owned_by(world, &set.uid),
+            adoptable: machines_without_owner(world, &id.namespace),
+            settled_numbers: world.memory.settled_numbers.get(&set.uid).cloned().unwrap_or_default(),
+            status_written: world.memory.status_written.get(&set.uid).copied(),
+            failure: failure.map(|failure| ChildFailure {
+                message: failure.message.clone(),
+                attempts: Attempts { count: failure.count, last: failure.last },
+            }),
+            set: set.facts.clone(),
+        };
+        Observed::Ready(snapshot, versions.done())
+    }
+
+    fn plan(shared: &Shared, snapshot: &Snapshot) -> Plan<Action> {
+        (shared.options.planners.machine_set)(snapshot)
+    }
+
+    async fn act(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(), Stop> {
+        perform(shared, s, action).await
+    }
+
+    fn is_independent(action: &Action) -> bool {
+        matches!(action, Action::Create { .. } | Action::Delete(_) | Action::SyncMachine(_))
+    }
+}
+
+async fn perform(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(), Stop> {
+    let set = &s.set;
+    let set_key = object_key(&set.namespace, &set.name);
+    let own = [Key::Set(set_key.clone())];
+    let write = Write { shared, charged: &own, key: set_key };
+    match action {
+        Action::AddFinalizer => {
+            let patch = GuardedPatch::new(&set.uid)
+                .add_finalizer(set.finalizers.as_deref(), finalizers::MACHINE_CONTROLLER_MANAGER);
+            write.patch::<MachineSetFacts>(patch).await
+        }
+        Action::RemoveFinalizer => {
+            let patch = GuardedPatch::new(&set.uid)
+                .remove_finalizer(set.finalizers.as_deref(), finalizers::MACHINE_CONTROLLER_MANAGER);
+            write.patch::<MachineSetFacts>(patch).await?;
+            shared.world.lock().memory.forget_owner(&set.uid);
+            Ok(())
+        }
+        Action::Reserve(reserved) => {
+            let patch = GuardedPatch::new(&set.uid).set_annotation(
+                set.annotations.as_ref(),
+                RESERVED_NUMBERS,
+                &reserved.to_string(),
+            );
+            write.patch::<MachineSetFacts>(patch).await?;
+            // What is not pending any more needs no memory.
+            let mut world = shared.world.lock();
+            if let Some(settled) = world.memory.settled_numbers.get_mut(&set.uid) {
+                settled.retain(|number| reserved.pending.contains(number));
+            }
+            Ok(())
+        }
+        Action::SetStatus(status) => {
+            write.patch_status::<MachineSetFacts>(status_patch(set, &status)).await?;
+            shared.world.lock().memory.status_written.insert(set.uid.clone(), shared.now());
+            Ok(())
+        }
+        Action::Create { number, name } => create(shared, s, number, &name).await,
+        Action::Delete(machine) => delete(shared, s, &machine).await,
+        Action::Adopt(machine) => {
+            let references = vec![owner_reference(set)];
+            let machine_write = child_write(shared, s, &machine, &own);
+            machine_write.patch::<MachineFacts>(owners_patch(&machine, &references)).await
+        }
+        Action::Release(machine) => {
+            child_write(shared, s, &machine, &own).patch::<MachineFacts>(owners_patch(&machine, &[])).await
+        }
+        Action::SyncMachine(machine) => {
+            child_write(shared, s, &machine, &own).patch::<MachineFacts>(template_patch(s, &machine)).await
+        }
+    }
+}
+
+/// The keys that count a set's Machines: the set's own, and its deployment's.
+fn counting(s: &Snapshot) -> Vec<Key> {
+    let mut keys = vec![Key::Set(object_key(&s.set.namespace, &s.set.name))];
+    keys.extend(s.set.owner.as_ref().map(|owner| Key::Deployment(object_key(&s.set.namespace, &owner.name))));
+    keys
+}
+
+fn child_write<'a>(
+    shared: &'a Shared,
+    s: &Snapshot,
+    machine: &MachineFacts,
+    charged: &'a [Key],
+) -> Write<'a> {
+    Write { shared, charged, key: object_key(&s.set.namespace, &machine.name) }
+}
+
+async fn create(shared: &Arc<Shared>, s: &Snapshot, number: u64, name: &str) -> Result<(), Stop> {
+    let set = &s.set;
+    let charged = counting(s);
+    let write = Write { shared, charged: &charged, key: object_key(&set.namespace, name) };
+    let machine = child(set, name);
+    match write.create::<MachineFacts>(&machine).await {
+        Ok(Created::Made) => {
+            let message = format!("Created Machine {name}");
+            shared.recorder.record(&reference(set), EventType::Normal, reasons::SUCCESSFUL_CREATE, &message);
+        }
+        // Ours is shown by the watch and counted; nobody else's is. Either way the number is in use.
+        Ok(Created::WasThere { owners }) => {
+            let is_ours = owners.iter().any(|owner| owner.uid == set.uid);
+            tracing::info!(
+                set = set.name,
+                machine = name,
+                is_ours,
+                "A Machine of that name was there already"
+            );
+        }
+        Err(Stop::Refused(message)) => {
+            shared.recorder.record(&reference(set), EventType::Warning, reasons::FAILED_CREATE, &message);
+            shared.remember_failure(&set.uid, &message);
+            return Err(Stop::Refused(message));
+        }
+        Err(stop) => return Err(stop),
+    }
+    let mut world = shared.world.lock();
+    world.memory.settled_numbers.entry(set.uid.clone()).or_default().insert(number);
+    world.memory.child_failures.remove(&set.uid);
+    Ok(())
+}
+
+async fn delete(shared: &Arc<Shared>, s: &Snapshot, machine: &MachineFacts) -> Result<(), Stop> {
+    let charged = counting(s);
+    let result = child_write(shared, s, machine, &charged).delete::<MachineFacts>(&machine.uid).await;
+    match result {
+        Ok(()) => {
+            let message = format!("Deleted Machine {}", machine.name);
+            shared.recorder.record(
+                &reference(&s.set),
+                EventType::Normal,
+                reasons::SUCCESSFUL_DELETE,
+                &message,
+            );
+            shared.world.lock().memory.child_failures.remove(&s.set.uid);
+            Ok(())
+        }
+        Err(Stop::Refused(message)) => {
+            shared.recorder.record(&reference(&s.set), EventType::Warning, reasons::FAILED_DELETE, &message);
+            shared.remember_failure(&s.set.uid, &message);
+            Err(Stop::Refused(message))
+        }
+        Err(stop) => Err(stop),
+    }
+}
+
+impl Shared {
+    /// Remembers that a child was refused, so that the planner waits before the next attempt.
+    pub(crate) fn remember_failure(&self, owner_uid: &str, message: &str) {
+        let last = self.now();
+        let mut world = self.world.lock();
+        let failure = world
+            .memory
+            .child_failures
+            .entry(owner_uid.to_owned())
+            .or_insert_with(|| memory::ChildFailure { message: String::new(), count: 0, last });
+        failure.message.clear();
+        failure.message.push_str(message);
+        // Neighbours of one batch are refused together: that is one failure.
+        if failure.last != last || failure.count == 0 {
+            failure.count = failure.count.saturating_add(1);
+        }
+        failure.last = last;
+    }
+}
+
+fn status_patch(set: &MachineSetFacts, status: &MachineSetStatus) -> GuardedPatch {
+    let status = serde_json::to_value(status).unwrap_or_else(|_| json!({}));
+    GuardedPatch::new(&set.uid).add(&["status"], status)
+}
+
+/// Owners change only while they are as they were read: nobody, or this set.
+fn owners_patch(
+    machine: &MachineFacts,
+    owners: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference],
+) -> GuardedPatch {
+    let patch =
+        GuardedPatch::new(&machine.uid).test(&["metadata", "ownerReferences"], machine.raw_owners.as_ref());
+    let kept = machine_set::without_controller(&machine.owner_references());
+    let all: Vec<_> = kept.iter().chain(owners).collect();
+    let all = serde_json::to_value(all).unwrap_or(Value::Null);
+    patch.add(&["metadata", "ownerReferences"], all)
+}
+
+fn template_patch(s: &Snapshot, machine: &MachineFacts) -> GuardedPatch {
+    let mut spec = s.set.spec.template.spec.clone();
+    // What the template does not own stays: the class by name (that is a rollout) and what was recorded.
+    spec.class.name.clone_from(&machine.spec.class.name);
+    spec.class.api_group.clone_from(&machine.spec.class.api_group);
+    spec.provider_id.clone_from(&machine.spec.provider_id);
+    let spec = serde_json::to_value(&spec).unwrap_or(Value::Null);
+    GuardedPatch::new(&machine.uid).test_generation(machine.generation).add(&["spec"], spec)
+}
+
+fn reference(set: &MachineSetFacts) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("machine.sapcloud.io/v1alpha1".to_owned()),
+        kind: Some("MachineSet".to_owned()),
+        namespace: Some(set.namespace.clone()),
+        name: Some(set.name.clone()),
+        uid: Some(set.uid.clone()),
+        ..ObjectReference::default()
+    }
+}

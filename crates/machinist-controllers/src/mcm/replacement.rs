@@ -1,0 +1,82 @@
+//! Which unhealthy Machine of a deployment is given up. The rules are in `machinist_plan::mcm::replacement`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use machinist_api::Phase;
+use machinist_api::{OperationState, OperationType};
+use machinist_kube::recorder::EventType;
+use machinist_plan::Plan;
+use machinist_plan::facts::MachineFacts;
+use machinist_plan::mcm::machine::{NODE_UNHEALTHY, OperationWrite, StatusWrite};
+use machinist_plan::mcm::replacement::{Action, Snapshot};
+
+use super::machine::{reference, status_patch};
+use crate::Key;
+use crate::act::Write;
+use crate::reconcile::{Kind, Observed, Shared, Stop, Versions, object_key};
+use crate::world::{BY_OWNER, World};
+
+/// Replacements, as the loop knows them.
+pub(crate) struct Replacements;
+
+impl Kind for Replacements {
+    /// UID of the deployment; of the set or the Machine where there is none.
+    type Id = String;
+    type Snapshot = Snapshot;
+    type Action = Action;
+
+    fn observe(shared: &Shared, world: &World, id: &String) -> Observed<Snapshot> {
+        let mut versions = Versions::new();
+        let mut machines: Vec<Arc<MachineFacts>> = Vec::new();
+        let sets = world.sets.by_index(BY_OWNER, id).map(|(_, set)| set.uid.clone());
+        for owner in sets.chain([id.clone()]) {
+            for (_, machine) in world.machines.by_index(BY_OWNER, &owner) {
+                versions.add(machine.resource_version);
+                machines.push(machine.facts.clone());
+            }
+        }
+        if machines.is_empty() {
+            return Observed::Gone;
+        }
+        let snapshot = Snapshot {
+            now: shared.now(),
+            skew: shared.options.skew.estimate().map_or(Duration::ZERO, |skew| skew.unsigned_abs()),
+            machines,
+            health_timeout: shared.machine_options().defaults.health_timeout,
+        };
+        Observed::Ready(snapshot, versions.done())
+    }
+
+    fn plan(shared: &Shared, snapshot: &Snapshot) -> Plan<Action> {
+        (shared.options.planners.replacement)(snapshot)
+    }
+
+    async fn act(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(), Stop> {
+        let Action::MarkFailed { machine, description } = action;
+        let key = object_key(&machine.namespace, &machine.name);
+        let replacement = shared.world.lock().replacement_key(&machine);
+        let charged = [Key::Machine(key.clone()), replacement];
+        let write = StatusWrite {
+            phase: Some((Phase::Failed, false)),
+            operation: OperationWrite {
+                kind: machine.status.operation.type_.clone().unwrap_or(OperationType::HealthCheck),
+                state: OperationState::Failed,
+                description: description.clone(),
+                code: None,
+            },
+            conditions: None,
+            at: s.now,
+        };
+        // The Machine may have recovered since it was read: its phase is part of the precondition.
+        let patch = status_patch(&machine, &write)
+            .test(&["status", "currentStatus", "phase"], Some(&machine.status.phase.as_str().into()));
+        Write { shared, charged: &charged, key }.patch_status::<MachineFacts>(patch).await?;
+        shared.recorder.record(&reference(&machine), EventType::Warning, NODE_UNHEALTHY, &description);
+        Ok(())
+    }
+
+    fn is_independent(_: &Action) -> bool {
+        false
+    }
+}

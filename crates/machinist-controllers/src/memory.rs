@@ -1,0 +1,82 @@
+//! What a process remembers beside its stores. All of it may be lost at any moment: it only saves calls, or tells people.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use machinist_plan::Answers;
+use machinist_plan::Why;
+use machinist_plan::drain::Eviction;
+
+use crate::Key;
+
+/// The memory of one process.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    /// What the driver answered, by Machine UID.
+    pub answers: BTreeMap<String, Answers>,
+    /// Attempts at evicting pods, by Machine UID, then by pod UID.
+    pub evictions: BTreeMap<String, Arc<BTreeMap<String, Eviction>>>,
+    /// What was last decided, and why.
+    pub whys: BTreeMap<Key, WhyRecord>,
+    /// Numbers of a set's open range that are known to be in use, by set UID.
+    pub settled_numbers: BTreeMap<String, BTreeSet<u64>>,
+    /// When the status of an object was last written, by UID.
+    pub status_written: BTreeMap<String, Timestamp>,
+    /// The last failure to create or delete a child, by owner UID.
+    pub child_failures: BTreeMap<String, ChildFailure>,
+    /// What was last done, to see when doing it again changes nothing.
+    pub last_pass: BTreeMap<Key, LastPass>,
+}
+
+/// A failure to create or delete a child.
+#[derive(Debug, Clone)]
+pub(crate) struct ChildFailure {
+    /// What the API server said.
+    pub message: String,
+    /// How often in a row.
+    pub count: u32,
+    /// When last.
+    pub last: Timestamp,
+}
+
+/// The actions of the last pass over a key, and what they were decided from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LastPass {
+    /// Which versions of which objects.
+    pub version: u64,
+    /// The actions, rendered.
+    pub actions: Vec<String>,
+}
+
+/// What was last decided about a key, and why.
+#[derive(Debug, Clone)]
+pub struct WhyRecord {
+    /// When.
+    pub at: Timestamp,
+    /// Why.
+    pub why: Why,
+    /// What was done.
+    pub actions: Vec<String>,
+}
+
+impl Memory {
+    /// Forgets a Machine that is gone.
+    pub(crate) fn forget_machine(&mut self, uid: &str) {
+        self.answers.remove(uid);
+        self.evictions.remove(uid);
+    }
+
+    /// Forgets an owner of children that is gone.
+    pub(crate) fn forget_owner(&mut self, uid: &str) {
+        self.settled_numbers.remove(uid);
+        self.status_written.remove(uid);
+        self.child_failures.remove(uid);
+    }
+
+    /// Forgets what was decided about a key.
+    pub(crate) fn forget_key(&mut self, key: &Key) {
+        self.whys.remove(key);
+        self.last_pass.remove(key);
+    }
+}

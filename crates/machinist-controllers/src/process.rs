@@ -1,0 +1,252 @@
+//! The two processes of the machine API, put together: which kinds each watches and decides about.
+//!
+//! | | machine controller | manager |
+//! |---|---|---|
+//! | control cluster | Machines, sets (to find deployments), classes, Secrets | Machines, sets, deployments |
+//! | target cluster | Nodes, pods, budgets, bootstrap tokens | nothing yet |
+//! | decides about | Machines, classes, Secrets, replacements | sets, deployments |
+//!
+//! Both may run in one program; they share nothing but the API server.
+
+use std::sync::{Arc, Mutex, OnceLock};
+
+use jiff::Timestamp;
+use kube::Api;
+use machinist_kube::KeyQueue;
+use machinist_kube::lease::Leadership;
+use machinist_kube::recorder::Recorder;
+use machinist_kube::watch::WatchOptions;
+use machinist_plan::facts::{
+    BudgetFacts, ClassFacts, MachineDeploymentFacts, MachineFacts, MachineSetFacts, NodeFacts, PodFacts,
+    TOKEN_NAMESPACE, TOKEN_TYPE,
+};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::act::DriverPool;
+use crate::feed::{Fed, feed};
+use crate::mcm;
+use crate::memory::WhyRecord;
+use crate::reconcile::{Shared, work};
+use crate::world::{SecretEntry, SharedWorld, TokenEntry, World};
+use crate::{Key, MachineOptions, Options};
+
+/// The clients of one process. Both may be of the same server.
+#[derive(Clone)]
+pub struct Clients {
+    /// Where Machines live.
+    pub control: kube::Client,
+    /// Where Nodes live.
+    pub target: kube::Client,
+}
+
+/// The process that makes, watches and deletes instances.
+pub struct MachineController;
+
+/// The process that keeps as many Machines as deployments ask for.
+pub struct Manager;
+
+/// A process that runs until it is dropped.
+pub struct Running {
+    shared: Arc<Shared>,
+    tasks: JoinSet<()>,
+}
+
+/// A part of a process ended, which none ever does by itself: the program should end too.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("a watch or worker of the {component} ended: {reason}")]
+pub struct Ended {
+    /// Which process.
+    pub component: &'static str,
+    /// What is known about it.
+    pub reason: String,
+}
+
+impl MachineController {
+    /// Starts it. `leadership` is absent where nobody else could act.
+    pub fn start(
+        clients: Clients,
+        options: Options,
+        machine: MachineOptions,
+        leadership: Option<Leadership>,
+    ) -> Running {
+        let mut running = Running::new(clients, options, Some(machine), leadership, |world: &World| {
+            world.machines.synced()
+                && world.sets.synced()
+                && world.classes.synced()
+                && world.secrets.synced()
+                && world.tokens.synced()
+                && world.nodes.synced()
+                && world.pods.synced()
+                && world.budgets.synced()
+        });
+        let namespace = running.shared.options.namespace.clone();
+        running.watch::<MachineFacts>(&namespace, WatchOptions::default());
+        running.watch::<MachineSetFacts>(&namespace, WatchOptions::default());
+        running.watch::<ClassFacts>(&namespace, WatchOptions::default());
+        running.watch::<SecretEntry>(&namespace, WatchOptions::default());
+        let tokens =
+            WatchOptions { field_selector: Some(format!("type={TOKEN_TYPE}")), ..WatchOptions::default() };
+        running.watch::<TokenEntry>(TOKEN_NAMESPACE, tokens);
+        running.watch::<NodeFacts>("", WatchOptions::default());
+        let target = running.shared.target.clone();
+        running.watch_api::<PodFacts>(Api::all(target.clone()), WatchOptions::default());
+        running.watch_api::<BudgetFacts>(Api::all(target), WatchOptions::default());
+        running.work();
+        running
+    }
+}
+
+impl Manager {
+    /// Starts it. `leadership` is absent where nobody else could act.
+    pub fn start(clients: Clients, options: Options, leadership: Option<Leadership>) -> Running {
+        let mut running = Running::new(clients, options, None, leadership, |world: &World| {
+            world.machines.synced() && world.sets.synced() && world.deployments.synced()
+        });
+        let namespace = running.shared.options.namespace.clone();
+        running.watch::<MachineFacts>(&namespace, WatchOptions::default());
+        running.watch::<MachineSetFacts>(&namespace, WatchOptions::default());
+        running.watch::<MachineDeploymentFacts>(&namespace, WatchOptions::default());
+        running.work();
+        running
+    }
+}
+
+impl Running {
+    fn new(
+        clients: Clients,
+        options: Options,
+        machine: Option<MachineOptions>,
+        leadership: Option<Leadership>,
+        is_synced: fn(&World) -> bool,
+    ) -> Self {
+        let queue = KeyQueue::new(mcm::min_interval, options.seed);
+        let recorder = Recorder::new(options.component, options.instance.clone(), options.clock.clone());
+        let shared = Arc::new(Shared {
+            world: SharedWorld::new(),
+            queue,
+            machine,
+            control: clients.control,
+            target: clients.target,
+            recorder,
+            drivers: DriverPool::default(),
+            leadership,
+            tasks: Mutex::new(JoinSet::new()),
+            is_synced,
+            started: OnceLock::new(),
+            options,
+        });
+        Self { shared, tasks: JoinSet::new() }
+    }
+
+    fn watch<F: Fed>(&mut self, namespace: &str, options: WatchOptions) {
+        let api = F::api(&self.shared, namespace);
+        self.watch_api::<F>(api, options);
+    }
+
+    fn watch_api<F: Fed>(&mut self, api: Api<F::Object>, options: WatchOptions) {
+        self.tasks.spawn(feed::<F>(self.shared.clone(), api, options));
+    }
+
+    fn work(&mut self) {
+        for _ in 0..self.shared.options.concurrency {
+            self.tasks.spawn(work(self.shared.clone()));
+        }
+        self.tasks.spawn(self.shared.clone().tend_barrier());
+        let recorder = self.shared.recorder.clone();
+        let client = self.shared.control.clone();
+        self.tasks.spawn(async move { recorder.run(client).await });
+    }
+
+    /// Waits until a part of it ends, which is always a fault.
+    pub async fn ended(&mut self) -> Ended {
+        let component = self.shared.options.component;
+        let reason = match self.tasks.join_next().await {
+            Some(Err(error)) if error.is_panic() => "it panicked".to_owned(),
+            Some(_) => "it returned".to_owned(),
+            None => "nothing was running".to_owned(),
+        };
+        Ended { component, reason }
+    }
+
+    /// Whether all stores are complete, so that it decides.
+    pub fn is_ready(&self) -> bool {
+        self.shared.started.get().is_some()
+    }
+
+    /// Something that can be asked while it runs.
+    pub fn inspector(&self) -> Inspector {
+        Inspector { shared: self.shared.clone() }
+    }
+}
+
+impl Drop for Running {
+    /// Ends everything it started, as a crash would.
+    fn drop(&mut self) {
+        self.tasks.abort_all();
+        self.shared.tasks.lock().unwrap_or_else(std::sync::PoisonError::into_inner).abort_all();
+    }
+}
+
+/// Answers questions about a running process.
+#[derive(Clone)]
+pub struct Inspector {
+    shared: Arc<Shared>,
+}
+
+impl Inspector {
+    /// What was last decided about a key, and why.
+    pub fn why(&self, key: &Key) -> Option<WhyRecord> {
+        self.shared.world.lock().memory.whys.get(key).cloned()
+    }
+
+    /// Everything that was last decided, by key.
+    pub fn whys(&self) -> Vec<(Key, WhyRecord)> {
+        self.shared.world.lock().memory.whys.iter().map(|(key, why)| (key.clone(), why.clone())).collect()
+    }
+
+    /// Whether all stores are complete.
+    pub fn is_ready(&self) -> bool {
+        self.shared.started.get().is_some()
+    }
+
+    /// Which process this is.
+    pub fn component(&self) -> &'static str {
+        self.shared.options.component
+    }
+
+    /// The namespace it serves.
+    pub fn namespace(&self) -> &str {
+        &self.shared.options.namespace
+    }
+
+    /// Gauges and counters, by name.
+    pub fn metrics(&self) -> Vec<(&'static str, f64)> {
+        let world = self.shared.world.lock();
+        let barrier = world.barrier.metrics();
+        let queue = self.shared.queue.metrics();
+        #[expect(clippy::cast_precision_loss, reason = "metrics are floating point numbers")]
+        let number = |count: u64| count as f64;
+        let count = |count: usize| number(u64::try_from(count).unwrap_or(u64::MAX));
+        vec![
+            ("machinist_store_machines", count(world.machines.len())),
+            ("machinist_store_nodes", count(world.nodes.len())),
+            ("machinist_store_pods", count(world.pods.len())),
+            ("machinist_own_writes_open", count(barrier.open)),
+            ("machinist_own_writes_unknown", count(barrier.unknown)),
+            ("machinist_own_writes_total", number(barrier.opened)),
+            ("machinist_own_writes_overdue_total", number(barrier.overdue)),
+            ("machinist_queue_keys", count(self.shared.queue.len())),
+            ("machinist_queue_passes_total", number(queue.handed_out)),
+            ("machinist_queue_retries_total", number(queue.retries)),
+        ]
+    }
+}
+
+impl Shared {
+    /// Since when this process leads, in wall-clock time.
+    pub(crate) fn leading_since(&self) -> Option<Timestamp> {
+        let held = self.leadership.as_ref()?.held_since()?;
+        self.now().checked_sub(Instant::now().duration_since(held)).ok()
+    }
+}

@@ -1,0 +1,328 @@
+//! The loop, the same for every kind: take a key, observe, plan, act, come back when told.
+//!
+//! # Guarantees
+//! Nothing is decided about a key that has an own write the stores have not shown. A pass ends at its first call that fails.
+//! The same actions planned twice from the same facts are not performed a second time before a pause.
+
+use std::fmt::Display;
+use std::future::Future;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use futures::StreamExt;
+use jiff::Timestamp;
+use machinist_kube::lease::Leadership;
+use machinist_kube::recorder::Recorder;
+use machinist_kube::{KeyQueue, ObjectKey};
+use machinist_plan::{Plan, Reason, Step, Wait, Why};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::act::DriverPool;
+use crate::memory::{LastPass, WhyRecord};
+use crate::world::{SharedWorld, World};
+use crate::{Key, MachineOptions, Options, mcm};
+
+/// How many independent calls of one plan are in flight at once.
+const CALLS_AT_ONCE: usize = 16;
+
+/// A call that may not be started now is tried again after this long.
+const NOT_NOW_AGAIN: Duration = Duration::from_secs(1);
+
+/// Everything the workers of one process share.
+pub(crate) struct Shared {
+    pub world: SharedWorld,
+    pub queue: KeyQueue<Key>,
+    pub options: Options,
+    /// Absent in the manager.
+    pub machine: Option<MachineOptions>,
+    pub control: kube::Client,
+    pub target: kube::Client,
+    pub recorder: Recorder,
+    pub drivers: DriverPool,
+    pub leadership: Option<Leadership>,
+    /// Driver calls and whatever else outlives a pass; aborted with the process.
+    pub tasks: Mutex<JoinSet<()>>,
+    /// Which stores must be complete before anything is decided.
+    pub is_synced: fn(&World) -> bool,
+    /// When they first were.
+    pub started: OnceLock<Timestamp>,
+}
+
+/// What observing a key came to.
+pub(crate) enum Observed<S> {
+    /// The facts, and a fingerprint of the versions they are of.
+    Ready(S, u64),
+    /// Something is missing that will wake the key when it arrives.
+    NotYet,
+    /// There is no such object.
+    Gone,
+}
+
+/// Why a pass ended before its plan did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// The view was stale; the store will show what changed.
+    Stale,
+    /// The API server refused, and will refuse again.
+    Refused(String),
+    /// The API server did not answer, or asked for patience.
+    Unanswered(String),
+    /// A call may not be started now.
+    NotNow(&'static str),
+}
+
+/// How one kind is observed, decided and acted on.
+pub(crate) trait Kind: 'static {
+    type Snapshot: Send + Sync;
+    type Action: Display + Send + Sync;
+
+    /// Collects the facts. Called under the world's lock: no waiting, no calls.
+    fn observe(shared: &Shared, world: &World, id: &Self::Id) -> Observed<Self::Snapshot>;
+    /// Decides.
+    fn plan(shared: &Shared, snapshot: &Self::Snapshot) -> Plan<Self::Action>;
+    /// Performs one action.
+    fn act(
+        shared: &Arc<Shared>,
+        snapshot: &Self::Snapshot,
+        action: Self::Action,
+    ) -> impl Future<Output = Result<(), Stop>> + Send;
+    /// Whether this action may be performed beside its neighbours of the same sort.
+    fn is_independent(action: &Self::Action) -> bool;
+    /// What names one object of the kind.
+    type Id: Send + Sync;
+}
+
+/// One worker: looks at one key after the other, for ever.
+pub(crate) async fn work(shared: Arc<Shared>) {
+    loop {
+        let key = shared.queue.next().await;
+        match &key {
+            Key::Machine(id) => pass::<mcm::kinds::Machines>(&shared, &key, id).await,
+            Key::Class(id) => pass::<mcm::kinds::Classes>(&shared, &key, id).await,
+            Key::Secret(id) => pass::<mcm::kinds::Secrets>(&shared, &key, id).await,
+            Key::Replacement(id) => pass::<mcm::kinds::Replacements>(&shared, &key, id).await,
+            Key::Set(id) => pass::<mcm::kinds::Sets>(&shared, &key, id).await,
+            Key::Deployment(id) => pass::<mcm::kinds::Deployments>(&shared, &key, id).await,
+        }
+        shared.queue.done(&key);
+    }
+}
+
+async fn pass<K: Kind>(shared: &Arc<Shared>, key: &Key, id: &K::Id) {
+    match shared.unknown_writes(key) {
+        Unknown::None => {}
+        Unknown::Waiting => return,
+        Unknown::Some(writes) => return shared.settle_unknown(key, writes).await,
+    }
+    let observed = {
+        let world = shared.world.lock();
+        if !(shared.is_synced)(&world) { Observed::NotYet } else { K::observe(shared, &world, id) }
+    };
+    let (snapshot, version) = match observed {
+        Observed::Ready(snapshot, version) => (snapshot, version),
+        Observed::NotYet => return,
+        Observed::Gone => {
+            shared.world.lock().memory.forget_key(key);
+            return shared.queue.remove(key);
+        }
+    };
+    let plan = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| K::plan(shared, &snapshot))) {
+        Ok(plan) => plan,
+        Err(_) => {
+            tracing::error!(%key, "Planner panicked; this object waits for a change");
+            shared.queue.retry(key.clone());
+            return;
+        }
+    };
+    let Plan { actions, why, wait } = plan;
+    let rendered: Vec<String> = actions.iter().map(ToString::to_string).collect();
+    if shared.is_repeated(key, version, &rendered) {
+        let action = rendered.join("; ");
+        tracing::warn!(%key, %action, "Doing the same again would change nothing");
+        shared.note(key, Why::new(Reason::NoEffect { action }, Step::Expect("a pause")), Vec::new());
+        shared.queue.retry(key.clone());
+        return;
+    }
+    if rendered.is_empty() {
+        tracing::debug!(%key, %why, "Nothing to do");
+    } else {
+        tracing::info!(%key, actions = ?rendered, %why, "Acting");
+    }
+    shared.note(key, why, rendered);
+    match perform::<K>(shared, &snapshot, actions).await {
+        Ok(()) => {
+            shared.queue.forget(key);
+            shared.come_back(key, wait);
+        }
+        Err(stop) => {
+            let delay = match &stop {
+                Stop::Stale => shared.queue.retry(key.clone()),
+                Stop::Refused(_) | Stop::Unanswered(_) => {
+                    shared.forget_pass(key);
+                    shared.queue.retry(key.clone())
+                }
+                // Nobody refused anything: it only was not the moment.
+                Stop::NotNow(_) => {
+                    shared.forget_pass(key);
+                    shared.queue.wake_at(key.clone(), Instant::now() + NOT_NOW_AGAIN);
+                    NOT_NOW_AGAIN
+                }
+            };
+            tracing::info!(%key, reason = ?stop, ?delay, "Stopped; looking again");
+        }
+    }
+}
+
+/// Performs the actions in order; neighbours that are independent of each other beside each other.
+async fn perform<K: Kind>(
+    shared: &Arc<Shared>,
+    snapshot: &K::Snapshot,
+    actions: Vec<K::Action>,
+) -> Result<(), Stop> {
+    let mut actions = actions.into_iter().peekable();
+    while let Some(action) = actions.next() {
+        if !K::is_independent(&action) {
+            K::act(shared, snapshot, action).await?;
+            continue;
+        }
+        let mut together = vec![action];
+        while let Some(action) = actions.next_if(K::is_independent) {
+            together.push(action);
+        }
+        let calls = together.into_iter().map(|action| K::act(shared, snapshot, action));
+        let results: Vec<_> = futures::stream::iter(calls).buffered(CALLS_AT_ONCE).collect().await;
+        results.into_iter().collect::<Result<(), Stop>>()?;
+    }
+    Ok(())
+}
+
+/// Own writes that keep a key from being decided about.
+enum Unknown {
+    /// There are none.
+    None,
+    /// They were answered; the store will show them.
+    Waiting,
+    /// Nobody knows what became of these.
+    Some(Vec<machinist_kube::barrier::Charge>),
+}
+
+impl Shared {
+    /// The options of the machine controller.
+    pub(crate) fn machine_options(&self) -> &MachineOptions {
+        self.machine.as_ref().expect("only the machine controller watches Machines' instances")
+    }
+
+    /// Wakes a key, if this process decides about its kind.
+    pub(crate) fn wake(&self, key: Key) {
+        let ours = match key {
+            Key::Machine(_) | Key::Class(_) | Key::Secret(_) | Key::Replacement(_) => self.machine.is_some(),
+            Key::Set(_) | Key::Deployment(_) => self.machine.is_none(),
+        };
+        if ours {
+            self.queue.wake(key);
+        }
+    }
+
+    /// The moment, for API timestamps and deadlines.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.options.clock.now()
+    }
+
+    /// Remembers that all stores are complete, and wakes everybody when they are.
+    pub(crate) fn note_synced(&self, world: &World) {
+        if !(self.is_synced)(world) {
+            return;
+        }
+        if self.started.set(self.now()).is_ok() {
+            tracing::info!(machines = world.machines.len(), "All stores are complete");
+        }
+        for key in mcm::all_keys(world) {
+            self.wake(key);
+        }
+    }
+
+    /// What was last decided about a key.
+    pub(crate) fn note(&self, key: &Key, why: Why, actions: Vec<String>) {
+        let record = WhyRecord { at: self.now(), why, actions };
+        self.world.lock().memory.whys.insert(key.clone(), record);
+    }
+
+    fn unknown_writes(&self, key: &Key) -> Unknown {
+        match self.world.lock().barrier.blocked(key) {
+            None => Unknown::None,
+            Some(blocked) if blocked.unknown.is_empty() => Unknown::Waiting,
+            Some(blocked) => Unknown::Some(blocked.unknown),
+        }
+    }
+
+    /// Whether these actions were performed before from the very same facts.
+    fn is_repeated(&self, key: &Key, version: u64, actions: &[String]) -> bool {
+        let mut world = self.world.lock();
+        let memory = &mut world.memory;
+        if actions.is_empty() {
+            memory.last_pass.remove(key);
+            return false;
+        }
+        let pass = LastPass { version, actions: actions.to_vec() };
+        if memory.last_pass.get(key) == Some(&pass) {
+            // Once is a pause; after it the actions may be tried again.
+            memory.last_pass.remove(key);
+            return true;
+        }
+        memory.last_pass.insert(key.clone(), pass);
+        false
+    }
+
+    fn forget_pass(&self, key: &Key) {
+        self.world.lock().memory.last_pass.remove(key);
+    }
+
+    fn come_back(&self, key: &Key, wait: Wait) {
+        let resync = Instant::now() + self.options.resync;
+        let at = match wait {
+            Wait::Idle => resync,
+            Wait::Until(at) => {
+                let left = Duration::try_from(at.duration_since(self.now())).unwrap_or(Duration::ZERO);
+                (Instant::now() + left).min(resync)
+            }
+        };
+        self.queue.wake_at(key.clone(), at);
+    }
+
+    /// Starts a task that ends with the process.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.tasks.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(task);
+    }
+}
+
+/// A fingerprint of versions: which versions of which objects a decision was made from.
+#[derive(Debug)]
+pub(crate) struct Versions(u64);
+
+impl Versions {
+    pub(crate) fn new() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+
+    pub(crate) fn add(&mut self, version: u64) {
+        self.0 = (self.0 ^ version).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(17);
+    }
+
+    pub(crate) fn add_text(&mut self, text: &str) {
+        for byte in text.bytes() {
+            self.add(u64::from(byte));
+        }
+    }
+
+    pub(crate) fn done(self) -> u64 {
+        self.0
+    }
+}
+
+/// Name and namespace of the key of an object.
+pub(crate) fn object_key(namespace: &str, name: &str) -> ObjectKey {
+    ObjectKey::new(namespace, name)
+}

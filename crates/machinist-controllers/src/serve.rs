@@ -1,0 +1,137 @@
+//! What a process says about itself over HTTP: is it alive, is it ready, what does it count, and why is an object where it is.
+//!
+//! | path | answer |
+//! |---|---|
+//! | `/healthz` | 200 `OK` while the process runs |
+//! | `/readyz` | 200 once all stores are complete, 503 before |
+//! | `/metrics` | counters and gauges, Prometheus text |
+//! | `/why` | what was last decided about every object, JSON |
+//! | `/why/<kind>/<name>` | the same for one |
+//!
+//! It tells no secrets, because planners never see one. Deliberately absent: TLS and anything that changes something.
+
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use machinist_kube::ObjectKey;
+use machinist_plan::Why;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use crate::Key;
+use crate::memory::WhyRecord;
+use crate::process::Inspector;
+
+/// Serves until it is dropped.
+///
+/// # Errors
+/// When the address cannot be listened on.
+pub async fn serve(listener: TcpListener, inspector: Inspector) -> std::io::Result<()> {
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        let (stream, _) = listener.accept().await?;
+        let inspector = inspector.clone();
+        while connections.try_join_next().is_some() {}
+        connections.spawn(async move {
+            let service = service_fn(move |request: Request<Incoming>| {
+                let answer = answer(&inspector, request.uri().path());
+                async move { Ok::<_, Infallible>(answer) }
+            });
+            if let Err(error) = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await {
+                tracing::debug!(%error, "Connection ended");
+            }
+        });
+    }
+}
+
+/// Listens on an address, with an error that names it.
+///
+/// # Errors
+/// When the address is in use or not ours.
+pub async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    TcpListener::bind(address)
+        .await
+        .map_err(|error| std::io::Error::new(error.kind(), format!("cannot listen on {address}: {error}")))
+}
+
+fn answer(inspector: &Inspector, path: &str) -> Response<Full<Bytes>> {
+    let text = |status, text: &str| respond(status, "text/plain; charset=utf-8", text.to_owned());
+    match path {
+        "/healthz" | "/livez" => text(StatusCode::OK, "OK"),
+        "/readyz" if inspector.is_ready() => text(StatusCode::OK, "OK"),
+        "/readyz" => text(StatusCode::SERVICE_UNAVAILABLE, "the stores are not complete yet"),
+        "/metrics" => respond(StatusCode::OK, "text/plain; version=0.0.4", metrics(inspector)),
+        "/why" => {
+            let all = inspector.whys();
+            let all: Vec<_> = all.iter().map(|(key, record)| render(inspector, key, record)).collect();
+            respond(StatusCode::OK, "application/json", Value::from(all).to_string())
+        }
+        path => match path.strip_prefix("/why/").and_then(|rest| why(inspector, rest)) {
+            Some(found) => respond(StatusCode::OK, "application/json", found.to_string()),
+            None => text(StatusCode::NOT_FOUND, "404 page not found"),
+        },
+    }
+}
+
+fn why(inspector: &Inspector, rest: &str) -> Option<Value> {
+    let (kind, name) = rest.split_once('/')?;
+    let id = ObjectKey::new(inspector.namespace(), name);
+    let key = match kind {
+        "machine" => Key::Machine(id),
+        "machineclass" => Key::Class(id),
+        "machineset" => Key::Set(id),
+        "machinedeployment" => Key::Deployment(id),
+        "replacement" => Key::Replacement(name.to_owned()),
+        _ => return None,
+    };
+    inspector.why(&key).map(|record| render(inspector, &key, &record))
+}
+
+fn render(inspector: &Inspector, key: &Key, record: &WhyRecord) -> Value {
+    let mut rendered = render_why(&record.why);
+    rendered["object"] = Value::from(key.to_string());
+    rendered["decidedAt"] = Value::from(record.at.to_string());
+    rendered["actions"] = Value::from(record.actions.clone());
+    rendered["from"] = Value::from(inspector.component());
+    rendered
+}
+
+/// A `Why` as JSON: what it waits for, since when, the next step and its deadline.
+pub fn render_why(why: &Why) -> Value {
+    json!({
+        "reason": why.reason.code(),
+        "waitsFor": why.reason.to_string(),
+        "since": why.since.map(|since| since.to_string()),
+        "next": why.next.to_string(),
+        "deadline": why.deadline.as_ref().map(|deadline| json!({
+            "at": deadline.at.to_string(),
+            "then": deadline.then.to_string(),
+        })),
+    })
+}
+
+fn metrics(inspector: &Inspector) -> String {
+    let mut text = String::new();
+    for (name, value) in inspector.metrics() {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{name} {value}");
+    }
+    text
+}
+
+fn respond(status: StatusCode, kind: &str, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    if let Ok(kind) = header::HeaderValue::from_str(kind) {
+        response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    }
+    response
+}

@@ -1,0 +1,157 @@
+//! Everything one process has seen: its stores, its open writes, its memory. One lock guards it, and nobody awaits under it.
+
+use std::fmt;
+use std::sync::{Mutex, MutexGuard};
+
+use k8s_openapi::api::core::v1::Secret;
+use machinist_instance::Credential;
+use machinist_kube::{Barrier, ObjectKey, Store};
+use machinist_plan::facts::{
+    BudgetFacts, ClassFacts, MachineDeploymentFacts, MachineFacts, MachineSetFacts, NodeFacts, PodFacts,
+    SecretFacts, TokenFacts, USER_DATA,
+};
+
+use crate::Key;
+use crate::memory::Memory;
+
+/// Index: objects by the UID of their controlling owner; by [`NO_OWNER`] those without one.
+pub(crate) const BY_OWNER: &str = "owner";
+/// Index: objects by their own UID.
+pub(crate) const BY_UID: &str = "uid";
+/// Index: Machines by the name of their Node, pods by theirs.
+pub(crate) const BY_NODE: &str = "node";
+/// Index: Machines by the name of their class.
+pub(crate) const BY_CLASS: &str = "class";
+/// Index: Machines that are being deleted, under [`YES`].
+pub(crate) const DELETING: &str = "deleting";
+/// Index: classes by the Secrets they refer to, `namespace/name`.
+pub(crate) const BY_SECRET: &str = "secret";
+/// Index: budgets by namespace.
+pub(crate) const BY_NAMESPACE: &str = "namespace";
+/// The value in [`BY_OWNER`] of objects that nobody controls.
+pub(crate) const NO_OWNER: &str = "";
+/// The one value of indexes that only tell whether.
+pub(crate) const YES: &str = "yes";
+
+/// All that a process has seen.
+pub(crate) struct World {
+    pub machines: Store<MachineFacts>,
+    pub sets: Store<MachineSetFacts>,
+    pub deployments: Store<MachineDeploymentFacts>,
+    pub classes: Store<ClassFacts>,
+    pub secrets: Store<SecretEntry>,
+    pub tokens: Store<TokenEntry>,
+    pub nodes: Store<NodeFacts>,
+    pub pods: Store<PodFacts>,
+    pub budgets: Store<BudgetFacts>,
+    pub barrier: Barrier<Key>,
+    pub memory: Memory,
+}
+
+/// A Secret of the control cluster: facts for planners, data for drivers.
+pub(crate) struct SecretEntry {
+    pub facts: std::sync::Arc<SecretFacts>,
+    data: std::collections::BTreeMap<String, Vec<u8>>,
+}
+
+impl SecretEntry {
+    pub(crate) fn parse(secret: &Secret) -> Self {
+        let data = secret.data.iter().flatten().map(|(key, bytes)| (key.clone(), bytes.0.clone()));
+        Self { facts: std::sync::Arc::new(SecretFacts::parse(secret)), data: data.collect() }
+    }
+}
+
+/// The data of all Secrets of a class, later ones over earlier ones, apart in what opens the account and what instances boot from.
+pub(crate) fn merge(secrets: &[std::sync::Arc<SecretEntry>]) -> (Credential, Vec<u8>) {
+    let mut data = std::collections::BTreeMap::new();
+    for secret in secrets {
+        data.extend(secret.data.clone());
+    }
+    let user_data = data.remove(USER_DATA).unwrap_or_default();
+    (Credential::new(data), user_data)
+}
+
+/// A bootstrap token: facts for planners, the secret part for user data.
+pub(crate) struct TokenEntry {
+    pub facts: TokenFacts,
+    secret: String,
+}
+
+impl TokenEntry {
+    pub(crate) fn parse(secret: &Secret) -> Self {
+        let part = secret.data.as_ref().and_then(|data| data.get("token-secret"));
+        let part = part.and_then(|bytes| String::from_utf8(bytes.0.clone()).ok());
+        Self { facts: TokenFacts::parse(secret), secret: part.unwrap_or_default() }
+    }
+
+    /// The whole token, for user data and nothing else.
+    pub(crate) fn expose(&self) -> String {
+        format!("{}.{}", self.facts.id, self.secret)
+    }
+}
+
+impl fmt::Debug for TokenEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TokenEntry({})", self.facts.id)
+    }
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        Self {
+            machines: Store::new(&[
+                (BY_OWNER, |m: &MachineFacts, keys| {
+                    keys.push(m.owner.as_ref().map_or(NO_OWNER, |owner| owner.uid.as_str()).to_owned());
+                }),
+                (BY_UID, |m, keys| keys.push(m.uid.clone())),
+                (BY_NODE, |m, keys| keys.push(m.node_name().to_owned())),
+                (BY_CLASS, |m, keys| keys.push(m.spec.class.name().to_owned())),
+                (DELETING, |m, keys| keys.extend(m.deleting_since.map(|_| YES.to_owned()))),
+            ]),
+            sets: Store::new(&[
+                (BY_OWNER, |s: &MachineSetFacts, keys| {
+                    keys.push(s.owner.as_ref().map_or(NO_OWNER, |owner| owner.uid.as_str()).to_owned());
+                }),
+                (BY_UID, |s, keys| keys.push(s.uid.clone())),
+            ]),
+            deployments: Store::new(&[(BY_UID, |d: &MachineDeploymentFacts, keys| keys.push(d.uid.clone()))]),
+            classes: Store::new(&[(BY_SECRET, |c: &ClassFacts, keys| {
+                keys.extend(c.secrets.iter().map(|(namespace, name)| format!("{namespace}/{name}")));
+            })]),
+            secrets: Store::new(&[]),
+            tokens: Store::new(&[]),
+            nodes: Store::new(&[]),
+            pods: Store::new(&[(BY_NODE, |p: &PodFacts, keys| keys.push(p.node.clone()))]),
+            budgets: Store::new(&[(BY_NAMESPACE, |b: &BudgetFacts, keys| keys.push(b.namespace.clone()))]),
+            barrier: Barrier::new(),
+            memory: Memory::default(),
+        }
+    }
+
+    /// The key under which the replacements of a Machine are counted: its deployment's UID, else its set's, else its own.
+    pub(crate) fn replacement_key(&self, machine: &MachineFacts) -> Key {
+        let Some(owner) = &machine.owner else { return Key::Replacement(machine.uid.clone()) };
+        let set = self.sets.by_index(BY_UID, &owner.uid).next();
+        let deployment = set.and_then(|(_, set)| set.facts.owner.as_ref().map(|owner| owner.uid.clone()));
+        Key::Replacement(deployment.unwrap_or_else(|| owner.uid.clone()))
+    }
+
+    /// The Machines whose name or label a Node goes by.
+    pub(crate) fn machines_of_node<'w>(&'w self, name: &'w str) -> impl Iterator<Item = &'w ObjectKey> {
+        self.machines.by_index(BY_NODE, name).map(|(key, _)| key)
+    }
+}
+
+/// The world behind its lock.
+pub(crate) struct SharedWorld(Mutex<World>);
+
+impl SharedWorld {
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new(World::new()))
+    }
+
+    /// Takes the lock. A panic of somebody who held it is that somebody's problem: the world is only a cache.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, World> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,178 @@
+//! Both processes against an embedded server and a simulated cloud, under paused time.
+//!
+//! Here is only that the two fit together; faults, crashes and invariants are machinist-sim's.
+
+#![expect(clippy::expect_used, reason = "a test that cannot go on says why")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, Secret};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use machinist_api::{Machine, MachineClass, MachineDeployment, Phase, crd};
+use machinist_apiserver::{Config, Identity, Server};
+use machinist_cloud_sim::{Cloud, Settings};
+use machinist_controllers::{Clients, MachineController, MachineOptions, Manager, Options, Running};
+use machinist_driver_sim::SimProvider;
+use machinist_kube::{ClientOptions, SharedClock, TokioClock, layer_client};
+use serde_json::{Value, json};
+
+const NAMESPACE: &str = "default";
+const EPOCH: i64 = 1_800_000_000;
+
+struct World {
+    server: Server,
+    cloud: Cloud,
+    user: kube::Client,
+    clock: SharedClock,
+}
+
+impl World {
+    async fn new() -> Self {
+        let epoch = jiff::Timestamp::from_second(EPOCH).expect("a moment");
+        let clock = machinist_apiserver::TokioClock::starting_at(epoch);
+        let server = Server::new(Config { clock: Arc::new(clock), ..Config::default() });
+        let cloud = Cloud::in_memory(Settings::default(), machinist_cloud_sim::Clock::starting_at(epoch));
+        let user = kube::Client::new(server.service_as(Identity::admin()), NAMESPACE);
+        let crds: Api<CustomResourceDefinition> = Api::all(user.clone());
+        for crd in crd::all_crds() {
+            crds.create(&PostParams::default(), &crd).await.expect("the CRD is accepted");
+        }
+        Self { server, cloud, user, clock: Arc::new(TokioClock::starting_at(epoch)) }
+    }
+
+    fn client(&self, name: &str) -> kube::Client {
+        let mut options = ClientOptions::new(name);
+        options.clock = self.clock.clone();
+        layer_client(self.server.service_as(Identity::admin()), &options)
+    }
+
+    fn options(&self, component: &'static str) -> Options {
+        Options { clock: self.clock.clone(), ..Options::new(NAMESPACE, component) }
+    }
+
+    fn start(&self) -> (Running, Running) {
+        let clients = |name| Clients { control: self.client(name), target: self.client(name) };
+        let provider = Arc::new(SimProvider::in_process(self.cloud.clone()));
+        let machine_controller = MachineController::start(
+            clients("machine-controller"),
+            self.options("machine-controller"),
+            MachineOptions::new(provider, "test"),
+            None,
+        );
+        let manager = Manager::start(clients("manager"), self.options("manager"), None);
+        (machine_controller, manager)
+    }
+
+    async fn apply(&self, replicas: u32) {
+        let secrets: Api<Secret> = Api::namespaced(self.user.clone(), NAMESPACE);
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"},
+            "stringData": {"userData": "token: <<BOOTSTRAP_TOKEN>> name: <<MACHINE_NAME>>"},
+        });
+        secrets.create(&PostParams::default(), &parse(secret)).await.expect("the Secret is accepted");
+        let classes: Api<MachineClass> = Api::namespaced(self.user.clone(), NAMESPACE);
+        let class = json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass", "metadata": {"name": "c"},
+            "provider": "sim", "providerSpec": {"size": "small"}, "secretRef": {"name": "s", "namespace": NAMESPACE},
+        });
+        classes.create(&PostParams::default(), &parse(class)).await.expect("the class is accepted");
+        let deployment = json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment", "metadata": {"name": "w"},
+            "spec": {
+                "replicas": replicas,
+                "selector": {"matchLabels": {"name": "w"}},
+                "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+                "template": {
+                    "metadata": {"labels": {"name": "w"}},
+                    "spec": {
+                        "class": {"kind": "MachineClass", "name": "c"},
+                        "nodeTemplate": {"metadata": {"labels": {"pool": "w"}}},
+                    },
+                },
+            },
+        });
+        self.deployments().create(&PostParams::default(), &parse(deployment)).await.expect("it is accepted");
+    }
+
+    fn deployments(&self) -> Api<MachineDeployment> {
+        Api::namespaced(self.user.clone(), NAMESPACE)
+    }
+
+    async fn machines(&self) -> Vec<Machine> {
+        let machines: Api<Machine> = Api::namespaced(self.user.clone(), NAMESPACE);
+        machines.list(&ListParams::default()).await.expect("a list").items
+    }
+
+    /// Waits for so many Machines to run, doing what their kubelets would: a ready Node for each instance that has none.
+    async fn until_running(&self, count: usize) {
+        self.until(&format!("{count} instances exist"), async |w| w.cloud.alive() == count).await;
+        let nodes: Api<Node> = Api::all(self.user.clone());
+        for entry in self.cloud.ledger().alive() {
+            let name = entry.name.as_str();
+            if nodes.get_opt(name).await.expect("an answer").is_some() {
+                continue;
+            }
+            let node = json!({
+                "apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
+                "spec": {"providerID": entry.id.as_str()},
+            });
+            nodes.create(&PostParams::default(), &parse(node)).await.expect("the Node is accepted");
+            let status = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+            nodes
+                .patch_status(name, &PatchParams::default(), &Patch::Strategic(status))
+                .await
+                .expect("its status is accepted");
+        }
+        self.until(&format!("{count} machines run"), async |w| running(w).await == count).await;
+    }
+
+    /// Lets time pass, a second at a time, until it is so.
+    async fn until(&self, what: &str, is_so: impl AsyncFn(&Self) -> bool) {
+        for _ in 0..600 {
+            if is_so(self).await {
+                return;
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        let machines = self.machines().await;
+        panic!("not so after ten minutes: {what}\n{machines:#?}");
+    }
+}
+
+fn parse<T: serde::de::DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).expect("test objects are well-formed")
+}
+
+async fn running(world: &World) -> usize {
+    world.machines().await.iter().filter(|machine| machine.phase() == Phase::Running).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deployment_becomes_nodes_grows_shrinks_and_goes() {
+    let world = World::new().await;
+    let _processes = world.start();
+    world.apply(3).await;
+    world.until_running(3).await;
+    assert_eq!(world.cloud.ledger().ever().len(), 3);
+
+    let scale = |replicas: u32| Patch::Merge(json!({"spec": {"replicas": replicas}}));
+    let params = PatchParams::default();
+    world.deployments().patch("w", &params, &scale(5)).await.expect("scaled");
+    world.until_running(5).await;
+    world.deployments().patch("w", &params, &scale(2)).await.expect("scaled");
+    world.until("2 are left", async |w| w.machines().await.len() == 2 && w.cloud.alive() == 2).await;
+    assert_eq!(world.cloud.ledger().ever().len(), 5);
+
+    world.deployments().delete("w", &DeleteParams::default()).await.expect("deleted");
+    world.until("nothing is left", async |w| w.machines().await.is_empty() && w.cloud.alive() == 0).await;
+    let nodes: Api<Node> = Api::all(world.user.clone());
+    let left = nodes.list(&ListParams::default()).await.expect("a list").items;
+    assert!(left.is_empty(), "{left:#?}");
+    world
+        .until("the deployment is gone", async |w| {
+            w.deployments().get_opt("w").await.expect("an answer").is_none()
+        })
+        .await;
+}

@@ -1,0 +1,164 @@
+//! The provider and its accounts: the only file that awaits.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use machinist_cloud_sim::{Cloud, NoAnswer, Reply, Request};
+use machinist_driver::{Driver, Instances, Provider};
+use machinist_instance::{
+    AccountId, CreateGuarantee, Credential, Error, Instance, InstanceKey, InstanceRef, InstanceSpec,
+    Promises, ProviderId, Scope, Sighting,
+};
+use serde_json::Value;
+
+use crate::reply::Nature;
+use crate::{Endpoint, ProviderSpec, Transport, reply, request};
+
+/// The credential's entry that holds the cloud's token. A credential without it opens the account without one.
+const TOKEN_ENTRY: &str = "token";
+
+/// What a simulated cloud promises unless it is told otherwise; a cloud in another process is believed to keep
+/// this.
+pub const PROMISES: Promises = Promises {
+    visible_within: Duration::from_secs(2),
+    call_bound: Duration::from_secs(1),
+    create: CreateGuarantee::NativeKey,
+};
+
+/// The simulated cloud as a provider. A class names it `sim`, or by a name added with [`Self::also_serving`].
+#[derive(Clone)]
+pub struct SimProvider {
+    transport: Arc<dyn Transport>,
+    promises: Promises,
+    other_names: Vec<String>,
+}
+
+impl SimProvider {
+    /// A cloud in this process; it promises what its settings say now.
+    pub fn in_process(cloud: Cloud) -> Self {
+        let settings = cloud.settings();
+        let promises =
+            Promises { visible_within: settings.visible_within, call_bound: settings.call_bound, ..PROMISES };
+        Self::over(Arc::new(cloud), promises)
+    }
+
+    /// A cloud in another process.
+    pub fn at(endpoint: Endpoint) -> Self {
+        Self::over(Arc::new(endpoint), PROMISES)
+    }
+
+    /// A cloud behind any transport.
+    pub fn over(transport: Arc<dyn Transport>, promises: Promises) -> Self {
+        Self { transport, promises, other_names: Vec::new() }
+    }
+
+    /// The same cloud under one more provider name, for classes that were written for another program.
+    #[must_use]
+    pub fn also_serving(mut self, name: impl Into<String>) -> Self {
+        self.other_names.push(name.into());
+        self
+    }
+
+    /// Relies on other promises than the cloud's defaults.
+    #[must_use]
+    pub fn promising(self, promises: Promises) -> Self {
+        Self { promises, ..self }
+    }
+}
+
+impl Provider for SimProvider {
+    fn name(&self) -> &str {
+        "sim"
+    }
+
+    fn serves(&self, provider: &str) -> bool {
+        provider.eq_ignore_ascii_case(self.name())
+            || self.other_names.iter().any(|name| provider.eq_ignore_ascii_case(name))
+    }
+
+    fn validate(&self, provider_spec: &Value) -> Result<(), Error> {
+        ProviderSpec::parse(provider_spec).map(drop)
+    }
+
+    fn open(&self, _account: &AccountId, credential: &Credential) -> Result<Arc<dyn Driver>, Error> {
+        Ok(Arc::new(SimAccount {
+            transport: self.transport.clone(),
+            promises: self.promises,
+            token: credential.text(TOKEN_ENTRY).map(str::to_owned),
+        }))
+    }
+}
+
+struct SimAccount {
+    transport: Arc<dyn Transport>,
+    promises: Promises,
+    token: Option<String>,
+}
+
+impl SimAccount {
+    /// One attempt, given up when no effect can follow any more.
+    async fn call(&self, nature: Nature, request: Request) -> Result<Reply, Error> {
+        let bound = self.promises.call_bound;
+        let answer = tokio::time::timeout(bound, self.transport.call(self.token.as_deref(), request))
+            .await
+            .unwrap_or_else(|_| Err(NoAnswer::Lost(format!("nothing within {} s", bound.as_secs()))));
+        match answer {
+            Ok(Ok(reply)) => Ok(reply),
+            Ok(Err(refusal)) => Err(reply::refused(nature, refusal)),
+            Err(lost) => Err(reply::no_answer(nature, lost)),
+        }
+    }
+}
+
+impl Driver for SimAccount {
+    fn instances(&self) -> &dyn Instances {
+        self
+    }
+
+    fn promises(&self) -> Promises {
+        self.promises
+    }
+}
+
+#[async_trait]
+impl Instances for SimAccount {
+    async fn ensure(&self, spec: &InstanceSpec) -> Result<Instance, Error> {
+        let provider_spec = ProviderSpec::parse(&spec.provider_spec)?;
+        let answer = self.call(Nature::Changes, request::ensure(spec, provider_spec)).await?;
+        reply::instance(answer)
+    }
+
+    async fn find(&self, which: &InstanceRef) -> Result<Sighting, Error> {
+        let answer = self.call(Nature::Reads, Request::Find(which.clone())).await?;
+        reply::found(answer).map(|found| reply::sighting(which, found))
+    }
+
+    async fn list(&self, scope: &Scope) -> Result<Vec<Instance>, Error> {
+        let answer = self.call(Nature::Reads, request::list(scope)).await?;
+        reply::instances(answer)
+    }
+
+    async fn delete(&self, which: &InstanceRef, owner: &InstanceKey) -> Result<(), Error> {
+        self.call(Nature::Changes, request::delete(which, owner)).await.map(drop)
+    }
+
+    async fn update_tags(&self, id: &ProviderId, tags: &BTreeMap<String, String>) -> Result<(), Error> {
+        let request = Request::Tag { id: id.clone(), tags: tags.clone() };
+        self.call(Nature::Changes, request).await.map(drop)
+    }
+
+    async fn start(&self, id: &ProviderId) -> Result<(), Error> {
+        self.call(Nature::Changes, Request::Start { id: id.clone() }).await.map(drop)
+    }
+
+    async fn stop(&self, id: &ProviderId) -> Result<(), Error> {
+        self.call(Nature::Changes, Request::Stop { id: id.clone() }).await.map(drop)
+    }
+
+    async fn console_tail(&self, id: &ProviderId, lines: usize) -> Result<Vec<String>, Error> {
+        let answer = self.call(Nature::Reads, Request::Console { id: id.clone(), lines }).await?;
+        reply::lines(answer)
+    }
+}

@@ -1,0 +1,134 @@
+//! The cloud as another process, over plain HTTP: what `--sim-endpoint URL` names.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::uri::{Authority, Scheme};
+use http::{Method, StatusCode, Uri, header};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::{Connect, HttpConnector};
+use hyper_util::rt::TokioExecutor;
+use machinist_cloud_sim::{NoAnswer, Refusal, Reply, Request};
+use serde_json::Value;
+
+use crate::Transport;
+
+/// A list of tens of thousands of instances fits; a broken server cannot fill the memory.
+const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
+
+/// A connection that takes longer is to nobody.
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+
+/// A simulated cloud behind a URL; over TCP, unless a test brings a connector of its own.
+#[derive(Debug, Clone)]
+pub struct Endpoint<C = HttpConnector> {
+    authority: Authority,
+    client: Client<C, Full<Bytes>>,
+}
+
+/// A URL that names no simulated cloud.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("simulated cloud endpoint {given:?}: expected {expected}")]
+pub struct EndpointError {
+    given: String,
+    expected: &'static str,
+}
+
+impl Endpoint {
+    /// Parses `http://ADDRESS:PORT`. Nothing is sent.
+    ///
+    /// # Errors
+    /// When it is anything else: the simulated cloud speaks plain HTTP at the root.
+    pub fn parse(url: &str) -> Result<Self, EndpointError> {
+        let wrong = || EndpointError { given: url.to_owned(), expected: "http://ADDRESS:PORT" };
+        let uri: Uri = url.parse().map_err(|_| wrong())?;
+        let authority = uri.authority().cloned().ok_or_else(wrong)?;
+        let is_root = uri.scheme() == Some(&Scheme::HTTP) && uri.path() == "/" && uri.query().is_none();
+        if !is_root {
+            return Err(wrong());
+        }
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(CONNECT_WITHIN));
+        connector.set_nodelay(true);
+        Ok(Self::over(authority, connector))
+    }
+}
+
+impl<C: Connect + Clone> Endpoint<C> {
+    /// A cloud behind any kind of connection.
+    pub fn over(authority: Authority, connector: C) -> Self {
+        // A silent second attempt would hide that the first one may have taken effect.
+        let client = Client::builder(TokioExecutor::new()).retry_canceled_requests(false).build(connector);
+        Self { authority, client }
+    }
+
+    fn request(
+        &self,
+        token: Option<&str>,
+        request: &Request,
+    ) -> Result<http::Request<Full<Bytes>>, NoAnswer> {
+        let not_sent = |error: &dyn std::fmt::Display| NoAnswer::NotSent(error.to_string());
+        let params = match serde_json::to_value(request).map_err(|error| not_sent(&error))? {
+            Value::Object(mut tagged) => tagged.remove("params").unwrap_or_default(),
+            _ => Value::Null,
+        };
+        let uri = Uri::builder()
+            .scheme(Scheme::HTTP)
+            .authority(self.authority.clone())
+            .path_and_query(format!("/v1/{}", request.operation()))
+            .build()
+            .map_err(|error| not_sent(&error))?;
+        let mut builder = http::Request::builder()
+            .method(Method::POST)
+            .uri(uri)
+            .header(header::CONTENT_TYPE, "application/json");
+        if let Some(token) = token {
+            builder = builder.header(header::AUTHORIZATION, format!("Bearer {token}"));
+        }
+        builder.body(Full::from(params.to_string())).map_err(|error| not_sent(&error))
+    }
+}
+
+#[async_trait]
+impl<C: Connect + Clone + Send + Sync + 'static> Transport for Endpoint<C> {
+    async fn call(&self, token: Option<&str>, request: Request) -> Result<Result<Reply, Refusal>, NoAnswer> {
+        let request = self.request(token, &request)?;
+        let response = self.client.request(request).await.map_err(|error| {
+            if error.is_connect() {
+                NoAnswer::NotSent(format!("no connection to {}", self.authority))
+            } else {
+                NoAnswer::Lost(format!("the connection to {} broke", self.authority))
+            }
+        })?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES)
+            .collect()
+            .await
+            .map_err(|_| NoAnswer::Lost(format!("the answer of {} broke off", self.authority)))?
+            .to_bytes();
+        let unreadable =
+            |_| NoAnswer::Lost(format!("{} answered {status} with something else", self.authority));
+        if status == StatusCode::OK {
+            serde_json::from_slice(&body).map(Ok).map_err(unreadable)
+        } else {
+            serde_json::from_slice(&body).map(Err).map_err(unreadable)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_a_plain_http_address() {
+        assert!(Endpoint::parse("http://127.0.0.1:7070").is_ok());
+        assert!(Endpoint::parse("http://127.0.0.1:7070/").is_ok());
+        for wrong in ["127.0.0.1:7070", "https://127.0.0.1:7070", "http://127.0.0.1:7070/v1", "", "http://"] {
+            let error = Endpoint::parse(wrong).expect_err(wrong).to_string();
+            assert!(error.contains("expected http://ADDRESS:PORT"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! The cloud's answers in our words. Pure.
+
+use std::time::Duration;
+
+use machinist_cloud_sim::{Code, NoAnswer, Refusal, Reply};
+use machinist_instance::{Error, ErrorKind, Instance, InstanceRef, Sighting};
+
+/// Whether a call changes the cloud. It decides what a missing answer means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Nature {
+    Reads,
+    Changes,
+}
+
+pub(crate) fn no_answer(nature: Nature, lost: NoAnswer) -> Error {
+    let kind = match (nature, &lost) {
+        (Nature::Reads, _) | (Nature::Changes, NoAnswer::NotSent(_)) => ErrorKind::Unavailable,
+        (Nature::Changes, NoAnswer::Lost(_)) => ErrorKind::Ambiguous,
+    };
+    Error::new(kind, lost.to_string())
+}
+
+pub(crate) fn refused(nature: Nature, refusal: Refusal) -> Error {
+    let kind = match refusal.code {
+        Code::InvalidParameter => ErrorKind::InvalidSpec,
+        Code::Unauthorized | Code::Foreign | Code::KeySpent => ErrorKind::Denied,
+        Code::QuotaExceeded | Code::OutOfStock => ErrorKind::Exhausted,
+        Code::RateLimited => {
+            ErrorKind::Throttled { retry_after: refusal.retry_after_seconds.map(Duration::from_secs) }
+        }
+        Code::ServiceUnavailable | Code::NotFound | Code::WrongState => ErrorKind::Unavailable,
+        Code::InternalError => match nature {
+            Nature::Reads => ErrorKind::Unavailable,
+            Nature::Changes => ErrorKind::Ambiguous,
+        },
+    };
+    Error::new(kind, refusal.to_string())
+}
+
+/// What was found, judged by the key that was asked for.
+pub(crate) fn sighting(which: &InstanceRef, found: Option<Instance>) -> Sighting {
+    match found {
+        None => Sighting::Absent,
+        Some(instance) => match (&which.key, &instance.key) {
+            (Some(asked), Some(carried)) if asked != carried => Sighting::Foreign(carried.clone()),
+            _ => Sighting::Present(instance),
+        },
+    }
+}
+
+pub(crate) fn instance(reply: Reply) -> Result<Instance, Error> {
+    match reply {
+        Reply::Instance(instance) => Ok(instance),
+        other => Err(unexpected("an instance", &other)),
+    }
+}
+
+pub(crate) fn found(reply: Reply) -> Result<Option<Instance>, Error> {
+    match reply {
+        Reply::Found(found) => Ok(found),
+        other => Err(unexpected("what was found", &other)),
+    }
+}
+
+pub(crate) fn instances(reply: Reply) -> Result<Vec<Instance>, Error> {
+    match reply {
+        Reply::Instances(instances) => Ok(instances),
+        other => Err(unexpected("a list of instances", &other)),
+    }
+}
+
+pub(crate) fn lines(reply: Reply) -> Result<Vec<String>, Error> {
+    match reply {
+        Reply::Lines(lines) => Ok(lines),
+        other => Err(unexpected("console lines", &other)),
+    }
+}
+
+fn unexpected(expected: &str, reply: &Reply) -> Error {
+    let got = match reply {
+        Reply::Instance(_) => "an instance",
+        Reply::Found(_) => "what was found",
+        Reply::Instances(_) => "a list",
+        Reply::Lines(_) => "lines",
+        Reply::Done => "nothing",
+    };
+    Error::new(ErrorKind::Bug, format!("the cloud answered with {got}: expected {expected}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use machinist_instance::InstanceKey;
+
+    use super::*;
+
+    #[test]
+    fn a_lost_answer_is_ambiguous_only_when_something_may_have_changed() {
+        let lost = || NoAnswer::Lost("reset".to_owned());
+        assert_eq!(no_answer(Nature::Changes, lost()).kind, ErrorKind::Ambiguous);
+        assert_eq!(no_answer(Nature::Reads, lost()).kind, ErrorKind::Unavailable);
+        let not_sent = NoAnswer::NotSent("refused".to_owned());
+        assert_eq!(no_answer(Nature::Changes, not_sent).kind, ErrorKind::Unavailable);
+        let internal =
+            Refusal { code: Code::InternalError, message: String::new(), retry_after_seconds: None };
+        assert_eq!(refused(Nature::Changes, internal).kind, ErrorKind::Ambiguous);
+    }
+
+    #[test]
+    fn throttling_keeps_the_clouds_own_time() {
+        let refusal =
+            Refusal { code: Code::RateLimited, message: String::new(), retry_after_seconds: Some(7) };
+        let expected = ErrorKind::Throttled { retry_after: Some(Duration::from_secs(7)) };
+        assert_eq!(refused(Nature::Reads, refusal).kind, expected);
+    }
+
+    #[test]
+    fn nothing_found_is_absent_and_never_foreign() {
+        let which = InstanceRef { key: Some(InstanceKey::new("u-1")), ..InstanceRef::default() };
+        assert_eq!(sighting(&which, None), Sighting::Absent);
+    }
+}

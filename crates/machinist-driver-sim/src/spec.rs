@@ -1,0 +1,126 @@
+//! What a class's `providerSpec` may say for this cloud.
+
+use machinist_instance::{Error, ErrorKind};
+use serde_json::{Map, Value};
+
+/// How long an instance may be told to boot: longer than any creation timeout, short enough to be no typing error.
+const MAX_BOOT_SECONDS: u64 = 24 * 60 * 60;
+
+/// A parsed `providerSpec`.
+///
+/// | Field | | |
+/// |---|---|---|
+/// | `instanceType` (or `size`) | required | for example `m5.large` |
+/// | `region`, `zone` | optional | the cloud's own choice when absent |
+/// | `image` | optional | kept, and shown in the ledger |
+/// | `bootSeconds` | optional | how long the instance boots; the cloud's own choice when absent |
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProviderSpec {
+    /// The size of the instance.
+    pub instance_type: String,
+    /// Its region.
+    pub region: Option<String>,
+    /// Its zone.
+    pub zone: Option<String>,
+    /// What it runs.
+    pub image: Option<String>,
+    /// How long it boots.
+    pub boot_seconds: Option<u64>,
+}
+
+impl ProviderSpec {
+    /// Parses and validates.
+    ///
+    /// # Errors
+    /// `InvalidSpec`, naming the field and what was expected. A field that is not in the table is an error: a
+    /// misspelt one would be ignored for ever.
+    pub fn parse(spec: &Value) -> Result<Self, Error> {
+        let Value::Object(fields) = spec else {
+            return Err(invalid("providerSpec", "an object"));
+        };
+        if let Some(unknown) = fields.keys().find(|name| !KNOWN_FIELDS.contains(&name.as_str())) {
+            let known = KNOWN_FIELDS.join(", ");
+            return Err(invalid(&format!("providerSpec.{unknown}"), &format!("one of the fields {known}")));
+        }
+        Ok(Self {
+            instance_type: instance_type(fields)?,
+            region: text(fields, "region")?,
+            zone: text(fields, "zone")?,
+            image: text(fields, "image")?,
+            boot_seconds: boot_seconds(fields)?,
+        })
+    }
+}
+
+const KNOWN_FIELDS: &[&str] = &["instanceType", "size", "region", "zone", "image", "bootSeconds"];
+
+fn instance_type(fields: &Map<String, Value>) -> Result<String, Error> {
+    match (text(fields, "instanceType")?, text(fields, "size")?) {
+        (Some(instance_type), None) | (None, Some(instance_type)) => Ok(instance_type),
+        (Some(_), Some(_)) => {
+            Err(invalid("providerSpec.size", "no size beside instanceType: they mean the same"))
+        }
+        (None, None) => {
+            Err(invalid("providerSpec.instanceType", "an instance type, for example \"m5.large\""))
+        }
+    }
+}
+
+fn text(fields: &Map<String, Value>, name: &str) -> Result<Option<String>, Error> {
+    match fields.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) if !text.trim().is_empty() => Ok(Some(text.clone())),
+        Some(_) => Err(invalid(&format!("providerSpec.{name}"), "text that is not empty")),
+    }
+}
+
+fn boot_seconds(fields: &Map<String, Value>) -> Result<Option<u64>, Error> {
+    match fields.get("bootSeconds") {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => match value.as_u64() {
+            Some(seconds) if seconds <= MAX_BOOT_SECONDS => Ok(Some(seconds)),
+            _ => Err(invalid(
+                "providerSpec.bootSeconds",
+                &format!("a whole number of seconds, at most {MAX_BOOT_SECONDS}"),
+            )),
+        },
+    }
+}
+
+fn invalid(field: &str, expected: &str) -> Error {
+    Error::new(ErrorKind::InvalidSpec, format!("{field}: expected {expected}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_class_of_the_fixtures_parses() {
+        let spec = ProviderSpec::parse(&json!({"size": "m5.large"})).expect("valid");
+        assert_eq!(spec.instance_type, "m5.large");
+        assert_eq!((spec.zone, spec.region, spec.image, spec.boot_seconds), (None, None, None, None));
+    }
+
+    #[test]
+    fn every_error_names_the_field_and_what_was_expected() {
+        let cases = [
+            (json!("m5.large"), "providerSpec: expected an object"),
+            (json!({}), "providerSpec.instanceType: expected an instance type"),
+            (json!({"size": "a", "sise": 1}), "providerSpec.sise: expected one of the fields"),
+            (json!({"size": "a", "instanceType": "b"}), "providerSpec.size: expected no size beside"),
+            (json!({"size": 7}), "providerSpec.size: expected text"),
+            (json!({"size": " "}), "providerSpec.size: expected text"),
+            (json!({"size": "a", "zone": []}), "providerSpec.zone: expected text"),
+            (json!({"size": "a", "bootSeconds": -1}), "providerSpec.bootSeconds: expected a whole number"),
+            (json!({"size": "a", "bootSeconds": 1e9}), "providerSpec.bootSeconds: expected a whole number"),
+        ];
+        for (spec, expected) in cases {
+            let error = ProviderSpec::parse(&spec).expect_err(expected);
+            assert_eq!(error.kind, ErrorKind::InvalidSpec);
+            assert!(error.message.starts_with(expected), "{}", error.message);
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! How a request reaches the cloud.
+
+use async_trait::async_trait;
+use machinist_cloud_sim::{Cloud, NoAnswer, Refusal, Reply, Request};
+
+/// How a request reaches the cloud and its answer comes back.
+#[async_trait]
+pub trait Transport: Send + Sync {
+    /// One attempt.
+    ///
+    /// # Errors
+    /// [`NoAnswer::NotSent`] only when the request cannot have reached the cloud.
+    async fn call(&self, token: Option<&str>, request: Request) -> Result<Result<Reply, Refusal>, NoAnswer>;
+}
+
+/// In process: the cloud itself.
+#[async_trait]
+impl Transport for Cloud {
+    async fn call(&self, token: Option<&str>, request: Request) -> Result<Result<Reply, Refusal>, NoAnswer> {
+        Self::call(self, token, request).await
+    }
+}

@@ -1,0 +1,116 @@
+//! A contract that cannot fail proves nothing: each broken way of talking to the cloud is caught by a named rule.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use machinist_cloud_sim::{Cloud, Code, NoAnswer, Refusal, Reply, Request};
+use machinist_driver::contract::run;
+use machinist_driver_sim::{PROMISES, SimProvider, Transport};
+use machinist_instance::InstanceKey;
+
+use crate::subject::{SimSubject, cloud};
+
+#[derive(Debug, Clone, Copy)]
+enum Mutation {
+    FreshKeyOnEveryCall,
+    ListStopsEarly,
+    DeleteAsAnybody,
+    LostMeansNotSent,
+    ErrorAfterEffectMeansNoEffect,
+    QuotaIsAnOutage,
+    NothingIsEverFoundByName,
+    DeniedMeansAbsent,
+}
+
+struct Mutant {
+    cloud: Cloud,
+    mutation: Mutation,
+    calls: AtomicU64,
+}
+
+#[async_trait]
+impl Transport for Mutant {
+    async fn call(&self, token: Option<&str>, request: Request) -> Result<Result<Reply, Refusal>, NoAnswer> {
+        let (cloud, mut request) = (&self.cloud, request);
+        match self.mutation {
+            Mutation::FreshKeyOnEveryCall => {
+                if let Request::Ensure(create) = &mut request {
+                    let call = self.calls.fetch_add(1, Ordering::Relaxed);
+                    create.key = InstanceKey::new(format!("{}-{call}", create.key));
+                    create.name = machinist_instance::NodeName::new(format!("{}-{call}", create.name))
+                        .expect("not empty");
+                }
+                cloud.call(token, request).await
+            }
+            Mutation::ListStopsEarly => Ok(match cloud.call(token, request).await? {
+                Ok(Reply::Instances(all)) => Ok(Reply::Instances(all.into_iter().take(3).collect())),
+                other => other,
+            }),
+            Mutation::DeleteAsAnybody => {
+                if let Request::Delete(delete) = &mut request {
+                    let found = cloud
+                        .ledger()
+                        .alive()
+                        .find(|entry| {
+                            delete.which.id.as_ref() == Some(&entry.id)
+                                || delete.which.name.as_ref() == Some(&entry.name)
+                        })
+                        .and_then(|entry| entry.key.clone());
+                    delete.owner = found.unwrap_or_else(|| delete.owner.clone());
+                }
+                cloud.call(token, request).await
+            }
+            Mutation::LostMeansNotSent => {
+                cloud.call(token, request).await.map_err(|_| NoAnswer::NotSent(String::new()))
+            }
+            Mutation::ErrorAfterEffectMeansNoEffect => cloud.call(token, request).await.map(|answer| {
+                answer.map_err(|refusal| recode(refusal, Code::InternalError, Code::ServiceUnavailable))
+            }),
+            Mutation::QuotaIsAnOutage => cloud.call(token, request).await.map(|answer| {
+                answer.map_err(|refusal| recode(refusal, Code::QuotaExceeded, Code::ServiceUnavailable))
+            }),
+            Mutation::NothingIsEverFoundByName => {
+                if let Request::Find(which) = &mut request {
+                    which.name = None;
+                }
+                cloud.call(token, request).await
+            }
+            Mutation::DeniedMeansAbsent => {
+                let finds = matches!(request, Request::Find(_));
+                Ok(match cloud.call(token, request).await? {
+                    Err(refusal) if finds && refusal.code == Code::Unauthorized => Ok(Reply::Found(None)),
+                    other => other,
+                })
+            }
+        }
+    }
+}
+
+fn recode(refusal: Refusal, from: Code, to: Code) -> Refusal {
+    if refusal.code == from { Refusal { code: to, ..refusal } } else { refusal }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_mutant_is_caught_by_the_rule_it_breaks() {
+    let expected = [
+        (Mutation::FreshKeyOnEveryCall, "ensure_twice_gives_the_same_instance"),
+        (Mutation::ListStopsEarly, "list_is_complete_and_knows_its_cluster"),
+        (Mutation::DeleteAsAnybody, "delete_refuses_the_instance_of_another_key"),
+        (Mutation::LostMeansNotSent, "ensure_that_takes_effect_late_is_still_one_instance"),
+        (
+            Mutation::ErrorAfterEffectMeansNoEffect,
+            "ensure_answered_with_an_error_after_its_effect_is_ambiguous_and_repeatable",
+        ),
+        (Mutation::QuotaIsAnOutage, "a_used_up_quota_is_exhausted_and_leaves_nothing"),
+        (Mutation::NothingIsEverFoundByName, "find_sees_it_by_id_key_and_name"),
+        (Mutation::DeniedMeansAbsent, "a_revoked_credential_is_denied"),
+    ];
+    for (mutation, rule) in expected {
+        let cloud = cloud();
+        let mutant = Mutant { cloud: cloud.clone(), mutation, calls: AtomicU64::new(0) };
+        let provider = SimProvider::over(Arc::new(mutant), PROMISES);
+        let report = run(&SimSubject::new(cloud, provider)).await;
+        assert!(report.failed().any(|(name, _)| name == rule), "{mutation:?} passes {rule}\n{report}");
+    }
+}

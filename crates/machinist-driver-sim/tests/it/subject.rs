@@ -1,0 +1,131 @@
+//! The simulated cloud as a subject of the contract: it can arrange every trouble there is.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use machinist_cloud_sim::{Clock, Cloud, Code, Fault, FaultRule, Foreigner, Operation, Settings, Stockout};
+use machinist_driver::Provider;
+use machinist_driver::contract::{Hook, Subject, Trouble, Verb};
+use machinist_driver_sim::SimProvider;
+use machinist_instance::{AccountId, Credential, InstanceKey, NodeName, UserData};
+use serde_json::{Value, json};
+
+const TOKEN: &str = "secret-of-the-account";
+
+pub(crate) struct SimSubject {
+    pub(crate) cloud: Cloud,
+    provider: SimProvider,
+}
+
+/// A calm cloud: reads lag a little, deletions take a little.
+pub(crate) fn settings() -> Settings {
+    Settings { lag: Duration::from_millis(500), delete: Duration::from_secs(1), ..Settings::default() }
+}
+
+pub(crate) fn cloud() -> Cloud {
+    let epoch: Timestamp = "2026-01-01T00:00:00Z".parse().expect("a time");
+    Cloud::in_memory(settings(), Clock::starting_at(epoch))
+}
+
+impl SimSubject {
+    pub(crate) fn new(cloud: Cloud, provider: SimProvider) -> Self {
+        Self { cloud, provider }
+    }
+}
+
+#[async_trait]
+impl Subject for SimSubject {
+    fn provider(&self) -> &dyn Provider {
+        &self.provider
+    }
+
+    fn account(&self) -> (AccountId, Credential) {
+        let data = BTreeMap::from([("token".to_owned(), TOKEN.as_bytes().to_vec())]);
+        (AccountId("default/account".to_owned()), Credential::new(data))
+    }
+
+    fn provider_spec(&self) -> Value {
+        json!({"size": "m5.large", "zone": "sim-1b"})
+    }
+
+    fn broken_spec(&self) -> (Value, &'static str) {
+        (json!({"size": "m5.large", "zone": 7}), "providerSpec.zone")
+    }
+
+    fn run_id(&self) -> String {
+        "run-1".to_owned()
+    }
+
+    fn now(&self) -> Timestamp {
+        self.cloud.clock().now()
+    }
+
+    async fn wait(&self, span: Duration) {
+        tokio::time::sleep(span).await;
+    }
+
+    async fn arrange(&self, trouble: Trouble) -> Hook {
+        let Settings { visible_within, call_bound, .. } = self.cloud.settings();
+        let refuse = |code, retry_after_seconds| Fault::Refuse { code, retry_after_seconds };
+        let late = Fault::LateEffect { by: call_bound - Duration::from_secs(1) };
+        let rule = match trouble {
+            Trouble::ErrorAfterEffect(verb) => FaultRule::once(operation(verb), Fault::EffectThenError),
+            Trouble::SilenceAfterEffect(verb) => FaultRule::once(operation(verb), Fault::EffectThenSilence),
+            Trouble::LateEffect(verb) => FaultRule::once(operation(verb), late),
+            Trouble::Outage(verb) => FaultRule::once(operation(verb), refuse(Code::ServiceUnavailable, None)),
+            Trouble::Throttled(verb) => FaultRule::once(operation(verb), refuse(Code::RateLimited, Some(3))),
+            Trouble::SlowReads => FaultRule::once(Operation::Ensure, Fault::HideNew { span: visible_within }),
+            Trouble::SlowDeletion => {
+                FaultRule::once(Operation::Delete, Fault::Linger { span: 3 * call_bound })
+            }
+            Trouble::RevokedCredential => {
+                self.cloud.configure(|settings| settings.revoked_tokens.extend([TOKEN.to_owned()]));
+                return Hook::Arranged;
+            }
+            Trouble::QuotaUsedUp => {
+                let alive = self.cloud.alive();
+                self.cloud.configure(|settings| settings.quota = Some(alive));
+                return Hook::Arranged;
+            }
+            Trouble::StockUsedUp => {
+                self.cloud.configure(|settings| settings.stockouts.push(Stockout::default()));
+                return Hook::Arranged;
+            }
+        };
+        self.cloud.faults().add(rule);
+        Hook::Arranged
+    }
+
+    async fn calm(&self) {
+        self.cloud.faults().clear();
+        self.cloud.configure(|current| *current = settings());
+    }
+
+    async fn made_by_others(&self, name: &NodeName, created: Timestamp) -> Hook {
+        let foreigner = Foreigner {
+            id: None,
+            name: name.clone(),
+            key: None,
+            created,
+            instance_type: "m5.large".to_owned(),
+            user_data: UserData::default(),
+        };
+        self.cloud.load(&foreigner).expect("the name is free");
+        Hook::Arranged
+    }
+
+    async fn truly_alive(&self, key: &InstanceKey) -> Option<usize> {
+        Some(self.cloud.ledger().alive().filter(|entry| entry.key.as_ref() == Some(key)).count())
+    }
+}
+
+fn operation(verb: Verb) -> Operation {
+    match verb {
+        Verb::Ensure => Operation::Ensure,
+        Verb::Find => Operation::Find,
+        Verb::List => Operation::List,
+        Verb::Delete => Operation::Delete,
+    }
+}

@@ -1,0 +1,67 @@
+//! The real thing: another listener, real sockets. No waiting: what needs time is in the contract.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use machinist_cloud_sim::http::{ListenError, Server};
+use machinist_cloud_sim::{Clock, Cloud, Fault, FaultRule, Operation, Settings};
+use machinist_driver::{Driver, Provider as _};
+use machinist_driver_sim::{Endpoint, SimProvider};
+use machinist_instance::{
+    AccountId, Credential, ErrorKind, InstanceKey, InstanceRef, InstanceSpec, NodeName, Scope, UserData,
+};
+use serde_json::json;
+
+fn spec(name: &str) -> InstanceSpec {
+    InstanceSpec {
+        key: InstanceKey::new(format!("uid-of-{name}")),
+        name: NodeName::new(name).expect("not empty"),
+        cluster: "c".to_owned(),
+        provider_spec: json!({"size": "m5.large"}),
+        user_data: UserData::new("boot"),
+        tags: BTreeMap::new(),
+        adopt_made_since: None,
+    }
+}
+
+fn open(url: &str) -> Arc<dyn Driver> {
+    let provider = SimProvider::at(Endpoint::parse(url).expect("an endpoint"));
+    provider.open(&AccountId("a".to_owned()), &Credential::default()).expect("no call is made")
+}
+
+#[tokio::test]
+async fn calls_travel_over_sockets_and_a_reset_is_ambiguous() {
+    let epoch = "2026-01-01T00:00:00Z".parse::<Timestamp>().expect("a time");
+    let cloud = Cloud::in_memory(Settings::default(), Clock::starting_at(epoch));
+    let server = Server::bind(cloud.clone(), ([127, 0, 0, 1], 0).into()).await.expect("a free port");
+    let (url, address) = (server.url(), server.address());
+    let serving = tokio::spawn(server.serve(std::future::pending()));
+    let driver = open(&url);
+    let made = driver.instances().ensure(&spec("a")).await.expect("made");
+    assert_eq!(made.id.as_str(), "sim:///i-1");
+    let listed = driver.instances().list(&Scope::Ours("c".to_owned())).await.expect("listed");
+    assert_eq!(listed.len(), 1);
+
+    cloud.faults().add(FaultRule::once(Operation::Ensure, Fault::Reset));
+    let error = driver.instances().ensure(&spec("b")).await.expect_err("reset");
+    assert_eq!(error.kind, ErrorKind::Ambiguous);
+
+    let taken = Server::bind(cloud, address).await.expect_err("in use");
+    assert!(matches!(taken, ListenError::Bind { .. }), "{taken}");
+    serving.abort();
+    let _ = serving.await;
+    let which = InstanceRef { id: Some(made.id), ..InstanceRef::default() };
+    let error = driver.instances().find(&which).await.expect_err("nobody listens");
+    assert_eq!(error.kind, ErrorKind::Unavailable);
+    let error = open(&url).instances().ensure(&spec("c")).await.expect_err("nobody listens");
+    assert_eq!(error.kind, ErrorKind::Unavailable, "a refused connection had no effect");
+}
+
+#[tokio::test]
+async fn the_cloud_listens_on_loopback_only() {
+    let epoch = "2026-01-01T00:00:00Z".parse::<Timestamp>().expect("a time");
+    let cloud = Cloud::in_memory(Settings::default(), Clock::starting_at(epoch));
+    let error = Server::bind(cloud, ([0, 0, 0, 0], 0).into()).await.expect_err("not loopback");
+    assert!(error.to_string().contains("expected a loopback address"), "{error}");
+}

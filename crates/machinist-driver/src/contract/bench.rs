@@ -1,0 +1,232 @@
+//! What a case works with: one open account, fresh identities, and a broom.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use machinist_instance::{
+    Error, ErrorKind, Instance, InstanceKey, InstanceRef, InstanceSpec, NodeName, Promises, Sighting,
+    UserData,
+};
+
+use super::{Ending, Hook, Played, Subject, Trouble};
+use crate::Driver;
+
+/// Stands in for a bootstrap token: it must come back in no error.
+const CANARY: &str = "canary0123456789";
+
+/// How often the broom asks again for a deletion whose outcome is unknown.
+const SWEEPS: usize = 3;
+
+/// How often a case looks whether a deletion has ended; the subject's time passes in between.
+const LOOKS: usize = 20;
+
+pub(crate) struct Bench<'a> {
+    pub(crate) subject: &'a dyn Subject,
+    pub(crate) driver: Arc<dyn Driver>,
+    case: &'static str,
+    made: Mutex<BTreeMap<InstanceKey, InstanceRef>>,
+}
+
+impl<'a> Bench<'a> {
+    pub(crate) fn open(subject: &'a dyn Subject, case: &'static str) -> Played<Self> {
+        let (account, credential) = subject.account();
+        let driver = subject
+            .provider()
+            .open(&account, &credential)
+            .map_err(|error| Ending::Fail(format!("cannot open the account: {error}")))?;
+        Ok(Self { subject, driver, case, made: Mutex::default() })
+    }
+
+    pub(crate) fn promises(&self) -> Promises {
+        self.driver.promises()
+    }
+
+    /// A cluster name of this run.
+    pub(crate) fn cluster(&self) -> String {
+        format!("contract-{}", self.subject.run_id())
+    }
+
+    pub(crate) fn key(&self, which: &str) -> InstanceKey {
+        InstanceKey::new(format!("{}-{}-{which}", self.subject.run_id(), self.case))
+    }
+
+    pub(crate) fn name(&self, which: &str) -> NodeName {
+        let name = format!("{}-{}-{which}", self.subject.run_id(), self.case.replace('_', "-"));
+        // A node's name is a DNS label in most clouds: 63 characters, the end tells instances apart.
+        let kept = name.len().saturating_sub(63);
+        let name = name[kept..].trim_start_matches('-');
+        NodeName::new(name).expect("a case has a name")
+    }
+
+    /// A valid spec. Its key is swept away when the case is over, whatever becomes of it.
+    pub(crate) fn spec(&self, which: &str) -> InstanceSpec {
+        let (key, name) = (self.key(which), self.name(which));
+        let reference = InstanceRef { id: None, key: Some(key.clone()), name: Some(name.clone()) };
+        self.lock().insert(key.clone(), reference);
+        InstanceSpec {
+            key,
+            name,
+            cluster: self.cluster(),
+            provider_spec: self.subject.provider_spec(),
+            user_data: UserData::new(CANARY),
+            tags: BTreeMap::from([("purpose".to_owned(), "contract".to_owned())]),
+            adopt_made_since: None,
+        }
+    }
+
+    /// `ensure` that must work.
+    pub(crate) async fn ensure(&self, spec: &InstanceSpec) -> Played<Instance> {
+        let instance = self.quiet(self.driver.instances().ensure(spec).await, "ensure")?;
+        if let Some(made) = self.lock().get_mut(&spec.key) {
+            made.id = Some(instance.id.clone());
+        }
+        Ok(instance)
+    }
+
+    /// `ensure` that must fail with that kind.
+    pub(crate) async fn ensure_fails(
+        &self,
+        spec: &InstanceSpec,
+        expected: &str,
+        is_expected: impl FnOnce(ErrorKind) -> bool,
+    ) -> Played<Error> {
+        let error = self.fails(self.driver.instances().ensure(spec).await, "ensure", expected)?;
+        check(is_expected(error.kind), || format!("ensure: expected {expected}, got {error}"))?;
+        Ok(error)
+    }
+
+    /// A result that must be an error, and give no secret away.
+    pub(crate) fn fails<T: Debug>(
+        &self,
+        result: Result<T, Error>,
+        call: &str,
+        expected: &str,
+    ) -> Played<Error> {
+        match result {
+            Ok(value) => fail(format!("{call}: expected {expected}, got {value:?}")),
+            Err(error) => {
+                let tells = error.message.contains(CANARY);
+                check(!tells, || format!("{call}: the error message holds user data"))?;
+                Ok(error)
+            }
+        }
+    }
+
+    pub(crate) async fn find(&self, which: &InstanceRef) -> Played<Sighting> {
+        self.quiet(self.driver.instances().find(which).await, "find")
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the suite owns every instance that it deletes")]
+    pub(crate) async fn try_delete(&self, which: &InstanceRef, owner: &InstanceKey) -> Result<(), Error> {
+        self.driver.instances().delete(which, owner).await
+    }
+
+    pub(crate) async fn delete(&self, which: &InstanceRef, owner: &InstanceKey) -> Played {
+        self.quiet(self.try_delete(which, owner).await, "delete")
+    }
+
+    /// Arranges trouble, or skips the case.
+    pub(crate) async fn arrange(&self, trouble: Trouble) -> Played {
+        match self.subject.arrange(trouble).await {
+            Hook::Arranged => Ok(()),
+            Hook::Missing => Err(Ending::Skip(format!("this cloud cannot arrange {trouble:?}"))),
+        }
+    }
+
+    /// Waits until reads must show what was made before.
+    pub(crate) async fn wait_until_visible(&self) {
+        self.subject.wait(self.promises().visible_within).await;
+    }
+
+    /// Waits until nothing that was asked for before can still appear.
+    pub(crate) async fn wait_until_settled(&self) {
+        self.subject.wait(self.promises().absence_takes()).await;
+    }
+
+    /// Waits for the end of a deletion that was accepted.
+    pub(crate) async fn wait_until_gone(&self, which: &InstanceRef) -> Played {
+        for _ in 0..LOOKS {
+            match self.find(which).await? {
+                Sighting::Absent => return Ok(()),
+                Sighting::Present(_) => self.subject.wait(self.promises().call_bound).await,
+                Sighting::Foreign(key) => return fail(format!("find {which}: foreign, made for {key}")),
+            }
+        }
+        fail(format!("{which} is still there after {LOOKS} looks, one call bound apart"))
+    }
+
+    /// The number of instances for a key, once all is settled, must be that.
+    pub(crate) async fn check_alive(&self, key: &InstanceKey, expected: usize) -> Played {
+        self.wait_until_settled().await;
+        let alive = match self.subject.truly_alive(key).await {
+            Some(alive) => alive,
+            None => {
+                let scope = machinist_instance::Scope::Visible;
+                let all = self.quiet(self.driver.instances().list(&scope).await, "list")?;
+                all.iter().filter(|instance| instance.key.as_ref() == Some(key)).count()
+            }
+        };
+        check(alive == expected, || format!("{alive} instances exist for {key}, expected {expected}"))
+    }
+
+    /// Deletes what the case made. Trouble is over by now, so this must work.
+    pub(crate) async fn clean_up(&self) -> Played {
+        let made = std::mem::take(&mut *self.lock());
+        if !made.is_empty() {
+            self.wait_until_settled().await;
+        }
+        for (key, which) in made {
+            // By key as well: an ensure of unknown outcome gave no id.
+            let mut swept = Ok(());
+            for _ in 0..SWEEPS {
+                swept = self.try_delete(&which, &key).await;
+                if swept.is_ok() {
+                    break;
+                }
+            }
+            match swept {
+                Ok(()) => {}
+                // The name belongs to an instance of another key, which is swept under that key.
+                Err(error) if error.kind == ErrorKind::Denied => {}
+                Err(error) => return fail(format!("cannot delete {which} after the case: {error}")),
+            }
+        }
+        Ok(())
+    }
+
+    fn quiet<T>(&self, result: Result<T, Error>, call: &str) -> Played<T> {
+        result.or_else(|error| fail(format!("{call}: expected success, got {error}")))
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<InstanceKey, InstanceRef>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(crate) fn by_id(instance: &Instance) -> InstanceRef {
+    InstanceRef { id: Some(instance.id.clone()), ..InstanceRef::default() }
+}
+
+pub(crate) fn by_key(key: &InstanceKey) -> InstanceRef {
+    InstanceRef { key: Some(key.clone()), ..InstanceRef::default() }
+}
+
+pub(crate) fn by_name(name: &NodeName) -> InstanceRef {
+    InstanceRef { name: Some(name.clone()), ..InstanceRef::default() }
+}
+
+pub(crate) fn present(sighting: Sighting, what: &str) -> Played<Instance> {
+    match sighting {
+        Sighting::Present(instance) => Ok(instance),
+        other => fail(format!("{what}: expected the instance, got {other:?}")),
+    }
+}
+
+pub(crate) fn check(holds: bool, otherwise: impl FnOnce() -> String) -> Played {
+    if holds { Ok(()) } else { fail(otherwise()) }
+}
+
+pub(crate) fn fail<T>(how: impl Into<String>) -> Played<T> {
+    Err(Ending::Fail(how.into()))
+}

@@ -1,0 +1,121 @@
+//! One instance per key, whoever asks, however often.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use machinist_instance::{CreateGuarantee, InstanceSpec, UserData};
+
+use super::bench::{Bench, by_key, by_name, check, fail, present};
+use super::{Ending, Hook, Played, cases};
+
+/// Enough callers to meet each other inside one call.
+const CONCURRENT_CALLERS: usize = 8;
+
+cases![
+    ensure_makes_what_was_asked_for,
+    ensure_twice_gives_the_same_instance,
+    ensure_with_other_user_data_gives_the_same_instance,
+    ensure_at_the_same_time_gives_one_instance,
+    ensure_never_returns_an_instance_of_another_key,
+    ensure_adopts_what_others_made_since,
+    ensure_does_not_adopt_what_others_made_before,
+];
+
+async fn ensure_makes_what_was_asked_for(bench: &Bench<'_>) -> Played {
+    let spec = bench.spec("a");
+    let made = bench.ensure(&spec).await?;
+    check(made.key.as_ref() == Some(&spec.key), || {
+        format!("key: expected {}, got {:?}", spec.key, made.key)
+    })?;
+    check(made.name == spec.name, || format!("name: expected {}, got {}", spec.name, made.name))?;
+    let tagged = made.tags.get("purpose").map(String::as_str) == Some("contract");
+    check(tagged, || format!("tags: expected purpose=contract, got {:?}", made.tags))?;
+    bench.check_alive(&spec.key, 1).await
+}
+
+async fn ensure_twice_gives_the_same_instance(bench: &Bench<'_>) -> Played {
+    let spec = bench.spec("a");
+    let (first, second) = (bench.ensure(&spec).await?, bench.ensure(&spec).await?);
+    check(first.id == second.id, || format!("two instances for one key: {} and {}", first.id, second.id))?;
+    bench.check_alive(&spec.key, 1).await
+}
+
+async fn ensure_with_other_user_data_gives_the_same_instance(bench: &Bench<'_>) -> Played {
+    let spec = bench.spec("a");
+    let first = bench.ensure(&spec).await?;
+    let second = bench.ensure(&InstanceSpec { user_data: UserData::new("other"), ..spec.clone() }).await?;
+    check(first.id == second.id, || format!("two instances for one key: {} and {}", first.id, second.id))?;
+    bench.check_alive(&spec.key, 1).await
+}
+
+async fn ensure_at_the_same_time_gives_one_instance(bench: &Bench<'_>) -> Played {
+    match bench.promises().create {
+        CreateGuarantee::NativeKey | CreateGuarantee::UniqueName => {}
+        CreateGuarantee::FindThenCreate => {
+            return Err(Ending::Skip("this driver promises it for one caller per key only".to_owned()));
+        }
+    }
+    let spec = bench.spec("a");
+    let calls = (0..CONCURRENT_CALLERS).map(|_| bench.driver.instances().ensure(&spec));
+    let mut ids: Vec<_> = join_all(calls).await.into_iter().flatten().map(|instance| instance.id).collect();
+    check(!ids.is_empty(), || format!("none of {CONCURRENT_CALLERS} callers got the instance"))?;
+    ids.dedup();
+    check(ids.len() == 1, || format!("several instances for one key: {ids:?}"))?;
+    bench.check_alive(&spec.key, 1).await
+}
+
+async fn ensure_never_returns_an_instance_of_another_key(bench: &Bench<'_>) -> Played {
+    let (theirs, ours) = (bench.spec("theirs"), bench.spec("ours"));
+    bench.ensure(&theirs).await?;
+    let same_name = InstanceSpec {
+        name: theirs.name.clone(),
+        adopt_made_since: Some(jiff::Timestamp::UNIX_EPOCH),
+        ..ours.clone()
+    };
+    // A cloud may refuse a second instance of a name or make one; it may not give away the first.
+    match bench.driver.instances().ensure(&same_name).await {
+        Err(_) => {}
+        Ok(made) if made.key.as_ref() == Some(&ours.key) => {}
+        Ok(made) => return fail(format!("asked with {}, got the instance of {:?}", ours.key, made.key)),
+    }
+    bench.check_alive(&theirs.key, 1).await
+}
+
+async fn ensure_adopts_what_others_made_since(bench: &Bench<'_>) -> Played {
+    let spec = bench.spec("a");
+    let since = bench.subject.now();
+    made_by_others(bench, &spec, since).await?;
+    bench.wait_until_visible().await;
+    let found = present(bench.find(&by_name(&spec.name)).await?, "find by name")?;
+    check(found.key.is_none(), || format!("an instance without a key shows the key {:?}", found.key))?;
+    let adopted = bench.ensure(&InstanceSpec { adopt_made_since: Some(since), ..spec.clone() }).await?;
+    check(adopted.id == found.id, || format!("expected {}, got a second instance {}", found.id, adopted.id))?;
+    check(adopted.key.as_ref() == Some(&spec.key), || "the adopted instance was not tagged".to_owned())?;
+    bench.wait_until_visible().await;
+    present(bench.find(&by_key(&spec.key)).await?, "find the adopted instance by key")?;
+    bench.check_alive(&spec.key, 1).await
+}
+
+async fn ensure_does_not_adopt_what_others_made_before(bench: &Bench<'_>) -> Played {
+    let spec = bench.spec("a");
+    let created = bench.subject.now();
+    made_by_others(bench, &spec, created).await?;
+    bench.wait_until_visible().await;
+    let theirs = present(bench.find(&by_name(&spec.name)).await?, "find by name")?;
+    let since = created.saturating_add(Duration::from_secs(1)).unwrap_or(created);
+    let later = InstanceSpec { adopt_made_since: Some(since), ..spec.clone() };
+    match bench.driver.instances().ensure(&later).await {
+        Err(_) => {}
+        Ok(made) if made.id != theirs.id => {}
+        Ok(made) => return fail(format!("{} was made before {since} and was adopted", made.id)),
+    }
+    let still = present(bench.find(&super::bench::by_id(&theirs)).await?, "find by id")?;
+    check(still.key.is_none(), || "an instance that others made was tagged".to_owned())
+}
+
+async fn made_by_others(bench: &Bench<'_>, spec: &InstanceSpec, created: jiff::Timestamp) -> Played {
+    match bench.subject.made_by_others(&spec.name, created).await {
+        Hook::Arranged => Ok(()),
+        Hook::Missing => Err(Ending::Skip("this cloud cannot make instances without a key".to_owned())),
+    }
+}

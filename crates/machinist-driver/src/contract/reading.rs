@@ -1,0 +1,145 @@
+//! What reads show, and what their silence proves.
+
+use machinist_instance::{InstanceRef, InstanceSpec, Scope, Sighting};
+
+use super::bench::{Bench, by_id, by_key, by_name, check, fail, present};
+use super::{Played, Trouble, cases};
+
+/// More than one, so that a list that stops after the first is noticed.
+const LISTED: usize = 5;
+
+cases![
+    find_sees_it_by_id_key_and_name,
+    find_sees_nothing_where_nothing_is,
+    find_calls_the_instance_of_another_key_foreign,
+    list_is_complete_and_knows_its_cluster,
+    reads_show_it_as_soon_as_promised,
+    optional_calls_work_or_say_unsupported,
+];
+
+async fn find_sees_it_by_id_key_and_name(bench: &Bench<'_>) -> Played {
+    let spec = bench.spec("a");
+    let made = bench.ensure(&spec).await?;
+    bench.wait_until_visible().await;
+    let identities = [
+        ("id", by_id(&made)),
+        ("key", by_key(&spec.key)),
+        ("name", by_name(&spec.name)),
+        ("all", InstanceRef { key: Some(spec.key.clone()), name: Some(spec.name.clone()), ..by_id(&made) }),
+    ];
+    for (by, which) in identities {
+        let found = present(bench.find(&which).await?, &format!("find by {by}"))?;
+        check(found.id == made.id, || format!("find by {by}: expected {}, got {}", made.id, found.id))?;
+        check(found.key.as_ref() == Some(&spec.key), || format!("find by {by}: the key is {:?}", found.key))?;
+    }
+    Ok(())
+}
+
+async fn find_sees_nothing_where_nothing_is(bench: &Bench<'_>) -> Played {
+    bench.wait_until_settled().await;
+    for which in [by_key(&bench.key("never")), by_name(&bench.name("never"))] {
+        let sighting = bench.find(&which).await?;
+        check(sighting == Sighting::Absent, || format!("find {which}: expected absent, got {sighting:?}"))?;
+    }
+    Ok(())
+}
+
+async fn find_calls_the_instance_of_another_key_foreign(bench: &Bench<'_>) -> Played {
+    let theirs = bench.spec("theirs");
+    let made = bench.ensure(&theirs).await?;
+    bench.wait_until_visible().await;
+    let ours = Some(bench.key("ours"));
+    let by_their_id = InstanceRef { key: ours.clone(), ..by_id(&made) };
+    let by_their_name = InstanceRef { key: ours, ..by_name(&theirs.name) };
+    for (by, which) in [("id", by_their_id), ("name", by_their_name)] {
+        match bench.find(&which).await? {
+            Sighting::Foreign(key) if key == theirs.key => {}
+            other => {
+                return fail(format!(
+                    "find by {by}: expected foreign, made for {}, got {other:?}",
+                    theirs.key
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn list_is_complete_and_knows_its_cluster(bench: &Bench<'_>) -> Played {
+    let elsewhere = InstanceSpec { cluster: format!("{}-other", bench.cluster()), ..bench.spec("elsewhere") };
+    let elsewhere = bench.ensure(&elsewhere).await?;
+    let mut here = Vec::new();
+    for number in 0..LISTED {
+        here.push(bench.ensure(&bench.spec(&number.to_string())).await?);
+    }
+    bench.wait_until_visible().await;
+    let list = async |scope| match bench.driver.instances().list(&scope).await {
+        Ok(instances) => Ok(instances.into_iter().map(|instance| instance.id).collect::<Vec<_>>()),
+        Err(error) => fail(format!("list: {error}")),
+    };
+    let (ours, visible) = (list(Scope::Ours(bench.cluster())).await?, list(Scope::Visible).await?);
+    for instance in &here {
+        check(ours.contains(&instance.id), || {
+            format!("{} is missing in the list of its cluster", instance.id)
+        })?;
+        check(visible.contains(&instance.id), || format!("{} is missing in the list of all", instance.id))?;
+    }
+    check(!ours.contains(&elsewhere.id), || "an instance of another cluster is listed as ours".to_owned())?;
+    check(visible.contains(&elsewhere.id), || "an instance of another cluster is not visible".to_owned())
+}
+
+async fn reads_show_it_as_soon_as_promised(bench: &Bench<'_>) -> Played {
+    bench.arrange(Trouble::SlowReads).await?;
+    let spec = bench.spec("a");
+    let made = bench.ensure(&spec).await?;
+    let again = bench.ensure(&spec).await?;
+    check(again.id == made.id, || {
+        "ensure made a second instance while reads did not show the first".to_owned()
+    })?;
+    bench.wait_until_visible().await;
+    for (by, which) in [("id", by_id(&made)), ("key", by_key(&spec.key)), ("name", by_name(&spec.name))] {
+        present(bench.find(&which).await?, &format!("find by {by}, as late as promised"))?;
+    }
+    bench.check_alive(&spec.key, 1).await
+}
+
+async fn optional_calls_work_or_say_unsupported(bench: &Bench<'_>) -> Played {
+    use machinist_instance::{ErrorKind, Power};
+    let spec = bench.spec("a");
+    let made = bench.ensure(&spec).await?;
+    bench.wait_until_settled().await;
+    let instances = bench.driver.instances();
+    let tags = [("colour".to_owned(), "blue".to_owned())].into();
+    match instances.update_tags(&made.id, &tags).await {
+        Err(error) if error.kind == ErrorKind::Unsupported => {}
+        Err(error) => return fail(format!("update_tags: {error}")),
+        Ok(()) => {
+            bench.wait_until_visible().await;
+            let found = present(bench.find(&by_id(&made)).await?, "find after update_tags")?;
+            let (new, old) = (found.tags.get("colour"), found.tags.get("purpose"));
+            check(new.is_some() && old.is_some(), || format!("tags after update_tags: {:?}", found.tags))?;
+        }
+    }
+    match instances.stop(&made.id).await {
+        Err(error) if error.kind == ErrorKind::Unsupported => {}
+        Err(error) => return fail(format!("stop: {error}")),
+        Ok(()) => {
+            bench.wait_until_settled().await;
+            let stopped = present(bench.find(&by_id(&made)).await?, "find after stop")?;
+            check(stopped.power == Power::Stopped, || format!("power after stop: {:?}", stopped.power))?;
+            if let Err(error) = instances.start(&made.id).await {
+                return fail(format!("start: {error}"));
+            }
+            bench.wait_until_settled().await;
+            let started = present(bench.find(&by_id(&made)).await?, "find after start")?;
+            check(started.power != Power::Stopped, || "power after start: still stopped".to_owned())?;
+        }
+    }
+    match instances.console_tail(&made.id, 10).await {
+        Err(error) if error.kind == ErrorKind::Unsupported => Ok(()),
+        Err(error) => fail(format!("console_tail: {error}")),
+        Ok(lines) => {
+            check(lines.len() <= 10, || format!("console_tail: asked for 10 lines, got {}", lines.len()))
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Calls whose outcome the caller cannot know: repeating them settles it.
+
+use machinist_instance::ErrorKind;
+
+use super::bench::{Bench, by_id, check};
+use super::{Played, Trouble, Verb, cases};
+
+cases![
+    ensure_answered_with_an_error_after_its_effect_is_ambiguous_and_repeatable,
+    ensure_never_answered_is_ambiguous_and_repeatable,
+    ensure_that_takes_effect_late_is_still_one_instance,
+    delete_answered_with_an_error_after_its_effect_is_ambiguous_and_repeatable,
+    delete_never_answered_is_ambiguous_and_repeatable,
+];
+
+async fn ensure_answered_with_an_error_after_its_effect_is_ambiguous_and_repeatable(
+    bench: &Bench<'_>,
+) -> Played {
+    ensure_again_after(bench, Trouble::ErrorAfterEffect(Verb::Ensure)).await
+}
+
+async fn ensure_never_answered_is_ambiguous_and_repeatable(bench: &Bench<'_>) -> Played {
+    ensure_again_after(bench, Trouble::SilenceAfterEffect(Verb::Ensure)).await
+}
+
+/// The first effect comes after the repetition.
+async fn ensure_that_takes_effect_late_is_still_one_instance(bench: &Bench<'_>) -> Played {
+    ensure_again_after(bench, Trouble::LateEffect(Verb::Ensure)).await
+}
+
+async fn ensure_again_after(bench: &Bench<'_>, trouble: Trouble) -> Played {
+    bench.arrange(trouble).await?;
+    let spec = bench.spec("a");
+    bench.ensure_fails(&spec, "ambiguous", |kind| kind == ErrorKind::Ambiguous).await?;
+    let made = bench.ensure(&spec).await?;
+    check(made.key.as_ref() == Some(&spec.key), || format!("the repetition gave the key {:?}", made.key))?;
+    bench.check_alive(&spec.key, 1).await?;
+    let again = bench.ensure(&spec).await?;
+    check(again.id == made.id, || format!("{} became {}", made.id, again.id))
+}
+
+async fn delete_answered_with_an_error_after_its_effect_is_ambiguous_and_repeatable(
+    bench: &Bench<'_>,
+) -> Played {
+    delete_again_after(bench, Trouble::ErrorAfterEffect(Verb::Delete)).await
+}
+
+async fn delete_never_answered_is_ambiguous_and_repeatable(bench: &Bench<'_>) -> Played {
+    delete_again_after(bench, Trouble::SilenceAfterEffect(Verb::Delete)).await
+}
+
+async fn delete_again_after(bench: &Bench<'_>, trouble: Trouble) -> Played {
+    let spec = bench.spec("a");
+    let made = bench.ensure(&spec).await?;
+    bench.arrange(trouble).await?;
+    let error = bench.fails(bench.try_delete(&by_id(&made), &spec.key).await, "delete", "ambiguous")?;
+    check(error.kind == ErrorKind::Ambiguous, || format!("delete: expected ambiguous, got {error}"))?;
+    bench.delete(&by_id(&made), &spec.key).await?;
+    bench.wait_until_gone(&by_id(&made)).await?;
+    bench.check_alive(&spec.key, 0).await
+}

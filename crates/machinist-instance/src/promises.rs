@@ -1,0 +1,34 @@
+//! What a cloud promises, so that the core knows what an answer proves.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// What the core may rely on for one cloud account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Promises {
+    /// A created instance is shown by `find` and `list` at the latest this long after `ensure` took effect.
+    pub visible_within: Duration,
+    /// No call takes effect later than this after it was started, whether or not its answer arrived.
+    pub call_bound: Duration,
+    /// How repeated creation of the same key is prevented.
+    pub create: CreateGuarantee,
+}
+
+impl Promises {
+    /// How long after the last moment at which someone may have asked for it an instance can still appear.
+    pub fn absence_takes(&self) -> Duration {
+        self.visible_within + self.call_bound
+    }
+}
+
+/// How a cloud keeps one instance per key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CreateGuarantee {
+    /// The cloud deduplicates by a client token.
+    NativeKey,
+    /// The cloud refuses a second instance of the same name.
+    UniqueName,
+    /// The driver looks before it creates; safe only with one caller per key.
+    FindThenCreate,
+}

@@ -1,0 +1,156 @@
+//! Deletes bootstrap tokens at their expiration. The server refuses them from then on anyway; this clears up.
+//!
+//! Only the expiration is kept of a token, never the token. It is deleted at the resourceVersion that was read, so a token
+//! whose life was prolonged meanwhile stays.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{DeleteParams, Preconditions};
+use kube::{Api, Client};
+use machinist_kube::{KeyQueue, ObjectKey, SharedClock, Skew, WriteOutcome};
+
+use crate::view::View;
+use crate::work::{Controller, Next};
+
+/// Where the API server looks for bootstrap tokens.
+pub(crate) const NAMESPACE: &str = "kube-system";
+
+/// Selects bootstrap tokens among the Secrets.
+pub(crate) const FIELD_SELECTOR: &str = "type=bootstrap.kubernetes.io/token";
+
+/// With clocks further apart than this, nothing is destroyed because of its age.
+const MAX_SKEW: Duration = Duration::from_secs(30);
+
+/// What is known of one token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum TokenFacts {
+    /// It names no expiration.
+    NeverExpires,
+    /// It expires then.
+    ExpiresAt(Timestamp),
+    /// Its expiration is no time. The server accepts no such token, so it is as good as expired.
+    Nonsense,
+}
+
+impl TokenFacts {
+    pub(crate) fn parse(secret: Secret) -> Self {
+        let data = secret.data.unwrap_or_default();
+        match data.get("expiration").map(|bytes| std::str::from_utf8(&bytes.0)) {
+            None | Some(Ok("")) => Self::NeverExpires,
+            Some(Ok(text)) => text.parse().map_or(Self::Nonsense, Self::ExpiresAt),
+            Some(Err(_)) => Self::Nonsense,
+        }
+    }
+
+    /// How long it is still good; `None`: for ever.
+    fn left(self, now: Timestamp) -> Option<Duration> {
+        match self {
+            Self::NeverExpires => None,
+            Self::Nonsense => Some(Duration::ZERO),
+            Self::ExpiresAt(end) if end <= now => Some(Duration::ZERO),
+            Self::ExpiresAt(end) => Some(end.duration_since(now).unsigned_abs()),
+        }
+    }
+}
+
+/// The controller.
+pub(crate) struct BootstrapTokens {
+    client: Client,
+    clock: SharedClock,
+    skew: Skew,
+    queue: KeyQueue<ObjectKey>,
+    tokens: Arc<View<TokenFacts>>,
+}
+
+/// A queue that is woken for each token that changes.
+pub(crate) fn listen(tokens: &mut View<TokenFacts>, seed: u64) -> KeyQueue<ObjectKey> {
+    let queue = KeyQueue::new(|_| Duration::ZERO, seed);
+    let on_token = queue.clone();
+    tokens.listen(move |change| on_token.wake(change.key.clone()));
+    queue
+}
+
+impl Controller for BootstrapTokens {
+    type Key = ObjectKey;
+
+    const NAME: &'static str = "bootstrap-tokens";
+
+    fn queue(&self) -> &KeyQueue<ObjectKey> {
+        &self.queue
+    }
+
+    async fn pass(&self, key: &ObjectKey) -> Next {
+        let (facts, uid, resource_version) = {
+            let store = self.tokens.store();
+            let Some(entry) = store.get(key) else { return Next::Idle };
+            (entry.facts.clone(), entry.uid.clone(), entry.resource_version)
+        };
+        match facts.left(self.clock.now()) {
+            None => Next::Idle,
+            Some(Duration::ZERO) if self.skew.exceeds(MAX_SKEW) => {
+                Next::Failed("the clocks of the server and of this process are too far apart".to_owned())
+            }
+            Some(Duration::ZERO) => {
+                tracing::info!(secret = %key, "Deleting an expired bootstrap token");
+                self.delete(key, uid, resource_version).await
+            }
+            Some(left) => Next::In(left),
+        }
+    }
+}
+
+impl BootstrapTokens {
+    pub(crate) fn new(
+        client: Client,
+        clock: SharedClock,
+        skew: Skew,
+        queue: KeyQueue<ObjectKey>,
+        tokens: Arc<View<TokenFacts>>,
+    ) -> Self {
+        Self { client, clock, skew, queue, tokens }
+    }
+
+    async fn delete(&self, key: &ObjectKey, uid: String, resource_version: u64) -> Next {
+        let preconditions =
+            Some(Preconditions { uid: Some(uid), resource_version: Some(resource_version.to_string()) });
+        let params = DeleteParams { preconditions, ..DeleteParams::default() };
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &key.namespace);
+        // The answer may be the Secret itself; only its metadata is of interest, and nothing of it is kept.
+        let result = secrets.delete(&key.name, &params).await;
+        Next::after_write("delete an expired bootstrap token", WriteOutcome::of(&result))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::ByteString;
+
+    fn token(expiration: Option<&[u8]>) -> TokenFacts {
+        let data = expiration.map(|bytes| ("expiration".to_owned(), ByteString(bytes.to_vec())));
+        TokenFacts::parse(Secret { data: Some(data.into_iter().collect()), ..Secret::default() })
+    }
+
+    fn left(expiration: Option<&[u8]>) -> Option<u64> {
+        let now = "2030-01-01T00:00:00Z".parse().expect("a time");
+        token(expiration).left(now).map(|left| left.as_secs())
+    }
+
+    #[test]
+    fn a_token_is_good_until_its_expiration() {
+        assert_eq!(left(Some(b"2030-01-01T00:00:10Z")), Some(10));
+        assert_eq!(left(Some(b"2030-01-01T00:00:00Z")), Some(0));
+        assert_eq!(left(Some(b"2029-12-31T23:00:00+01:00")), Some(0));
+    }
+
+    #[test]
+    fn a_token_without_expiration_stays_and_one_with_nonsense_goes() {
+        assert_eq!(left(None), None);
+        assert_eq!(left(Some(b"")), None);
+        assert_eq!(left(Some(b"tomorrow")), Some(0));
+        assert_eq!(left(Some(&[0xff])), Some(0));
+    }
+}

@@ -1,0 +1,146 @@
+//! The status of PodDisruptionBudgets, which evictions go by.
+//!
+//! A pass is due when a budget or a Pod that it selects changes, and when an eviction that was granted should have shown.
+//! The server itself takes granted evictions off the status, so a status is written only onto the numbers it was computed
+//! from.
+//!
+//! Deliberately absent: the failure of a whole budget because a controller's kind is not known. Such a controller is taken
+//! to want the Pods it has, since servers without workload kinds are the rule here.
+
+pub(crate) mod budget;
+mod scale;
+mod selector;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
+use kube::api::PatchParams;
+use kube::{Api, Client};
+use machinist_kube::{GuardedPatch, KeyQueue, ObjectKey, SharedClock, WriteOutcome};
+use serde_json::json;
+
+use crate::facts::pod::PodFacts;
+use crate::kinds::Kinds;
+use crate::view::{OVERDUE_AFTER, View};
+use crate::work::{Controller, Next};
+use budget::{BudgetFacts, Snapshot};
+use scale::Scales;
+
+/// A rollout changes many Pods of one budget at once; a drain waits for the status, so it must not come late.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The controller.
+pub(crate) struct Disruption {
+    client: Client,
+    clock: SharedClock,
+    scales: Scales,
+    queue: KeyQueue<ObjectKey>,
+    budgets: Arc<View<BudgetFacts>>,
+    pods: Arc<View<PodFacts>>,
+}
+
+/// A queue that is woken for each budget that changes.
+pub(crate) fn listen_to_budgets(budgets: &mut View<BudgetFacts>, seed: u64) -> KeyQueue<ObjectKey> {
+    let queue = KeyQueue::new(|_| MIN_INTERVAL, seed);
+    let on_budget = queue.clone();
+    budgets.listen(move |change| on_budget.wake(change.key.clone()));
+    queue
+}
+
+/// Wakes each budget that selects, or selected, a Pod that changes.
+pub(crate) fn listen_to_pods(
+    pods: &mut View<PodFacts>,
+    budgets: &Arc<View<BudgetFacts>>,
+    queue: &KeyQueue<ObjectKey>,
+) {
+    let (budgets, queue) = (budgets.clone(), queue.clone());
+    pods.listen(move |change| {
+        if change.old == change.new {
+            return;
+        }
+        let selects = |budget: &BudgetFacts| {
+            change.old.iter().chain(&change.new).any(|pod| budget.selects(&pod.labels))
+        };
+        let store = budgets.store();
+        for (key, entry) in store.by_index(BudgetFacts::BY_NAMESPACE, &change.key.namespace) {
+            if selects(&entry.facts) {
+                queue.wake(key.clone());
+            }
+        }
+    });
+}
+
+impl Controller for Disruption {
+    type Key = ObjectKey;
+
+    const NAME: &'static str = "disruption";
+
+    fn queue(&self) -> &KeyQueue<ObjectKey> {
+        &self.queue
+    }
+
+    async fn pass(&self, key: &ObjectKey) -> Next {
+        if self.budgets.lacks_own_write(key) {
+            return Next::In(OVERDUE_AFTER);
+        }
+        let Some(mut snapshot) = self.observe(key) else { return Next::Idle };
+        let needs_scale = snapshot.budget.demand.as_ref().is_ok_and(|demand| demand.bound.needs_scale());
+        if needs_scale {
+            snapshot.scale = match self.scales.wanted(&key.namespace, &snapshot.pods).await {
+                Ok(wanted) => wanted,
+                Err(error) => {
+                    return Next::after_failed_read("read the scale of the pods' controllers", &error);
+                }
+            };
+        }
+        let outcome = budget::outcome(&snapshot);
+        let next = outcome.look_again_in.map_or(Next::Idle, Next::In);
+        match outcome.status {
+            Some(status) => next.sooner(self.write(key, &snapshot.budget, &status).await),
+            None => next,
+        }
+    }
+}
+
+impl Disruption {
+    pub(crate) fn new(
+        client: Client,
+        clock: SharedClock,
+        kinds: Arc<Kinds>,
+        queue: KeyQueue<ObjectKey>,
+        budgets: Arc<View<BudgetFacts>>,
+        pods: Arc<View<PodFacts>>,
+    ) -> Self {
+        let scales = Scales::new(client.clone(), kinds);
+        Self { client, clock, scales, queue, budgets, pods }
+    }
+
+    fn observe(&self, key: &ObjectKey) -> Option<Snapshot> {
+        let budget = self.budgets.store().get(key)?.facts.clone();
+        let store = self.pods.store();
+        let pods = store
+            .by_index(PodFacts::BY_NAMESPACE, &key.namespace)
+            .filter(|(_, pod)| budget.selects(&pod.facts.labels))
+            .map(|(key, pod)| (key.name.clone(), pod.facts.clone()))
+            .collect();
+        drop(store);
+        Some(Snapshot { now: self.clock.now(), budget, pods, scale: 0 })
+    }
+
+    async fn write(&self, key: &ObjectKey, budget: &BudgetFacts, status: &PodDisruptionBudgetStatus) -> Next {
+        let read = &budget.status;
+        let disrupted = read.disrupted_pods.as_ref().map(|pods| json!(pods));
+        let patch = GuardedPatch::new(&budget.uid)
+            .test_generation(budget.generation)
+            .test(&["status", "disruptedPods"], disrupted.as_ref())
+            .test(&["status", "disruptionsAllowed"], Some(&json!(read.disruptions_allowed)))
+            .add(&["status"], json!(status));
+        let budgets: Api<PodDisruptionBudget> = Api::namespaced(self.client.clone(), &key.namespace);
+        let result = budgets.patch_status(&key.name, &PatchParams::default(), &patch.into_kube()).await;
+        if let Ok(written) = &result {
+            self.budgets.note_written(key.clone(), written.metadata.resource_version.as_deref());
+        }
+        Next::after_write("write the status of a disruption budget", WriteOutcome::of(&result))
+    }
+}

@@ -1,0 +1,138 @@
+//! Who owns whom, over all collected kinds.
+//!
+//! Of each object only its metadata is kept, and of that only what decides. Objects are found by UID; names are what
+//! requests need, and they may be used anew.
+
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{DynamicObject, PartialObjectMeta};
+use kube::discovery::Scope;
+use machinist_kube::ObjectKey;
+
+use crate::kinds::Resource;
+use crate::view::View;
+
+/// Set by the server on an object whose dependents are to go first.
+pub(crate) const FOREGROUND: &str = "foregroundDeletion";
+
+/// Set by the server on an object whose dependents are to stay.
+pub(crate) const ORPHAN: &str = "orphan";
+
+/// An object, as far as ownership goes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct ItemFacts {
+    pub(crate) uid: String,
+    pub(crate) is_deleting: bool,
+    pub(crate) owners: Vec<OwnerReference>,
+    /// As they were read; `None`: the field is absent.
+    pub(crate) finalizers: Option<Vec<String>>,
+}
+
+impl ItemFacts {
+    /// What matters of an object.
+    pub(crate) fn parse(object: PartialObjectMeta<DynamicObject>) -> Self {
+        let metadata = object.metadata;
+        Self {
+            uid: metadata.uid.unwrap_or_default(),
+            is_deleting: metadata.deletion_timestamp.is_some(),
+            owners: metadata.owner_references.unwrap_or_default(),
+            finalizers: metadata.finalizers,
+        }
+    }
+
+    pub(crate) fn has_finalizer(&self, name: &str) -> bool {
+        self.finalizers.iter().flatten().any(|finalizer| finalizer == name)
+    }
+
+    /// Whether it is being deleted and stays until its dependents are gone.
+    pub(crate) fn waits_for_dependents(&self) -> bool {
+        self.is_deleting && self.has_finalizer(FOREGROUND)
+    }
+
+    pub(crate) fn owner_uids(&self) -> impl Iterator<Item = &str> {
+        self.owners.iter().map(|owner| owner.uid.as_str())
+    }
+
+    /// Whether the object of this UID may not go before this one.
+    pub(crate) fn blocks(&self, owner_uid: &str) -> bool {
+        self.owners.iter().any(|owner| owner.uid == owner_uid && owner.block_owner_deletion == Some(true))
+    }
+}
+
+/// One collected kind.
+pub(crate) struct Collected {
+    pub(crate) resource: Resource,
+    pub(crate) view: Arc<View<ItemFacts>>,
+}
+
+/// One object of a collected kind.
+#[derive(Clone)]
+pub(crate) struct Item<'a> {
+    pub(crate) kind: &'a Collected,
+    pub(crate) key: ObjectKey,
+    pub(crate) facts: Arc<ItemFacts>,
+}
+
+/// All collected kinds.
+pub(crate) struct Graph {
+    kinds: Vec<Collected>,
+}
+
+impl Graph {
+    const BY_UID: &'static str = "uid";
+    const BY_OWNER: &'static str = "owner";
+
+    /// A view as the graph needs it.
+    pub(crate) fn view() -> View<ItemFacts> {
+        View::new(&[
+            (Self::BY_UID, |item, values| values.push(item.uid.clone())),
+            (Self::BY_OWNER, |item, values| values.extend(item.owner_uids().map(str::to_owned))),
+        ])
+    }
+
+    pub(crate) fn new(kinds: Vec<Collected>) -> Self {
+        Self { kinds }
+    }
+
+    pub(crate) fn kinds(&self) -> &[Collected] {
+        &self.kinds
+    }
+
+    /// The object with this UID.
+    pub(crate) fn find(&self, uid: &str) -> Option<Item<'_>> {
+        self.by_index(Self::BY_UID, uid).next()
+    }
+
+    /// The objects that name this UID as an owner.
+    pub(crate) fn dependents(&self, uid: &str) -> Vec<Item<'_>> {
+        self.by_index(Self::BY_OWNER, uid).collect()
+    }
+
+    /// Whether every kind was listed: before that, an object may have dependents that nobody has seen.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.kinds.iter().all(|kind| kind.view.store().synced())
+    }
+
+    /// The object that an owner reference of an object in this namespace names, if it is known and all of it fits.
+    pub(crate) fn owner(&self, owner: &OwnerReference, namespace: &str) -> Option<Item<'_>> {
+        let found = self.find(&owner.uid)?;
+        let Resource { api, scope } = &found.kind.resource;
+        let group = owner.api_version.rsplit_once('/').map_or("", |(group, _)| group);
+        let is_reachable = *scope == Scope::Cluster || found.key.namespace == namespace;
+        let fits =
+            api.group == group && api.kind == owner.kind && found.key.name == owner.name && is_reachable;
+        fits.then_some(found)
+    }
+
+    fn by_index<'a>(&'a self, index: &'static str, value: &str) -> impl Iterator<Item = Item<'a>> {
+        self.kinds.iter().flat_map(move |kind| {
+            let store = kind.view.store();
+            let found: Vec<Item<'a>> = store
+                .by_index(index, value)
+                .map(|(key, entry)| Item { kind, key: key.clone(), facts: entry.facts.clone() })
+                .collect();
+            found
+        })
+    }
+}

@@ -1,0 +1,96 @@
+//! Which resource a kind is: owner references name kinds, requests name resources.
+//!
+//! Answers are kept: what is served is served for good; what is not is asked for again after a while, since a definition
+//! may be added.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::discovery::{Scope, pinned_kind};
+use kube::{Api, Client, Error};
+use tokio::time::Instant;
+
+/// How long a kind is taken as not served.
+const ASK_AGAIN_AFTER: Duration = Duration::from_secs(30);
+
+/// Anybody can make up kinds in owner references: beyond this many, those that are not served are forgotten.
+const KINDS_KEPT: usize = 256;
+
+/// A resource, and whether its objects lie in namespaces.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Resource {
+    pub(crate) api: ApiResource,
+    pub(crate) scope: Scope,
+}
+
+impl Resource {
+    /// The requests of this resource; `namespace` is ignored where there is none.
+    pub(crate) fn api(&self, client: &Client, namespace: &str) -> Api<DynamicObject> {
+        match self.scope {
+            Scope::Namespaced => Api::namespaced_with(client.clone(), namespace, &self.api),
+            Scope::Cluster => Api::all_with(client.clone(), &self.api),
+        }
+    }
+}
+
+/// The kinds that were asked for.
+pub(crate) struct Kinds {
+    client: Client,
+    known: Mutex<BTreeMap<(String, String), Known>>,
+}
+
+enum Known {
+    Served(Resource),
+    NotServed { since: Instant },
+}
+
+impl Kinds {
+    /// Knows these from the start.
+    pub(crate) fn new(client: Client, resources: impl IntoIterator<Item = Resource>) -> Self {
+        let served = |resource: Resource| {
+            ((resource.api.api_version.clone(), resource.api.kind.clone()), Known::Served(resource))
+        };
+        Self { client, known: Mutex::new(resources.into_iter().map(served).collect()) }
+    }
+
+    /// The resource of a kind; `None`: the server does not serve it.
+    pub(crate) async fn resource(&self, api_version: &str, kind: &str) -> Result<Option<Resource>, Error> {
+        let key = (api_version.to_owned(), kind.to_owned());
+        match self.lock().get(&key) {
+            Some(Known::Served(resource)) => return Ok(Some(resource.clone())),
+            Some(Known::NotServed { since }) if since.elapsed() < ASK_AGAIN_AFTER => return Ok(None),
+            Some(Known::NotServed { .. }) | None => {}
+        }
+        let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+        let found = match pinned_kind(&self.client, &GroupVersionKind::gvk(group, version, kind)).await {
+            Ok((api, capabilities)) => Some(Resource { api, scope: capabilities.scope }),
+            Err(error) if says_not_served(&error) => None,
+            Err(error) => return Err(error),
+        };
+        let known = match &found {
+            Some(resource) => Known::Served(resource.clone()),
+            None => Known::NotServed { since: Instant::now() },
+        };
+        let mut all = self.lock();
+        if KINDS_KEPT <= all.len() {
+            all.retain(|_, known| matches!(known, Known::Served(_)));
+        }
+        all.insert(key, known);
+        drop(all);
+        Ok(found)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<(String, String), Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn says_not_served(error: &Error) -> bool {
+    match error {
+        Error::Discovery(_) => true,
+        Error::Api(status) => status.code == 404,
+        _ => false,
+    }
+}

@@ -1,0 +1,135 @@
+//! A kind as a controller sees it: a store that follows a watch, and those who are told of each change.
+//!
+//! Several controllers may share one view. Listeners do no more than wake keys; whoever gets a key looks at the store.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use kube::{Api, Resource};
+use machinist_kube::store::IndexFn;
+use machinist_kube::{Change, ObjectKey, Store, WatchFatal, WatchNote, WatchOptions, run_watch};
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// After this long without the watch showing a write of ours, we decide without it: every write is guarded, so what it
+/// may cost is a refusal.
+pub(crate) const OVERDUE_AFTER: Duration = Duration::from_secs(10);
+
+/// Beyond this many, those that are overdue are forgotten.
+const OWN_WRITES_KEPT: usize = 256;
+
+type Listener<F> = Box<dyn Fn(&Change<F>) + Send + Sync>;
+
+/// What was last seen of one kind.
+pub(crate) struct View<F> {
+    store: Mutex<Store<F>>,
+    listeners: Vec<Listener<F>>,
+    /// Our own writes that the watch has not shown yet: their resourceVersion, and when they were answered.
+    own_writes: Mutex<BTreeMap<ObjectKey, (u64, Instant)>>,
+    synced: watch::Sender<bool>,
+}
+
+impl<F> View<F> {
+    /// An empty view with these indexes.
+    pub(crate) fn new(indexes: &[(&'static str, IndexFn<F>)]) -> Self {
+        Self {
+            store: Mutex::new(Store::new(indexes)),
+            listeners: Vec::new(),
+            own_writes: Mutex::default(),
+            synced: watch::Sender::new(false),
+        }
+    }
+
+    /// Tells `listener` of every change from now on.
+    pub(crate) fn listen(&mut self, listener: impl Fn(&Change<F>) + Send + Sync + 'static) {
+        self.listeners.push(Box::new(listener));
+    }
+
+    /// Keeps the view up to date; returns only when that cannot ever succeed.
+    pub(crate) async fn follow<K>(
+        &self,
+        api: Api<K>,
+        field_selector: Option<&str>,
+        seed: u64,
+        parse: fn(K) -> F,
+    ) -> WatchFatal
+    where
+        K: Resource + DeserializeOwned,
+        F: Send + Sync,
+    {
+        let url = api.resource_url().to_owned();
+        let options = WatchOptions {
+            field_selector: field_selector.map(str::to_owned),
+            seed,
+            observer: Some(std::sync::Arc::new(move |note| log_trouble(&url, &note))),
+            ..WatchOptions::default()
+        };
+        let sink = |delta| {
+            let (changes, is_synced) = {
+                let mut store = self.store();
+                (store.apply(delta), store.synced())
+            };
+            for change in &changes {
+                for listener in &self.listeners {
+                    listener(change);
+                }
+            }
+            self.synced.send_if_modified(|synced| std::mem::replace(synced, is_synced) != is_synced);
+        };
+        run_watch(api, options, parse, sink).await
+    }
+
+    /// The store. Never held across an await.
+    pub(crate) fn store(&self) -> MutexGuard<'_, Store<F>> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns once the kind was listed: before that, absence means nothing.
+    pub(crate) async fn synced(&self) {
+        // The sender lives as long as `self`, so this cannot fail.
+        let _ = self.synced.subscribe().wait_for(|synced| *synced).await;
+    }
+
+    /// Notes that we wrote the object: it is not to be decided on until the watch has shown that.
+    pub(crate) fn note_written(&self, key: ObjectKey, resource_version: Option<&str>) {
+        let Some(written) = resource_version.and_then(|text| text.parse().ok()) else { return };
+        let mut own_writes = self.own_writes();
+        // Of objects that are gone nobody asks again.
+        if OWN_WRITES_KEPT <= own_writes.len() {
+            own_writes.retain(|_, (_, at)| at.elapsed() < OVERDUE_AFTER);
+        }
+        own_writes.insert(key, (written, Instant::now()));
+    }
+
+    /// Whether the watch has yet to show our last write of this object; it then wakes the key by itself.
+    pub(crate) fn lacks_own_write(&self, key: &ObjectKey) -> bool {
+        let observed = self.store().observed_rv();
+        let mut own_writes = self.own_writes();
+        let Some((written, at)) = own_writes.get(key) else { return false };
+        let lacks = observed < *written && at.elapsed() < OVERDUE_AFTER;
+        if !lacks {
+            own_writes.remove(key);
+        }
+        lacks
+    }
+
+    fn own_writes(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, (u64, Instant)>> {
+        self.own_writes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn log_trouble(url: &str, note: &WatchNote) {
+    match note {
+        WatchNote::Listed { objects } => tracing::debug!(url, objects, "Listed"),
+        WatchNote::Opened => tracing::trace!(url, "Watching"),
+        WatchNote::Undecodable { key, error } => {
+            let key = key.as_ref().map(ToString::to_string).unwrap_or_default();
+            tracing::warn!(url, key, error, "An object cannot be read");
+        }
+        WatchNote::Retrying { after, error } => {
+            tracing::debug!(url, ?after, error, "The watch broke off and is resumed");
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Which controller looks at which kinds, and how all of them run: as one future, so that dropping it ends everything.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{BoxFuture, FutureExt, join_all, select_all};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Pod, Secret};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{Api, DynamicObject, PartialObjectMeta};
+use kube::{Client, Resource};
+use machinist_kube::WatchFatal;
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+use crate::bootstrap_tokens::{self, BootstrapTokens, TokenFacts};
+use crate::certificates::request::RequestFacts;
+use crate::certificates::{self, Certificates};
+use crate::config::{Config, GcResource};
+use crate::disruption::budget::BudgetFacts;
+use crate::disruption::{self, Disruption};
+use crate::facts::node::NodeFacts;
+use crate::facts::pod::PodFacts;
+use crate::garbage_collector::graph::{Collected, Graph, ItemFacts};
+use crate::garbage_collector::{self, GarbageCollector};
+use crate::kinds::Kinds;
+use crate::lost_pods::{self, LostPods};
+use crate::node_lifecycle::decision::Patience;
+use crate::node_lifecycle::{self, LEASE_NAMESPACE, LeaseFacts, NodeLifecycle};
+use crate::view::View;
+use crate::work::{Controller, work};
+
+/// The garbage collector waits this long for all its kinds to be listed; one that is not served must not stop it for ever.
+const COLLECTED_KINDS_LISTED_WITHIN: Duration = Duration::from_secs(10);
+
+/// All controllers and what they see.
+pub(crate) struct Controllers {
+    seed: u64,
+    nodes: Arc<View<NodeFacts>>,
+    pods: Arc<View<PodFacts>>,
+    leases: Arc<View<LeaseFacts>>,
+    budgets: Arc<View<BudgetFacts>>,
+    requests: Arc<View<RequestFacts>>,
+    tokens: Arc<View<TokenFacts>>,
+    garbage_collector: GarbageCollector,
+    disruption: Disruption,
+    certificates: Certificates,
+    node_lifecycle: NodeLifecycle,
+    lost_pods: LostPods,
+    bootstrap_tokens: BootstrapTokens,
+}
+
+/// Part of what runs; ends only when it can never succeed.
+type Task<'a> = BoxFuture<'a, WatchFatal>;
+
+impl Controllers {
+    /// Wires them up. Queues listen to views, and views are shared from then on.
+    pub(crate) fn new(client: &Client, config: Config) -> Self {
+        let seed = config.seed;
+        let client = || client.clone();
+        let clock = || config.clock.clone();
+        let patience = Patience {
+            grace: config.node_monitor_grace,
+            startup_grace: config.node_startup_grace,
+            pod_eviction_after: config.pod_eviction_after,
+        };
+        let collected = config.gc_resources.into_iter().map(|GcResource(resource)| resource);
+        let kinds = Arc::new(Kinds::new(client(), collected.clone()));
+
+        let mut nodes = View::new(&[]);
+        let mut pods = View::new(&[
+            (PodFacts::BY_NODE, |pod: &PodFacts, values| values.extend(pod.node.clone())),
+            (PodFacts::BY_NAMESPACE, |pod, values| values.push(pod.namespace.clone())),
+        ]);
+        let mut leases = View::new(&[]);
+        let mut budgets = View::new(&[(BudgetFacts::BY_NAMESPACE, |budget: &BudgetFacts, values| {
+            values.push(budget.namespace.clone());
+        })]);
+        let mut requests = View::new(&[]);
+        let mut tokens = View::new(&[]);
+
+        let life = node_lifecycle::Listener::new(config.node_monitor_period, seed);
+        life.listen(&mut nodes, &mut pods, &mut leases);
+        let lost = lost_pods::listen(&mut nodes, &mut pods, seed);
+        let to_sign = certificates::listen(&mut requests, seed);
+        let to_expire = bootstrap_tokens::listen(&mut tokens, seed);
+        let to_count = disruption::listen_to_budgets(&mut budgets, seed);
+        let budgets = Arc::new(budgets);
+        disruption::listen_to_pods(&mut pods, &budgets, &to_count);
+        let (nodes, pods) = (Arc::new(nodes), Arc::new(pods));
+        let (requests, tokens) = (Arc::new(requests), Arc::new(tokens));
+
+        let to_collect = garbage_collector::queue(seed);
+        let collected = collected.map(|resource| {
+            let mut view = Graph::view();
+            garbage_collector::listen(&mut view, &to_collect);
+            Collected { resource, view: Arc::new(view) }
+        });
+        let graph = Graph::new(collected.collect());
+
+        Self {
+            seed,
+            garbage_collector: GarbageCollector::new(client(), kinds.clone(), to_collect, graph),
+            disruption: Disruption::new(client(), clock(), kinds, to_count, budgets.clone(), pods.clone()),
+            certificates: Certificates::new(
+                client(),
+                clock(),
+                config.ca,
+                config.certificate_life,
+                to_sign,
+                requests.clone(),
+            ),
+            node_lifecycle: NodeLifecycle::new(
+                client(),
+                clock(),
+                patience,
+                &life,
+                nodes.clone(),
+                pods.clone(),
+            ),
+            lost_pods: LostPods::new(
+                client(),
+                config.missing_node_quarantine,
+                lost,
+                nodes.clone(),
+                pods.clone(),
+            ),
+            bootstrap_tokens: BootstrapTokens::new(client(), clock(), config.skew, to_expire, tokens.clone()),
+            nodes,
+            pods,
+            leases: Arc::new(leases),
+            budgets,
+            requests,
+            tokens,
+        }
+    }
+
+    /// Runs until something can never succeed.
+    pub(crate) async fn run(&self, client: &Client) -> WatchFatal {
+        let mut tasks = self.watches(client);
+        tasks.extend(self.passes());
+        let (ended, _, _) = select_all(tasks).await;
+        ended
+    }
+
+    fn watches(&self, client: &Client) -> Vec<Task<'_>> {
+        let all = || client.clone();
+        let mut watches: Vec<Task<'_>> = vec![
+            self.follow(&self.nodes, Api::<Node>::all(all()), None, NodeFacts::parse),
+            self.follow(&self.pods, Api::<Pod>::all(all()), None, PodFacts::parse),
+            self.follow(
+                &self.leases,
+                Api::<Lease>::namespaced(all(), LEASE_NAMESPACE),
+                None,
+                LeaseFacts::parse,
+            ),
+            self.follow(&self.budgets, Api::<PodDisruptionBudget>::all(all()), None, BudgetFacts::parse),
+            self.follow(
+                &self.requests,
+                Api::<CertificateSigningRequest>::all(all()),
+                None,
+                RequestFacts::parse,
+            ),
+            self.follow(
+                &self.tokens,
+                Api::<Secret>::namespaced(all(), bootstrap_tokens::NAMESPACE),
+                Some(bootstrap_tokens::FIELD_SELECTOR),
+                TokenFacts::parse,
+            ),
+        ];
+        for Collected { resource, view } in self.garbage_collector.graph().kinds() {
+            let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(all(), &resource.api);
+            watches.push(self.follow(view, api, None, ItemFacts::parse));
+        }
+        watches
+    }
+
+    fn follow<'a, K, F>(
+        &self,
+        view: &'a View<F>,
+        api: Api<K>,
+        field_selector: Option<&'a str>,
+        parse: fn(K) -> F,
+    ) -> Task<'a>
+    where
+        K: Resource + DeserializeOwned + Send + 'static,
+        F: Send + Sync + 'static,
+    {
+        view.follow(api, field_selector, self.seed, parse).boxed()
+    }
+
+    /// Each controller begins once everything that it looks at was listed.
+    fn passes(&self) -> Vec<Task<'_>> {
+        let node_views = || async {
+            self.nodes.synced().await;
+            self.pods.synced().await;
+            self.leases.synced().await;
+        };
+        let budget_views = || async {
+            self.budgets.synced().await;
+            self.pods.synced().await;
+        };
+        vec![
+            begin(&self.garbage_collector, self.collected_kinds_listed()),
+            begin(&self.disruption, budget_views()),
+            begin(&self.certificates, self.requests.synced()),
+            begin(&self.node_lifecycle, node_views()),
+            begin(&self.lost_pods, node_views()),
+            begin(&self.bootstrap_tokens, self.tokens.synced()),
+            async { match self.node_lifecycle.keep_listening().await {} }.boxed(),
+        ]
+    }
+
+    async fn collected_kinds_listed(&self) {
+        let kinds = self.garbage_collector.graph().kinds();
+        let listed = join_all(kinds.iter().map(|kind| kind.view.synced()));
+        if timeout(COLLECTED_KINDS_LISTED_WITHIN, listed).await.is_err() {
+            let missing: Vec<&str> = kinds
+                .iter()
+                .filter(|kind| !kind.view.store().synced())
+                .map(|kind| kind.resource.api.plural.as_str())
+                .collect();
+            tracing::warn!(?missing, "Collecting garbage although some kinds could not be listed");
+        }
+    }
+}
+
+fn begin<'a, C: Controller>(controller: &'a C, ready: impl Future<Output = ()> + Send + 'a) -> Task<'a> {
+    async move {
+        ready.await;
+        match work(controller).await {}
+    }
+    .boxed()
+}

@@ -1,0 +1,122 @@
+//! A kubelet joins with a bootstrap token and gets its certificate.
+
+use base64::Engine as _;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
+use k8s_openapi::api::core::v1::Node;
+use kube::Client;
+use kube::api::{Api, PostParams};
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+use serde_json::{Value, json};
+
+use crate::world::World;
+
+const CSRS: &str = "certificatesigningrequests";
+
+pub(crate) fn request(name: &str, user: &str) -> CertificateSigningRequest {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, user);
+    params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
+    let key = KeyPair::generate().expect("a key");
+    let pem = params.serialize_request(&key).and_then(|request| request.pem()).expect("a request");
+    let mut request = CertificateSigningRequest {
+        spec: CertificateSigningRequestSpec {
+            request: ByteString(pem.into_bytes()),
+            signer_name: "kubernetes.io/kube-apiserver-client-kubelet".to_owned(),
+            usages: Some(vec!["client auth".to_owned(), "digital signature".to_owned()]),
+            expiration_seconds: Some(3600),
+            ..CertificateSigningRequestSpec::default()
+        },
+        ..CertificateSigningRequest::default()
+    };
+    request.metadata.name = Some(name.to_owned());
+    request
+}
+
+async fn file(client: &Client, request: &CertificateSigningRequest) {
+    let api: Api<CertificateSigningRequest> = Api::all(client.clone());
+    api.create(&PostParams::default(), request).await.expect("filed");
+}
+
+fn certificate(world: &World, name: &str) -> Option<String> {
+    let request = world.get(CSRS, name)?;
+    let base64 = request.pointer("/status/certificate").and_then(Value::as_str)?;
+    let pem = base64::engine::general_purpose::STANDARD.decode(base64).expect("base64");
+    Some(String::from_utf8(pem).expect("text"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bootstrap_token_becomes_a_node_that_renews_itself() {
+    let mut world = World::start().await;
+    let bootstrapper = world.client_as("system:bootstrap:abcdef", &["system:bootstrappers"]);
+    file(&bootstrapper, &request("join", "system:node:a")).await;
+    let seconds = world.until("it is signed", 5, |world| certificate(world, "join").is_some()).await;
+    assert_eq!(seconds, 0, "nobody waits to join");
+    assert_eq!(
+        world.requests(),
+        [
+            "patch certificatesigningrequests/approval join 200",
+            "patch certificatesigningrequests/status join 200"
+        ]
+    );
+
+    // The certificate is good for the server, as that node.
+    let pem = certificate(&world, "join").expect("signed");
+    let service = world.server.service_with_client_cert(&pem).expect("a certificate");
+    let as_node = Client::new(service, "default");
+    let node: Node = serde_json::from_value(json!({ "metadata": { "name": "a" } })).expect("a node");
+    Api::<Node>::all(as_node.clone()).create(&PostParams::default(), &node).await.expect("registered");
+
+    file(&as_node, &request("renew", "system:node:a")).await;
+    world.until("it is signed", 5, |world| certificate(world, "renew").is_some()).await;
+    file(&as_node, &request("usurp", "system:node:b")).await;
+    world.pass(3601).await;
+    assert_eq!(certificate(&world, "usurp"), None);
+    let refused = Api::<Node>::all(as_node).get("a").await;
+    assert!(refused.is_err(), "an hour was asked for, and it is over");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_person_approves_is_signed_and_what_is_not_for_nodes_fails() {
+    let mut world = World::start().await;
+    let person = world.client_as("person", &["people"]);
+    file(&person, &request("good", "system:node:a")).await;
+    file(&person, &request("bad", "admin")).await;
+    world.pass(60).await;
+    assert_eq!(world.requests(), Vec::<String>::new());
+
+    let api: Api<CertificateSigningRequest> = Api::all(world.client.clone());
+    for name in ["good", "bad"] {
+        let mut approved = api.get(name).await.expect("there");
+        let condition =
+            json!([{ "type": "Approved", "status": "True", "reason": "Me", "message": "I know them" }]);
+        approved.status.get_or_insert_default().conditions =
+            serde_json::from_value(condition).expect("conditions");
+        api.replace_subresource("approval", name, &PostParams::default(), &approved).await.expect("approved");
+    }
+    world.until("the good one is signed", 5, |world| certificate(world, "good").is_some()).await;
+    let failed = |world: &World| {
+        let request = world.get(CSRS, "bad").expect("there");
+        let conditions = request["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions
+            .iter()
+            .any(|it| it["type"] == "Failed" && it["message"].to_string().contains("common name"))
+    };
+    world.until("the bad one says why", 5, failed).await;
+    assert_eq!(certificate(&world, "bad"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn old_requests_are_cleared_up() {
+    let mut world = World::start().await;
+    let bootstrapper = world.client_as("system:bootstrap:abcdef", &["system:bootstrappers"]);
+    file(&bootstrapper, &request("join", "system:node:a")).await;
+    file(&bootstrapper, &request("pending", "admin")).await;
+    world.pass(3590).await;
+    assert!(world.exists(CSRS, "join") && world.exists(CSRS, "pending"));
+    world.until("the settled one is gone after an hour", 15, |world| !world.exists(CSRS, "join")).await;
+    world.pass(22 * 3600).await;
+    assert!(world.exists(CSRS, "pending"));
+    world.until("the pending one is gone after a day", 3700, |world| !world.exists(CSRS, "pending")).await;
+}

@@ -1,0 +1,216 @@
+//! Objects go when their owners have gone.
+
+use kube::api::DeleteParams;
+use serde_json::json;
+
+use crate::world::{SCALED, World, config_map, define_scaled, node, owner};
+
+/// `a` owns `b`, which owns `c`.
+async fn chain(world: &World) {
+    let a = world.create(config_map("a", &[])).await;
+    let mut of_a = owner("v1", "ConfigMap", "a", &a);
+    of_a["blockOwnerDeletion"] = json!(true);
+    let b = world.create(config_map("b", &[of_a])).await;
+    let mut of_b = owner("v1", "ConfigMap", "b", &b);
+    of_b["blockOwnerDeletion"] = json!(true);
+    world.create(config_map("c", &[of_b])).await;
+}
+
+fn gone(world: &World, names: &[&str]) -> bool {
+    names.iter().all(|name| !world.exists("configmaps", name))
+}
+
+#[tokio::test(start_paused = true)]
+async fn dependents_follow_their_owner_in_the_background() {
+    let mut world = World::start().await;
+    chain(&world).await;
+    world.create(config_map("bystander", &[])).await;
+    world.pass(60).await;
+    assert_eq!(world.requests(), Vec::<String>::new(), "nothing to do while all owners are there");
+
+    world.delete("ConfigMap", "default", "a", &DeleteParams::background()).await;
+    world.until("b and c are gone", 5, |world| gone(world, &["a", "b", "c"])).await;
+    world.pass(60).await;
+    assert_eq!(world.requests(), ["delete configmaps b 200", "delete configmaps c 200"]);
+    assert!(world.exists("configmaps", "bystander"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_foreground_deletion_ends_with_the_owner() {
+    let mut world = World::start().await;
+    chain(&world).await;
+    world.patch("ConfigMap", "default", "c", json!({ "metadata": { "finalizers": ["t.dev/held"] } })).await;
+    world.pass(5).await;
+    world.delete("ConfigMap", "default", "a", &DeleteParams::foreground()).await;
+    world.pass(120).await;
+    for name in ["a", "b", "c"] {
+        let object = world.get("configmaps", name).expect("all wait for the last one");
+        assert!(object["metadata"]["deletionTimestamp"].is_string(), "{name}");
+    }
+    let before = world.requests();
+    world.pass(600).await;
+    assert_eq!(world.requests(), Vec::<String>::new(), "waiting costs no writes, after {before:?}");
+
+    world.patch("ConfigMap", "default", "c", json!({ "metadata": { "finalizers": null } })).await;
+    world.until("all are gone", 5, |world| gone(world, &["a", "b", "c"])).await;
+    assert_eq!(
+        world.requests(),
+        ["patch configmaps b 200", "patch configmaps a 200"],
+        "the finalizers, from below"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dependent_that_does_not_block_is_deleted_but_not_waited_for() {
+    let mut world = World::start().await;
+    let a = world.create(config_map("a", &[])).await;
+    let mut held = config_map("b", &[owner("v1", "ConfigMap", "a", &a)]);
+    held["metadata"]["finalizers"] = json!(["t.dev/held"]);
+    world.create(held).await;
+    world.delete("ConfigMap", "default", "a", &DeleteParams::foreground()).await;
+    world.until("a is gone", 5, |world| gone(world, &["a"])).await;
+    world
+        .until("b is going", 5, |world| {
+            world.get("configmaps", "b").is_some_and(|it| it["metadata"]["deletionTimestamp"].is_string())
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_orphaning_deletion_leaves_the_dependents_without_their_owner() {
+    let mut world = World::start().await;
+    chain(&world).await;
+    world.pass(5).await;
+    world.delete("ConfigMap", "default", "a", &DeleteParams::orphan()).await;
+    world.until("a is gone", 5, |world| gone(world, &["a"])).await;
+    world.pass(60).await;
+    let b = world.get("configmaps", "b").expect("b stays");
+    assert_eq!(b["metadata"].get("ownerReferences"), None);
+    assert!(world.exists("configmaps", "c"));
+    assert_eq!(world.requests(), ["patch configmaps b 200", "patch configmaps a 200"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_another_owner_stays_and_loses_the_absent_one() {
+    let mut world = World::start().await;
+    let a = world.create(config_map("a", &[])).await;
+    let b = world.create(config_map("b", &[])).await;
+    let owners = [owner("v1", "ConfigMap", "a", &a), owner("v1", "ConfigMap", "b", &b)];
+    world.create(config_map("c", &owners)).await;
+    world.delete("ConfigMap", "default", "a", &DeleteParams::background()).await;
+    world
+        .until("c has one owner", 5, |world| {
+            let c = world.get("configmaps", "c").expect("c stays");
+            c["metadata"]["ownerReferences"]
+                .as_array()
+                .is_some_and(|owners| owners.len() == 1 && owners[0]["name"] == "b")
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn owners_are_known_by_uid_and_not_by_name() {
+    let mut world = World::without_controllers();
+    let gc_resource = define_scaled(&world).await;
+    let set = json!({ "apiVersion": "t.dev/v1", "kind": "Set", "metadata": { "name": "s", "namespace": "default" } });
+    let old = world.create(set.clone()).await;
+    world.delete(SCALED, "default", "s", &DeleteParams::background()).await;
+    let new = world.create(set).await;
+    world.create(config_map("of-old", &[owner("t.dev/v1", "Set", "s", &old)])).await;
+    world.create(config_map("of-new", &[owner("t.dev/v1", "Set", "s", &new)])).await;
+    world.create(config_map("of-unserved", &[owner("u.dev/v1", "Other", "s", &old)])).await;
+    world.start_controllers(|config| config.gc_resources.push(gc_resource));
+    world.until("what the old one owned is gone", 5, |world| gone(world, &["of-old"])).await;
+    world.pass(600).await;
+    assert!(world.exists("configmaps", "of-new"));
+    assert!(world.exists("configmaps", "of-unserved"), "an owner that cannot be looked for is not absent");
+    assert_eq!(world.requests(), ["delete configmaps of-old 200"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_of_a_kind_that_is_not_watched_is_looked_up() {
+    let mut world = World::without_controllers();
+    define_scaled(&world).await;
+    let set = json!({ "apiVersion": "t.dev/v1", "kind": "Set", "metadata": { "name": "s", "namespace": "default" } });
+    let uid = world.create(set).await;
+    world.create(config_map("of-present", &[owner("t.dev/v1", "Set", "s", &uid)])).await;
+    world
+        .create(config_map(
+            "of-absent",
+            &[owner("t.dev/v1", "Set", "gone", "11111111-0000-0000-0000-000000000000")],
+        ))
+        .await;
+    world.start_controllers(|_| {});
+    world.until("it is gone", 5, |world| gone(world, &["of-absent"])).await;
+    world.pass(60).await;
+    assert!(world.exists("configmaps", "of-present"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_in_another_namespace_is_none_and_one_above_a_namespace_cannot_own() {
+    let mut world = World::start().await;
+    let a = world.create(config_map("a", &[])).await;
+    let mut elsewhere = config_map("elsewhere", &[owner("v1", "ConfigMap", "a", &a)]);
+    elsewhere["metadata"]["namespace"] = json!("kube-public");
+    world.create(elsewhere).await;
+    let mut owned_node = node("n", "True");
+    owned_node["metadata"]["ownerReferences"] =
+        json!([owner("v1", "ConfigMap", "gone", "11111111-0000-0000-0000-000000000000")]);
+    world.create(owned_node).await;
+    world.until("what lies elsewhere is gone", 5, |world| gone(world, &["elsewhere"])).await;
+    world.pass(50).await;
+    assert!(world.exists("nodes", "n"), "a Node cannot be owned from within a namespace, so nothing follows");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_of_a_node_goes_with_it() {
+    let mut world = World::start().await;
+    let uid = world.create(node("n", "True")).await;
+    world
+        .create(json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": { "name": "n", "namespace": "kube-node-lease", "ownerReferences": [owner("v1", "Node", "n", &uid)] },
+        }))
+        .await;
+    world.pass(5).await;
+    assert!(world.exists("leases", "n"));
+    world.delete("Node", "", "n", &DeleteParams::background()).await;
+    world.until("the lease is gone", 5, |world| !world.exists("leases", "n")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_circle_of_owners_that_wait_for_each_other_is_broken() {
+    let mut world = World::start().await;
+    let a = world.create(config_map("a", &[])).await;
+    let mut of_a = owner("v1", "ConfigMap", "a", &a);
+    of_a["blockOwnerDeletion"] = json!(true);
+    let b = world.create(config_map("b", &[of_a])).await;
+    let mut of_b = owner("v1", "ConfigMap", "b", &b);
+    of_b["blockOwnerDeletion"] = json!(true);
+    world.patch("ConfigMap", "default", "a", json!({ "metadata": { "ownerReferences": [of_b] } })).await;
+    world.pass(5).await;
+    world.delete("ConfigMap", "default", "a", &DeleteParams::foreground()).await;
+    world.until("both are gone", 30, |world| gone(world, &["a", "b"])).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_adopted_meanwhile_is_not_deleted_on_an_older_view() {
+    let mut world = World::start().await;
+    let a = world.create(config_map("a", &[])).await;
+    let b = world.create(config_map("b", &[])).await;
+    world.create(config_map("c", &[owner("v1", "ConfigMap", "b", &b)])).await;
+    world.pass(5).await;
+    world.replica.freeze_at(world.server.revision());
+    world.delete("ConfigMap", "default", "b", &DeleteParams::background()).await;
+    let deleted = world.server.revision();
+    let adopted = json!({ "metadata": { "ownerReferences": [owner("v1", "ConfigMap", "a", &a)] } });
+    world.patch("ConfigMap", "default", "c", adopted).await;
+    // The controllers see the deletion, and not the adoption.
+    world.replica.freeze_at(deleted);
+    world.pass(60).await;
+    assert!(world.exists("configmaps", "c"));
+    world.replica.thaw();
+    world.pass(60).await;
+    assert!(world.exists("configmaps", "c"));
+    assert_eq!(world.requests(), Vec::<String>::new());
+}

@@ -1,0 +1,245 @@
+//! One server, the controllers as its client, and a test as another.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Client;
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
+};
+use machinist_apiserver::{
+    AuditRecord, Commit, Identity, ReplicaView, SeededIds, Server, Subscription, TokioClock,
+};
+use machinist_kcm::{CaPair, Config, GcResource};
+use machinist_kube::{ClientOptions, layer_client};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
+
+const AGENT: &str = "kcm";
+
+/// When every test begins.
+pub(crate) fn epoch() -> Timestamp {
+    "2030-01-01T00:00:00Z".parse().expect("a time")
+}
+
+pub(crate) struct World {
+    pub(crate) server: Server,
+    pub(crate) client: Client,
+    /// Where the controllers' watches come from.
+    pub(crate) replica: ReplicaView,
+    started: Instant,
+    audit: Subscription<Arc<AuditRecord>>,
+    commits: Subscription<Arc<Commit>>,
+    controllers: Option<JoinHandle<()>>,
+}
+
+impl World {
+    /// A world whose controllers run.
+    pub(crate) async fn start() -> Self {
+        Self::start_with(|_| {}).await
+    }
+
+    /// The same, with other settings.
+    pub(crate) async fn start_with(adjust: impl FnOnce(&mut Config)) -> Self {
+        let mut world = Self::without_controllers();
+        world.start_controllers(adjust);
+        world
+    }
+
+    /// A world in which nothing runs yet.
+    pub(crate) fn without_controllers() -> Self {
+        let server = Server::new(machinist_apiserver::Config {
+            clock: Arc::new(TokioClock::starting_at(epoch())),
+            ids: Arc::new(SeededIds::new(1)),
+            ..machinist_apiserver::Config::default()
+        });
+        let (audit, commits) = (server.audit(), server.commits());
+        let client = Client::new(server.service_as(Identity::admin()).with_user_agent("test"), "default");
+        let replica = ReplicaView::default();
+        Self { server, client, replica, started: Instant::now(), audit, commits, controllers: None }
+    }
+
+    pub(crate) fn start_controllers(&mut self, adjust: impl FnOnce(&mut Config)) {
+        let ca = self.server.ca().expect("an authority");
+        let mut config = Config::new(Arc::new(machinist_kube::TokioClock::starting_at(self.now())));
+        config.ca = Some(CaPair::from_pem(ca.certificate_pem(), ca.key_pem()).expect("an authority"));
+        adjust(&mut config);
+        let identity = Identity::new("system:kube-controller-manager", ["system:masters"]);
+        let service = self.server.service_as(identity).with_replica_view(self.replica.clone());
+        let client = layer_client(service, &ClientOptions::new(AGENT));
+        self.controllers = Some(tokio::spawn(async move {
+            let ended = machinist_kcm::run(client, config).await;
+            panic!("the controllers ended: {ended:?}");
+        }));
+    }
+
+    /// Aborts the controllers.
+    pub(crate) async fn stop_controllers(&mut self) {
+        let controllers = self.controllers.take().expect("they run");
+        controllers.abort();
+        assert!(controllers.await.expect_err("aborted").is_cancelled());
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        epoch() + self.started.elapsed()
+    }
+
+    pub(crate) fn client_as(&self, user: &str, groups: &[&str]) -> Client {
+        let identity = Identity::new(user, groups.iter().copied());
+        Client::new(self.server.service_as(identity).with_user_agent("test"), "default")
+    }
+
+    /// Requests of a kind, `Kind` or `group/version/Kind`.
+    pub(crate) fn api(&self, kind: &str, namespace: &str) -> Api<DynamicObject> {
+        api_of(&self.client, kind, namespace)
+    }
+
+    /// Creates an object; returns its UID.
+    pub(crate) async fn create(&self, object: Value) -> String {
+        let (api, object) = self.addressed(object);
+        let made = api.create(&PostParams::default(), &object).await.expect("created");
+        made.metadata.uid.expect("the server gives a UID")
+    }
+
+    /// Merges into the status of an object.
+    pub(crate) async fn patch_status(&self, kind: &str, namespace: &str, name: &str, status: Value) {
+        let patch = json!({ "status": status });
+        let api = self.api(kind, namespace);
+        api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("patched");
+    }
+
+    pub(crate) async fn patch(&self, kind: &str, namespace: &str, name: &str, patch: Value) {
+        let api = self.api(kind, namespace);
+        api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("patched");
+    }
+
+    pub(crate) async fn delete(&self, kind: &str, namespace: &str, name: &str, params: &DeleteParams) {
+        self.api(kind, namespace).delete(name, params).await.expect("deleted");
+    }
+
+    /// What is stored; `resource` is `plural` or `plural.group`.
+    pub(crate) fn get(&self, resource: &str, name: &str) -> Option<Value> {
+        self.server.snapshot(resource).iter().find(|it| it.name() == name).map(|it| it.value().clone())
+    }
+
+    pub(crate) fn exists(&self, resource: &str, name: &str) -> bool {
+        self.get(resource, name).is_some()
+    }
+
+    /// Waits until this holds; returns after how many seconds it did. It is looked at after each commit.
+    pub(crate) async fn until(
+        &mut self,
+        what: &str,
+        within_seconds: u64,
+        holds: impl Fn(&Self) -> bool,
+    ) -> u64 {
+        let begin = Instant::now();
+        let deadline = begin + Duration::from_secs(within_seconds);
+        while !holds(self) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let next = timeout(left, self.commits.next()).await;
+            assert!(next.is_ok(), "not within {within_seconds} s: {what}; {:#?}", self.requests());
+        }
+        begin.elapsed().as_secs()
+    }
+
+    /// Lets time pass.
+    pub(crate) async fn pass(&self, seconds: u64) {
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+    }
+
+    /// What the controllers wrote since the last call, and how it was answered.
+    pub(crate) fn requests(&mut self) -> Vec<String> {
+        let records = self.audit.drain();
+        let writes = records.iter().filter(|record| record.user_agent == AGENT && record.is_write());
+        writes
+            .map(|it| {
+                let slash = if it.subresource.is_empty() { "" } else { "/" };
+                format!("{} {}{slash}{} {} {}", it.verb, it.resource, it.subresource, it.name, it.code)
+            })
+            .collect()
+    }
+
+    fn addressed(&self, object: Value) -> (Api<DynamicObject>, DynamicObject) {
+        let object: DynamicObject = serde_json::from_value(object).expect("an object");
+        let types = object.types.clone().expect("apiVersion and kind");
+        let kind = format!("{}/{}", types.api_version, types.kind);
+        let namespace = object.metadata.namespace.clone().unwrap_or_default();
+        (self.api(&kind, &namespace), object)
+    }
+}
+
+fn api_of(client: &Client, kind: &str, namespace: &str) -> Api<DynamicObject> {
+    let (api_version, kind) = kind.rsplit_once('/').unwrap_or(("v1", kind));
+    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+    match namespace {
+        "" => Api::all_with(client.clone(), &resource),
+        namespace => Api::namespaced_with(client.clone(), namespace, &resource),
+    }
+}
+
+/// A ConfigMap in the namespace `default`, owned by these.
+pub(crate) fn config_map(name: &str, owners: &[Value]) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": name, "namespace": "default", "ownerReferences": owners },
+    })
+}
+
+/// An owner reference.
+pub(crate) fn owner(api_version: &str, kind: &str, name: &str, uid: &str) -> Value {
+    json!({ "apiVersion": api_version, "kind": kind, "name": name, "uid": uid })
+}
+
+/// A Node that has posted this status of Ready.
+pub(crate) fn node(name: &str, ready: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": { "name": name },
+        "status": { "conditions": [
+            { "type": "Ready", "status": ready, "reason": "KubeletReady", "lastHeartbeatTime": "2030-01-01T00:00:00Z" },
+        ] },
+    })
+}
+
+/// A Pod on a Node.
+pub(crate) fn pod(name: &str, node: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": name, "namespace": "default", "labels": { "app": "web" } },
+        "spec": { "nodeName": node, "containers": [{ "name": "c", "image": "web:1" }] },
+    })
+}
+
+/// The status of a Pod that is ready.
+pub(crate) fn ready() -> Value {
+    json!({ "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] })
+}
+
+pub(crate) const SCALED: &str = "t.dev/v1/Set";
+
+/// Defines a kind with a scale, and tells how it is collected.
+pub(crate) async fn define_scaled(world: &World) -> GcResource {
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": "sets.t.dev" },
+        "spec": {
+            "group": "t.dev", "scope": "Namespaced", "names": { "plural": "sets", "kind": "Set" },
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "subresources": { "scale": { "specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas" } },
+                "schema": { "openAPIV3Schema": { "type": "object", "properties": {
+                    "spec": { "type": "object", "properties": { "replicas": { "type": "integer" } } },
+                    "status": { "type": "object", "x-kubernetes-preserve-unknown-fields": true },
+                } } },
+            }],
+        },
+    });
+    let definition: CustomResourceDefinition = serde_json::from_value(definition).expect("a definition");
+    let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
+    definitions.create(&PostParams::default(), &definition).await.expect("defined");
+    GcResource::namespaced(ApiResource::from_gvk(&GroupVersionKind::gvk("t.dev", "v1", "Set")))
+}

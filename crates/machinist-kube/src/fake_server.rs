@@ -1,0 +1,355 @@
+//! A small API server for the tests of this crate: it has memory, resourceVersions, watches and compaction, and each test
+//! decides with a hook what goes wrong.
+
+use std::collections::BTreeMap;
+use std::io::{Error, ErrorKind};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::channel::mpsc::{UnboundedSender, unbounded};
+use http::{Method, Request, Response, Uri};
+use http_body::Frame;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use kube::client::Body;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tower::BoxError;
+
+use crate::client::{ClientOptions, layer_client};
+
+/// How long each request takes: time must pass for a loop without pauses to be seen.
+const LATENCY: Duration = Duration::from_millis(5);
+
+/// What becomes of one request.
+pub(crate) enum Verdict {
+    /// It is served.
+    Pass,
+    /// It is answered with this code, without any effect.
+    Answer(u16),
+    /// It is answered with this text and header, without any effect.
+    Throttle { retry_after: &'static str },
+    /// It is served, and then answered with this code.
+    ServeThenAnswer(u16),
+    /// Nobody listens.
+    Refuse,
+    /// The connection breaks before it is served.
+    Reset,
+    /// It is never answered.
+    Hang,
+    /// A watch is opened and sends just this.
+    Stream(&'static str),
+}
+
+/// One request, as the hook sees it and the log keeps it.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) at: Instant,
+    pub(crate) method: Method,
+    pub(crate) uri: Uri,
+    pub(crate) user_agent: String,
+}
+
+impl Seen {
+    pub(crate) fn is_watch(&self) -> bool {
+        self.uri.query().is_some_and(|query| query.contains("watch=true"))
+    }
+
+    pub(crate) fn is_list(&self) -> bool {
+        self.method == Method::GET && !self.is_watch()
+    }
+}
+
+type Hook = Box<dyn FnMut(&Seen) -> Verdict + Send>;
+
+/// The server. A clone is the same server.
+#[derive(Clone)]
+pub(crate) struct FakeServer {
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    /// By path.
+    objects: BTreeMap<String, Value>,
+    rv: u64,
+    /// Every event: its resourceVersion, the path of its collection, its line.
+    log: Vec<(u64, String, Bytes)>,
+    compacted: u64,
+    watchers: Vec<(String, UnboundedSender<Bytes>)>,
+    seen: Vec<Seen>,
+    hook: Hook,
+    date: Option<&'static str>,
+}
+
+impl FakeServer {
+    pub(crate) fn new() -> Self {
+        let state = State {
+            objects: BTreeMap::new(),
+            rv: 100,
+            log: Vec::new(),
+            compacted: 0,
+            watchers: Vec::new(),
+            seen: Vec::new(),
+            hook: Box::new(|_| Verdict::Pass),
+            date: None,
+        };
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    pub(crate) fn client(&self) -> kube::Client {
+        self.client_with(&ClientOptions::new("test"))
+    }
+
+    pub(crate) fn client_with(&self, options: &ClientOptions) -> kube::Client {
+        let server = self.clone();
+        let service = tower::service_fn(move |request| server.clone().serve(request));
+        layer_client(service, options)
+    }
+
+    /// From now on, `hook` decides what becomes of each request.
+    pub(crate) fn hook(&self, hook: impl FnMut(&Seen) -> Verdict + Send + 'static) {
+        self.lock().hook = Box::new(hook);
+    }
+
+    /// The `Date` header of every answer.
+    pub(crate) fn date(&self, date: &'static str) {
+        self.lock().date = Some(date);
+    }
+
+    /// Puts an object there, or replaces it.
+    pub(crate) fn put(&self, path: &str, object: Value) -> u64 {
+        self.lock().put(path, object)
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Option<Value> {
+        self.lock().objects.get(path).cloned()
+    }
+
+    pub(crate) fn objects(&self) -> Vec<Value> {
+        self.lock().objects.values().cloned().collect()
+    }
+
+    pub(crate) fn delete(&self, path: &str) {
+        self.lock().delete(path);
+    }
+
+    /// Forgets the past.
+    pub(crate) fn compact(&self) {
+        let mut state = self.lock();
+        state.compacted = state.rv;
+        state.log.clear();
+    }
+
+    /// All objects and the resourceVersion go back to an earlier state.
+    pub(crate) fn restore(&self, objects: BTreeMap<String, Value>, rv: u64) {
+        let mut state = self.lock();
+        (state.objects, state.rv, state.log) = (objects, rv, Vec::new());
+        state.watchers.clear();
+    }
+
+    pub(crate) fn snapshot(&self) -> (BTreeMap<String, Value>, u64) {
+        let state = self.lock();
+        (state.objects.clone(), state.rv)
+    }
+
+    /// Sends raw bytes to every open watch.
+    pub(crate) fn send(&self, bytes: &str) {
+        for (_, watcher) in &self.lock().watchers {
+            // A watch that its client has dropped is no failure of the test.
+            let _gone = watcher.unbounded_send(Bytes::copy_from_slice(bytes.as_bytes())).is_err();
+        }
+    }
+
+    /// Closes every open watch.
+    pub(crate) fn close_watches(&self) {
+        self.lock().watchers.clear();
+    }
+
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        self.lock().seen.clone()
+    }
+
+    pub(crate) fn count(&self, of: impl Fn(&Seen) -> bool) -> usize {
+        self.lock().seen.iter().filter(|seen| of(seen)).count()
+    }
+
+    pub(crate) fn forget_seen(&self) {
+        self.lock().seen.clear();
+    }
+
+    async fn serve(
+        self,
+        request: Request<Body>,
+    ) -> Result<Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError> {
+        let (parts, body) = request.into_parts();
+        let bytes = body.collect().await?.to_bytes();
+        let agent = parts.headers.get("user-agent").and_then(|agent| agent.to_str().ok()).unwrap_or_default();
+        let seen = Seen {
+            at: Instant::now(),
+            method: parts.method.clone(),
+            uri: parts.uri.clone(),
+            user_agent: agent.to_owned(),
+        };
+        let verdict = {
+            let mut state = self.lock();
+            state.seen.push(seen.clone());
+            (state.hook)(&seen)
+        };
+        tokio::time::sleep(LATENCY).await;
+        match verdict {
+            Verdict::Pass => Ok(self.lock().answer(&seen, &bytes)),
+            Verdict::Answer(code) => Ok(failure(code, "")),
+            Verdict::Throttle { retry_after } => {
+                let mut answer = whole(429, "Too many requests, please try again later.\n".into());
+                answer.headers_mut().insert("retry-after", retry_after.parse()?);
+                Ok(answer)
+            }
+            Verdict::ServeThenAnswer(code) => {
+                self.lock().answer(&seen, &bytes);
+                Ok(failure(code, ""))
+            }
+            Verdict::Refuse => Err(Error::from(ErrorKind::ConnectionRefused).into()),
+            Verdict::Reset => Err(Error::from(ErrorKind::ConnectionReset).into()),
+            Verdict::Hang => std::future::pending().await,
+            Verdict::Stream(text) => Ok(whole(200, text.into())),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no test panics while it holds this")
+    }
+}
+
+impl State {
+    fn answer(&mut self, seen: &Seen, body: &[u8]) -> Response<UnsyncBoxBody<Bytes, BoxError>> {
+        let path = seen.uri.path().to_owned();
+        let body: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
+        let mut answer = match seen.method.as_str() {
+            "GET" if seen.is_watch() => self.watch(&path, seen),
+            "GET" if self.objects.contains_key(&path) => whole(200, self.objects[&path].to_string().into()),
+            "GET" if is_collection(&path) => self.list(&path, seen),
+            "POST" => {
+                let name = body["metadata"]["name"].as_str().unwrap_or_default();
+                let path = format!("{path}/{name}");
+                if self.objects.contains_key(&path) {
+                    failure(409, "AlreadyExists")
+                } else {
+                    self.put(&path, body);
+                    whole(201, self.objects[&path].to_string().into())
+                }
+            }
+            _ if !self.objects.contains_key(&path) => failure(404, "NotFound"),
+            "PUT"
+                if body["metadata"]["resourceVersion"]
+                    != self.objects[&path]["metadata"]["resourceVersion"] =>
+            {
+                failure(409, "Conflict")
+            }
+            "PUT" => {
+                self.put(&path, body);
+                whole(200, self.objects[&path].to_string().into())
+            }
+            "PATCH" => {
+                let mut object = self.objects[&path].clone();
+                for (field, value) in body.as_object().into_iter().flatten() {
+                    object[field] = value.clone();
+                }
+                self.put(&path, object);
+                whole(200, self.objects[&path].to_string().into())
+            }
+            "DELETE" => {
+                self.delete(&path);
+                whole(200, json!({ "kind": "Status", "status": "Success" }).to_string().into())
+            }
+            _ => failure(405, ""),
+        };
+        if let Some(date) = self.date {
+            answer.headers_mut().insert("date", http::HeaderValue::from_static(date));
+        }
+        answer
+    }
+
+    fn list(&self, path: &str, seen: &Seen) -> Response<UnsyncBoxBody<Bytes, BoxError>> {
+        let below = format!("{path}/");
+        let all: Vec<&Value> =
+            self.objects.iter().filter(|(p, _)| p.starts_with(&below)).map(|(_, o)| o).collect();
+        let number = |name: &str| query(seen, name).and_then(|text| text.parse::<usize>().ok());
+        let start = number("continue").unwrap_or(0);
+        let end = all.len().min(start + number("limit").unwrap_or(usize::MAX - start));
+        let next = if end < all.len() { end.to_string() } else { String::new() };
+        let metadata = json!({ "resourceVersion": self.rv.to_string(), "continue": next });
+        whole(
+            200,
+            json!({ "kind": "List", "metadata": metadata, "items": &all[start..end] }).to_string().into(),
+        )
+    }
+
+    fn watch(&mut self, path: &str, seen: &Seen) -> Response<UnsyncBoxBody<Bytes, BoxError>> {
+        let from: u64 = query(seen, "resourceVersion").and_then(|rv| rv.parse().ok()).unwrap_or(0);
+        if from < self.compacted {
+            let status = json!({ "kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version" });
+            return whole(200, format!("{}\n", json!({ "type": "ERROR", "object": status })).into());
+        }
+        if self.rv < from {
+            return failure(504, "Timeout");
+        }
+        let (sender, receiver) = unbounded();
+        for (_, _, line) in self.log.iter().filter(|(rv, of, _)| from < *rv && of == path) {
+            sender.unbounded_send(line.clone()).expect("the receiver is below");
+        }
+        self.watchers.push((path.to_owned(), sender));
+        let frames = receiver.map(|line| Ok::<_, BoxError>(Frame::data(line)));
+        Response::new(StreamBody::new(frames).boxed_unsync())
+    }
+
+    fn put(&mut self, path: &str, mut object: Value) -> u64 {
+        self.rv += 1;
+        let old = self.objects.get(path);
+        let kind = if old.is_some() { "MODIFIED" } else { "ADDED" };
+        let uid = old.map_or_else(|| json!(format!("uid-{}", self.rv)), |old| old["metadata"]["uid"].clone());
+        let (collection, name) = path.rsplit_once('/').expect("a path");
+        object["metadata"]["name"] = name.into();
+        object["metadata"]["namespace"] = "ns".into();
+        object["metadata"]["uid"] = uid;
+        object["metadata"]["resourceVersion"] = self.rv.to_string().into();
+        self.objects.insert(path.to_owned(), object.clone());
+        self.tell(kind, collection, &object);
+        self.rv
+    }
+
+    fn delete(&mut self, path: &str) {
+        let Some(mut object) = self.objects.remove(path) else { return };
+        self.rv += 1;
+        object["metadata"]["resourceVersion"] = self.rv.to_string().into();
+        let (collection, _) = path.rsplit_once('/').expect("a path");
+        self.tell("DELETED", collection, &object);
+    }
+
+    fn tell(&mut self, kind: &str, collection: &str, object: &Value) {
+        let line = Bytes::from(format!("{}\n", json!({ "type": kind, "object": object })));
+        self.log.push((self.rv, collection.to_owned(), line.clone()));
+        self.watchers
+            .retain(|(of, watcher)| of != collection || watcher.unbounded_send(line.clone()).is_ok());
+    }
+}
+
+fn is_collection(path: &str) -> bool {
+    ["configmaps", "leases", "events"].iter().any(|kind| path.ends_with(kind))
+}
+
+fn query(seen: &Seen, name: &str) -> Option<String> {
+    let mut pairs = seen.uri.query().unwrap_or_default().split('&');
+    pairs.find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')).map(str::to_owned)
+}
+
+fn whole(code: u16, text: Bytes) -> Response<UnsyncBoxBody<Bytes, BoxError>> {
+    let body = Full::new(text).map_err(|never| match never {}).boxed_unsync();
+    Response::builder().status(code).body(body).expect("a valid status code")
+}
+
+fn failure(code: u16, reason: &str) -> Response<UnsyncBoxBody<Bytes, BoxError>> {
+    let status = json!({ "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "as the test wants" });
+    whole(code, status.to_string().into())
+}

@@ -1,0 +1,472 @@
+//! Leadership by a Lease, compatible with client-go's: same fields, same rules, so Go and Rust exclude each other.
+//!
+//! Whether another holder is alive is judged by when *we* saw its Lease change, on our monotonic clock; clocks of two
+//! machines are never compared. How long we lead is counted from *before* the last successful renewal was sent, so we
+//! stop before anyone may start.
+//!
+//! Leadership only keeps two processes from doing the same work; safety rests on guarded writes and on instance keys.
+//! A lost Lease is final: the process ends and starts anew. There is no way back into leading with a stale memory.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::Client;
+use kube::api::{Api, ObjectMeta, PostParams};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use crate::backoff::Jitter;
+use crate::clock::SharedClock;
+use crate::outcome::WriteOutcome;
+
+/// Which Lease, who we are, and how patient everyone is.
+#[derive(Clone, Debug)]
+pub struct LeaseOptions {
+    /// The namespace of the Lease.
+    pub namespace: String,
+    /// The name of the Lease.
+    pub name: String,
+    /// Who we are: unique per process, for example the name of the machine and a random UUID.
+    pub identity: String,
+    /// How long others wait after the last renewal they saw.
+    pub lease_duration: Duration,
+    /// We stop leading when no renewal has succeeded for this long. Shorter than `lease_duration`.
+    pub renew_deadline: Duration,
+    /// How often we renew, or look whether the Lease is free.
+    pub retry_period: Duration,
+    /// The seed of the jitter between looks.
+    pub seed: u64,
+}
+
+impl LeaseOptions {
+    /// 15, 10 and 2 seconds, as all Kubernetes components have them.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>, identity: impl Into<String>) -> Self {
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+            identity: identity.into(),
+            lease_duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
+            seed: 0,
+        }
+    }
+
+    /// Checks that the durations can work together.
+    ///
+    /// # Errors
+    /// Names the duration that is wrong and what was expected.
+    pub fn validate(&self) -> Result<(), InvalidLeaseOptions> {
+        let wrong = |field, expected| Err(InvalidLeaseOptions { field, expected });
+        if self.identity.is_empty() {
+            return wrong("identity", "a text that no other process has");
+        }
+        if self.lease_duration < Duration::from_secs(1) {
+            return wrong("lease duration", "at least 1s");
+        }
+        if self.lease_duration <= self.renew_deadline {
+            return wrong("renew deadline", "less than the lease duration");
+        }
+        if self.retry_period.is_zero() || self.renew_deadline <= self.retry_period.mul_f64(1.0 + LOOK_SPREAD)
+        {
+            return wrong("retry period", "more than 0s, and 1.2 times it less than the renew deadline");
+        }
+        Ok(())
+    }
+}
+
+/// Durations or an identity that cannot work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("leader election, {field}: expected {expected}")]
+pub struct InvalidLeaseOptions {
+    field: &'static str,
+    expected: &'static str,
+}
+
+/// The share by which a look at the Lease may be late, so that candidates do not look all at once.
+const LOOK_SPREAD: f64 = 0.2;
+
+/// How leadership stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseState {
+    /// Someone else leads, or nobody does yet.
+    Waiting,
+    /// We lead.
+    Held {
+        /// Since when.
+        since: Instant,
+        /// Until when, unless it is renewed.
+        until: Instant,
+    },
+    /// We led, and do not any more. This is final.
+    Lost,
+}
+
+/// Whether this process leads, to be read by whoever is about to act. A clone shares the state.
+#[derive(Clone, Debug)]
+pub struct Leadership {
+    state: watch::Receiver<LeaseState>,
+    /// Keeps the channel of a leadership without election open.
+    _permanent: Option<Arc<watch::Sender<LeaseState>>>,
+}
+
+impl Leadership {
+    /// Leadership without election, for a process that is alone by construction.
+    pub fn unopposed() -> Self {
+        let now = Instant::now();
+        // A century: far beyond any process, and far from overflow.
+        let until = now + Duration::from_secs(100 * 365 * 24 * 3600);
+        let (sender, state) = watch::channel(LeaseState::Held { since: now, until });
+        Self { state, _permanent: Some(Arc::new(sender)) }
+    }
+
+    /// How leadership stands, as of now: a lease that ran out is not held, whoever has noticed.
+    pub fn state(&self) -> LeaseState {
+        match *self.state.borrow() {
+            LeaseState::Held { until, .. } if until <= Instant::now() => LeaseState::Lost,
+            state => state,
+        }
+    }
+
+    /// Whether we lead.
+    pub fn is_held(&self) -> bool {
+        self.held_since().is_some()
+    }
+
+    /// Since when we lead; `None` when we do not.
+    pub fn held_since(&self) -> Option<Instant> {
+        match self.state() {
+            LeaseState::Held { since, .. } => Some(since),
+            LeaseState::Waiting | LeaseState::Lost => None,
+        }
+    }
+
+    /// How long we lead for certain, even if no renewal succeeds from now on; zero when we do not lead. Start nothing
+    /// that could take longer.
+    pub fn remaining(&self) -> Duration {
+        match *self.state.borrow() {
+            LeaseState::Held { until, .. } => until.saturating_duration_since(Instant::now()),
+            LeaseState::Waiting | LeaseState::Lost => Duration::ZERO,
+        }
+    }
+
+    /// Waits until we lead. `Err` when that will never be.
+    ///
+    /// # Errors
+    /// When leadership was lost, or the elector has ended.
+    pub async fn acquired(&self) -> Result<(), LeadershipLost> {
+        let mut state = self.state.clone();
+        let settled = state.wait_for(|state| *state != LeaseState::Waiting).await;
+        match settled.as_deref() {
+            Ok(LeaseState::Held { .. }) => Ok(()),
+            Ok(LeaseState::Waiting | LeaseState::Lost) | Err(_) => Err(LeadershipLost),
+        }
+    }
+
+    /// Waits until leadership is lost, or the elector has ended. Then the process should end too.
+    pub async fn lost(&self) {
+        let mut state = self.state.clone();
+        // An error says that the elector is gone, which is the same to us.
+        let _ended = state.wait_for(|state| *state == LeaseState::Lost).await.is_err();
+    }
+}
+
+/// Leadership will not come (back) to this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("leadership was lost")]
+pub struct LeadershipLost;
+
+/// How an election ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ElectionEnd {
+    /// We were asked to stop, and have given the Lease back if we had it.
+    Released,
+    /// No renewal succeeded in time, or someone else has the Lease.
+    Lost {
+        /// What happened.
+        reason: String,
+    },
+}
+
+/// Takes part in one election. Run it with [`Elector::run`]; read the result from [`Leadership`].
+pub struct Elector {
+    leases: Api<Lease>,
+    options: LeaseOptions,
+    clock: SharedClock,
+    state: watch::Sender<LeaseState>,
+    jitter: Jitter,
+    /// The Lease as our last write left it; `None` when that is not certain.
+    mine: Option<Lease>,
+    /// The Lease as last read, and when it first was like this.
+    seen: Option<(Lease, Instant)>,
+}
+
+/// What one attempt came to.
+enum Attempt {
+    /// We have the Lease; the time before the write was sent.
+    Ours(Instant),
+    /// Someone else has it.
+    Theirs(String),
+    /// Nothing is certain.
+    Failed(String),
+}
+
+impl Elector {
+    /// An elector and the leadership it decides.
+    pub fn new(client: Client, options: LeaseOptions, clock: SharedClock) -> (Self, Leadership) {
+        let (sender, state) = watch::channel(LeaseState::Waiting);
+        let elector = Self {
+            leases: Api::namespaced(client, &options.namespace),
+            jitter: Jitter::new(options.seed),
+            clock,
+            state: sender,
+            mine: None,
+            seen: None,
+            options,
+        };
+        (elector, Leadership { state, _permanent: None })
+    }
+
+    /// Takes part until leadership is lost, or until `stop` completes; then the Lease is given back, so that the next
+    /// one need not wait for it to run out.
+    pub async fn run(mut self, stop: impl Future<Output = ()>) -> ElectionEnd {
+        let lost = tokio::select! {
+            biased;
+            () = stop => None,
+            reason = self.elect() => Some(reason),
+        };
+        // Nobody here acts any more from now on: only then may someone else start.
+        let before = self.state.send_replace(LeaseState::Lost);
+        match lost {
+            Some(reason) => {
+                tracing::error!(lease = %self.options.name, %reason, "Leadership lost");
+                ElectionEnd::Lost { reason }
+            }
+            None => {
+                if matches!(before, LeaseState::Held { .. }) {
+                    self.release().await;
+                }
+                ElectionEnd::Released
+            }
+        }
+    }
+
+    /// Waits for the Lease, then keeps it. Returns why it could not be kept.
+    async fn elect(&mut self) -> String {
+        let mut renewed = self.acquire().await;
+        let since = Instant::now();
+        tracing::info!(lease = %self.options.name, identity = %self.options.identity, "Leading");
+        loop {
+            let until = renewed + self.options.lease_duration;
+            self.state.send_replace(LeaseState::Held { since, until });
+            tokio::time::sleep(self.options.retry_period).await;
+            match self.renew(renewed + self.options.renew_deadline).await {
+                Ok(at) => renewed = at,
+                Err(reason) => return reason,
+            }
+        }
+    }
+
+    async fn acquire(&mut self) -> Instant {
+        let lease = self.options.name.clone();
+        loop {
+            match self.attempt(self.options.renew_deadline).await {
+                Attempt::Ours(at) => return at,
+                Attempt::Theirs(holder) => tracing::debug!(%lease, %holder, "Waiting for the lease"),
+                Attempt::Failed(reason) => tracing::warn!(%lease, %reason, "Cannot get the lease"),
+            }
+            let pause = self.jitter.stretch(self.options.retry_period, LOOK_SPREAD);
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Tries until a renewal succeeds, or the deadline has passed.
+    async fn renew(&mut self, deadline: Instant) -> Result<Instant, String> {
+        let mut last = "the process was not running".to_owned();
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(format!("not renewed within {:?}: {last}", self.options.renew_deadline));
+            }
+            match self.attempt(left).await {
+                Attempt::Ours(at) => return Ok(at),
+                Attempt::Theirs(holder) => return Err(format!("{holder} has the lease")),
+                Attempt::Failed(reason) => last = reason,
+            }
+            tokio::time::sleep_until(deadline.min(Instant::now() + self.options.retry_period)).await;
+        }
+    }
+
+    /// One attempt to get or keep the Lease, short enough for a second one within the renew deadline.
+    async fn attempt(&mut self, at_most: Duration) -> Attempt {
+        let bound = at_most.min(self.options.renew_deadline / 2);
+        let attempt = timeout(bound, self.try_once()).await;
+        attempt.unwrap_or_else(|_| Attempt::Failed(format!("no answer within {bound:?}")))
+    }
+
+    async fn try_once(&mut self) -> Attempt {
+        // Taken, not borrowed: when this attempt breaks off, only a read can tell what became of it.
+        if let Some(mine) = self.mine.take() {
+            match self.write(mine).await {
+                // The object was changed: by others, or by a renewal of ours whose answer was lost.
+                Err(Refusal::Changed) => {}
+                Err(Refusal::Other(reason)) => return Attempt::Failed(reason),
+                Ok(sent) => return Attempt::Ours(sent),
+            }
+        }
+        let written = match self.leases.get_opt(&self.options.name).await {
+            Err(error) => return Attempt::Failed(error.to_string()),
+            Ok(None) => self.create().await,
+            Ok(Some(lease)) => match self.opponent(&lease) {
+                Some(holder) => return Attempt::Theirs(holder),
+                None => self.write(lease).await,
+            },
+        };
+        match written {
+            Ok(sent) => Attempt::Ours(sent),
+            Err(Refusal::Changed) => Attempt::Failed("someone else was faster".to_owned()),
+            Err(Refusal::Other(reason)) => Attempt::Failed(reason),
+        }
+    }
+
+    /// Who has this Lease, if it is someone else whose time has not run out since we saw it change.
+    fn opponent(&mut self, lease: &Lease) -> Option<String> {
+        let now = Instant::now();
+        let unchanged = self.seen.as_ref().filter(|(seen, _)| seen == lease);
+        let since = unchanged.map_or(now, |(_, since)| *since);
+        self.seen = Some((lease.clone(), since));
+
+        let spec = lease.spec.as_ref()?;
+        let holder = spec.holder_identity.as_ref()?;
+        let has_run_out = since + self.duration_of(spec) <= now;
+        let is_opponent = !holder.is_empty() && *holder != self.options.identity && !has_run_out;
+        is_opponent.then(|| holder.clone())
+    }
+
+    /// How long the holder asked others to wait.
+    fn duration_of(&self, spec: &LeaseSpec) -> Duration {
+        let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        // A Lease that was given back says 1 s; less would be no lease at all.
+        seconds.map_or(self.options.lease_duration, |seconds| Duration::from_secs(seconds.max(1)))
+    }
+
+    async fn create(&mut self) -> Result<Instant, Refusal> {
+        let metadata = ObjectMeta {
+            name: Some(self.options.name.clone()),
+            namespace: Some(self.options.namespace.clone()),
+            ..ObjectMeta::default()
+        };
+        let lease = Lease { metadata, spec: Some(self.next_spec(None)) };
+        let sent = Instant::now();
+        let result = self.leases.create(&PostParams::default(), &lease).await;
+        self.settle(result, sent)
+    }
+
+    /// Writes our name into the Lease, provided that nobody changed it since it was read.
+    async fn write(&mut self, mut lease: Lease) -> Result<Instant, Refusal> {
+        lease.spec = Some(self.next_spec(lease.spec.as_ref()));
+        let sent = Instant::now();
+        let result = self.leases.replace(&self.options.name, &PostParams::default(), &lease).await;
+        self.settle(result, sent)
+    }
+
+    fn settle(&mut self, result: Result<Lease, kube::Error>, sent: Instant) -> Result<Instant, Refusal> {
+        match (WriteOutcome::of(&result), result) {
+            (_, Ok(lease)) => {
+                self.mine = Some(lease);
+                Ok(sent)
+            }
+            (WriteOutcome::Stale | WriteOutcome::AlreadyExists | WriteOutcome::NotFound, Err(_)) => {
+                Err(Refusal::Changed)
+            }
+            (_, Err(error)) => Err(Refusal::Other(error.to_string())),
+        }
+    }
+
+    fn next_spec(&self, old: Option<&LeaseSpec>) -> LeaseSpec {
+        let now = MicroTime(self.clock.now());
+        let old = old.cloned().unwrap_or_default();
+        let was_ours = old.holder_identity.as_deref() == Some(self.options.identity.as_str());
+        let had_holder = old.acquire_time.is_some();
+        let transitions = old.lease_transitions.unwrap_or_default();
+        LeaseSpec {
+            holder_identity: Some(self.options.identity.clone()),
+            lease_duration_seconds: Some(whole_seconds(self.options.lease_duration)),
+            acquire_time: old.acquire_time.filter(|_| was_ours).or_else(|| Some(now.clone())),
+            renew_time: Some(now),
+            lease_transitions: Some(if had_holder && !was_ours {
+                transitions.saturating_add(1)
+            } else {
+                transitions
+            }),
+            ..old
+        }
+    }
+
+    /// Gives the Lease back, if it is ours. Failing to is no harm: it runs out.
+    async fn release(&mut self) {
+        let bound = self.options.renew_deadline / 2;
+        let lease = &self.options.name;
+        match timeout(bound, self.give_back()).await {
+            Ok(Ok(())) => tracing::info!(%lease, "Lease given back"),
+            Ok(Err(error)) => tracing::warn!(%lease, %error, "Lease not given back, it will run out"),
+            Err(_) => tracing::warn!(%lease, "Lease not given back within {bound:?}, it will run out"),
+        }
+    }
+
+    /// Empties the holder, if it is still us. A renewal that was on its way when we were asked to stop may have changed the
+    /// Lease meanwhile; then it is read again.
+    async fn give_back(&self) -> Result<(), kube::Error> {
+        let mut known = self.mine.clone();
+        loop {
+            let lease = match known.take() {
+                Some(mine) => mine,
+                None => self.leases.get(&self.options.name).await?,
+            };
+            let spec = lease.spec.clone().unwrap_or_default();
+            if spec.holder_identity.as_deref() != Some(self.options.identity.as_str()) {
+                return Ok(());
+            }
+            let now = MicroTime(self.clock.now());
+            let spec = LeaseSpec {
+                holder_identity: Some(String::new()),
+                lease_duration_seconds: Some(1),
+                acquire_time: Some(now.clone()),
+                renew_time: Some(now),
+                ..spec
+            };
+            let lease = Lease { spec: Some(spec), ..lease };
+            match self.leases.replace(&self.options.name, &PostParams::default(), &lease).await {
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                result => return result.map(|_| ()),
+            }
+        }
+    }
+}
+
+/// Why the Lease was not written.
+enum Refusal {
+    /// It is not as it was when we read it.
+    Changed,
+    /// Anything else; whether it was written may be unknown.
+    Other(String),
+}
+
+impl fmt::Debug for Elector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Elector").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+/// A Lease counts in whole seconds; others must not wait less than we count on.
+fn whole_seconds(duration: Duration) -> i32 {
+    let seconds = duration.as_secs() + u64::from(0 < duration.subsec_nanos());
+    i32::try_from(seconds).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests;

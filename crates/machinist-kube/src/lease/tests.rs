@@ -1,0 +1,307 @@
+//! Elections, played against the fake server.
+
+use std::sync::Mutex;
+
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::{advance, sleep};
+
+use super::*;
+use crate::clock::TokioClock;
+use crate::fake_server::{FakeServer, Seen, Verdict};
+
+const PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/ns/leases/mcm";
+const SECOND: Duration = Duration::from_secs(1);
+
+struct Candidate {
+    leadership: Leadership,
+    stop: Option<oneshot::Sender<()>>,
+    task: JoinHandle<ElectionEnd>,
+}
+
+impl Candidate {
+    fn start(server: &FakeServer, identity: &str) -> Self {
+        Self::start_at(server, identity, "2026-01-01T00:00:00Z")
+    }
+
+    fn start_at(server: &FakeServer, identity: &str, wall: &str) -> Self {
+        let clock = Arc::new(TokioClock::starting_at(wall.parse().expect("a time")));
+        let options = LeaseOptions::new("ns", "mcm", identity);
+        options.validate().expect("the defaults are valid");
+        let (elector, leadership) = Elector::new(server.client(), options, clock);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let task = tokio::spawn(elector.run(async move {
+            if stopped.await.is_err() {
+                std::future::pending().await
+            }
+        }));
+        Self { leadership, stop: Some(stop), task }
+    }
+
+    fn leads(&self) -> bool {
+        self.leadership.is_held()
+    }
+
+    /// The process dies: nothing runs any more, nothing is given back.
+    fn kill(self) {
+        self.task.abort();
+    }
+}
+
+fn spec(server: &FakeServer) -> Value {
+    server.get(PATH).expect("the Lease")["spec"].clone()
+}
+
+fn is_write(seen: &Seen) -> bool {
+    seen.method != "GET"
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_reads_like_one_of_client_go() {
+    let server = FakeServer::new();
+    let one = Candidate::start(&server, "one");
+    sleep(SECOND).await;
+    assert!(one.leads());
+    let first = spec(&server);
+    assert_eq!(
+        first,
+        json!({
+            "holderIdentity": "one", "leaseDurationSeconds": 15, "leaseTransitions": 0,
+            "acquireTime": first["renewTime"], "renewTime": first["renewTime"],
+        })
+    );
+    let micros = first["renewTime"].as_str().expect("a time");
+    assert!(micros.starts_with("2026-01-01T00:00:00.") && micros.len() == 27, "{micros}");
+    sleep(SECOND * 2).await;
+    let later = spec(&server);
+    assert_eq!(later["acquireTime"], first["acquireTime"]);
+    assert_ne!(later["renewTime"], first["renewTime"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_renews_with_one_write_and_no_read() {
+    let server = FakeServer::new();
+    let _one = Candidate::start(&server, "one");
+    sleep(SECOND).await;
+    server.forget_seen();
+    sleep(SECOND * 60).await;
+    assert_eq!(server.count(Seen::is_list), 0);
+    assert!((29..=30).contains(&server.count(is_write)), "{}", server.count(is_write));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_one_waits_until_the_first_is_certainly_gone() {
+    let server = FakeServer::new();
+    let one = Candidate::start(&server, "one");
+    sleep(SECOND).await;
+    let two = Candidate::start(&server, "two");
+    sleep(SECOND * 60).await;
+    assert!(one.leads() && !two.leads());
+    let one_until = match one.leadership.state() {
+        LeaseState::Held { until, .. } => until,
+        other => panic!("{other:?}"),
+    };
+    one.kill();
+    let first = spec(&server);
+    let acquired = tokio::time::timeout(SECOND * 60, two.leadership.acquired()).await;
+    acquired.expect("in time").expect("nobody else is there");
+    let waited = Instant::now().duration_since(one_until);
+    assert!(waited < SECOND * 5, "{waited:?} longer than necessary");
+    assert_eq!(spec(&server)["leaseTransitions"], 1);
+    assert_eq!(spec(&server)["acquireTime"], spec(&server)["renewTime"]);
+    assert_ne!(spec(&server)["acquireTime"], first["acquireTime"]);
+    assert_eq!(spec(&server)["holderIdentity"], "two");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_is_an_hour_ahead_takes_nothing_over() {
+    let server = FakeServer::new();
+    let one = Candidate::start(&server, "one");
+    sleep(SECOND).await;
+    let two = Candidate::start_at(&server, "two", "2026-01-01T01:00:00Z");
+    sleep(SECOND * 120).await;
+    assert!(one.leads() && !two.leads());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_given_back_is_taken_at_once() {
+    let server = FakeServer::new();
+    let mut one = Candidate::start(&server, "one");
+    sleep(SECOND).await;
+    let two = Candidate::start(&server, "two");
+    sleep(SECOND * 10).await;
+    one.stop.take().expect("not stopped yet").send(()).expect("it still runs");
+    assert_eq!((&mut one.task).await.expect("no panic"), ElectionEnd::Released);
+    assert!(!one.leads());
+    assert_eq!(spec(&server)["holderIdentity"], "");
+    let given_back = Instant::now();
+    let acquired = tokio::time::timeout(SECOND * 60, two.leadership.acquired()).await;
+    acquired.expect("in time").expect("it is free");
+    assert!(given_back.elapsed() < SECOND * 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn stopping_without_the_lease_takes_nothing_from_its_holder() {
+    let server = FakeServer::new();
+    let one = Candidate::start(&server, "one");
+    sleep(SECOND).await;
+    let mut two = Candidate::start(&server, "two");
+    sleep(SECOND * 10).await;
+    two.stop.take().expect("not stopped yet").send(()).expect("it still runs");
+    assert_eq!((&mut two.task).await.expect("no panic"), ElectionEnd::Released);
+    assert!(one.leads());
+    assert_eq!(spec(&server)["holderIdentity"], "one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn stopping_in_the_middle_of_a_renewal_gives_back_nothing_that_someone_else_has_by_now() {
+    let server = FakeServer::new();
+    let mut one = Candidate::start(&server, "one");
+    sleep(SECOND).await;
+    server.hook(|seen| if is_write(seen) { Verdict::Hang } else { Verdict::Pass });
+    sleep(SECOND * 2).await;
+    let mut lease = server.get(PATH).expect("the Lease");
+    lease["spec"]["holderIdentity"] = "two".into();
+    server.put(PATH, lease);
+    server.hook(|_| Verdict::Pass);
+    assert!(one.leads(), "it does not know yet");
+    one.stop.take().expect("not stopped yet").send(()).expect("it still runs");
+    assert_eq!((&mut one.task).await.expect("no panic"), ElectionEnd::Released);
+    assert_eq!(spec(&server)["holderIdentity"], "two");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_server_leadership_ends_before_anyone_else_may_start() {
+    for verdict in [|| Verdict::Refuse, || Verdict::Hang, || Verdict::Answer(503)] {
+        let server = FakeServer::new();
+        let mut one = Candidate::start(&server, "one");
+        sleep(SECOND * 3).await;
+        let last_renewal = server.seen().iter().rev().find(|seen| is_write(seen)).map(|seen| seen.at);
+        server.hook(move |_| verdict());
+        one.leadership.lost().await;
+        let lasted = last_renewal.expect("it has renewed").elapsed();
+        assert!(lasted <= SECOND * 10 + SECOND / 10, "{lasted:?}");
+        assert_eq!(one.leadership.remaining(), Duration::ZERO);
+        let end = (&mut one.task).await.expect("no panic");
+        assert!(matches!(end, ElectionEnd::Lost { .. }), "{end:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewals_that_arrive_without_an_answer_do_not_end_leadership() {
+    let server = FakeServer::new();
+    let one = Candidate::start(&server, "one");
+    sleep(SECOND).await;
+    let mut n = 0;
+    server.hook(move |seen| {
+        n += usize::from(is_write(seen));
+        if is_write(seen) && n % 2 == 0 { Verdict::ServeThenAnswer(504) } else { Verdict::Pass }
+    });
+    for _ in 0..600 {
+        sleep(SECOND / 5).await;
+        assert!(one.leads());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn someone_who_only_labels_the_lease_does_not_end_leadership() {
+    let server = FakeServer::new();
+    let one = Candidate::start(&server, "one");
+    sleep(SECOND).await;
+    for _ in 0..20 {
+        let mut lease = server.get(PATH).expect("the Lease");
+        lease["metadata"]["labels"] = json!({ "a": "b" });
+        server.put(PATH, lease);
+        sleep(SECOND * 3).await;
+        assert!(one.leads());
+    }
+    assert_eq!(server.get(PATH).expect("the Lease")["metadata"]["labels"]["a"], "b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_in_someone_elses_name_ends_leadership() {
+    let server = FakeServer::new();
+    let one = Candidate::start(&server, "one");
+    sleep(SECOND).await;
+    let mut lease = server.get(PATH).expect("the Lease");
+    lease["spec"]["holderIdentity"] = "thief".into();
+    server.put(PATH, lease);
+    sleep(SECOND * 3).await;
+    assert!(!one.leads());
+    assert_eq!(spec(&server)["holderIdentity"], "thief");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_was_paused_does_not_lead_when_it_wakes_up() {
+    let server = FakeServer::new();
+    let one = Candidate::start(&server, "one");
+    sleep(SECOND * 3).await;
+    assert!(SECOND * 12 < one.leadership.remaining());
+    server.forget_seen();
+    // All timers fire at once, as after a SIGCONT.
+    advance(SECOND * 20).await;
+    assert!(!one.leads());
+    assert_eq!(one.leadership.remaining(), Duration::ZERO);
+    one.leadership.lost().await;
+    assert_eq!(server.count(is_write), 0, "it must not even renew");
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_never_lead_at_once_whatever_the_server_does() {
+    for seed in 0..20_u64 {
+        let server = FakeServer::new();
+        let mut random = Jitter::new(seed);
+        let trouble = Arc::new(Mutex::new(false));
+        let troubled = trouble.clone();
+        let mut coin = Jitter::new(seed + 1_000);
+        server.hook(move |_| {
+            let one_of_four = (coin.stretch(SECOND * 4, 1.0).as_secs_f64() - 4.0) as u64;
+            match (*troubled.lock().expect("unpoisoned"), one_of_four) {
+                (false, _) | (true, 0) => Verdict::Pass,
+                (true, 1) => Verdict::ServeThenAnswer(500),
+                (true, 2) => Verdict::Hang,
+                (true, _) => Verdict::Refuse,
+            }
+        });
+        let mut born = 0;
+        let mut candidates: Vec<Candidate> = Vec::new();
+        let mut led = 0;
+        for step in 0..3_000 {
+            while candidates.len() < 3 {
+                born += 1;
+                candidates.push(Candidate::start(&server, &format!("c{born}")));
+            }
+            let leaders = candidates.iter().filter(|candidate| candidate.leads()).count();
+            assert!(leaders <= 1, "seed {seed}, step {step}: {leaders} lead");
+            led += leaders;
+            if step % 100 == 0 {
+                let is_troubled = SECOND.mul_f64(1.5) < random.stretch(SECOND, 1.0);
+                *trouble.lock().expect("unpoisoned") = is_troubled;
+            }
+            candidates.retain(|candidate| !candidate.task.is_finished());
+            sleep(SECOND / 10).await;
+        }
+        assert!(500 < led, "seed {seed}: somebody led for {led} of 3000 steps only");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn unopposed_leadership_is_held_for_good() {
+    let leadership = Leadership::unopposed();
+    advance(Duration::from_secs(86_400 * 365)).await;
+    assert!(leadership.is_held());
+    assert!(SECOND * 3600 < leadership.remaining());
+    assert_eq!(leadership.acquired().await, Ok(()));
+}
+
+#[test]
+fn durations_that_cannot_work_are_named() {
+    let options = || LeaseOptions::new("ns", "mcm", "one");
+    let wrong = |options: LeaseOptions| options.validate().expect_err("it cannot work").to_string();
+    let too_long = LeaseOptions { renew_deadline: SECOND * 15, ..options() };
+    assert!(wrong(too_long).contains("renew deadline"));
+    let too_rare = LeaseOptions { retry_period: SECOND * 9, ..options() };
+    assert!(wrong(too_rare).contains("retry period"));
+    assert!(wrong(LeaseOptions { identity: String::new(), ..options() }).contains("identity"));
+}

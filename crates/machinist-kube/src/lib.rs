@@ -1,0 +1,53 @@
+//! How Machinist talks to a Kubernetes API server and remembers what it saw.
+//!
+//! ```text
+//! API server -> client (policy) -> watch -> Delta -> Store -> Change -> KeyQueue -> a reconcile
+//!                     ^                                |                                |
+//!                     |                                +----> Barrier <---- charges ----+
+//!                     +------------- guarded writes, classified by WriteOutcome -------+
+//! ```
+//!
+//! * [`client`]: one policy for every request: no write is ever repeated, reads are repeated a little.
+//! * [`watch`]: list, then watch; survives every way in which a watch can break.
+//! * [`store`]: an ordered map of parsed facts, fed by the watch, that misses no deletion.
+//! * [`queue`]: which object to look at next, and when.
+//! * [`barrier`]: nobody decides on a view that lacks the process's own writes.
+//! * [`patch`], [`outcome`]: how a write is guarded, and what its answer means.
+//! * [`lease`], [`recorder`], [`health`], [`clock`]: leadership, Events, whether a server answers, the time.
+//!
+//! Deliberately absent: `kube::runtime::Controller` and its `Store` (they schedule in random order, end on a panic and
+//! miss deletions on a relist), and any knowledge of machines.
+
+pub mod client;
+pub mod outcome;
+pub mod patch;
+
+pub mod store;
+pub mod watch;
+
+pub mod barrier;
+pub mod queue;
+
+pub mod clock;
+pub mod health;
+pub mod lease;
+pub mod recorder;
+
+mod backoff;
+#[cfg(test)]
+mod fake_server;
+mod limiter;
+mod policy;
+mod stable_hash;
+
+pub use barrier::{Barrier, Cluster};
+pub use client::{ClientOptions, KubeconfigSource, connect, layer_client};
+pub use clock::{Clock, SharedClock, Skew, SystemClock, TokioClock};
+pub use health::ApiHealth;
+pub use lease::{Elector, Leadership, LeaseOptions};
+pub use outcome::WriteOutcome;
+pub use patch::GuardedPatch;
+pub use queue::KeyQueue;
+pub use recorder::Recorder;
+pub use store::{Change, Delta, Entry, ObjectKey, Store};
+pub use watch::{WatchFatal, WatchNote, WatchOptions, run_watch};

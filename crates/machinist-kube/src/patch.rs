@@ -1,0 +1,268 @@
+//! JSON patches that carry their precondition.
+//!
+//! A patch tests the object's UID and exactly the fields that the decision read, as they were read, and then changes
+//! what it changes. A failed test is answered 422 without causes: [`WriteOutcome::Stale`](crate::WriteOutcome::Stale).
+//!
+//! Absent and `""` differ: `None` tests that a field is absent. API servers answer "success" to a `test` for `null` on
+//! a missing member of an existing object, but an error when the object around it is missing too; so whoever tests or
+//! adds below a map that may be missing says so with [`GuardedPatch::ensure_map`], or uses the helpers for labels,
+//! annotations and finalizers, which do.
+//!
+//! Fields are named by their path of plain tokens, so nobody has to remember how JSON pointers escape a `/`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation};
+use serde_json::Value;
+
+const LABELS: [&str; 2] = ["metadata", "labels"];
+const ANNOTATIONS: [&str; 2] = ["metadata", "annotations"];
+const FINALIZERS: [&str; 2] = ["metadata", "finalizers"];
+
+/// A JSON patch under construction. Tests come first, whatever the order of the calls.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GuardedPatch {
+    tests: Vec<PatchOperation>,
+    changes: Vec<PatchOperation>,
+    /// Maps that this patch creates.
+    created: BTreeSet<String>,
+}
+
+impl GuardedPatch {
+    /// A patch for the object with this UID and no other.
+    pub fn new(uid: &str) -> Self {
+        let nothing = Self { tests: Vec::new(), changes: Vec::new(), created: BTreeSet::new() };
+        nothing.test(&["metadata", "uid"], Some(&Value::from(uid)))
+    }
+
+    /// Goes ahead only if the field still is as it was read; `None`: absent.
+    #[must_use]
+    pub fn test(mut self, path: &[&str], read: Option<&Value>) -> Self {
+        let value = read.cloned().unwrap_or(Value::Null);
+        let test = PatchOperation::Test(TestOperation { path: pointer(path), value });
+        if !self.tests.contains(&test) {
+            self.tests.push(test);
+        }
+        self
+    }
+
+    /// Goes ahead only if the generation, and so the whole spec, still is as it was read.
+    #[must_use]
+    pub fn test_generation(self, read: Option<i64>) -> Self {
+        self.test(&["metadata", "generation"], read.map(Value::from).as_ref())
+    }
+
+    /// Sets a field whether it is there or not. The object around it must exist.
+    #[must_use]
+    pub fn add(mut self, path: &[&str], value: Value) -> Self {
+        self.changes.push(PatchOperation::Add(AddOperation { path: pointer(path), value }));
+        self
+    }
+
+    /// Replaces a field that exists.
+    #[must_use]
+    pub fn replace(mut self, path: &[&str], value: Value) -> Self {
+        self.changes.push(PatchOperation::Replace(ReplaceOperation { path: pointer(path), value }));
+        self
+    }
+
+    /// Removes a field that exists.
+    #[must_use]
+    pub fn remove(mut self, path: &[&str]) -> Self {
+        self.changes.push(PatchOperation::Remove(RemoveOperation { path: pointer(path) }));
+        self
+    }
+
+    /// Makes sure that there is a map at `path` to write into: when it was absent, creates it, provided it still is.
+    #[must_use]
+    pub fn ensure_map<T>(self, path: &[&str], read: Option<&T>) -> Self {
+        let key = pointer(path).to_string();
+        if read.is_some() || self.created.contains(&key) {
+            return self;
+        }
+        let mut patch = self.test(path, None).add(path, Value::Object(serde_json::Map::new()));
+        patch.created.insert(key);
+        patch
+    }
+
+    /// Sets a label, provided that it still is as it was read. `read` is the whole map of labels, as it was read.
+    #[must_use]
+    pub fn set_label(self, read: Option<&BTreeMap<String, String>>, key: &str, value: &str) -> Self {
+        self.set_map_entry(&LABELS, read, key, value)
+    }
+
+    /// Removes a label, provided that it still is as it was read.
+    #[must_use]
+    pub fn remove_label(self, read: Option<&BTreeMap<String, String>>, key: &str) -> Self {
+        self.remove_map_entry(&LABELS, read, key)
+    }
+
+    /// Sets an annotation, provided that it still is as it was read.
+    #[must_use]
+    pub fn set_annotation(self, read: Option<&BTreeMap<String, String>>, key: &str, value: &str) -> Self {
+        self.set_map_entry(&ANNOTATIONS, read, key, value)
+    }
+
+    /// Removes an annotation, provided that it still is as it was read.
+    #[must_use]
+    pub fn remove_annotation(self, read: Option<&BTreeMap<String, String>>, key: &str) -> Self {
+        self.remove_map_entry(&ANNOTATIONS, read, key)
+    }
+
+    /// Sets one entry of a map of strings, provided that the entry still is as it was read.
+    #[must_use]
+    pub fn set_map_entry(
+        self,
+        map: &[&str],
+        read: Option<&BTreeMap<String, String>>,
+        key: &str,
+        value: &str,
+    ) -> Self {
+        let entry = [map, &[key]].concat();
+        let patch = match read {
+            Some(read) => self.test(&entry, read.get(key).map(|old| Value::from(old.as_str())).as_ref()),
+            None => self.ensure_map(map, read),
+        };
+        patch.add(&entry, Value::from(value))
+    }
+
+    /// Removes one entry of a map of strings, provided that the entry still is as it was read; nothing to do when it
+    /// was absent.
+    #[must_use]
+    pub fn remove_map_entry(self, map: &[&str], read: Option<&BTreeMap<String, String>>, key: &str) -> Self {
+        let Some(old) = read.and_then(|read| read.get(key)) else { return self };
+        let entry = [map, &[key]].concat();
+        self.test(&entry, Some(&Value::from(old.as_str()))).remove(&entry)
+    }
+
+    /// Adds a finalizer, provided that the list still is as it was read; nothing to do when it is there.
+    #[must_use]
+    pub fn add_finalizer(self, read: Option<&[String]>, name: &str) -> Self {
+        let old = read.unwrap_or_default();
+        if old.iter().any(|finalizer| finalizer == name) {
+            return self;
+        }
+        let new: Vec<&str> = old.iter().map(String::as_str).chain([name]).collect();
+        self.test(&FINALIZERS, read.map(Value::from).as_ref()).add(&FINALIZERS, Value::from(new))
+    }
+
+    /// Removes a finalizer, provided that the list still is as it was read; nothing to do when it is absent.
+    #[must_use]
+    pub fn remove_finalizer(self, read: Option<&[String]>, name: &str) -> Self {
+        let old = read.unwrap_or_default();
+        if old.iter().all(|finalizer| finalizer != name) {
+            return self;
+        }
+        let new: Vec<&str> = old.iter().map(String::as_str).filter(|finalizer| *finalizer != name).collect();
+        self.test(&FINALIZERS, read.map(Value::from).as_ref()).add(&FINALIZERS, Value::from(new))
+    }
+
+    /// True when the patch would change nothing: then it need not be sent.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// The patch.
+    pub fn build(self) -> Patch {
+        Patch(self.tests.into_iter().chain(self.changes).collect())
+    }
+
+    /// The patch, as `kube::Api::patch` takes it.
+    pub fn into_kube(self) -> kube::api::Patch<()> {
+        kube::api::Patch::Json(self.build())
+    }
+}
+
+fn pointer(path: &[&str]) -> PointerBuf {
+    PointerBuf::from_tokens(path.iter().copied())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn wire(patch: GuardedPatch) -> Value {
+        serde_json::to_value(patch.build()).expect("a patch is JSON")
+    }
+
+    fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
+        entries.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+    }
+
+    #[test]
+    fn absent_and_empty_are_tested_differently() {
+        let patch = GuardedPatch::new("u1")
+            .test(&["spec", "a"], None)
+            .test(&["spec", "b"], Some(&json!("")))
+            .replace(&["spec", "b"], json!("x"));
+        assert_eq!(
+            wire(patch),
+            json!([
+                { "op": "test", "path": "/metadata/uid", "value": "u1" },
+                { "op": "test", "path": "/spec/a", "value": null },
+                { "op": "test", "path": "/spec/b", "value": "" },
+                { "op": "replace", "path": "/spec/b", "value": "x" },
+            ])
+        );
+    }
+
+    #[test]
+    fn keys_with_slashes_and_tildes_are_escaped() {
+        let read = map(&[("a.io/x~y", "1")]);
+        let patch = GuardedPatch::new("u1").set_label(Some(&read), "a.io/x~y", "2");
+        assert_eq!(
+            wire(patch)[1],
+            json!({ "op": "test", "path": "/metadata/labels/a.io~1x~0y", "value": "1" })
+        );
+    }
+
+    #[test]
+    fn a_missing_map_is_created_once_and_only_while_it_is_missing() {
+        let patch = GuardedPatch::new("u1").set_annotation(None, "a", "1").set_annotation(None, "b", "2");
+        assert_eq!(
+            wire(patch),
+            json!([
+                { "op": "test", "path": "/metadata/uid", "value": "u1" },
+                { "op": "test", "path": "/metadata/annotations", "value": null },
+                { "op": "add", "path": "/metadata/annotations", "value": {} },
+                { "op": "add", "path": "/metadata/annotations/a", "value": "1" },
+                { "op": "add", "path": "/metadata/annotations/b", "value": "2" },
+            ])
+        );
+    }
+
+    #[test]
+    fn an_empty_map_is_not_a_missing_one() {
+        let patch = GuardedPatch::new("u1").set_annotation(Some(&map(&[])), "a", "1");
+        let expected = json!([
+            { "op": "test", "path": "/metadata/uid", "value": "u1" },
+            { "op": "test", "path": "/metadata/annotations/a", "value": null },
+            { "op": "add", "path": "/metadata/annotations/a", "value": "1" },
+        ]);
+        assert_eq!(wire(patch), expected);
+    }
+
+    #[test]
+    fn finalizers_are_guarded_by_the_whole_list() {
+        let read = ["x".to_owned(), "ours".to_owned()];
+        let patch = GuardedPatch::new("u1").remove_finalizer(Some(&read), "ours");
+        assert_eq!(
+            wire(patch),
+            json!([
+                { "op": "test", "path": "/metadata/uid", "value": "u1" },
+                { "op": "test", "path": "/metadata/finalizers", "value": ["x", "ours"] },
+                { "op": "add", "path": "/metadata/finalizers", "value": ["x"] },
+            ])
+        );
+        assert!(GuardedPatch::new("u1").add_finalizer(Some(&read), "ours").is_empty());
+        assert!(GuardedPatch::new("u1").remove_finalizer(None, "ours").is_empty());
+    }
+
+    #[test]
+    fn removing_what_is_not_there_changes_nothing() {
+        assert!(GuardedPatch::new("u1").remove_label(None, "a").is_empty());
+        assert!(GuardedPatch::new("u1").remove_label(Some(&map(&[("b", "1")])), "a").is_empty());
+    }
+}

@@ -1,0 +1,217 @@
+//! The request policy, played against the fake server.
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use serde_json::json;
+
+use super::*;
+use crate::clock::{SharedClock, TokioClock};
+use crate::fake_server::{FakeServer, Verdict};
+use crate::outcome::WriteOutcome;
+
+const PATH: &str = "/api/v1/namespaces/ns/configmaps/a";
+
+fn maps(server: &FakeServer) -> Api<ConfigMap> {
+    Api::namespaced(server.client(), "ns")
+}
+
+fn named(name: &str) -> ConfigMap {
+    serde_json::from_value(json!({ "metadata": { "name": name } })).expect("a ConfigMap")
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_write_is_ever_repeated() {
+    let verdicts: [fn() -> Verdict; 6] = [
+        || Verdict::Answer(429),
+        || Verdict::Answer(500),
+        || Verdict::Answer(503),
+        || Verdict::Answer(504),
+        || Verdict::Refuse,
+        || Verdict::Reset,
+    ];
+    for verdict in verdicts {
+        let server = FakeServer::new();
+        server.hook(move |_| verdict());
+        let maps = maps(&server);
+        let patch = Patch::Merge(json!({}));
+        assert!(maps.create(&PostParams::default(), &named("a")).await.is_err());
+        assert!(maps.replace("a", &PostParams::default(), &named("a")).await.is_err());
+        assert!(maps.patch("a", &PatchParams::default(), &patch).await.is_err());
+        assert!(maps.delete("a", &DeleteParams::default()).await.is_err());
+        assert_eq!(server.seen().len(), 4);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_create_whose_answer_was_lost_is_unknown_and_made_one_object() {
+    let server = FakeServer::new();
+    server.hook(|_| Verdict::ServeThenAnswer(504));
+    let outcome = WriteOutcome::of(&maps(&server).create(&PostParams::default(), &named("a")).await);
+    assert!(matches!(outcome, WriteOutcome::Unknown { .. }), "{outcome:?}");
+    assert_eq!(server.objects().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_survives_short_trouble() {
+    for verdict in [|| Verdict::Answer(503), || Verdict::Answer(429), || Verdict::Refuse, || Verdict::Reset] {
+        let server = FakeServer::new();
+        server.put(PATH, json!({}));
+        let mut failures = READ_RETRIES;
+        server.hook(move |_| match failures {
+            0 => Verdict::Pass,
+            _ => {
+                failures -= 1;
+                verdict()
+            }
+        });
+        assert!(maps(&server).get("a").await.is_ok());
+        assert_eq!(server.seen().len(), 4);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_gives_up_in_time() {
+    let server = FakeServer::new();
+    server.hook(|_| Verdict::Answer(503));
+    let start = Instant::now();
+    assert!(maps(&server).list(&ListParams::default()).await.is_err());
+    assert_eq!(server.seen().len(), 4);
+    assert!(start.elapsed() < READ_RETRY_WINDOW);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_repeating_cannot_change_is_not_repeated() {
+    for code in [400, 403, 404, 410] {
+        let server = FakeServer::new();
+        server.hook(move |_| Verdict::Answer(code));
+        assert!(maps(&server).get("a").await.is_err());
+        assert_eq!(server.seen().len(), 1, "{code}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_waits_as_long_as_it_was_asked_to_unless_that_is_too_long() {
+    for (retry_after, requests, at_least) in [("2", 4, 6), ("30", 1, 0)] {
+        let server = FakeServer::new();
+        server.hook(move |_| Verdict::Throttle { retry_after });
+        let start = Instant::now();
+        assert!(maps(&server).get("a").await.is_err());
+        assert_eq!(server.seen().len(), requests);
+        assert!(at_least <= start.elapsed().as_secs());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_wait_that_a_throttled_write_is_asked_for_reaches_its_caller() {
+    let server = FakeServer::new();
+    server.hook(|_| Verdict::Throttle { retry_after: "7" });
+    let outcome = WriteOutcome::of(&maps(&server).create(&PostParams::default(), &named("a")).await);
+    assert_eq!(outcome, WriteOutcome::Throttled { retry_after: Some(Duration::from_secs(7)) });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_without_an_answer_ends_at_its_deadline_and_is_unknown() {
+    let server = FakeServer::new();
+    server.hook(|_| Verdict::Hang);
+    let options = ClientOptions { request_timeout: Duration::from_secs(3), ..ClientOptions::new("test") };
+    let maps: Api<ConfigMap> = Api::namespaced(server.client_with(&options), "ns");
+    let start = Instant::now();
+    let outcome = WriteOutcome::of(&maps.create(&PostParams::default(), &named("a")).await);
+    assert!(matches!(outcome, WriteOutcome::Unknown { .. }), "{outcome:?}");
+    assert_eq!(start.elapsed().as_secs(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_covers_an_answer_that_stalls_in_the_middle() {
+    let stalling = tower::service_fn(|_: Request<Body>| async {
+        let first = futures::stream::iter([Ok::<_, BoxError>(http_body::Frame::data(Bytes::from("{")))]);
+        let stalled = futures::StreamExt::chain(first, futures::stream::pending());
+        Ok::<_, BoxError>(Response::new(http_body_util::StreamBody::new(stalled)))
+    });
+    let options = ClientOptions { request_timeout: Duration::from_secs(3), ..ClientOptions::new("test") };
+    let maps: Api<ConfigMap> = Api::namespaced(crate::layer_client(stalling, &options), "ns");
+    let start = Instant::now();
+    assert!(maps.create(&PostParams::default(), &named("a")).await.is_err());
+    assert_eq!(start.elapsed().as_secs(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_do_not_wait_for_the_limit_that_others_wait_for() {
+    let server = FakeServer::new();
+    let options = ClientOptions { qps: Some(0.1), burst: Some(1), ..ClientOptions::new("test") };
+    let client = server.client_with(&options);
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "ns");
+    let leases: Api<Lease> = Api::namespaced(client, "ns");
+    let start = Instant::now();
+    assert!(maps.get_opt("a").await.expect("an answer").is_none());
+    for _ in 0..5 {
+        assert!(leases.get_opt("l").await.expect("an answer").is_none());
+    }
+    assert_eq!(start.elapsed().as_secs(), 0);
+    assert!(maps.get_opt("a").await.expect("an answer").is_none());
+    assert!((9..=10).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_request_says_who_we_are_and_is_reported() {
+    let server = FakeServer::new();
+    server.date("Tue, 14 Nov 2023 22:14:20 GMT");
+    let reports = Arc::new(Mutex::new(Vec::new()));
+    let observer = {
+        let reports = reports.clone();
+        move |report: &RequestReport<'_>| {
+            let told = format!("{} {} {:?}", report.operation, report.path, report.status);
+            reports.lock().expect("unpoisoned").push(told);
+        }
+    };
+    let noon = "2023-11-14T22:13:20Z".parse().expect("a time");
+    let clock: SharedClock = Arc::new(TokioClock::starting_at(noon));
+    let options = ClientOptions {
+        clock,
+        observer: Some(Arc::new(observer)),
+        ..ClientOptions::new("machinist-machine-controller/1")
+    };
+    let maps: Api<ConfigMap> = Api::namespaced(server.client_with(&options), "ns");
+    assert!(maps.create(&PostParams::default(), &named("a")).await.is_ok());
+    assert_eq!(server.seen()[0].user_agent, "machinist-machine-controller/1");
+    let told = reports.lock().expect("unpoisoned").clone();
+    assert_eq!(told, ["create /api/v1/namespaces/ns/configmaps Some(201)"]);
+    assert!(options.health.healthy());
+    assert!(options.skew.exceeds(Duration::from_secs(30)), "{:?}", options.skew);
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_are_answers_and_errors_of_the_server_are_not() {
+    for (code, failures) in [(403, 0), (409, 0), (429, 0), (500, 1), (503, 1)] {
+        let server = FakeServer::new();
+        server.hook(move |_| Verdict::Answer(code));
+        let options = ClientOptions::new("test");
+        let maps: Api<ConfigMap> = Api::namespaced(server.client_with(&options), "ns");
+        assert!(maps.create(&PostParams::default(), &named("a")).await.is_err());
+        assert_eq!(options.health.failures(), failures, "{code}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_eviction_that_two_budgets_forbid_is_no_failure_of_the_server() {
+    let server = FakeServer::new();
+    server.hook(|_| Verdict::Answer(500));
+    let options = ClientOptions::new("test");
+    let request = Request::post("/api/v1/namespaces/ns/pods/p/eviction").body(Vec::new()).expect("a request");
+    assert!(server.client_with(&options).request_text(request).await.is_err());
+    assert_eq!(options.health.failures(), 0);
+}
+
+#[test]
+fn streams_are_told_apart_from_reads() {
+    let kind = |method: &str, uri: &str| {
+        let request = Request::builder().method(method).uri(uri).body(()).expect("a request");
+        RequestKind::of(&request)
+    };
+    assert_eq!(kind("GET", "/api/v1/pods?limit=500"), RequestKind::Read);
+    assert_eq!(kind("GET", "/api/v1/pods?watch=true&timeoutSeconds=290"), RequestKind::Watch);
+    assert_eq!(kind("GET", "/api/v1/pods?labelSelector=watch%3Dtrue"), RequestKind::Read);
+    assert_eq!(kind("DELETE", "/api/v1/pods?watch=true"), RequestKind::Write);
+}

@@ -1,0 +1,374 @@
+//! Events: what happened, for people who run `kubectl describe`.
+//!
+//! Recording is immediate and never fails; a task sends in the background. The same reason on the same object is one
+//! Event whose count grows, sent again at growing intervals, so that a loop cannot flood the server. Events are the first
+//! thing to be dropped when there are too many: nothing may depend on them, and they hold no secrets.
+//!
+//! An Event's name is a hash of the object's UID, the reason and the second it was first seen, so a repeated POST is
+//! answered `AlreadyExists` and is no second Event.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Client;
+use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::clock::SharedClock;
+use crate::limiter::Limiter;
+use crate::outcome::WriteOutcome;
+use crate::stable_hash::stable_hash;
+
+/// Events remembered at once; beyond that, new ones are dropped.
+const MAX_SERIES: usize = 4096;
+
+/// A series that was quiet this long is over; the next occurrence starts a new Event.
+const SERIES_ENDS_AFTER: Duration = Duration::from_secs(600);
+
+/// The first repetition is sent after this long, further ones after twice the time each.
+const FIRST_REPEAT: Duration = Duration::from_secs(10);
+const SLOWEST_REPEAT: Duration = Duration::from_secs(300);
+
+/// Requests for Events, for the whole process.
+const EVENTS_PER_SECOND: f64 = 10.0;
+const EVENT_BURST: u32 = 50;
+
+/// The server refuses longer ones.
+const MAX_MESSAGE_BYTES: usize = 1024;
+const MAX_NAME_BYTES: usize = 253;
+
+/// Whether an Event is worth a person's attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EventType {
+    /// For information.
+    Normal,
+    /// Something is wrong.
+    Warning,
+}
+
+impl EventType {
+    /// As the API spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        }
+    }
+}
+
+/// Counters for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecorderMetrics {
+    /// Events recorded.
+    pub recorded: u64,
+    /// Requests that succeeded.
+    pub sent: u64,
+    /// Events dropped because there were too many.
+    pub dropped: u64,
+    /// Requests that failed.
+    pub failed: u64,
+}
+
+/// Records Events. A clone is another handle to the same recorder.
+#[derive(Clone)]
+pub struct Recorder {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    component: String,
+    instance: String,
+    clock: SharedClock,
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    series: BTreeMap<SeriesKey, Series>,
+    /// When each series has something to send, or ends.
+    due: BTreeSet<(Instant, SeriesKey)>,
+    metrics: RecorderMetrics,
+}
+
+/// The UID of the object, and the reason.
+type SeriesKey = (String, String);
+
+struct Series {
+    event: Event,
+    first_seen: Timestamp,
+    last_seen: Timestamp,
+    count: i32,
+    /// How much of `count` the server knows.
+    sent_count: i32,
+    repeat_after: Duration,
+    /// Nothing more is sent before this.
+    next_send: Instant,
+    due: Instant,
+    last_recorded: Instant,
+}
+
+impl Recorder {
+    /// A recorder that signs as `component`, running in `instance` (a pod, say). Nothing is sent before
+    /// [`Recorder::run`] runs.
+    pub fn new(component: impl Into<String>, instance: impl Into<String>, clock: SharedClock) -> Self {
+        let shared = Shared {
+            component: component.into(),
+            instance: instance.into(),
+            clock,
+            state: Mutex::default(),
+            changed: Notify::new(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Notes that something happened to an object. The object's `uid`, `name`, `kind` and `apiVersion` should be set.
+    pub fn record(&self, object: &ObjectReference, kind: EventType, reason: &str, message: &str) {
+        let key = (object.uid.clone().unwrap_or_default(), reason.to_owned());
+        let (now, wall) = (Instant::now(), self.shared.clock.now());
+        let mut state = self.lock();
+        state.metrics.recorded += 1;
+        let goes_on =
+            state.series.get(&key).is_some_and(|series| now < series.last_recorded + SERIES_ENDS_AFTER);
+        let is_full = MAX_SERIES <= state.series.len() && !state.series.contains_key(&key);
+        if goes_on {
+            state.repeat(&key, kind, message, wall, now);
+        } else if is_full {
+            state.metrics.dropped += 1;
+        } else {
+            let event = self.shared.event(object, kind, reason, message, wall);
+            state.begin(key, Series::new(event, wall, now));
+        }
+        drop(state);
+        self.shared.changed.notify_one();
+    }
+
+    /// Sends what is recorded. Runs until it is dropped or aborted.
+    pub async fn run(self, client: Client) {
+        let limiter =
+            Limiter::new(EVENTS_PER_SECOND, EVENT_BURST).expect("the rate of events is a positive number");
+        loop {
+            let changed = self.shared.changed.notified();
+            match self.take_due() {
+                Next::Send(occurrence, event) => {
+                    limiter.acquire().await;
+                    let outcome = deliver(&client, occurrence, &event).await;
+                    self.lock().settle(&event, &outcome);
+                }
+                Next::WaitUntil(at) => tokio::select! {
+                    biased;
+                    () = changed => {}
+                    () = tokio::time::sleep_until(at) => {}
+                },
+                Next::WaitForEvents => changed.await,
+            }
+        }
+    }
+
+    /// Counters.
+    pub fn metrics(&self) -> RecorderMetrics {
+        self.lock().metrics
+    }
+
+    fn take_due(&self) -> Next {
+        let now = Instant::now();
+        let mut state = self.lock();
+        while let Some((at, key)) = state.due.first().cloned() {
+            if now < at {
+                return Next::WaitUntil(at);
+            }
+            if let Some((occurrence, event)) = state.visit(&key, now) {
+                return Next::Send(occurrence, Box::new(event));
+            }
+        }
+        Next::WaitForEvents
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder")
+            .field("component", &self.shared.component)
+            .field("metrics", &self.metrics())
+            .finish_non_exhaustive()
+    }
+}
+
+enum Next {
+    Send(Occurrence, Box<Event>),
+    WaitUntil(Instant),
+    WaitForEvents,
+}
+
+#[derive(Clone, Copy)]
+enum Occurrence {
+    First,
+    Later,
+}
+
+impl Shared {
+    fn event(
+        &self,
+        object: &ObjectReference,
+        kind: EventType,
+        reason: &str,
+        message: &str,
+        first_seen: Timestamp,
+    ) -> Event {
+        let uid = object.uid.as_deref().unwrap_or_default();
+        let hash = stable_hash(&[uid, reason, &first_seen.as_second().to_string()]);
+        let hash = format!(".{hash:016x}");
+        let object_name = object.name.as_deref().unwrap_or_default();
+        let name = format!("{}{hash}", shortened(object_name, MAX_NAME_BYTES - hash.len()));
+        // The server wants the Events of objects without a namespace in this one.
+        let namespace = object.namespace.clone().filter(|namespace| !namespace.is_empty());
+        let namespace = namespace.unwrap_or_else(|| "default".to_owned());
+        Event {
+            metadata: ObjectMeta { name: Some(name), namespace: Some(namespace), ..ObjectMeta::default() },
+            involved_object: object.clone(),
+            type_: Some(kind.as_str().to_owned()),
+            reason: Some(reason.to_owned()),
+            message: Some(shortened(message, MAX_MESSAGE_BYTES).to_owned()),
+            source: Some(EventSource { component: Some(self.component.clone()), host: None }),
+            reporting_component: Some(self.component.clone()),
+            reporting_instance: Some(self.instance.clone()),
+            ..Event::default()
+        }
+    }
+}
+
+impl Series {
+    fn new(event: Event, wall: Timestamp, now: Instant) -> Self {
+        Self {
+            event,
+            first_seen: wall,
+            last_seen: wall,
+            count: 1,
+            sent_count: 0,
+            repeat_after: FIRST_REPEAT,
+            next_send: now,
+            due: now,
+            last_recorded: now,
+        }
+    }
+
+    /// The Event with its times and count of now.
+    fn current(&self) -> Event {
+        Event {
+            first_timestamp: Some(Time(self.first_seen)),
+            last_timestamp: Some(Time(self.last_seen)),
+            count: Some(self.count),
+            ..self.event.clone()
+        }
+    }
+}
+
+impl State {
+    fn begin(&mut self, key: SeriesKey, series: Series) {
+        let due = series.due;
+        if let Some(ended) = self.series.insert(key.clone(), series) {
+            self.due.remove(&(ended.due, key.clone()));
+        }
+        self.due.insert((due, key));
+    }
+
+    fn repeat(&mut self, key: &SeriesKey, kind: EventType, message: &str, wall: Timestamp, now: Instant) {
+        let Some(series) = self.series.get_mut(key) else { return };
+        series.count = series.count.saturating_add(1);
+        series.last_seen = wall;
+        series.last_recorded = now;
+        series.event.message = Some(shortened(message, MAX_MESSAGE_BYTES).to_owned());
+        series.event.type_ = Some(kind.as_str().to_owned());
+        let at = series.next_send.max(now);
+        self.reschedule(key, at);
+    }
+
+    /// A series is due: the Event to send, if there is something new; otherwise it is put off, or over.
+    fn visit(&mut self, key: &SeriesKey, now: Instant) -> Option<(Occurrence, Event)> {
+        let series = self.series.get_mut(key)?;
+        let ends_at = series.last_recorded + SERIES_ENDS_AFTER;
+        let has_news = series.sent_count < series.count;
+        if !has_news && ends_at <= now {
+            self.due.remove(&(series.due, key.clone()));
+            self.series.remove(key);
+            return None;
+        }
+        let sent = has_news.then(|| {
+            let occurrence = if series.sent_count == 0 { Occurrence::First } else { Occurrence::Later };
+            series.next_send = now + series.repeat_after;
+            series.repeat_after = (series.repeat_after * 2).min(SLOWEST_REPEAT);
+            // Counted as sent from here on: an Event that fails is not worth a queue of its own.
+            series.sent_count = series.count;
+            (occurrence, series.current())
+        });
+        self.reschedule(key, ends_at.max(now + FIRST_REPEAT));
+        sent
+    }
+
+    fn reschedule(&mut self, key: &SeriesKey, at: Instant) {
+        let Some(series) = self.series.get_mut(key) else { return };
+        self.due.remove(&(series.due, key.clone()));
+        series.due = at;
+        self.due.insert((at, key.clone()));
+    }
+
+    fn settle(&mut self, event: &Event, outcome: &WriteOutcome) {
+        match outcome {
+            WriteOutcome::Done => self.metrics.sent += 1,
+            outcome => {
+                self.metrics.failed += 1;
+                tracing::debug!(reason = event.reason, ?outcome, "Event not sent");
+            }
+        }
+    }
+}
+
+/// POSTs the first occurrence and PATCHes later ones; each in place of the other where the server knows better.
+async fn deliver(client: &Client, occurrence: Occurrence, event: &Event) -> WriteOutcome {
+    let namespace = event.metadata.namespace.as_deref().unwrap_or("default");
+    let events: Api<Event> = Api::namespaced(client.clone(), namespace);
+    match occurrence {
+        Occurrence::First => match post(&events, event).await {
+            WriteOutcome::AlreadyExists => patch(&events, event).await,
+            outcome => outcome,
+        },
+        // The server forgets Events after a while.
+        Occurrence::Later => match patch(&events, event).await {
+            WriteOutcome::NotFound => post(&events, event).await,
+            outcome => outcome,
+        },
+    }
+}
+
+async fn post(events: &Api<Event>, event: &Event) -> WriteOutcome {
+    WriteOutcome::of(&events.create(&PostParams::default(), event).await)
+}
+
+async fn patch(events: &Api<Event>, event: &Event) -> WriteOutcome {
+    let change = serde_json::json!({
+        "count": event.count,
+        "type": event.type_,
+        "message": event.message,
+        "lastTimestamp": event.last_timestamp,
+    });
+    let name = event.metadata.name.as_deref().unwrap_or_default();
+    WriteOutcome::of(&events.patch(name, &PatchParams::default(), &Patch::Merge(change)).await)
+}
+
+/// The longest beginning of `text` that has no more than `max` bytes.
+fn shortened(text: &str, max: usize) -> &str {
+    &text[..text.floor_char_boundary(max)]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,185 @@
+//! What of the recorded Events reaches the server.
+
+use serde_json::Value;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use super::*;
+use crate::clock::TokioClock;
+use crate::fake_server::{FakeServer, Seen, Verdict};
+
+struct Recording {
+    recorder: Recorder,
+    task: JoinHandle<()>,
+}
+
+impl Recording {
+    fn start(server: &FakeServer) -> Self {
+        let epoch = "2026-01-01T00:00:00Z".parse().expect("a time");
+        let recorder = Recorder::new("machinist", "pod-1", Arc::new(TokioClock::starting_at(epoch)));
+        let task = tokio::spawn(recorder.clone().run(server.client()));
+        Self { recorder, task }
+    }
+
+    fn warn(&self, uid: &str, reason: &str, message: &str) {
+        self.recorder.record(&machine(uid), EventType::Warning, reason, message);
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn machine(uid: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("machine.sapcloud.io/v1alpha1".into()),
+        kind: Some("Machine".into()),
+        namespace: Some("ns".into()),
+        name: Some("m1".into()),
+        uid: Some(uid.into()),
+        ..ObjectReference::default()
+    }
+}
+
+/// Events as `reason xCOUNT message`.
+fn events(server: &FakeServer) -> Vec<String> {
+    let text = |event: &Value| {
+        let (reason, message) = (event["reason"].as_str(), event["message"].as_str());
+        format!("{} x{} {}", reason.unwrap_or("-"), event["count"], message.unwrap_or("-"))
+    };
+    server.objects().iter().map(text).collect()
+}
+
+fn patches(server: &FakeServer) -> usize {
+    server.count(|seen: &Seen| seen.method == "PATCH")
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_has_what_kubectl_describe_shows() {
+    let server = FakeServer::new();
+    let recording = Recording::start(&server);
+    recording.warn("u1", "FailedDrain", "pods are left");
+    sleep(Duration::from_secs(1)).await;
+    let event = server.objects().remove(0);
+    assert_eq!(event["involvedObject"]["uid"], "u1");
+    assert_eq!(event["type"], "Warning");
+    assert_eq!(event["source"]["component"], "machinist");
+    assert_eq!(event["reportingInstance"], "pod-1");
+    assert_eq!(event["firstTimestamp"], "2026-01-01T00:00:00Z");
+    let name = event["metadata"]["name"].as_str().expect("a name");
+    assert!(name.starts_with("m1.") && name.len() == 19, "{name}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_name_comes_out_of_every_run() {
+    let name = async || {
+        let server = FakeServer::new();
+        let recording = Recording::start(&server);
+        recording.warn("u1", "FailedDrain", "pods are left");
+        sleep(Duration::from_secs(1)).await;
+        server.objects()[0]["metadata"]["name"].clone()
+    };
+    assert_eq!(name().await, name().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_makes_one_event_and_few_requests() {
+    let server = FakeServer::new();
+    let recording = Recording::start(&server);
+    for n in 1..=6_000 {
+        recording.warn("u1", "FailedDrain", &format!("attempt {n}"));
+        sleep(Duration::from_millis(100)).await;
+    }
+    assert!((4..=8).contains(&patches(&server)), "{}", patches(&server));
+    sleep(SLOWEST_REPEAT).await;
+    assert_eq!(events(&server), ["FailedDrain x6000 attempt 6000"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reasons_and_objects_are_told_apart() {
+    let server = FakeServer::new();
+    let recording = Recording::start(&server);
+    recording.warn("u1", "A", "1");
+    recording.warn("u1", "B", "2");
+    recording.warn("u2", "A", "3");
+    sleep(Duration::from_secs(1)).await;
+    let mut told = events(&server);
+    told.sort();
+    assert_eq!(told, ["A x1 1", "A x1 3", "B x1 2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_quiet_time_it_is_a_new_event_and_nothing_is_remembered() {
+    let server = FakeServer::new();
+    let recording = Recording::start(&server);
+    recording.warn("u1", "A", "then");
+    sleep(SERIES_ENDS_AFTER + Duration::from_secs(1)).await;
+    assert_eq!(recording.recorder.lock().series.len(), 0);
+    recording.warn("u1", "A", "now");
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(server.objects().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_was_made_without_an_answer_is_not_made_twice() {
+    let server = FakeServer::new();
+    let recording = Recording::start(&server);
+    server.hook(|_| Verdict::ServeThenAnswer(504));
+    recording.warn("u1", "A", "first");
+    sleep(Duration::from_secs(1)).await;
+    server.hook(|_| Verdict::Pass);
+    recording.warn("u1", "A", "second");
+    sleep(FIRST_REPEAT + Duration::from_secs(1)).await;
+    assert_eq!(events(&server), ["A x2 second"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_restarts_within_the_second_goes_on_with_its_event() {
+    let server = FakeServer::new();
+    let first = Recording::start(&server);
+    first.warn("u1", "A", "before the restart");
+    sleep(Duration::from_millis(100)).await;
+    drop(first);
+    let second = Recording::start(&server);
+    second.warn("u1", "A", "after the restart");
+    sleep(Duration::from_millis(100)).await;
+    assert_eq!(events(&server), ["A x1 after the restart"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_the_server_forgot_is_made_again() {
+    let server = FakeServer::new();
+    let recording = Recording::start(&server);
+    recording.warn("u1", "A", "first");
+    sleep(Duration::from_secs(1)).await;
+    let name = server.objects()[0]["metadata"]["name"].as_str().expect("a name").to_owned();
+    server.delete(&format!("/api/v1/namespaces/ns/events/{name}"));
+    recording.warn("u1", "A", "second");
+    sleep(FIRST_REPEAT).await;
+    assert_eq!(events(&server), ["A x2 second"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn memory_and_pace_are_bounded() {
+    let server = FakeServer::new();
+    let recording = Recording::start(&server);
+    for n in 0..MAX_SERIES + 50 {
+        recording.warn(&format!("u{n}"), "A", "many");
+    }
+    assert_eq!(recording.recorder.metrics().dropped, 50);
+    sleep(Duration::from_secs(10)).await;
+    let sent = server.seen().len();
+    assert!((100..=151).contains(&sent), "{sent} requests in 10 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn long_messages_are_cut_between_characters() {
+    let server = FakeServer::new();
+    let recording = Recording::start(&server);
+    recording.warn("u1", "A", &"\u{e9}".repeat(1_000));
+    sleep(Duration::from_secs(1)).await;
+    let message = server.objects()[0]["message"].as_str().expect("a message").len();
+    assert_eq!(message, MAX_MESSAGE_BYTES);
+}

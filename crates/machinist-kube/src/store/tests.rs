@@ -1,0 +1,185 @@
+//! What a store makes of deltas.
+
+use super::*;
+
+/// Facts of the tests: a colour, which is also the index.
+type Colours = Store<String>;
+
+fn colours() -> Colours {
+    Store::new(&[("colour", |colour, values| values.push(colour.clone()))])
+}
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::new("ns", name)
+}
+
+fn item(name: &str, uid: &str, rv: u64, colour: &str) -> (ObjectKey, Entry<String>) {
+    let facts = Arc::new(colour.to_owned());
+    (key(name), Entry { uid: uid.into(), resource_version: rv, deleting: false, facts })
+}
+
+fn upsert(name: &str, uid: &str, rv: u64, colour: &str) -> Delta<String> {
+    let (key, entry) = item(name, uid, rv, colour);
+    Delta::Upsert(key, entry)
+}
+
+fn delete(name: &str, uid: &str, rv: u64) -> Delta<String> {
+    Delta::Delete { key: key(name), uid: uid.into(), resource_version: rv }
+}
+
+fn relist(items: Vec<(ObjectKey, Entry<String>)>, rv: u64) -> Delta<String> {
+    Delta::Relist(Relist { items, unreadable: Vec::new(), resource_version: rv })
+}
+
+fn part(colour: &str, items: Vec<(ObjectKey, Entry<String>)>, rv: u64) -> Delta<String> {
+    Delta::RelistPart(RelistPart { index: "colour", value: colour.into(), items, resource_version: rv })
+}
+
+/// Changes as `name:uid old>new`.
+fn told(changes: &[Change<String>]) -> Vec<String> {
+    let side = |side: &Option<Arc<String>>| side.as_deref().map_or("-".to_owned(), Clone::clone);
+    changes.iter().map(|c| format!("{}:{} {}>{}", c.key.name, c.uid, side(&c.old), side(&c.new))).collect()
+}
+
+fn in_index(store: &Colours, colour: &str) -> Vec<String> {
+    store.by_index("colour", colour).map(|(key, _)| key.name.clone()).collect()
+}
+
+#[test]
+fn a_relist_reports_what_vanished_while_nobody_watched() {
+    let mut store = colours();
+    assert!(!store.synced());
+    store.apply(relist(vec![item("b", "u2", 5, "red"), item("a", "u1", 4, "red")], 9));
+    assert!(store.synced());
+    let changes = store.apply(relist(vec![item("b", "u2", 5, "red"), item("c", "u3", 11, "blue")], 12));
+    assert_eq!(told(&changes), ["a:u1 red>-", "c:u3 ->blue"]);
+    assert_eq!(in_index(&store, "red"), ["b"]);
+    assert_eq!(store.observed_rv(), 12);
+}
+
+#[test]
+fn indexes_follow_the_facts_and_are_ordered() {
+    let mut store = colours();
+    for name in ["c", "a", "b"] {
+        store.apply(upsert(name, name, 1, "red"));
+    }
+    assert_eq!(in_index(&store, "red"), ["a", "b", "c"]);
+    store.apply(upsert("b", "b", 2, "blue"));
+    store.apply(delete("c", "c", 3));
+    assert_eq!(in_index(&store, "red"), ["a"]);
+    assert_eq!(in_index(&store, "blue"), ["b"]);
+    assert_eq!(in_index(&store, "green"), Vec::<String>::new());
+}
+
+#[test]
+fn old_events_change_nothing() {
+    let mut store = colours();
+    store.apply(upsert("a", "u1", 5, "red"));
+    for rv in [4, 5] {
+        assert_eq!(told(&store.apply(upsert("a", "u1", rv, "blue"))), Vec::<String>::new());
+        assert_eq!(told(&store.apply(upsert("a", "u0", rv, "blue"))), Vec::<String>::new());
+    }
+    assert_eq!(told(&store.apply(delete("a", "u0", 6))), Vec::<String>::new());
+    assert_eq!(store.len(), 1);
+}
+
+#[test]
+fn only_a_relist_may_go_back() {
+    let mut store = colours();
+    store.apply(relist(vec![item("a", "u1", 50, "new")], 60));
+    let changes = store.apply(relist(vec![item("a", "u1", 40, "restored")], 41));
+    assert_eq!(told(&changes), ["a:u1 new>restored"]);
+    assert_eq!(store.observed_rv(), 41);
+}
+
+#[test]
+fn another_object_of_the_same_name_is_two_changes() {
+    let mut store = colours();
+    store.apply(upsert("a", "u1", 5, "red"));
+    assert_eq!(told(&store.apply(upsert("a", "u2", 7, "blue"))), ["a:u1 red>-", "a:u2 ->blue"]);
+    assert_eq!(told(&store.apply(delete("a", "u1", 6))), Vec::<String>::new());
+    assert_eq!(in_index(&store, "red"), Vec::<String>::new());
+}
+
+#[test]
+fn an_unreadable_object_is_not_gone() {
+    let mut store = colours();
+    store.apply(upsert("a", "u1", 5, "red"));
+    store.apply(Delta::Unreadable { key: key("a"), resource_version: 6 });
+    let list = Relist { items: Vec::new(), unreadable: vec![key("a"), key("b")], resource_version: 9 };
+    assert_eq!(told(&store.apply(Delta::Relist(list))), Vec::<String>::new());
+    assert!(
+        store.get(&key("a")).is_some() && store.is_unreadable(&key("a")) && store.is_unreadable(&key("b"))
+    );
+    store.apply(upsert("a", "u1", 10, "red"));
+    store.apply(delete("b", "u2", 11));
+    assert_eq!(store.unreadable().count(), 0);
+}
+
+#[test]
+fn bookmarks_move_the_observed_version_and_never_back() {
+    let mut store = colours();
+    store.apply(Delta::Bookmark(7));
+    store.apply(Delta::Bookmark(6));
+    assert_eq!(store.observed_rv(), 7);
+}
+
+#[test]
+fn a_partial_list_shows_what_the_watch_has_not_delivered_yet() {
+    let mut store = colours();
+    store.apply(relist(vec![item("a", "u1", 5, "red"), item("z", "u9", 5, "blue")], 9));
+    let changes = store.apply(part("red", vec![item("b", "u2", 15, "red")], 20));
+    assert_eq!(told(&changes), ["a:u1 red>-", "b:u2 ->red"]);
+    assert_eq!(store.observed_rv(), 9, "the watch itself has not got that far");
+    assert_eq!(in_index(&store, "blue"), ["z"]);
+}
+
+#[test]
+fn what_a_partial_list_lacks_is_not_revived_by_older_events() {
+    let mut store = colours();
+    store.apply(relist(vec![item("a", "u1", 5, "red")], 9));
+    store.apply(part("red", Vec::new(), 20));
+    assert_eq!(told(&store.apply(upsert("a", "u1", 12, "red"))), Vec::<String>::new());
+    store.apply(delete("a", "u1", 14));
+    assert_eq!(told(&store.apply(Delta::Bookmark(25))), Vec::<String>::new());
+    assert!(store.is_empty());
+}
+
+#[test]
+fn what_merely_left_the_index_comes_back_when_the_watch_has_caught_up() {
+    let mut store = colours();
+    store.apply(relist(vec![item("a", "u1", 5, "red")], 9));
+    store.apply(part("red", Vec::new(), 20));
+    store.apply(upsert("a", "u1", 12, "blue"));
+    assert_eq!(told(&store.apply(Delta::Bookmark(20))), ["a:u1 ->blue"]);
+}
+
+#[test]
+fn a_partial_list_older_than_the_watch_removes_nothing() {
+    let mut store = colours();
+    store.apply(relist(vec![item("a", "u1", 5, "red")], 30));
+    assert_eq!(told(&store.apply(part("red", Vec::new(), 20))), Vec::<String>::new());
+    assert_eq!(store.len(), 1);
+}
+
+#[test]
+fn a_fetched_object_is_shown_but_the_watch_is_no_further() {
+    let mut store = colours();
+    store.apply(relist(vec![item("a", "u1", 5, "red")], 9));
+    let (key, entry) = item("a", "u1", 20, "blue");
+    assert_eq!(told(&store.apply(Delta::Fetched(key, entry))), ["a:u1 red>blue"]);
+    assert_eq!(store.observed_rv(), 9);
+    assert_eq!(told(&store.apply(upsert("a", "u1", 15, "green"))), Vec::<String>::new());
+}
+
+#[test]
+fn what_is_absent_is_not_revived_by_older_events() {
+    let mut store = colours();
+    store.apply(relist(vec![item("a", "u1", 5, "red")], 9));
+    let absent = Delta::Absent { key: key("a"), uid: "u1".into() };
+    assert_eq!(told(&store.apply(absent)), ["a:u1 red>-"]);
+    assert_eq!(told(&store.apply(upsert("a", "u1", 12, "red"))), Vec::<String>::new());
+    assert_eq!(told(&store.apply(upsert("a", "u2", 13, "blue"))), ["a:u2 ->blue"]);
+    assert_eq!(told(&store.apply(delete("a", "u1", 14))), Vec::<String>::new());
+    assert!(store.hidden.is_empty());
+}

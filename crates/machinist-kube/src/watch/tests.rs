@@ -1,0 +1,369 @@
+//! Everything that can go wrong with a list or a watch, played against the fake server.
+
+use std::sync::Mutex;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::json;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use super::*;
+use crate::fake_server::{FakeServer, Seen, Verdict};
+use crate::store::Store;
+
+const MAPS: &str = "/api/v1/namespaces/ns/configmaps";
+const SOON: Duration = Duration::from_millis(100);
+
+fn path(name: &str) -> String {
+    format!("{MAPS}/{name}")
+}
+
+fn map(value: &str) -> serde_json::Value {
+    json!({ "data": { "value": value } })
+}
+
+/// A watch that feeds a store, and what it told.
+struct Watched {
+    store: Arc<Mutex<Store<String>>>,
+    changes: Arc<Mutex<Vec<String>>>,
+    notes: Arc<Mutex<Vec<WatchNote>>>,
+    task: JoinHandle<WatchFatal>,
+}
+
+impl Watched {
+    fn start(server: &FakeServer) -> Self {
+        Self::start_seeded(server, 1)
+    }
+
+    fn start_seeded(server: &FakeServer, seed: u64) -> Self {
+        let store = Arc::new(Mutex::new(Store::new(&[])));
+        let changes = Arc::new(Mutex::new(Vec::new()));
+        let notes = Arc::new(Mutex::new(Vec::new()));
+        let observer = {
+            let notes = notes.clone();
+            move |note| notes.lock().expect("unpoisoned").push(note)
+        };
+        let options = WatchOptions { seed, observer: Some(Arc::new(observer)), ..WatchOptions::default() };
+        let sink = {
+            let (store, changes) = (store.clone(), changes.clone());
+            move |delta| {
+                for change in store.lock().expect("unpoisoned").apply(delta) {
+                    let side = |side: &Option<Arc<String>>| side.as_deref().map_or("-".into(), String::clone);
+                    let told = format!("{} {}>{}", change.key.name, side(&change.old), side(&change.new));
+                    changes.lock().expect("unpoisoned").push(told);
+                }
+            }
+        };
+        let value = |map: ConfigMap| map.data.unwrap_or_default().remove("value").unwrap_or_default();
+        let api: Api<ConfigMap> = Api::namespaced(server.client(), "ns");
+        let task = tokio::spawn(run_watch(api, options, value, sink));
+        Self { store, changes, notes, task }
+    }
+
+    /// The changes since the last call.
+    fn changes(&self) -> Vec<String> {
+        std::mem::take(&mut self.changes.lock().expect("unpoisoned"))
+    }
+
+    fn observed_rv(&self) -> u64 {
+        self.store.lock().expect("unpoisoned").observed_rv()
+    }
+
+    fn notes(&self) -> Vec<WatchNote> {
+        self.notes.lock().expect("unpoisoned").clone()
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_lists_and_then_follows() {
+    let server = FakeServer::new();
+    server.put(&path("a"), map("1"));
+    let watched = Watched::start(&server);
+    sleep(SOON).await;
+    assert_eq!(watched.changes(), ["a ->1"]);
+    server.put(&path("b"), map("2"));
+    server.put(&path("a"), map("3"));
+    server.delete(&path("b"));
+    sleep(SOON).await;
+    assert_eq!(watched.changes(), ["b ->2", "a 1>3", "b 2>-"]);
+    assert_eq!(server.count(Seen::is_list), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bookmark_moves_the_observed_version() {
+    let server = FakeServer::new();
+    let watched = Watched::start(&server);
+    sleep(SOON).await;
+    server.send("{\"type\":\"BOOKMARK\",\"object\":{\"metadata\":{\"resourceVersion\":\"777\"}}}\n");
+    sleep(SOON).await;
+    assert_eq!(watched.observed_rv(), 777);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_while_the_watch_was_down_is_found_by_the_relist() {
+    let server = FakeServer::new();
+    server.put(&path("a"), map("1"));
+    server.put(&path("b"), map("2"));
+    let watched = Watched::start(&server);
+    sleep(SOON).await;
+    watched.changes();
+    server.hook(|_| Verdict::Refuse);
+    server.close_watches();
+    server.delete(&path("b"));
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(watched.changes(), Vec::<String>::new());
+    server.compact();
+    server.hook(|_| Verdict::Pass);
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(watched.changes(), ["b 2>-"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_http_410_leads_to_a_relist() {
+    let server = FakeServer::new();
+    server.put(&path("a"), map("1"));
+    let watched = Watched::start(&server);
+    sleep(Duration::from_secs(60)).await;
+    let mut goes_wrong = true;
+    server.hook(move |seen| match seen.is_watch() && std::mem::take(&mut goes_wrong) {
+        true => Verdict::Answer(410),
+        false => Verdict::Pass,
+    });
+    server.put(&path("a"), map("2"));
+    server.close_watches();
+    sleep(SOON).await;
+    assert_eq!(watched.changes(), ["a ->1", "a 1>2"]);
+    assert_eq!(server.count(Seen::is_list), 2, "at once, and once");
+    server.put(&path("a"), map("3"));
+    sleep(SOON).await;
+    assert_eq!(watched.changes(), ["a 2>3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_410_within_the_stream_leads_to_a_relist() {
+    let server = FakeServer::new();
+    server.put(&path("a"), map("1"));
+    let watched = Watched::start(&server);
+    sleep(Duration::from_secs(60)).await;
+    let status =
+        "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"code\":410,\"reason\":\"Expired\"}}\n";
+    server.send(status);
+    server.close_watches();
+    server.put(&path("a"), map("2"));
+    sleep(SOON).await;
+    assert_eq!(watched.changes(), ["a ->1", "a 1>2"]);
+    assert_eq!(server.count(Seen::is_list), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_always_says_410_is_listed_ever_more_rarely() {
+    let server = FakeServer::new();
+    server.hook(|seen| if seen.is_watch() { Verdict::Answer(410) } else { Verdict::Pass });
+    let _watched = Watched::start(&server);
+    sleep(Duration::from_secs(3600)).await;
+    let lists = server.count(Seen::is_list);
+    assert!((100..200).contains(&lists), "{lists} lists in an hour");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_closes_at_once_is_not_hammered() {
+    let server = FakeServer::new();
+    server.hook(|seen| if seen.is_watch() { Verdict::Stream("") } else { Verdict::Pass });
+    let _watched = Watched::start(&server);
+    sleep(Duration::from_secs(60)).await;
+    let watches = server.count(Seen::is_watch);
+    assert!((5..=30).contains(&watches), "{watches} watches in a minute");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_dies_after_each_event_still_makes_progress_and_is_not_hammered() {
+    let server = FakeServer::new();
+    server.put(&path("a"), map("0"));
+    let watched = Watched::start(&server);
+    sleep(SOON).await;
+    server.forget_seen();
+    for n in 1..=600 {
+        server.put(&path("a"), map(&n.to_string()));
+        server.close_watches();
+        sleep(SOON).await;
+    }
+    let watches = server.count(Seen::is_watch);
+    assert!((25..=60).contains(&watches), "{watches} watches in a minute");
+    sleep(PROGRESS_CAP * 2).await;
+    assert_eq!(watched.changes().last().map(String::as_str), Some("a 599>600"));
+    assert_eq!(server.count(Seen::is_list), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quiet_time_wipes_out_old_trouble() {
+    let server = FakeServer::new();
+    let watched = Watched::start(&server);
+    sleep(SOON).await;
+    server.hook(|_| Verdict::Refuse);
+    server.close_watches();
+    sleep(Duration::from_secs(600)).await;
+    server.hook(|_| Verdict::Pass);
+    sleep(Duration::from_secs(120)).await;
+
+    server.hook(|_| Verdict::Refuse);
+    server.close_watches();
+    sleep(SOON).await;
+    server.hook(|_| Verdict::Pass);
+    server.put(&path("a"), map("1"));
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(watched.changes(), ["a ->1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn half_a_line_is_dropped_and_read_again() {
+    let server = FakeServer::new();
+    let watched = Watched::start(&server);
+    sleep(SOON).await;
+    server.send("{\"type\":\"ADDED\",\"object\":{\"meta");
+    server.close_watches();
+    server.put(&path("a"), map("1"));
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(watched.changes(), ["a ->1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_stalls_is_opened_anew() {
+    let server = FakeServer::new();
+    let watched = Watched::start(&server);
+    sleep(Duration::from_secs(240)).await;
+    assert_eq!(server.count(Seen::is_watch), 1);
+    sleep(Duration::from_secs(140)).await;
+    assert_eq!(server.count(Seen::is_watch), 2);
+    server.put(&path("a"), map("1"));
+    sleep(SOON).await;
+    assert_eq!(watched.changes(), ["a ->1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_never_answered_is_opened_anew() {
+    let server = FakeServer::new();
+    let mut goes_wrong = true;
+    server.hook(move |seen| match seen.is_watch() && std::mem::take(&mut goes_wrong) {
+        true => Verdict::Hang,
+        false => Verdict::Pass,
+    });
+    let watched = Watched::start(&server);
+    sleep(OPEN_TIMEOUT + Duration::from_secs(1)).await;
+    server.put(&path("a"), map("1"));
+    sleep(SOON).await;
+    assert_eq!(watched.changes(), ["a ->1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_restore_the_future_is_given_up_and_the_past_is_listed() {
+    let server = FakeServer::new();
+    server.put(&path("a"), map("old"));
+    let (objects, rv) = server.snapshot();
+    let watched = Watched::start(&server);
+    sleep(SOON).await;
+    for n in 0..5 {
+        server.put(&path("a"), map(&n.to_string()));
+    }
+    server.put(&path("b"), map("new"));
+    sleep(SOON).await;
+    watched.changes();
+    server.restore(objects, rv);
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(watched.changes(), ["a 4>old", "b new>-"]);
+    assert_eq!(watched.observed_rv(), rv);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unreadable_object_is_reported_without_its_texts_and_stops_nothing() {
+    let server = FakeServer::new();
+    server.put(&path("a"), map("1"));
+    let watched = Watched::start(&server);
+    sleep(SOON).await;
+    server.put(&path("a"), json!({ "data": "s3cr3t \"canary\"" }));
+    server.put(&path("b"), map("2"));
+    sleep(SOON).await;
+    assert_eq!(watched.changes(), ["a ->1", "b ->2"]);
+    let key = ObjectKey::new("ns", "a");
+    assert!(watched.store.lock().expect("unpoisoned").is_unreadable(&key));
+    let notes = watched.notes();
+    let told =
+        notes.iter().find(|note| matches!(note, WatchNote::Undecodable { key: Some(k), .. } if *k == key));
+    let told = format!("{told:?}");
+    assert!(told.contains("invalid type: string") && !told.contains("canary"), "{told}");
+
+    // A relist must not take it for deleted either.
+    server.compact();
+    server.close_watches();
+    server.hook(|seen| if seen.is_watch() { Verdict::Answer(410) } else { Verdict::Pass });
+    sleep(Duration::from_secs(30)).await;
+    assert!(1 < server.count(Seen::is_list));
+    assert_eq!(watched.changes(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn long_lists_are_read_in_pages_and_an_expired_token_starts_over() {
+    let server = FakeServer::new();
+    for n in 0..1_200 {
+        server.put(&path(&format!("m{n:04}")), map("1"));
+    }
+    let mut expired = 1;
+    server.hook(move |seen| {
+        let is_next_page = seen.uri.query().is_some_and(|query| query.contains("continue="));
+        match is_next_page && 0 < expired {
+            true => {
+                expired -= 1;
+                Verdict::Answer(410)
+            }
+            false => Verdict::Pass,
+        }
+    });
+    let watched = Watched::start(&server);
+    sleep(SOON).await;
+    assert_eq!(watched.changes().len(), 1_200);
+    assert_eq!(server.count(Seen::is_list), 2 + 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_that_always_expire_are_done_without() {
+    let server = FakeServer::new();
+    for n in 0..600 {
+        server.put(&path(&format!("m{n:04}")), map("1"));
+    }
+    server.hook(|seen| match seen.uri.query().is_some_and(|query| query.contains("continue=")) {
+        true => Verdict::Answer(410),
+        false => Verdict::Pass,
+    });
+    let watched = Watched::start(&server);
+    sleep(SOON).await;
+    assert_eq!(watched.changes().len(), 600);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_can_never_succeed_ends_the_watch() {
+    let server = FakeServer::new();
+    server.hook(|_| Verdict::Answer(400));
+    let api: Api<ConfigMap> = Api::namespaced(server.client(), "ns");
+    let fatal = run_watch(api, WatchOptions::default(), drop::<ConfigMap>, |_| {}).await;
+    assert!(fatal.to_string().contains("configmaps"), "{fatal}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_seed_waits_the_same_and_another_seed_does_not() {
+    let run = async |seed| {
+        let server = FakeServer::new();
+        server.hook(|_| Verdict::Refuse);
+        let _watched = Watched::start_seeded(&server, seed);
+        let start = Instant::now();
+        sleep(Duration::from_secs(300)).await;
+        server.seen().iter().map(|seen| seen.at - start).collect::<Vec<_>>()
+    };
+    let first = run(7).await;
+    assert_eq!(first, run(7).await);
+    assert_ne!(first, run(8).await);
+}

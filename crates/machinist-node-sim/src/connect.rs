@@ -1,0 +1,154 @@
+//! How a machine reaches the API server.
+
+use std::fmt;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use machinist_kube::{ClientOptions, layer_client};
+
+/// By which the writes of machines are told from those of controllers.
+pub const NODE_USER_AGENT: &str = concat!("machinist-node/", env!("CARGO_PKG_VERSION"));
+
+/// A kubelet gives up on a request after its Lease would have been due.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a cloud hands to every machine: where the API server is, and how to recognise it. No credential.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Metadata {
+    /// The URL of the API server.
+    pub server: String,
+    /// The certificates that its certificate must chain up to, PEM.
+    pub ca_pem: String,
+}
+
+/// As whom a machine speaks to the API server.
+#[derive(Clone)]
+pub enum Auth {
+    /// With a bootstrap token.
+    Bearer(String),
+    /// With the certificate it was given, and its key.
+    ClientCert {
+        /// PEM.
+        cert_pem: String,
+        /// PEM.
+        key_pem: String,
+    },
+}
+
+impl fmt::Debug for Auth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Bearer(_) => "Bearer",
+            Self::ClientCert { .. } => "ClientCert",
+        })
+    }
+}
+
+/// No client could be made; nothing was sent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("cannot speak to the API server: {0}")]
+pub struct ConnectError(pub String);
+
+/// Makes the clients of machines: over HTTPS, or straight into a server of this process.
+pub trait Connector: Send + Sync {
+    /// A client that presents that credential and no other. Sends nothing yet.
+    ///
+    /// # Errors
+    /// When the metadata or the credential cannot be used.
+    fn connect(&self, metadata: &Metadata, auth: &Auth) -> Result<kube::Client, ConnectError>;
+}
+
+impl<F> Connector for F
+where
+    F: Fn(&Metadata, &Auth) -> Result<kube::Client, ConnectError> + Send + Sync,
+{
+    fn connect(&self, metadata: &Metadata, auth: &Auth) -> Result<kube::Client, ConnectError> {
+        self(metadata, auth)
+    }
+}
+
+/// Over HTTPS, trusting the CA of the metadata only.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HttpsConnector;
+
+impl Connector for HttpsConnector {
+    fn connect(&self, metadata: &Metadata, auth: &Auth) -> Result<kube::Client, ConnectError> {
+        let server: http::Uri = metadata
+            .server
+            .parse()
+            .map_err(|_| ConnectError(format!("server {:?}: expected a URL", metadata.server)))?;
+        if server.scheme_str() != Some("https") {
+            return Err(ConnectError(format!("server {:?}: expected https://", metadata.server)));
+        }
+        let certificates: Vec<Vec<u8>> = rustls_pemfile::certs(&mut metadata.ca_pem.as_bytes())
+            .map(|certificate| certificate.map(|certificate| certificate.to_vec()))
+            .collect::<Result<_, _>>()
+            .map_err(|_| ConnectError("CA: expected certificates in PEM".to_owned()))?;
+        if certificates.is_empty() {
+            return Err(ConnectError("CA: expected at least one certificate in PEM".to_owned()));
+        }
+        let mut config = kube::Config::new(server);
+        config.root_cert = Some(certificates);
+        config.connect_timeout = Some(REQUEST_TIMEOUT);
+        // A write that is repeated unseen could register twice what was deleted in between.
+        config.default_retry = false;
+        match auth {
+            Auth::Bearer(token) => config.auth_info.token = Some(token.clone().into()),
+            Auth::ClientCert { cert_pem, key_pem } => {
+                config.auth_info.client_certificate_data = Some(STANDARD.encode(cert_pem));
+                config.auth_info.client_key_data = Some(STANDARD.encode(key_pem).into());
+            }
+        }
+        let client = kube::Client::try_from(config).map_err(|error| ConnectError(error.to_string()))?;
+        let options =
+            ClientOptions { request_timeout: REQUEST_TIMEOUT, ..ClientOptions::new(NODE_USER_AGENT) };
+        let send = tower::service_fn(move |request| {
+            let client = client.clone();
+            async move { client.send(request).await }
+        });
+        Ok(layer_client(send, &options))
+    }
+}
+
+/// What the API server's answer means for a machine, without what the request held.
+pub(crate) fn describe(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if status.code == 401 => {
+            "401 Unauthorized: the server does not accept this credential".to_owned()
+        }
+        kube::Error::Api(status) => format!("{} {}: {}", status.code, status.reason, status.message),
+        error => error.to_string(),
+    }
+}
+
+/// The HTTP status of an answer; `None` when there was none.
+pub(crate) fn code(error: &kube::Error) -> Option<u16> {
+    match error {
+        kube::Error::Api(status) => Some(status.code),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_metadata_is_named() {
+        let connect = |server: &str, ca_pem: &str| {
+            let metadata = Metadata { server: server.to_owned(), ca_pem: ca_pem.to_owned() };
+            let result = HttpsConnector.connect(&metadata, &Auth::Bearer("canary".to_owned()));
+            result.err().expect("it cannot work").to_string()
+        };
+        assert!(connect("http://127.0.0.1:1", "").contains("expected https://"));
+        assert!(connect("no url", "").contains("expected a URL"));
+        assert!(connect("https://127.0.0.1:1", "").contains("expected at least one certificate"));
+    }
+
+    #[test]
+    fn credentials_do_not_print() {
+        let cert = Auth::ClientCert { cert_pem: "canary".to_owned(), key_pem: "canary".to_owned() };
+        assert_eq!(format!("{:?} {cert:?}", Auth::Bearer("canary".to_owned())), "Bearer ClientCert");
+    }
+}

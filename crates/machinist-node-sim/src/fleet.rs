@@ -1,0 +1,166 @@
+//! One machine per instance that has power.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::api::PostParams;
+use machinist_cloud_sim::{Cloud, Commit, Entry, Following};
+use machinist_instance::ProviderId;
+use tokio::task::AbortHandle;
+
+use crate::backoff::Backoff;
+use crate::connect::{code, describe};
+use crate::machine::{Machine, Surroundings};
+use crate::node::{self, Readiness};
+use crate::pods::SharedFeed;
+use crate::{Connector, Keys, MachineOptions, Metadata, RandomKeys};
+
+/// How the machines of a cloud come up.
+pub struct FleetOptions {
+    /// What the cloud hands to every machine.
+    pub metadata: Metadata,
+    /// How machines reach the API server.
+    pub connector: Arc<dyn Connector>,
+    /// Where they get their keys from.
+    pub keys: Arc<dyn Keys>,
+    /// How they behave.
+    pub machines: MachineOptions,
+    /// How they join.
+    pub join: Join,
+    /// How they learn of their pods.
+    pub pods: PodWatch,
+}
+
+impl FleetOptions {
+    /// Machines that behave as real ones do.
+    pub fn new(metadata: Metadata, connector: Arc<dyn Connector>) -> Self {
+        Self {
+            metadata,
+            connector,
+            keys: Arc::new(RandomKeys),
+            machines: MachineOptions::default(),
+            join: Join::Bootstrap,
+            pods: PodWatch::Own,
+        }
+    }
+}
+
+/// How machines join.
+#[derive(Clone)]
+pub enum Join {
+    /// With the bootstrap token of their user data, a certificate of their own, and a Lease.
+    Bootstrap,
+    /// For benchmarks of controllers only: one POST of a Node that is ready from the start, with this client, whose
+    /// credential the benchmark brings. No token is looked at; no Lease, no heartbeat, no pods.
+    Thin(kube::Client),
+}
+
+/// How machines learn of their pods.
+#[derive(Clone)]
+pub enum PodWatch {
+    /// Each by a watch of its own, as kubelets do.
+    Own,
+    /// All by one watch, with a client that may see all pods: for simulations with thousands of machines.
+    Shared(kube::Client),
+}
+
+/// The machines of one cloud. Dropping it takes the power from all of them; starting another one for the same cloud
+/// brings them up again, each with what its disk holds.
+#[derive(Debug)]
+pub struct Fleet {
+    task: AbortHandle,
+}
+
+impl Fleet {
+    /// Brings up a machine for every instance that has power, now and from now on. Must be called within a runtime.
+    pub fn start(cloud: &Cloud, options: FleetOptions) -> Self {
+        let pods = match options.pods {
+            PodWatch::Own => None,
+            PodWatch::Shared(client) => Some(SharedFeed::start(client)),
+        };
+        let surroundings = Arc::new(Surroundings {
+            cloud: cloud.clone(),
+            metadata: options.metadata,
+            connector: options.connector,
+            keys: options.keys,
+            options: options.machines,
+            pods,
+        });
+        let machines = Machines { surroundings, join: options.join, up: BTreeMap::new() };
+        let following = cloud.follow();
+        Self { task: tokio::spawn(machines.follow(following)).abort_handle() }
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Machines {
+    surroundings: Arc<Surroundings>,
+    join: Join,
+    up: BTreeMap<ProviderId, Power>,
+}
+
+/// A machine's task; without it, the machine is off.
+struct Power(AbortHandle);
+
+impl Drop for Power {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Machines {
+    async fn follow(mut self, following: Following) {
+        let Following { entries, mut commits } = following;
+        for entry in entries {
+            self.power_on(entry);
+        }
+        while let Some(commit) = commits.recv().await {
+            match &*commit {
+                Commit::Made { entry } => self.power_on((**entry).clone()),
+                Commit::Started { id, .. } => {
+                    if let Some(entry) = self.surroundings.cloud.entry(id) {
+                        self.power_on(entry);
+                    }
+                }
+                Commit::Stopped { id, .. } | Commit::DeletionBegun { id, .. } | Commit::Gone { id, .. } => {
+                    self.up.remove(id);
+                }
+                Commit::Adopted { .. } | Commit::Tagged { .. } => {}
+            }
+        }
+    }
+
+    fn power_on(&mut self, entry: Entry) {
+        let Some(boots_at) = entry.boots() else { return };
+        let (id, surroundings, join) = (entry.id.clone(), self.surroundings.clone(), self.join.clone());
+        let life = async move {
+            surroundings.cloud.clock().sleep_until(boots_at).await;
+            match join {
+                Join::Bootstrap => Machine::new(surroundings, entry).live().await,
+                Join::Thin(client) => join_thinly(&surroundings.cloud, client, &entry).await,
+            }
+        };
+        self.up.insert(id, Power(tokio::spawn(life).abort_handle()));
+    }
+}
+
+async fn join_thinly(cloud: &Cloud, client: kube::Client, entry: &Entry) {
+    let api: Api<Node> = Api::all(client);
+    let mut backoff = Backoff::new();
+    loop {
+        let node = node::registration(entry, &entry.name, cloud.clock().now(), Readiness::Ready);
+        match api.create(&PostParams::default(), &node).await {
+            Ok(_) => return,
+            Err(error) if code(&error) == Some(409) => return,
+            Err(error) => cloud.print(&entry.id, format!("cannot register: {}", describe(&error))),
+        }
+        backoff.wait().await;
+    }
+}

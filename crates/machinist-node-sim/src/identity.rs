@@ -1,0 +1,200 @@
+//! A machine's key, its certificate, and where both are kept.
+
+use std::fmt;
+use std::io;
+
+use machinist_cloud_sim::Disk;
+use machinist_instance::NodeName;
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::Auth;
+
+/// The file with the certificate and its key.
+const IDENTITY_FILE: &str = "kubelet-client.json";
+/// The file with the key of a request that was not answered yet.
+const PENDING_KEY_FILE: &str = "kubelet-pending.pem";
+
+/// What a Node is to the API server: `system:node:NAME`, proven by a certificate.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Identity {
+    /// The certificate, PEM.
+    pub certificate_pem: String,
+    /// Its key, PEM.
+    pub key_pem: String,
+}
+
+impl Identity {
+    /// What the instance's disk holds; a machine that finds an identity there does not bootstrap.
+    ///
+    /// # Errors
+    /// When the disk cannot be read.
+    pub fn load(disk: &Disk) -> io::Result<Option<Self>> {
+        let Some(bytes) = disk.read(IDENTITY_FILE)? else { return Ok(None) };
+        // An empty file is a discarded identity; a damaged one is worth no more.
+        Ok(serde_json::from_slice(&bytes).ok())
+    }
+
+    /// Keeps it on the disk: it survives a restart of the instance, and of the cloud's process.
+    ///
+    /// # Errors
+    /// When the disk cannot be written.
+    pub fn store(&self, disk: &Disk) -> io::Result<()> {
+        disk.write(IDENTITY_FILE, &serde_json::to_vec(self).map_err(io::Error::other)?)
+    }
+
+    pub(crate) fn discard(disk: &Disk) -> io::Result<()> {
+        disk.write(IDENTITY_FILE, b"")
+    }
+
+    pub(crate) fn auth(&self) -> Auth {
+        Auth::ClientCert { cert_pem: self.certificate_pem.clone(), key_pem: self.key_pem.clone() }
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Identity")
+    }
+}
+
+/// Where machines get their keys from.
+pub trait Keys: Send + Sync {
+    /// The key for a machine's `attempt`-th request, from 0; a refused request is followed by one with another key.
+    ///
+    /// # Errors
+    /// When no key can be made.
+    fn key(&self, name: &NodeName, attempt: u32) -> Result<KeyPair, rcgen::Error>;
+}
+
+/// From the operating system, as real machines do: ECDSA on P-256.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RandomKeys;
+
+impl Keys for RandomKeys {
+    fn key(&self, _name: &NodeName, _attempt: u32) -> Result<KeyPair, rcgen::Error> {
+        KeyPair::generate()
+    }
+}
+
+/// From a seed, for simulations that must repeat: Ed25519, whose signatures draw nothing, so that equal seeds give
+/// equal requests byte by byte. Worthless as keys.
+#[derive(Debug, Clone, Copy)]
+pub struct SeededKeys(pub u64);
+
+impl Keys for SeededKeys {
+    fn key(&self, name: &NodeName, attempt: u32) -> Result<KeyPair, rcgen::Error> {
+        /// PKCS #8 version 1 of an Ed25519 key, up to where its 32 bytes begin (RFC 8410, section 7).
+        const PKCS8_PREFIX: [u8; 16] =
+            [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
+        let secret = Sha256::new()
+            .chain_update(self.0.to_be_bytes())
+            .chain_update(attempt.to_be_bytes())
+            .chain_update(name.as_str())
+            .finalize();
+        KeyPair::try_from([PKCS8_PREFIX.as_slice(), secret.as_slice()].concat())
+    }
+}
+
+/// A key, and the request for its certificate.
+pub(crate) struct SigningRequest {
+    /// The name of the CertificateSigningRequest: the same key asks under the same name again.
+    pub(crate) name: String,
+    /// PEM.
+    pub(crate) request_pem: String,
+    /// PEM.
+    pub(crate) key_pem: String,
+}
+
+impl SigningRequest {
+    /// The request that is under way, or a new one. The key is on the disk before anybody is asked, so that an answer
+    /// that comes after a restart is still of use.
+    pub(crate) fn prepare(
+        disk: &Disk,
+        keys: &dyn Keys,
+        node: &NodeName,
+        attempt: u32,
+    ) -> Result<Self, PrepareError> {
+        let pending = disk.read(PENDING_KEY_FILE)?.and_then(|bytes| String::from_utf8(bytes).ok());
+        let key = match pending.and_then(|pem| KeyPair::from_pem(&pem).ok()) {
+            Some(key) => key,
+            None => {
+                let key = keys.key(node, attempt)?;
+                disk.write(PENDING_KEY_FILE, key.serialize_pem().as_bytes())?;
+                key
+            }
+        };
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
+        params.distinguished_name.push(DnType::CommonName, format!("system:node:{node}"));
+        let request_pem = params.serialize_request(&key)?.pem()?;
+        let digest = Sha256::digest([node.as_str().as_bytes(), key.public_key_raw()].concat());
+        let digest: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        Ok(Self { name: format!("node-csr-{digest}"), request_pem, key_pem: key.serialize_pem() })
+    }
+
+    /// The next request shall have another key.
+    pub(crate) fn forget(disk: &Disk) -> io::Result<()> {
+        disk.write(PENDING_KEY_FILE, b"")
+    }
+}
+
+/// Why there is no request.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PrepareError {
+    #[error("the disk failed: {0}")]
+    Disk(#[from] io::Error),
+    #[error("no key could be made: {0}")]
+    Key(#[from] rcgen::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name() -> NodeName {
+        NodeName::new("w-1").expect("not empty")
+    }
+
+    fn request(disk: &Disk, keys: &dyn Keys, attempt: u32) -> SigningRequest {
+        SigningRequest::prepare(disk, keys, &name(), attempt).expect("prepared")
+    }
+
+    fn disk() -> Disk {
+        use machinist_cloud_sim::{Clock, Cloud, Settings};
+        let cloud = Cloud::in_memory(Settings::default(), Clock::from_fn(|| jiff::Timestamp::UNIX_EPOCH));
+        cloud.disk(&machinist_instance::ProviderId::parse("sim:///i-1").expect("an id"))
+    }
+
+    #[test]
+    fn seeded_keys_give_the_same_request_byte_by_byte() {
+        let of = |seed, attempt| request(&disk(), &SeededKeys(seed), attempt).request_pem;
+        assert_eq!(of(7, 0), of(7, 0));
+        assert_ne!(of(7, 0), of(8, 0));
+        assert_ne!(of(7, 0), of(7, 1));
+    }
+
+    #[test]
+    fn an_unanswered_request_is_repeated_with_its_key_until_it_is_forgotten() {
+        let disk = disk();
+        let first = request(&disk, &RandomKeys, 0);
+        let second = request(&disk, &RandomKeys, 0);
+        assert_eq!((&first.name, &first.key_pem), (&second.name, &second.key_pem));
+        SigningRequest::forget(&disk).expect("written");
+        assert_ne!(request(&disk, &RandomKeys, 1).name, first.name);
+    }
+
+    #[test]
+    fn an_identity_is_kept_until_it_is_discarded() {
+        let disk = disk();
+        assert!(Identity::load(&disk).expect("read").is_none());
+        let identity = Identity { certificate_pem: "c".to_owned(), key_pem: "k".to_owned() };
+        identity.store(&disk).expect("written");
+        assert_eq!(Identity::load(&disk).expect("read").expect("kept").key_pem, "k");
+        Identity::discard(&disk).expect("written");
+        assert!(Identity::load(&disk).expect("read").is_none());
+    }
+}

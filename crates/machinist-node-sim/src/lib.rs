@@ -1,0 +1,38 @@
+//! Machines that boot from nothing but their user data, and then behave as kubelets.
+//!
+//! A [`Fleet`] follows a simulated cloud and runs one machine per instance that has power. A machine knows its
+//! instance's user data, name, type and place, and the [`Metadata`] that a cloud hands to all: where the API server
+//! is and which CA it has. From there:
+//!
+//! ```text
+//! user_data   the bootstrap token and the machine's name
+//! bootstrap   as system:bootstrap:ID: a CertificateSigningRequest, then its certificate -> Identity, kept on the disk
+//! register    as system:node:NAME: the Node, then its Ready condition
+//! lease       renewed every 10 s, or as often as told; the Node's status every 5 min
+//! pods        sets its pods Running and Ready, ends those that are being deleted
+//! ```
+//!
+//! When the instance loses power, the machine's one task is dropped, and all of this stops at once. What happens
+//! is told on the instance's console. A machine whose token the server refuses tries again, more and more slowly,
+//! and never joins.
+//!
+//! Deliberately absent: containers, certificate renewal (certificates last a year), and registering again when somebody
+//! deletes the Node: a kubelet does that only when it starts.
+
+mod backoff;
+mod bootstrap;
+mod connect;
+mod fleet;
+mod identity;
+mod lease;
+mod machine;
+mod node;
+mod pods;
+mod register;
+mod user_data;
+
+pub use connect::{Auth, ConnectError, Connector, HttpsConnector, Metadata, NODE_USER_AGENT};
+pub use fleet::{Fleet, FleetOptions, Join, PodWatch};
+pub use identity::{Identity, Keys, RandomKeys, SeededKeys};
+pub use machine::MachineOptions;
+pub use user_data::{BootData, BootstrapToken, UserDataError};

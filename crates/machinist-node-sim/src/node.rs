@@ -1,0 +1,119 @@
+//! The Node that a machine registers, and what it says about itself later. Pure.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeCondition, NodeSpec, NodeStatus, NodeSystemInfo};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::ObjectMeta;
+use machinist_cloud_sim::Entry;
+use machinist_instance::NodeName;
+use serde_json::{Value, json};
+
+/// What every simulated machine has room for, whatever its type is called: nothing runs on it.
+const CAPACITY: [(&str, &str); 4] =
+    [("cpu", "2"), ("memory", "8Gi"), ("ephemeral-storage", "100Gi"), ("pods", "110")];
+
+/// Conditions that say how a machine fares, with what a healthy one says.
+const PRESSURES: [(&str, &str, &str); 3] = [
+    ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    ("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+];
+
+/// Whether a machine is ready for pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Readiness {
+    /// It has just started.
+    Starting,
+    /// It is.
+    Ready,
+}
+
+/// The Node as it is first registered.
+pub(crate) fn registration(entry: &Entry, name: &NodeName, now: Timestamp, readiness: Readiness) -> Node {
+    let labels = [
+        ("kubernetes.io/hostname", name.as_str()),
+        ("kubernetes.io/os", "linux"),
+        ("kubernetes.io/arch", "amd64"),
+        ("node.kubernetes.io/instance-type", &entry.instance_type),
+        ("topology.kubernetes.io/region", &entry.region),
+        ("topology.kubernetes.io/zone", &entry.zone),
+    ];
+    let capacity: BTreeMap<String, Quantity> =
+        CAPACITY.iter().map(|(name, amount)| ((*name).to_owned(), Quantity((*amount).to_owned()))).collect();
+    Node {
+        metadata: ObjectMeta {
+            name: Some(name.to_string()),
+            labels: Some(labels.map(|(label, value)| (label.to_owned(), value.to_owned())).into()),
+            ..ObjectMeta::default()
+        },
+        spec: Some(NodeSpec { provider_id: Some(entry.id.to_string()), ..NodeSpec::default() }),
+        status: Some(NodeStatus {
+            addresses: Some(
+                entry
+                    .addresses()
+                    .into_iter()
+                    .map(|address| NodeAddress {
+                        type_: format!("{:?}", address.kind),
+                        address: address.address,
+                    })
+                    .collect(),
+            ),
+            allocatable: Some(capacity.clone()),
+            capacity: Some(capacity),
+            conditions: Some(conditions(now, readiness)),
+            node_info: Some(NodeSystemInfo {
+                architecture: "amd64".to_owned(),
+                operating_system: "linux".to_owned(),
+                os_image: entry.image.clone().unwrap_or_else(|| "Machinist simulated machine".to_owned()),
+                kubelet_version: concat!("v0.0.0-machinist-", env!("CARGO_PKG_VERSION")).to_owned(),
+                container_runtime_version: "none://0".to_owned(),
+                // Different for every instance, as it is on real machines.
+                machine_id: entry.id.identity().to_owned(),
+                system_uuid: entry.id.to_string(),
+                boot_id: format!("{}-{}", entry.serial, entry.running_at.as_second()),
+                ..NodeSystemInfo::default()
+            }),
+            ..NodeStatus::default()
+        }),
+    }
+}
+
+/// The conditions of a machine that just reached that readiness.
+fn conditions(now: Timestamp, readiness: Readiness) -> Vec<NodeCondition> {
+    let condition = |type_: &str, status: &str, reason: &str, message: &str| NodeCondition {
+        type_: type_.to_owned(),
+        status: status.to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_owned()),
+        last_heartbeat_time: Some(Time(now)),
+        last_transition_time: Some(Time(now)),
+    };
+    let (status, reason, message) = match readiness {
+        Readiness::Starting => ("False", "KubeletNotReady", "kubelet is starting"),
+        Readiness::Ready => ("True", "KubeletReady", "kubelet is posting ready status"),
+    };
+    PRESSURES
+        .iter()
+        .map(|(type_, reason, message)| condition(type_, "False", reason, message))
+        .chain([condition("Ready", status, reason, message)])
+        .collect()
+}
+
+/// The patch, strategic by condition type, that says Ready.
+pub(crate) fn ready_patch(now: Timestamp) -> Value {
+    json!({"status": {"conditions": conditions(now, Readiness::Ready)}})
+}
+
+/// The patch, strategic by condition type, that says that nothing has changed: transition times stay.
+pub(crate) fn heartbeat_patch(now: Timestamp) -> Value {
+    let beats: Vec<Value> = PRESSURES
+        .iter()
+        .map(|(type_, ..)| (*type_, "False"))
+        .chain([("Ready", "True")])
+        .map(|(type_, status)| json!({"type": type_, "status": status, "lastHeartbeatTime": Time(now)}))
+        .collect();
+    json!({"status": {"conditions": beats}})
+}

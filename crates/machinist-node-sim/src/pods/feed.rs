@@ -1,0 +1,169 @@
+//! Where a machine's pods come from: a watch of its own, or one watch shared by a whole fleet.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use machinist_instance::NodeName;
+use machinist_kube::{Delta, WatchOptions, run_watch};
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+
+use super::PodFacts;
+
+/// News about the pods of one node, by UID.
+#[derive(Debug)]
+pub(crate) enum PodChange {
+    /// A pod is there, or has changed.
+    Seen(String, PodFacts),
+    /// A pod is gone.
+    Gone(String),
+    /// These are all.
+    All(BTreeMap<String, PodFacts>),
+}
+
+/// As a kubelet does it: one watch of the pods bound to it, with its own credential.
+pub(crate) struct OwnFeed;
+
+impl OwnFeed {
+    /// Feeds until it is dropped. It returns, with the reason, only when it can never work.
+    pub(crate) async fn run(
+        client: kube::Client,
+        name: &NodeName,
+        to: mpsc::UnboundedSender<PodChange>,
+    ) -> String {
+        let options =
+            WatchOptions { field_selector: Some(format!("spec.nodeName={name}")), ..WatchOptions::default() };
+        let sink = move |delta| {
+            if let Some(change) = change(delta) {
+                // The worker ends with the machine, and so does this.
+                let _ = to.send(change);
+            }
+        };
+        run_watch(Api::<Pod>::all(client), options, PodFacts::read, sink).await.to_string()
+    }
+}
+
+fn change(delta: Delta<PodFacts>) -> Option<PodChange> {
+    match delta {
+        Delta::Upsert(_, entry) => Some(PodChange::Seen(entry.uid, (*entry.facts).clone())),
+        Delta::Delete { uid, .. } => Some(PodChange::Gone(uid)),
+        Delta::Relist(relist) => Some(PodChange::All(
+            relist.items.into_iter().map(|(_, entry)| (entry.uid, (*entry.facts).clone())).collect(),
+        )),
+        Delta::Unreadable { .. }
+        | Delta::Bookmark(_)
+        | Delta::RelistPart(_)
+        | Delta::Fetched(..)
+        | Delta::Absent { .. } => None,
+    }
+}
+
+/// One watch of all bound pods, for fleets of thousands. It needs a credential that may see them all, so it is for
+/// benchmarks and simulations; what machines write, they write as themselves.
+#[derive(Clone)]
+pub(crate) struct SharedFeed {
+    known: Arc<Mutex<Known>>,
+    _watch: Arc<AbortOnDrop>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// The pods of each node that has any, by UID.
+    pods: BTreeMap<String, BTreeMap<String, PodFacts>>,
+    /// The node of each pod, by UID.
+    node_of: BTreeMap<String, String>,
+    subscribers: BTreeMap<String, mpsc::UnboundedSender<PodChange>>,
+}
+
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl SharedFeed {
+    /// Begins to watch, until the last clone is dropped.
+    pub(crate) fn start(client: kube::Client) -> Self {
+        let known: Arc<Mutex<Known>> = Arc::default();
+        let sink = {
+            let known = known.clone();
+            move |delta| {
+                if let Some(change) = change(delta) {
+                    lock(&known).take_in(change);
+                }
+            }
+        };
+        let watch = tokio::spawn(async move {
+            let fatal =
+                run_watch(Api::<Pod>::all(client), WatchOptions::default(), PodFacts::read, sink).await;
+            tracing::error!(error = %fatal, "The watch of all pods ended, machines act on pods no more");
+        });
+        Self { known, _watch: Arc::new(AbortOnDrop(watch.abort_handle())) }
+    }
+
+    /// The pods of one node, beginning with those that are known. A node has one subscriber; a later one replaces it.
+    pub(crate) fn subscribe(&self, name: &NodeName) -> mpsc::UnboundedReceiver<PodChange> {
+        let (sender, changes) = mpsc::unbounded_channel();
+        let mut known = lock(&self.known);
+        let all = known.pods.get(name.as_str()).cloned().unwrap_or_default();
+        let _ = sender.send(PodChange::All(all));
+        known.subscribers.insert(name.to_string(), sender);
+        changes
+    }
+}
+
+fn lock(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
+    known.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Known {
+    fn take_in(&mut self, change: PodChange) {
+        match change {
+            PodChange::Seen(uid, facts) => self.insert(uid, facts),
+            PodChange::Gone(uid) => self.remove(&uid),
+            PodChange::All(all) => {
+                let vanished: Vec<String> =
+                    self.node_of.keys().filter(|uid| !all.contains_key(*uid)).cloned().collect();
+                for uid in vanished {
+                    self.remove(&uid);
+                }
+                for (uid, facts) in all {
+                    self.insert(uid, facts);
+                }
+            }
+        }
+    }
+
+    fn insert(&mut self, uid: String, facts: PodFacts) {
+        // A pod is bound once; until then it is nobody's.
+        if facts.node.is_empty() {
+            return;
+        }
+        let node = facts.node.clone();
+        self.node_of.insert(uid.clone(), node.clone());
+        self.pods.entry(node.clone()).or_default().insert(uid.clone(), facts.clone());
+        self.tell(&node, PodChange::Seen(uid, facts));
+    }
+
+    fn remove(&mut self, uid: &str) {
+        let Some(node) = self.node_of.remove(uid) else { return };
+        if let Some(pods) = self.pods.get_mut(&node) {
+            pods.remove(uid);
+            if pods.is_empty() {
+                self.pods.remove(&node);
+            }
+        }
+        self.tell(&node, PodChange::Gone(uid.to_owned()));
+    }
+
+    fn tell(&mut self, node: &str, change: PodChange) {
+        let is_gone = self.subscribers.get(node).is_some_and(|subscriber| subscriber.send(change).is_err());
+        if is_gone {
+            self.subscribers.remove(node);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The Node: registered once, ready soon after, and heard of now and then.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use machinist_cloud_sim::{Clock, Entry};
+use machinist_instance::NodeName;
+
+use crate::connect::code;
+use crate::node::{self, Readiness};
+
+/// The Lease shows that a machine lives; its status is for those who look at the Node.
+const HEARTBEAT: Duration = Duration::from_secs(5 * 60);
+
+/// Registers the Node, or finds it registered, and says Ready. Returns the Node's UID.
+pub(crate) async fn register(
+    client: kube::Client,
+    entry: &Entry,
+    name: &NodeName,
+    now: jiff::Timestamp,
+) -> Result<Registered, kube::Error> {
+    let api: Api<Node> = Api::all(client);
+    let node = node::registration(entry, name, now, Readiness::Starting);
+    let (node, was_there) = match api.create(&PostParams::default(), &node).await {
+        Ok(node) => (node, false),
+        Err(error) if code(&error) == Some(409) => (api.get(name.as_str()).await?, true),
+        Err(error) => return Err(error),
+    };
+    let provider_id = node.spec.and_then(|spec| spec.provider_id).unwrap_or_default();
+    say_ready(&api, name, now).await?;
+    Ok(Registered { uid: node.metadata.uid.unwrap_or_default(), was_there, provider_id })
+}
+
+/// The Node as the server has it.
+#[derive(Debug)]
+pub(crate) struct Registered {
+    pub(crate) uid: String,
+    /// It had been registered before.
+    pub(crate) was_there: bool,
+    /// What it says about its instance.
+    pub(crate) provider_id: String,
+}
+
+async fn say_ready(api: &Api<Node>, name: &NodeName, now: jiff::Timestamp) -> Result<(), kube::Error> {
+    let patch = Patch::Strategic(node::ready_patch(now));
+    api.patch_status(name.as_str(), &PatchParams::default(), &patch).await.map(drop)
+}
+
+/// Patches the status now and then, for ever. A failure is made up for by the next one; a Node that somebody deleted
+/// stays deleted.
+pub(crate) async fn heartbeat(client: kube::Client, name: &NodeName, clock: &Clock) {
+    let api: Api<Node> = Api::all(client);
+    loop {
+        tokio::time::sleep(HEARTBEAT).await;
+        let patch = Patch::Strategic(node::heartbeat_patch(clock.now()));
+        let _ = api.patch_status(name.as_str(), &PatchParams::default(), &patch).await;
+    }
+}

@@ -1,0 +1,134 @@
+//! Who may join, and as whom.
+
+use std::time::Duration;
+
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+
+use crate::world::{SOON, TOKEN, World, is_ready};
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_joins_with_its_token_and_works_as_its_node() {
+    let mut world = World::new().await;
+    let made = world.make("w-1", TOKEN).await;
+    tokio::time::sleep(SOON).await;
+
+    let node = world.nodes().get("w-1").await.expect("joined");
+    assert!(is_ready(&node), "{}", world.console(&made.id));
+    let spec = node.spec.expect("a spec");
+    assert_eq!(spec.provider_id.as_deref(), Some("sim:///i-1"));
+    let labels = node.metadata.labels.expect("labels");
+    assert_eq!(labels["kubernetes.io/hostname"], "w-1");
+    assert_eq!(labels["node.kubernetes.io/instance-type"], "m5.large");
+    let addresses = node.status.and_then(|status| status.addresses).expect("addresses");
+    assert!(addresses.iter().any(|address| address.type_ == "InternalIP" && address.address == "10.0.0.1"));
+
+    let requests = world.machine_requests();
+    let of = |resource: &str, verb: &str| {
+        requests.iter().filter(|r| (r.resource.as_str(), r.verb) == (resource, verb)).collect::<Vec<_>>()
+    };
+    let filed = of("certificatesigningrequests", "create");
+    assert!(filed.iter().all(|request| request.user == "system:bootstrap:626a68") && filed.len() == 1);
+    let registered = of("nodes", "create");
+    assert!(registered.iter().all(|request| request.user == "system:node:w-1") && registered.len() == 1);
+    let by_node = requests.iter().filter(|request| request.user == "system:node:w-1").count();
+    let by_token = requests.iter().filter(|request| request.user == "system:bootstrap:626a68").count();
+    assert_eq!(by_node + by_token, requests.len(), "nobody else speaks for a machine");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_is_renewed_every_ten_seconds_and_the_status_every_five_minutes() {
+    let mut world = World::new().await;
+    world.make("w-1", TOKEN).await;
+    tokio::time::sleep(SOON).await;
+    world.machine_requests();
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let requests = world.machine_requests();
+    let count = |resource: &str| requests.iter().filter(|r| r.resource == resource && r.is_write()).count();
+    assert_eq!((count("leases"), count("nodes")), (60, 2));
+    assert!(requests.iter().all(|request| request.code < 300 || request.verb == "watch"));
+    let leases: Api<Lease> = Api::namespaced(world.client(), "kube-node-lease");
+    let lease = leases.get("w-1").await.expect("it is there");
+    assert_eq!(lease.metadata.owner_references.expect("an owner")[0].kind, "Node");
+    assert!(is_ready(&world.nodes().get("w-1").await.expect("there")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_with_a_wrong_token_is_told_401_and_never_joins() {
+    let mut world = World::new().await;
+    let wrong = world.make("wrong", "626a68.0000000000000000").await;
+    world.add_token("aaaaaa.bbbbbbbbbbbbbbbb", "2025-12-31T23:59:59Z").await;
+    let expired = world.make("expired", "aaaaaa.bbbbbbbbbbbbbbbb").await;
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    let requests = world.machine_requests();
+    assert!(requests.iter().all(|request| request.code == 401), "{requests:?}");
+    // Slower and slower, once a minute in the end: it is heard of, and not a burden.
+    assert!((2 * 40..2 * 80).contains(&requests.len()), "{} requests in an hour", requests.len());
+    for instance in [wrong, expired] {
+        let console = world.console(&instance.id);
+        assert!(console.contains("401 Unauthorized"), "{console}");
+        assert!(!console.contains("bbbbbbbbbbbbbbbb") && !console.contains("0000000000000000"), "{console}");
+    }
+    assert!(world.nodes().list(&Default::default()).await.expect("listed").items.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_comes_late_is_accepted_by_a_machine_that_kept_trying() {
+    let world = World::new().await;
+    world.make("w-1", "cccccc.dddddddddddddddd").await;
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    world.add_token("cccccc.dddddddddddddddd", "2026-01-01T01:00:00Z").await;
+    tokio::time::sleep(Duration::from_secs(70)).await;
+    assert!(is_ready(&world.nodes().get("w-1").await.expect("joined at last")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_without_a_token_says_so_and_asks_nobody() {
+    let mut world = World::new().await;
+    let made = world.make_from("w-1", "#cloud-config\nwrite_files: []\n").await;
+    tokio::time::sleep(SOON).await;
+    let console = world.console(&made.id);
+    assert!(
+        console.contains("giving up: user data: write_files: expected /var/lib/bootstrap-token"),
+        "{console}"
+    );
+    assert!(world.machine_requests().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denied_request_is_followed_by_others_and_then_by_silence() {
+    let mut world = World::new().await;
+    // Without controllers, nobody signs; a person denies.
+    drop(world.fleet.take());
+    let made = world.make("w-1", TOKEN).await;
+    let requests: Api<CertificateSigningRequest> = Api::all(world.client());
+    let denier = tokio::spawn(deny_all(requests.clone()));
+    world.stop_controllers();
+    world.start_fleet();
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    denier.abort();
+    let console = world.console(&made.id);
+    assert!(console.contains("was refused: Denied: not today"), "{console}");
+    assert!(console.contains("giving up"), "{console}");
+    assert_eq!(requests.list(&Default::default()).await.expect("listed").items.len(), 4, "{console}");
+}
+
+async fn deny_all(requests: Api<CertificateSigningRequest>) {
+    loop {
+        for request in requests.list(&Default::default()).await.expect("listed").items {
+            let is_decided = request.status.and_then(|status| status.conditions).is_some();
+            if !is_decided {
+                let denied = json!({"status": {"conditions": [
+                    {"type": "Denied", "status": "True", "reason": "ByHand", "message": "not today"},
+                ]}});
+                let name = request.metadata.name.expect("a name");
+                let params = PatchParams::default();
+                requests.patch_approval(&name, &params, &Patch::Merge(denied)).await.expect("denied");
+            }
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}

@@ -1,0 +1,10 @@
+//! Machines against the embedded API server and its controllers, all in one process and under paused time; and once
+//! over HTTPS.
+
+mod benchmarks;
+mod https;
+mod joining;
+mod pods;
+mod power;
+mod repeatable;
+mod world;

@@ -1,0 +1,83 @@
+//! A machine lives as long as its instance has power.
+
+use std::time::Duration;
+
+use machinist_cloud_sim::{Clock, Cloud, Settings};
+
+use crate::world::{SOON, TOKEN, World, epoch, is_ready};
+
+#[tokio::test(start_paused = true)]
+async fn all_of_it_stops_when_the_instance_does() {
+    let mut world = World::new().await;
+    let deleted = world.make("deleted", TOKEN).await;
+    let killed = world.make("killed", TOKEN).await;
+    let stopped = world.make("stopped", TOKEN).await;
+    tokio::time::sleep(SOON).await;
+    world.delete(&deleted).await;
+    world.cloud.kill(&killed.id).expect("it exists");
+    world.cloud.power_off(&stopped.id).expect("it exists");
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    world.machine_requests();
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let requests = world.machine_requests();
+    assert!(requests.is_empty(), "{requests:?}");
+    assert!(!is_ready(&world.nodes().get("stopped").await.expect("there")), "silence is noticed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_gets_power_again_needs_no_token() {
+    let mut world = World::new().await;
+    let made = world.make("w-1", TOKEN).await;
+    tokio::time::sleep(SOON).await;
+    world.cloud.power_off(&made.id).expect("it exists");
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert!(!is_ready(&world.nodes().get("w-1").await.expect("there")));
+    world.machine_requests();
+    world.cloud.power_on(&made.id).expect("it exists");
+    tokio::time::sleep(SOON).await;
+    assert!(is_ready(&world.nodes().get("w-1").await.expect("there")));
+    let requests = world.machine_requests();
+    assert!(requests.iter().all(|request| request.user == "system:node:w-1"), "{requests:?}");
+    assert!(world.console(&made.id).contains("is Node w-1 again"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_cloud_process_resumes_its_machines() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut world = World::on_disk(folder.path()).await;
+    world.make("w-1", TOKEN).await;
+    world.make("stays-away", "626a68.0000000000000000").await;
+    tokio::time::sleep(SOON).await;
+    drop(world.fleet.take());
+    // A stand-in, so that the former cloud lets go of its folder.
+    world.cloud = Cloud::in_memory(Settings::default(), Clock::starting_at(epoch()));
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert!(!is_ready(&world.nodes().get("w-1").await.expect("there")));
+    world.machine_requests();
+
+    let clock = Clock::from_fn({
+        let server = world.server.clone();
+        move || server.clock().now()
+    });
+    world.cloud = Cloud::open(folder.path(), Settings::default(), clock).expect("the former one is gone");
+    world.start_fleet();
+    tokio::time::sleep(SOON).await;
+    assert!(is_ready(&world.nodes().get("w-1").await.expect("there")));
+    let requests = world.machine_requests();
+    let expected = |user: &str, code: u16| user == "system:node:w-1" || code == 401;
+    assert!(requests.iter().all(|request| expected(&request.user, request.code)), "{requests:?}");
+    assert_eq!(world.nodes().list(&Default::default()).await.expect("listed").items.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_was_deleted_stays_deleted_while_its_machine_runs() {
+    let mut world = World::new().await;
+    world.make("w-1", TOKEN).await;
+    tokio::time::sleep(SOON).await;
+    world.nodes().delete("w-1", &Default::default()).await.expect("deleted");
+    tokio::time::sleep(Duration::from_secs(900)).await;
+    assert!(world.nodes().get_opt("w-1").await.expect("asked").is_none());
+    let created =
+        world.machine_requests().iter().filter(|r| r.resource == "nodes" && r.verb == "create").count();
+    assert_eq!(created, 1);
+}

@@ -1,0 +1,123 @@
+//! Facts of a MachineClass and of the Secrets it refers to.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Secret, SecretReference};
+use machinist_api::MachineClass;
+use machinist_api::constants::finalizers;
+use serde_json::Value;
+
+use super::machine::has_finalizer;
+
+/// What a bootstrap token is written as in user data.
+pub const TOKEN_PLACEHOLDER: &str = "<<BOOTSTRAP_TOKEN>>";
+/// The same, URL-encoded.
+pub const TOKEN_PLACEHOLDER_ENCODED: &str = "%3C%3CBOOTSTRAP_TOKEN%3E%3E";
+/// The entry of a Secret that instances boot from.
+pub const USER_DATA: &str = "userData";
+
+/// What planners know of a MachineClass.
+#[derive(Debug, Clone)]
+pub struct ClassFacts {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// When deletion was asked for.
+    pub deleting_since: Option<Timestamp>,
+    /// Whether our finalizer is on it.
+    pub has_finalizer: bool,
+    /// All finalizers, raw; absent when there are none.
+    pub finalizers: Option<Vec<String>>,
+    /// The provider that users named.
+    pub provider: Option<String>,
+    /// The cloud's own description of an instance.
+    pub provider_spec: Arc<Value>,
+    /// A fingerprint of everything here that an instance is made from.
+    pub fingerprint: u64,
+    /// The Secrets whose data instances and drivers get: `secretRef` first, `credentialsSecretRef` over it.
+    /// Each is `(namespace, name)`; an empty namespace means the class's own.
+    pub secrets: Vec<(String, String)>,
+}
+
+impl ClassFacts {
+    /// Reads a MachineClass.
+    pub fn parse(class: &MachineClass) -> Self {
+        let metadata = &class.metadata;
+        let namespace = metadata.namespace.clone().unwrap_or_default();
+        let mut secrets = Vec::new();
+        for reference in [&class.secret_ref, &class.credentials_secret_ref].into_iter().flatten() {
+            if let Some(secret) = named(reference, &namespace)
+                && !secrets.contains(&secret)
+            {
+                secrets.push(secret);
+            }
+        }
+        let made_from = format!("{:?} {} {secrets:?}", class.provider, class.provider_spec);
+        Self {
+            name: metadata.name.clone().unwrap_or_default(),
+            uid: metadata.uid.clone().unwrap_or_default(),
+            deleting_since: metadata.deletion_timestamp.as_ref().map(|time| time.0),
+            fingerprint: super::fnv1a(made_from.as_bytes()),
+            has_finalizer: has_finalizer(metadata, finalizers::MACHINE_CONTROLLER_MANAGER),
+            finalizers: metadata.finalizers.clone(),
+            provider: class.provider.clone(),
+            provider_spec: Arc::new(class.provider_spec.clone()),
+            secrets,
+            namespace,
+        }
+    }
+}
+
+fn named(reference: &SecretReference, own_namespace: &str) -> Option<(String, String)> {
+    let name = reference.name.clone().filter(|name| !name.is_empty())?;
+    let namespace = reference.namespace.clone().filter(|namespace| !namespace.is_empty());
+    Some((namespace.unwrap_or_else(|| own_namespace.to_owned()), name))
+}
+
+/// What planners know of a Secret: what it has, never what it says.
+#[derive(Debug, Clone)]
+pub struct SecretFacts {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// When deletion was asked for.
+    pub deleting_since: Option<Timestamp>,
+    /// Whether our finalizer is on it.
+    pub has_finalizer: bool,
+    /// All finalizers, raw; absent when there are none.
+    pub finalizers: Option<Vec<String>>,
+    /// Whether it has an entry `userData`.
+    pub has_user_data: bool,
+    /// Whether that entry asks for a bootstrap token.
+    pub wants_token: bool,
+}
+
+impl SecretFacts {
+    /// Reads a Secret, leaving its content behind.
+    pub fn parse(secret: &Secret) -> Self {
+        let metadata = &secret.metadata;
+        let user_data = secret.data.as_ref().and_then(|data| data.get(USER_DATA));
+        let mentions = |placeholder: &str| {
+            user_data.is_some_and(|data| {
+                data.0.windows(placeholder.len()).any(|window| window == placeholder.as_bytes())
+            })
+        };
+        Self {
+            namespace: metadata.namespace.clone().unwrap_or_default(),
+            name: metadata.name.clone().unwrap_or_default(),
+            uid: metadata.uid.clone().unwrap_or_default(),
+            deleting_since: metadata.deletion_timestamp.as_ref().map(|time| time.0),
+            has_finalizer: has_finalizer(metadata, finalizers::SECRET),
+            finalizers: metadata.finalizers.clone(),
+            has_user_data: user_data.is_some(),
+            wants_token: mentions(TOKEN_PLACEHOLDER) || mentions(TOKEN_PLACEHOLDER_ENCODED),
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Facts of a Machine.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use machinist_api::constants::{annotations, finalizers, labels, markers::DeletionMarker};
+use machinist_api::{GoDuration, LastOperation, Machine, MachineSpec, Phase};
+use machinist_instance::{InstanceKey, NodeName, ProviderId};
+use serde_json::Value;
+
+/// What planners know of a Machine.
+#[derive(Debug, Clone)]
+pub struct MachineFacts {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID: the key of its instance.
+    pub uid: String,
+    /// Its generation: guards changes of its spec as a whole.
+    pub generation: Option<i64>,
+    /// When it was created, cut to seconds.
+    pub created: Timestamp,
+    /// When deletion was asked for.
+    pub deleting_since: Option<Timestamp>,
+    /// Whether our finalizer is on it: the intent, without which no instance is made.
+    pub has_finalizer: bool,
+    /// All finalizers, raw, in order; absent when there are none.
+    pub finalizers: Option<Vec<String>>,
+    /// The controlling owner.
+    pub owner: Option<OwnerFacts>,
+    /// All owner references, raw; absent when there are none.
+    pub raw_owners: Option<Value>,
+    /// Its labels; absent and empty differ for guards.
+    pub labels: Option<BTreeMap<String, String>>,
+    /// Its annotations; absent and empty differ for guards.
+    pub annotations: Option<BTreeMap<String, String>>,
+    /// Its spec, as on the wire.
+    pub spec: MachineSpec,
+    /// `spec.providerID`, if it is set and well-formed.
+    pub provider_id: Option<ProviderId>,
+    /// Label `node`.
+    pub node: Option<NodeName>,
+    /// Annotation effective-creation-timeout, else `spec.creationTimeout`.
+    pub creation_timeout: Option<Duration>,
+    /// Its status.
+    pub status: StatusFacts,
+}
+
+/// Who controls an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnerFacts {
+    /// The owner's kind.
+    pub kind: String,
+    /// The owner's name.
+    pub name: String,
+    /// The owner's UID.
+    pub uid: String,
+}
+
+impl MachineFacts {
+    /// Reads a Machine.
+    pub fn parse(machine: &Machine) -> Self {
+        let metadata = &machine.metadata;
+        let annotation = |key: &str| metadata.annotations.as_ref().and_then(|all| all.get(key));
+        let effective_timeout = annotation(annotations::EFFECTIVE_CREATION_TIMEOUT)
+            .and_then(|text| text.parse::<GoDuration>().ok())
+            .or_else(|| machine.spec.configuration.creation_timeout());
+        Self {
+            namespace: metadata.namespace.clone().unwrap_or_default(),
+            name: metadata.name.clone().unwrap_or_default(),
+            uid: metadata.uid.clone().unwrap_or_default(),
+            generation: metadata.generation,
+            created: metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+            deleting_since: metadata.deletion_timestamp.as_ref().map(|time| time.0),
+            has_finalizer: has_finalizer(metadata, finalizers::MACHINE_CONTROLLER_MANAGER),
+            finalizers: metadata.finalizers.clone(),
+            owner: OwnerFacts::controller_of(metadata),
+            raw_owners: metadata.owner_references.as_ref().and_then(|all| serde_json::to_value(all).ok()),
+            labels: metadata.labels.clone(),
+            annotations: metadata.annotations.clone(),
+            provider_id: machine.spec.provider_id().and_then(|id| ProviderId::parse(id).ok()),
+            spec: machine.spec.clone(),
+            node: machine.node_name().and_then(NodeName::new),
+            creation_timeout: effective_timeout.and_then(GoDuration::to_std),
+            status: StatusFacts::parse(machine),
+        }
+    }
+
+    /// All owner references.
+    pub fn owner_references(&self) -> Vec<OwnerReference> {
+        self.raw_owners.clone().and_then(|all| serde_json::from_value(all).ok()).unwrap_or_default()
+    }
+
+    /// The key of its instance.
+    pub fn key(&self) -> InstanceKey {
+        InstanceKey::new(&self.uid)
+    }
+
+    /// One label.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.labels.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// One annotation.
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.annotations.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// The name its Node has, or will have: label `node`, else the Machine's own.
+    pub fn node_name(&self) -> &str {
+        self.node.as_ref().map_or(&self.name, NodeName::as_str)
+    }
+
+    /// Whether its label asks for deletion without waiting for pods.
+    pub fn wants_force_deletion(&self) -> bool {
+        self.label(labels::FORCE_DELETION).and_then(labels::parse_bool).unwrap_or(false)
+    }
+
+    /// The stage of its deletion that its status names.
+    pub fn deletion_marker(&self) -> Option<DeletionMarker> {
+        self.status.operation.deletion_marker()
+    }
+}
+
+/// Whether a finalizer is on an object.
+pub(crate) fn has_finalizer(metadata: &ObjectMeta, finalizer: &str) -> bool {
+    metadata.finalizers.as_ref().is_some_and(|all| all.iter().any(|f| f == finalizer))
+}
+
+impl StatusFacts {
+    fn parse(machine: &Machine) -> Self {
+        let Some(status) = &machine.status else { return Self::default() };
+        let current = status.current_status.clone().unwrap_or_default();
+        Self {
+            exists: true,
+            phase: current.phase,
+            phase_since: current.last_update_time.map(|time| time.0),
+            timeout_active: current.timeout_active,
+            operation: status.last_operation.clone().unwrap_or_default(),
+            conditions: status.conditions.iter().filter_map(ConditionFacts::of).collect(),
+        }
+    }
+}
+
+impl ConditionFacts {
+    /// Reads any condition: they all have the same five fields.
+    pub fn of(condition: &impl serde::Serialize) -> Option<Self> {
+        let raw = serde_json::to_value(condition).ok()?;
+        let text = |field: &str| raw.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let since = text("lastTransitionTime").parse().ok();
+        Some(Self { kind: text("type"), status: text("status"), reason: text("reason"), since, raw })
+    }
+}
+
+impl OwnerFacts {
+    /// The controlling owner among the references of an object.
+    pub fn controller_of(metadata: &ObjectMeta) -> Option<Self> {
+        let controls = |owner: &&OwnerReference| owner.controller == Some(true);
+        metadata.owner_references.as_ref()?.iter().find(controls).map(|owner| Self {
+            kind: owner.kind.clone(),
+            name: owner.name.clone(),
+            uid: owner.uid.clone(),
+        })
+    }
+}
+
+/// What planners know of a Machine's status.
+#[derive(Debug, Clone, Default)]
+pub struct StatusFacts {
+    /// Whether `status` is there at all: a JSON patch cannot add below what is absent.
+    pub exists: bool,
+    /// `currentStatus.phase`.
+    pub phase: Phase,
+    /// `currentStatus.lastUpdateTime`: since when the phase is what it is.
+    pub phase_since: Option<Timestamp>,
+    /// `currentStatus.timeoutActive`.
+    pub timeout_active: bool,
+    /// `lastOperation`.
+    pub operation: LastOperation,
+    /// Conditions copied from the Node, raw.
+    pub conditions: Vec<ConditionFacts>,
+}
+
+/// One condition, with what is compared taken out of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConditionFacts {
+    /// Its type, for example `Ready`.
+    pub kind: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// Its reason.
+    pub reason: String,
+    /// Since when its status is what it is.
+    pub since: Option<Timestamp>,
+    /// All of it, as it is copied.
+    pub raw: Value,
+}

@@ -1,0 +1,103 @@
+//! Facts of a MachineDeployment.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use machinist_api::constants::finalizers;
+use machinist_api::scaled_value::{Rounding, scaled_value};
+use machinist_api::validation::validate_machine_deployment;
+use machinist_api::{MachineDeployment, MachineDeploymentSpec, MachineDeploymentStatus};
+
+use super::machine::has_finalizer;
+
+/// What planners know of a MachineDeployment.
+#[derive(Debug, Clone)]
+pub struct MachineDeploymentFacts {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// Its generation.
+    pub generation: Option<i64>,
+    /// When it was created, cut to seconds.
+    pub created: Timestamp,
+    /// When deletion was asked for.
+    pub deleting_since: Option<Timestamp>,
+    /// Whether our finalizer is on it.
+    pub has_finalizer: bool,
+    /// All finalizers, raw; absent when there are none.
+    pub finalizers: Option<Vec<String>>,
+    /// Its labels.
+    pub labels: Option<BTreeMap<String, String>>,
+    /// Its annotations; absent and empty differ for guards.
+    pub annotations: Option<BTreeMap<String, String>>,
+    /// What is wrong with its spec: the field, and a sentence.
+    pub invalid: Option<(String, String)>,
+    /// Its spec, as on the wire.
+    pub spec: MachineDeploymentSpec,
+    /// Its status, as on the wire; absent when there is none.
+    pub status: Option<MachineDeploymentStatus>,
+}
+
+impl MachineDeploymentFacts {
+    /// Reads a MachineDeployment.
+    pub fn parse(deployment: &MachineDeployment) -> Self {
+        let metadata = &deployment.metadata;
+        Self {
+            namespace: metadata.namespace.clone().unwrap_or_default(),
+            name: metadata.name.clone().unwrap_or_default(),
+            uid: metadata.uid.clone().unwrap_or_default(),
+            generation: metadata.generation,
+            created: metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+            deleting_since: metadata.deletion_timestamp.as_ref().map(|time| time.0),
+            has_finalizer: has_finalizer(metadata, finalizers::MACHINE_CONTROLLER_MANAGER),
+            finalizers: metadata.finalizers.clone(),
+            labels: metadata.labels.clone(),
+            annotations: metadata.annotations.clone(),
+            invalid: validate_machine_deployment(deployment)
+                .into_iter()
+                .next()
+                .map(|e| (e.field.to_string(), e.to_string())),
+            spec: deployment.spec.clone(),
+            status: deployment.status.clone(),
+        }
+    }
+
+    /// One annotation.
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.annotations.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// How many Machines it wants.
+    pub fn replicas(&self) -> u32 {
+        u32::try_from(self.spec.replicas()).unwrap_or(0)
+    }
+
+    /// How many Machines beyond that a rollout may have; rounded up.
+    pub fn max_surge(&self) -> u32 {
+        self.bounds().0
+    }
+
+    /// How many Machines fewer than that may be available; rounded down. Never more than all of them.
+    pub fn max_unavailable(&self) -> u32 {
+        self.bounds().1
+    }
+
+    fn bounds(&self) -> (u32, u32) {
+        let replicas = self.replicas();
+        let rolling = self.spec.strategy.as_ref().and_then(|strategy| strategy.rolling_update.as_ref());
+        let of = |bound: Option<&IntOrString>, rounding| {
+            let value = bound
+                .and_then(|value| scaled_value(value, i32::try_from(replicas).unwrap_or(i32::MAX), rounding));
+            u32::try_from(value.unwrap_or(0)).unwrap_or(0)
+        };
+        let surge = of(rolling.and_then(|r| r.max_surge.as_ref()), Rounding::Up);
+        let unavailable = of(rolling.and_then(|r| r.max_unavailable.as_ref()), Rounding::Down);
+        // With neither, no Machine could ever be replaced: one may then be missing.
+        let unavailable = if surge == 0 && unavailable == 0 { 1 } else { unavailable };
+        (surge, unavailable.min(replicas))
+    }
+}

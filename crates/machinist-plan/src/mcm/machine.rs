@@ -1,0 +1,321 @@
+//! Machine: from a spec to an instance, from an instance to a Node, and back to nothing.
+//!
+//! ```text
+//! living:    finalizer -> prerequisites -> token -> ensure -> record -> Pending -> Node joins -> Running <-> Unknown
+//! deleting:  Terminating -> drain -> delete the instance -> see it gone -> Node -> finalizer
+//! ```
+//!
+//! Every stage is derived from facts: which is next follows from what is there, so any pass may be the first after a
+//! crash. The markers in `lastOperation` are written for others (Go MCM takes over from them) and may lag reality, never
+//! lead it; the one place where a marker is read is a drain that somebody finished by force (`delete`).
+//!
+//! Deliberately absent: giving up a Machine whose Node is unhealthy. That limit is shared by all Machines of a deployment,
+//! so [`super::replacement`] decides it.
+
+mod create;
+mod delete;
+mod join;
+mod node_sync;
+mod status;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use machinist_api::constants::reasons;
+use machinist_instance::{InstanceKey, InstanceRef, NodeName, ProviderId};
+
+pub use self::join::health;
+pub use self::node_sync::NodeSync;
+pub use self::status::{OperationWrite, StatusWrite, code_of};
+use crate::drain::{self, Eviction};
+use crate::facts::{
+    BudgetFacts, ClassFacts, MachineFacts, NodeFacts, PodFacts, SecretFacts, Token, TokenFacts,
+};
+use crate::snapshot::{Answers, Known, Process};
+use crate::why::{Reason, Step, TokenUse};
+use crate::{Permit, Plan, Why};
+
+/// All facts for one decision about one Machine.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// The moment of the decision.
+    pub now: Timestamp,
+    /// Who decides.
+    pub process: Process,
+    /// What applies where the Machine says nothing.
+    pub defaults: Arc<Defaults>,
+    /// The Machine.
+    pub machine: Arc<MachineFacts>,
+    /// Its class.
+    pub class: Known<Arc<ClassFacts>>,
+    /// What the provider says is wrong with the class; found without calling the cloud.
+    pub class_error: Option<String>,
+    /// The Secrets that the class refers to, in its order.
+    pub secrets: Vec<SecretNeed>,
+    /// A fingerprint of the class and the Secrets: changes when a person mends one of them.
+    pub inputs: u64,
+    /// Its bootstrap token.
+    pub token: Token,
+    /// Whether the token was used; only `why` asks.
+    pub token_use: TokenUse,
+    /// The Node of its name.
+    pub node: Known<Arc<NodeFacts>>,
+    /// The pods on that Node.
+    pub pods: Vec<Arc<PodFacts>>,
+    /// The budgets that may cover them.
+    pub budgets: Vec<Arc<BudgetFacts>>,
+    /// Attempts at evicting pods, by pod UID.
+    pub evictions: Arc<BTreeMap<String, Eviction>>,
+    /// What the driver answered.
+    pub answers: Answers,
+}
+
+/// A Secret that a class refers to.
+#[derive(Debug, Clone)]
+pub struct SecretNeed {
+    /// `namespace/name`.
+    pub name: String,
+    /// The Secret.
+    pub facts: Known<Arc<SecretFacts>>,
+}
+
+/// What applies where a Machine says nothing: the flags of the machine controller.
+#[derive(Debug, Clone)]
+pub struct Defaults {
+    /// `--machine-creation-timeout`
+    pub creation_timeout: Duration,
+    /// `--machine-health-timeout`
+    pub health_timeout: Duration,
+    /// `--machine-drain-timeout`
+    pub drain_timeout: Duration,
+    /// `--machine-max-evict-retries`
+    pub max_evictions: u32,
+    /// `--resource-exhausted-retry`
+    pub exhausted_retry: Duration,
+    /// `--node-conditions`: types that mean unhealthy unless their status is False.
+    pub bad_conditions: Vec<String>,
+    /// How long a Node may be NotReady before its pods are given up.
+    pub dead_node_after: Duration,
+}
+
+impl Default for Defaults {
+    fn default() -> Self {
+        let minutes = |count: u64| Duration::from_secs(count * 60);
+        Self {
+            creation_timeout: minutes(20),
+            health_timeout: minutes(10),
+            drain_timeout: minutes(120),
+            max_evictions: 360,
+            exhausted_retry: minutes(10),
+            bad_conditions: ["KernelDeadlock", "ReadonlyFilesystem", "DiskPressure", "NetworkUnavailable"]
+                .map(str::to_owned)
+                .to_vec(),
+            dead_node_after: minutes(5),
+        }
+    }
+}
+
+/// One call for one Machine. Each names what its precondition is made from.
+#[derive(Debug)]
+pub enum Action {
+    /// Put our finalizer on the Machine: the intent.
+    AddFinalizer,
+    /// POST the bootstrap token Secret; `act` draws the secret part.
+    CreateToken {
+        /// Its id.
+        id: String,
+        /// When it stops being accepted.
+        expires: Timestamp,
+    },
+    /// DELETE the bootstrap token Secret.
+    DeleteToken(TokenFacts),
+    /// Ask the driver for the instance.
+    Ensure {
+        /// Adopt an instance of that name that others made since then.
+        adopt_made_since: Timestamp,
+    },
+    /// Ask the driver where the instance is.
+    Find(InstanceRef),
+    /// Ask the driver to delete the instance.
+    Delete(Permit),
+    /// Write label `node`, the provider id and, where missing, the priority to the Machine.
+    Record {
+        /// The Node's name.
+        node: NodeName,
+        /// The provider id.
+        provider_id: ProviderId,
+    },
+    /// Write label `node` to the Machine.
+    LabelNode(NodeName),
+    /// Write the Machine's status.
+    SetStatus(Box<StatusWrite>),
+    /// Bring finalizer, label, template and annotation onto the Node, in one patch.
+    SyncNode(Box<NodeSync>),
+    /// Say on the Node that it is being terminated.
+    SetTerminating {
+        /// The Node.
+        node: Arc<NodeFacts>,
+        /// Why.
+        reason: &'static str,
+    },
+    /// Make the Node unschedulable.
+    Cordon(Arc<NodeFacts>),
+    /// Move a pod away.
+    Drain(drain::Call),
+    /// Take our finalizer off the Node.
+    RemoveNodeFinalizer(Arc<NodeFacts>),
+    /// DELETE the Node, by UID.
+    DeleteNode(Arc<NodeFacts>),
+    /// Ask the API server itself whether a Node of that name exists.
+    LookForNode(String),
+    /// DELETE the Machine: its Node was deleted by somebody.
+    DeleteMachine,
+    /// Take our finalizer off the Machine: it is done.
+    RemoveFinalizer,
+    /// Tell people, by an Event on the Machine.
+    Tell {
+        /// Whether it is a warning.
+        severity: Severity,
+        /// CamelCase.
+        reason: &'static str,
+        /// Prose.
+        message: String,
+    },
+}
+
+/// How an Event is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    /// As expected.
+    Normal,
+    /// Somebody should look.
+    Warning,
+}
+
+/// Decides what is done next for one Machine.
+pub fn plan(s: &Snapshot) -> Plan<Action> {
+    match s.machine.deleting_since {
+        None => plan_living(s),
+        Some(since) => delete::plan(s, since),
+    }
+}
+
+fn plan_living(s: &Snapshot) -> Plan<Action> {
+    if !s.machine.has_finalizer {
+        let why =
+            Why::new(Reason::Acting("its finalizer, the record that an instance may exist"), Step::Nothing);
+        return Plan::act(Action::AddFinalizer, why);
+    }
+    match &s.machine.provider_id {
+        None => create::plan(s),
+        Some(_) => join::plan(s),
+    }
+}
+
+impl Snapshot {
+    /// When creation, joining included, must be done.
+    fn creation_deadline(&self) -> Timestamp {
+        let timeout = self.machine.creation_timeout.unwrap_or(self.defaults.creation_timeout);
+        crate::snapshot::plus(self.machine.created, timeout)
+    }
+
+    /// How its instance is found, by everything that is known of it.
+    fn instance(&self) -> InstanceRef {
+        let name = self.machine.node.clone().or_else(|| NodeName::new(&self.machine.name));
+        InstanceRef { id: self.machine.provider_id.clone(), key: Some(self.key()), name }
+    }
+
+    fn key(&self) -> InstanceKey {
+        self.machine.key()
+    }
+
+    /// Its Node, if the Node of its name is certainly its own.
+    ///
+    /// A Node is ours when its provider id equals the Machine's; or when it has none, was created after the Machine, and
+    /// carries our label, or no machine's label yet. Never by name alone: clouds reuse names.
+    fn own_node(&self) -> OwnNode<'_> {
+        let Known::Present(node) = &self.node else { return OwnNode::Missing };
+        let machine = &self.machine;
+        match (node.provider_id.as_deref().filter(|id| !id.is_empty()), &machine.provider_id) {
+            (Some(theirs), Some(ours)) if theirs == ours.as_str() => OwnNode::Ours(node),
+            (Some(theirs), _) => OwnNode::NotOurs(node, format!("its provider id is {theirs}")),
+            (None, _) if node.created < machine.created => {
+                OwnNode::NotOurs(node, "it is older than this machine".to_owned())
+            }
+            (None, _) => match node.machine_name() {
+                Some(name) if name != machine.name => {
+                    OwnNode::NotOurs(node, format!("its label names machine {name}"))
+                }
+                Some(_) | None => OwnNode::Ours(node),
+            },
+        }
+    }
+}
+
+/// Whose Node that is.
+enum OwnNode<'s> {
+    /// There is none of that name.
+    Missing,
+    /// The Machine's.
+    Ours(&'s Arc<NodeFacts>),
+    /// Somebody else's, and what told so.
+    NotOurs(&'s Arc<NodeFacts>, String),
+}
+
+impl Action {
+    /// The event that tells people that something failed.
+    fn warn(reason: &'static str, message: impl Into<String>) -> Self {
+        Self::Tell { severity: Severity::Warning, reason, message: message.into() }
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AddFinalizer => f.write_str("machine: add finalizer"),
+            Self::CreateToken { id, expires } => write!(f, "token {id}: create, expires {expires}"),
+            Self::DeleteToken(token) => write!(f, "token {}: delete", token.id),
+            Self::Ensure { .. } => f.write_str("driver: ensure"),
+            Self::Find(which) => write!(f, "driver: find {which}"),
+            Self::Delete(permit) => write!(f, "driver: delete {} because {permit}", permit.which()),
+            Self::Record { node, provider_id } => write!(f, "machine: record node {node} and {provider_id}"),
+            Self::LabelNode(node) => write!(f, "machine: label node {node}"),
+            Self::SetStatus(write) => write!(f, "status: {write}"),
+            Self::SyncNode(sync) => write!(f, "node {}: {sync}", sync.node.name),
+            Self::SetTerminating { node, reason } => write!(f, "node {}: Terminating, {reason}", node.name),
+            Self::Cordon(node) => write!(f, "node {}: cordon", node.name),
+            Self::Drain(drain::Call::Evict(pod)) => write!(f, "pod {}/{}: evict", pod.namespace, pod.name),
+            Self::Drain(drain::Call::Delete(pod)) => {
+                write!(f, "pod {}/{}: delete without grace", pod.namespace, pod.name)
+            }
+            Self::RemoveNodeFinalizer(node) => write!(f, "node {}: remove finalizer", node.name),
+            Self::DeleteNode(node) => write!(f, "node {}: delete", node.name),
+            Self::LookForNode(name) => write!(f, "node {name}: look for it at the API server"),
+            Self::DeleteMachine => f.write_str("machine: delete"),
+            Self::RemoveFinalizer => f.write_str("machine: remove finalizer"),
+            Self::Tell { severity: Severity::Normal, reason, message } => {
+                write!(f, "event {reason}: {message}")
+            }
+            Self::Tell { severity: Severity::Warning, reason, message } => {
+                write!(f, "warning {reason}: {message}")
+            }
+        }
+    }
+}
+
+/// Reason of the Event that says a Node joined.
+pub const JOINED: &str = "MachineJoined";
+/// Reason of the Event that says an instance could not be made.
+pub const CREATE_FAILED: &str = reasons::FAILED_CREATE;
+/// Reason of the Event that says an instance could not be deleted.
+pub const DELETE_FAILED: &str = reasons::FAILED_DELETE;
+/// Reason of the Event that says a Node became unhealthy.
+pub const NODE_UNHEALTHY: &str = "NodeUnhealthy";
+/// Reason of the Event that says a budget holds a drain up.
+pub const DRAIN_BLOCKED: &str = "DrainBlocked";
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,224 @@
+//! From a spec to an instance that is recorded on the Machine.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use machinist_api::code::Code;
+use machinist_api::constants::markers;
+use machinist_api::{OperationType, Phase};
+use machinist_instance::{Error, Instance};
+
+use super::status::{code_of, code_text};
+use super::{Action, CREATE_FAILED, OperationWrite, Snapshot};
+use crate::facts::Token;
+use crate::snapshot::{Answers, Call, Known, is_past, just_past, plus, retry_after};
+use crate::why::{Reason, Step};
+use crate::{Plan, Why};
+
+/// A token that stops being accepted this soon is replaced before an instance boots with it.
+const TOKEN_MUST_LAST: Duration = Duration::from_secs(60);
+
+pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
+    if s.machine.status.phase == Phase::Failed {
+        let description = s.machine.status.operation.description().to_owned();
+        return Plan::idle(Why::new(Reason::Failed { description }, Step::Expect("its set deletes it")));
+    }
+    if let Some((call, since, until)) = s.answers.waiting(&s.process, s.now) {
+        return Plan::until(until, Why::new(Reason::Calling(call), Step::Expect("the answer")).since(since));
+    }
+    if let Some(ensured) = &s.answers.ensure
+        && let Ok(instance) = &ensured.answer
+    {
+        return record(s, instance);
+    }
+    let obstacle = obstacle(s);
+    let deadline = s.creation_deadline();
+    if is_past(s.now, deadline) {
+        return time_is_up(s, obstacle.as_ref());
+    }
+    match obstacle {
+        None => make(s),
+        Some(obstacle) => {
+            let why =
+                obstacle.why(s).deadline(just_past(deadline), Step::Expect("the Machine is marked Failed"));
+            report(s, &obstacle.operation(), why, obstacle.retry_at(s)).no_later_than(just_past(deadline))
+        }
+    }
+}
+
+/// Records the instance, and says so. Both in one pass: the status lags the record, as it must.
+pub(super) fn record(s: &Snapshot, instance: &Instance) -> Plan<Action> {
+    let record = Action::Record { node: instance.name.clone(), provider_id: instance.id.clone() };
+    let mut actions = vec![record];
+    actions.extend(pending(s));
+    Plan::act_all(
+        actions,
+        Why::new(Reason::Acting("the record of its instance"), Step::Expect("its Node joins")),
+    )
+}
+
+/// The write that says the instance exists and its Node is awaited.
+pub(super) fn pending(s: &Snapshot) -> Option<Action> {
+    let operation = OperationWrite::processing(OperationType::Create, markers::CREATING);
+    s.status(Phase::Pending, operation).map(|write| Action::SetStatus(Box::new(write)))
+}
+
+fn make(s: &Snapshot) -> Plan<Action> {
+    let wants_token =
+        s.secrets.iter().any(|need| need.facts.present().is_some_and(|facts| facts.wants_token));
+    let lasts = |expires: Option<Timestamp>| expires.is_none_or(|at| plus(s.now, TOKEN_MUST_LAST) < at);
+    let why = |what| Why::new(Reason::Acting(what), Step::Expect("the driver is asked for its instance"));
+    match &s.token {
+        Token::Free(id) if wants_token => {
+            let expires = plus(s.now, s.machine.creation_timeout.unwrap_or(s.defaults.creation_timeout));
+            Plan::act(Action::CreateToken { id: id.clone(), expires }, why("its bootstrap token"))
+        }
+        // It would be refused when the instance boots with it. The next pass makes another.
+        Token::Ours(token) if wants_token && !lasts(token.expires) => {
+            Plan::act(Action::DeleteToken(token.clone()), why("a bootstrap token that lasts"))
+        }
+        Token::Free(_) | Token::Ours(_) | Token::Exhausted => {
+            let ensure = Action::Ensure { adopt_made_since: s.machine.created };
+            Plan::act(ensure, Why::new(Reason::Calling(Call::Ensure), Step::Expect("the answer")))
+        }
+    }
+}
+
+/// What keeps an instance from being made.
+enum Obstacle<'s> {
+    /// Something that only a person can put right.
+    Missing { reason: Reason, mend: String },
+    /// The driver said no.
+    Refused { error: &'s Error, ended: Timestamp },
+}
+
+fn obstacle(s: &Snapshot) -> Option<Obstacle<'_>> {
+    prerequisite(s).or_else(|| {
+        let (error, ended) = Answers::failure(s.answers.ensure.as_ref())?;
+        // Somebody changed what the refusal was about: ask again at once.
+        let mended = s.answers.inputs.is_some_and(|inputs| inputs != s.inputs);
+        let refused = Obstacle::Refused { error, ended };
+        let again = mended || refused.retry_at(s).is_none_or(|at| at <= s.now);
+        (!again).then_some(refused)
+    })
+}
+
+fn prerequisite(s: &Snapshot) -> Option<Obstacle<'static>> {
+    let missing = |reason, mend: String| Some(Obstacle::Missing { reason, mend });
+    let class_name = s.machine.spec.class.name().to_owned();
+    if s.machine.spec.class.kind().is_empty() || class_name.is_empty() {
+        let field = if class_name.is_empty() { "spec.class.name" } else { "spec.class.kind" };
+        let message = format!("{field} is empty: expected the {} of a MachineClass", &field[11..]);
+        return missing(Reason::InvalidSpec(message), format!("set {field}"));
+    }
+    let class = match &s.class {
+        Known::Present(class) => class,
+        Known::Absent | Known::Unasked => {
+            let mend = format!("create MachineClass {}/{class_name}", s.machine.namespace);
+            return missing(Reason::ClassMissing { class: class_name }, mend);
+        }
+    };
+    if class.deleting_since.is_some() {
+        let mend = "use another class, or create it again once it is gone".to_owned();
+        return missing(Reason::ClassDeleting { class: class_name }, mend);
+    }
+    for need in &s.secrets {
+        if !matches!(need.facts, Known::Present(_)) {
+            let reason = Reason::SecretMissing { secret: need.name.clone(), class: class_name };
+            return missing(reason, format!("create Secret {}", need.name));
+        }
+    }
+    if let Some(message) = &s.class_error {
+        let reason = Reason::ClassInvalid { class: class_name, message: message.clone() };
+        return missing(reason, "mend the class".to_owned());
+    }
+    if let Token::Exhausted = s.token {
+        let message = "every bootstrap token id of this machine is taken".to_owned();
+        return missing(
+            Reason::ClassInvalid { class: class_name, message },
+            "delete old bootstrap tokens".into(),
+        );
+    }
+    None
+}
+
+impl Obstacle<'_> {
+    fn why(&self, s: &Snapshot) -> Why {
+        match self {
+            Self::Missing { reason, mend } => Why::new(reason.clone(), Step::Mend(mend.clone())),
+            Self::Refused { error, ended } => {
+                let reason = Reason::CallFailed {
+                    call: Call::Ensure,
+                    kind: error.kind,
+                    message: error.message.clone(),
+                    failures: s.answers.failures,
+                };
+                let retry_at = self.retry_at(s).unwrap_or(s.now);
+                Why::new(reason, Step::Repeat(Call::Ensure, retry_at)).since(*ended)
+            }
+        }
+    }
+
+    fn retry_at(&self, s: &Snapshot) -> Option<Timestamp> {
+        match self {
+            // A watch tells when it is mended.
+            Self::Missing { .. } => None,
+            Self::Refused { error, ended } => {
+                Some(plus(*ended, retry_after(error.kind, s.answers.failures, s.defaults.exhausted_retry)))
+            }
+        }
+    }
+
+    fn operation(&self) -> OperationWrite {
+        match self {
+            Self::Missing { reason, .. } => {
+                let code = match reason {
+                    Reason::ClassMissing { .. } | Reason::SecretMissing { .. } => Code::NotFound,
+                    Reason::ClassDeleting { .. } => Code::FailedPrecondition,
+                    _ => Code::InvalidArgument,
+                };
+                let description = format!("{}waiting for {reason}", markers::CREATE_FAILURE_PREFIX);
+                OperationWrite::failed(OperationType::Create, description, Some(code))
+            }
+            Self::Refused { error, .. } => {
+                let description = format!("{}{}", markers::CREATE_FAILURE_PREFIX, code_text(error));
+                OperationWrite::failed(OperationType::Create, description, Some(code_of(error)))
+            }
+        }
+    }
+}
+
+/// Says what the obstacle is where people look: in the status, and once by an Event.
+fn report(s: &Snapshot, operation: &OperationWrite, why: Why, retry_at: Option<Timestamp>) -> Plan<Action> {
+    let mut plan = Plan::idle(why);
+    if let Some(write) = s.status(Phase::CrashLoopBackOff, operation.clone()) {
+        plan.actions.push(Action::SetStatus(Box::new(write)));
+        plan.actions.push(Action::warn(CREATE_FAILED, &operation.description));
+    }
+    match retry_at {
+        Some(at) => plan.no_later_than(at),
+        None => plan,
+    }
+}
+
+/// Creation took too long: the Machine has failed, and its set replaces it. Its instance, if there is one after all, goes by
+/// the ordinary way of deletion.
+fn time_is_up(s: &Snapshot, obstacle: Option<&Obstacle<'_>>) -> Plan<Action> {
+    if !s.process.may_enforce_deadlines() {
+        let seconds = s.process.skew.as_secs();
+        return Plan::until(
+            plus(s.now, Duration::from_secs(60)),
+            Why::new(Reason::ClockSkew { seconds }, Step::Mend("synchronise the clocks".to_owned())),
+        );
+    }
+    let last = match obstacle {
+        Some(obstacle) => obstacle.operation().description,
+        None => s.machine.status.operation.description().to_owned(),
+    };
+    let description = format!("Machine {} was not created in time. {last}", s.machine.name);
+    let code = obstacle.and_then(|obstacle| obstacle.operation().code).or(Some(Code::DeadlineExceeded));
+    let operation = OperationWrite::failed(OperationType::Create, description.clone(), code);
+    let write = s.status(Phase::Failed, operation).map(|write| Action::SetStatus(Box::new(write)));
+    let why = Why::new(Reason::Failed { description }, Step::Expect("its set deletes it"));
+    Plan::act_all(write.into_iter().collect(), why)
+}

@@ -1,0 +1,138 @@
+//! What a Machine brings onto its Node: our finalizer, the Machine's name, and the template's labels, annotations and taints.
+//!
+//! All of it in one patch, computed against what the template brought last time (an annotation on the Node), so that
+//! what others put there stays.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Taint;
+use machinist_api::NodeTemplateSpec;
+use machinist_api::constants::{annotations, finalizers, labels};
+
+use crate::facts::{MachineFacts, NodeFacts};
+
+/// One patch of a Node. Parts that are absent need no change.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeSync {
+    /// The Node as it was read: its raw values are the patch's preconditions.
+    pub node: Arc<NodeFacts>,
+    /// The finalizers it should have.
+    pub finalizers: Option<Vec<String>>,
+    /// Labels to set, and to remove (`None`).
+    pub labels: BTreeMap<String, Option<String>>,
+    /// Annotations to set, and to remove (`None`).
+    pub annotations: BTreeMap<String, Option<String>>,
+    /// The taints it should have, all of them.
+    pub taints: Option<Vec<Taint>>,
+}
+
+impl PartialEq for NodeFacts {
+    fn eq(&self, other: &Self) -> bool {
+        self.uid == other.uid && self.labels == other.labels && self.annotations == other.annotations
+    }
+}
+
+impl NodeSync {
+    /// The patch that a Node needs, or nothing.
+    pub fn needed(machine: &MachineFacts, node: &Arc<NodeFacts>) -> Option<Self> {
+        let desired = &machine.spec.node_template;
+        // An annotation that cannot be read counts as empty and is written anew: it is ours alone.
+        let last: NodeTemplateSpec = annotation(node, annotations::LAST_APPLIED_NODE_TEMPLATE)
+            .and_then(|text| serde_json::from_str(text).ok())
+            .unwrap_or_default();
+
+        let mut labels = changes(node.labels.as_ref(), &last.metadata.labels, &desired.metadata.labels);
+        if node.machine_name() != Some(&machine.name) {
+            labels.insert(labels::MACHINE_NAME.to_owned(), Some(machine.name.clone()));
+        }
+        let mut annotations =
+            changes(node.annotations.as_ref(), &last.metadata.annotations, &desired.metadata.annotations);
+        let never_applied = annotation(node, annotations::LAST_APPLIED_NODE_TEMPLATE).is_none();
+        if *desired != last || never_applied {
+            // A template holds nothing that could not be written as JSON; if it ever did, nothing would be claimed as applied.
+            let text = serde_json::to_string(desired).unwrap_or_default();
+            annotations.insert(annotations::LAST_APPLIED_NODE_TEMPLATE.to_owned(), Some(text));
+        }
+        let finalizers = (!node.has_finalizer && node.deleting_since.is_none()).then(|| {
+            let mut all = node.finalizers.clone().unwrap_or_default();
+            all.push(finalizers::NODE.to_owned());
+            all
+        });
+        let taints = taints(node.taints.as_deref().unwrap_or_default(), last.taints(), desired.taints());
+        let nothing = finalizers.is_none() && labels.is_empty() && annotations.is_empty() && taints.is_none();
+        (!nothing).then(|| Self { node: node.clone(), finalizers, labels, annotations, taints })
+    }
+}
+
+fn annotation<'n>(node: &'n NodeFacts, key: &str) -> Option<&'n str> {
+    node.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+/// What turns `current` into what is desired: keys that the last template had and this one has not go, desired ones come.
+fn changes(
+    current: Option<&BTreeMap<String, String>>,
+    last: &BTreeMap<String, String>,
+    desired: &BTreeMap<String, String>,
+) -> BTreeMap<String, Option<String>> {
+    let has = |key: &String| current.and_then(|current| current.get(key));
+    let gone = last.keys().filter(|key| !desired.contains_key(*key) && has(key).is_some());
+    let mut changes: BTreeMap<_, _> = gone.map(|key| (key.clone(), None)).collect();
+    let new = desired.iter().filter(|(key, value)| has(key) != Some(value));
+    changes.extend(new.map(|(key, value)| (key.clone(), Some(value.clone()))));
+    changes
+}
+
+/// The taints a Node should have, if they differ. Taints are told apart by key and effect; `timeAdded` is somebody else's.
+fn taints(current: &[Taint], last: &[Taint], desired: &[Taint]) -> Option<Vec<Taint>> {
+    let same = |a: &Taint, b: &Taint| a.key == b.key && a.effect == b.effect;
+    let value = |taint: &Taint| taint.value.clone().unwrap_or_default();
+    let mut taints: Vec<Taint> = current
+        .iter()
+        .filter(|taint| !last.iter().any(|l| same(l, taint)) || desired.iter().any(|d| same(d, taint)))
+        .cloned()
+        .collect();
+    let mut differ = taints.len() != current.len();
+    for taint in desired {
+        match taints.iter_mut().find(|t| same(t, taint)) {
+            Some(present) if value(present) == value(taint) => {}
+            Some(present) => {
+                present.value.clone_from(&taint.value);
+                differ = true;
+            }
+            None => {
+                taints.push(taint.clone());
+                differ = true;
+            }
+        }
+    }
+    differ.then_some(taints)
+}
+
+impl fmt::Display for NodeSync {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        if self.finalizers.is_some() {
+            parts.push("finalizer".to_owned());
+        }
+        let named = |what: &str, changes: &BTreeMap<String, Option<String>>| {
+            let short = |key: &String| key.rsplit('/').next().unwrap_or(key).to_owned();
+            let all = changes.iter().map(|(key, value)| match value {
+                Some(_) => short(key),
+                None => format!("-{}", short(key)),
+            });
+            format!("{what} {}", all.collect::<Vec<_>>().join(" "))
+        };
+        if !self.labels.is_empty() {
+            parts.push(named("labels", &self.labels));
+        }
+        if !self.annotations.is_empty() {
+            parts.push(named("annotations", &self.annotations));
+        }
+        if let Some(taints) = &self.taints {
+            parts.push(format!("{} taints", taints.len()));
+        }
+        write!(f, "sync {}", parts.join(", "))
+    }
+}

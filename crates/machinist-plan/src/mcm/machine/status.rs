@@ -1,0 +1,130 @@
+//! The status of a Machine: what is written, and when that differs from what is there.
+//!
+//! Statuses are compared without timestamps, so that saying the same thing again is not a write.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use machinist_api::code::Code;
+use machinist_api::{OperationState, OperationType, Phase};
+use machinist_instance::{Error, ErrorKind};
+use serde_json::Value;
+
+use super::Snapshot;
+use crate::facts::ConditionFacts;
+
+/// One write of a Machine's status. Parts that are absent stay as they are.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StatusWrite {
+    /// The new phase, with its timeout flag; its time is `at`.
+    pub phase: Option<(Phase, bool)>,
+    /// The new last operation; its time is `at`.
+    pub operation: OperationWrite,
+    /// The new conditions.
+    pub conditions: Option<Vec<Value>>,
+    /// The moment of the decision.
+    pub at: Timestamp,
+}
+
+/// A last operation without its time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OperationWrite {
+    /// What it is.
+    pub kind: OperationType,
+    /// How it stands.
+    pub state: OperationState,
+    /// Prose and, in a deletion, the marker.
+    pub description: String,
+    /// Why it failed, in the words that the autoscaler knows.
+    pub code: Option<Code>,
+}
+
+impl OperationWrite {
+    /// An operation that goes on.
+    pub fn processing(kind: OperationType, description: impl Into<String>) -> Self {
+        Self { kind, state: OperationState::Processing, description: description.into(), code: None }
+    }
+
+    /// An operation that is done.
+    pub fn successful(kind: OperationType, description: impl Into<String>) -> Self {
+        Self { kind, state: OperationState::Successful, description: description.into(), code: None }
+    }
+
+    /// An operation that failed.
+    pub fn failed(kind: OperationType, description: impl Into<String>, code: Option<Code>) -> Self {
+        Self { kind, state: OperationState::Failed, description: description.into(), code }
+    }
+}
+
+impl Snapshot {
+    /// The write that brings the status to this phase and operation, or nothing if it is there already.
+    pub(super) fn status(&self, phase: Phase, operation: OperationWrite) -> Option<StatusWrite> {
+        let current = &self.machine.status;
+        let moves = current.phase != phase;
+        let says = current.operation.type_.as_ref() == Some(&operation.kind)
+            && current.operation.state.as_ref() == Some(&operation.state)
+            && current.operation.description() == operation.description
+            && current.operation.error_code.as_deref().unwrap_or_default()
+                == operation.code.map_or("", Code::as_str);
+        if !moves && says {
+            return None;
+        }
+        let timeout_runs = matches!(phase, Phase::Pending | Phase::Unknown | Phase::CrashLoopBackOff);
+        let phase = moves.then_some((phase, timeout_runs));
+        Some(StatusWrite { phase, operation, conditions: None, at: self.now })
+    }
+
+    /// Whether the Node's conditions differ from the copy in a way that anybody would notice: a type came or went, or a status
+    /// changed. Heartbeats, messages and reasons do not count.
+    pub(super) fn conditions_differ(&self, node: &[ConditionFacts]) -> bool {
+        let copy = &self.machine.status.conditions;
+        let differs = |condition: &ConditionFacts| {
+            copy.iter().find(|c| c.kind == condition.kind).is_none_or(|c| c.status != condition.status)
+        };
+        copy.len() != node.len() || node.iter().any(differs)
+    }
+}
+
+impl StatusWrite {
+    /// The same write, with the Node's conditions copied.
+    pub(super) fn with_conditions(mut self, node: &[ConditionFacts]) -> Self {
+        self.conditions = Some(node.iter().map(|condition| condition.raw.clone()).collect());
+        self
+    }
+}
+
+/// The status code of a failed call, as the machine API spells it. This is the one table between drivers and codes.
+pub fn code_of(error: &Error) -> Code {
+    match error.kind {
+        ErrorKind::InvalidSpec => Code::InvalidArgument,
+        ErrorKind::Denied => Code::PermissionDenied,
+        ErrorKind::Exhausted => Code::ResourceExhausted,
+        ErrorKind::Throttled { .. } | ErrorKind::Unavailable => Code::Unavailable,
+        ErrorKind::Ambiguous => Code::DeadlineExceeded,
+        ErrorKind::Unsupported => Code::Unimplemented,
+        ErrorKind::Bug => Code::Internal,
+    }
+}
+
+/// A failed call in the text form that the machine API keeps in descriptions.
+pub(super) fn code_text(error: &Error) -> String {
+    format!("machine codes error: code = [{}] message = [{}]", code_of(error).as_str(), error.message)
+}
+
+impl fmt::Display for StatusWrite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((phase, _)) = &self.phase {
+            write!(f, "{}, ", if *phase == Phase::Empty { "no phase" } else { phase.as_str() })?;
+        }
+        let OperationWrite { kind, state, description, code } = &self.operation;
+        write!(f, "{kind} {state}")?;
+        if let Some(code) = code {
+            write!(f, " [{}]", code.as_str())?;
+        }
+        write!(f, " {description:?}")?;
+        match &self.conditions {
+            Some(conditions) => write!(f, ", {} conditions", conditions.len()),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,768 @@
+//! Claims about a Machine's life, each a snapshot and the plan it must lead to.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use expect_test::{Expect, expect};
+use jiff::Timestamp;
+use machinist_api::{Machine, MachineClass};
+use machinist_instance::{
+    CreateGuarantee, Error, ErrorKind, Instance, InstanceRef, NodeName, Power, Promises, ProviderId, Sighting,
+};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::drain::EvictionOutcome;
+use crate::facts::token_id;
+use crate::snapshot::{Answered, Attempts, Call, Found};
+
+const NOW: i64 = 1_800_000_000;
+const UID: &str = "uid-m";
+
+fn at(seconds_from_now: i64) -> Timestamp {
+    Timestamp::from_second(NOW + seconds_from_now).expect("a moment of this century")
+}
+
+/// A Machine and its surroundings, changed step by step into the situation of a test.
+struct World {
+    machine: Value,
+    node: Option<Value>,
+    pods: Vec<Value>,
+    budgets: Vec<Value>,
+    snapshot: Snapshot,
+}
+
+/// A Machine that its set has just created; class, Secret and a free token id are there.
+fn world() -> World {
+    let machine = json!({
+        "metadata": {
+            "name": "m", "namespace": "ns", "uid": UID, "creationTimestamp": at(-5).to_string(),
+            "finalizers": ["machine.sapcloud.io/machine-controller-manager"],
+            "labels": {}, "annotations": {"machinepriority.machine.sapcloud.io": "3"},
+        },
+        "spec": {"class": {"kind": "MachineClass", "name": "c"}, "nodeTemplate": {}},
+    });
+    let class = json!({
+        "metadata": {"name": "c", "namespace": "ns", "uid": "uid-c"},
+        "provider": "sim", "providerSpec": {"size": "small"}, "secretRef": {"name": "s", "namespace": "ns"},
+    });
+    let promises = Promises {
+        visible_within: Duration::from_secs(10),
+        call_bound: Duration::from_secs(5),
+        create: CreateGuarantee::NativeKey,
+    };
+    let class: MachineClass = serde_json::from_value(class).expect("a class");
+    let snapshot = Snapshot {
+        now: at(0),
+        process: Process { started: at(-60), leading_since: None, skew: Duration::ZERO, promises },
+        defaults: Arc::default(),
+        machine: Arc::new(MachineFacts::parse(&parse::<Machine>(&machine))),
+        class: Known::Present(Arc::new(ClassFacts::parse(&class))),
+        class_error: None,
+        secrets: vec![SecretNeed { name: "ns/s".into(), facts: Known::Present(secret()) }],
+        inputs: 1,
+        token: Token::Free(token_id(UID, 0)),
+        token_use: TokenUse::Unasked,
+        node: Known::Absent,
+        pods: Vec::new(),
+        budgets: Vec::new(),
+        evictions: Arc::default(),
+        answers: Answers::default(),
+    };
+    World { machine, node: None, pods: Vec::new(), budgets: Vec::new(), snapshot }
+}
+
+fn parse<T: serde::de::DeserializeOwned>(value: &Value) -> T {
+    serde_json::from_value(value.clone()).expect("test objects are well-formed")
+}
+
+fn secret() -> Arc<SecretFacts> {
+    let user_data = "I2Nsb3VkLWNvbmZpZyA8PEJPT1RTVFJBUF9UT0tFTj4+";
+    Arc::new(SecretFacts::parse(&parse(&json!({
+        "metadata": {"name": "s", "namespace": "ns", "uid": "uid-s"}, "data": {"userData": user_data},
+    }))))
+}
+
+fn instance() -> Instance {
+    Instance {
+        id: ProviderId::parse("sim:///i-1").expect("well-formed"),
+        key: Some(InstanceKey::new(UID)),
+        name: NodeName::new("m").expect("not empty"),
+        power: Power::Running,
+        addresses: Vec::new(),
+        instance_type: None,
+        zone: None,
+        region: None,
+        tags: BTreeMap::new(),
+        created: at(-4),
+    }
+}
+
+fn error(kind: ErrorKind, message: &str) -> Error {
+    Error::new(kind, message)
+}
+
+impl World {
+    fn with(mut self, change: impl FnOnce(&mut Snapshot)) -> Self {
+        change(&mut self.snapshot);
+        self
+    }
+
+    fn token(self, expires: i64) -> Self {
+        let token = TokenFacts {
+            id: token_id(UID, 0),
+            uid: "uid-t".into(),
+            expires: Some(at(expires)),
+            machine_uid: Some(UID.into()),
+            description: String::new(),
+        };
+        self.with(|s| s.token = Token::Ours(token))
+    }
+
+    fn created(mut self, seconds: i64) -> Self {
+        self.machine["metadata"]["creationTimestamp"] = at(seconds).to_string().into();
+        self
+    }
+
+    fn ensured(self, answer: Result<Instance, Error>) -> Self {
+        self.with(|s| {
+            s.answers.ever_ensured = true;
+            s.answers.failures = u32::from(answer.is_err());
+            s.answers.inputs = Some(1);
+            s.answers.ensure = Some(Answered { started: at(-2), ended: at(-1), answer });
+        })
+    }
+
+    fn recorded(mut self) -> Self {
+        self.machine["metadata"]["labels"]["node"] = "m".into();
+        self.machine["spec"]["providerID"] = "sim:///i-1".into();
+        self
+    }
+
+    fn phase(mut self, phase: &str, kind: &str, state: &str, description: &str) -> Self {
+        self.machine["status"] = json!({
+            "currentStatus": {"phase": phase, "lastUpdateTime": at(-30).to_string()},
+            "lastOperation": {
+                "type": kind, "state": state, "description": description, "lastUpdateTime": at(-40).to_string(),
+            },
+        });
+        self
+    }
+
+    fn pending(self) -> Self {
+        self.recorded().phase("Pending", "Create", "Processing", "Creating machine on cloud provider")
+    }
+
+    fn running(self) -> Self {
+        let mut world =
+            self.recorded().node("True").synced().phase("Running", "Create", "Successful", "joined");
+        world.machine["status"]["conditions"] = json!([{"type": "Ready", "status": "True"}]);
+        world
+    }
+
+    fn node(mut self, ready: &str) -> Self {
+        self.node = Some(json!({
+            "metadata": {"name": "m", "uid": "uid-n", "creationTimestamp": at(-3).to_string(), "labels": {"a": "b"}},
+            "spec": {"providerID": "sim:///i-1"},
+            "status": {"conditions": [
+                {"type": "Ready", "status": ready, "lastTransitionTime": at(-3).to_string()},
+            ]},
+        }));
+        self
+    }
+
+    fn node_field(mut self, pointer: &str, value: Value) -> Self {
+        let node = self.node.as_mut().expect("the test has a Node");
+        let (parent, field) = pointer.rsplit_once('/').expect("a JSON pointer");
+        node.pointer_mut(parent).expect("the parent exists")[field] = value;
+        self
+    }
+
+    /// The Node as `NodeSync` leaves it.
+    fn synced(self) -> Self {
+        self.node_field("/metadata/finalizers", json!(["node.machine.sapcloud.io/machine-controller"]))
+            .node_field("/metadata/labels", json!({"node.gardener.cloud/machine-name": "m"}))
+            .node_field(
+                "/metadata/annotations",
+                json!({"node.machine.sapcloud.io/last-applied-anno-labels-taints": r#"{"metadata":{},"spec":{}}"#}),
+            )
+    }
+
+    fn deleting(mut self, seconds_ago: i64) -> Self {
+        self.machine["metadata"]["deletionTimestamp"] = at(-seconds_ago).to_string().into();
+        self
+    }
+
+    fn draining(self) -> Self {
+        self.running()
+            .deleting(10)
+            .phase("Terminating", "Delete", "Processing", "Initiate node drain")
+            .node_field("/spec/unschedulable", json!(true))
+            .node_field(
+                "/status/conditions",
+                json!([{"type": "Ready", "status": "True"}, {"type": "Terminating", "status": "True"}]),
+            )
+    }
+
+    fn pod(mut self, name: &str) -> Self {
+        self.pods.push(json!({
+            "metadata": {"name": name, "namespace": "ns", "uid": format!("uid-{name}"), "labels": {"app": name}},
+            "spec": {"nodeName": "m", "containers": []},
+        }));
+        self
+    }
+
+    fn plan(mut self) -> Plan<Action> {
+        let s = &mut self.snapshot;
+        s.machine = Arc::new(MachineFacts::parse(&parse::<Machine>(&self.machine)));
+        s.node = Known::from_store(self.node.as_ref().map(|node| Arc::new(NodeFacts::parse(&parse(node)))));
+        s.pods = self.pods.iter().map(|pod| Arc::new(PodFacts::parse(&parse(pod)))).collect();
+        s.budgets = self.budgets.iter().map(|b| Arc::new(BudgetFacts::parse(&parse(b)))).collect();
+        plan(s)
+    }
+
+    fn check(self, expected: Expect) {
+        expected.assert_eq(&self.plan().to_string());
+    }
+}
+
+// === creation ===
+
+#[test]
+fn a_machine_that_others_made_gets_its_finalizer_first() {
+    let mut world = world();
+    world.machine["metadata"]["finalizers"] = json!([]);
+    world.check(expect![[r#"
+        do    machine: add finalizer
+        why   waits for its finalizer, the record that an instance may exist
+        wait  for a change
+    "#]]);
+}
+
+#[test]
+fn a_token_is_made_before_the_instance() {
+    world().check(expect![[r#"
+        do    token i8uopf: create, expires 2027-01-15T08:20:00Z
+        why   waits for its bootstrap token; next: the driver is asked for its instance
+        wait  for a change
+    "#]]);
+}
+
+#[test]
+fn with_a_token_the_driver_is_asked() {
+    world().token(1000).check(expect![[r#"
+        do    driver: ensure
+        why   waits for the cloud to answer ensure; next: the answer
+        wait  for a change
+    "#]]);
+}
+
+#[test]
+fn a_token_that_would_expire_during_boot_is_replaced() {
+    world().token(10).check(expect![[r#"
+        do    token i8uopf: delete
+        why   waits for a bootstrap token that lasts; next: the driver is asked for its instance
+        wait  for a change
+    "#]]);
+}
+
+#[test]
+fn user_data_without_a_placeholder_needs_no_token() {
+    let bare = SecretFacts { wants_token: false, ..(*secret()).clone() };
+    world().with(|s| s.secrets[0].facts = Known::Present(Arc::new(bare))).check(expect![[r#"
+            do    driver: ensure
+            why   waits for the cloud to answer ensure; next: the answer
+            wait  for a change
+        "#]]);
+}
+
+#[test]
+fn a_call_in_flight_is_waited_for() {
+    world().token(1000).with(|s| s.answers.in_flight = Some((Call::Ensure, at(-1)))).check(expect![[r#"
+        why   waits for the cloud to answer ensure; since 2027-01-15T07:59:59Z; next: the answer
+        wait  until 2027-01-15T08:00:04Z
+    "#]]);
+}
+
+#[test]
+fn an_answer_is_recorded_and_said_in_one_pass() {
+    world().token(1000).ensured(Ok(instance())).check(expect![[r#"
+        do    machine: record node m and sim:///i-1
+        do    status: Pending, Create Processing "Creating machine on cloud provider"
+        why   waits for the record of its instance; next: its Node joins
+        wait  for a change
+    "#]]);
+}
+
+#[test]
+fn quota_is_reported_with_the_code_the_autoscaler_knows() {
+    world().token(1000).ensured(Err(error(ErrorKind::Exhausted, "quota of 2 instances reached"))).check(expect![[r#"
+        do    status: CrashLoopBackOff, Create Failed [ResourceExhausted] "Cloud provider message - machine codes error: code = [ResourceExhausted] message = [quota of 2 instances reached]"
+        do    warning FailedCreate: Cloud provider message - machine codes error: code = [ResourceExhausted] message = [quota of 2 instances reached]
+        why   waits for the cloud: ensure failed 1 times, exhausted: quota of 2 instances reached; since 2027-01-15T07:59:59Z; next: ensure again at 2027-01-15T08:09:59Z; by 2027-01-15T08:19:56Z: the Machine is marked Failed
+        wait  until 2027-01-15T08:09:59Z
+    "#]]);
+}
+
+#[test]
+fn a_refusal_that_is_reported_already_only_waits() {
+    world()
+        .token(1000)
+        .ensured(Err(error(ErrorKind::Unavailable, "no")))
+        .phase(
+            "CrashLoopBackOff",
+            "Create",
+            "Failed",
+            "Cloud provider message - machine codes error: code = [Unavailable] message = [no]",
+        )
+        .with(|_| {})
+        .check_with_code("Unavailable", expect![[r#"
+            why   waits for the cloud: ensure failed 1 times, unavailable: no; since 2027-01-15T07:59:59Z; next: ensure again at 2027-01-15T08:00:04Z; by 2027-01-15T08:19:56Z: the Machine is marked Failed
+            wait  until 2027-01-15T08:00:04Z
+        "#]]);
+}
+
+#[test]
+fn a_mended_class_is_tried_at_once() {
+    world().token(1000).ensured(Err(error(ErrorKind::Denied, "no"))).with(|s| s.inputs = 2).check(expect![[
+        r#"
+            do    driver: ensure
+            why   waits for the cloud to answer ensure; next: the answer
+            wait  for a change
+        "#
+    ]]);
+}
+
+#[test]
+fn a_missing_class_is_named() {
+    world().with(|s| s.class = Known::Absent).check(expect![[r#"
+        do    status: CrashLoopBackOff, Create Failed [NotFound] "Cloud provider message - waiting for MachineClass c, which does not exist"
+        do    warning FailedCreate: Cloud provider message - waiting for MachineClass c, which does not exist
+        why   waits for MachineClass c, which does not exist; next: create MachineClass ns/c; by 2027-01-15T08:19:56Z: the Machine is marked Failed
+        wait  until 2027-01-15T08:19:56Z
+    "#]]);
+}
+
+#[test]
+fn a_missing_secret_is_named() {
+    world().with(|s| s.secrets[0].facts = Known::Absent).check(expect![[r#"
+        do    status: CrashLoopBackOff, Create Failed [NotFound] "Cloud provider message - waiting for Secret ns/s, which MachineClass c refers to and which does not exist"
+        do    warning FailedCreate: Cloud provider message - waiting for Secret ns/s, which MachineClass c refers to and which does not exist
+        why   waits for Secret ns/s, which MachineClass c refers to and which does not exist; next: create Secret ns/s; by 2027-01-15T08:19:56Z: the Machine is marked Failed
+        wait  until 2027-01-15T08:19:56Z
+    "#]]);
+}
+
+#[test]
+fn creation_that_takes_too_long_has_failed() {
+    world().created(-1300).token(1000).ensured(Err(error(ErrorKind::Exhausted, "no stock"))).check(expect![[r#"
+        do    status: Failed, Create Failed [ResourceExhausted] "Machine m was not created in time. Cloud provider message - machine codes error: code = [ResourceExhausted] message = [no stock]"
+        why   waits for its set to replace it: Machine m was not created in time. Cloud provider message - machine codes error: code = [ResourceExhausted] message = [no stock]; next: its set deletes it
+        wait  for a change
+    "#]]);
+}
+
+#[test]
+fn no_deadline_is_enforced_while_clocks_disagree() {
+    world()
+        .created(-1300)
+        .with(|s| s.process.skew = Duration::from_secs(31))
+        .check(expect![[r#"
+            why   waits for clocks to agree: this process is 31 s off the API server's time; next: synchronise the clocks
+            wait  until 2027-01-15T08:01:00Z
+        "#]]);
+}
+
+#[test]
+fn an_instance_that_exists_after_all_is_recorded_even_when_time_is_up() {
+    world().created(-1300).ensured(Ok(instance())).check(expect![[r#"
+        do    machine: record node m and sim:///i-1
+        do    status: Pending, Create Processing "Creating machine on cloud provider"
+        why   waits for the record of its instance; next: its Node joins
+        wait  for a change
+    "#]]);
+}
+
+// === joining and health ===
+
+#[test]
+fn without_a_node_it_waits_up_to_the_creation_timeout() {
+    world().pending().check(expect![[r#"
+        why   waits for Node m to register; since 2027-01-15T07:59:30Z; next: the instance boots and its kubelet registers; by 2027-01-15T08:19:56Z: the Machine is marked Failed
+        wait  until 2027-01-15T08:19:56Z
+    "#]]);
+}
+
+#[test]
+fn a_token_that_was_never_used_is_said() {
+    world().pending().with(|s| s.token_use = TokenUse::NeverUsed).check(expect![[r#"
+        why   waits for Node m to register; its bootstrap token was never used; since 2027-01-15T07:59:30Z; next: the instance boots and its kubelet registers; by 2027-01-15T08:19:56Z: the Machine is marked Failed
+        wait  until 2027-01-15T08:19:56Z
+    "#]]);
+}
+
+#[test]
+fn a_new_node_gets_everything_in_one_patch() {
+    let mut world = world().pending().node("False");
+    world.machine["spec"]["nodeTemplate"] = json!({
+        "metadata": {"labels": {"pool": "w"}},
+        "spec": {"taints": [{"key": "dedicated", "value": "w", "effect": "NoSchedule"}]},
+    });
+    world.check(expect![[r#"
+        do    node m: sync finalizer, labels machine-name pool, annotations last-applied-anno-labels-taints, 1 taints
+        why   waits for Node m to become healthy: Ready is False; since 2027-01-15T07:59:30Z; next: the instance boots and its kubelet registers; by 2027-01-15T08:19:56Z: the Machine is marked Failed
+        wait  until 2027-01-15T08:19:56Z
+    "#]]);
+}
+
+#[test]
+fn a_healthy_node_makes_it_running_and_its_token_goes() {
+    world().pending().node("True").synced().token(1000).check(expect![[r#"
+        do    status: Running, Create Successful "Machine m successfully joined the cluster", 1 conditions
+        do    event MachineJoined: Machine m successfully joined the cluster
+        do    token i8uopf: delete
+        why   waits for nothing: it is as it should be; since 2027-01-15T07:59:30Z
+        wait  for a change
+    "#]]);
+}
+
+#[test]
+fn critical_components_keep_it_pending() {
+    world()
+        .pending()
+        .node("True")
+        .synced()
+        .node_field(
+            "/spec/taints",
+            json!([{"key": "node.gardener.cloud/critical-components-not-ready", "effect": "NoSchedule"}]),
+        )
+        .check(expect![[r#"
+            why   waits for the critical components of Node m; since 2027-01-15T07:59:30Z; next: the instance boots and its kubelet registers; by 2027-01-15T08:19:56Z: the Machine is marked Failed
+            wait  until 2027-01-15T08:19:56Z
+        "#]]);
+}
+
+#[test]
+fn a_running_machine_with_a_healthy_node_needs_nothing() {
+    world().running().check(expect![[r#"
+        why   waits for nothing: it is as it should be; since 2027-01-15T07:59:30Z
+        wait  for a change
+    "#]]);
+}
+
+#[test]
+fn a_node_that_is_not_ready_makes_it_unknown() {
+    world().running().node("Unknown").synced().check(expect![[r#"
+        do    status: Unknown, HealthCheck Processing "Machine m is unhealthy - changing MachineState to Unknown. Ready is Unknown", 1 conditions
+        do    warning NodeUnhealthy: Machine m is unhealthy - changing MachineState to Unknown. Ready is Unknown
+        why   waits for Node m to become healthy: Ready is Unknown; since 2027-01-15T07:59:30Z; next: the Node recovers; by 2027-01-15T08:09:31Z: the Machine is marked Failed, one at a time
+        wait  for a change
+    "#]]);
+}
+
+#[test]
+fn a_node_that_went_missing_makes_it_unknown() {
+    let mut world = world().running();
+    world.node = None;
+    world.check(expect![[r#"
+        do    status: Unknown, HealthCheck Processing "Node object went missing. Machine m is unhealthy - changing MachineState to Unknown"
+        do    warning NodeUnhealthy: Node object went missing. Machine m is unhealthy - changing MachineState to Unknown
+        why   waits for Node m to become healthy: the Node object went missing; since 2027-01-15T07:59:30Z; next: the Node recovers; by 2027-01-15T08:09:31Z: the Machine is marked Failed, one at a time
+        wait  for a change
+    "#]]);
+}
+
+#[test]
+fn the_node_of_another_instance_is_not_taken() {
+    world().pending().node("True").node_field("/spec/providerID", json!("sim:///i-0")).check(expect![[r#"
+        why   waits for Node m to go: it is not this machine's (its provider id is sim:///i-0); since 2027-01-15T07:59:30Z; next: the instance boots and its kubelet registers; by 2027-01-15T08:19:56Z: the Machine is marked Failed
+        wait  until 2027-01-15T08:19:56Z
+    "#]]);
+}
+
+#[test]
+fn an_older_node_of_that_name_is_not_taken() {
+    world()
+        .pending()
+        .node("True")
+        .node_field("/spec/providerID", Value::Null)
+        .node_field("/metadata/creationTimestamp", at(-500).to_string().into())
+        .check(expect![[r#"
+            why   waits for Node m to go: it is not this machine's (it is older than this machine); since 2027-01-15T07:59:30Z; next: the instance boots and its kubelet registers; by 2027-01-15T08:19:56Z: the Machine is marked Failed
+            wait  until 2027-01-15T08:19:56Z
+        "#]]);
+}
+
+#[test]
+fn deleting_the_node_deletes_the_machine() {
+    world().running().node_field("/metadata/deletionTimestamp", at(-1).to_string().into()).check(expect![[
+        r#"
+            do    machine: delete
+            why   waits for Node m to be removed; next: the Machine is deleted
+            wait  for a change
+        "#
+    ]]);
+}
+
+// === deletion ===
+
+#[test]
+fn deletion_begins_with_its_marker() {
+    world().running().deleting(1).check(expect![[r#"
+        do    status: Terminating, Delete Processing "Initiate node drain"
+        why   waits for its deletion to begin; since 2027-01-15T07:59:59Z; next: its node is drained
+        wait  for a change
+    "#]]);
+}
+
+#[test]
+fn a_machine_without_a_node_label_begins_with_the_first_marker() {
+    world().deleting(1).check(expect![[r#"
+        do    status: Terminating, Delete Processing "Set machine status to termination. Now, getting VM Status"
+        why   waits for its deletion to begin; since 2027-01-15T07:59:59Z; next: its node is drained
+        wait  for a change
+    "#]]);
+}
+
+#[test]
+fn a_drain_cordons_before_it_evicts() {
+    world()
+        .running()
+        .deleting(1)
+        .phase("Terminating", "Delete", "Processing", "Initiate node drain")
+        .pod("p")
+        .check(expect![[r#"
+            do    node m: Terminating, ScaleDown
+            do    node m: cordon
+            do    pod ns/p: evict
+            why   waits for 1 pod to leave the node; since 2027-01-15T07:59:59Z; next: the pods leave; by 2027-01-15T10:00:00Z: the pods are deleted without grace
+            wait  until 2027-01-15T10:00:00Z
+        "#]]);
+}
+
+#[test]
+fn a_held_pod_is_named_with_its_budget() {
+    let held = Eviction {
+        attempts: Attempts { count: 1, last: at(-2) },
+        outcome: EvictionOutcome::Held("no".into()),
+    };
+    let mut world = world().draining().pod("p").pod("q");
+    world.budgets.push(json!({
+        "metadata": {"name": "pdb", "namespace": "ns", "generation": 1},
+        "spec": {"selector": {"matchLabels": {"app": "p"}}},
+        "status": {"observedGeneration": 1, "expectedPods": 1, "currentHealthy": 1, "desiredHealthy": 1,
+                   "disruptionsAllowed": 0},
+    }));
+    world
+        .with(|s| s.evictions = Arc::new(BTreeMap::from([("uid-p".to_owned(), held)])))
+        .check(expect![[r#"
+            do    status: Delete Failed "Drain waits for 2 pods to leave the node; ns/p is held by PodDisruptionBudget ns/pdb, which never allows a disruption. Initiate node drain"
+            do    warning DrainBlocked: Drain waits for 2 pods to leave the node; ns/p is held by PodDisruptionBudget ns/pdb, which never allows a disruption. Initiate node drain
+            do    pod ns/q: evict
+            why   waits for 2 pods to leave the node; ns/p is held by PodDisruptionBudget ns/pdb, which never allows a disruption; since 2027-01-15T07:59:50Z; next: the pods leave; by 2027-01-15T09:59:51Z: the pods are deleted without grace
+            wait  until 2027-01-15T08:00:18Z
+        "#]]);
+}
+
+#[test]
+fn daemons_and_mirrors_do_not_hold_a_drain_up() {
+    let mut world = world().draining().pod("daemon").pod("mirror");
+    world.pods[0]["metadata"]["ownerReferences"] = json!([
+        {"kind": "DaemonSet", "name": "d", "uid": "d", "apiVersion": "apps/v1", "controller": true}
+    ]);
+    world.pods[1]["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "x"});
+    world.check(expect![[r#"
+        do    status: Delete Processing "Initiate VM deletion"
+        do    driver: delete sim:///i-1 because machine deleting since 2027-01-15T07:59:50Z
+        why   waits for the cloud to answer delete; since 2027-01-15T07:59:50Z; next: its Node and its finalizer are removed
+        wait  for a change
+    "#]]);
+}
+
+#[test]
+fn when_time_is_up_pods_are_deleted_without_grace() {
+    world().draining().deleting(7202).pod("p").check(expect![[r#"
+        do    pod ns/p: delete without grace
+        why   waits for 1 pod to leave the node; since 2027-01-15T05:59:58Z; next: the pods leave; by 2027-01-15T08:00:59Z: the instance is deleted
+        wait  until 2027-01-15T08:00:05Z
+    "#]]);
+}
+
+#[test]
+fn pods_of_a_node_that_is_dead_for_five_minutes_are_given_up() {
+    world()
+        .draining()
+        .node_field(
+            "/status/conditions",
+            json!([
+                {"type": "Ready", "status": "Unknown", "lastTransitionTime": at(-301).to_string()},
+                {"type": "Terminating", "status": "True"},
+            ]),
+        )
+        .pod("p")
+        .check(expect![[r#"
+            do    pod ns/p: delete without grace
+            why   waits for 1 pod to leave the node; since 2027-01-15T07:59:50Z; next: the pods leave; by 2027-01-15T08:01:01Z: the instance is deleted
+            wait  until 2027-01-15T08:00:05Z
+        "#]]);
+}
+
+#[test]
+fn a_drained_node_is_said_and_its_instance_deleted_in_one_pass() {
+    world().draining().check(expect![[r#"
+        do    status: Delete Processing "Initiate VM deletion"
+        do    driver: delete sim:///i-1 because machine deleting since 2027-01-15T07:59:50Z
+        why   waits for the cloud to answer delete; since 2027-01-15T07:59:50Z; next: its Node and its finalizer are removed
+        wait  for a change
+    "#]]);
+}
+
+#[test]
+fn what_go_drained_is_not_drained_again() {
+    world()
+        .running()
+        .deleting(10)
+        .phase("Terminating", "Delete", "Processing", "Drain successful. Initiate VM deletion")
+        .pod("left-behind")
+        .check(expect![[r#"
+            do    driver: delete sim:///i-1 because machine deleting since 2027-01-15T07:59:50Z
+            why   waits for the cloud to answer delete; since 2027-01-15T07:59:50Z; next: its Node and its finalizer are removed
+            wait  for a change
+        "#]]);
+}
+
+fn drained() -> World {
+    world().draining().phase("Terminating", "Delete", "Processing", "Initiate VM deletion")
+}
+
+#[test]
+fn after_the_deletion_the_instance_is_looked_for() {
+    drained()
+        .with(|s| s.answers.delete = Some(Answered { started: at(-2), ended: at(-1), answer: Ok(()) }))
+        .check(expect![[r#"
+            do    driver: find sim:///i-1
+            why   waits for the cloud to answer find; since 2027-01-15T07:59:50Z; next: its Node and its finalizer are removed
+            wait  for a change
+        "#]]);
+}
+
+fn seen(answer: Sighting, by_id: bool) -> Option<Found> {
+    let id = by_id.then(|| instance().id);
+    let by = InstanceRef { id, key: Some(InstanceKey::new(UID)), name: NodeName::new("m") };
+    Some(Found { by, answered: Answered { started: at(0), ended: at(0), answer: Ok(answer) } })
+}
+
+#[test]
+fn an_instance_that_lingers_is_looked_at_again_later() {
+    drained()
+        .with(|s| {
+            s.answers.delete = Some(Answered { started: at(-2), ended: at(-1), answer: Ok(()) });
+            s.answers.find = seen(Sighting::Present(Instance { power: Power::Deleting, ..instance() }), true);
+        })
+        .check(expect![[r#"
+            why   waits for the cloud to delete instance sim:///i-1; since 2027-01-15T07:59:50Z; next: its Node and its finalizer are removed
+            wait  until 2027-01-15T08:00:01Z
+        "#]]);
+}
+
+#[test]
+fn once_it_is_gone_node_and_finalizer_go_in_one_pass() {
+    drained()
+        .with(|s| {
+            s.answers.delete = Some(Answered { started: at(-2), ended: at(-1), answer: Ok(()) });
+            s.answers.find = seen(Sighting::Absent, true);
+        })
+        .check(expect![[r#"
+            do    node m: remove finalizer
+            do    node m: delete
+            do    machine: remove finalizer
+            why   waits for its Node and its finalizer to be removed; since 2027-01-15T07:59:50Z
+            wait  for a change
+        "#]]);
+}
+
+#[test]
+fn a_node_that_may_have_registered_late_is_looked_for_at_the_server() {
+    let mut world = drained().with(|s| {
+        s.answers.delete = Some(Answered { started: at(-2), ended: at(-1), answer: Ok(()) });
+        s.answers.find = seen(Sighting::Absent, true);
+    });
+    world.node = None;
+    world.check(expect![[r#"
+        do    node m: look for it at the API server
+        why   waits for Node m to be removed; since 2027-01-15T07:59:50Z; next: the finalizer is removed
+        wait  for a change
+    "#]]);
+}
+
+#[test]
+fn a_machine_that_nobody_made_anything_for_goes_without_a_call() {
+    world().deleting(1).phase("Terminating", "Delete", "Processing", "x").check(expect![[r#"
+        do    machine: remove finalizer
+        why   waits for its Node and its finalizer to be removed; since 2027-01-15T07:59:59Z
+        wait  for a change
+    "#]]);
+}
+
+#[test]
+fn a_machine_older_than_this_process_is_looked_for_until_the_lag_has_passed() {
+    world()
+        .created(-100)
+        .deleting(1)
+        .phase("Terminating", "Delete", "Processing", "x")
+        .with(|s| {
+            s.process.started = at(-5);
+            s.answers.find = seen(Sighting::Absent, false);
+        })
+        .check(expect![[r#"
+            why   waits for proof that instance m does not exist: the cloud may not show it yet; since 2027-01-15T07:59:59Z; next: its Node and its finalizer are removed
+            wait  until 2027-01-15T08:00:10.001Z
+        "#]]);
+}
+
+#[test]
+fn without_its_class_deletion_waits_and_says_so() {
+    drained().with(|s| s.class = Known::Absent).check(expect![[r#"
+        do    status: Delete Failed "Deletion waits for MachineClass c, without which its instance cannot be deleted. Initiate VM deletion"
+        do    warning FailedDelete: Deletion waits for MachineClass c, without which its instance cannot be deleted. Initiate VM deletion
+        why   waits for MachineClass c, without which its instance cannot be deleted; since 2027-01-15T07:59:50Z; next: create MachineClass c again, or set label force-deletion=true to leave the instance behind
+        wait  for a change
+    "#]]);
+}
+
+#[test]
+fn force_deletion_gives_up_an_instance_that_cannot_be_deleted() {
+    let mut world = drained().with(|s| s.class = Known::Absent);
+    world.machine["metadata"]["labels"]["force-deletion"] = "true".into();
+    world.check(expect![[r#"
+        do    node m: remove finalizer
+        do    node m: delete
+        do    machine: remove finalizer
+        why   waits for its Node and its finalizer to be removed; since 2027-01-15T07:59:50Z
+        wait  for a change
+    "#]]);
+}
+
+#[test]
+fn a_failed_deletion_is_reported_with_its_code_and_keeps_its_marker() {
+    drained()
+        .with(|s| {
+            let answer = Err(error(ErrorKind::Unavailable, "busy"));
+            s.answers.failures = 1;
+            s.answers.delete = Some(Answered { started: at(-2), ended: at(-1), answer });
+        })
+        .check(expect![[r#"
+            do    status: Delete Failed [Unavailable] "machine codes error: code = [Unavailable] message = [busy]. Initiate VM deletion"
+            do    warning FailedDelete: machine codes error: code = [Unavailable] message = [busy]. Initiate VM deletion
+            why   waits for the cloud: delete failed 1 times, unavailable: busy; since 2027-01-15T07:59:50Z; next: delete again at 2027-01-15T08:00:04Z
+            wait  until 2027-01-15T08:00:04Z
+        "#]]);
+}
+
+impl World {
+    fn check_with_code(mut self, code: &str, expected: Expect) {
+        self.machine["status"]["lastOperation"]["errorCode"] = code.into();
+        self.check(expected);
+    }
+}

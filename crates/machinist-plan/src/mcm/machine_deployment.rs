@@ -1,0 +1,406 @@
+//! MachineDeployment: one set per template, and the way from one template to the next.
+//!
+//! ```text
+//! finalizer -> claim sets -> the set of this template -> its annotations and template -> sizes (rollout) -> history -> status
+//! ```
+//!
+//! Which set is of this template is decided by comparing templates, never by a hash, so that taking over from Go MCM starts no
+//! rollout.
+//!
+//! Deliberately absent for now: the strategies Recreate and InPlaceUpdate, rollback, victims chosen by the autoscaler, and
+//! the marks on nodes of outdated sets. A deployment that asks for one of the first three is told so and left alone.
+
+mod template;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use machinist_api::constants::{annotations, labels};
+use machinist_api::{MachineDeploymentStatus, MachineSet, MachineSpec, StrategyType};
+
+pub(crate) use self::template::is_synced;
+pub use self::template::{is_same_template, new_set, set_name, template_hash};
+use super::status::Stage;
+use super::{rollout, status};
+use crate::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts, selects};
+use crate::snapshot::{just_past, plus};
+use crate::why::{Reason, Step};
+use crate::{Plan, Why};
+
+/// A deployment's status is written at most this often.
+const STATUS_EVERY: Duration = Duration::from_secs(1);
+/// How many former revisions a set remembers.
+const REVISIONS_KEPT: usize = 10;
+/// How many names are tried for a set before giving up: each needs somebody else's set of that very name.
+const NAME_ATTEMPTS: u32 = 16;
+
+/// All facts for one decision about one deployment.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// The moment of the decision.
+    pub now: Timestamp,
+    /// The deployment.
+    pub deployment: Arc<MachineDeploymentFacts>,
+    /// The sets that it controls, oldest first, each with its Machines.
+    pub sets: Vec<Owned>,
+    /// The sets of its namespace that nobody controls.
+    pub adoptable: Vec<Arc<MachineSetFacts>>,
+    /// Names of all other sets of the namespace.
+    pub taken_names: BTreeSet<String>,
+    /// When this process last wrote its status.
+    pub status_written: Option<Timestamp>,
+}
+
+/// A set and the Machines that it controls.
+#[derive(Debug, Clone)]
+pub struct Owned {
+    /// The set.
+    pub set: Arc<MachineSetFacts>,
+    /// Its Machines, those on their way out included.
+    pub machines: Vec<Arc<MachineFacts>>,
+}
+
+/// One call for one deployment.
+#[derive(Debug)]
+pub enum Action {
+    /// Put our finalizer on the deployment.
+    AddFinalizer,
+    /// Take our finalizer off the deployment.
+    RemoveFinalizer,
+    /// Become the controller of a set that nobody controls.
+    Adopt(Arc<MachineSetFacts>),
+    /// POST the set of this template.
+    CreateSet(Box<MachineSet>),
+    /// Change a set, in one patch.
+    PatchSet(SetPatch),
+    /// DELETE a set, by UID.
+    DeleteSet(Arc<MachineSetFacts>),
+    /// Write annotations of the deployment.
+    Annotate(BTreeMap<String, String>),
+    /// Write the deployment's status.
+    SetStatus(Box<MachineDeploymentStatus>),
+}
+
+/// One patch of a set. Parts that are absent stay as they are.
+#[derive(Debug, Clone)]
+pub struct SetPatch {
+    /// The set as it was read.
+    pub set: Arc<MachineSetFacts>,
+    /// Its new replicas.
+    pub replicas: Option<u32>,
+    /// Annotations to set.
+    pub annotations: BTreeMap<String, String>,
+    /// Whether the parts of the template that need no rollout are copied from the deployment.
+    pub template: Option<TemplateSync>,
+}
+
+/// What is copied from a deployment to its set without a rollout.
+#[derive(Debug, Clone)]
+pub struct TemplateSync {
+    /// The template's Machine spec, with nodeTemplate, timeouts and class kind of the deployment.
+    pub spec: Box<MachineSpec>,
+    /// `minReadySeconds`, if it differs.
+    pub min_ready_seconds: Option<i32>,
+}
+
+/// Decides what is done next for one deployment.
+pub fn plan(s: &Snapshot) -> Plan<Action> {
+    if s.deployment.deleting_since.is_some() {
+        return plan_deleting(s);
+    }
+    if !s.deployment.has_finalizer {
+        return Plan::act(Action::AddFinalizer, Why::new(Reason::Acting("its finalizer"), Step::Nothing));
+    }
+    if let Some(message) = unusable(s) {
+        let why = Why::new(Reason::InvalidSpec(message.clone()), Step::Mend("mend the spec".to_owned()));
+        return with_status(s, &Stage::Refused(message), Vec::new(), why);
+    }
+    let adopt = adopt(s);
+    if !adopt.is_empty() {
+        return Plan::act_all(adopt, Why::new(Reason::Acting("its sets to be claimed"), Step::Nothing));
+    }
+    match new_set_index(s) {
+        None if !s.deployment.spec.is_paused() => create_set(s),
+        new => resize(s, new),
+    }
+}
+
+/// The oldest set of this template. One that is being deleted takes its Machines with it, so it is never the one.
+fn new_set_index(s: &Snapshot) -> Option<usize> {
+    let template = &s.deployment.spec.template;
+    s.sets.iter().position(|Owned { set, .. }| {
+        set.deleting_since.is_none() && is_same_template(template, &set.spec.template)
+    })
+}
+
+fn plan_deleting(s: &Snapshot) -> Plan<Action> {
+    let since = s.deployment.deleting_since;
+    if !s.deployment.has_finalizer {
+        let why = Why::new(
+            Reason::Acting("finalizers of others"),
+            Step::Expect("whoever put them there removes them"),
+        );
+        return Plan::idle(why.since(since));
+    }
+    if s.sets.is_empty() {
+        let why = Why::new(Reason::Acting("its finalizer to be removed"), Step::Nothing);
+        return Plan::act(Action::RemoveFinalizer, why);
+    }
+    let machines = || s.sets.iter().flat_map(|owned| &owned.machines);
+    let first = machines().next().map(|machine| machine.name.clone());
+    let reason = Reason::MachinesLeaving { left: number(machines().count()), first };
+    let why = Why::new(reason, Step::Expect("its Machines and sets go, then its finalizer")).since(since);
+    let staying = s.sets.iter().filter(|owned| owned.set.deleting_since.is_none());
+    let deletions = staying.map(|owned| Action::DeleteSet(owned.set.clone())).collect();
+    with_status(s, &Stage::Leaving, deletions, why)
+}
+
+/// What keeps a deployment from being acted on, until its author changes it.
+fn unusable(s: &Snapshot) -> Option<String> {
+    let spec = &s.deployment.spec;
+    if let Some((_, message)) = &s.deployment.invalid {
+        return Some(message.clone());
+    }
+    let selector = spec.selector.as_ref();
+    let selects_all = selector.is_none_or(|selector| {
+        selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
+            && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
+    });
+    if selects_all {
+        let message = "spec.selector is empty and would select every machine: expected at least one label";
+        return Some(message.to_owned());
+    }
+    let strategy = spec.strategy.as_ref().and_then(|strategy| strategy.type_.as_ref());
+    if let Some(other) = strategy.filter(|strategy| **strategy != StrategyType::RollingUpdate) {
+        let message = format!("spec.strategy.type {other} is not supported yet: expected RollingUpdate");
+        return Some(message);
+    }
+    if spec.rollback_to.is_some() {
+        let message =
+            "spec.rollbackTo is not supported yet: expected the template of the former revision instead";
+        return Some(message.to_owned());
+    }
+    None
+}
+
+fn adopt(s: &Snapshot) -> Vec<Action> {
+    let Some(selector) = &s.deployment.spec.selector else { return Vec::new() };
+    let matches = |set: &&Arc<MachineSetFacts>| {
+        set.deleting_since.is_none() && set.labels.as_ref().is_some_and(|labels| selects(selector, labels))
+    };
+    s.adoptable.iter().filter(matches).cloned().map(Action::Adopt).collect()
+}
+
+fn create_set(s: &Snapshot) -> Plan<Action> {
+    let collisions = u32::try_from(s.deployment.status.as_ref().and_then(|s| s.collision_count).unwrap_or(0));
+    let first = collisions.unwrap_or(0);
+    let free = (first..first.saturating_add(NAME_ATTEMPTS)).find(|attempt| {
+        let name = set_name(&s.deployment, *attempt);
+        !s.taken_names.contains(&name) && !s.sets.iter().any(|owned| owned.set.name == name)
+    });
+    let Some(attempt) = free else {
+        let message = format!("every name tried for a set of {} is taken", s.deployment.name);
+        let refused = Stage::Refused(message.clone());
+        let why =
+            Why::new(Reason::ChildFailed { message }, Step::Mend("delete sets of other owners".to_owned()));
+        return with_status(s, &refused, Vec::new(), why);
+    };
+    // Beside others, it begins empty and is sized by the bounds; a set that is alone is made at full size.
+    let is_alone = s.sets.iter().all(|owned| rollout::told(owned) == 0 && owned.machines.is_empty());
+    let replicas = if is_alone { s.deployment.replicas() } else { 0 };
+    let set = new_set(&s.deployment, attempt, replicas, next_revision(s, None), size_annotations(s));
+    let stage = Stage::Creating(set.metadata.name.clone().unwrap_or_default());
+    let why = Why::new(Reason::Acting("the set of its template"), Step::Expect("its Machines are made"));
+    with_status(s, &stage, vec![Action::CreateSet(Box::new(set))], why)
+}
+
+fn resize(s: &Snapshot, new: Option<usize>) -> Plan<Action> {
+    let sizes = rollout::sizes(&s.deployment, &s.sets, new);
+    let sized = s.sets.iter().zip(sizes.replicas).enumerate();
+    let mut actions: Vec<_> = sized
+        .filter_map(|(index, (owned, replicas))| patch_set(s, owned, replicas, Some(index) == new))
+        .collect();
+    if let Some(new) = new {
+        let revision = next_revision(s, Some(new)).to_string();
+        if s.deployment.annotation(annotations::REVISION) != Some(&revision) {
+            actions.push(Action::Annotate(BTreeMap::from([(annotations::REVISION.to_owned(), revision)])));
+        }
+        actions.extend(outdated_history(s, new).map(Action::DeleteSet));
+    }
+    let paused = Why::new(Reason::Paused, Step::Mend("set spec.paused to false".to_owned()));
+    let why = if s.deployment.spec.is_paused() { paused } else { sizes.why };
+    let plan = with_status(s, &Stage::Rolling(new.map(|new| &s.sets[new])), actions, why);
+    match status::progress_deadline(s) {
+        Some(deadline) if s.now <= deadline => plan.no_later_than(just_past(deadline)),
+        Some(_) | None => plan,
+    }
+}
+
+/// The patch that a set needs, if it needs one.
+fn patch_set(s: &Snapshot, owned: &Owned, replicas: u32, is_new: bool) -> Option<Action> {
+    let set = &owned.set;
+    if set.deleting_since.is_some() {
+        return None;
+    }
+    let resized = (set.replicas() != replicas || set.spec.replicas.is_none()).then_some(replicas);
+    let mut wanted = BTreeMap::new();
+    if resized.is_some() || is_new || set.replicas() > 0 {
+        wanted.extend(size_annotations(s));
+    }
+    if is_new {
+        wanted.extend(copied_annotations(&s.deployment));
+        wanted.extend(revision_annotations(s, set));
+    }
+    wanted.retain(|key, value| set.annotation(key) != Some(value));
+    let template = if is_new { template_sync(s, set) } else { None };
+    let nothing = resized.is_none() && wanted.is_empty() && template.is_none();
+    (!nothing).then(|| {
+        Action::PatchSet(SetPatch { set: set.clone(), replicas: resized, annotations: wanted, template })
+    })
+}
+
+fn template_sync(s: &Snapshot, set: &MachineSetFacts) -> Option<TemplateSync> {
+    let (ours, theirs) = (&s.deployment.spec, &set.spec);
+    let min_ready_seconds = ours.min_ready_seconds.unwrap_or(0);
+    let waits_as_long = min_ready_seconds == theirs.min_ready_seconds.unwrap_or(0);
+    if waits_as_long && is_synced(&ours.template.spec, &theirs.template.spec) {
+        return None;
+    }
+    let mut spec = theirs.template.spec.clone();
+    spec.node_template = ours.template.spec.node_template.clone();
+    spec.configuration = ours.template.spec.configuration.clone();
+    spec.class.kind.clone_from(&ours.template.spec.class.kind);
+    // Nothing said means none, which must be written where there was some.
+    Some(TemplateSync {
+        spec: Box::new(spec),
+        min_ready_seconds: (!waits_as_long).then_some(min_ready_seconds),
+    })
+}
+
+/// What the autoscaler and rollout tools read from each set.
+fn size_annotations(s: &Snapshot) -> BTreeMap<String, String> {
+    let desired = s.deployment.replicas();
+    BTreeMap::from([
+        (annotations::DESIRED_REPLICAS.to_owned(), desired.to_string()),
+        (annotations::MAX_REPLICAS.to_owned(), (desired + s.deployment.max_surge()).to_string()),
+    ])
+}
+
+/// Annotations of a deployment that its sets carry too.
+pub(crate) fn copied_annotations(deployment: &MachineDeploymentFacts) -> BTreeMap<String, String> {
+    let copied = |key: &String| !annotations::NOT_COPIED_TO_MACHINE_SET.contains(&key.as_str());
+    let all = deployment.annotations.iter().flatten();
+    all.filter(|(key, _)| copied(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+fn revision_of(set: &MachineSetFacts) -> i64 {
+    set.annotation(annotations::REVISION).and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// The revision of the set of this template: higher than every other set's.
+fn next_revision(s: &Snapshot, new: Option<usize>) -> i64 {
+    let others = s.sets.iter().enumerate().filter(|(index, _)| Some(*index) != new);
+    let highest = others.map(|(_, owned)| revision_of(&owned.set)).max().unwrap_or(0);
+    let own = new.map_or(0, |new| revision_of(&s.sets[new].set));
+    own.max(highest.saturating_add(1))
+}
+
+fn revision_annotations(s: &Snapshot, set: &MachineSetFacts) -> BTreeMap<String, String> {
+    let new = s.sets.iter().position(|owned| owned.set.uid == set.uid);
+    let revision = next_revision(s, new);
+    let current = revision_of(set);
+    let mut all = BTreeMap::from([(annotations::REVISION.to_owned(), revision.to_string())]);
+    if current != 0 && current != revision {
+        // A set that becomes the new one again remembers which revisions it was.
+        let history = set.annotation(annotations::REVISION_HISTORY).unwrap_or_default();
+        let mut history: Vec<_> =
+            history.split(',').filter(|text| !text.is_empty()).map(str::to_owned).collect();
+        history.push(current.to_string());
+        let first = history.len().saturating_sub(REVISIONS_KEPT);
+        all.insert(annotations::REVISION_HISTORY.to_owned(), history[first..].join(","));
+    }
+    all
+}
+
+/// Old sets that are empty and beyond what the deployment wants to remember, oldest first. Without a limit all are kept.
+fn outdated_history(s: &Snapshot, new: usize) -> impl Iterator<Item = Arc<MachineSetFacts>> {
+    let old: Vec<_> = s
+        .sets
+        .iter()
+        .enumerate()
+        .filter(|(index, owned)| *index != new && owned.set.deleting_since.is_none())
+        .map(|(_, owned)| owned)
+        .collect();
+    let limit = s.deployment.spec.revision_history_limit.and_then(|limit| usize::try_from(limit).ok());
+    let surplus = limit.map_or(0, |limit| old.len().saturating_sub(limit));
+    let is_empty = |owned: &&Owned| owned.set.replicas() == 0 && owned.machines.is_empty();
+    old.into_iter().filter(is_empty).take(surplus).map(|owned| owned.set.clone())
+}
+
+/// Adds the status write to a plan, now or when it is due.
+fn with_status(s: &Snapshot, stage: &Stage<'_>, mut actions: Vec<Action>, why: Why) -> Plan<Action> {
+    let status = status::of_deployment(s, stage);
+    let differs =
+        s.deployment.status.as_ref().is_none_or(|current| status::deployment_differs(current, &status));
+    if !differs {
+        return Plan::act_all(actions, why);
+    }
+    let due = s.status_written.map_or(s.now, |written| plus(written, STATUS_EVERY));
+    if due <= s.now {
+        actions.push(Action::SetStatus(Box::new(status)));
+        return Plan::act_all(actions, why);
+    }
+    Plan::act_all(actions, why).no_later_than(due)
+}
+
+/// A count as the API counts.
+pub(crate) fn number(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+/// The label that tells the Machines of one set from those of another.
+pub const HASH_LABEL: &str = labels::MACHINE_TEMPLATE_HASH;
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AddFinalizer => f.write_str("deployment: add finalizer"),
+            Self::RemoveFinalizer => f.write_str("deployment: remove finalizer"),
+            Self::Adopt(set) => write!(f, "set {}: adopt", set.name),
+            Self::CreateSet(set) => write!(
+                f,
+                "set {}: create with {} replicas",
+                set.metadata.name.as_deref().unwrap_or_default(),
+                set.spec.replicas()
+            ),
+            Self::PatchSet(patch) => {
+                write!(f, "set {}:", patch.set.name)?;
+                if let Some(replicas) = patch.replicas {
+                    write!(f, " {} -> {replicas} replicas", patch.set.replicas())?;
+                }
+                let short = |key: &String| key.rsplit('/').next().unwrap_or(key).to_owned();
+                let keys: Vec<_> = patch.annotations.keys().map(short).collect();
+                if !keys.is_empty() {
+                    write!(f, " annotations {}", keys.join(" "))?;
+                }
+                if patch.template.is_some() { f.write_str(" template") } else { Ok(()) }
+            }
+            Self::DeleteSet(set) => write!(f, "set {}: delete", set.name),
+            Self::Annotate(annotations) => {
+                let all: Vec<_> = annotations.iter().map(|(k, v)| format!("{k}={v}")).collect();
+                write!(f, "deployment: annotate {}", all.join(" "))
+            }
+            Self::SetStatus(status) => write!(
+                f,
+                "status: {} replicas, {} updated, {} available",
+                status.replicas, status.updated_replicas, status.available_replicas
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,473 @@
+//! Claims about a deployment, each a snapshot and the plan it must lead to.
+
+mod sizes;
+mod status;
+
+use expect_test::{Expect, expect};
+use serde_json::{Value, json};
+
+use super::*;
+
+const NOW: i64 = 1_800_000_000;
+const UID: &str = "uid-w";
+
+fn at(seconds_from_now: i64) -> Timestamp {
+    Timestamp::from_second(NOW + seconds_from_now).expect("a moment of this century")
+}
+
+/// A deployment and its surroundings, changed step by step into the situation of a test.
+#[derive(Clone)]
+struct World {
+    deployment: Value,
+    sets: Vec<(Value, Vec<Value>)>,
+    free: Vec<Value>,
+    taken: BTreeSet<String>,
+    status_written: Option<Timestamp>,
+}
+
+/// A deployment of that many replicas and class `c`, maxSurge 1 and maxUnavailable 0, without sets.
+fn world(replicas: u32) -> World {
+    let deployment = json!({
+        "metadata": {
+            "name": "w", "namespace": "ns", "uid": UID, "generation": 5,
+            "finalizers": ["machine.sapcloud.io/machine-controller-manager"],
+            "annotations": {"deployment.kubernetes.io/revision": "1"},
+        },
+        "spec": {
+            "replicas": replicas, "selector": {"matchLabels": {"name": "w"}},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+            "template": template("c"),
+        },
+    });
+    // Statuses are looked at by the tests that are about them.
+    let status_written = Some(at(100));
+    World { deployment, sets: Vec::new(), free: Vec::new(), taken: BTreeSet::new(), status_written }
+}
+
+fn template(class: &str) -> Value {
+    json!({
+        "metadata": {"labels": {"name": "w"}},
+        "spec": {"class": {"kind": "MachineClass", "name": class}, "nodeTemplate": {}},
+    })
+}
+
+/// A set as the deployment of that many replicas leaves it: its annotations are in order.
+fn set(name: &str, class: &str, replicas: u32, desired: u32) -> Value {
+    json!({
+        "metadata": {
+            "name": name, "namespace": "ns", "uid": format!("uid-{name}"), "generation": 1,
+            "creationTimestamp": at(-1000).to_string(), "labels": {"name": "w"},
+            "annotations": {
+                "deployment.kubernetes.io/revision": "1",
+                "deployment.kubernetes.io/desired-replicas": desired.to_string(),
+                "deployment.kubernetes.io/max-replicas": (desired + 1).to_string(),
+            },
+        },
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"name": "w"}}, "template": template(class)},
+    })
+}
+
+fn machine(name: &str, phase: &str) -> Value {
+    let mut machine = json!({
+        "metadata": {"name": name, "namespace": "ns", "uid": format!("uid-{name}"), "labels": {"name": "w"}},
+        "spec": {"class": {"kind": "MachineClass", "name": "c"}, "nodeTemplate": {}},
+        "status": {"currentStatus": {"phase": phase}},
+    });
+    if phase == "Terminating" {
+        machine["metadata"]["deletionTimestamp"] = at(-10).to_string().into();
+    }
+    machine
+}
+
+fn parse<T: serde::de::DeserializeOwned>(value: &Value) -> T {
+    serde_json::from_value(value.clone()).expect("test objects are well-formed")
+}
+
+impl World {
+    /// A set of that class, with Machines of these phases, wanting as many as the deployment.
+    fn set(self, name: &str, class: &str, replicas: u32, phases: &[&str]) -> Self {
+        self.set_with(name, class, replicas, phases, |_| {})
+    }
+
+    fn set_with(
+        mut self,
+        name: &str,
+        class: &str,
+        replicas: u32,
+        phases: &[&str],
+        change: impl FnOnce(&mut Value),
+    ) -> Self {
+        let desired =
+            self.deployment["spec"]["replicas"].as_u64().and_then(|count| u32::try_from(count).ok());
+        let mut set = set(name, class, replicas, desired.expect("a small number"));
+        let revision = if class == "c" { "1" } else { "0" };
+        set["metadata"]["annotations"]["deployment.kubernetes.io/revision"] = revision.into();
+        let age = i64::try_from(self.sets.len()).expect("few sets");
+        set["metadata"]["creationTimestamp"] = at(age - 1000).to_string().into();
+        change(&mut set);
+        let machines = phases.iter().enumerate().map(|(i, phase)| machine(&format!("{name}-{i}"), phase));
+        self.sets.push((set, machines.collect()));
+        self
+    }
+
+    fn field(mut self, pointer: &str, value: Value) -> Self {
+        let (parent, field) = pointer.rsplit_once('/').expect("a JSON pointer");
+        self.deployment.pointer_mut(parent).expect("the parent exists")[field] = value;
+        self
+    }
+
+    fn bounds(self, surge: Value, unavailable: Value) -> Self {
+        self.field("/spec/strategy/rollingUpdate", json!({"maxSurge": surge, "maxUnavailable": unavailable}))
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let set = |set: &Value| Arc::new(MachineSetFacts::parse(&parse(set)));
+        let machine = |machine: &Value| Arc::new(MachineFacts::parse(&parse(machine)));
+        Snapshot {
+            now: at(0),
+            deployment: Arc::new(MachineDeploymentFacts::parse(&parse(&self.deployment))),
+            sets: self
+                .sets
+                .iter()
+                .map(|(owned, machines)| Owned {
+                    set: set(owned),
+                    machines: machines.iter().map(machine).collect(),
+                })
+                .collect(),
+            adoptable: self.free.iter().map(set).collect(),
+            taken_names: self.taken.clone(),
+            status_written: self.status_written,
+        }
+    }
+
+    fn actions(&self) -> Vec<String> {
+        plan(&self.snapshot()).actions.iter().map(ToString::to_string).collect()
+    }
+
+    /// The replicas of each set after the plan is carried out.
+    fn sizes(&self) -> Vec<u32> {
+        let s = self.snapshot();
+        let actions = plan(&s).actions;
+        let resized = |name: &str| {
+            actions.iter().find_map(|action| match action {
+                Action::PatchSet(patch) if patch.set.name == name => patch.replicas,
+                _ => None,
+            })
+        };
+        s.sets.iter().map(|owned| resized(&owned.set.name).unwrap_or(owned.set.replicas())).collect()
+    }
+
+    fn reason(&self) -> String {
+        plan(&self.snapshot()).why.reason.to_string()
+    }
+
+    fn check(self, expected: Expect) {
+        expected.assert_eq(&plan(&self.snapshot()).to_string());
+    }
+}
+
+const RUNNING: &str = "Running";
+
+// === the deployment itself ===
+
+#[test]
+fn a_deployment_that_a_person_made_gets_its_finalizer_first() {
+    world(3).field("/metadata/finalizers", json!([])).check(expect![[r#"
+        do    deployment: add finalizer
+        why   waits for its finalizer
+        wait  for a change
+    "#]]);
+}
+
+#[test]
+fn what_cannot_be_done_is_said_and_nothing_is_done() {
+    for (pointer, value, expected) in [
+        ("/spec/selector", json!({}), "spec.selector is empty"),
+        ("/spec/strategy", json!({"type": "Recreate"}), "spec.strategy.type Recreate is not supported yet"),
+        (
+            "/spec/strategy",
+            json!({"type": "InPlaceUpdate", "inPlaceUpdate":
+                {"maxSurge": 0, "maxUnavailable": 1, "orchestrationType": "Auto"}}),
+            "spec.strategy.type InPlaceUpdate is not supported yet",
+        ),
+        ("/spec/rollbackTo", json!({"revision": 1}), "spec.rollbackTo is not supported yet"),
+        ("/spec/strategy", json!({"type": "RollingUpdate"}), "spec.strategy.rollingUpdate: expected"),
+        ("/spec/replicas", json!(-1), "spec.replicas: expected 0 or more"),
+    ] {
+        let mut world = world(3).set("w-1", "c", 1, &[RUNNING]).field(pointer, value);
+        world.status_written = None;
+        let plan = plan(&world.snapshot());
+        assert!(plan.why.reason.to_string().contains(expected), "{plan}");
+        let [Action::SetStatus(status)] = plan.actions.as_slice() else { panic!("{plan}") };
+        let failure = status.conditions.iter().find(|condition| condition.type_ == "ReplicaFailure");
+        let message = failure.and_then(|condition| condition.message.clone()).unwrap_or_default();
+        assert!(message.contains(expected), "{message}");
+    }
+}
+
+#[test]
+fn a_deployment_that_is_deleted_takes_its_sets_with_it() {
+    let deleted = |world: World| world.field("/metadata/deletionTimestamp", at(-60).to_string().into());
+    deleted(world(1)).set("w-1", "c", 1, &[RUNNING]).check(expect![[r#"
+        do    set w-1: delete
+        why   waits for 1 machines to go; the first is w-1-0; since 2027-01-15T07:59:00Z; next: its Machines and sets go, then its finalizer
+        wait  until 2027-01-15T08:01:41Z
+    "#]]);
+    let leaving = |set: &mut Value| set["metadata"]["deletionTimestamp"] = at(-60).to_string().into();
+    deleted(world(1)).set_with("w-1", "c", 1, &["Terminating"], leaving).check(expect![[r#"
+        why   waits for 1 machines to go; the first is w-1-0; since 2027-01-15T07:59:00Z; next: its Machines and sets go, then its finalizer
+        wait  until 2027-01-15T08:01:41Z
+    "#]]);
+    deleted(world(1)).check(expect![[r#"
+        do    deployment: remove finalizer
+        why   waits for its finalizer to be removed
+        wait  for a change
+    "#]]);
+}
+
+// === the set of the template ===
+
+#[test]
+fn the_first_set_is_made_at_full_size() {
+    world(3).check(expect![[r#"
+        do    set w-ldrzh: create with 3 replicas
+        why   waits for the set of its template; next: its Machines are made
+        wait  until 2027-01-15T08:01:41Z
+    "#]]);
+}
+
+#[test]
+fn a_set_is_made_from_the_template_and_finds_its_own_machines() {
+    let world = world(3).field(
+        "/metadata/annotations",
+        json!({"team": "a", "kubectl.kubernetes.io/last-applied-configuration": "{}",
+               "node.machine.sapcloud.io/trigger-deletion-by-mcm": "m~t"}),
+    );
+    let Some(Action::CreateSet(set)) = plan(&world.snapshot()).actions.into_iter().next() else {
+        panic!("it creates a set");
+    };
+    expect![[r#"
+        {
+          "apiVersion": "machine.sapcloud.io/v1alpha1",
+          "kind": "MachineSet",
+          "metadata": {
+            "annotations": {
+              "deployment.kubernetes.io/desired-replicas": "3",
+              "deployment.kubernetes.io/max-replicas": "4",
+              "deployment.kubernetes.io/revision": "1",
+              "team": "a"
+            },
+            "finalizers": [
+              "machine.sapcloud.io/machine-controller-manager"
+            ],
+            "labels": {
+              "machine-template-hash": "333065582",
+              "name": "w"
+            },
+            "name": "w-ldrzh",
+            "namespace": "ns",
+            "ownerReferences": [
+              {
+                "apiVersion": "machine.sapcloud.io/v1alpha1",
+                "blockOwnerDeletion": true,
+                "controller": true,
+                "kind": "MachineDeployment",
+                "name": "w",
+                "uid": "uid-w"
+              }
+            ]
+          },
+          "spec": {
+            "replicas": 3,
+            "selector": {
+              "matchLabels": {
+                "machine-template-hash": "333065582",
+                "name": "w"
+              }
+            },
+            "machineClass": {},
+            "template": {
+              "metadata": {
+                "labels": {
+                  "machine-template-hash": "333065582",
+                  "name": "w"
+                }
+              },
+              "spec": {
+                "class": {
+                  "kind": "MachineClass",
+                  "name": "c"
+                },
+                "nodeTemplate": {
+                  "metadata": {},
+                  "spec": {}
+                }
+              }
+            }
+          }
+        }"#]]
+    .assert_eq(&serde_json::to_string_pretty(&set).expect("writable"));
+    let facts = MachineSetFacts::parse(&set);
+    assert_eq!(facts.invalid, None);
+    let child = super::super::machine_set::child(&facts, "x");
+    let selector = facts.spec.selector.as_ref().expect("a selector");
+    assert!(selects(selector, child.metadata.labels.as_ref().expect("labels")));
+}
+
+#[test]
+fn a_set_beside_others_begins_empty() {
+    let world = world(3).set("w-1", "b", 3, &[RUNNING; 3]);
+    assert_eq!(world.actions(), [format!("set {}: create with 0 replicas", name(&world, 0))]);
+    let leftovers = world_of_leftovers();
+    assert_eq!(leftovers.actions(), [format!("set {}: create with 0 replicas", name(&leftovers, 0))]);
+}
+
+fn world_of_leftovers() -> World {
+    world(3).set("w-1", "b", 0, &["Terminating"; 3])
+}
+
+fn name(world: &World, attempt: u32) -> String {
+    set_name(&world.snapshot().deployment, attempt)
+}
+
+#[test]
+fn a_name_that_somebody_has_is_passed_over() {
+    let mut world = world(3);
+    world.taken.insert(name(&world, 0));
+    assert_eq!(world.actions(), [format!("set {}: create with 3 replicas", name(&world, 1))]);
+    let all: Vec<_> = (0..NAME_ATTEMPTS).map(|attempt| name(&world, attempt)).collect();
+    world.taken.extend(all);
+    world.check(expect![[r#"
+        why   waits for the API server to accept a change: every name tried for a set of w is taken; next: delete sets of other owners
+        wait  until 2027-01-15T08:01:41Z
+    "#]]);
+}
+
+#[test]
+fn sets_that_nobody_controls_are_adopted_before_one_is_made() {
+    let mut world = world(3);
+    world.free = vec![set("w-1", "c", 3, 3), set("w-2", "c", 3, 3), set("other", "c", 3, 3)];
+    world.free[1]["metadata"]["deletionTimestamp"] = at(-1).to_string().into();
+    world.free[2]["metadata"]["labels"] = json!({"name": "other"});
+    assert_eq!(world.actions(), ["set w-1: adopt"]);
+}
+
+#[test]
+fn templates_are_compared_by_meaning() {
+    let parse =
+        |value: Value| serde_json::from_value::<machinist_api::MachineTemplateSpec>(value).expect("readable");
+    let ours = parse(template("c"));
+    for same in [
+        json!({"metadata": {"labels": {"name": "w", "machine-template-hash": "1"}, "creationTimestamp": null},
+               "spec": {"class": {"kind": "AWSMachineClass", "name": "c", "apiGroup": ""}, "providerID": ""}}),
+        json!({"metadata": {"labels": {"name": "w"}, "annotations": {}, "ownerReferences": []},
+               "spec": {"class": {"name": "c"}, "drainTimeout": "5m",
+                        "nodeTemplate": {"metadata": {"labels": {"a": "b"}}}}}),
+    ] {
+        assert!(is_same_template(&ours, &parse(same.clone())), "{same}");
+    }
+    for other in [
+        template("d"),
+        json!({"metadata": {"labels": {"name": "w", "tier": ""}}, "spec": {"class": {"name": "c"}}}),
+        json!({"metadata": {}, "spec": {"class": {"name": "c"}}}),
+        json!({"metadata": {"labels": {"name": "w"}, "annotations": {"a": "b"}}, "spec": {"class": {"name": "c"}}}),
+        json!({"metadata": {"labels": {"name": "w"}}, "spec": {"class": {"name": "c", "apiGroup": "g"}}}),
+    ] {
+        assert!(!is_same_template(&ours, &parse(other.clone())), "{other}");
+    }
+}
+
+#[test]
+fn a_set_that_is_being_deleted_is_not_counted_on() {
+    let leaving = |set: &mut Value| set["metadata"]["deletionTimestamp"] = at(-1).to_string().into();
+    let world = world(3).set_with("w-1", "c", 3, &[RUNNING; 3], leaving).set("w-0", "b", 3, &[RUNNING; 3]);
+    // Its three Machines will go, so the old set keeps all of its own, and a successor is made.
+    assert_eq!(world.actions().len(), 1);
+    assert!(world.actions()[0].ends_with("create with 0 replicas"), "{:?}", world.actions());
+    let successor = world.set("w-2", "c", 0, &[]);
+    assert_eq!(successor.sizes(), [3, 3, 0], "no room before they are gone");
+}
+
+// === what reaches a set without a rollout ===
+
+#[test]
+fn a_settled_deployment_writes_nothing() {
+    let world = world(3).set("w-1", "c", 3, &[RUNNING; 3]);
+    assert_eq!(world.actions(), [""; 0]);
+}
+
+#[test]
+fn the_new_set_follows_the_parts_that_need_no_rollout() {
+    let world = world(3)
+        .field("/spec/template/spec/nodeTemplate", json!({"metadata": {"labels": {"pool": "a"}}}))
+        .field("/spec/template/spec/healthTimeout", "5m".into())
+        .set("w-1", "c", 3, &[RUNNING; 3])
+        .set("w-0", "b", 0, &[]);
+    let plan = plan(&world.snapshot());
+    let [Action::PatchSet(patch)] = plan.actions.as_slice() else { panic!("{plan}") };
+    let spec = &patch.template.as_ref().expect("the template").spec;
+    assert_eq!((patch.set.name.as_str(), patch.replicas), ("w-1", None));
+    assert_eq!(spec.node_template.metadata.labels["pool"], "a");
+    assert_eq!(spec.configuration.health_timeout().map(|timeout| timeout.as_seconds()), Some(300));
+}
+
+#[test]
+fn ready_seconds_that_are_not_wanted_any_more_are_taken_back() {
+    let waits = |set: &mut Value| set["spec"]["minReadySeconds"] = 30.into();
+    let world = world(1).set_with("w-1", "c", 1, &[RUNNING], waits);
+    let plan = plan(&world.snapshot());
+    let [Action::PatchSet(patch)] = plan.actions.as_slice() else { panic!("{plan}") };
+    assert_eq!(patch.template.as_ref().map(|template| template.min_ready_seconds), Some(Some(0)));
+}
+
+#[test]
+fn annotations_are_copied_but_for_those_that_are_the_deployments_own() {
+    let world = world(1)
+        .field(
+            "/metadata/annotations",
+            json!({"deployment.kubernetes.io/revision": "1", "team": "a",
+                   "safety.machine.sapcloud.io/unfreeze": "", "node.machine.sapcloud.io/trigger-deletion-by-mcm": "m~t"}),
+        )
+        .set("w-1", "c", 1, &[RUNNING])
+        .set("w-0", "b", 0, &[]);
+    assert_eq!(world.actions(), ["set w-1: annotations team"]);
+}
+
+#[test]
+fn a_template_that_comes_back_is_a_new_revision() {
+    let revision = |revision: &'static str, history: &'static str| {
+        move |set: &mut Value| {
+            let annotations = &mut set["metadata"]["annotations"];
+            annotations["deployment.kubernetes.io/revision"] = revision.into();
+            annotations["deployment.kubernetes.io/revision-history"] = history.into();
+        }
+    };
+    let world = world(1)
+        .set_with("w-1", "c", 0, &[], revision("1", "90,91,92,93,94,95,96,97,98,99"))
+        .set_with("w-2", "b", 1, &[RUNNING], revision("2", ""));
+    let plan = plan(&world.snapshot());
+    let Some(Action::PatchSet(patch)) = plan.actions.first() else { panic!("{plan}") };
+    assert_eq!(patch.annotations["deployment.kubernetes.io/revision"], "3");
+    assert_eq!(
+        patch.annotations["deployment.kubernetes.io/revision-history"],
+        "91,92,93,94,95,96,97,98,99,1"
+    );
+    assert!(world.actions().contains(&"deployment: annotate deployment.kubernetes.io/revision=3".to_owned()));
+}
+
+#[test]
+fn empty_sets_beyond_the_limit_are_forgotten_oldest_first() {
+    let leaving = |set: &mut Value| set["metadata"]["deletionTimestamp"] = at(-1).to_string().into();
+    let world = |limit: Value| {
+        world(1)
+            .field("/spec/revisionHistoryLimit", limit)
+            .set("w-1", "a", 0, &[])
+            .set_with("w-2", "a", 0, &[], leaving)
+            .set("w-3", "a", 0, &["Terminating"])
+            .set("w-4", "a", 0, &[])
+            .set("w-5", "c", 1, &[RUNNING])
+    };
+    assert_eq!(world(Value::Null).actions(), [""; 0], "without a limit all are kept");
+    assert_eq!(world(json!(2)).actions(), ["set w-1: delete"]);
+    assert_eq!(world(json!(0)).actions(), ["set w-1: delete", "set w-4: delete"], "one still has a Machine");
+}

@@ -1,0 +1,166 @@
+//! How many Machines each set gets: alone, in a rollout, scaled in the middle of one, paused.
+
+use serde_json::{Value, json};
+
+use super::{RUNNING, world};
+
+/// A set that was last sized when the deployment wanted so many.
+fn sized_for(desired: &'static str) -> impl Fn(&mut Value) + Copy {
+    move |set| {
+        let annotations = &mut set["metadata"]["annotations"];
+        annotations["deployment.kubernetes.io/desired-replicas"] = desired.into();
+    }
+}
+
+#[test]
+fn a_set_that_is_alone_is_scaled_at_once() {
+    for (replicas, expected) in [(5, 5), (3, 3), (1, 1), (0, 0)] {
+        let world = world(replicas).set("w-1", "c", 3, &[RUNNING, RUNNING, "Terminating"]);
+        assert_eq!(world.sizes(), [expected]);
+    }
+}
+
+#[test]
+fn a_rollout_of_three_step_by_step() {
+    for (old, old_phases, new, new_phases, expected, reason) in [
+        (3, vec![RUNNING; 3], 0, vec![], [3, 1], "the rollout: 0 of 3 machines are of the new template"),
+        (
+            3,
+            vec![RUNNING; 3],
+            1,
+            vec!["Pending"],
+            [3, 1],
+            "room for one more machine: 4 exist, maxSurge allows 4; the first to wait for is n-0",
+        ),
+        (
+            3,
+            vec![RUNNING; 3],
+            1,
+            vec![RUNNING],
+            [2, 1],
+            "the rollout: 1 of 3 machines are of the new template",
+        ),
+        (
+            2,
+            vec![RUNNING, RUNNING, "Terminating"],
+            1,
+            vec![RUNNING],
+            [2, 1],
+            "room for one more machine: 4 exist, maxSurge allows 4; the first to wait for is o-2",
+        ),
+        (
+            2,
+            vec![RUNNING; 2],
+            1,
+            vec![RUNNING],
+            [2, 2],
+            "the rollout: 1 of 3 machines are of the new template",
+        ),
+        (
+            1,
+            vec![RUNNING; 1],
+            2,
+            vec![RUNNING; 2],
+            [1, 3],
+            "the rollout: 2 of 3 machines are of the new template",
+        ),
+        (
+            1,
+            vec![RUNNING; 1],
+            3,
+            vec![RUNNING; 3],
+            [0, 3],
+            "the rollout: 3 of 3 machines are of the new template",
+        ),
+        (0, vec!["Terminating"], 3, vec![RUNNING; 3], [0, 3], "1 machines to go; the first is o-0"),
+        (0, vec![], 3, vec![RUNNING; 3], [0, 3], "nothing: it is as it should be"),
+    ] {
+        let world = world(3).set("o", "b", old, &old_phases).set("n", "c", new, &new_phases);
+        assert_eq!((world.sizes(), world.reason()), (expected.to_vec(), reason.to_owned()));
+    }
+}
+
+#[test]
+fn without_surge_an_old_machine_goes_first() {
+    let world = |old, old_phases: &[&str], new, new_phases: &[&str]| {
+        let world = world(3).bounds(json!(0), json!(1));
+        world.set("o", "b", old, old_phases).set("n", "c", new, new_phases)
+    };
+    assert_eq!(world(3, &[RUNNING; 3], 0, &[]).sizes(), [2, 0]);
+    let leaving = world(2, &[RUNNING, RUNNING, "Terminating"], 0, &[]);
+    assert_eq!(leaving.sizes(), [2, 0], "its instance still takes the room");
+    assert_eq!(
+        leaving.reason(),
+        "room for one more machine: 3 exist, maxSurge allows 3; the first to wait for is o-2"
+    );
+    assert_eq!(world(2, &[RUNNING; 2], 0, &[]).sizes(), [2, 1]);
+    let pending = world(2, &[RUNNING; 2], 1, &["Pending"]);
+    assert_eq!(pending.sizes(), [2, 1]);
+}
+
+#[test]
+fn old_machines_that_are_of_no_use_go_first() {
+    let world = world(3).bounds(json!(1), json!(1));
+    let world = world.set("o", "a", 2, &[RUNNING; 2]).set("p", "b", 1, &["Unknown"]).set("n", "c", 0, &[]);
+    assert_eq!(world.sizes(), [2, 0, 1]);
+}
+
+#[test]
+fn a_template_that_never_works_does_not_empty_the_old_set() {
+    let world = world(3).bounds(json!(1), json!(1)).set("o", "b", 2, &[RUNNING; 2]);
+    let world = world.set("n", "c", 2, &["CrashLoopBackOff", "Pending"]);
+    assert_eq!(world.sizes(), [2, 2]);
+}
+
+#[test]
+fn percentages_round_up_for_surge_and_down_for_what_may_be_missing() {
+    let world =
+        world(10).bounds(json!("25%"), json!("25%")).set("o", "b", 10, &[RUNNING; 10]).set("n", "c", 0, &[]);
+    assert_eq!(world.sizes(), [8, 3]);
+}
+
+#[test]
+fn growing_in_the_middle_of_a_rollout_is_the_new_sets() {
+    let scaled = sized_for("3");
+    let world = world(6).set_with("o", "b", 2, &[RUNNING, RUNNING, "Terminating"], scaled).set_with(
+        "n",
+        "c",
+        2,
+        &[RUNNING; 2],
+        scaled,
+    );
+    assert_eq!(world.sizes(), [2, 4], "7 may exist, 5 do");
+}
+
+#[test]
+fn shrinking_in_the_middle_of_a_rollout_is_shared_but_keeps_enough_available() {
+    let scaled = sized_for("10");
+    let world = |replicas, new_phases: &[&str]| {
+        let world = world(replicas).bounds(json!(1), json!(1));
+        world.set_with("o", "b", 6, &[RUNNING; 6], scaled).set_with("n", "c", 4, new_phases, scaled)
+    };
+    assert_eq!(world(5, &[RUNNING; 4]).sizes(), [3, 3]);
+    // By share the old set would be left with 3, and 4 must be available.
+    assert_eq!(world(5, &["Pending"; 4]).sizes(), [4, 2]);
+    assert_eq!(world(0, &["Pending"; 4]).sizes(), [0, 0]);
+}
+
+// === pause ===
+
+#[test]
+fn a_paused_deployment_rolls_nothing_but_is_scaled() {
+    let paused = |replicas| world(replicas).field("/spec/paused", true.into());
+    let rolling = paused(3).set("o", "b", 3, &[RUNNING; 3]).set("n", "c", 0, &[]);
+    assert_eq!(
+        (rolling.sizes(), rolling.reason()),
+        (vec![3, 0], "spec.paused to be set to false".to_owned())
+    );
+    let without_new = paused(3).set("o", "b", 3, &[RUNNING; 3]);
+    assert_eq!(without_new.actions(), [""; 0]);
+    let scaled = sized_for("3");
+    assert_eq!(paused(5).set_with("o", "b", 3, &[RUNNING; 3], scaled).sizes(), [5]);
+    let both =
+        paused(6).set_with("o", "b", 2, &[RUNNING; 2], scaled).set_with("n", "c", 2, &[RUNNING; 2], scaled);
+    assert_eq!(both.sizes(), [2, 5], "growth goes to the new set");
+    assert_eq!(paused(3).sizes(), [0; 0]);
+}

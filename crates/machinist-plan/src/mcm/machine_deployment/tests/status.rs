@@ -1,0 +1,172 @@
+//! What a deployment says about itself.
+
+use std::time::Duration;
+
+use expect_test::expect;
+use machinist_api::MachineDeploymentCondition;
+use serde_json::{Value, json};
+
+use super::{NOW, RUNNING, World, at, machine, world};
+use crate::mcm::machine_deployment::{Action, plan};
+use crate::mcm::status::{self, Stage};
+
+/// The condition Progressing after the plan.
+fn progressing(world: &World) -> MachineDeploymentCondition {
+    let world = World { status_written: None, ..world.clone() };
+    let written = plan(&world.snapshot()).actions.into_iter().find_map(|action| match action {
+        Action::SetStatus(status) => Some(*status),
+        _ => None,
+    });
+    let status = written.or_else(|| world.snapshot().deployment.status.clone()).expect("a status");
+    let found = status.conditions.into_iter().find(|condition| condition.type_ == "Progressing");
+    found.expect("it is always there once a set was looked at")
+}
+
+#[test]
+fn the_status_sums_up_its_machines() {
+    let mut world = world(3).set("o", "b", 1, &[RUNNING, "Terminating"]).set(
+        "n",
+        "c",
+        3,
+        &[RUNNING, "Available", "Pending"],
+    );
+    world.status_written = None;
+    let status = plan(&world.snapshot()).actions.into_iter().find_map(|action| match action {
+        Action::SetStatus(status) => Some(*status),
+        _ => None,
+    });
+    expect![[r#"
+        {
+          "observedGeneration": 5,
+          "replicas": 5,
+          "updatedReplicas": 3,
+          "readyReplicas": 2,
+          "availableReplicas": 3,
+          "unavailableReplicas": 1,
+          "conditions": [
+            {
+              "type": "Progressing",
+              "status": "True",
+              "lastUpdateTime": "2027-01-15T08:00:00Z",
+              "lastTransitionTime": "2027-01-15T08:00:00Z",
+              "reason": "MachineSetUpdated",
+              "message": "MachineSet \"n\" is progressing."
+            },
+            {
+              "type": "Available",
+              "status": "True",
+              "lastUpdateTime": "2027-01-15T08:00:00Z",
+              "lastTransitionTime": "2027-01-15T08:00:00Z",
+              "reason": "MinimumReplicasAvailable",
+              "message": "Deployment has minimum availability."
+            }
+          ]
+        }"#]]
+    .assert_eq(&serde_json::to_string_pretty(&status).expect("writable"));
+    world.deployment["status"] = serde_json::to_value(&status).expect("writable");
+    assert!(!world.actions().iter().any(|action| action.starts_with("status")), "{:?}", world.actions());
+}
+
+#[test]
+fn a_status_is_written_at_most_once_a_second() {
+    let mut world = world(1).set("w-1", "c", 1, &[RUNNING]);
+    world.status_written = Some(at(0) - Duration::from_millis(300));
+    world.check(expect![[r#"
+        why   waits for nothing: it is as it should be
+        wait  until 2027-01-15T08:00:00.7Z
+    "#]]);
+}
+
+/// A rollout whose last progress was a while ago.
+fn stalled(seconds_ago: i64, reason: &str, status: &str) -> World {
+    let time = at(-seconds_ago).to_string();
+    world(3)
+        .field("/spec/progressDeadlineSeconds", 600.into())
+        .field(
+            "/status",
+            json!({
+                "observedGeneration": 5, "replicas": 4, "updatedReplicas": 1, "readyReplicas": 3,
+                "availableReplicas": 3, "unavailableReplicas": 1,
+                "conditions": [{"type": "Progressing", "status": status, "reason": reason, "message": "m",
+                                "lastUpdateTime": time, "lastTransitionTime": at(-5000).to_string()}],
+            }),
+        )
+        .set("o", "b", 3, &[RUNNING; 3])
+        .set("n", "c", 1, &["Pending"])
+}
+
+fn told(condition: &MachineDeploymentCondition) -> String {
+    let time = |time: &Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>| {
+        time.as_ref().map_or(0, |time| time.0.as_second() - NOW)
+    };
+    let MachineDeploymentCondition { status, reason, last_update_time, last_transition_time, .. } = condition;
+    let (updated, changed) = (time(last_update_time), time(last_transition_time));
+    format!("{status} {} updated {updated} changed {changed}", reason.as_deref().unwrap_or_default())
+}
+
+#[test]
+fn a_rollout_that_stands_still_for_too_long_has_failed_until_it_moves() {
+    let still = stalled(600, "NewMachineSetCreated", "True");
+    assert_eq!(told(&progressing(&still)), "True NewMachineSetCreated updated -600 changed -5000");
+    assert_eq!(
+        plan(&still.snapshot()).wait,
+        crate::Wait::Until(at(1)),
+        "looked at when the deadline has passed"
+    );
+    let late = stalled(601, "NewMachineSetCreated", "True");
+    assert_eq!(told(&progressing(&late)), "False ProgressDeadlineExceeded updated 0 changed 0");
+    let failed = stalled(1, "ProgressDeadlineExceeded", "False");
+    assert_eq!(told(&progressing(&failed)), "False ProgressDeadlineExceeded updated -1 changed -5000");
+    let mut moves = stalled(601, "ProgressDeadlineExceeded", "False");
+    moves.sets[1].1[0] = machine("n-0", RUNNING);
+    assert_eq!(told(&progressing(&moves)), "True MachineSetUpdated updated 0 changed 0");
+}
+
+#[test]
+fn progress_is_told_with_its_time() {
+    let mut moves = stalled(100, "MachineSetUpdated", "True");
+    moves.sets[1].1[0] = machine("n-0", RUNNING);
+    assert_eq!(told(&progressing(&moves)), "True MachineSetUpdated updated 0 changed -5000");
+}
+
+#[test]
+fn a_rollout_that_is_done_stays_done_until_the_spec_changes() {
+    let done = |generation: i64, phases: &[&str]| {
+        let mut world =
+            stalled(5000, "NewMachineSetAvailable", "True").field("/metadata/generation", generation.into());
+        world.sets = world_of_one_set(phases).sets;
+        world
+    };
+    let complete = done(5, &[RUNNING; 3]);
+    assert_eq!(told(&progressing(&complete)), "True NewMachineSetAvailable updated -5000 changed -5000");
+    let hurt = done(5, &[RUNNING, RUNNING, "Unknown"]);
+    assert_eq!(told(&progressing(&hurt)), "True NewMachineSetAvailable updated -5000 changed -5000");
+    let changed = done(6, &[RUNNING, RUNNING, "Unknown"]);
+    assert_eq!(told(&progressing(&changed)), "True MachineSetUpdated updated 0 changed -5000");
+}
+
+fn world_of_one_set(phases: &[&str]) -> World {
+    world(3).set("n", "c", 3, phases)
+}
+
+#[test]
+fn a_pause_is_a_condition_and_so_is_a_new_set() {
+    let paused = world_of_one_set(&[RUNNING; 3]).field("/spec/paused", true.into());
+    assert_eq!(told(&progressing(&paused)), "Unknown DeploymentPaused updated 0 changed 0");
+    let created = world(3).set("o", "b", 3, &[RUNNING; 3]);
+    assert_eq!(told(&progressing(&created)), "True NewMachineSetCreated updated 0 changed 0");
+}
+
+#[test]
+fn what_keeps_a_set_from_making_machines_is_said_of_the_deployment_too() {
+    let refused = |set: &mut Value| {
+        set["status"] = json!({"machineSetCondition": [{
+            "type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "quota exceeded",
+            "lastTransitionTime": at(-30).to_string(),
+        }]});
+    };
+    let world = world(3).set_with("n", "c", 3, &[], refused);
+    let status = status::of_deployment(&world.snapshot(), &Stage::Rolling(world.snapshot().sets.first()));
+    let failure = status.conditions.iter().find(|condition| condition.type_ == "ReplicaFailure");
+    assert_eq!(failure.and_then(|failure| failure.message.as_deref()), Some("quota exceeded"));
+}

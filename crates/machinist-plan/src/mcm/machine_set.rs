@@ -1,0 +1,274 @@
+//! MachineSet: as many Machines as it wants, of one template.
+//!
+//! ```text
+//! finalizer -> claim -> sync the template -> make or delete Machines -> status
+//! ```
+//!
+//! Never more are made than are missing, whatever is lost: names are reserved first (`names`), and this process does not
+//! decide while the store lacks its own writes.
+//!
+//! Deliberately absent: which Machine is given up ([`super::replacement`]), how many Machines a rollout may have
+//! ([`super::rollout`]), and preservation of failed Machines.
+
+mod names;
+mod replicas;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use machinist_api::{MachineSetStatus, Phase};
+
+pub use self::names::{Reserved, child_name};
+pub(crate) use self::replicas::is_live;
+pub use self::replicas::{child, owner_reference};
+use super::machine_deployment::is_synced;
+use super::status;
+use crate::facts::{MachineFacts, MachineSetFacts, selects};
+use crate::snapshot::{Attempts, plus};
+use crate::why::{Reason, Step};
+use crate::{Plan, Why};
+
+/// A set's status is written at most this often: it changes with every Machine.
+const STATUS_EVERY: Duration = Duration::from_secs(1);
+/// After a child could not be made, the next attempt waits this long, doubled each time.
+const RETRY_AFTER: Duration = Duration::from_secs(2);
+/// But never longer than this: whoever mends the cause should not wait for long.
+const LONGEST_RETRY: Duration = Duration::from_secs(300);
+
+/// All facts for one decision about one set.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// The moment of the decision.
+    pub now: Timestamp,
+    /// The set.
+    pub set: Arc<MachineSetFacts>,
+    /// The Machines that it controls.
+    pub machines: Vec<Arc<MachineFacts>>,
+    /// The Machines of its namespace that nobody controls.
+    pub adoptable: Vec<Arc<MachineFacts>>,
+    /// Numbers that are known to be in use. Memory: may be empty at any moment.
+    pub settled_numbers: BTreeSet<u64>,
+    /// When this process last wrote its status.
+    pub status_written: Option<Timestamp>,
+    /// The last child that could not be made or deleted.
+    pub failure: Option<ChildFailure>,
+}
+
+/// A child that could not be made or deleted.
+#[derive(Debug, Clone)]
+pub struct ChildFailure {
+    /// What the API server said.
+    pub message: String,
+    /// How often in a row.
+    pub attempts: Attempts,
+}
+
+/// One call for one set.
+#[derive(Debug)]
+pub enum Action {
+    /// Put our finalizer on the set.
+    AddFinalizer,
+    /// Take our finalizer off the set.
+    RemoveFinalizer,
+    /// Write which numbers are reserved.
+    Reserve(Reserved),
+    /// POST a child.
+    Create {
+        /// Its number.
+        number: u64,
+        /// Its name, which follows from the number.
+        name: String,
+    },
+    /// DELETE a child, by UID.
+    Delete(Arc<MachineFacts>),
+    /// Become the controller of a Machine that nobody controls.
+    Adopt(Arc<MachineFacts>),
+    /// Stop being the controller of a Machine that the selector does not match any more.
+    Release(Arc<MachineFacts>),
+    /// Bring the parts of the template that need no rollout onto a Machine.
+    SyncMachine(Arc<MachineFacts>),
+    /// Write the set's status.
+    SetStatus(Box<MachineSetStatus>),
+}
+
+/// Decides what is done next for one set.
+pub fn plan(s: &Snapshot) -> Plan<Action> {
+    if s.set.deleting_since.is_some() {
+        return plan_deleting(s);
+    }
+    if !s.set.has_finalizer {
+        return Plan::act(Action::AddFinalizer, Why::new(Reason::Acting("its finalizer"), Step::Nothing));
+    }
+    if let Some((field, message)) = invalid(&s.set) {
+        let why = Why::new(Reason::InvalidSpec(message), Step::Mend(format!("mend {field}")));
+        return with_status(s, Vec::new(), why);
+    }
+    let claim = claim(s);
+    if !claim.is_empty() {
+        // Who is counted must be settled before anybody is made or deleted.
+        return Plan::act_all(claim, Why::new(Reason::Acting("its Machines to be claimed"), Step::Nothing));
+    }
+    let again = next_attempt(s);
+    let mut actions = sync(s);
+    match replicas::write_off(s) {
+        // Until that is written, a name might be taken for one that was never used.
+        Some(write_off) => actions.push(write_off),
+        None => actions.extend(replicas::plan(s, again)),
+    }
+    match again {
+        Some(again) => with_status(s, actions, why(s)).no_later_than(again),
+        None => with_status(s, actions, why(s)),
+    }
+}
+
+/// What keeps a set from being acted on, until its author changes it: the field, and a sentence.
+pub(crate) fn invalid(set: &MachineSetFacts) -> Option<(String, String)> {
+    let selects_all = set.spec.selector.as_ref().is_some_and(|selector| {
+        selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
+            && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
+    });
+    let empty = || {
+        let message = "spec.selector is empty and would select every machine: expected at least one label";
+        ("spec.selector".to_owned(), message.to_owned())
+    };
+    set.invalid.clone().or_else(|| selects_all.then(empty))
+}
+
+fn plan_deleting(s: &Snapshot) -> Plan<Action> {
+    if !s.set.has_finalizer {
+        let why = Why::new(
+            Reason::Acting("finalizers of others"),
+            Step::Expect("whoever put them there removes them"),
+        );
+        return Plan::idle(why.since(s.set.deleting_since));
+    }
+    if s.machines.is_empty() {
+        let why = Why::new(Reason::Acting("its finalizer to be removed"), Step::Nothing);
+        return Plan::act(Action::RemoveFinalizer, why);
+    }
+    let left = u32::try_from(s.machines.len()).unwrap_or(u32::MAX);
+    let first = s.machines.first().map(|machine| machine.name.clone());
+    let why = Why::new(
+        Reason::MachinesLeaving { left, first },
+        Step::Expect("its Machines go, then its finalizer"),
+    )
+    .since(s.set.deleting_since);
+    let staying = s.machines.iter().filter(|machine| machine.deleting_since.is_none());
+    with_status(s, staying.map(|machine| Action::Delete(machine.clone())).collect(), why)
+}
+
+/// Adds the status write to a plan, now or when it is due.
+fn with_status(s: &Snapshot, mut actions: Vec<Action>, why: Why) -> Plan<Action> {
+    let status = status::of_set(s);
+    let differs = s.set.status.as_ref().is_none_or(|current| status::set_differs(current, &status));
+    if !differs {
+        return Plan::act_all(actions, why);
+    }
+    let due = s.status_written.map_or(s.now, |written| plus(written, STATUS_EVERY));
+    if due <= s.now {
+        actions.push(Action::SetStatus(Box::new(status)));
+        return Plan::act_all(actions, why);
+    }
+    Plan::act_all(actions, why).no_later_than(due)
+}
+
+/// Machines to take or to leave, by selector and owner. A Machine on its way out is not taken.
+fn claim(s: &Snapshot) -> Vec<Action> {
+    let Some(selector) = &s.set.spec.selector else { return Vec::new() };
+    let matches = |machine: &&Arc<MachineFacts>| {
+        machine.labels.as_ref().is_some_and(|labels| selects(selector, labels))
+    };
+    let adopted = s.adoptable.iter().filter(|m| m.deleting_since.is_none()).filter(matches).cloned();
+    let released = s.machines.iter().filter(|machine| !matches(machine)).cloned();
+    adopted.map(Action::Adopt).chain(released.map(Action::Release)).collect()
+}
+
+/// Machines that differ from the template in what needs no rollout.
+fn sync(s: &Snapshot) -> Vec<Action> {
+    let template = &s.set.spec.template.spec;
+    let differs = |machine: &&Arc<MachineFacts>| {
+        machine.status.phase.is_active()
+            && machine.deleting_since.is_none()
+            && !is_synced(template, &machine.spec)
+    };
+    s.machines.iter().filter(differs).cloned().map(Action::SyncMachine).collect()
+}
+
+/// When Machines may be made again after one was refused. Deletions do not wait: fewer Machines may be what helps.
+fn next_attempt(s: &Snapshot) -> Option<Timestamp> {
+    let attempts = &s.failure.as_ref()?.attempts;
+    let doublings = attempts.count.saturating_sub(1).min(8);
+    let wait = (RETRY_AFTER * 2u32.pow(doublings)).min(LONGEST_RETRY);
+    Some(plus(attempts.last, wait)).filter(|again| s.now < *again)
+}
+
+fn why(s: &Snapshot) -> Why {
+    let desired = s.set.replicas();
+    let count = |test: fn(&MachineFacts) -> bool| {
+        u32::try_from(s.machines.iter().filter(|machine| test(machine)).count()).unwrap_or(u32::MAX)
+    };
+    let available = count(|machine| is_live(machine) && machine.status.phase.is_available());
+    let live = count(is_live);
+    if live < desired && s.set.is_frozen() {
+        return Why::new(Reason::Frozen, Step::Mend("remove the label freeze".to_owned()));
+    }
+    if let Some(failure) = s.failure.as_ref().filter(|_| live != desired) {
+        let reason = Reason::ChildFailed { message: failure.message.clone() };
+        return Why::new(reason, Step::Expect("the next attempt")).since(failure.attempts.last);
+    }
+    if available < desired {
+        let waits = |machine: &&Arc<MachineFacts>| is_live(machine) && !machine.status.phase.is_available();
+        let first = s.machines.iter().find(waits).map(|machine| machine.name.clone());
+        return Why::new(
+            Reason::MachinesPending { available, desired, first },
+            Step::Expect("its Machines become Running"),
+        );
+    }
+    let leaving = s.machines.iter().filter(|machine| !is_live(machine));
+    let left = u32::try_from(leaving.clone().count()).unwrap_or(u32::MAX);
+    if left > 0 || desired < live {
+        let first = leaving.map(|machine| machine.name.clone()).next();
+        return Why::new(
+            Reason::MachinesLeaving { left: left.max(live.saturating_sub(desired)), first },
+            Step::Expect("they are drained and deleted"),
+        );
+    }
+    Why::settled()
+}
+
+/// Whether a Machine is ready to carry load, as sets and deployments count it.
+pub(crate) fn is_available(machine: &MachineFacts) -> bool {
+    is_live(machine) && matches!(machine.status.phase, Phase::Running | Phase::Available)
+}
+
+/// The owner references of a Machine without those that make somebody its controller.
+pub fn without_controller(references: &[OwnerReference]) -> Vec<OwnerReference> {
+    references.iter().filter(|reference| reference.controller != Some(true)).cloned().collect()
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AddFinalizer => f.write_str("set: add finalizer"),
+            Self::RemoveFinalizer => f.write_str("set: remove finalizer"),
+            Self::Reserve(reserved) => write!(f, "set: reserve numbers {reserved}"),
+            Self::Create { number, name } => write!(f, "machine {name}: create, number {number}"),
+            Self::Delete(machine) => write!(f, "machine {}: delete", machine.name),
+            Self::Adopt(machine) => write!(f, "machine {}: adopt", machine.name),
+            Self::Release(machine) => write!(f, "machine {}: release", machine.name),
+            Self::SyncMachine(machine) => write!(f, "machine {}: sync template", machine.name),
+            Self::SetStatus(status) => write!(
+                f,
+                "status: {} replicas, {} available, {} ready",
+                status.replicas, status.available_replicas, status.ready_replicas
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+//! Names of a set's children: reserved before they are used, never random, never used twice.
+//!
+//! A set reserves numbers in an annotation, one write a batch; a child's name follows from the set's UID and its number. So a POST
+//! whose outcome is unknown, of this process or of a killed one, is settled by repeating it: the name is the same, and it can
+//! make at most one Machine. That is why a set cannot overshoot.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+use crate::facts::fnv1a;
+
+/// Letters of a child's suffix: those that the API server uses for generated names, without vowels and look-alikes.
+const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+/// How many letters.
+const SUFFIX_LENGTH: usize = 5;
+/// How many suffixes there are. A set that has made as many Machines begins again.
+const SUFFIXES: u64 = 27u64.pow(5);
+/// The longest name that a Machine may have: it becomes a host name and a label value.
+const LONGEST_NAME: usize = 63;
+
+/// Name of the child with that number.
+///
+/// The numbers of one set are shuffled by its UID, not hashed one by one: with hashes, a set of a thousand Machines has two of the
+/// same name in one case of thirty.
+pub fn child_name(set_name: &str, set_uid: &str, number: u64) -> String {
+    let hash = fnv1a(set_uid.as_bytes());
+    let (high, low) = ((hash >> 32) % SUFFIXES, hash % SUFFIXES);
+    // Stepping by anything that shares no factor with 27^5 visits every suffix once.
+    let step = if high.is_multiple_of(3) { high + 1 } else { high };
+    let mut suffix = (number % SUFFIXES * step + low) % SUFFIXES;
+    let mut name: String = set_name.chars().take(LONGEST_NAME - SUFFIX_LENGTH - 1).collect();
+    name.push('-');
+    for _ in 0..SUFFIX_LENGTH {
+        name.push(char::from(LETTERS[usize::try_from(suffix % 27).unwrap_or_default()]));
+        suffix /= 27;
+    }
+    name
+}
+
+/// Which numbers a set's children may have.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Reserved {
+    /// The first number that was never reserved.
+    pub next: u64,
+    /// Numbers that were reserved and may or may not be in use.
+    pub pending: BTreeSet<u64>,
+}
+
+impl Reserved {
+    /// The same with `count` more numbers reserved, and without those that are known to be used.
+    pub fn with_more(&self, count: u64, used: &BTreeSet<u64>) -> Self {
+        let next = self.next.saturating_add(count);
+        let pending = self.pending.difference(used).copied().chain(self.next..next);
+        Self { next, pending: pending.collect() }
+    }
+}
+
+impl fmt::Display for Reserved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.next)?;
+        let mut separator = ':';
+        let mut numbers = self.pending.iter().copied().peekable();
+        while let Some(first) = numbers.next() {
+            let mut last = first;
+            while let Some(next) = numbers.next_if(|next| *next == last + 1) {
+                last = next;
+            }
+            if first == last {
+                write!(f, "{separator}{first}")?
+            } else {
+                write!(f, "{separator}{first}-{last}")?
+            }
+            separator = ',';
+        }
+        Ok(())
+    }
+}
+
+/// The annotation cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unreadable;
+
+impl FromStr for Reserved {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<Self, Unreadable> {
+        /// More than a set ever has pending; a wrong annotation must not fill memory.
+        const MOST_PENDING: u64 = 10_000;
+        let number = |text: &str| text.parse::<u64>().map_err(|_| Unreadable);
+        let (next, ranges) = text.split_once(':').map_or((text, ""), |(next, ranges)| (next, ranges));
+        let mut reserved = Self { next: number(next)?, pending: BTreeSet::new() };
+        for range in ranges.split(',').filter(|range| !range.is_empty()) {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let (first, last) = (number(first)?, number(last)?);
+            if last < first || last - first > MOST_PENDING || reserved.next <= last {
+                return Err(Unreadable);
+            }
+            reserved.pending.extend(first..=last);
+        }
+        Ok(reserved)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reserved_numbers_survive_the_annotation() {
+        for text in ["0", "3:0-2", "50:30-32,40", "7:6"] {
+            let reserved: Reserved = text.parse().expect(text);
+            assert_eq!(reserved.to_string(), text);
+        }
+        for bad in ["", "x", "3:5", "3:2-1", "99999:0-99998"] {
+            assert_eq!(bad.parse::<Reserved>(), Err(Unreadable), "{bad}");
+        }
+    }
+
+    const FIRST: [&str; 4] = ["w-84j5n", "w-wvhp9", "w-mpgbt", "w-cjfvf"];
+
+    #[test]
+    fn names_are_the_same_for_ever_and_differ_by_number_and_set() {
+        let first: Vec<_> = (0..4).map(|number| child_name("w", "uid", number)).collect();
+        assert_eq!(first, FIRST, "names of Machines that exist must not change with the program");
+        for uid in ["uid", "7ece3c7f-0388-476c-b336-c09b9c9745d4", "afc3b9cd-c170-421b-b805-221992a6f233"] {
+            let names: BTreeSet<_> = (0..20_000).map(|number| child_name("w", uid, number)).collect();
+            assert_eq!(names.len(), 20_000, "for {uid}");
+        }
+        assert_eq!(child_name("w", "uid", u64::MAX), child_name("w", "uid", u64::MAX % SUFFIXES));
+        assert_ne!(child_name("w", "uid", 0), child_name("w", "other", 0));
+        assert!(child_name(&"w".repeat(100), "uid", 0).len() <= LONGEST_NAME);
+    }
+
+    #[test]
+    fn used_numbers_are_not_pending_any_more() {
+        let reserved: Reserved = "3:0-2".parse().expect("well-formed");
+        assert_eq!(reserved.with_more(2, &BTreeSet::from([0, 2])).to_string(), "5:1,3-4");
+    }
+}

@@ -1,0 +1,556 @@
+//! Claims about a set, each a snapshot and the plan it must lead to.
+
+use std::time::Duration;
+
+use expect_test::{Expect, expect};
+use serde_json::{Value, json};
+
+use super::*;
+
+const NOW: i64 = 1_800_000_000;
+const UID: &str = "uid-s";
+
+fn at(seconds_from_now: i64) -> Timestamp {
+    Timestamp::from_second(NOW + seconds_from_now).expect("a moment of this century")
+}
+
+/// A set and its surroundings, changed step by step into the situation of a test.
+struct World {
+    set: Value,
+    machines: Vec<Value>,
+    free: Vec<Value>,
+    settled: BTreeSet<u64>,
+    failure: Option<ChildFailure>,
+    status_written: Option<Timestamp>,
+}
+
+/// A set of that many replicas without Machines, its status written.
+fn world(replicas: u32) -> World {
+    let set = json!({
+        "metadata": {
+            "name": "s", "namespace": "ns", "uid": UID, "generation": 3,
+            "finalizers": ["machine.sapcloud.io/machine-controller-manager"],
+        },
+        "spec": {
+            "replicas": replicas, "selector": {"matchLabels": {"app": "s"}},
+            "template": {
+                "metadata": {"labels": {"app": "s"}},
+                "spec": {"class": {"kind": "MachineClass", "name": "c"}, "nodeTemplate": {}},
+            },
+        },
+    });
+    World {
+        set,
+        machines: Vec::new(),
+        free: Vec::new(),
+        settled: BTreeSet::new(),
+        failure: None,
+        // Statuses are looked at by the tests that are about them.
+        status_written: Some(at(100)),
+    }
+}
+
+fn machine(name: &str, phase: &str) -> Value {
+    json!({
+        "metadata": {
+            "name": name, "namespace": "ns", "uid": format!("uid-{name}"), "labels": {"app": "s"},
+            "creationTimestamp": at(-100).to_string(), "annotations": {},
+            "ownerReferences": [{
+                "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet", "name": "s", "uid": UID,
+                "controller": true, "blockOwnerDeletion": true,
+            }],
+        },
+        "spec": {"class": {"kind": "MachineClass", "name": "c"}, "nodeTemplate": {}},
+        "status": {"currentStatus": {"phase": phase}},
+    })
+}
+
+fn parse<T: serde::de::DeserializeOwned>(value: &Value) -> T {
+    serde_json::from_value(value.clone()).expect("test objects are well-formed")
+}
+
+impl World {
+    fn machine(self, name: &str, phase: &str) -> Self {
+        self.machine_with(name, phase, |_| {})
+    }
+
+    fn machine_with(mut self, name: &str, phase: &str, change: impl FnOnce(&mut Value)) -> Self {
+        let mut machine = machine(name, phase);
+        change(&mut machine);
+        self.machines.push(machine);
+        self
+    }
+
+    fn leaving(self, name: &str, phase: &str) -> Self {
+        self.machine_with(name, phase, |m| m["metadata"]["deletionTimestamp"] = at(-10).to_string().into())
+    }
+
+    /// Children of the numbers, all of one phase.
+    fn children(mut self, numbers: impl IntoIterator<Item = u64>, phase: &str) -> Self {
+        for number in numbers {
+            self = self.machine(&child_name("s", UID, number), phase);
+        }
+        self
+    }
+
+    fn field(mut self, pointer: &str, value: Value) -> Self {
+        let (parent, field) = pointer.rsplit_once('/').expect("a JSON pointer");
+        self.set.pointer_mut(parent).expect("the parent exists")[field] = value;
+        self
+    }
+
+    fn reserved(self, text: &str) -> Self {
+        self.field("/metadata/annotations", json!({"machinist.dev/reserved-numbers": text}))
+    }
+
+    fn refused(mut self, count: u32, seconds_ago: i64) -> Self {
+        let attempts = Attempts { count, last: at(-seconds_ago) };
+        self.failure = Some(ChildFailure { message: "quota exceeded".into(), attempts });
+        self
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let facts = |all: &[Value]| all.iter().map(|m| Arc::new(MachineFacts::parse(&parse(m)))).collect();
+        Snapshot {
+            now: at(0),
+            set: Arc::new(MachineSetFacts::parse(&parse(&self.set))),
+            machines: facts(&self.machines),
+            adoptable: facts(&self.free),
+            settled_numbers: self.settled.clone(),
+            status_written: self.status_written,
+            failure: self.failure.clone(),
+        }
+    }
+
+    fn actions(&self) -> Vec<String> {
+        plan(&self.snapshot()).actions.iter().map(ToString::to_string).collect()
+    }
+
+    fn check(self, expected: Expect) {
+        expected.assert_eq(&plan(&self.snapshot()).to_string());
+    }
+}
+
+// === the set itself ===
+
+#[test]
+fn a_set_that_others_made_gets_its_finalizer_first() {
+    world(3).field("/metadata/finalizers", json!([])).check(expect![[r#"
+        do    set: add finalizer
+        why   waits for its finalizer
+        wait  for a change
+    "#]]);
+}
+
+#[test]
+fn a_wrong_spec_is_said_and_nothing_is_done() {
+    let mut world = world(3).field("/spec/template/spec/class", json!({"kind": "MachineClass"}));
+    world.status_written = None;
+    world.check(expect![[r#"
+        do    status: 0 replicas, 0 available, 0 ready
+        why   waits for its spec to be mended: spec.template.spec.class.name: expected the name of a MachineClass, got nothing; next: mend spec.template.spec.class.name
+        wait  for a change
+    "#]]);
+}
+
+#[test]
+fn an_empty_selector_claims_nobody() {
+    let mut world = world(0).field("/spec/selector", json!({}));
+    world.free.push(machine("stranger", "Running"));
+    world.check(expect![[r#"
+        why   waits for its spec to be mended: spec.selector is empty and would select every machine: expected at least one label; next: mend spec.selector
+        wait  until 2027-01-15T08:01:41Z
+    "#]]);
+}
+
+// === claiming ===
+
+#[test]
+fn machines_that_nobody_controls_are_adopted_before_anything_is_made() {
+    let mut world = world(3);
+    world.free = vec![machine("mine", "Running"), machine("other", "Running"), machine("old", "Running")];
+    world.free[1]["metadata"]["labels"] = json!({"app": "other"});
+    world.free[2]["metadata"]["deletionTimestamp"] = at(-1).to_string().into();
+    world.check(expect![[r#"
+        do    machine mine: adopt
+        why   waits for its Machines to be claimed
+        wait  for a change
+    "#]]);
+}
+
+#[test]
+fn a_machine_that_is_not_selected_any_more_is_released() {
+    world(1)
+        .machine("a", "Running")
+        .machine_with("b", "Running", |m| m["metadata"]["labels"] = json!({"app": "quarantine"}))
+        .check(expect![[r#"
+            do    machine b: release
+            why   waits for its Machines to be claimed
+            wait  for a change
+        "#]]);
+}
+
+// === making Machines ===
+
+#[test]
+fn numbers_are_reserved_before_any_machine_is_made() {
+    world(3).check(expect![[r#"
+        do    set: reserve numbers 3:0-2
+        why   waits for 3 machines to be available, 0 are; next: its Machines become Running
+        wait  until 2027-01-15T08:01:41Z
+    "#]]);
+}
+
+#[test]
+fn reserved_numbers_become_machines() {
+    world(3).reserved("3:0-2").check(expect![[r#"
+        do    machine s-hf7bf: create, number 0
+        do    machine s-79n58: create, number 1
+        do    machine s-v67v4: create, number 2
+        why   waits for 3 machines to be available, 0 are; next: its Machines become Running
+        wait  until 2027-01-15T08:01:41Z
+    "#]]);
+}
+
+#[test]
+fn a_name_that_may_or_may_not_be_used_is_tried_again_before_a_new_one_is_taken() {
+    // Of three POSTs one was seen to succeed; a new process knows nothing of the other two.
+    let world = world(3).reserved("3:0-2").children([1], "");
+    assert_eq!(world.actions(), create([0, 2]));
+}
+
+#[test]
+fn no_more_names_are_tried_than_machines_are_missing() {
+    let world = world(2).reserved("5:0-4").children([0], "Running");
+    assert_eq!(world.actions(), create([1]));
+}
+
+#[test]
+fn numbers_that_are_settled_make_room_for_new_ones() {
+    let mut world = world(3).reserved("3:0-2").children([1, 2], "Running");
+    world.settled = BTreeSet::from([0]);
+    // The Machine of number 0 is gone again: its name is written off first, so that no later process takes it for unused.
+    assert_eq!(world.actions(), ["set: reserve numbers 3"]);
+    let next = world.reserved("3");
+    assert_eq!(next.actions(), ["set: reserve numbers 4:3"]);
+}
+
+#[test]
+fn the_number_of_a_machine_on_its_way_out_is_written_off_before_it_is_replaced() {
+    let gone = child_name("s", UID, 1);
+    let world = world(3).reserved("3:0-2").children([0, 2], "Running").leaving(&gone, "Running");
+    assert_eq!(world.actions(), ["set: reserve numbers 3"]);
+}
+
+#[test]
+fn a_large_set_is_made_in_batches() {
+    assert_eq!(world(1000).actions(), ["set: reserve numbers 100:0-99"]);
+    assert_eq!(world(1000).reserved("100:0-99").actions(), create(0..100));
+}
+
+#[test]
+fn an_unreadable_annotation_costs_a_reservation() {
+    assert_eq!(world(1).reserved("many").actions(), ["set: reserve numbers 1:0"]);
+}
+
+#[test]
+fn failed_machines_count_until_they_are_on_their_way_out() {
+    let world = world(2).machine("a", "Running").machine("b", "Failed");
+    assert_eq!(world.actions(), ["machine b: delete"]);
+}
+
+#[test]
+fn whoever_is_on_the_way_out_is_replaced_at_once() {
+    let world = world(2).machine("a", "Running").leaving("b", "Running").machine("c", "Terminating");
+    assert_eq!(world.actions(), ["set: reserve numbers 1:0"]);
+}
+
+#[test]
+fn a_frozen_set_makes_nothing() {
+    world(3).field("/metadata/labels", json!({"freeze": "True"})).machine("a", "Running").check(expect![[
+        r#"
+            why   waits for the label freeze to be removed; next: remove the label freeze
+            wait  until 2027-01-15T08:01:41Z
+        "#
+    ]]);
+}
+
+#[test]
+fn a_set_whose_machines_are_updated_in_place_does_not_grow() {
+    let labels = json!({"node.machine.sapcloud.io/scale-up-disabled": "true"});
+    assert_eq!(world(3).field("/metadata/labels", labels).actions(), [""; 0]);
+}
+
+#[test]
+fn after_a_refusal_nothing_is_made_for_a_while() {
+    world(2).reserved("2:0-1").refused(3, 1).check(expect![[r#"
+        why   waits for the API server to accept a change: quota exceeded; since 2027-01-15T07:59:59Z; next: the next attempt
+        wait  until 2027-01-15T08:00:07Z
+    "#]]);
+    assert_eq!(world(2).reserved("2:0-1").refused(3, 8).actions(), create([0, 1]));
+    assert_eq!(world(2).reserved("2:0-1").refused(40, 299).actions(), [""; 0]);
+    assert_eq!(world(2).reserved("2:0-1").refused(40, 300).actions(), create([0, 1]));
+}
+
+#[test]
+fn after_a_refusal_a_smaller_size_is_obeyed_at_once() {
+    let world = world(1).machine("a", "Running").machine("b", "Pending").refused(9, 1);
+    assert_eq!(world.actions(), ["machine b: delete"]);
+}
+
+#[test]
+fn a_child_carries_the_intent_and_what_its_set_says() {
+    let world = world(1)
+        .field("/metadata/annotations", json!({"node.machine.sapcloud.io/effective-creation-timeout": "5m"}))
+        .field("/spec/template/metadata/labels", json!({"app": "s", "node": "somebody"}))
+        .field("/spec/template/metadata/annotations", json!({"team": "a"}))
+        .field("/spec/template/metadata/finalizers", json!(["example.com/other"]));
+    let child = serde_json::to_string_pretty(&child(&world.snapshot().set, "s-1")).expect("writable");
+    expect![[r#"
+        {
+          "apiVersion": "machine.sapcloud.io/v1alpha1",
+          "kind": "Machine",
+          "metadata": {
+            "annotations": {
+              "machinepriority.machine.sapcloud.io": "3",
+              "node.machine.sapcloud.io/effective-creation-timeout": "5m",
+              "team": "a"
+            },
+            "finalizers": [
+              "example.com/other",
+              "machine.sapcloud.io/machine-controller-manager"
+            ],
+            "labels": {
+              "app": "s"
+            },
+            "name": "s-1",
+            "namespace": "ns",
+            "ownerReferences": [
+              {
+                "apiVersion": "machine.sapcloud.io/v1alpha1",
+                "blockOwnerDeletion": true,
+                "controller": true,
+                "kind": "MachineSet",
+                "name": "s",
+                "uid": "uid-s"
+              }
+            ]
+          },
+          "spec": {
+            "class": {
+              "kind": "MachineClass",
+              "name": "c"
+            },
+            "nodeTemplate": {
+              "metadata": {},
+              "spec": {}
+            }
+          }
+        }"#]]
+    .assert_eq(&child);
+}
+
+// === deleting Machines ===
+
+#[test]
+fn the_least_useful_machines_go_first() {
+    let priority = |value: &'static str| {
+        move |m: &mut Value| {
+            m["metadata"]["annotations"]["machinepriority.machine.sapcloud.io"] = value.into()
+        }
+    };
+    let marked = |seconds: i64| {
+        move |m: &mut Value| {
+            let annotations = &mut m["metadata"]["annotations"];
+            annotations["machine.sapcloud.io/marked-for-deletion-time"] = at(seconds).to_string().into();
+        }
+    };
+    let older = |m: &mut Value| m["metadata"]["creationTimestamp"] = at(-200).to_string().into();
+    let world = world(0)
+        .machine("running", "Running")
+        .machine_with("older", "Running", older)
+        .machine_with("kept", "Failed", priority("9"))
+        .machine("pending", "Pending")
+        .machine("new", "")
+        .machine("unknown", "Unknown")
+        .machine("crashing", "CrashLoopBackOff")
+        .machine("failed", "Failed")
+        .machine_with("marked", "Running", marked(-10))
+        .machine_with("marked-before", "Running", marked(-20))
+        .machine_with("chosen", "Running", priority("1"))
+        .machine_with("mistyped", "Available", priority("first"));
+    let order = world.actions().join("\n").replace("machine ", "").replace(": delete", "");
+    expect![[r#"
+        chosen
+        marked-before
+        marked
+        new
+        failed
+        crashing
+        unknown
+        pending
+        mistyped
+        older
+        running
+        kept"#]]
+    .assert_eq(&order);
+}
+
+#[test]
+fn machines_on_their_way_out_are_counted_as_gone() {
+    let world = world(1).machine("a", "Running").machine("b", "Running").leaving("c", "Running");
+    assert_eq!(world.actions().len(), 1, "one of two goes, because the third goes already");
+}
+
+#[test]
+fn a_machine_that_the_autoscaler_chose_goes_once_the_replicas_say_so() {
+    let chosen = |m: &mut Value| {
+        m["metadata"]["annotations"] = json!({
+            "machinepriority.machine.sapcloud.io": "1",
+            "machine.sapcloud.io/marked-for-deletion-time": at(-10).to_string(),
+        });
+    };
+    let changed = |seconds: i64| {
+        let key = "machine.sapcloud.io/last-deployment-replica-change-by-scaler-time";
+        let world = world(2).field("/metadata/annotations", json!({key: at(seconds).to_string()}));
+        world.machine("a", "Running").machine_with("b", "Running", chosen)
+    };
+    assert_eq!(changed(-11).actions(), [""; 0], "marked after the last change: the next one is waited for");
+    assert_eq!(changed(-10).actions(), ["machine b: delete"]);
+}
+
+#[test]
+fn deletions_come_in_batches() {
+    let many = world(0).children(0..150, "Running");
+    assert_eq!(many.actions().len(), 100);
+}
+
+// === the template ===
+
+#[test]
+fn what_needs_no_rollout_reaches_machines_that_are_of_use() {
+    let world = world(3)
+        .field("/spec/template/spec/nodeTemplate", json!({"metadata": {"labels": {"pool": "a"}}}))
+        .machine("a", "Running")
+        .machine("b", "Failed")
+        .machine_with("c", "Running", |m| {
+            m["spec"]["nodeTemplate"] = json!({"metadata": {"labels": {"pool": "a"}, "annotations": {}}});
+        });
+    assert_eq!(world.actions(), ["machine a: sync template", "machine b: delete"]);
+}
+
+#[test]
+fn empty_and_absent_are_the_same_and_so_are_spellings_of_a_duration() {
+    let spec = json!({
+        "class": {"kind": "MachineClass", "name": "c"}, "drainTimeout": "2h",
+        "nodeTemplate": {"spec": {"taints": []}},
+    });
+    let world = world(1).field("/spec/template/spec", spec);
+    let world = world.machine_with("a", "Running", |m| m["spec"]["drainTimeout"] = "120m0s".into());
+    assert_eq!(world.actions(), [""; 0]);
+}
+
+// === deletion of the set ===
+
+#[test]
+fn a_set_that_is_deleted_takes_its_machines_with_it() {
+    let deleted = |world: World| world.field("/metadata/deletionTimestamp", at(-60).to_string().into());
+    deleted(world(2)).machine("a", "Running").leaving("b", "Running").check(expect![[r#"
+        do    machine a: delete
+        why   waits for 2 machines to go; the first is a; since 2027-01-15T07:59:00Z; next: its Machines go, then its finalizer
+        wait  until 2027-01-15T08:01:41Z
+    "#]]);
+    deleted(world(2)).check(expect![[r#"
+        do    set: remove finalizer
+        why   waits for its finalizer to be removed
+        wait  for a change
+    "#]]);
+    deleted(world(2)).field("/metadata/finalizers", json!(["example.com/other"])).check(expect![[r#"
+        why   waits for finalizers of others; since 2027-01-15T07:59:00Z; next: whoever put them there removes them
+        wait  for a change
+    "#]]);
+}
+
+// === status ===
+
+#[test]
+fn the_status_counts_machines_and_is_written_once() {
+    let mut world = world(3)
+        .machine("a", "Running")
+        .machine_with("b", "Available", |m| m["metadata"]["labels"] = json!({"app": "s", "extra": "1"}))
+        .leaving("c", "Running")
+        .machine_with("d", "CrashLoopBackOff", |m| {
+            m["spec"]["providerID"] = "sim:///i-4".into();
+            m["status"]["lastOperation"] = json!({
+                "description": "request 17 was refused", "errorCode": "ResourceExhausted",
+                "lastUpdateTime": at(-5).to_string(), "state": "Failed", "type": "Create",
+            });
+        });
+    world.status_written = None;
+    let written = status::of_set(&world.snapshot());
+    expect![[r#"
+        {
+          "replicas": 4,
+          "fullyLabeledReplicas": 4,
+          "readyReplicas": 1,
+          "availableReplicas": 2,
+          "observedGeneration": 3,
+          "lastOperation": {
+            "lastUpdateTime": "2027-01-15T08:00:00Z"
+          },
+          "failedMachines": [
+            {
+              "name": "d",
+              "providerID": "sim:///i-4",
+              "lastOperation": {
+                "description": "request 17 was refused",
+                "errorCode": "ResourceExhausted",
+                "lastUpdateTime": "2027-01-15T07:59:55Z",
+                "state": "Failed",
+                "type": "Create"
+              },
+              "ownerRef": "s"
+            }
+          ]
+        }"#]]
+    .assert_eq(&serde_json::to_string_pretty(&written).expect("writable"));
+    world.set["status"] = serde_json::to_value(&written).expect("writable");
+    assert_eq!(world.actions(), [""; 0], "nothing but times would change");
+    world.machines[3]["status"]["lastOperation"]["description"] = "request 18 was refused".into();
+    assert_eq!(world.actions(), [""; 0], "another wording of the same failure is not news");
+    world.machines[3]["status"]["lastOperation"]["errorCode"] = "Unavailable".into();
+    assert_eq!(world.actions(), ["status: 4 replicas, 2 available, 1 ready"]);
+}
+
+#[test]
+fn a_status_is_written_at_most_once_a_second() {
+    let mut world = world(1).machine("a", "Running");
+    world.status_written = Some(at(0) - Duration::from_millis(400));
+    world.check(expect![[r#"
+        why   waits for nothing: it is as it should be
+        wait  until 2027-01-15T08:00:00.6Z
+    "#]]);
+}
+
+#[test]
+fn a_refusal_is_a_condition_until_it_is_over() {
+    let mut world = world(2).reserved("2:0-1").refused(1, 1);
+    let refused = status::of_set(&world.snapshot());
+    assert_eq!(refused.conditions.len(), 1);
+    expect![[r#"MachineSetCondition { type_: "ReplicaFailure", status: True, last_transition_time: Some(Time(2027-01-15T08:00:00Z)), reason: Some("FailedCreate"), message: Some("quota exceeded") }"#]].assert_eq(&format!("{:?}", refused.conditions[0]));
+    world.set["status"] = serde_json::to_value(&refused).expect("writable");
+    world.failure = None;
+    assert_eq!(status::of_set(&world.snapshot()).conditions, []);
+}
+
+#[test]
+fn conditions_of_others_stay() {
+    let frozen = json!({"type": "Frozen", "status": "True", "reason": "OverShootingReplicaCount"});
+    let world = world(0).field("/status", json!({"machineSetCondition": [frozen]}));
+    assert_eq!(status::of_set(&world.snapshot()).conditions[0].type_, "Frozen");
+}
+
+fn create(numbers: impl IntoIterator<Item = u64>) -> Vec<String> {
+    let name = |number| child_name("s", UID, number);
+    numbers.into_iter().map(|number| format!("machine {}: create, number {number}", name(number))).collect()
+}

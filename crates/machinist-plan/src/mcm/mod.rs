@@ -1,0 +1,12 @@
+//! The machine API of Gardener's machine-controller-manager.
+
+pub mod machine;
+pub mod machine_class;
+pub mod machine_deployment;
+pub mod machine_set;
+pub mod replacement;
+pub mod rollout;
+pub mod status;
+
+#[cfg(test)]
+mod toy;

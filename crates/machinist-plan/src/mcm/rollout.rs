@@ -1,0 +1,275 @@
+//! Rolling update: how many Machines each set of a deployment should have next.
+//!
+//! Two bounds hold at every step: never more Machines than `replicas + maxSurge`, those on their way out included, and never
+//! fewer available than `replicas - maxUnavailable`. They are computed from what is certain: a set that was told to have fewer
+//! Machines has fewer, also while the Machines are still there, and a set that is being deleted has none to count on.
+//!
+//! Growth waits for the Machines of other sets to be gone, because users set `maxSurge: 0` where there is no room for one more
+//! instance. It does not wait for Machines of the same set: a plain scale-up is not held up by a slow drain.
+
+use std::cmp::Reverse;
+
+use machinist_api::constants::annotations;
+
+use super::machine_deployment::{Owned, number};
+use super::machine_set::{is_available, is_live};
+use crate::Why;
+use crate::facts::MachineDeploymentFacts;
+use crate::why::{Reason, Step};
+
+/// What the sets of a deployment should have next, and why not more.
+#[derive(Debug)]
+pub struct Sizes {
+    /// For each set, in order, the replicas it should have.
+    pub replicas: Vec<u32>,
+    /// What the rollout waits for.
+    pub why: Why,
+}
+
+/// Decides the sizes. `new` is the index of the set with the deployment's template; only a paused deployment may lack it.
+pub fn sizes(deployment: &MachineDeploymentFacts, sets: &[Owned], new: Option<usize>) -> Sizes {
+    let all = Sets { deployment, sets, told: sets.iter().map(told).collect() };
+    let active: Vec<usize> = (0..sets.len()).filter(|index| 0 < all.told[*index]).collect();
+    let paused = deployment.spec.is_paused();
+    let only = match (active.as_slice(), new) {
+        ([], Some(new)) => Some(new),
+        ([], None) => sets.len().checked_sub(1),
+        // A paused deployment is still scaled, whichever template it has by now.
+        ([only], _) if paused || Some(*only) == new => Some(*only),
+        ([_, ..], _) => None,
+    };
+    match (only, new) {
+        (Some(only), _) => all.alone(only),
+        (None, _) if all.is_scaled() => {
+            let why = Why::new(Reason::Acting("its sets to be scaled"), Step::Expect("the rollout goes on"));
+            Sizes { replicas: all.proportionally(new), why }
+        }
+        (None, Some(new)) if !paused => all.roll(new),
+        (None, _) => Sizes { replicas: all.told.clone(), why: all.settling() },
+    }
+}
+
+/// The replicas that a set was told to have; none when it is being deleted.
+pub(crate) fn told(owned: &Owned) -> u32 {
+    if owned.set.deleting_since.is_some() { 0 } else { owned.set.replicas() }
+}
+
+struct Sets<'s> {
+    deployment: &'s MachineDeploymentFacts,
+    sets: &'s [Owned],
+    told: Vec<u32>,
+}
+
+impl Sets<'_> {
+    /// The most Machines that may exist.
+    fn most(&self) -> u32 {
+        self.deployment.replicas().saturating_add(self.deployment.max_surge())
+    }
+
+    /// The fewest Machines that must be available.
+    fn fewest(&self) -> u32 {
+        self.deployment.replicas().saturating_sub(self.deployment.max_unavailable())
+    }
+
+    /// Machines of a set that are, or will be, there: what it was told or what it has, whichever is more.
+    fn present(&self, index: usize) -> u32 {
+        self.told[index].max(number(self.sets[index].machines.len()))
+    }
+
+    fn present_in_all(&self) -> u32 {
+        (0..self.sets.len()).map(|index| self.present(index)).sum()
+    }
+
+    /// How many Machines may be added.
+    fn room(&self) -> u32 {
+        self.most().saturating_sub(self.present_in_all())
+    }
+
+    /// Available Machines of a set that stay when it has that many replicas: its others go first.
+    fn certain(&self, index: usize, replicas: u32) -> u32 {
+        if self.sets[index].set.deleting_since.is_some() {
+            0
+        } else {
+            available(&self.sets[index]).min(replicas)
+        }
+    }
+
+    /// One set holds, or will hold, all Machines: it gets what is wanted, as far as what others left behind leaves room.
+    fn alone(&self, only: usize) -> Sizes {
+        let wanted = self.deployment.replicas();
+        let leftovers: u32 =
+            (0..self.sets.len()).filter(|index| *index != only).map(|index| self.present(index)).sum();
+        let most = self.most().saturating_sub(leftovers);
+        let mut replicas = self.told.clone();
+        replicas[only] = wanted.min(most.max(self.told[only]));
+        let why = if replicas[only] < wanted { self.surge_bound(only) } else { self.settling() };
+        Sizes { replicas, why }
+    }
+
+    /// Whether the deployment's replicas changed since its sets were last sized.
+    fn is_scaled(&self) -> bool {
+        let differs = |owned: &Owned| {
+            let desired: Option<u32> =
+                owned.set.annotation(annotations::DESIRED_REPLICAS).and_then(|text| text.parse().ok());
+            desired.is_some_and(|desired| desired != self.deployment.replicas())
+        };
+        self.sets.iter().zip(&self.told).any(|(owned, told)| 0 < *told && differs(owned))
+    }
+
+    /// Scaling in the middle of a rollout: growth goes to the new set, shrinking is shared by size.
+    fn proportionally(&self, new: Option<usize>) -> Vec<u32> {
+        let wanted = self.deployment.replicas();
+        let allowed = if wanted == 0 { 0 } else { self.most() };
+        let now: u32 = self.told.iter().sum();
+        if now <= allowed {
+            let mut replicas = self.told.clone();
+            if let Some(new) = new {
+                // What is there already, on its way out included, leaves less room.
+                replicas[new] += (allowed - now).min(self.room()).min(wanted.saturating_sub(replicas[new]));
+            }
+            return replicas;
+        }
+        let surplus = now - allowed;
+        let mut order: Vec<usize> = (0..self.sets.len()).collect();
+        order.sort_by_key(|index| (Reverse(self.told[*index]), self.sets[*index].set.created, *index));
+        let mut shrinking = Shrinking::new(self);
+        let mut rest = surplus;
+        for index in &order {
+            let share = u64::from(self.told[*index]) * u64::from(surplus) / u64::from(now.max(1));
+            rest -= shrinking.cut(*index, u32::try_from(share).unwrap_or(u32::MAX).min(rest));
+        }
+        // What rounding left over, or what had to stay available, is taken where it can be.
+        for index in order {
+            rest -= shrinking.cut(index, rest);
+        }
+        shrinking.replicas
+    }
+
+    fn roll(&self, new: usize) -> Sizes {
+        let wanted = self.deployment.replicas();
+        let mut next = self.told.clone();
+        next[new] = if self.told[new] < wanted {
+            self.told[new] + self.room().min(wanted - self.told[new])
+        } else {
+            wanted
+        };
+        // Of the new set counts what it has and keeps.
+        let new_told = self.told[new].min(next[new]);
+        let new_certain = self.certain(new, new_told);
+        let mut old: Vec<usize> =
+            (0..self.sets.len()).filter(|index| *index != new && 0 < self.told[*index]).collect();
+        old.sort_by_key(|index| (self.sets[*index].set.created, *index));
+        let certain = |index: usize| self.certain(index, self.told[index]);
+        let old_told: u32 = old.iter().map(|index| self.told[*index]).sum();
+        let old_certain: u32 = old.iter().map(|index| certain(*index)).sum();
+
+        // Machines that are not available go first: they cost nothing. As many stay as the new set lacks, so that a new template
+        // that never works does not empty the old sets.
+        let new_lacks = new_told - new_certain;
+        let mut may_go = (old_told + new_told).saturating_sub(self.fewest()).saturating_sub(new_lacks);
+        for index in &old {
+            let goes = (self.told[*index] - certain(*index)).min(may_go);
+            next[*index] -= goes;
+            may_go -= goes;
+        }
+        let mut spare = (old_certain + new_certain).saturating_sub(self.fewest()).min(may_go);
+        for index in &old {
+            let goes = next[*index].min(spare);
+            next[*index] -= goes;
+            spare -= goes;
+        }
+        let why = if next == self.told { self.blocked(new) } else { self.rolling(new) };
+        Sizes { replicas: next, why }
+    }
+
+    fn rolling(&self, new: usize) -> Why {
+        let reason =
+            Reason::RollingOut { updated: available(&self.sets[new]), desired: self.deployment.replicas() };
+        Why::new(reason, Step::Expect("new Machines become Running, then old ones go"))
+    }
+
+    /// Nothing may change now: which bound holds, and which Machine is waited for.
+    fn blocked(&self, new: usize) -> Why {
+        let wants_more = self.told[new] < self.deployment.replicas();
+        if wants_more && self.room() == 0 {
+            return self.surge_bound(new);
+        }
+        let available = (0..self.sets.len()).map(|index| self.certain(index, self.told[index])).sum();
+        let waiting_for = pending(&self.sets[new]).or_else(|| self.sets.iter().find_map(pending));
+        let reason = Reason::UnavailableBound { available, fewest: self.fewest(), waiting_for };
+        Why::new(reason, Step::Expect("an old Machine goes once a new one is Running"))
+    }
+
+    fn surge_bound(&self, growing: usize) -> Why {
+        let leaving = self.leaving().next().map(|machine| machine.to_owned());
+        let waiting_for = leaving.or_else(|| pending(&self.sets[growing]));
+        let reason = Reason::SurgeBound { machines: self.present_in_all(), most: self.most(), waiting_for };
+        Why::new(reason, Step::Expect("an old Machine goes once a new one is Running"))
+    }
+
+    /// The sizes are right: what is missing until the Machines are, too.
+    fn settling(&self) -> Why {
+        let desired = self.deployment.replicas();
+        let available: u32 = self.sets.iter().map(available).sum();
+        if available < desired {
+            let first = self.sets.iter().find_map(pending);
+            let reason = Reason::MachinesPending { available, desired, first };
+            return Why::new(reason, Step::Expect("its Machines become Running"));
+        }
+        let leaving = number(self.leaving().count());
+        if 0 < leaving || desired < available {
+            let left = leaving.max(available.saturating_sub(desired));
+            let first = self.leaving().next().map(str::to_owned);
+            return Why::new(
+                Reason::MachinesLeaving { left, first },
+                Step::Expect("they are drained and deleted"),
+            );
+        }
+        Why::settled()
+    }
+
+    /// Names of the Machines on their way out.
+    fn leaving(&self) -> impl Iterator<Item = &str> {
+        let machines = self.sets.iter().flat_map(|owned| &owned.machines);
+        machines.filter(|machine| !is_live(machine)).map(|machine| machine.name.as_str())
+    }
+}
+
+/// Sets that lose replicas, while enough Machines stay available.
+struct Shrinking<'s> {
+    sets: &'s Sets<'s>,
+    replicas: Vec<u32>,
+    /// How many available Machines may still go.
+    spare: u32,
+}
+
+impl<'s> Shrinking<'s> {
+    fn new(sets: &'s Sets<'s>) -> Self {
+        let available: u32 = (0..sets.sets.len()).map(|index| sets.certain(index, sets.told[index])).sum();
+        Self { sets, replicas: sets.told.clone(), spare: available.saturating_sub(sets.fewest()) }
+    }
+
+    /// Takes up to `wanted` replicas from a set, and says how many.
+    fn cut(&mut self, index: usize, wanted: u32) -> u32 {
+        let now = self.replicas[index];
+        let certain = self.sets.certain(index, now);
+        let harmless = now - certain;
+        let cut = wanted.min(now).min(harmless + self.spare);
+        self.spare -= cut.saturating_sub(harmless);
+        self.replicas[index] -= cut;
+        cut
+    }
+}
+
+fn available(owned: &Owned) -> u32 {
+    number(owned.machines.iter().filter(|machine| is_available(machine)).count())
+}
+
+/// The first Machine of a set that is not available and not on its way out.
+fn pending(owned: &Owned) -> Option<String> {
+    let waits = owned.machines.iter().find(|machine| is_live(machine) && !is_available(machine));
+    waits.map(|machine| machine.name.clone())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,275 @@
+//! Rollouts played to their end in every order that a seed gives, with the bounds checked at each create and each delete.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use expect_test::expect_file;
+use machinist_api::{MachineDeployment, MachineSet, Phase};
+use serde_json::Value;
+
+use crate::mcm::machine_deployment::{self, Action};
+use crate::mcm::toy::{Toy, parse};
+use crate::mcm::{machine_set, replacement};
+
+/// Small, seeded, and ours: the same numbers for ever.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from((self.0 >> 33) % u64::try_from(sides.max(1)).expect("small")).expect("small")
+    }
+
+    fn pick(&mut self, names: Vec<String>) -> Option<String> {
+        let index = self.roll(names.len());
+        names.into_iter().nth(index)
+    }
+}
+
+/// Does something at random: any controller, any Machine, any order.
+fn step(toy: &mut Toy, dice: &mut Dice) {
+    toy.seconds += 1;
+    match dice.roll(4) {
+        0 => {
+            toy.reconcile_deployment();
+        }
+        1 | 2 => {
+            if let Some(name) = dice.pick(toy.sets.keys().cloned().collect()) {
+                toy.reconcile_set(&name);
+            }
+        }
+        _ => {
+            if let Some(name) = dice.pick(toy.machines.keys().cloned().collect()) {
+                toy.progress(&name);
+            }
+        }
+    }
+}
+
+fn assert_done(toy: &mut Toy, replicas: usize, class: &str, seed: u64) {
+    toy.settle();
+    let trace = || toy.trace.join("\n");
+    assert_eq!(toy.violations, Vec::<String>::new(), "seed {seed}:\n{}", trace());
+    assert_eq!(toy.machines.len(), replicas, "seed {seed}:\n{}", trace());
+    for machine in toy.machines.values() {
+        assert_eq!(machine.spec.class.name(), class, "seed {seed}");
+        assert_eq!(machine.phase(), Phase::Running, "seed {seed}");
+    }
+}
+
+#[test]
+fn every_rollout_keeps_its_bounds_and_ends() {
+    for seed in 0..400_u64 {
+        let mut dice = Dice(seed);
+        let replicas = u32::try_from(dice.roll(6)).expect("small");
+        let (surge, unavailable) = [(1, 0), (0, 1), (1, 1), (3, 0), (2, 2), (0, 0)][dice.roll(6)];
+        let mut toy = Toy::new(replicas, surge, unavailable);
+        toy.settle();
+        toy.use_class("c-2");
+        for _ in 0..dice.roll(60) {
+            step(&mut toy, &mut dice);
+        }
+        assert_done(&mut toy, usize::try_from(replicas).expect("small"), "c-2", seed);
+    }
+}
+
+#[test]
+fn a_second_change_and_a_new_size_midway_end_well_too() {
+    for seed in 0..400_u64 {
+        let mut dice = Dice(seed.wrapping_mul(7919));
+        let mut toy = Toy::new(4, 1, u32::try_from(dice.roll(2)).expect("small"));
+        toy.settle();
+        toy.use_class("c-2");
+        for _ in 0..dice.roll(40) {
+            step(&mut toy, &mut dice);
+        }
+        let replicas = i32::try_from(1 + dice.roll(8)).expect("small");
+        toy.edit(|deployment| deployment.spec.replicas = Some(replicas));
+        for _ in 0..dice.roll(40) {
+            step(&mut toy, &mut dice);
+        }
+        toy.use_class(if dice.roll(2) == 0 { "c-1" } else { "c-3" });
+        for _ in 0..dice.roll(60) {
+            step(&mut toy, &mut dice);
+        }
+        let class = toy.deployment.as_ref().expect("it is there").spec.template.spec.class.name().to_owned();
+        assert_done(&mut toy, usize::try_from(replicas).expect("small"), &class, seed);
+    }
+}
+
+#[test]
+fn nodes_that_fail_midway_are_replaced_and_the_bounds_still_hold() {
+    let mut hurt = 0;
+    for seed in 0..400_u64 {
+        let mut dice = Dice(seed.wrapping_mul(104_729));
+        let replicas = 1 + dice.roll(5);
+        let (surge, unavailable) = [(1, 0), (0, 1), (1, 1), (2, 2)][dice.roll(4)];
+        let mut toy = Toy::new(u32::try_from(replicas).expect("small"), surge, unavailable);
+        toy.settle();
+        toy.use_class("c-2");
+        for _ in 0..dice.roll(60) {
+            step(&mut toy, &mut dice);
+            if dice.roll(10) == 0
+                && let Some(name) = dice.pick(toy.machines.keys().cloned().collect())
+            {
+                toy.hurt(&name);
+            }
+            if dice.roll(10) == 0 {
+                toy.seconds += 300;
+                toy.reconcile_replacement();
+            }
+        }
+        assert_done(&mut toy, replicas, "c-2", seed);
+        hurt += toy.hurt.len();
+    }
+    assert!(100 < hurt, "only {hurt} nodes failed");
+}
+
+/// A judge that never objects proves nothing.
+#[test]
+fn a_careless_size_is_noticed() {
+    for (class, replicas, expected) in [("c-1", 1, "S5"), ("c-2", 2, "S4")] {
+        let mut toy = Toy::new(3, 1, 0);
+        toy.settle();
+        toy.use_class("c-2");
+        toy.reconcile_deployment();
+        let of_class = |set: &&mut MachineSet| set.spec.template.spec.class.name() == class;
+        let set = toy.sets.values_mut().find(of_class).expect("both sets are there");
+        set.spec.replicas = Some(replicas);
+        let name = set.metadata.name.clone().expect("a name");
+        for _ in 0..3 {
+            toy.reconcile_set(&name);
+        }
+        assert!(toy.violations.iter().any(|found| found.starts_with(expected)), "{:?}", toy.violations);
+    }
+}
+
+#[test]
+fn a_paused_deployment_rolls_nothing() {
+    let mut toy = Toy::new(3, 1, 0);
+    toy.settle();
+    toy.edit(|deployment| deployment.spec.paused = Some(true));
+    toy.use_class("c-2");
+    toy.settle();
+    assert!(toy.machines.values().all(|machine| machine.spec.class.name() == "c-1"));
+    toy.edit(|deployment| deployment.spec.paused = None);
+    assert_done(&mut toy, 3, "c-2", 0);
+}
+
+#[test]
+fn names_are_never_used_twice() {
+    let mut toy = Toy::new(3, 1, 0);
+    toy.settle();
+    let mut ever: std::collections::BTreeSet<String> = toy.machines.keys().cloned().collect();
+    for _ in 0..5 {
+        let before: Vec<_> = toy.machines.keys().cloned().collect();
+        toy.delete_machine(&before[0]);
+        toy.settle();
+        for name in toy.machines.keys().filter(|name| !before.contains(name)) {
+            assert!(ever.insert(name.clone()), "{name} was used before");
+        }
+    }
+}
+
+#[test]
+fn golden_rollout_of_three() {
+    let mut toy = Toy::new(3, 1, 0);
+    toy.settle();
+    toy.trace.clear();
+    toy.use_class("c-2");
+    toy.settle();
+    expect_file!["rollout_of_three.txt"].assert_eq(&(toy.trace.join("\n") + "\n"));
+}
+
+#[test]
+fn golden_deletion_of_a_deployment() {
+    let mut toy = Toy::new(2, 1, 0);
+    toy.settle();
+    toy.trace.clear();
+    let now = toy.now();
+    toy.edit(|deployment| {
+        deployment.metadata.deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now));
+    });
+    toy.settle();
+    assert!(toy.machines.is_empty() && toy.sets.is_empty() && toy.deployment.is_none());
+    expect_file!["deletion_of_a_deployment.txt"].assert_eq(&(toy.trace.join("\n") + "\n"));
+}
+
+/// What Go MCM left behind starts no rollout: the sets that are there are found by their template. What is done in each situation is
+/// in the golden file.
+#[test]
+fn taking_over_from_go_starts_no_rollout() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/go-mcm");
+    let entries = std::fs::read_dir(folder).expect("the fixtures are in the repository");
+    let mut files: Vec<_> = entries.map(|entry| entry.expect("readable").path()).collect();
+    files.sort();
+    assert_eq!(files.len(), 15, "every situation is looked at");
+    let mut done = String::new();
+    for path in files {
+        let toy = left_by_go(&path);
+        let plan =
+            machine_deployment::plan(&toy.deployment_snapshot().expect("every fixture has a deployment"));
+        for action in &plan.actions {
+            assert!(!matches!(action, Action::CreateSet(_)), "{}: {action}", path.display());
+            if let Action::PatchSet(patch) = action {
+                assert!(patch.replicas.is_none(), "{}: {action}", path.display());
+                assert!(patch.template.is_none(), "{}: {action}", path.display());
+            }
+        }
+        let name = path.file_stem().and_then(|name| name.to_str()).expect("a name");
+        writeln!(done, "# {name}\n{plan}").expect("memory");
+        for set in toy.sets.keys() {
+            let plan = machine_set::plan(&toy.set_snapshot(set).expect("it is there"));
+            writeln!(done, "set {set}\n{plan}").expect("memory");
+        }
+    }
+    expect_file!["take_over.txt"].assert_eq(&done);
+}
+
+/// The objects of a fixture, at the time when its Machines were last looked at.
+fn left_by_go(path: &Path) -> Toy {
+    let text = std::fs::read_to_string(path).expect("readable");
+    let list: Value = serde_json::from_str(&text).expect("fixtures are JSON");
+    let mut toy = Toy::new(0, 1, 0);
+    for item in list["items"].as_array().expect("a list") {
+        let name = item["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        match item["kind"].as_str().unwrap_or_default() {
+            "MachineDeployment" => toy.deployment = Some(parse::<MachineDeployment>(item.clone())),
+            "MachineSet" => {
+                toy.sets.insert(name, parse(item.clone()));
+            }
+            "Machine" => {
+                toy.machines.insert(name, parse(item.clone()));
+            }
+            _ => {}
+        }
+    }
+    toy
+}
+
+#[test]
+fn one_unhealthy_machine_is_given_up_at_a_time() {
+    let mut toy = Toy::new(3, 1, 0);
+    toy.settle();
+    let names: Vec<_> = toy.machines.keys().cloned().collect();
+    for name in &names {
+        toy.set_phase(name, Phase::Unknown);
+    }
+    toy.seconds += 600;
+    assert!(
+        replacement::plan(&toy.replacement_snapshot()).actions.is_empty(),
+        "not yet: deadlines are whole seconds"
+    );
+    toy.seconds += 1;
+    let plan = replacement::plan(&toy.replacement_snapshot());
+    assert_eq!(plan.actions.len(), 1, "{plan}");
+    toy.set_phase(&names[0], Phase::Failed);
+    for phase in [Phase::Failed, Phase::Terminating, Phase::Pending] {
+        toy.set_phase(&names[0], phase.clone());
+        let plan = replacement::plan(&toy.replacement_snapshot());
+        assert!(plan.actions.is_empty(), "{phase}: {plan}");
+    }
+    toy.set_phase(&names[0], Phase::Running);
+    assert_eq!(replacement::plan(&toy.replacement_snapshot()).actions.len(), 1);
+}

@@ -1,0 +1,324 @@
+//! Statuses of sets and deployments: computed once from facts, compared without times.
+//!
+//! Counts come from the Machines themselves, never from the statuses of their sets, which lag behind.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use machinist_api::constants::{conditions, labels, reasons};
+use machinist_api::{
+    ConditionStatus, LastOperation, MachineDeploymentCondition, MachineDeploymentStatus, MachineSetCondition,
+    MachineSetStatus, MachineSummary, OperationState, Phase,
+};
+
+use super::machine_deployment::{self, Owned};
+use super::machine_set::{self, is_available};
+use crate::facts::{MachineFacts, MachineSetFacts};
+use crate::snapshot::plus;
+
+/// The status of a set.
+pub fn of_set(s: &machine_set::Snapshot) -> MachineSetStatus {
+    let machines = &s.machines;
+    let current = s.set.status.clone().unwrap_or_default();
+    let mut kept: Vec<_> = current
+        .conditions
+        .iter()
+        .filter(|condition| condition.type_ != conditions::REPLICA_FAILURE)
+        .cloned()
+        .collect();
+    kept.extend(replica_failure(s, &current));
+    MachineSetStatus {
+        replicas: count(machines, |_| true),
+        fully_labeled_replicas: count(machines, |machine| is_fully_labelled(machine, &s.set)),
+        ready_replicas: count(machines, |machine| is_available(machine) && machine.status.phase.is_ready()),
+        available_replicas: count(machines, is_available),
+        observed_generation: s.set.generation.unwrap_or_default(),
+        conditions: kept,
+        last_operation: Some(LastOperation {
+            last_update_time: Some(seconds(s.now)),
+            ..LastOperation::default()
+        }),
+        failed_machines: failed(machines, &s.set.name),
+        preserved_failed_replicas: current.preserved_failed_replicas,
+        auto_preserve_failed_machine_count: current.auto_preserve_failed_machine_count,
+    }
+}
+
+/// Whether two statuses of a set differ in anything but times.
+pub fn set_differs(a: &MachineSetStatus, b: &MachineSetStatus) -> bool {
+    let timeless = |status: &MachineSetStatus| {
+        let mut status = status.clone();
+        status.last_operation = None;
+        for condition in &mut status.conditions {
+            condition.last_transition_time = None;
+        }
+        status.failed_machines.iter_mut().for_each(forget_prose);
+        status
+    };
+    timeless(a) != timeless(b)
+}
+
+/// What a deployment is about, as its conditions tell it.
+#[derive(Debug)]
+pub enum Stage<'s> {
+    /// Its spec cannot be acted upon, and why.
+    Refused(String),
+    /// It is being deleted.
+    Leaving,
+    /// The set of its template is about to be made; its name.
+    Creating(String),
+    /// Its sets are sized. The set of its template is there, unless it is paused.
+    Rolling(Option<&'s Owned>),
+}
+
+impl<'s> Stage<'s> {
+    fn new_set(&self) -> Option<&'s Owned> {
+        match self {
+            Self::Rolling(new) => *new,
+            Self::Refused(_) | Self::Leaving | Self::Creating(_) => None,
+        }
+    }
+}
+
+/// The status of a deployment.
+pub fn of_deployment(s: &machine_deployment::Snapshot, stage: &Stage<'_>) -> MachineDeploymentStatus {
+    let all = || s.sets.iter().flat_map(|owned| owned.machines.iter());
+    let total = to_i32(all().count());
+    let available = to_i32(all().filter(|machine| is_available(machine)).count());
+    let ready = all().filter(|machine| is_available(machine) && machine.status.phase.is_ready());
+    let wanted: i32 = s.sets.iter().map(|owned| owned.set.spec.replicas().max(0)).sum();
+    let current = s.deployment.status.clone().unwrap_or_default();
+    let mut status = MachineDeploymentStatus {
+        observed_generation: s.deployment.generation.unwrap_or_default(),
+        replicas: total,
+        updated_replicas: stage.new_set().map_or(0, |owned| to_i32(owned.machines.len())),
+        ready_replicas: to_i32(ready.count()),
+        available_replicas: available,
+        preserved_failed_replicas: current.preserved_failed_replicas,
+        unavailable_replicas: (wanted - available).max(0),
+        conditions: Vec::new(),
+        collision_count: current.collision_count,
+        failed_machines: s.sets.iter().flat_map(|owned| failed(&owned.machines, &owned.set.name)).collect(),
+    };
+    status.conditions = deployment_conditions(s, &current, &status, stage);
+    status
+}
+
+/// Whether two statuses of a deployment differ in anything but times.
+pub fn deployment_differs(a: &MachineDeploymentStatus, b: &MachineDeploymentStatus) -> bool {
+    let timeless = |status: &MachineDeploymentStatus| {
+        let mut status = status.clone();
+        status.conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
+        for condition in &mut status.conditions {
+            condition.last_transition_time = None;
+            condition.last_update_time = None;
+        }
+        status.failed_machines.iter_mut().for_each(forget_prose);
+        status
+    };
+    timeless(a) != timeless(b)
+}
+
+/// Whether the rollout is done: every Machine is of the new template, and all are available.
+pub fn is_complete(s: &machine_deployment::Snapshot, status: &MachineDeploymentStatus) -> bool {
+    let wanted = i32::try_from(s.deployment.replicas()).unwrap_or(i32::MAX);
+    status.updated_replicas == wanted && status.replicas == wanted && status.available_replicas == wanted
+}
+
+/// When the rollout will have made no progress for too long.
+pub fn progress_deadline(s: &machine_deployment::Snapshot) -> Option<Timestamp> {
+    let seconds = u64::try_from(s.deployment.spec.progress_deadline_seconds?).ok()?;
+    let status = s.deployment.status.as_ref()?;
+    let progressing = status.conditions.iter().find(|c| c.type_ == conditions::PROGRESSING)?;
+    let since = progressing.last_update_time.as_ref()?.0;
+    Some(plus(since, std::time::Duration::from_secs(seconds)))
+}
+
+fn deployment_conditions(
+    s: &machine_deployment::Snapshot,
+    current: &MachineDeploymentStatus,
+    status: &MachineDeploymentStatus,
+    stage: &Stage<'_>,
+) -> Vec<MachineDeploymentCondition> {
+    let mut all: Vec<_> = current
+        .conditions
+        .iter()
+        .filter(|condition| {
+            ![conditions::AVAILABLE, conditions::PROGRESSING, conditions::REPLICA_FAILURE]
+                .contains(&condition.type_.as_str())
+        })
+        .cloned()
+        .collect();
+    all.extend(progressing(s, current, status, stage));
+    let fewest = s.deployment.replicas().saturating_sub(s.deployment.max_unavailable());
+    let enough = i64::from(fewest) <= i64::from(status.available_replicas);
+    let (state, reason, message) = if enough {
+        (ConditionStatus::True, reasons::MINIMUM_REPLICAS_AVAILABLE, "Deployment has minimum availability.")
+    } else {
+        let message = "Deployment does not have minimum availability.";
+        (ConditionStatus::False, reasons::MINIMUM_REPLICAS_UNAVAILABLE, message)
+    };
+    all.push(condition(current, conditions::AVAILABLE, state, reason, message, s.now));
+    all.extend(deployment_failure(s, current, stage));
+    all
+}
+
+/// What is wrong with the deployment itself, else what is wrong with its new set, else with any.
+fn deployment_failure(
+    s: &machine_deployment::Snapshot,
+    current: &MachineDeploymentStatus,
+    stage: &Stage<'_>,
+) -> Option<MachineDeploymentCondition> {
+    let kind = conditions::REPLICA_FAILURE;
+    if let Stage::Refused(message) = stage {
+        return Some(condition(current, kind, ConditionStatus::True, reasons::FAILED_CREATE, message, s.now));
+    }
+    let sets = stage.new_set().into_iter().chain(&s.sets).filter_map(|owned| owned.set.status.as_ref());
+    let failure = sets.flat_map(|status| &status.conditions).find(|c| c.type_ == kind)?;
+    Some(MachineDeploymentCondition {
+        type_: kind.to_owned(),
+        status: failure.status.clone(),
+        last_update_time: failure.last_transition_time.clone(),
+        last_transition_time: failure.last_transition_time.clone(),
+        reason: failure.reason.clone(),
+        message: failure.message.clone(),
+    })
+}
+
+fn progressing(
+    s: &machine_deployment::Snapshot,
+    current: &MachineDeploymentStatus,
+    status: &MachineDeploymentStatus,
+    stage: &Stage<'_>,
+) -> Option<MachineDeploymentCondition> {
+    let before = current.conditions.iter().find(|c| c.type_ == conditions::PROGRESSING);
+    let say = |state, reason: &str, message: String| {
+        Some(condition(current, conditions::PROGRESSING, state, reason, &message, s.now))
+    };
+    let new = match stage {
+        Stage::Refused(_) | Stage::Leaving => return before.cloned(),
+        Stage::Creating(name) => {
+            let message = format!("Created new machine set \"{name}\"");
+            return say(ConditionStatus::True, reasons::NEW_MACHINE_SET_CREATED, message);
+        }
+        Stage::Rolling(_) if s.deployment.spec.is_paused() => {
+            let message = "Deployment is paused".to_owned();
+            return say(ConditionStatus::Unknown, reasons::DEPLOYMENT_PAUSED, message);
+        }
+        Stage::Rolling(new) => new.map_or("", |owned| owned.set.name.as_str()),
+    };
+    if is_complete(s, status) {
+        let message = format!("MachineSet \"{new}\" has successfully progressed.");
+        return say(ConditionStatus::True, reasons::NEW_MACHINE_SET_AVAILABLE, message);
+    }
+    let is_new_spec = current.observed_generation != s.deployment.generation.unwrap_or_default();
+    let old = |status: &MachineDeploymentStatus| status.replicas - status.updated_replicas;
+    let has_moved = current.updated_replicas < status.updated_replicas
+        || old(status) < old(current)
+        || current.ready_replicas < status.ready_replicas
+        || current.available_replicas < status.available_replicas;
+    let reason = before.and_then(|c| c.reason.as_deref());
+    // A finished rollout is not undone by a Machine that fails later.
+    let was_complete = reason == Some(reasons::NEW_MACHINE_SET_AVAILABLE);
+    let goes_on = is_new_spec || (has_moved && !was_complete);
+    let is_paused = reason == Some(reasons::DEPLOYMENT_PAUSED);
+    if goes_on || before.is_none() || is_paused {
+        let message = format!("MachineSet \"{new}\" is progressing.");
+        let now = Some(seconds(s.now));
+        let said = say(ConditionStatus::True, reasons::MACHINE_SET_UPDATED, message);
+        return said.map(|said| MachineDeploymentCondition { last_update_time: now, ..said });
+    }
+    let is_late = progress_deadline(s).is_some_and(|deadline| crate::snapshot::is_past(s.now, deadline));
+    let was_late = reason == Some(reasons::PROGRESS_DEADLINE_EXCEEDED);
+    if is_late && !was_complete && !was_late {
+        let message = format!("MachineSet \"{new}\" has timed out progressing.");
+        return say(ConditionStatus::False, reasons::PROGRESS_DEADLINE_EXCEEDED, message);
+    }
+    before.cloned()
+}
+
+/// A condition with its times: the transition time stays for as long as the status does, the update time for as long as the reason.
+fn condition(
+    current: &MachineDeploymentStatus,
+    kind: &str,
+    status: ConditionStatus,
+    reason: &str,
+    message: &str,
+    now: Timestamp,
+) -> MachineDeploymentCondition {
+    let before = current.conditions.iter().find(|condition| condition.type_ == kind);
+    let same_status = before.filter(|before| before.status == status);
+    let same_reason = same_status.filter(|before| before.reason.as_deref() == Some(reason));
+    let now = Some(seconds(now));
+    MachineDeploymentCondition {
+        type_: kind.to_owned(),
+        last_update_time: same_reason.map_or_else(|| now.clone(), |before| before.last_update_time.clone()),
+        last_transition_time: same_status
+            .map_or_else(|| now.clone(), |before| before.last_transition_time.clone()),
+        status,
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_owned()),
+    }
+}
+
+fn replica_failure(s: &machine_set::Snapshot, current: &MachineSetStatus) -> Option<MachineSetCondition> {
+    let (reason, message) = match (machine_set::invalid(&s.set), &s.failure) {
+        (Some((_, message)), _) => (reasons::FAILED_CREATE, message),
+        (None, Some(failure)) => {
+            let makes = s.machines.len() < usize::try_from(s.set.replicas()).unwrap_or(usize::MAX);
+            (if makes { reasons::FAILED_CREATE } else { reasons::FAILED_DELETE }, failure.message.clone())
+        }
+        (None, None) => return None,
+    };
+    let before = current.conditions.iter().find(|condition| condition.type_ == conditions::REPLICA_FAILURE);
+    Some(MachineSetCondition {
+        type_: conditions::REPLICA_FAILURE.to_owned(),
+        status: ConditionStatus::True,
+        last_transition_time: before
+            .map_or_else(|| Some(seconds(s.now)), |before| before.last_transition_time.clone()),
+        reason: Some(reason.to_owned()),
+        message: Some(message),
+    })
+}
+
+fn is_fully_labelled(machine: &MachineFacts, set: &MachineSetFacts) -> bool {
+    let wanted = set.spec.template.metadata.labels.iter().filter(|(key, _)| key.as_str() != labels::NODE);
+    let mut wanted = wanted;
+    wanted.all(|(key, value)| machine.label(key) == Some(value))
+}
+
+fn failed(machines: &[Arc<MachineFacts>], set: &str) -> Vec<MachineSummary> {
+    let is_failed = |machine: &&Arc<MachineFacts>| {
+        machine.status.operation.state == Some(OperationState::Failed)
+            || machine.status.phase == Phase::Failed
+    };
+    let summary = |machine: &Arc<MachineFacts>| MachineSummary {
+        name: Some(machine.name.clone()),
+        provider_id: machine.spec.provider_id.clone().filter(|id| !id.is_empty()),
+        last_operation: Some(machine.status.operation.clone()),
+        owner_ref: Some(set.to_owned()),
+    };
+    machines.iter().filter(is_failed).map(summary).collect()
+}
+
+/// Leaves of a failed Machine's last operation what it is about. The words of a cloud's error carry request ids and times; each new
+/// wording would be a write of the set and another of the deployment.
+fn forget_prose(machine: &mut MachineSummary) {
+    if let Some(operation) = &mut machine.last_operation {
+        operation.last_update_time = None;
+        operation.description = operation.deletion_marker().map(|marker| marker.as_str().to_owned());
+    }
+}
+
+fn count(machines: &[Arc<MachineFacts>], test: impl Fn(&MachineFacts) -> bool) -> i32 {
+    to_i32(machines.iter().filter(|machine| test(machine)).count())
+}
+
+fn to_i32(count: usize) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
+}
+
+fn seconds(at: Timestamp) -> Time {
+    Time(Timestamp::from_second(at.as_second()).unwrap_or(at))
+}

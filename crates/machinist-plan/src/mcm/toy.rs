@@ -1,0 +1,378 @@
+//! A toy API server for planner tests: objects in memory, actions applied to them at once, time that only tests move.
+//!
+//! It plays what the real world does to Machines (they join, fail, leave) in whatever order a test or a seed asks for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use machinist_api::{Machine, MachineDeployment, MachineSet, Phase};
+use serde_json::{Value, json};
+
+use super::machine_deployment::{self, Owned};
+use super::{machine_set, replacement};
+use crate::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
+
+const EPOCH: i64 = 1_800_000_000;
+/// Seconds.
+const HEALTH_TIMEOUT: i64 = 600;
+
+/// All objects of one namespace.
+pub(crate) struct Toy {
+    pub(crate) deployment: Option<MachineDeployment>,
+    pub(crate) sets: BTreeMap<String, MachineSet>,
+    pub(crate) machines: BTreeMap<String, Machine>,
+    pub(crate) seconds: i64,
+    pub(crate) uids: u32,
+    /// What was done, a line each.
+    pub(crate) trace: Vec<String>,
+    /// Checked at each create and each delete.
+    pub(crate) violations: Vec<String>,
+    /// The most Machines that any spec so far allows: a set may still act on what it was told under an earlier one.
+    pub(crate) most: usize,
+    /// The fewest available Machines that any spec so far demands.
+    pub(crate) fewest: usize,
+    /// Machines that the world made unhealthy. Nobody chose that, and whoever decided before could not know: they count as available.
+    pub(crate) hurt: BTreeSet<String>,
+}
+
+impl Toy {
+    pub(crate) fn new(replicas: u32, surge: u32, unavailable: u32) -> Self {
+        let deployment = json!({
+            "metadata": {"name": "w", "namespace": "ns", "uid": "uid-w", "generation": 1},
+            "spec": {
+                "replicas": replicas, "selector": {"matchLabels": {"name": "w"}},
+                "strategy": {"type": "RollingUpdate",
+                             "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}},
+                "template": {"metadata": {"labels": {"name": "w"}},
+                             "spec": {"class": {"kind": "MachineClass", "name": "c-1"}, "nodeTemplate": {}}},
+            },
+        });
+        let mut toy = Self {
+            deployment: Some(parse(deployment)),
+            sets: BTreeMap::new(),
+            machines: BTreeMap::new(),
+            seconds: 0,
+            uids: 0,
+            trace: Vec::new(),
+            violations: Vec::new(),
+            most: 0,
+            fewest: usize::MAX,
+            hurt: BTreeSet::new(),
+        };
+        toy.note_bounds();
+        toy
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        Timestamp::from_second(EPOCH + self.seconds).expect("a moment of this century")
+    }
+
+    fn uid(&mut self) -> String {
+        self.uids += 1;
+        format!("uid-{:04}", self.uids)
+    }
+
+    /// Changes the deployment's spec, as a person does.
+    pub(crate) fn edit(&mut self, change: impl FnOnce(&mut MachineDeployment)) {
+        if let Some(deployment) = &mut self.deployment {
+            change(deployment);
+            deployment.metadata.generation = deployment.metadata.generation.map(|generation| generation + 1);
+        }
+        self.note_bounds();
+    }
+
+    pub(crate) fn use_class(&mut self, class: &str) {
+        self.edit(|deployment| deployment.spec.template.spec.class.name = Some(class.to_owned()));
+    }
+
+    fn note_bounds(&mut self) {
+        if let Some(facts) = self.deployment.as_ref().map(MachineDeploymentFacts::parse) {
+            self.most = self.most.max(usize::try_from(facts.replicas() + facts.max_surge()).expect("small"));
+            let fewest = facts.replicas().saturating_sub(facts.max_unavailable());
+            self.fewest = self.fewest.min(usize::try_from(fewest).expect("small"));
+        }
+    }
+
+    fn facts(&self) -> Option<MachineDeploymentFacts> {
+        self.deployment.as_ref().map(MachineDeploymentFacts::parse)
+    }
+
+    fn machines_of(&self, uid: &str) -> Vec<Arc<MachineFacts>> {
+        let all = self.machines.values().map(MachineFacts::parse);
+        all.filter(|machine| machine.owner.as_ref().is_some_and(|owner| owner.uid == uid))
+            .map(Arc::new)
+            .collect()
+    }
+
+    fn live(&self) -> usize {
+        self.machines.values().map(MachineFacts::parse).filter(machine_set::is_live).count()
+    }
+
+    pub(crate) fn deployment_snapshot(&self) -> Option<machine_deployment::Snapshot> {
+        let deployment = self.facts()?;
+        let mut sets: Vec<_> = self
+            .sets
+            .values()
+            .map(MachineSetFacts::parse)
+            .map(|set| Owned { machines: self.machines_of(&set.uid), set: Arc::new(set) })
+            .collect();
+        sets.sort_by(|a, b| (a.set.created, &a.set.uid).cmp(&(b.set.created, &b.set.uid)));
+        Some(machine_deployment::Snapshot {
+            now: self.now(),
+            deployment: Arc::new(deployment),
+            sets,
+            adoptable: Vec::new(),
+            taken_names: Default::default(),
+            status_written: None,
+        })
+    }
+
+    pub(crate) fn set_snapshot(&self, name: &str) -> Option<machine_set::Snapshot> {
+        let set = MachineSetFacts::parse(self.sets.get(name)?);
+        Some(machine_set::Snapshot {
+            now: self.now(),
+            machines: self.machines_of(&set.uid),
+            set: Arc::new(set),
+            adoptable: Vec::new(),
+            settled_numbers: Default::default(),
+            status_written: None,
+            failure: None,
+        })
+    }
+
+    /// One pass over the deployment. Says whether anything was done.
+    pub(crate) fn reconcile_deployment(&mut self) -> bool {
+        let Some(snapshot) = self.deployment_snapshot() else { return false };
+        let plan = machine_deployment::plan(&snapshot);
+        let acted = !plan.actions.is_empty();
+        for action in plan.actions {
+            self.trace.push(action.to_string());
+            self.apply_deployment(action);
+        }
+        acted
+    }
+
+    fn apply_deployment(&mut self, action: machine_deployment::Action) {
+        use machine_deployment::Action;
+        let uid = self.uid();
+        let now = Some(Time(self.now()));
+        let Some(deployment) = &mut self.deployment else { return };
+        match action {
+            Action::AddFinalizer => add_finalizer(&mut deployment.metadata),
+            Action::RemoveFinalizer => self.deployment = None,
+            Action::Annotate(all) => deployment.metadata.annotations.get_or_insert_default().extend(all),
+            Action::SetStatus(status) => deployment.status = Some(*status),
+            Action::CreateSet(mut set) => {
+                set.metadata.uid = Some(uid);
+                set.metadata.generation = Some(1);
+                set.metadata.creation_timestamp = now;
+                self.sets.insert(set.metadata.name.clone().unwrap_or_default(), *set);
+            }
+            Action::PatchSet(patch) => {
+                let Some(set) = self.sets.get_mut(&patch.set.name) else { return };
+                set.metadata.annotations.get_or_insert_default().extend(patch.annotations);
+                if let Some(replicas) = patch.replicas {
+                    set.spec.replicas = i32::try_from(replicas).ok();
+                    set.metadata.generation = set.metadata.generation.map(|generation| generation + 1);
+                }
+                if let Some(template) = patch.template {
+                    set.spec.template.spec = *template.spec;
+                }
+            }
+            Action::DeleteSet(set) => {
+                if let Some(set) = self.sets.get_mut(&set.name) {
+                    set.metadata.deletion_timestamp = now;
+                }
+            }
+            Action::Adopt(_) => unreachable!("every set of the toy has its owner"),
+        }
+    }
+
+    /// One pass over a set. Says whether anything was done.
+    pub(crate) fn reconcile_set(&mut self, name: &str) -> bool {
+        let Some(snapshot) = self.set_snapshot(name) else { return false };
+        let plan = machine_set::plan(&snapshot);
+        let acted = !plan.actions.is_empty();
+        for action in plan.actions {
+            self.trace.push(format!("{name}: {action}"));
+            self.apply_set(&snapshot.set, action);
+        }
+        acted
+    }
+
+    fn apply_set(&mut self, facts: &MachineSetFacts, action: machine_set::Action) {
+        use machine_set::Action;
+        let uid = self.uid();
+        let now = Some(Time(self.now()));
+        let name = facts.name.clone();
+        match action {
+            Action::Create { name, .. } => {
+                if self.most <= self.live() {
+                    self.violations.push(format!("S4: {name} created while {} are live", self.live()));
+                }
+                if self.machines.contains_key(&name) {
+                    return;
+                }
+                let mut machine = machine_set::child(facts, &name);
+                machine.metadata.uid = Some(uid);
+                machine.metadata.creation_timestamp = now;
+                self.machines.insert(name, machine);
+            }
+            Action::Delete(machine) => {
+                self.judge_deletion(&machine);
+                if let Some(machine) = self.machines.get_mut(&machine.name) {
+                    machine.metadata.deletion_timestamp = now;
+                }
+            }
+            Action::SyncMachine(machine) => {
+                let template = facts.spec.template.spec.clone();
+                if let Some(machine) = self.machines.get_mut(&machine.name) {
+                    machine.spec.node_template = template.node_template;
+                    machine.spec.configuration = template.configuration;
+                }
+            }
+            Action::Adopt(_) | Action::Release(_) => unreachable!("every Machine of the toy has its owner"),
+            Action::AddFinalizer => {
+                if let Some(set) = self.sets.get_mut(&name) {
+                    add_finalizer(&mut set.metadata);
+                }
+            }
+            Action::RemoveFinalizer => {
+                self.sets.remove(&name);
+            }
+            Action::Reserve(reserved) => {
+                let Some(set) = self.sets.get_mut(&name) else { return };
+                let annotations = set.metadata.annotations.get_or_insert_default();
+                annotations.insert(crate::facts::RESERVED_NUMBERS.to_owned(), reserved.to_string());
+            }
+            Action::SetStatus(status) => {
+                if let Some(set) = self.sets.get_mut(&name) {
+                    set.status = Some(*status);
+                }
+            }
+        }
+    }
+
+    /// S5: nobody who is available is deleted when too few would be left.
+    fn judge_deletion(&mut self, machine: &MachineFacts) {
+        let Some(deployment) = self.facts() else { return };
+        if !machine_set::is_available(machine) || deployment.deleting_since.is_some() {
+            return;
+        }
+        let all = self.machines.values().map(MachineFacts::parse).filter(|other| other.name != machine.name);
+        let counts = |other: &MachineFacts| {
+            machine_set::is_available(other)
+                || (machine_set::is_live(other) && self.hurt.contains(&other.name))
+        };
+        let left = all.filter(counts).count();
+        if left < self.fewest {
+            self.violations.push(format!("S5: {} deleted, {left} are left", machine.name));
+        }
+    }
+
+    /// A Node stops being healthy.
+    pub(crate) fn hurt(&mut self, name: &str) {
+        if self.machines.get(name).is_some_and(|machine| machine.phase() == Phase::Running) {
+            self.trace.push(format!("machine {name}: Unknown"));
+            self.set_phase(name, Phase::Unknown);
+            self.hurt.insert(name.to_owned());
+        }
+    }
+
+    /// One look at the replacements. Says whether anything was done.
+    pub(crate) fn reconcile_replacement(&mut self) -> bool {
+        let plan = replacement::plan(&self.replacement_snapshot());
+        let acted = !plan.actions.is_empty();
+        for replacement::Action::MarkFailed { machine, .. } in plan.actions {
+            let is_other = |other: &&Machine| other.metadata.name.as_deref() != Some(&machine.name);
+            let failed = self.machines.values().filter(is_other).find(|other| other.phase() == Phase::Failed);
+            if let Some(other) = failed.and_then(|other| other.metadata.name.clone()) {
+                self.violations.push(format!("S13: {} given up while {other} is Failed", machine.name));
+            }
+            self.trace.push(format!("machine {}: Failed", machine.name));
+            self.set_phase(&machine.name, Phase::Failed);
+        }
+        acted
+    }
+
+    /// Asks for a Machine's deletion, as a person does.
+    pub(crate) fn delete_machine(&mut self, name: &str) {
+        let now = self.now();
+        if let Some(machine) = self.machines.get_mut(name) {
+            machine.metadata.deletion_timestamp = Some(Time(now));
+        }
+    }
+
+    pub(crate) fn set_phase(&mut self, name: &str, phase: Phase) {
+        let now = self.now();
+        if let Some(machine) = self.machines.get_mut(name) {
+            let current = machine.status.get_or_insert_default().current_status.get_or_insert_default();
+            current.phase = phase;
+            current.last_update_time = Some(Time(now));
+        }
+    }
+
+    /// The next thing that happens to a Machine by itself: it becomes Pending, then Running; on its way out, it goes.
+    pub(crate) fn progress(&mut self, name: &str) -> bool {
+        let Some(machine) = self.machines.get(name) else { return false };
+        if machine.is_deleting() {
+            self.machines.remove(name);
+            self.trace.push(format!("machine {name}: gone"));
+            return true;
+        }
+        let next = match machine.phase() {
+            Phase::Empty => Phase::Pending,
+            Phase::Pending => Phase::Running,
+            _ => return false,
+        };
+        self.trace.push(format!("machine {name}: {next}"));
+        self.set_phase(name, next);
+        true
+    }
+
+    /// Everybody in turn, until nothing changes any more.
+    pub(crate) fn settle(&mut self) {
+        for _ in 0..2_000 {
+            self.seconds += 1;
+            let mut changed = self.reconcile_deployment();
+            for name in self.sets.keys().cloned().collect::<Vec<_>>() {
+                changed |= self.reconcile_set(&name);
+            }
+            if !changed {
+                let names: Vec<_> = self.machines.keys().cloned().collect();
+                changed = names.iter().any(|name| self.progress(name));
+            }
+            if !changed {
+                changed = self.reconcile_replacement();
+            }
+            if !changed && self.machines.values().any(|machine| machine.phase() == Phase::Unknown) {
+                self.seconds += HEALTH_TIMEOUT;
+                changed = true;
+            }
+            if !changed {
+                return;
+            }
+        }
+        panic!("it does not settle:\n{}", self.trace.join("\n"));
+    }
+
+    pub(crate) fn replacement_snapshot(&self) -> replacement::Snapshot {
+        replacement::Snapshot {
+            now: self.now(),
+            skew: std::time::Duration::ZERO,
+            machines: self.machines.values().map(MachineFacts::parse).map(Arc::new).collect(),
+            health_timeout: std::time::Duration::from_secs(HEALTH_TIMEOUT.unsigned_abs()),
+        }
+    }
+}
+
+pub(crate) fn parse<T: serde::de::DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).expect("test objects are well-formed")
+}
+
+fn add_finalizer(metadata: &mut k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) {
+    let finalizer = machinist_api::constants::finalizers::MACHINE_CONTROLLER_MANAGER;
+    metadata.finalizers.get_or_insert_default().push(finalizer.to_owned());
+}

@@ -1,0 +1,202 @@
+//! The parts that every snapshot is made of: what is known, what the process remembers, what it has asked.
+//!
+//! A snapshot is frozen, not consistent: facts about a Machine and its Node have different ages, so every rule over
+//! two kinds must be safe with either one older. What is remembered here only saves calls: planners stay correct when
+//! all of it is empty.
+
+use std::fmt;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use machinist_instance::{Error, ErrorKind, Instance, InstanceRef, Promises, Sighting};
+
+/// What is known of something that is looked up.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Known<T> {
+    /// Nobody has looked.
+    #[default]
+    Unasked,
+    /// Somebody looked, and it was not there.
+    Absent,
+    /// It was there.
+    Present(T),
+}
+
+impl<T> Known<T> {
+    /// The thing, if it was there.
+    pub fn present(&self) -> Option<&T> {
+        match self {
+            Self::Present(thing) => Some(thing),
+            Self::Unasked | Self::Absent => None,
+        }
+    }
+
+    /// From a complete store: what it does not have is absent.
+    pub fn from_store(found: Option<T>) -> Self {
+        found.map_or(Self::Absent, Self::Present)
+    }
+}
+
+/// A driver call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Call {
+    /// Create, or return the one already made.
+    Ensure,
+    /// Look for one.
+    Find,
+    /// Ask for deletion.
+    Delete,
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ensure => "ensure",
+            Self::Find => "find",
+            Self::Delete => "delete",
+        })
+    }
+}
+
+/// An answer, with the time at which the call was started and the time at which it ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answered<T> {
+    /// When the call was started.
+    pub started: Timestamp,
+    /// When the answer arrived.
+    pub ended: Timestamp,
+    /// The answer.
+    pub answer: Result<T, Error>,
+}
+
+/// An answer to `find`, with what was asked for: an absence by id proves more than one by name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// What was asked for.
+    pub by: InstanceRef,
+    /// What came back.
+    pub answered: Answered<Sighting>,
+}
+
+/// What the driver has answered for one instance, in this process.
+#[derive(Debug, Clone, Default)]
+pub struct Answers {
+    /// The call in flight, and since when. At most one per instance.
+    pub in_flight: Option<(Call, Timestamp)>,
+    /// Whether this process has ever started an `ensure` for it.
+    pub ever_ensured: bool,
+    /// The last answer to `ensure`.
+    pub ensure: Option<Answered<Instance>>,
+    /// The last answer to `find`.
+    pub find: Option<Found>,
+    /// Whether a `find` by provider id ever showed it.
+    pub shown: bool,
+    /// The last answer to `delete`.
+    pub delete: Option<Answered<()>>,
+    /// Failures of the last kind of call in a row; 0 after a success.
+    pub failures: u32,
+    /// What the last failed `ensure` was made from: a fingerprint of class and Secrets. When they change, it is repeated
+    /// without waiting.
+    pub inputs: Option<u64>,
+    /// When a look at the API server itself, not at a store, last showed that no Node of that name exists.
+    pub node_absent: Option<Timestamp>,
+}
+
+/// A call that is in flight longer than its bound waits for a free slot of its account; look again after this long.
+const SLOT_AWAITED: Duration = Duration::from_secs(10);
+
+impl Answers {
+    /// The call in flight, since when, and when to look again if its answer does not come.
+    pub fn waiting(&self, process: &Process, now: Timestamp) -> Option<(Call, Timestamp, Timestamp)> {
+        let (call, since) = self.in_flight?;
+        let bound = plus(since, process.promises.call_bound);
+        Some((call, since, if now < bound { bound } else { plus(now, SLOT_AWAITED) }))
+    }
+
+    /// The last failure, if the latest answer of that call was one.
+    pub fn failure<T>(answered: Option<&Answered<T>>) -> Option<(&Error, Timestamp)> {
+        answered.and_then(|a| a.answer.as_ref().err().map(|e| (e, a.ended)))
+    }
+}
+
+/// Attempts at one thing outside the driver: an eviction, a write that keeps failing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attempts {
+    /// How many.
+    pub count: u32,
+    /// When the last one ended.
+    pub last: Timestamp,
+}
+
+/// What the deciding process is and may do.
+#[derive(Debug, Clone)]
+pub struct Process {
+    /// When its stores were first complete.
+    pub started: Timestamp,
+    /// When it took the lease it holds; absent without leader election.
+    pub leading_since: Option<Timestamp>,
+    /// How far the wall clock is from the API server's, at most.
+    pub skew: Duration,
+    /// What the account of this object promises.
+    pub promises: Promises,
+}
+
+/// Above this skew no deadline may destroy anything.
+pub(crate) const SKEW_LIMIT: Duration = Duration::from_secs(30);
+
+impl Process {
+    /// Since when this process has been the only one to act.
+    pub fn acting_since(&self) -> Timestamp {
+        self.leading_since.map_or(self.started, |lease| lease.max(self.started))
+    }
+
+    /// Whether clocks agree well enough for a deadline to destroy something.
+    pub fn may_enforce_deadlines(&self) -> bool {
+        self.skew <= SKEW_LIMIT
+    }
+
+    /// Whether an object was certainly created after this process began to act, so that nobody else can have made
+    /// a call for it.
+    pub fn saw_the_birth_of(&self, created: Timestamp) -> bool {
+        // Creation timestamps are cut to whole seconds: the object is no older than it says.
+        created > plus(self.acting_since(), self.skew)
+    }
+}
+
+/// Adds a span to a moment, staying at the end of time rather than failing.
+pub(crate) fn plus(at: Timestamp, span: Duration) -> Timestamp {
+    at.checked_add(span).unwrap_or(Timestamp::MAX)
+}
+
+/// How long since, never negative.
+pub(crate) fn since(now: Timestamp, then: Timestamp) -> Duration {
+    Duration::try_from(now.duration_since(then)).unwrap_or(Duration::ZERO)
+}
+
+/// Deadlines compare whole seconds, plus one: API timestamps are cut to seconds.
+pub(crate) fn is_past(now: Timestamp, deadline: Timestamp) -> bool {
+    now.as_second() > deadline.as_second()
+}
+
+/// The first moment at which [`is_past`] holds.
+pub(crate) fn just_past(deadline: Timestamp) -> Timestamp {
+    Timestamp::from_second(deadline.as_second() + 1).unwrap_or(Timestamp::MAX)
+}
+
+/// How long to wait after a failed driver call before the next one: doubling per failure, bounded by what the kind of
+/// failure can profit from. `exhausted` is the retry period that users set for quota and stock.
+pub fn retry_after(kind: ErrorKind, failures: u32, exhausted: Duration) -> Duration {
+    let (first, most) = match kind {
+        ErrorKind::Throttled { retry_after: Some(asked) } => return asked,
+        ErrorKind::Exhausted => return exhausted,
+        ErrorKind::Ambiguous => (Duration::from_secs(1), Duration::from_secs(60)),
+        ErrorKind::Unavailable | ErrorKind::Throttled { retry_after: None } => {
+            (Duration::from_secs(5), Duration::from_secs(300))
+        }
+        ErrorKind::InvalidSpec | ErrorKind::Denied | ErrorKind::Unsupported | ErrorKind::Bug => {
+            (Duration::from_secs(30), Duration::from_secs(600))
+        }
+    };
+    let doublings = failures.saturating_sub(1).min(10);
+    (first * 2u32.pow(doublings)).min(most)
+}

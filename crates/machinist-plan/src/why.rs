@@ -1,0 +1,442 @@
+//! Why an object is where it is, as a value.
+//!
+//! A [`Why`] becomes a log line, an Event, a condition reason and the output of `machinist why`. Prose is rendered
+//! here, last, and parsed nowhere.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use machinist_instance::ErrorKind;
+
+use crate::snapshot::Call;
+
+/// The first thing an object waits for, since when, what happens next, and by when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Why {
+    /// The first broken link, or that there is none.
+    pub reason: Reason,
+    /// Since when, where that is known.
+    pub since: Option<Timestamp>,
+    /// What will be done next, and by whom.
+    pub next: Step,
+    /// What happens if it lasts too long.
+    pub deadline: Option<Deadline>,
+}
+
+impl Why {
+    /// A reason, and what follows it.
+    pub fn new(reason: Reason, next: Step) -> Self {
+        Self { reason, since: None, next, deadline: None }
+    }
+
+    /// Nothing is missing.
+    pub fn settled() -> Self {
+        Self::new(Reason::Settled, Step::Nothing)
+    }
+
+    /// The same, with its beginning.
+    pub fn since(mut self, since: impl Into<Option<Timestamp>>) -> Self {
+        self.since = since.into();
+        self
+    }
+
+    /// The same, with an end.
+    pub fn deadline(mut self, at: Timestamp, then: Step) -> Self {
+        self.deadline = Some(Deadline { at, then });
+        self
+    }
+}
+
+/// A moment at which patience ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deadline {
+    /// When.
+    pub at: Timestamp,
+    /// What is done then.
+    pub then: Step,
+}
+
+/// What an object waits for. One variant per broken link that a user could mend or must know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reason {
+    /// Nothing is missing.
+    Settled,
+    /// A write is about to be made; the text names it.
+    Acting(&'static str),
+    /// The object's own spec is wrong; only its author can mend it.
+    InvalidSpec(String),
+    /// The class is not there.
+    ClassMissing {
+        /// Its name.
+        class: String,
+    },
+    /// The class is being deleted: nothing new is made from it.
+    ClassDeleting {
+        /// Its name.
+        class: String,
+    },
+    /// The class cannot be used as it is.
+    ClassInvalid {
+        /// Its name.
+        class: String,
+        /// Which field, and what was expected.
+        message: String,
+    },
+    /// A Secret that the class refers to is not there.
+    SecretMissing {
+        /// `namespace/name`.
+        secret: String,
+        /// The class that refers to it.
+        class: String,
+    },
+    /// The Secret is there but lacks an entry.
+    SecretIncomplete {
+        /// `namespace/name`.
+        secret: String,
+        /// The entry that is missing.
+        entry: String,
+    },
+    /// A driver call is in flight.
+    Calling(Call),
+    /// A driver call failed and will be repeated.
+    CallFailed {
+        /// Which.
+        call: Call,
+        /// What can be done about it.
+        kind: ErrorKind,
+        /// What the cloud said.
+        message: String,
+        /// How many times in a row.
+        failures: u32,
+    },
+    /// The instance belongs to somebody else.
+    Foreign {
+        /// The provider id or name.
+        instance: String,
+        /// The key it carries.
+        owner: String,
+    },
+    /// The instance exists, its Node has not registered.
+    Joining {
+        /// The Node's expected name.
+        node: String,
+        /// Whether the bootstrap token was used.
+        token: TokenUse,
+    },
+    /// A Node of that name exists that is not this Machine's.
+    NodeNotOurs {
+        /// Its name.
+        node: String,
+        /// What told them apart.
+        evidence: String,
+    },
+    /// The Node is there but not healthy.
+    Unhealthy {
+        /// Its name.
+        node: String,
+        /// The conditions that say so, or that it went missing.
+        conditions: String,
+    },
+    /// The Node is ready, but its critical components are not.
+    CriticalComponents {
+        /// Its name.
+        node: String,
+    },
+    /// Unhealthy for too long, but another Machine of the deployment is being replaced.
+    ReplacementLimit {
+        /// The Machine that is being replaced.
+        other: String,
+    },
+    /// The Machine has failed and its set will replace it.
+    Failed {
+        /// What the Machine says about it.
+        description: String,
+    },
+    /// Pods are leaving the node.
+    Draining {
+        /// How many are left.
+        left: usize,
+        /// The first that may not leave.
+        blocked: Option<BlockedPod>,
+    },
+    /// The cloud was asked to delete the instance; it is still there.
+    InstanceDeleting {
+        /// The instance.
+        instance: String,
+    },
+    /// The cloud does not show the instance, but may still do so.
+    AbsenceNotProven {
+        /// The instance.
+        instance: String,
+    },
+    /// The Machine's class or credential is gone, so its instance cannot be deleted.
+    CannotDeleteInstance {
+        /// What is missing.
+        missing: String,
+    },
+    /// The Node object is being removed.
+    NodeLeaving {
+        /// Its name.
+        node: String,
+    },
+    /// Machines are missing or not ready yet.
+    MachinesPending {
+        /// Available now.
+        available: u32,
+        /// Wanted.
+        desired: u32,
+        /// The first Machine that is not available, if there is one.
+        first: Option<String>,
+    },
+    /// Machines are being deleted.
+    MachinesLeaving {
+        /// How many are left.
+        left: u32,
+        /// The first of them.
+        first: Option<String>,
+    },
+    /// Creating or deleting a child failed.
+    ChildFailed {
+        /// What the API server said.
+        message: String,
+    },
+    /// The set is frozen by the safety label.
+    Frozen,
+    /// The deployment is paused.
+    Paused,
+    /// A rollout waits: no more machines may exist at once.
+    SurgeBound {
+        /// Machines now, those being deleted included.
+        machines: u32,
+        /// The most allowed.
+        most: u32,
+        /// The Machine it waits for.
+        waiting_for: Option<String>,
+    },
+    /// A rollout waits: no fewer machines may be available.
+    UnavailableBound {
+        /// Available now.
+        available: u32,
+        /// The fewest allowed.
+        fewest: u32,
+        /// The Machine it waits for.
+        waiting_for: Option<String>,
+    },
+    /// A rollout is under way.
+    RollingOut {
+        /// Machines of the new template.
+        updated: u32,
+        /// Machines wanted.
+        desired: u32,
+    },
+    /// The same action was planned twice and changed nothing.
+    NoEffect {
+        /// The action.
+        action: String,
+    },
+    /// The clocks disagree too much to enforce a deadline.
+    ClockSkew {
+        /// By how many seconds.
+        seconds: u64,
+    },
+}
+
+/// A pod that may not leave yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlockedPod {
+    /// `namespace/name`.
+    pub pod: String,
+    /// `namespace/name` of the budget, where one is known.
+    pub budget: Option<String>,
+    /// Whether the budget can never allow it.
+    pub never: bool,
+}
+
+/// What is known of a bootstrap token's use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TokenUse {
+    /// Nobody looked: the running controllers do not watch signing requests.
+    Unasked,
+    /// No certificate was ever requested with it.
+    NeverUsed,
+    /// A certificate was requested with it.
+    Used,
+}
+
+/// What is done next, and by whom.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing: this is how it should be.
+    Nothing,
+    /// Something by a person, described.
+    Mend(String),
+    /// Something by a controller or the cloud, described.
+    Expect(&'static str),
+    /// A driver call is repeated.
+    Repeat(Call, Timestamp),
+}
+
+impl Reason {
+    /// A constant, CamelCase name for conditions, Events and metrics.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Settled => "Settled",
+            Self::Acting(_) => "Acting",
+            Self::InvalidSpec(_) => "InvalidSpec",
+            Self::ClassMissing { .. } => "ClassMissing",
+            Self::ClassDeleting { .. } => "ClassDeleting",
+            Self::ClassInvalid { .. } => "ClassInvalid",
+            Self::SecretMissing { .. } => "SecretMissing",
+            Self::SecretIncomplete { .. } => "SecretIncomplete",
+            Self::Calling(_) => "Calling",
+            Self::CallFailed { .. } => "CallFailed",
+            Self::Foreign { .. } => "Foreign",
+            Self::Joining { .. } => "Joining",
+            Self::NodeNotOurs { .. } => "NodeNotOurs",
+            Self::Unhealthy { .. } => "Unhealthy",
+            Self::CriticalComponents { .. } => "CriticalComponents",
+            Self::ReplacementLimit { .. } => "ReplacementLimit",
+            Self::Failed { .. } => "Failed",
+            Self::Draining { .. } => "Draining",
+            Self::InstanceDeleting { .. } => "InstanceDeleting",
+            Self::AbsenceNotProven { .. } => "AbsenceNotProven",
+            Self::CannotDeleteInstance { .. } => "CannotDeleteInstance",
+            Self::NodeLeaving { .. } => "NodeLeaving",
+            Self::MachinesPending { .. } => "MachinesPending",
+            Self::MachinesLeaving { .. } => "MachinesLeaving",
+            Self::ChildFailed { .. } => "ChildFailed",
+            Self::Frozen => "Frozen",
+            Self::Paused => "Paused",
+            Self::SurgeBound { .. } => "SurgeBound",
+            Self::UnavailableBound { .. } => "UnavailableBound",
+            Self::RollingOut { .. } => "RollingOut",
+            Self::NoEffect { .. } => "NoEffect",
+            Self::ClockSkew { .. } => "ClockSkew",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Settled => f.write_str("nothing: it is as it should be"),
+            Self::Acting(what) => f.write_str(what),
+            Self::InvalidSpec(message) => write!(f, "its spec to be mended: {message}"),
+            Self::ClassMissing { class } => write!(f, "MachineClass {class}, which does not exist"),
+            Self::ClassDeleting { class } => {
+                write!(f, "MachineClass {class}, which is being deleted and makes no new machines")
+            }
+            Self::ClassInvalid { class, message } => {
+                write!(f, "MachineClass {class} to be mended: {message}")
+            }
+            Self::SecretMissing { secret, class } => {
+                write!(f, "Secret {secret}, which MachineClass {class} refers to and which does not exist")
+            }
+            Self::SecretIncomplete { secret, entry } => {
+                write!(f, "Secret {secret} to have an entry {entry:?}")
+            }
+            Self::Calling(call) => write!(f, "the cloud to answer {call}"),
+            Self::CallFailed { call, kind, message, failures } => {
+                write!(f, "the cloud: {call} failed {failures} times, {kind}: {message}")
+            }
+            Self::Foreign { instance, owner } => {
+                write!(f, "instance {instance} to go: it was made for another machine ({owner})")
+            }
+            Self::Joining { node, token } => {
+                write!(f, "Node {node} to register")?;
+                match token {
+                    TokenUse::Unasked => Ok(()),
+                    TokenUse::NeverUsed => f.write_str("; its bootstrap token was never used"),
+                    TokenUse::Used => f.write_str("; its bootstrap token was used to request a certificate"),
+                }
+            }
+            Self::NodeNotOurs { node, evidence } => {
+                write!(f, "Node {node} to go: it is not this machine's ({evidence})")
+            }
+            Self::Unhealthy { node, conditions } => write!(f, "Node {node} to become healthy: {conditions}"),
+            Self::CriticalComponents { node } => write!(f, "the critical components of Node {node}"),
+            Self::ReplacementLimit { other } => {
+                write!(f, "its turn: Machine {other} of the same deployment is being replaced")
+            }
+            Self::Failed { description } => write!(f, "its set to replace it: {description}"),
+            Self::Draining { left, blocked } => {
+                write!(f, "{left} {} to leave the node", if *left == 1 { "pod" } else { "pods" })?;
+                match blocked {
+                    None => Ok(()),
+                    Some(BlockedPod { pod, budget: None, .. }) => write!(f, "; {pod} may not be evicted"),
+                    Some(BlockedPod { pod, budget: Some(budget), never: false }) => {
+                        write!(f, "; {pod} is held by PodDisruptionBudget {budget}")
+                    }
+                    Some(BlockedPod { pod, budget: Some(budget), never: true }) => write!(
+                        f,
+                        "; {pod} is held by PodDisruptionBudget {budget}, which never allows a disruption"
+                    ),
+                }
+            }
+            Self::InstanceDeleting { instance } => write!(f, "the cloud to delete instance {instance}"),
+            Self::AbsenceNotProven { instance } => {
+                write!(f, "proof that instance {instance} does not exist: the cloud may not show it yet")
+            }
+            Self::CannotDeleteInstance { missing } => {
+                write!(f, "{missing}, without which its instance cannot be deleted")
+            }
+            Self::NodeLeaving { node } => write!(f, "Node {node} to be removed"),
+            Self::MachinesPending { available, desired, first } => {
+                write!(f, "{desired} machines to be available, {available} are")?;
+                first.as_ref().map_or(Ok(()), |first| write!(f, "; the first that is not is {first}"))
+            }
+            Self::MachinesLeaving { left, first } => {
+                write!(f, "{left} machines to go")?;
+                first.as_ref().map_or(Ok(()), |first| write!(f, "; the first is {first}"))
+            }
+            Self::ChildFailed { message } => write!(f, "the API server to accept a change: {message}"),
+            Self::Frozen => f.write_str("the label freeze to be removed"),
+            Self::Paused => f.write_str("spec.paused to be set to false"),
+            Self::SurgeBound { machines, most, waiting_for } => {
+                write!(f, "room for one more machine: {machines} exist, maxSurge allows {most}")?;
+                waiting_for.as_ref().map_or(Ok(()), |first| write!(f, "; the first to wait for is {first}"))
+            }
+            Self::UnavailableBound { available, fewest, waiting_for } => {
+                write!(
+                    f,
+                    "one more machine to be available: {available} are, maxUnavailable demands more than {fewest}"
+                )?;
+                waiting_for.as_ref().map_or(Ok(()), |first| write!(f, "; the first to wait for is {first}"))
+            }
+            Self::RollingOut { updated, desired } => {
+                write!(f, "the rollout: {updated} of {desired} machines are of the new template")
+            }
+            Self::NoEffect { action } => write!(f, "somebody else: doing {action} changed nothing"),
+            Self::ClockSkew { seconds } => {
+                write!(f, "clocks to agree: this process is {seconds} s off the API server's time")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => f.write_str("nothing"),
+            Self::Mend(what) => f.write_str(what),
+            Self::Expect(what) => f.write_str(what),
+            Self::Repeat(call, at) => write!(f, "{call} again at {at}"),
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "waits for {}", self.reason)?;
+        if let Some(since) = self.since {
+            write!(f, "; since {since}")?;
+        }
+        if self.next != Step::Nothing {
+            write!(f, "; next: {}", self.next)?;
+        }
+        if let Some(Deadline { at, then }) = &self.deadline {
+            write!(f, "; by {at}: {then}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,96 @@
+//! The way from a process to the cloud, and what goes wrong at the cloud itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use machinist_cloud_sim::{
+    Call, Cloud, Fault as CloudFault, NoAnswer, Operation, Refusal, Reply, Request, Schedule,
+};
+use machinist_driver_sim::Transport;
+
+use super::crash::{Life, Victims};
+use super::plan::Fault;
+use crate::lab::Lab;
+
+/// The connection of one life of a process to the cloud.
+pub struct CloudWire {
+    life: Arc<Life>,
+    lab: Arc<Lab>,
+    cloud: Cloud,
+}
+
+impl CloudWire {
+    /// Connects a life to the cloud.
+    pub fn new(life: Arc<Life>, lab: Arc<Lab>, cloud: Cloud) -> Self {
+        Self { life, lab, cloud }
+    }
+
+    async fn may_die(&self) {
+        let process = self.life.process;
+        if self.life.is_alive() && self.lab.plan.strikes(Fault::P10, &process.to_string()) {
+            self.lab.history.note(format!("fault P10: the {process} dies"));
+            self.lab.points.strike(Victims::from(process));
+        }
+        if !self.life.is_alive() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+#[async_trait]
+impl Transport for CloudWire {
+    async fn call(&self, token: Option<&str>, request: Request) -> Result<Result<Reply, Refusal>, NoAnswer> {
+        let (process, operation, which) = (self.life.process, request.operation(), request.which());
+        let name = which.name.as_ref().map_or_else(|| which.to_string(), |name| name.as_str().to_owned());
+        if !self.lab.fuse.holds(&format!("{process} cloud {operation} {name}")) {
+            return std::future::pending().await;
+        }
+        let point = self.lab.points.before();
+        self.may_die().await;
+        self.lab.history.called(process, operation, &name);
+        let answer = self.cloud.call(token, request).await;
+        self.lab.points.after(point);
+        self.may_die().await;
+        answer
+    }
+}
+
+/// Draws the faults of the cloud's calls from the plan.
+pub struct CloudFaults {
+    lab: Arc<Lab>,
+    visible_within: Duration,
+    call_bound: Duration,
+}
+
+impl CloudFaults {
+    /// Faults within what the cloud promises now.
+    pub fn new(lab: Arc<Lab>, cloud: &Cloud) -> Self {
+        let settings = cloud.settings();
+        Self { lab, visible_within: settings.visible_within, call_bound: settings.call_bound }
+    }
+}
+
+impl Schedule for CloudFaults {
+    fn decide(&self, call: &Call) -> Option<CloudFault> {
+        let plan = &self.lab.plan;
+        let place = call.operation.to_string();
+        if call.operation == Operation::Ensure && plan.strikes(Fault::D4, &place) {
+            let span = plan.span(Fault::D4, &place, Duration::from_millis(10)..self.visible_within);
+            // Hidden, and the answer lost in half of the cases: together they are how instances leak.
+            return Some(CloudFault::HideNew { span });
+        }
+        if plan.strikes(Fault::D2, &place) {
+            return Some(CloudFault::EffectThenError);
+        }
+        if plan.strikes(Fault::D3, &place) {
+            let by = plan.span(Fault::D3, &place, Duration::ZERO..self.call_bound * 2);
+            // As late as the promise allows, or at once and then silence.
+            return Some(match by < self.call_bound {
+                true => CloudFault::LateEffect { by },
+                false => CloudFault::EffectThenSilence,
+            });
+        }
+        None
+    }
+}

@@ -1,0 +1,277 @@
+//! The way from one life of one process to one API server: a tower service under the product's own request policy, where
+//! requests are counted, traced, refused, delayed and lost.
+//!
+//! A request is handed to a task of its own: it takes effect even when whoever sent it is dead or has stopped waiting. Without
+//! that, "committed, and nobody knows" could never happen here.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode, header};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+use kube::client::Body;
+use machinist_apiserver::{ApiService, Server};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use tower::{BoxError, Service};
+
+use super::crash::{Life, Victims};
+use super::plan::{Fate, Fault, Loss};
+use super::stream;
+use crate::actor::Side;
+use crate::ask::{Ask, Sent};
+use crate::lab::Lab;
+
+/// An answer, as the product's client gets it.
+pub type Answer = Result<Response<AnswerBody>, BoxError>;
+
+/// The body of an answer.
+pub type AnswerBody = UnsyncBoxBody<Bytes, BoxError>;
+
+/// The connection of one life of one process to one server. Clones are the same connection.
+#[derive(Clone)]
+pub struct Wire {
+    link: Arc<Link>,
+    service: ApiService,
+}
+
+/// What the streams of a connection share with it.
+pub(super) struct Link {
+    pub(super) side: Side,
+    pub(super) life: Arc<Life>,
+    pub(super) lab: Arc<Lab>,
+    server: Server,
+    /// Tables that may not be watched before that moment; by then the past is forgotten.
+    closed: Mutex<BTreeMap<String, Instant>>,
+}
+
+impl Wire {
+    /// Connects a life to a server, which sees the caller that `service` says.
+    pub fn new(side: Side, life: Arc<Life>, lab: Arc<Lab>, server: Server, service: ApiService) -> Self {
+        Self { link: Arc::new(Link { side, life, lab, server, closed: Mutex::default() }), service }
+    }
+
+    async fn answer(self, mut ask: Ask) -> Answer {
+        let Some(tamper) = self.link.lab.tamper.clone() else { return self.exchange(&ask).await };
+        tamper.request(&mut ask);
+        let mut answer = self.exchange(&ask).await;
+        while let Some(again) = tamper.again(&ask, &answer) {
+            ask = again;
+            answer = self.exchange(&ask).await;
+        }
+        tamper.answer(&ask, answer).await
+    }
+
+    async fn exchange(&self, ask: &Ask) -> Answer {
+        let Link { side, life, lab, .. } = &*self.link;
+        let process = life.process;
+        self.link.while_alive().await;
+        if !lab.fuse.holds(&format!("{process} {} {}", ask.verb(), ask.about)) {
+            return std::future::pending().await;
+        }
+        lab.history.asked(process, *side, ask);
+        let point = lab.points.before();
+        self.link.may_die().await;
+        self.link.wait_until_open(ask).await;
+        let latency = lab.plan.latency(process);
+        let fate = lab.plan.fate(process, ask);
+        if fate != Fate::Pass {
+            lab.history.note(format!("fault {fate:?} for {process} {} {}", ask.verb(), ask.about));
+        }
+        let late = match fate {
+            Fate::Reject(loss) => {
+                tokio::time::sleep(latency).await;
+                return loss.answer().await;
+            }
+            Fate::Late(by) => by,
+            Fate::Pass | Fate::Unknown(_) => Duration::ZERO,
+        };
+        let answer = self.deliver(ask, latency + late).await;
+        self.link.while_alive().await;
+        lab.points.after(point);
+        self.link.may_die().await;
+        if let Fate::Unknown(loss) = fate {
+            return loss.answer().await;
+        }
+        self.link.observe(ask, answer?).await
+    }
+
+    /// Hands the request to its server, on a task that nobody can take it back from.
+    async fn deliver(&self, ask: &Ask, after: Duration) -> Answer {
+        let (link, mut service, request) = (self.link.clone(), self.service.clone(), ask.again());
+        let process = link.life.process;
+        let sent = ask.is_write().then(|| {
+            let (about, method, side) = (ask.about.clone(), ask.parts.method.clone(), link.side);
+            let observed = link.life.observed();
+            link.lab.history.sent(|number, at| Sent { number, process, side, method, about, at, observed })
+        });
+        let record = Ask { parts: clone_parts(&ask.parts), body: Bytes::new(), about: ask.about.clone() };
+        let (answer, answered) = oneshot::channel();
+        tokio::spawn(async move {
+            tokio::time::sleep(after).await;
+            let history = &link.lab.history;
+            if let Some(sent) = &sent {
+                history.arrived(sent);
+            }
+            let result = service.call(request).await;
+            if let Some(sent) = &sent {
+                history.answered(sent);
+            }
+            if let Ok(response) = &result {
+                let code = response.status().as_u16();
+                link.lab.answered(process, link.side, &record, code);
+                if record.is_write() {
+                    history.wrote(process, &record, code);
+                }
+            }
+            // Whoever asked may be gone.
+            let _ = answer.send(result);
+        });
+        match answered.await {
+            Ok(result) => Ok(result?.map(|body| body.map_err(Into::into).boxed_unsync())),
+            Err(_) => Err("the server went away".into()),
+        }
+    }
+}
+
+impl Link {
+    /// Goes on as long as the process lives; of a dead one nothing is ever heard again.
+    pub(super) async fn while_alive(&self) {
+        if !self.life.is_alive() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// P10, or a planned crash.
+    async fn may_die(&self) {
+        let process = self.life.process;
+        if self.life.is_alive() && self.lab.plan.strikes(Fault::P10, &process.to_string()) {
+            self.lab.history.note(format!("fault P10: the {process} dies"));
+            self.lab.points.strike(Victims::from(process));
+        }
+        self.while_alive().await;
+    }
+
+    /// P4: the watch of that table may be opened again after `by`.
+    pub(super) fn close(&self, table: &str, by: Duration) {
+        self.lock().insert(table.to_owned(), Instant::now() + by);
+    }
+
+    async fn wait_until_open(&self, ask: &Ask) {
+        if !ask.is_watch() && !ask.is_list() {
+            return;
+        }
+        let Some(opens) = self.lock().remove(&ask.about.table) else { return };
+        tokio::time::sleep_until(opens).await;
+        self.lab.history.note(format!("fault P4: the {} server forgets its past", self.side));
+        self.server.compact();
+    }
+
+    /// Notes what the answer shows its process, and lets faults at the streams.
+    async fn observe(self: &Arc<Self>, ask: &Ask, answer: Response<AnswerBody>) -> Answer {
+        if ask.is_watch() && answer.status() == StatusCode::OK {
+            let table = ask.about.table.clone();
+            return Ok(answer.map(|body| stream::disturbed(body, self.clone(), table)));
+        }
+        if ask.is_write() {
+            return Ok(answer);
+        }
+        let (parts, body) = answer.into_parts();
+        let bytes = body.collect().await?.to_bytes();
+        if let Some(revision) = revision_of(&bytes) {
+            self.life.saw(|observed| match ask.is_list() {
+                true => observed.table(self.side, &ask.about.table, revision),
+                false => observed.object(self.side, &ask.about, revision),
+            });
+        }
+        Ok(Response::from_parts(parts, full(bytes)))
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Instant>> {
+        self.closed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Loss {
+    async fn answer(self) -> Answer {
+        match self {
+            Self::Code(code) => Ok(refusal(code)),
+            Self::Reset => Err("connection reset by peer".into()),
+            Self::Silence => std::future::pending().await,
+        }
+    }
+}
+
+/// A refusal as kube-apiserver would word it.
+fn refusal(code: u16) -> Response<AnswerBody> {
+    let reason = match code {
+        409 => "Conflict",
+        422 => "Invalid",
+        429 => "TooManyRequests",
+        503 => "ServiceUnavailable",
+        504 => "Timeout",
+        _ => "InternalError",
+    };
+    let mut status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": "injected", "reason": reason, "code": code,
+    });
+    if code == 429 {
+        status["details"] = json!({"retryAfterSeconds": 1});
+    }
+    let mut response = Response::new(full(Bytes::from(status.to_string())));
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+    response
+}
+
+pub(crate) fn full(bytes: Bytes) -> AnswerBody {
+    Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// The revision of a list or an object.
+fn revision_of(bytes: &[u8]) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct Answered {
+        metadata: Metadata,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Metadata {
+        resource_version: String,
+    }
+    serde_json::from_slice::<Answered>(bytes).ok()?.metadata.resource_version.parse().ok()
+}
+
+fn clone_parts(parts: &http::request::Parts) -> http::request::Parts {
+    let mut clone = Request::new(()).into_parts().0;
+    clone.method = parts.method.clone();
+    clone.uri = parts.uri.clone();
+    clone
+}
+
+impl Service<Request<Body>> for Wire {
+    type Response = Response<AnswerBody>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Answer> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let wire = self.clone();
+        Box::pin(async move {
+            let ask = Ask::read(request).await;
+            wire.answer(ask).await
+        })
+    }
+}

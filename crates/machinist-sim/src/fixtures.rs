@@ -1,0 +1,422 @@
+//! What Go MCM left behind when it was killed, taken over and finished.
+//!
+//! A fixture is a List of objects as they really were. The simulated world stores them as they are; a real server is POSTed to in the
+//! order of owners, with uids rewritten, status by `/status` and deletion by DELETE. The cloud gets an instance for each Machine that
+//! has a provider id, with its name and no key, as a cloud that Go MCM used would have it. Then both processes start, and what they
+//! may call is asserted: nothing may be made twice, and nothing may be deleted before its time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
+use machinist_cloud_sim::{CallRecord, Foreigner, IdStyle, Operation, Outcome as CallOutcome, Settings};
+use machinist_instance::{NodeName, ProviderId, UserData};
+use serde_json::{Value, json};
+
+use crate::actor::{Process, Side};
+use crate::sight::Seen;
+use crate::world::user::WORKERS;
+use crate::world::{Ability, Outcome, Trouble, User, View, World, ensure};
+
+/// A fixture and what follows from it.
+#[derive(Debug, Clone, Copy)]
+pub struct Continuation {
+    /// Its name in reports.
+    pub name: &'static str,
+    /// Its file, without `.json`.
+    pub file: &'static str,
+    /// Which instances exist beside those whose id is recorded.
+    pub instances: Instances,
+    /// How many workers there are in the end.
+    pub replicas: u32,
+    /// What may be called.
+    pub calls: Calls,
+}
+
+/// Which instances of a fixture exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Instances {
+    /// Those whose id is recorded on a Machine.
+    Recorded,
+    /// One for every Machine: it was made, and its maker died before it could record it.
+    All,
+}
+
+/// What the processes may ask of the cloud about the Machines of a fixture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Calls {
+    /// At most one find and one ensure for each.
+    FindAndEnsureOnce,
+    /// None at all.
+    None,
+    /// None, until the Machine is to go.
+    NoneUntilDeleted,
+    /// One delete for the Machine that is going, then finds, and none before its pods have left.
+    DeleteOnceAfterTheDrain,
+}
+
+/// The continuations.
+pub const ALL: &[Continuation] = &[
+    Continuation {
+        name: "creating-without-instances",
+        file: "creating",
+        instances: Instances::Recorded,
+        replicas: 3,
+        calls: Calls::FindAndEnsureOnce,
+    },
+    Continuation {
+        name: "creating-with-instances",
+        file: "creating",
+        instances: Instances::All,
+        replicas: 3,
+        calls: Calls::FindAndEnsureOnce,
+    },
+    Continuation {
+        name: "joining",
+        file: "joining",
+        instances: Instances::Recorded,
+        replicas: 3,
+        calls: Calls::None,
+    },
+    Continuation {
+        name: "rolling",
+        file: "rolling",
+        instances: Instances::Recorded,
+        replicas: 4,
+        calls: Calls::NoneUntilDeleted,
+    },
+    Continuation {
+        name: "draining",
+        file: "draining",
+        instances: Instances::Recorded,
+        replicas: 3,
+        calls: Calls::DeleteOnceAfterTheDrain,
+    },
+    Continuation {
+        name: "deletion-node-drain",
+        file: "deletion-node-drain",
+        instances: Instances::Recorded,
+        replicas: 3,
+        calls: Calls::DeleteOnceAfterTheDrain,
+    },
+    Continuation {
+        name: "deletion-vm-deletion",
+        file: "deletion-vm-deletion",
+        instances: Instances::Recorded,
+        replicas: 3,
+        calls: Calls::DeleteOnceAfterTheDrain,
+    },
+];
+
+/// The objects of a fixture.
+#[derive(Debug, Clone)]
+pub struct Fixture {
+    items: Vec<Value>,
+}
+
+/// The order in which objects are made: owners before what they own.
+const ORDER: [&str; 9] = [
+    "Namespace",
+    "Secret",
+    "MachineClass",
+    "MachineDeployment",
+    "MachineSet",
+    "Machine",
+    "Node",
+    "PodDisruptionBudget",
+    "Pod",
+];
+
+/// A token that lets the machines of loaded instances come back, as if they had never been away.
+const RETURN_TOKEN: (&str, &str) = ("return", "0123456789abcdef");
+
+impl Fixture {
+    /// Reads one.
+    ///
+    /// # Errors
+    /// When it is no List, or has an object of a kind that is not known here.
+    pub fn parse(text: &str) -> Result<Self, Trouble> {
+        let list: Value =
+            serde_json::from_str(text).map_err(|error| Trouble(format!("a fixture: {error}")))?;
+        let mut items = list.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
+        if let Some(unknown) = items.iter().find(|item| !ORDER.contains(&kind(item))) {
+            return Err(Trouble(format!("a fixture: {:?} is not known here", kind(unknown))));
+        }
+        items.sort_by_key(|item| ORDER.iter().position(|known| *known == kind(item)));
+        Ok(Self { items })
+    }
+
+    /// A moment after the last thing that happened in it.
+    pub fn moment(&self) -> Timestamp {
+        const A_MOMENT: std::time::Duration = std::time::Duration::from_secs(5);
+        let created = self.items.iter().filter_map(|item| Seen(item).created());
+        let written =
+            self.items.iter().filter_map(|item| Seen(item).time("/status/lastOperation/lastUpdateTime"));
+        created.chain(written).max().unwrap_or(Timestamp::UNIX_EPOCH) + A_MOMENT
+    }
+
+    fn of_kind<'f>(&'f self, wanted: &'f str) -> impl Iterator<Item = Seen<'f>> {
+        self.items.iter().filter(move |item| kind(item) == wanted).map(Seen)
+    }
+
+    /// What the machine of that name boots from: the token that its Secret holds, else the one that lets it return.
+    fn user_data(&self, machine: &str) -> UserData {
+        let decode = |secret: Seen<'_>, key: &str| {
+            let bytes = STANDARD.decode(secret.text(&format!("/data/{key}"))).unwrap_or_default();
+            String::from_utf8(bytes).unwrap_or_default()
+        };
+        let is_for = |secret: &Seen<'_>| decode(*secret, "description").contains(&format!("{machine:?}"));
+        let token = match self.of_kind("Secret").find(is_for) {
+            Some(secret) => format!("{}.{}", decode(secret, "token-id"), decode(secret, "token-secret")),
+            None => format!("{}.{}", RETURN_TOKEN.0, RETURN_TOKEN.1),
+        };
+        UserData::new(format!(
+            "#cloud-config\nwrite_files:\n- path: /var/lib/bootstrap-token\n  content: {token}\n\
+             - path: /etc/machine-name\n  content: {machine}\n"
+        ))
+    }
+}
+
+/// A cloud as Go MCM's fixtures know it: ids are names.
+pub fn cloud(settings: Settings) -> Settings {
+    Settings { scheme: "fast".to_owned(), ids: IdStyle::ByName, ..settings }
+}
+
+fn kind(item: &Value) -> &str {
+    Seen(item).text("/kind")
+}
+
+/// Nodes, what runs on them, and what they join with live in the target cluster.
+fn side(item: &Value) -> Side {
+    match kind(item) {
+        "Node" | "Pod" | "PodDisruptionBudget" => Side::Target,
+        "Secret" if Seen(item).namespace() == "kube-system" => Side::Target,
+        _ => Side::Control,
+    }
+}
+
+/// Loads a fixture into a world whose processes do not run yet, starts them, and sees it through.
+///
+/// # Errors
+/// When it does not come to its end, or something was called that may not be.
+pub async fn play(world: &dyn World, continuation: Continuation, fixture: &Fixture) -> Outcome {
+    load(world, fixture).await?;
+    for machine in fixture.of_kind("Machine") {
+        let recorded = machine.provider_id();
+        if recorded.is_empty() && continuation.instances == Instances::Recorded {
+            continue;
+        }
+        let id =
+            if recorded.is_empty() { format!("fast:///{}", machine.name()) } else { recorded.to_owned() };
+        load_instance(world, fixture, machine, &id)?;
+    }
+    nodes_are_back(world, fixture).await?;
+    world.begin(&format!("both processes take over {}", continuation.name));
+    world.start_processes().await?;
+    if continuation.file == "draining" {
+        let_the_pod_go(world, fixture).await?;
+    }
+    let settled = |view: &View| {
+        view.has_settled(WORKERS, continuation.replicas)?;
+        match view.tokens.first() {
+            None => Ok(()),
+            Some(token) => Err(format!("{} is left", token.seen().name())),
+        }
+    };
+    let view = world.until("what Go MCM began to be finished", settled).await?;
+    judge_instances(world, fixture, &view)?;
+    judge_calls(world, continuation, fixture)
+}
+
+async fn load(world: &dyn World, fixture: &Fixture) -> Outcome {
+    if world.can(Ability::StoreVerbatim) {
+        for item in &fixture.items {
+            world.store(side(item), item).await?;
+        }
+        return Ok(());
+    }
+    let mut uids = BTreeMap::new();
+    for item in &fixture.items {
+        post(world, item, &mut uids).await?;
+    }
+    Ok(())
+}
+
+/// Makes an object like that one: with another uid, then its status, then its deletion.
+async fn post(world: &dyn World, item: &Value, uids: &mut BTreeMap<String, String>) -> Outcome {
+    let client = if side(item) == Side::Control { world.control() } else { world.target() };
+    let (group, version) = match Seen(item).text("/apiVersion").split_once('/') {
+        Some((group, version)) => (group, version),
+        None => ("", Seen(item).text("/apiVersion")),
+    };
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind(item)));
+    let namespace = Seen(item).namespace();
+    let api: Api<DynamicObject> = match namespace {
+        "" => Api::all_with(client, &resource),
+        namespace => Api::namespaced_with(client, namespace, &resource),
+    };
+    let mut object = item.clone();
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        for given in ["uid", "resourceVersion", "creationTimestamp", "generation", "deletionTimestamp"] {
+            metadata.remove(given);
+        }
+        metadata.remove("deletionGracePeriodSeconds");
+        for owner in metadata.get_mut("ownerReferences").and_then(Value::as_array_mut).into_iter().flatten() {
+            let new = owner.get("uid").and_then(Value::as_str).and_then(|old| uids.get(old));
+            if let Some(new) = new {
+                owner["uid"] = json!(new);
+            }
+        }
+    }
+    if kind(item) == "Secret" && !Seen(item).text("/data/expiration").is_empty() {
+        // Its time has passed long ago; machines must still be able to join with it.
+        let expires = world.now() + std::time::Duration::from_secs(20 * 60);
+        object["data"]["expiration"] =
+            json!(STANDARD.encode(expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()));
+    }
+    let parsed: DynamicObject = serde_json::from_value(object)
+        .map_err(|error| Trouble(format!("a fixture's {}: {error}", kind(item))))?;
+    let name = Seen(item).name();
+    let made = match api.create(&PostParams::default(), &parsed).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => api.get(name).await?,
+        other => other?,
+    };
+    uids.insert(Seen(item).uid().to_owned(), made.metadata.uid.unwrap_or_default());
+    if let Some(status) = item.get("status") {
+        let patch = Patch::Merge(json!({"status": status}));
+        api.patch_status(name, &PatchParams::default(), &patch).await?;
+    }
+    if Seen(item).is_deleting() {
+        api.delete(name, &DeleteParams::default()).await?;
+    }
+    Ok(())
+}
+
+fn load_instance(world: &dyn World, fixture: &Fixture, machine: Seen<'_>, id: &str) -> Outcome {
+    let name = NodeName::new(machine.name()).ok_or(Trouble::new("a fixture's Machine has no name"))?;
+    let foreigner = Foreigner {
+        id: Some(ProviderId::parse(id).map_err(|error| Trouble(error.to_string()))?),
+        name,
+        key: None,
+        // In a world that could not store the Machine as old as it is, the instance is as young.
+        created: machine
+            .created()
+            .filter(|_| world.can(Ability::StoreVerbatim))
+            .unwrap_or_else(|| world.now()),
+        instance_type: "m5.large".to_owned(),
+        user_data: fixture.user_data(machine.name()),
+    };
+    world.cloud().load(&foreigner).map(drop).map_err(|refusal| Trouble(refusal.to_string()))
+}
+
+/// Lets the machines of Nodes that exist come back, each with a certificate of its own, and takes the token away again.
+async fn nodes_are_back(world: &dyn World, fixture: &Fixture) -> Outcome {
+    let nodes: BTreeSet<&str> = fixture.of_kind("Node").map(Seen::name).collect();
+    if nodes.is_empty() {
+        return Ok(());
+    }
+    let (id, secret) = RETURN_TOKEN;
+    let token = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
+        "metadata": {"name": format!("bootstrap-token-{id}"), "namespace": "kube-system"},
+        "stringData": {"token-id": id, "token-secret": secret, "usage-bootstrap-authentication": "true"},
+    });
+    let api: Api<Secret> = Api::namespaced(world.target(), "kube-system");
+    let token: Secret = serde_json::from_value(token).map_err(|error| Trouble(error.to_string()))?;
+    api.create(&PostParams::default(), &token).await?;
+    let said = |view: &View| {
+        let alive = view.ledger.alive().filter(|entry| nodes.contains(entry.name.as_str()));
+        let mut silent = alive.filter(|entry| {
+            !world.cloud().console(&entry.id, 20).iter().any(|line| line.contains("is Node"))
+        });
+        silent.next().map_or(Ok(()), |entry| Err(format!("{} is not back", entry.name)))
+    };
+    world.until("the machines of existing Nodes to be back", said).await?;
+    api.delete(&format!("bootstrap-token-{id}"), &DeleteParams::default()).await?;
+    Ok(())
+}
+
+/// The budget of the drained pod asks for one pod: there will be another, and then it may go.
+async fn let_the_pod_go(world: &dyn World, fixture: &Fixture) -> Outcome {
+    let refused = |_: &View| {
+        let evictions = world.answers().into_iter().filter(|answer| answer.about.subresource == "eviction");
+        match evictions.filter(|answer| answer.code == 429).count() {
+            0 => Err("no eviction was answered 429".to_owned()),
+            _ => Ok(()),
+        }
+    };
+    world.until("the budget to hold the pod", refused).await?;
+    let calls = world.cloud().calls();
+    ensure(calls.is_empty(), || format!("the cloud was called before the drain ended: {calls:?}"))?;
+    let going = fixture.of_kind("Machine").find(|machine| machine.is_deleting());
+    let other = fixture.of_kind("Node").find(|node| Some(node.name()) != going.map(Seen::node_label));
+    let other = other.ok_or(Trouble::new("the fixture has no other Node"))?;
+    User::of(world).create_pod("second", "x", other.name()).await
+}
+
+/// Nothing was made twice, and nothing was rolled.
+fn judge_instances(world: &dyn World, fixture: &Fixture, view: &View) -> Outcome {
+    let ever = view.ledger.ever();
+    let names: BTreeSet<_> = ever.iter().map(|entry| &entry.name).collect();
+    ensure(names.len() == ever.len(), || format!("a name has two instances: {ever:?}"))?;
+    let sets: BTreeSet<&str> = fixture.of_kind("MachineSet").map(Seen::name).collect();
+    let made = |answer: &crate::lab::Answered| {
+        answer.verb == "post" && answer.about.table.starts_with("machinesets") && answer.code < 300
+    };
+    let rolled = world.answers().into_iter().find(made);
+    ensure(rolled.is_none(), || format!("a rollout began: {rolled:?}, and there were {sets:?}"))?;
+    // Go MCM's tokens are used as they are, and taken away as ours are.
+    let fresh = |answer: &crate::lab::Answered| {
+        let machine = answer.about.name.strip_prefix("bootstrap-token-").is_some();
+        answer.process == Process::MachineController && answer.verb == "post" && machine && answer.code < 300
+    };
+    let new_machines = world.answers().into_iter().filter(|answer| {
+        answer.verb == "post" && answer.about.table.starts_with("machines.") && answer.code < 300
+    });
+    let (tokens, machines) = (world.answers().into_iter().filter(fresh).count(), new_machines.count());
+    ensure(tokens <= machines, || format!("{tokens} tokens were made for {machines} new Machines"))
+}
+
+fn judge_calls(world: &dyn World, continuation: Continuation, fixture: &Fixture) -> Outcome {
+    let calls = world.cloud().calls();
+    for machine in fixture.of_kind("Machine") {
+        let about =
+            |call: &&CallRecord| call.which.name.as_ref().is_some_and(|name| name.as_str() == machine.name());
+        let calls: Vec<&CallRecord> = calls.iter().filter(about).collect();
+        let count = |operation| calls.iter().filter(|call| call.operation == operation).count();
+        let (name, said) = (machine.name(), || {
+            calls
+                .iter()
+                .map(|call| format!("{} ({:?})", call.operation, call.outcome))
+                .collect::<Vec<_>>()
+                .join(", ")
+        });
+        let is_going = machine.is_deleting();
+        let is_fine = match continuation.calls {
+            Calls::FindAndEnsureOnce => {
+                count(Operation::Find) <= 1 && count(Operation::Ensure) == 1 && count(Operation::Delete) == 0
+            }
+            Calls::None => calls.is_empty(),
+            // The rollout deletes the old ones; the new one joins and stays.
+            Calls::NoneUntilDeleted => {
+                let first = calls.first().map(|call| call.operation);
+                first.is_none_or(|first| first == Operation::Delete) && count(Operation::Ensure) == 0
+            }
+            Calls::DeleteOnceAfterTheDrain if is_going => {
+                let first = calls.first().map(|call| (call.operation, call.outcome));
+                first == Some((Operation::Delete, CallOutcome::DeletionBegun))
+                    && count(Operation::Delete) == 1
+                    && 1 <= count(Operation::Find)
+                    && count(Operation::Ensure) == 0
+            }
+            Calls::DeleteOnceAfterTheDrain => calls.is_empty(),
+        };
+        ensure(is_fine, || format!("for {name}, the cloud was asked to {}", said()))?;
+    }
+    Ok(())
+}

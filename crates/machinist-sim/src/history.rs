@@ -1,0 +1,458 @@
+//! What really happened in a run: commits of both servers and of the cloud's ledger, and the writes and driver calls of the
+//! processes, in one order, with every invariant looking at each of them.
+//!
+//! Commits of the servers arrive in a channel; before anything else is taken in, what waits there is. So a commit is always seen
+//! before whatever its answer causes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use http::Method;
+use jiff::Timestamp;
+use machinist_apiserver::{Commit, Object, Subscription};
+use machinist_cloud_sim as cloud;
+use machinist_kube::SharedClock;
+
+use crate::actor::{Process, Side};
+use crate::ask::{Ask, Sent};
+use crate::invariants::{Id, Invariant, Violation, Violations};
+use crate::sight::Seen;
+use crate::trace::{Line, LineKind, Trace};
+
+/// Everything that happened so far, as the invariants see it.
+#[derive(Debug)]
+pub struct State {
+    /// The moment.
+    pub now: Timestamp,
+    tables: BTreeMap<Side, BTreeMap<Arc<str>, BTreeMap<String, Track>>>,
+    instances: BTreeMap<String, InstanceTrack>,
+    in_flight: BTreeMap<u64, Arc<Sent>>,
+}
+
+/// All versions of one object, oldest first; `None` where there was none.
+#[derive(Debug, Default)]
+pub struct Track(Vec<(u64, Option<Arc<Object>>)>);
+
+impl Track {
+    /// The object, if it exists.
+    pub fn now(&self) -> Option<Seen<'_>> {
+        self.0.last().and_then(|(_, object)| object.as_deref()).map(|object| Seen(object.value()))
+    }
+
+    /// The object as it was at that revision.
+    pub fn at(&self, revision: u64) -> Option<Seen<'_>> {
+        let after = self.0.partition_point(|(at, _)| *at <= revision);
+        let (_, object) = self.0.get(after.checked_sub(1)?)?;
+        object.as_deref().map(|object| Seen(object.value()))
+    }
+
+    /// Every version that was current at that revision or later.
+    pub fn since(&self, revision: u64) -> impl Iterator<Item = Seen<'_>> {
+        let after = self.0.partition_point(|(at, _)| *at <= revision);
+        let versions = self.0[after.saturating_sub(1)..].iter();
+        versions.filter_map(|(_, object)| object.as_deref()).map(|object| Seen(object.value()))
+    }
+
+    /// How many objects of that name there ever were.
+    pub fn births(&self) -> usize {
+        self.versions().map(|(_, object)| object.uid()).collect::<BTreeSet<_>>().len()
+    }
+
+    /// Every version, oldest first, with its revision.
+    pub fn versions(&self) -> impl DoubleEndedIterator<Item = (u64, Seen<'_>)> {
+        self.0.iter().filter_map(|(at, object)| Some((*at, Seen(object.as_deref()?.value()))))
+    }
+}
+
+/// One instance, as the ledger tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InstanceTrack {
+    /// Its provider id.
+    pub id: String,
+    /// The key it carries.
+    pub key: Option<String>,
+    /// Its name.
+    pub name: String,
+    /// When it was made.
+    pub created: Timestamp,
+    /// When its deletion ends, once asked for.
+    pub gone_at: Option<Timestamp>,
+    /// Whether it ceased to exist.
+    pub gone: bool,
+}
+
+impl InstanceTrack {
+    /// Whether it exists.
+    pub fn is_alive_at(&self, now: Timestamp) -> bool {
+        !self.gone && self.gone_at.is_none_or(|at| now < at)
+    }
+}
+
+/// One thing that happened. The state already contains it.
+#[derive(Debug)]
+pub enum Event<'e> {
+    /// An API server committed.
+    Committed {
+        /// Which server.
+        side: Side,
+        /// What.
+        commit: &'e Commit,
+        /// The write of a process under test that it comes from.
+        cause: Option<&'e Sent>,
+    },
+    /// The cloud committed to its ledger.
+    Ledger(&'e cloud::Commit),
+    /// A write of a process under test reached its server; it is not committed yet.
+    Arrived(&'e Sent),
+    /// A driver call of a process under test reached the cloud.
+    Called(cloud::Operation),
+}
+
+impl State {
+    fn new(now: Timestamp) -> Self {
+        Self { now, tables: BTreeMap::new(), instances: BTreeMap::new(), in_flight: BTreeMap::new() }
+    }
+
+    /// All tracks of a table, by key.
+    pub fn table(&self, side: Side, table: &str) -> impl Iterator<Item = (&str, &Track)> {
+        let tracks = self.tables.get(&side).and_then(|tables| tables.get(table));
+        tracks.into_iter().flatten().map(|(key, track)| (key.as_str(), track))
+    }
+
+    /// The objects of a table that exist.
+    pub fn objects(&self, side: Side, table: &str) -> impl Iterator<Item = Seen<'_>> {
+        self.table(side, table).filter_map(|(_, track)| track.now())
+    }
+
+    /// The track of one object.
+    pub fn track(&self, side: Side, table: &str, key: &str) -> Option<&Track> {
+        self.tables.get(&side)?.get(table)?.get(key)
+    }
+
+    /// The existing object of that UID.
+    pub fn by_uid(&self, side: Side, table: &str, uid: &str) -> Option<Seen<'_>> {
+        self.objects(side, table).find(|object| object.uid() == uid)
+    }
+
+    /// The instances of the ledger, in the order of their ids.
+    pub fn instances(&self) -> impl Iterator<Item = &InstanceTrack> {
+        self.instances.values()
+    }
+
+    /// The instance of that provider id.
+    pub fn instance(&self, id: &str) -> Option<&InstanceTrack> {
+        self.instances.get(id)
+    }
+
+    fn commit(&mut self, side: Side, commit: &Commit) {
+        let tables = self.tables.entry(side).or_default();
+        let table = tables.entry(commit.resource.clone()).or_default();
+        let track = table.entry(commit.key.as_str().to_owned()).or_default();
+        track.0.push((commit.revision, commit.new.clone()));
+    }
+
+    fn ledger(&mut self, commit: &cloud::Commit) {
+        let id = commit.id().to_string();
+        match commit {
+            cloud::Commit::Made { entry } => {
+                let instance = InstanceTrack {
+                    id: id.clone(),
+                    key: entry.key.as_ref().map(|key| key.as_str().to_owned()),
+                    name: entry.name.as_str().to_owned(),
+                    created: entry.created,
+                    gone_at: None,
+                    gone: false,
+                };
+                self.instances.insert(id, instance);
+            }
+            cloud::Commit::Adopted { key, .. } => {
+                self.instances.entry(id).and_modify(|instance| instance.key = Some(key.as_str().to_owned()));
+            }
+            cloud::Commit::DeletionBegun { deletion, .. } => {
+                self.instances.entry(id).and_modify(|instance| instance.gone_at = Some(deletion.gone_at));
+            }
+            cloud::Commit::Gone { .. } => {
+                self.instances.entry(id).and_modify(|instance| instance.gone = true);
+            }
+            cloud::Commit::Tagged { .. } | cloud::Commit::Stopped { .. } | cloud::Commit::Started { .. } => {}
+        }
+    }
+
+    /// The write on its way that a commit comes from: the oldest one of that process about that object that does such a thing.
+    fn cause(&self, side: Side, commit: &Commit) -> Option<Arc<Sent>> {
+        let process = Process::of_agent(&commit.user_agent)?;
+        let fits = |sent: &&Arc<Sent>| {
+            sent.process == process
+                && sent.side == side
+                && sent.about.table == *commit.resource
+                && sent.about.key() == commit.key.as_str()
+                && does(&sent.method, commit)
+        };
+        self.in_flight.values().find(fits).cloned()
+    }
+}
+
+/// Whether a request of that method can have made that commit.
+fn does(method: &Method, commit: &Commit) -> bool {
+    let is_deleting = |object: &Option<Arc<Object>>| {
+        object.as_deref().is_some_and(|object| Seen(object.value()).is_deleting())
+    };
+    match (&commit.old, &commit.new) {
+        (None, _) => *method == Method::POST,
+        // Gone: by a DELETE, or by the patch that took the last finalizer.
+        (Some(_), None) => *method == Method::DELETE || is_deleting(&commit.old),
+        (Some(_), Some(_)) if !is_deleting(&commit.old) && is_deleting(&commit.new) => {
+            *method == Method::DELETE || *method == Method::POST
+        }
+        (Some(_), Some(_)) => *method == Method::PATCH || *method == Method::PUT,
+    }
+}
+
+/// The history of one run. A handle.
+#[derive(Clone)]
+pub struct History(Arc<Mutex<Inner>>);
+
+struct Inner {
+    clock: SharedClock,
+    started: Timestamp,
+    feeds: Vec<(Side, Subscription<Arc<Commit>>)>,
+    state: State,
+    invariants: Vec<Box<dyn Invariant>>,
+    violations: Vec<Violation>,
+    trace: Trace,
+    next_write: u64,
+}
+
+/// After so many violations the run is bad enough: the rest follows from these.
+const MOST_VIOLATIONS: usize = 8;
+
+impl History {
+    /// A history that begins now.
+    pub fn new(clock: SharedClock, invariants: Vec<Box<dyn Invariant>>) -> Self {
+        let now = clock.now();
+        Self(Arc::new(Mutex::new(Inner {
+            started: now,
+            clock,
+            feeds: Vec::new(),
+            state: State::new(now),
+            invariants,
+            violations: Vec::new(),
+            trace: Trace::default(),
+            next_write: 0,
+        })))
+    }
+
+    /// Takes in the commits of a server from now on.
+    pub fn follow(&self, side: Side, commits: Subscription<Arc<Commit>>) {
+        self.lock().feeds.push((side, commits));
+    }
+
+    /// Takes in what waits.
+    pub fn catch_up(&self) {
+        self.lock().catch_up();
+    }
+
+    /// The cloud committed.
+    pub fn ledger(&self, commit: &cloud::Commit) {
+        let mut inner = self.lock();
+        inner.catch_up();
+        inner.state.ledger(commit);
+        inner.line(LineKind::Commit, describe(commit), String::new());
+        inner.judge(&Event::Ledger(commit));
+    }
+
+    /// A write of a process was sent. What is returned names it.
+    pub fn sent(&self, make: impl FnOnce(u64, Timestamp) -> Sent) -> Arc<Sent> {
+        let mut inner = self.lock();
+        inner.catch_up();
+        let number = inner.next_write;
+        inner.next_write += 1;
+        let sent = Arc::new(make(number, inner.clock.now()));
+        inner.state.in_flight.insert(number, sent.clone());
+        sent
+    }
+
+    /// It reached its server.
+    pub fn arrived(&self, sent: &Sent) {
+        let mut inner = self.lock();
+        inner.catch_up();
+        inner.judge(&Event::Arrived(sent));
+    }
+
+    /// It was answered by its server, whether or not anybody still listens.
+    pub fn answered(&self, sent: &Sent) {
+        let mut inner = self.lock();
+        inner.catch_up();
+        inner.state.in_flight.remove(&sent.number);
+    }
+
+    /// A process asked a server.
+    pub fn asked(&self, process: Process, side: Side, ask: &Ask) {
+        let hash = if ask.body.is_empty() { 0 } else { crate::seed::fnv(&ask.body) };
+        let text = format!("{process} {side} {} {} {hash:016x}", ask.verb(), ask.about);
+        self.lock().line(LineKind::Request, text, String::new());
+    }
+
+    /// A write of a process was answered by its server: the line that golden traces show.
+    pub fn wrote(&self, process: Process, ask: &Ask, code: u16) {
+        if ask.about.table.starts_with("events") {
+            return;
+        }
+        let outcome = if (200..300).contains(&code) { String::new() } else { format!(" -> {code}") };
+        let story = format!("{process:<10} {:<6} {}{outcome}", ask.verb(), ask.about);
+        self.lock().line(
+            LineKind::Request,
+            format!("{process} was answered {code} for {}", ask.about),
+            story,
+        );
+    }
+
+    /// A process called the cloud.
+    pub fn called(&self, process: Process, operation: cloud::Operation, which: &str) {
+        let mut inner = self.lock();
+        inner.catch_up();
+        let text = format!("{process} cloud {operation} {which}");
+        inner.line(LineKind::Call, text, format!("{:<10} cloud  {operation} {which}", process.to_string()));
+        inner.judge(&Event::Called(operation));
+    }
+
+    /// Something was done to the run.
+    pub fn note(&self, text: impl Into<String>) {
+        let mut inner = self.lock();
+        inner.catch_up();
+        inner.line(LineKind::Note, text.into(), String::new());
+    }
+
+    /// A step of the scenario: it is part of what people read.
+    pub fn step(&self, text: &str) {
+        let mut inner = self.lock();
+        inner.catch_up();
+        inner.line(LineKind::Note, format!("step: {text}"), format!("-- {text}"));
+    }
+
+    /// Somebody found something wrong that no event shows.
+    pub fn violate(&self, id: Id, what: impl Into<String>) {
+        let mut inner = self.lock();
+        inner.catch_up();
+        inner.report(vec![(id, what.into())], "the state of the run");
+    }
+
+    /// What is wrong so far.
+    pub fn violations(&self) -> Vec<Violation> {
+        let mut inner = self.lock();
+        inner.catch_up();
+        inner.violations.clone()
+    }
+
+    /// Looks at the state.
+    pub fn look<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+        let mut inner = self.lock();
+        inner.catch_up();
+        inner.state.now = inner.clock.now();
+        look(&inner.state)
+    }
+
+    /// Looks at the trace.
+    pub fn trace<T>(&self, look: impl FnOnce(&Trace) -> T) -> T {
+        let mut inner = self.lock();
+        inner.catch_up();
+        look(&inner.trace)
+    }
+
+    /// How long the run has been going, in simulated milliseconds.
+    pub fn elapsed_ms(&self) -> u64 {
+        self.lock().elapsed_ms()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn catch_up(&mut self) {
+        let feeds = self.feeds.iter_mut();
+        let waiting: Vec<(Side, Vec<Arc<Commit>>)> = feeds
+            .map(|(side, feed)| (*side, feed.drain()))
+            .filter(|(_, commits)| !commits.is_empty())
+            .collect();
+        for (side, commits) in waiting {
+            for commit in commits {
+                self.committed(side, &commit);
+            }
+        }
+    }
+
+    fn committed(&mut self, side: Side, commit: &Commit) {
+        let cause = self.state.cause(side, commit);
+        self.state.commit(side, commit);
+        let what = match (&commit.old, &commit.new) {
+            (None, _) => "+",
+            (Some(_), Some(_)) => "~",
+            (Some(_), None) => "-",
+        };
+        let Commit { resource, key, revision, user_agent, .. } = commit;
+        let text = format!("{side} {what} {resource} {key} @{revision} by {user_agent}");
+        self.line(LineKind::Commit, text, String::new());
+        self.judge(&Event::Committed { side, commit, cause: cause.as_deref() });
+    }
+
+    fn judge(&mut self, event: &Event<'_>) {
+        self.state.now = self.clock.now();
+        let mut found = Violations::default();
+        for invariant in &mut self.invariants {
+            invariant.see(&self.state, event, &mut found);
+        }
+        let found = found.into_inner();
+        if !found.is_empty() {
+            let at = describe_event(event);
+            self.report(found, &at);
+        }
+    }
+
+    fn report(&mut self, found: Vec<(Id, String)>, at: &str) {
+        for (id, what) in found {
+            self.line(LineKind::Note, format!("VIOLATION {id}: {what}"), String::new());
+            if self.violations.len() < MOST_VIOLATIONS {
+                let tail = self.trace.tail();
+                self.violations.push(Violation { id, what, at: at.to_owned(), tail });
+            }
+        }
+    }
+
+    fn line(&mut self, kind: LineKind, text: String, story: String) {
+        let at_ms = self.elapsed_ms();
+        self.trace.add(Line { kind, at_ms, text, story });
+    }
+
+    fn elapsed_ms(&self) -> u64 {
+        let elapsed = self.clock.now().duration_since(self.started).as_millis();
+        u64::try_from(elapsed).unwrap_or(0)
+    }
+}
+
+fn describe(commit: &cloud::Commit) -> String {
+    let id = commit.id();
+    match commit {
+        cloud::Commit::Made { entry } => format!("cloud + {id} {}", entry.name),
+        cloud::Commit::Adopted { key, .. } => format!("cloud ~ {id} adopted for {key}"),
+        cloud::Commit::Tagged { .. } => format!("cloud ~ {id} tagged"),
+        cloud::Commit::Stopped { .. } => format!("cloud ~ {id} stopped"),
+        cloud::Commit::Started { .. } => format!("cloud ~ {id} started"),
+        cloud::Commit::DeletionBegun { .. } => format!("cloud ~ {id} deletion begun"),
+        cloud::Commit::Gone { .. } => format!("cloud - {id}"),
+    }
+}
+
+fn describe_event(event: &Event<'_>) -> String {
+    match event {
+        Event::Committed { side, commit, .. } => {
+            format!("commit {} of the {side} server: {} {}", commit.revision, commit.resource, commit.key)
+        }
+        Event::Ledger(commit) => format!("commit of the ledger: {}", describe(commit)),
+        Event::Arrived(sent) => {
+            format!("write {}: {} {} {}", sent.number, sent.process, sent.method, sent.about)
+        }
+        Event::Called(operation) => format!("driver call {operation}"),
+    }
+}

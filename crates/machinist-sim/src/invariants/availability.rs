@@ -1,0 +1,55 @@
+//! S5: no voluntary deletion takes the number of available Machines below what the deployment promises.
+//!
+//! What the environment kills is nobody's choice: a Machine counts as available when it was so in what the manager had been shown,
+//! and the promise is the smallest of the specs that were current since then.
+
+use super::surge::{deployment_of, machines_of_deployment, shown_at, track_of};
+use super::{Id, Invariant, Violations};
+use crate::actor::{Process, Side};
+use crate::history::{Event, State};
+use crate::sight::{MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, Seen};
+
+pub(super) struct Availability;
+
+const RUNNING: &str = "Running";
+
+impl Invariant for Availability {
+    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+        let Event::Committed { side: Side::Control, commit, cause: Some(sent) } = event else { return };
+        if *commit.resource != *MACHINES || sent.process != Process::Manager {
+            return;
+        }
+        let Some(old) = commit.old.as_deref().map(|object| Seen(object.value())) else { return };
+        let is_going = commit.new.as_deref().is_none_or(|object| Seen(object.value()).is_deleting());
+        if old.is_deleting() || !is_going || old.phase() != RUNNING {
+            return;
+        }
+        let Some(set) = old.owner_uid().and_then(|uid| track_of(state, MACHINE_SETS, uid)) else { return };
+        let Some((uid, deployment)) = deployment_of(state, set) else { return };
+        let specs = || deployment.since(shown_at(sent, MACHINE_DEPLOYMENTS, deployment));
+        let is_wanted = specs().all(|spec| !spec.is_deleting()) && deployment.now().is_some();
+        let Some(promised) = specs()
+            .map(|spec| spec.replicas().saturating_sub(spec.max_unavailable()))
+            .min()
+            .filter(|_| is_wanted)
+        else {
+            return;
+        };
+        let was_available = |machine: Seen<'_>| {
+            let key = format!("{}/{}", machine.namespace(), machine.name());
+            let shown = sent.had_seen(Side::Control, MACHINES, &key);
+            let then = state.track(Side::Control, MACHINES, &key).and_then(|track| track.at(shown));
+            then.is_some_and(|then| then.phase() == RUNNING && then.uid() == machine.uid())
+        };
+        if !was_available(old) {
+            return;
+        }
+        let left = machines_of_deployment(state, uid).filter(|machine| !machine.is_deleting());
+        let left = left.filter(|machine| was_available(*machine)).count();
+        if u32::try_from(left).is_ok_and(|left| left < promised) {
+            let name = old.name();
+            found
+                .add(Id::S5, format!("deleting {name} leaves {left} available, and {promised} are promised"));
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! S6: a Node is closed before its first pod is asked to leave, and no pod is deleted without grace before the drain may use force.
+
+use std::time::Duration;
+
+use http::Method;
+use jiff::Timestamp;
+use machinist_api::GoDuration;
+use machinist_api::constants::labels;
+
+use super::{Id, Invariant, Violations};
+use crate::actor::{Process, Side};
+use crate::ask::Sent;
+use crate::history::{Event, State};
+use crate::sight::{MACHINES, NODES, PODS, Seen};
+
+/// What the machine controller of a run is told; see `machinist_plan::mcm::machine::Defaults`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DrainOrder {
+    drain_timeout: Duration,
+    dead_node_after: Duration,
+}
+
+impl Default for DrainOrder {
+    fn default() -> Self {
+        let defaults = machinist_plan::mcm::machine::Defaults::default();
+        Self { drain_timeout: defaults.drain_timeout, dead_node_after: defaults.dead_node_after }
+    }
+}
+
+impl Invariant for DrainOrder {
+    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+        let Event::Arrived(sent) = event else { return };
+        if sent.process != Process::MachineController || sent.about.table != PODS {
+            return;
+        }
+        let Some(pod) = state.track(Side::Target, PODS, &sent.about.key()).and_then(|track| track.now())
+        else {
+            return;
+        };
+        let node = pod.text("/spec/nodeName");
+        let is_eviction = sent.method == Method::POST && sent.about.subresource == "eviction";
+        if is_eviction {
+            let on = state.track(Side::Target, NODES, node).and_then(|track| track.now());
+            if on.is_some_and(|node| !node.is_cordoned()) {
+                found.add(Id::S6, format!("pod {} is evicted from {node}, which is still open", pod.name()));
+            }
+        }
+        if sent.method == Method::DELETE && !self.may_use_force(state, sent, node) {
+            found.add(
+                Id::S6,
+                format!("pod {} is deleted by force, and {node} may still be drained", pod.name()),
+            );
+        }
+    }
+}
+
+impl DrainOrder {
+    fn may_use_force(&self, state: &State, sent: &Sent, node: &str) -> bool {
+        let machine = state.objects(Side::Control, MACHINES).find(|machine| machine.node_label() == node);
+        let Some(machine) = machine.filter(|machine| machine.is_deleting()) else { return false };
+        let forced = labels::parse_bool(machine.label(labels::FORCE_DELETION)) == Some(true);
+        let dead_since = state
+            .track(Side::Target, NODES, node)
+            .and_then(|track| track.now())
+            .filter(|node| !matches!(node.condition("Ready"), "True" | ""))
+            .and_then(|node| node.condition_since("Ready"));
+        let is_dead = dead_since.is_some_and(|since| self.dead_node_after <= elapsed(since, sent.at));
+        let is_overdue = machine
+            .deleting_since()
+            .is_some_and(|since| self.patience_of(machine) <= elapsed(since, sent.at));
+        forced || is_dead || is_overdue
+    }
+
+    fn patience_of(&self, machine: Seen<'_>) -> Duration {
+        let own = machine.text("/spec/drainTimeout");
+        own.parse::<GoDuration>().ok().and_then(GoDuration::to_std).unwrap_or(self.drain_timeout)
+    }
+}
+
+fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(now.duration_since(since)).unwrap_or(Duration::ZERO)
+}

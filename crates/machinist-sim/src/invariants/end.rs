@@ -1,0 +1,225 @@
+//! L1, L2, L4, L6: what must be true once faults have stopped and there is nothing left to do.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::{Id, Violations};
+use crate::actor::Side;
+use crate::history::State;
+use crate::sight::{MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, NODES, SECRETS, Seen};
+
+/// L1 and L2: every deployment has what it asks for, and nothing else exists.
+#[derive(Debug, Clone, Copy)]
+pub struct Settled;
+
+impl Settled {
+    /// Looks at the end state.
+    pub fn judge(state: &State) -> Violations {
+        let mut found = Violations::default();
+        for deployment in state.objects(Side::Control, MACHINE_DEPLOYMENTS) {
+            let (name, wanted) = (deployment.name(), i64::from(deployment.replicas()));
+            if deployment.is_deleting() {
+                found.add(Id::L1, format!("deployment {name} is still being deleted"));
+            }
+            for field in ["replicas", "updatedReplicas", "readyReplicas", "availableReplicas"] {
+                let has = deployment.number(&format!("/status/{field}")).unwrap_or(0);
+                if has != wanted {
+                    found.add(
+                        Id::L1,
+                        format!("deployment {name} says {field} {has}, and {wanted} are wanted"),
+                    );
+                }
+            }
+            let (generation, observed) =
+                (deployment.number("/metadata/generation"), deployment.number("/status/observedGeneration"));
+            if generation != observed {
+                found.add(
+                    Id::L1,
+                    format!("deployment {name} is at {generation:?} and has observed {observed:?}"),
+                );
+            }
+        }
+        for set in state.objects(Side::Control, MACHINE_SETS) {
+            let children =
+                state.objects(Side::Control, MACHINES).filter(|m| m.owner_uid() == Some(set.uid()));
+            let (name, has) = (set.name(), u32::try_from(children.count()).unwrap_or(u32::MAX));
+            if set.is_deleting() || has != set.replicas() {
+                found
+                    .add(Id::L1, format!("set {name} has {has} Machines, and {} are wanted", set.replicas()));
+            }
+        }
+        for machine in state.objects(Side::Control, MACHINES) {
+            judge_machine(state, machine, &mut found);
+        }
+        judge_leftovers(state, &mut found);
+        found
+    }
+}
+
+fn judge_machine(state: &State, machine: Seen<'_>, found: &mut Violations) {
+    let name = machine.name();
+    if machine.is_deleting() {
+        return found.add(Id::L1, format!("Machine {name} is still being deleted"));
+    }
+    if machine.phase() != "Running" {
+        found.add(Id::L1, format!("Machine {name} is {:?}", machine.phase()));
+    }
+    if !machine.has_intent() {
+        found.add(Id::L1, format!("Machine {name} has no finalizer"));
+    }
+    match state.instance(machine.provider_id()).filter(|instance| instance.is_alive_at(state.now)) {
+        None => found.add(Id::L1, format!("Machine {name} has no instance {:?}", machine.provider_id())),
+        Some(instance) if instance.key.as_deref().is_some_and(|key| key != machine.uid()) => {
+            found.add(Id::L1, format!("Machine {name} has the instance of {:?}", instance.key));
+        }
+        Some(_) => {}
+    }
+    let node = state.track(Side::Target, NODES, machine.node_label()).and_then(|track| track.now());
+    match node {
+        Some(node) if node.provider_id() == machine.provider_id() && node.condition("Ready") == "True" => {
+            if node.is_cordoned() || node.machine_label() != name {
+                found.add(Id::L1, format!("the Node of {name} is closed, or not labelled with it"));
+            }
+        }
+        _ => found.add(Id::L1, format!("Machine {name} has no Node that is Ready")),
+    }
+}
+
+fn judge_leftovers(state: &State, found: &mut Violations) {
+    let machines: Vec<Seen<'_>> = state.objects(Side::Control, MACHINES).collect();
+    let recorded: BTreeSet<&str> = machines.iter().map(|machine| machine.provider_id()).collect();
+    for instance in state.instances().filter(|instance| instance.is_alive_at(state.now)) {
+        if !recorded.contains(instance.id.as_str()) {
+            found.add(Id::L2, format!("instance {} of {} belongs to nobody", instance.id, instance.name));
+        }
+    }
+    for node in state.objects(Side::Target, NODES) {
+        // A Node that no instance of this cloud registered is somebody else's.
+        let is_ours = state.instance(node.provider_id()).is_some();
+        if is_ours && !recorded.contains(node.provider_id()) {
+            found.add(Id::L2, format!("Node {} ({}) belongs to nobody", node.name(), node.provider_id()));
+        }
+    }
+    for secret in state.objects(Side::Target, SECRETS) {
+        if secret.name().starts_with("bootstrap-token-") {
+            found.add(Id::L2, format!("bootstrap token {} is left", secret.name()));
+        }
+    }
+}
+
+/// L4: what the processes did while there was nothing to do.
+#[derive(Debug, Clone, Default)]
+pub struct Quiet {
+    /// For how long they were watched.
+    pub window: Duration,
+    /// Writes, by process and what they were about.
+    pub writes: BTreeMap<String, u32>,
+    /// Driver calls.
+    pub calls: u32,
+    /// How often something was decided about, by kind.
+    pub passes: BTreeMap<&'static str, u64>,
+}
+
+/// A process may look at a thing so often in one resync period: once for the resync, and once for each of a few changes that
+/// nobody here makes (a Node's heartbeat among them).
+const PASSES_PER_RESYNC: u64 = 4;
+
+impl Quiet {
+    /// Judges the window. `objects` is how many things of each kind are decided about.
+    pub fn judge(&self, objects: &BTreeMap<&'static str, u64>, resync: Duration) -> Violations {
+        let mut found = Violations::default();
+        for (what, count) in &self.writes {
+            found.add(Id::L4, format!("{what}, {count} times, with nothing to do"));
+        }
+        if self.calls != 0 {
+            found.add(Id::L4, format!("{} driver calls with nothing to do", self.calls));
+        }
+        let periods = self.window.as_secs().div_ceil(resync.as_secs().max(1)) + 1;
+        for (kind, passes) in &self.passes {
+            let allowed = objects.get(kind).copied().unwrap_or(0).max(1) * periods * PASSES_PER_RESYNC;
+            if allowed < *passes {
+                found.add(Id::L4, format!("{passes} looks at {kind}, and {allowed} are plenty"));
+            }
+        }
+        found
+    }
+}
+
+/// L6: what it cost to make and to delete Machines, and what they had to go through.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// Writes of the machine controller about Machines, Nodes and tokens, whatever was answered.
+    pub writes: usize,
+    /// Machines that were made.
+    pub made: usize,
+    /// Of these, how many belonged to no set: nobody put the finalizer on them for us.
+    pub alone: usize,
+    /// Machines that are gone.
+    pub deleted: usize,
+    /// How often a Machine became Unknown or Failed, or Running again.
+    pub health: usize,
+    /// How often it was written down what holds a drain up.
+    pub drain_texts: usize,
+}
+
+/// Writes to make one Machine; ARCHITECTURE.md lists them.
+const WRITES_TO_MAKE: usize = 6;
+/// Writes to delete one Machine.
+const WRITES_TO_DELETE: usize = 7;
+/// The same under faults, where writes are refused, lost and repeated.
+const WRITES_UNDER_FAULTS: usize = 15;
+
+/// What disturbed a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Disturbed {
+    /// Nothing.
+    Never,
+    /// So many faults and crashes.
+    Times(usize),
+}
+
+impl Spent {
+    /// What a run spent so many writes on.
+    pub fn of(state: &State, writes: usize) -> Self {
+        let mut spent = Self { writes, ..Self::default() };
+        for (_, track) in state.table(Side::Control, MACHINES) {
+            let births = track.births();
+            spent.made += births;
+            spent.deleted += births - usize::from(track.now().is_some());
+            let mut before: Option<Seen<'_>> = None;
+            for (_, version) in track.versions() {
+                let is_new = before.is_none_or(|before| before.uid() != version.uid());
+                spent.alone += usize::from(is_new && version.owner_uid().is_none());
+                let was = before.map_or("", Seen::phase);
+                let turned = match version.phase() {
+                    "Unknown" | "Failed" => was != version.phase(),
+                    "Running" => was == "Unknown",
+                    _ => false,
+                };
+                spent.health += usize::from(turned);
+                let text = |object: Seen<'_>| object.text("/status/lastOperation/description").to_owned();
+                let is_held_up =
+                    version.text("/status/lastOperation/state") == "Failed" && version.is_deleting();
+                let is_news = before.is_some_and(|before| text(before) != text(version));
+                spent.drain_texts += usize::from(is_held_up && is_news);
+                before = Some(version);
+            }
+        }
+        spent
+    }
+
+    /// Whether it was too much.
+    pub fn judge(self, disturbed: Disturbed) -> Violations {
+        let Self { writes, made, alone, deleted, health, drain_texts } = self;
+        let apart = alone + health + drain_texts;
+        let allowed = match disturbed {
+            Disturbed::Never => WRITES_TO_MAKE * made + WRITES_TO_DELETE * deleted + apart,
+            Disturbed::Times(faults) => WRITES_UNDER_FAULTS * (made + deleted) + apart + 2 * faults,
+        };
+        let mut found = Violations::default();
+        if allowed < writes {
+            found.add(Id::L6, format!("{writes} writes, and {allowed} are enough: {self:?}"));
+        }
+        found
+    }
+}

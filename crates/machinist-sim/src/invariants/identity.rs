@@ -1,0 +1,81 @@
+//! S7: who is whose. Provider ids are set once and belong to one object each; a Node goes only with its own Machine.
+
+use http::Method;
+use machinist_apiserver::Commit;
+
+use super::{Id, Invariant, Violations};
+use crate::actor::{Process, Side};
+use crate::history::{Event, State};
+use crate::sight::{MACHINES, NODES, Seen};
+
+/// Provider ids never change, and no two objects of a kind share one.
+pub(super) struct ProviderIds;
+
+impl Invariant for ProviderIds {
+    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+        let Event::Committed { side, commit, .. } = event else { return };
+        let kind = match (side, &*commit.resource) {
+            (Side::Control, MACHINES) => "Machine",
+            (Side::Target, NODES) => "Node",
+            _ => return,
+        };
+        let Some(new) = commit.new.as_deref().map(|object| Seen(object.value())) else { return };
+        let id = new.provider_id();
+        let was = commit.old.as_deref().map_or("", |old| Seen(old.value()).provider_id());
+        if !was.is_empty() && was != id {
+            found.add(
+                Id::S7,
+                format!("the provider id of {kind} {} changes from {was} to {id:?}", new.name()),
+            );
+        }
+        if id.is_empty() || was == id {
+            return;
+        }
+        let twin = state
+            .objects(*side, &commit.resource)
+            .find(|other| other.provider_id() == id && other.uid() != new.uid() && !other.is_deleting());
+        if let Some(twin) = twin {
+            found.add(
+                Id::S7,
+                format!("{kind}s {} and {} have one provider id, {id}", twin.name(), new.name()),
+            );
+        }
+    }
+}
+
+/// A Node is deleted by us only if it belongs to a Machine that goes.
+pub(super) struct OwnNodesOnly;
+
+impl Invariant for OwnNodesOnly {
+    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+        let Event::Committed { side: Side::Target, commit, cause } = event else { return };
+        let is_ours = Process::of_agent(&commit.user_agent) == Some(Process::MachineController);
+        let Some(node) = going_node(commit).filter(|_| is_ours) else { return };
+        // Taking our finalizer off a Node that somebody else deletes is not deleting it.
+        if cause.is_some_and(|sent| sent.method != Method::DELETE) {
+            return;
+        }
+        let is_owner = |machine: Seen<'_>| {
+            if !machine.is_deleting() {
+                return false;
+            }
+            match node.provider_id() {
+                "" => node.machine_label() == machine.name() && machine.created() <= node.created(),
+                id => id == machine.provider_id(),
+            }
+        };
+        if !state.objects(Side::Control, MACHINES).any(is_owner) {
+            let (name, id) = (node.name(), node.provider_id());
+            found
+                .add(Id::S7, format!("Node {name} ({id:?}) is deleted, and no Machine that goes is its own"));
+        }
+    }
+}
+
+/// The Node whose deletion begins, or is done at once, with this commit.
+fn going_node(commit: &Commit) -> Option<Seen<'_>> {
+    let old = commit.old.as_deref().filter(|_| *commit.resource == *NODES)?;
+    let was_going = Seen(old.value()).is_deleting();
+    let is_going = commit.new.as_deref().is_none_or(|new| Seen(new.value()).is_deleting());
+    (!was_going && is_going).then_some(Seen(old.value()))
+}

@@ -1,0 +1,106 @@
+//! S1, S2, S3: the instances of a Machine, from its first to its last.
+
+use jiff::Timestamp;
+use machinist_api::constants::labels;
+use machinist_cloud_sim as cloud;
+
+use super::{Id, Invariant, Violations};
+use crate::actor::Side;
+use crate::history::{Event, InstanceTrack, State};
+use crate::sight::{MACHINES, Seen};
+
+/// S1: a key has one instance, ever, and no name has two at once.
+pub(super) struct OnePerMachine;
+
+impl Invariant for OnePerMachine {
+    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+        let Event::Ledger(cloud::Commit::Made { .. } | cloud::Commit::Adopted { .. }) = event else { return };
+        let Event::Ledger(commit) = event else { return };
+        let Some(made) = state.instance(commit.id().as_str()) else { return };
+        let others = || state.instances().filter(|other| other.id != made.id);
+        if let Some(other) = others().find(|other| other.key.is_some() && other.key == made.key) {
+            found.add(Id::S1, format!("{} and {} were made for one key", other.id, made.id));
+        }
+        let same_name = others().find(|other| other.name == made.name && other.is_alive_at(state.now));
+        if let Some(other) = same_name {
+            found.add(Id::S1, format!("{} and {} exist with one name, {}", other.id, made.id, made.name));
+        }
+    }
+}
+
+/// S2: an instance is deleted only when its Machine is to go.
+pub(super) struct OnlyWithCause;
+
+impl Invariant for OnlyWithCause {
+    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+        let Event::Ledger(cloud::Commit::DeletionBegun { id, .. }) = event else { return };
+        let Some(instance) = state.instance(id.as_str()) else { return };
+        let owner = owner_of(state, instance);
+        if let Some(machine) = owner.filter(|machine| !machine.is_deleting()) {
+            let name = machine.name();
+            found.add(Id::S2, format!("{id} is being deleted, and its Machine {name} is not"));
+        }
+    }
+}
+
+/// S3: no instance without the finalizer, and no finalizer gone before the instance.
+pub(super) struct FinalizerTruth;
+
+impl Invariant for FinalizerTruth {
+    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+        match event {
+            Event::Ledger(cloud::Commit::Made { entry }) => {
+                let Some(key) = &entry.key else { return };
+                match state.by_uid(Side::Control, MACHINES, key.as_str()) {
+                    Some(machine) if machine.has_intent() => {}
+                    Some(machine) => found.add(
+                        Id::S3,
+                        format!(
+                            "{} was made for Machine {}, which has no finalizer",
+                            entry.id,
+                            machine.name()
+                        ),
+                    ),
+                    None => {
+                        found.add(Id::S3, format!("{} was made for {}, which is gone", entry.id, entry.name))
+                    }
+                }
+            }
+            Event::Committed { side: Side::Control, commit, .. } if *commit.resource == *MACHINES => {
+                let Some(old) = commit.old.as_deref().map(|object| Seen(object.value())) else { return };
+                let keeps_it = commit.new.as_deref().is_some_and(|new| Seen(new.value()).has_intent());
+                let forced = labels::parse_bool(old.label(labels::FORCE_DELETION)) == Some(true);
+                // A user's own patch is a user's own risk; ours, and the server's removal of what nobody holds, are not.
+                let is_ours = crate::actor::Process::of_agent(&commit.user_agent).is_some();
+                let judged = (old.has_intent() && is_ours) || commit.new.is_none();
+                if keeps_it || forced || !judged {
+                    return;
+                }
+                let made = old.created().unwrap_or(Timestamp::MIN);
+                let left = state.instances().find(|instance| {
+                    instance.is_alive_at(state.now)
+                        && match &instance.key {
+                            Some(key) => key == old.uid(),
+                            None => instance.name == old.name() && made <= instance.created,
+                        }
+                });
+                if let Some(instance) = left {
+                    let name = old.name();
+                    found.add(
+                        Id::S3,
+                        format!("Machine {name} is let go while its instance {} exists", instance.id),
+                    );
+                }
+            }
+            Event::Committed { .. } | Event::Ledger(_) | Event::Arrived(_) | Event::Called(_) => {}
+        }
+    }
+}
+
+/// The Machine of an instance: by its key, or by name where others made it.
+fn owner_of<'s>(state: &'s State, instance: &InstanceTrack) -> Option<Seen<'s>> {
+    match &instance.key {
+        Some(key) => state.by_uid(Side::Control, MACHINES, key),
+        None => state.objects(Side::Control, MACHINES).find(|machine| machine.name() == instance.name),
+    }
+}

@@ -1,0 +1,113 @@
+//! S4: no Machine is made while there are as many as any spec allows that its maker may still have believed in.
+//!
+//! A deployment's number reaches a Machine in two steps, deployment to set and set to Machine, so the specs that count are those
+//! current since the older of two moments: the newest deployment that the manager had been shown when it sent the POST, and the
+//! commit that gave the set the number of replicas which the manager had been shown.
+
+use super::{Id, Invariant, Violations};
+use crate::actor::{Process, Side};
+use crate::ask::Sent;
+use crate::history::{Event, State, Track};
+use crate::sight::{MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, Seen};
+
+pub(super) struct SurgeBound;
+
+impl Invariant for SurgeBound {
+    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+        let Event::Committed { side: Side::Control, commit, cause: Some(sent) } = event else { return };
+        let is_birth = *commit.resource == *MACHINES && commit.old.is_none();
+        if !is_birth || sent.process != Process::Manager {
+            return;
+        }
+        let Some(made) = commit.new.as_deref().map(|object| Seen(object.value())) else { return };
+        let Some(set) = made.owner_uid().and_then(|uid| track_of(state, MACHINE_SETS, uid)) else {
+            return found.add(Id::S4, format!("Machine {} was made for no set that exists", made.name()));
+        };
+        let (allowed, live) = match deployment_of(state, set) {
+            Some((uid, deployment)) => {
+                let decided = replicas_decided_at(set, shown_at(sent, MACHINE_SETS, set));
+                let since = decided.min(shown_at(sent, MACHINE_DEPLOYMENTS, deployment));
+                let allowed = deployment.since(since).map(|spec| spec.replicas() + spec.max_surge()).max();
+                (allowed, live_of_deployment(state, uid))
+            }
+            None => {
+                let since = shown_at(sent, MACHINE_SETS, set);
+                (
+                    set.since(since).map(Seen::replicas).max(),
+                    live_of_set(state, made.owner_uid().unwrap_or_default()),
+                )
+            }
+        };
+        let Some(allowed) = allowed else {
+            return found
+                .add(Id::S4, format!("Machine {} was made for a deployment that is gone", made.name()));
+        };
+        // The new one is among the living.
+        if allowed < live {
+            let name = made.name();
+            found.add(Id::S4, format!("Machine {name} was made as number {live}, and {allowed} are allowed"));
+        }
+    }
+}
+
+/// All versions of the object that has, or last had, that UID.
+pub(super) fn track_of<'s>(state: &'s State, table: &str, uid: &str) -> Option<&'s Track> {
+    let mut tracks = state.table(Side::Control, table);
+    tracks
+        .find(|(_, track)| track.versions().next_back().is_some_and(|(_, object)| object.uid() == uid))
+        .map(|(_, t)| t)
+}
+
+/// The deployment of a set, and its UID.
+pub(super) fn deployment_of<'s>(state: &'s State, set: &'s Track) -> Option<(&'s str, &'s Track)> {
+    let (_, set) = set.versions().next_back()?;
+    let uid = set.owner_uid()?;
+    Some((uid, track_of(state, MACHINE_DEPLOYMENTS, uid)?))
+}
+
+/// The revision at which a set was given the replicas that it had at `seen`.
+fn replicas_decided_at(set: &Track, seen: u64) -> u64 {
+    let mut decided = 0;
+    let mut current = None;
+    for (revision, version) in set.versions().filter(|(revision, _)| *revision <= seen) {
+        if current != Some(version.replicas()) {
+            current = Some(version.replicas());
+            decided = revision;
+        }
+    }
+    // A number that was written is the deployment's as it was shown before: the commit itself is not old enough.
+    decided.saturating_sub(1)
+}
+
+fn live_of_set(state: &State, uid: &str) -> u32 {
+    let live = state.objects(Side::Control, MACHINES);
+    count(live.filter(|machine| !machine.is_deleting() && machine.owner_uid() == Some(uid)))
+}
+
+fn live_of_deployment(state: &State, uid: &str) -> u32 {
+    let live = machines_of_deployment(state, uid);
+    count(live.filter(|machine| !machine.is_deleting()))
+}
+
+/// The Machines of all sets of a deployment that exist.
+pub(super) fn machines_of_deployment<'s>(state: &'s State, uid: &'s str) -> impl Iterator<Item = Seen<'s>> {
+    state.objects(Side::Control, MACHINES).filter(move |machine| deployment_uid(state, *machine) == Some(uid))
+}
+
+/// The UID of the deployment that a Machine belongs to.
+pub(super) fn deployment_uid<'s>(state: &'s State, machine: Seen<'s>) -> Option<&'s str> {
+    let set = track_of(state, MACHINE_SETS, machine.owner_uid()?)?;
+    let (_, set) = set.versions().next_back()?;
+    set.owner_uid()
+}
+
+fn count<'s>(machines: impl Iterator<Item = Seen<'s>>) -> u32 {
+    u32::try_from(machines.count()).unwrap_or(u32::MAX)
+}
+
+/// The newest revision of an object of the control cluster that the sender had been shown when it sent a write.
+pub(super) fn shown_at(sent: &Sent, table: &str, track: &Track) -> u64 {
+    let key =
+        track.versions().next_back().map(|(_, object)| format!("{}/{}", object.namespace(), object.name()));
+    sent.had_seen(Side::Control, table, &key.unwrap_or_default())
+}

@@ -1,0 +1,98 @@
+//! Pods that must leave before their Node goes.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::heal::{first_running, pod_is_ready};
+use super::life::{settled, start_with};
+use crate::actor::Process;
+use crate::lab::Answered;
+use crate::sight::PODS;
+use crate::world::{Outcome, Trouble, View, World, ensure};
+
+/// From the moment that a budget allows a disruption, a drain takes no longer than this: the next attempt to evict, the pod's
+/// grace, and the time until each is noticed.
+const DRAIN_TAKES: Duration = Duration::from_secs(45);
+
+/// A Machine is deleted while a Ready pod on it is held by a budget: the pod stays, until there is another one.
+pub async fn drain(world: &dyn World) -> Outcome {
+    let user = start_with(world, 2).await?;
+    let view = world.look().await?;
+    let names: Vec<(String, String)> =
+        view.running().map(|machine| (machine.name().to_owned(), machine.node_label().to_owned())).collect();
+    let [(victim, node), (_, other_node)] = names.as_slice() else {
+        return Err(Trouble::new("expected two workers that run"));
+    };
+    user.create_budget("a").await?;
+    user.create_pod("held", "a", node).await?;
+    world.until("the pod to be ready", |view| pod_is_ready(view, "held")).await?;
+    world.begin("the user deletes a Machine whose pod is held by a budget");
+    user.delete_machine(victim).await?;
+    let refused = |_: &View| match evictions(world).any(|answer| answer.code == 429) {
+        true => Ok(()),
+        false => Err("no eviction was answered 429".to_owned()),
+    };
+    let view = world.until("the budget to hold the pod", refused).await?;
+    ensure(view.pod("held").is_some_and(|pod| !pod.is_deleting()), || {
+        "the pod left although its budget held it".to_owned()
+    })?;
+    user.create_pod("second", "a", other_node).await?;
+    world.until("the second pod to be ready", |view| pod_is_ready(view, "second")).await?;
+    let allowed = world.now();
+    let has_left = |view: &View| match (view.pod("held"), view.machine(victim)) {
+        (None, _) => Ok(()),
+        (Some(_), _) => Err("the held pod has not left".to_owned()),
+    };
+    world.until("the pod to leave", has_left).await?;
+    ensure_in_time(allowed, world.now())?;
+    let gone = |view: &View| match view.machine(victim) {
+        None => settled(view, 2),
+        Some(_) => Err(format!("{victim} is still there")),
+    };
+    world.until("the Machine to be replaced", gone).await?;
+    no_force(world)
+}
+
+/// Twelve pods without a budget leave at once.
+pub async fn drain_of_a_crowd(world: &dyn World) -> Outcome {
+    let user = start_with(world, 1).await?;
+    let view = world.look().await?;
+    let machine = first_running(&view)?;
+    let (victim, node) = (machine.name().to_owned(), machine.node_label().to_owned());
+    let pods: Vec<String> = (0..12).map(|number| format!("p{number}")).collect();
+    for pod in &pods {
+        user.create_pod(pod, "a", &node).await?;
+    }
+    let all_ready = |view: &View| pods.iter().try_for_each(|pod| pod_is_ready(view, pod));
+    world.until("the pods to be ready", all_ready).await?;
+    world.begin("the user deletes a Machine with twelve pods");
+    user.delete_machine(&victim).await?;
+    let gone = |view: &View| match (view.machine(&victim), view.pods.len()) {
+        (None, 0) => settled(view, 1),
+        (_, left) => Err(format!("{left} pods are left")),
+    };
+    world.until("the Machine to be replaced", gone).await?;
+    no_force(world)
+}
+
+fn ensure_in_time(allowed: Timestamp, left: Timestamp) -> Outcome {
+    let took = Duration::try_from(left.duration_since(allowed)).unwrap_or_default();
+    ensure(took <= DRAIN_TAKES, || format!("the pod left {took:?} after its budget allowed it"))
+}
+
+fn evictions(world: &dyn World) -> impl Iterator<Item = Answered> {
+    let answers = world.answers().into_iter();
+    answers.filter(|answer| answer.about.table == PODS && answer.about.subresource == "eviction")
+}
+
+/// No pod was deleted by the machine controller: all of them were asked to leave.
+fn no_force(world: &dyn World) -> Outcome {
+    let by_force = |answer: &Answered| {
+        answer.process == Process::MachineController && answer.about.table == PODS && answer.verb == "delete"
+    };
+    match world.answers().into_iter().find(by_force) {
+        None => Ok(()),
+        Some(answer) => Err(Trouble(format!("{} was deleted by force at {}", answer.about, answer.at))),
+    }
+}

@@ -1,0 +1,68 @@
+//! Instances that die by themselves.
+
+use machinist_instance::ProviderId;
+
+use super::life::{settled, start_with};
+use crate::sight::Seen;
+use crate::world::user::WORKERS;
+use crate::world::{Outcome, Trouble, View, World, ensure};
+
+/// One instance dies; its Machine is replaced, and no other.
+pub async fn heal(world: &dyn World) -> Outcome {
+    let _ = start_with(world, 3).await?;
+    world.begin("one instance dies");
+    kill_first(world, 1).await?;
+    healed(world, 1).await
+}
+
+/// The same with a pod on the dead Node, which nobody there can stop any more.
+pub async fn heal_with_a_pod(world: &dyn World) -> Outcome {
+    let user = start_with(world, 3).await?;
+    let view = world.look().await?;
+    let victim = first_running(&view)?;
+    user.create_pod("p", "a", victim.node_label()).await?;
+    world.until("the pod to be ready", |view| pod_is_ready(view, "p")).await?;
+    world.begin("the instance of a Node with a pod dies");
+    kill_first(world, 1).await?;
+    healed(world, 1).await?;
+    let view = world.look().await?;
+    let lost = view.pod("p").is_some_and(|pod| view.node(pod.text("/spec/nodeName")).is_some());
+    ensure(!lost, || "the pod is on a Node that is gone for good".to_owned())
+}
+
+/// Two of three die at once: one is replaced, then the other.
+pub async fn heal_many(world: &dyn World) -> Outcome {
+    let _ = start_with(world, 3).await?;
+    world.begin("two of three instances die at once");
+    kill_first(world, 2).await?;
+    healed(world, 2).await
+}
+
+async fn kill_first(world: &dyn World, count: usize) -> Outcome {
+    let view = world.look().await?;
+    for machine in view.running().take(count) {
+        let id = ProviderId::parse(machine.provider_id()).map_err(|error| Trouble(error.to_string()))?;
+        world.cloud().kill(&id).map_err(|refusal| Trouble(refusal.to_string()))?;
+    }
+    Ok(())
+}
+
+async fn healed(world: &dyn World, died: usize) -> Outcome {
+    let view = world.until("the workers to be three again", |view| settled(view, 3)).await?;
+    let ever = view.ledger.ever().iter().filter(|entry| entry.name.as_str().starts_with(WORKERS)).count();
+    // Faults may make a healthy Machine look dead for longer than its timeout, but a calm world replaces what died and no more.
+    let replaced = ever - 3;
+    ensure(died <= replaced, || format!("{replaced} workers were replaced, and {died} died"))
+}
+
+pub(super) fn first_running(view: &View) -> Result<Seen<'_>, Trouble> {
+    view.running().next().ok_or_else(|| Trouble::new("no worker runs"))
+}
+
+pub(super) fn pod_is_ready(view: &View, name: &str) -> Result<(), String> {
+    match view.pod(name) {
+        Some(pod) if pod.condition("Ready") == "True" => Ok(()),
+        Some(_) => Err(format!("pod {name} is not ready")),
+        None => Err(format!("there is no pod {name}")),
+    }
+}

@@ -1,0 +1,76 @@
+//! The stories that every world plays: one function each.
+//!
+//! A scenario does what users do and waits for what they expect. What goes wrong meanwhile, and what must hold all the time, is the
+//! world's business. `world.begin` marks where the part of interest begins.
+
+mod drain;
+mod heal;
+mod life;
+mod names;
+mod rollout;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+
+pub use self::drain::{drain, drain_of_a_crowd};
+pub use self::heal::{heal, heal_many, heal_with_a_pod};
+pub use self::life::{burst, create_one, delete, delete_one, delete_while_creating, flap, scale};
+pub use self::names::{foreign_node, same_name_again};
+pub use self::rollout::{change_of_mind, roll};
+use crate::world::{Ability, Outcome, World};
+
+/// A scenario, by name.
+#[derive(Clone, Copy)]
+pub struct Scenario {
+    /// Its name.
+    pub name: &'static str,
+    /// Plays it.
+    pub play: for<'w> fn(&'w dyn World) -> Played<'w>,
+    /// What the world must be able to do.
+    pub needs: &'static [Ability],
+}
+
+/// A scenario that is being played.
+pub type Played<'w> = Pin<Box<dyn Future<Output = Outcome> + Send + 'w>>;
+
+impl fmt::Debug for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// A scenario that every world can play.
+const fn everywhere(name: &'static str, play: for<'w> fn(&'w dyn World) -> Played<'w>) -> Scenario {
+    Scenario { name, play, needs: &[] }
+}
+
+/// A scenario of hours.
+const fn patient(name: &'static str, play: for<'w> fn(&'w dyn World) -> Played<'w>) -> Scenario {
+    Scenario { name, play, needs: &[Ability::SkipTime] }
+}
+
+/// All scenarios.
+pub const ALL: &[Scenario] = &[
+    everywhere("create-one", |w| Box::pin(create_one(w))),
+    everywhere("delete-one", |w| Box::pin(delete_one(w))),
+    everywhere("burst", |w| Box::pin(burst(w))),
+    everywhere("rollout", |w| Box::pin(roll(w))),
+    everywhere("scale", |w| Box::pin(scale(w))),
+    everywhere("delete", |w| Box::pin(delete(w))),
+    everywhere("heal", |w| Box::pin(heal(w))),
+    everywhere("heal-with-a-pod", |w| Box::pin(heal_with_a_pod(w))),
+    everywhere("drain", |w| Box::pin(drain(w))),
+    everywhere("drain-of-a-crowd", |w| Box::pin(drain_of_a_crowd(w))),
+    everywhere("delete-while-creating", |w| Box::pin(delete_while_creating(w))),
+    everywhere("flap", |w| Box::pin(flap(w))),
+    everywhere("change-of-mind", |w| Box::pin(change_of_mind(w))),
+    everywhere("same-name-again", |w| Box::pin(same_name_again(w))),
+    everywhere("foreign-node", |w| Box::pin(foreign_node(w))),
+    patient("heal-many", |w| Box::pin(heal_many(w))),
+];
+
+/// The scenario of that name.
+pub fn by_name(name: &str) -> Option<Scenario> {
+    ALL.iter().find(|scenario| scenario.name == name).copied()
+}

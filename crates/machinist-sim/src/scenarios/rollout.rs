@@ -1,0 +1,41 @@
+//! Rolling to another class.
+
+use super::life::{settled, start_with};
+use crate::world::{Outcome, View, World, ensure};
+
+/// Three Machines of one class become three of another, one by one.
+pub async fn roll(world: &dyn World) -> Outcome {
+    let user = start_with(world, 3).await?;
+    user.create_class("d").await?;
+    world.begin("the user changes the class of the deployment of 3");
+    user.roll_workers_to("d").await?;
+    let view = world.until("all workers to be of the new class", |view| all_of_class(view, "d")).await?;
+    let ever = view.ledger.ever().len();
+    ensure(ever == 6, || format!("{ever} instances were ever made, and a rollout of 3 takes 6"))
+}
+
+/// The class changes again when the first new Machine has joined.
+pub async fn change_of_mind(world: &dyn World) -> Outcome {
+    let user = start_with(world, 3).await?;
+    user.create_class("d").await?;
+    user.create_class("e").await?;
+    world.begin("the user changes the class of the deployment of 3, and again midway");
+    user.roll_workers_to("d").await?;
+    let one_of_new = |view: &View| match view.running().any(|machine| machine.text("/spec/class/name") == "d")
+    {
+        true => Ok(()),
+        false => Err("no worker of the new class runs".to_owned()),
+    };
+    world.until("the first worker of the new class", one_of_new).await?;
+    user.roll_workers_to("e").await?;
+    world.until("all workers to be of the newest class", |view| all_of_class(view, "e")).await?;
+    Ok(())
+}
+
+fn all_of_class(view: &View, class: &str) -> Result<(), String> {
+    settled(view, 3)?;
+    match view.machines().find(|machine| machine.text("/spec/class/name") != class) {
+        None => Ok(()),
+        Some(old) => Err(format!("{} is still of class {}", old.name(), old.text("/spec/class/name"))),
+    }
+}

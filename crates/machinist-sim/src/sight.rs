@@ -1,0 +1,240 @@
+//! Reading API objects as they are on the wire.
+//!
+//! Scenarios and invariants look at objects as JSON, not through the types of the product: what the product misreads, or leaves
+//! out, must be visible here.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use machinist_api::constants::{finalizers, labels};
+use machinist_apiserver::Object;
+use serde_json::Value;
+
+/// The table of Machines, as the embedded server names it.
+pub const MACHINES: &str = "machines.machine.sapcloud.io";
+/// The table of MachineSets.
+pub const MACHINE_SETS: &str = "machinesets.machine.sapcloud.io";
+/// The table of MachineDeployments.
+pub const MACHINE_DEPLOYMENTS: &str = "machinedeployments.machine.sapcloud.io";
+/// The table of Nodes.
+pub const NODES: &str = "nodes";
+/// The table of Pods.
+pub const PODS: &str = "pods";
+/// The table of Secrets.
+pub const SECRETS: &str = "secrets";
+
+/// One object, shared.
+#[derive(Debug, Clone)]
+pub enum Item {
+    /// As the embedded server stores it.
+    Stored(Arc<Object>),
+    /// As it was read from somewhere.
+    Read(Arc<Value>),
+}
+
+impl Item {
+    /// A look at it.
+    pub fn seen(&self) -> Seen<'_> {
+        match self {
+            Self::Stored(object) => Seen(object.value()),
+            Self::Read(value) => Seen(value),
+        }
+    }
+}
+
+/// A look at one object. What is absent reads as empty, 0 or `None`.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen<'a>(pub &'a Value);
+
+impl<'a> Seen<'a> {
+    /// The text at a JSON pointer.
+    pub fn text(self, pointer: &str) -> &'a str {
+        self.0.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// The number at a JSON pointer.
+    pub fn number(self, pointer: &str) -> Option<i64> {
+        self.0.pointer(pointer).and_then(Value::as_i64)
+    }
+
+    /// The time at a JSON pointer.
+    pub fn time(self, pointer: &str) -> Option<Timestamp> {
+        self.text(pointer).parse().ok()
+    }
+
+    /// The list at a JSON pointer.
+    pub fn list(self, pointer: &str) -> &'a [Value] {
+        self.0.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    }
+
+    /// `metadata.name`
+    pub fn name(self) -> &'a str {
+        self.text("/metadata/name")
+    }
+
+    /// `metadata.namespace`
+    pub fn namespace(self) -> &'a str {
+        self.text("/metadata/namespace")
+    }
+
+    /// `metadata.uid`
+    pub fn uid(self) -> &'a str {
+        self.text("/metadata/uid")
+    }
+
+    /// `metadata.creationTimestamp`
+    pub fn created(self) -> Option<Timestamp> {
+        self.time("/metadata/creationTimestamp")
+    }
+
+    /// `metadata.deletionTimestamp`
+    pub fn deleting_since(self) -> Option<Timestamp> {
+        self.time("/metadata/deletionTimestamp")
+    }
+
+    /// Whether it is being deleted.
+    pub fn is_deleting(self) -> bool {
+        self.0.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null())
+    }
+
+    /// One label; empty when absent.
+    pub fn label(self, name: &str) -> &'a str {
+        self.entry("labels", name)
+    }
+
+    /// One annotation; empty when absent.
+    pub fn annotation(self, name: &str) -> &'a str {
+        self.entry("annotations", name)
+    }
+
+    fn entry(self, map: &str, name: &str) -> &'a str {
+        // Not by pointer: the names contain slashes.
+        let found =
+            self.0.get("metadata").and_then(|metadata| metadata.get(map)).and_then(|map| map.get(name));
+        found.and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// Whether that finalizer is on it.
+    pub fn has_finalizer(self, finalizer: &str) -> bool {
+        self.list("/metadata/finalizers").iter().any(|on| on == finalizer)
+    }
+
+    /// Whether the finalizer that says "an instance may exist" is on it.
+    pub fn has_intent(self) -> bool {
+        self.has_finalizer(finalizers::MACHINE_CONTROLLER_MANAGER)
+    }
+
+    /// The UID of the controlling owner.
+    pub fn owner_uid(self) -> Option<&'a str> {
+        let owners = self.list("/metadata/ownerReferences").iter();
+        let mut controllers = owners.filter(|owner| owner.get("controller") == Some(&Value::Bool(true)));
+        controllers.next()?.get("uid")?.as_str()
+    }
+
+    /// A Machine's phase.
+    pub fn phase(self) -> &'a str {
+        self.text("/status/currentStatus/phase")
+    }
+
+    /// `spec.providerID` of a Machine or a Node.
+    pub fn provider_id(self) -> &'a str {
+        self.text("/spec/providerID")
+    }
+
+    /// The Node's name on a Machine.
+    pub fn node_label(self) -> &'a str {
+        self.label(labels::NODE)
+    }
+
+    /// The Machine's name on a Node.
+    pub fn machine_label(self) -> &'a str {
+        self.label(labels::MACHINE_NAME)
+    }
+
+    /// `spec.replicas` of a set or deployment; 1 when absent.
+    pub fn replicas(self) -> u32 {
+        self.number("/spec/replicas").map_or(1, |replicas| u32::try_from(replicas).unwrap_or(0))
+    }
+
+    /// How many more than `replicas` a deployment may have: a number, or a part of the replicas rounded up.
+    pub fn max_surge(self) -> u32 {
+        self.part_of_replicas("/spec/strategy/rollingUpdate/maxSurge", Rounding::Up)
+    }
+
+    /// How many fewer than `replicas` may be available: a number, or a part of the replicas rounded down.
+    pub fn max_unavailable(self) -> u32 {
+        let unavailable =
+            self.part_of_replicas("/spec/strategy/rollingUpdate/maxUnavailable", Rounding::Down);
+        // As upstream: when both would be 0, one may be unavailable, or nothing could ever move.
+        if unavailable == 0 && self.max_surge() == 0 { 1 } else { unavailable }
+    }
+
+    fn part_of_replicas(self, pointer: &str, rounding: Rounding) -> u32 {
+        const DEFAULT: u32 = 1;
+        match self.0.pointer(pointer) {
+            None | Some(Value::Null) => DEFAULT,
+            Some(Value::String(text)) => {
+                let percent: u32 = text.trim_end_matches('%').parse().unwrap_or(0);
+                let hundredfold = self.replicas().saturating_mul(percent);
+                match rounding {
+                    Rounding::Up => hundredfold.div_ceil(100),
+                    Rounding::Down => hundredfold / 100,
+                }
+            }
+            Some(number) => number.as_u64().and_then(|number| u32::try_from(number).ok()).unwrap_or(DEFAULT),
+        }
+    }
+
+    /// The status of a condition of a Node, Pod or deployment (`status.conditions`); empty when absent.
+    pub fn condition(self, kind: &str) -> &'a str {
+        self.condition_field(kind, "status")
+    }
+
+    /// Since when a condition has its status.
+    pub fn condition_since(self, kind: &str) -> Option<Timestamp> {
+        self.condition_field(kind, "lastTransitionTime").parse().ok()
+    }
+
+    fn condition_field(self, kind: &str, field: &str) -> &'a str {
+        let found = self.list("/status/conditions").iter().find(|condition| condition["type"] == kind);
+        found.and_then(|condition| condition.get(field)).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// Whether a Node is closed for new pods.
+    pub fn is_cordoned(self) -> bool {
+        self.0.pointer("/spec/unschedulable") == Some(&Value::Bool(true))
+    }
+}
+
+enum Rounding {
+    Up,
+    Down,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn deployment(replicas: u32, surge: Value, unavailable: Value) -> Value {
+        json!({"spec": {"replicas": replicas, "strategy": {"rollingUpdate": {
+            "maxSurge": surge, "maxUnavailable": unavailable}}}})
+    }
+
+    #[test]
+    fn parts_of_the_replicas_are_rounded_as_upstream_does() {
+        let value = deployment(5, json!("30%"), json!("30%"));
+        assert_eq!((Seen(&value).max_surge(), Seen(&value).max_unavailable()), (2, 1));
+        let stuck = deployment(5, json!(0), json!(0));
+        assert_eq!(Seen(&stuck).max_unavailable(), 1);
+    }
+
+    #[test]
+    fn what_is_absent_reads_as_empty() {
+        let nothing = json!({});
+        let seen = Seen(&nothing);
+        assert_eq!((seen.name(), seen.label("a/b"), seen.replicas()), ("", "", 1));
+        assert!(!seen.is_deleting() && !seen.has_intent() && seen.owner_uid().is_none());
+    }
+}

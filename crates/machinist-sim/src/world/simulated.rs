@@ -1,0 +1,388 @@
+//! The simulated world: two embedded servers, a cloud in memory and its machines, the built-in controllers of both clusters, and
+//! both processes behind disturbed wires. All of it runs in one thread under tokio's paused time, and draws from one seed.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
+use kube::api::{ApiResource, PostParams};
+use machinist_api::{Machine, MachineDeployment, MachineSet, crd};
+use machinist_apiserver::{
+    CertificateAuthority, Config, History as ServerHistory, Identity, ReplicaView, SeededIds, Server,
+};
+use machinist_cloud_sim::{Clock as CloudClock, Cloud, IdStyle, Settings};
+use machinist_controllers::Planners;
+use machinist_kcm::{CaPair, GcResource};
+use machinist_node_sim::{Auth, ConnectError, Fleet, FleetOptions, Metadata, NODE_USER_AGENT, SeededKeys};
+use serde_json::Value;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinSet;
+
+use super::processes::{Processes, Surroundings};
+use super::{Ability, NAMESPACE, Outcome, Pace, Trouble, View, World};
+use crate::actor::{Process, Side};
+use crate::faults::cloud::CloudFaults;
+use crate::faults::{Crash, CrashPoints, Fault, FaultPlan, Profile};
+use crate::history::History;
+use crate::invariants::{self, Id};
+use crate::lab::{Answered, Lab, RunClock};
+use crate::mutants::Mutant;
+use crate::passes;
+use crate::seed::Seed;
+use crate::sight::{Item, MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, NODES, PODS, SECRETS};
+
+/// How a simulated world is set up.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// What everything is drawn from.
+    pub seed: Seed,
+    /// What goes wrong.
+    pub profile: Profile,
+    /// Who dies, and when.
+    pub crash: Option<Crash>,
+    /// How the program is broken.
+    pub mutant: Option<Mutant>,
+    /// When the run begins, in simulated time.
+    pub epoch: Option<Timestamp>,
+    /// How the cloud behaves.
+    pub cloud: Settings,
+    /// Whether the processes run from the start.
+    pub processes: Start,
+}
+
+/// When the processes are started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// With the world.
+    AtOnce,
+    /// When [`World::start_processes`] is called.
+    Later,
+}
+
+impl Setup {
+    /// A whole program in a world where nothing goes wrong.
+    pub fn calm(seed: Seed) -> Self {
+        Self {
+            seed,
+            profile: Profile::calm(),
+            crash: None,
+            mutant: None,
+            epoch: None,
+            cloud: cloud_settings(),
+            processes: Start::AtOnce,
+        }
+    }
+
+    /// A whole program in a world where that goes wrong.
+    pub fn swarm(seed: Seed, profile: Profile) -> Self {
+        let mut setup = Self { profile, ..Self::calm(seed) };
+        if setup.profile.rates.contains_key(&Fault::D4) {
+            // Reads that lag always, beside the ones that hide a single instance: then a lost answer and a lagging read meet.
+            let mut stream = seed.stream("lag");
+            setup.cloud.lag = stream.within(Duration::ZERO..setup.cloud.visible_within);
+        }
+        setup
+    }
+}
+
+/// A cloud that takes its time, as clouds do.
+fn cloud_settings() -> Settings {
+    Settings {
+        ids: IdStyle::Numbered,
+        visible_within: Duration::from_secs(5),
+        call_bound: Duration::from_secs(10),
+        latency: Duration::from_millis(50),
+        boot: Duration::from_secs(5),
+        delete: Duration::from_secs(3),
+        ..Settings::default()
+    }
+}
+
+/// A simulated world. Dropping it ends everything in it.
+pub struct Simulated {
+    lab: Arc<Lab>,
+    control: Server,
+    target: Server,
+    cloud: Cloud,
+    processes: Arc<Processes>,
+    changed: Arc<Notify>,
+    _fleet: Fleet,
+    _tasks: JoinSet<()>,
+}
+
+/// The CA of all simulated clusters. Keys take a while to make, and nothing depends on which it is.
+fn authority() -> CertificateAuthority {
+    static AUTHORITY: OnceLock<CertificateAuthority> = OnceLock::new();
+    let make = || {
+        let epoch = crate::lab::EPOCH.parse().expect("the epoch is a valid time");
+        CertificateAuthority::generate(epoch).expect("a key can be made")
+    };
+    AUTHORITY.get_or_init(make).clone()
+}
+
+impl Simulated {
+    /// Builds it. Must be called in a current-thread runtime with paused time.
+    ///
+    /// # Errors
+    /// When the servers refuse our CRDs.
+    pub async fn new(setup: &Setup) -> Result<Self, Trouble> {
+        let clock = setup.epoch.map_or_else(RunClock::start, RunClock::starting_at);
+        let history = History::new(Arc::new(clock), invariants::all());
+        let control = server(clock, setup.seed.stream("ids/control").bits());
+        let target = server(clock, setup.seed.stream("ids/target").bits());
+        let cloud = Cloud::in_memory(setup.cloud.clone(), CloudClock::from_fn(move || clock.time()));
+        let (deaths, dead) = mpsc::unbounded_channel();
+        let lab = Arc::new(Lab::new(
+            clock,
+            history.clone(),
+            FaultPlan::new(setup.seed, setup.profile.clone()),
+            CrashPoints::new(setup.crash, deaths),
+            setup.mutant.and_then(Mutant::tamper),
+        ));
+        for (side, server) in [(Side::Control, &control), (Side::Target, &target)] {
+            history.follow(side, server.commits());
+        }
+        let ledger = history.clone();
+        cloud.observe(move |commit| ledger.ledger(commit));
+        cloud.set_schedule(Arc::new(CloudFaults::new(lab.clone(), &cloud)));
+        apply_crds(&control).await?;
+
+        let mut tasks = JoinSet::new();
+        let changed = Arc::new(Notify::new());
+        for server in [&control, &target] {
+            tasks.spawn(tell_of_changes(server.clone(), history.clone(), changed.clone()));
+            tasks.spawn(built_in_controllers(server.clone(), clock, setup.seed));
+        }
+        let views = replica_views();
+        for ((process, side), view) in &views {
+            let server = if *side == Side::Control { control.clone() } else { target.clone() };
+            tasks.spawn(lag(view.clone(), server, lab.clone(), format!("{process}/{side}")));
+        }
+        let fleet = Fleet::start(&cloud, fleet_options(&target, setup.seed));
+        let planners = setup.mutant.map_or_else(Planners::default, Mutant::planners);
+        let processes = Processes::new(Surroundings {
+            lab: lab.clone(),
+            control: control.clone(),
+            target: target.clone(),
+            cloud: cloud.clone(),
+            planners: passes::counted(planners, lab.fuse.clone()),
+            seed: setup.seed,
+            views,
+        });
+        tasks.spawn(processes.clone().tend(dead));
+        let world = Self { lab, control, target, cloud, processes, changed, _fleet: fleet, _tasks: tasks };
+        if setup.processes == Start::AtOnce {
+            world.start_processes().await?;
+        }
+        Ok(world)
+    }
+
+    /// What the run shares.
+    pub fn lab(&self) -> &Arc<Lab> {
+        &self.lab
+    }
+
+    /// One of the servers.
+    pub fn server(&self, side: Side) -> &Server {
+        match side {
+            Side::Control => &self.control,
+            Side::Target => &self.target,
+        }
+    }
+
+    /// The authority that signs in both clusters.
+    pub fn authority(&self) -> CertificateAuthority {
+        authority()
+    }
+}
+
+fn server(clock: RunClock, ids: u64) -> Server {
+    Server::new(Config {
+        clock: Arc::new(clock),
+        ids: Arc::new(SeededIds::new(ids)),
+        // Faults decide when the past is forgotten.
+        history: ServerHistory::Manual,
+        ca: Some(authority()),
+        ..Config::default()
+    })
+}
+
+async fn apply_crds(server: &Server) -> Result<(), Trouble> {
+    let api: Api<CustomResourceDefinition> = Api::all(user(server));
+    for crd in crd::all_crds() {
+        api.create(&PostParams::default(), &crd).await?;
+    }
+    Ok(())
+}
+
+/// The user's client: straight into the server.
+fn user(server: &Server) -> kube::Client {
+    kube::Client::new(server.service_as(Identity::admin()).with_user_agent("user"), NAMESPACE)
+}
+
+/// Lets history keep up with a server, and whoever waits for a change look again.
+async fn tell_of_changes(server: Server, history: History, changed: Arc<Notify>) {
+    let mut commits = server.commits();
+    while commits.next().await.is_some() {
+        history.catch_up();
+        changed.notify_waiters();
+    }
+}
+
+async fn built_in_controllers(server: Server, clock: RunClock, seed: Seed) {
+    let service = server.service_as(Identity::admin()).with_user_agent("kube-controller-manager");
+    let client = kube::Client::new(service, NAMESPACE);
+    let mut config = machinist_kcm::Config::new(Arc::new(clock));
+    let ca = authority();
+    config.ca = CaPair::from_pem(ca.certificate_pem(), ca.key_pem()).ok();
+    config.seed = seed.stream("kcm").bits();
+    config.gc_resources.extend([
+        GcResource::namespaced(ApiResource::erase::<Machine>(&())),
+        GcResource::namespaced(ApiResource::erase::<MachineSet>(&())),
+        GcResource::namespaced(ApiResource::erase::<MachineDeployment>(&())),
+    ]);
+    // It ends only when a watch can never succeed; the scenario then fails for want of what it does.
+    let Err(fatal) = machinist_kcm::run(client, config).await;
+    tracing::error!(error = %fatal, "The built-in controllers ended");
+}
+
+fn fleet_options(target: &Server, seed: Seed) -> FleetOptions {
+    let server = target.clone();
+    let connect = move |_: &Metadata, auth: &Auth| {
+        let service = match auth {
+            Auth::Bearer(token) => server.service_with_bearer(token),
+            Auth::ClientCert { cert_pem, .. } => {
+                server.service_with_client_cert(cert_pem).map_err(|error| ConnectError(error.to_string()))?
+            }
+        };
+        Ok(kube::Client::new(service.with_user_agent(NODE_USER_AGENT), NAMESPACE))
+    };
+    let metadata = Metadata {
+        server: "https://target.simulated".to_owned(),
+        ca_pem: authority().certificate_pem().to_owned(),
+    };
+    let mut options = FleetOptions::new(metadata, Arc::new(connect));
+    options.keys = Arc::new(SeededKeys(seed.stream("keys").bits()));
+    options
+}
+
+fn replica_views() -> BTreeMap<(Process, Side), ReplicaView> {
+    let pairs =
+        Process::ALL.into_iter().flat_map(|process| [(process, Side::Control), (process, Side::Target)]);
+    pairs.map(|pair| (pair, ReplicaView::default())).collect()
+}
+
+/// P5: lets a replica fall behind from time to time, as long as things go wrong.
+async fn lag(view: ReplicaView, server: Server, lab: Arc<Lab>, place: String) {
+    const LOOK_EVERY: Duration = Duration::from_secs(1);
+    const LONGEST: Duration = Duration::from_secs(20);
+    if !lab.plan.profile().rates.contains_key(&Fault::P5) {
+        return;
+    }
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        if lab.plan.strikes(Fault::P5, &place) {
+            lab.history.note(format!("fault P5: the replica of {place} lags"));
+            view.freeze_at(server.revision());
+            tokio::time::sleep(lab.plan.span(Fault::P5, &place, LOOK_EVERY..LONGEST)).await;
+            view.thaw();
+        }
+    }
+}
+
+/// Looks are not taken more often than this: a burst of commits is one change.
+const LOOK_AT_MOST_EVERY: Duration = Duration::from_millis(20);
+/// Time passes for instances too, without any commit.
+const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(5);
+
+#[async_trait]
+impl World for Simulated {
+    fn name(&self) -> &'static str {
+        "simulated"
+    }
+
+    fn control(&self) -> kube::Client {
+        user(&self.control)
+    }
+
+    fn target(&self) -> kube::Client {
+        user(&self.target)
+    }
+
+    fn cloud(&self) -> &Cloud {
+        &self.cloud
+    }
+
+    fn pace(&self) -> Pace {
+        Pace {
+            patience: Duration::from_secs(40 * 60),
+            watch_for: Duration::from_secs(10 * 60),
+            health_timeout: Duration::from_secs(60),
+            boot: Duration::from_secs(5),
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        self.lab.clock.time()
+    }
+
+    async fn look(&self) -> Result<View, Trouble> {
+        let all = |server: &Server, table: &str| -> Vec<Item> {
+            server.snapshot(table).into_iter().map(Item::Stored).collect()
+        };
+        let mut tokens = all(&self.target, SECRETS);
+        tokens.retain(|secret| secret.seen().name().starts_with("bootstrap-token-"));
+        Ok(View {
+            machines: all(&self.control, MACHINES),
+            sets: all(&self.control, MACHINE_SETS),
+            deployments: all(&self.control, MACHINE_DEPLOYMENTS),
+            nodes: all(&self.target, NODES),
+            pods: all(&self.target, PODS),
+            tokens,
+            ledger: self.cloud.ledger(),
+        })
+    }
+
+    async fn changed(&self) {
+        tokio::time::sleep(LOOK_AT_MOST_EVERY).await;
+        // Whatever changed meanwhile is seen at the next look, a moment later at worst.
+        let _ = tokio::time::timeout(LOOK_AT_LEAST_EVERY, self.changed.notified()).await;
+    }
+
+    fn begin(&self, what: &str) {
+        self.lab.history.step(what);
+        self.lab.points.begin();
+        self.lab.plan.begin();
+    }
+
+    async fn start_processes(&self) -> Outcome {
+        Process::ALL.into_iter().for_each(|process| self.processes.start(process));
+        Ok(())
+    }
+
+    async fn store(&self, _: Side, _: &Value) -> Outcome {
+        Err(Trouble::new("the embedded server has no way to store an object as it is"))
+    }
+
+    fn answers(&self) -> Vec<Answered> {
+        self.lab.answers()
+    }
+
+    fn trouble(&self) -> Option<Trouble> {
+        if self.lab.history.violations().is_empty()
+            && let Some(blown) = self.lab.fuse.blown()
+        {
+            self.lab.history.violate(Id::L4, blown);
+        }
+        let first = self.lab.history.violations().into_iter().next()?;
+        Some(Trouble(format!("{} is violated", first.id)))
+    }
+
+    fn can(&self, ability: Ability) -> bool {
+        ability != Ability::StoreVerbatim
+    }
+}

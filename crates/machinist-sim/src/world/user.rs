@@ -1,0 +1,194 @@
+//! What a user does: the same requests in every world, by a client that is never disturbed.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, Pod, Secret};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use machinist_api::{Machine, MachineClass, MachineDeployment};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::{NAMESPACE, Outcome, Trouble, World};
+
+/// The name of the deployment that most scenarios are about.
+pub const WORKERS: &str = "w";
+/// The name of the Secret that all classes refer to.
+const SECRET: &str = "s";
+
+/// What instances boot from: the format that `machinist_node_sim` reads.
+const USER_DATA: &str = "#cloud-config
+write_files:
+- path: /var/lib/bootstrap-token
+  content: <<BOOTSTRAP_TOKEN>>
+- path: /etc/machine-name
+  content: <<MACHINE_NAME>>
+";
+
+/// A person with kubectl.
+#[derive(Clone, Copy)]
+pub struct User<'w> {
+    world: &'w dyn World,
+}
+
+impl<'w> User<'w> {
+    /// The user of a world.
+    pub fn of(world: &'w dyn World) -> Self {
+        Self { world }
+    }
+
+    /// Makes the Secret and a class of that name.
+    pub async fn create_class(self, name: &str) -> Outcome {
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET}, "stringData": {"userData": USER_DATA},
+        });
+        unless_there(self.secrets().create(&PostParams::default(), &parse(secret)?).await)?;
+        let boot = self.world.pace().boot.as_secs();
+        let class = json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass", "metadata": {"name": name},
+            "provider": "sim", "providerSpec": {"instanceType": "m5.large", "bootSeconds": boot},
+            "secretRef": {"name": SECRET, "namespace": NAMESPACE},
+        });
+        unless_there(self.classes().create(&PostParams::default(), &parse(class)?).await)
+    }
+
+    /// Makes the deployment [`WORKERS`] of the class `c`, with a surge of 1 and none unavailable.
+    pub async fn create_workers(self, replicas: u32) -> Outcome {
+        let health = go_duration(self.world.pace().health_timeout);
+        let deployment = json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment", "metadata": {"name": WORKERS},
+            "spec": {
+                "replicas": replicas,
+                "selector": {"matchLabels": {"name": WORKERS}},
+                "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+                "template": {
+                    "metadata": {"labels": {"name": WORKERS}},
+                    "spec": {
+                        "class": {"kind": "MachineClass", "name": "c"},
+                        "healthTimeout": health,
+                        "nodeTemplate": {"metadata": {"labels": {"pool": WORKERS}}},
+                    },
+                },
+            },
+        });
+        self.deployments().create(&PostParams::default(), &parse(deployment)?).await?;
+        Ok(())
+    }
+
+    /// Changes how many workers there shall be.
+    pub async fn scale_workers(self, replicas: u32) -> Outcome {
+        self.patch_workers(json!({"spec": {"replicas": replicas}})).await
+    }
+
+    /// Changes the class of the workers, which rolls them.
+    pub async fn roll_workers_to(self, class: &str) -> Outcome {
+        self.patch_workers(json!({"spec": {"template": {"spec": {"class": {"name": class}}}}})).await
+    }
+
+    /// Deletes the deployment.
+    pub async fn delete_workers(self) -> Outcome {
+        self.deployments().delete(WORKERS, &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    async fn patch_workers(self, patch: Value) -> Outcome {
+        self.deployments().patch(WORKERS, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        Ok(())
+    }
+
+    /// Makes a Machine that belongs to no set.
+    pub async fn create_machine(self, name: &str) -> Outcome {
+        let machine = json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine", "metadata": {"name": name},
+            "spec": {"class": {"kind": "MachineClass", "name": "c"}},
+        });
+        self.machines().create(&PostParams::default(), &parse(machine)?).await?;
+        Ok(())
+    }
+
+    /// Deletes a Machine.
+    pub async fn delete_machine(self, name: &str) -> Outcome {
+        self.machines().delete(name, &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    /// Makes a pod on a Node.
+    pub async fn create_pod(self, name: &str, app: &str, node: &str) -> Outcome {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": app}},
+            "spec": {
+                "nodeName": node, "terminationGracePeriodSeconds": 5, "automountServiceAccountToken": false,
+                "containers": [{"name": "c", "image": "registry.example/app"}],
+            },
+        });
+        self.pods().create(&PostParams::default(), &parse(pod)?).await?;
+        Ok(())
+    }
+
+    /// Makes a budget: at least one pod of that app stays available.
+    pub async fn create_budget(self, app: &str) -> Outcome {
+        let budget = json!({
+            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": app},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": app}}},
+        });
+        let api: Api<PodDisruptionBudget> = Api::namespaced(self.world.target(), NAMESPACE);
+        api.create(&PostParams::default(), &parse(budget)?).await?;
+        Ok(())
+    }
+
+    /// Registers a Node that no instance of our cloud stands behind.
+    pub async fn create_foreign_node(self, name: &str) -> Outcome {
+        let node = json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
+            "spec": {"providerID": format!("elsewhere:///{name}")},
+        });
+        let api: Api<Node> = Api::all(self.world.target());
+        api.create(&PostParams::default(), &parse(node)?).await?;
+        Ok(())
+    }
+
+    /// Deletes a Node.
+    pub async fn delete_node(self, name: &str) -> Outcome {
+        let api: Api<Node> = Api::all(self.world.target());
+        api.delete(name, &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    fn secrets(self) -> Api<Secret> {
+        Api::namespaced(self.world.control(), NAMESPACE)
+    }
+
+    fn classes(self) -> Api<MachineClass> {
+        Api::namespaced(self.world.control(), NAMESPACE)
+    }
+
+    fn deployments(self) -> Api<MachineDeployment> {
+        Api::namespaced(self.world.control(), NAMESPACE)
+    }
+
+    fn machines(self) -> Api<Machine> {
+        Api::namespaced(self.world.control(), NAMESPACE)
+    }
+
+    fn pods(self) -> Api<Pod> {
+        Api::namespaced(self.world.target(), NAMESPACE)
+    }
+}
+
+/// What another scenario left behind is as good as what was to be made.
+fn unless_there<T>(made: Result<T, kube::Error>) -> Outcome {
+    match made {
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        other => Ok(drop(other?)),
+    }
+}
+
+fn go_duration(span: Duration) -> String {
+    format!("{}s", span.as_secs())
+}
+
+fn parse<T: DeserializeOwned>(value: Value) -> Result<T, Trouble> {
+    serde_json::from_value(value)
+        .map_err(|error| Trouble(format!("a manifest of ours cannot be read: {error}")))
+}

@@ -1,0 +1,153 @@
+//! What exists at one moment, as a scenario sees it.
+
+use std::fmt;
+
+use machinist_api::constants::labels;
+use machinist_cloud_sim::Ledger;
+
+use crate::sight::{Item, Seen};
+
+/// What exists at one moment. Objects of different kinds may be of slightly different moments.
+#[derive(Debug, Clone)]
+pub struct View {
+    /// Machines.
+    pub machines: Vec<Item>,
+    /// MachineSets.
+    pub sets: Vec<Item>,
+    /// MachineDeployments.
+    pub deployments: Vec<Item>,
+    /// Nodes.
+    pub nodes: Vec<Item>,
+    /// Pods of the user's namespace.
+    pub pods: Vec<Item>,
+    /// Bootstrap tokens.
+    pub tokens: Vec<Item>,
+    /// Everything that the cloud has and had.
+    pub ledger: Ledger,
+}
+
+impl View {
+    /// The Machines.
+    pub fn machines(&self) -> impl Iterator<Item = Seen<'_>> {
+        self.machines.iter().map(Item::seen)
+    }
+
+    /// The Machine of that name.
+    pub fn machine(&self, name: &str) -> Option<Seen<'_>> {
+        self.machines().find(|machine| machine.name() == name)
+    }
+
+    /// The Node of that name.
+    pub fn node(&self, name: &str) -> Option<Seen<'_>> {
+        self.nodes.iter().map(Item::seen).find(|node| node.name() == name)
+    }
+
+    /// The pod of that name.
+    pub fn pod(&self, name: &str) -> Option<Seen<'_>> {
+        self.pods.iter().map(Item::seen).find(|pod| pod.name() == name)
+    }
+
+    /// The deployment of that name.
+    pub fn deployment(&self, name: &str) -> Option<Seen<'_>> {
+        self.deployments.iter().map(Item::seen).find(|deployment| deployment.name() == name)
+    }
+
+    /// The Machines that run and are not to go.
+    pub fn running(&self) -> impl Iterator<Item = Seen<'_>> {
+        self.machines().filter(|machine| machine.phase() == "Running" && !machine.is_deleting())
+    }
+
+    /// Whether a deployment has settled: `replicas` Machines of its newest template run with Nodes that are Ready, its status says
+    /// so, and there are no others.
+    pub fn has_settled(&self, name: &str, replicas: u32) -> Result<(), String> {
+        let deployment = self.deployment(name).ok_or(format!("deployment {name} does not exist"))?;
+        let wanted = usize::try_from(replicas).unwrap_or(usize::MAX);
+        let machines: Vec<Seen<'_>> =
+            self.machines().filter(|machine| machine.label(labels::NAME) == name).collect();
+        if machines.len() != wanted {
+            return Err(format!("{} Machines of {wanted}", machines.len()));
+        }
+        for machine in &machines {
+            let node = self.node(machine.node_label());
+            let is_ready = node.is_some_and(|node| node.condition("Ready") == "True");
+            if machine.phase() != "Running" || machine.is_deleting() || !is_ready {
+                return Err(format!(
+                    "Machine {} is {:?}, its Node ready: {is_ready}",
+                    machine.name(),
+                    machine.phase()
+                ));
+            }
+        }
+        let alive = self.ledger.alive().filter(|entry| entry.name.as_str().starts_with(name)).count();
+        if alive != wanted {
+            return Err(format!("{alive} instances of {wanted}"));
+        }
+        for field in ["replicas", "updatedReplicas", "readyReplicas", "availableReplicas"] {
+            let has = deployment.number(&format!("/status/{field}")).unwrap_or(0);
+            if has != i64::from(replicas) {
+                return Err(format!("status.{field} is {has}"));
+            }
+        }
+        let (generation, observed) =
+            (deployment.number("/metadata/generation"), deployment.number("/status/observedGeneration"));
+        if generation != observed {
+            return Err(format!("generation {generation:?}, observed {observed:?}"));
+        }
+        Ok(())
+    }
+
+    /// Whether nothing is left of anything.
+    pub fn is_empty(&self) -> Result<(), String> {
+        let left = [
+            ("Machines", self.machines.len()),
+            ("sets", self.sets.len()),
+            ("deployments", self.deployments.len()),
+            ("instances", self.ledger.alive().count()),
+            ("Nodes", self.nodes.len()),
+            ("bootstrap tokens", self.tokens.len()),
+        ];
+        let left: Vec<String> = left
+            .iter()
+            .filter(|(_, count)| *count != 0)
+            .map(|(what, count)| format!("{count} {what}"))
+            .collect();
+        if left.is_empty() { Ok(()) } else { Err(format!("left: {}", left.join(", "))) }
+    }
+}
+
+impl fmt::Display for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for deployment in self.deployments.iter().map(Item::seen) {
+            writeln!(f, "deployment {} wants {}", deployment.name(), deployment.replicas())?;
+        }
+        for set in self.sets.iter().map(Item::seen) {
+            writeln!(f, "set {} wants {}{}", set.name(), set.replicas(), going(set))?;
+        }
+        for machine in self.machines() {
+            let (phase, says) = (machine.phase(), machine.text("/status/lastOperation/description"));
+            writeln!(
+                f,
+                "machine {} {phase:?}{} {} {says:?}",
+                machine.name(),
+                going(machine),
+                machine.provider_id()
+            )?;
+        }
+        for node in self.nodes.iter().map(Item::seen) {
+            let ready = node.condition("Ready");
+            writeln!(f, "node {} Ready={ready}{} {}", node.name(), going(node), node.provider_id())?;
+        }
+        for pod in self.pods.iter().map(Item::seen) {
+            let (node, ready) = (pod.text("/spec/nodeName"), pod.condition("Ready"));
+            writeln!(f, "pod {} on {node} Ready={ready}{}", pod.name(), going(pod))?;
+        }
+        for entry in self.ledger.alive() {
+            writeln!(f, "instance {} {}", entry.id, entry.name)?;
+        }
+        Ok(())
+    }
+}
+
+fn going(object: Seen<'_>) -> &'static str {
+    if object.is_deleting() { " (going)" } else { "" }
+}

@@ -1,0 +1,18 @@
+//! Every scenario without faults, with every invariant, through to the silence after it.
+
+use machinist_sim::case::Case;
+use machinist_sim::run::Depth;
+use machinist_sim::scenarios;
+
+use crate::paused::check;
+
+#[test]
+fn every_scenario_passes_in_calm() {
+    for scenario in scenarios::ALL {
+        let report = check(&Case::calm(*scenario, 1), Depth::Quiescence);
+        println!(
+            "{:<24} {:>6.0?} of simulated time, {} instances",
+            scenario.name, report.took, report.made.instances_ever
+        );
+    }
+}

@@ -1,0 +1,22 @@
+//! Repeats one run, with its trace. Does nothing unless it is told which.
+
+use machinist_sim::case::{Case, REPLAY};
+use machinist_sim::run::Depth;
+
+use crate::paused::play;
+
+#[test]
+fn replay() {
+    let Ok(named) = std::env::var(REPLAY) else {
+        println!("{REPLAY} names no run, for example {REPLAY}=rollout/17");
+        return;
+    };
+    let logs = tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env());
+    // Another test of this process may have set it up before.
+    let _ = logs.with_writer(std::io::stderr).try_init();
+    let case: Case = named.parse().expect("a case");
+    let report = play(&case, Depth::Quiescence);
+    println!("{}\n{case}: {}", report.trace, case.setup().profile);
+    assert!(report.is_fine(), "{report}");
+    println!("{case} passed: {:?}, hash {:016x}, {} faults", report.took, report.hash, report.faults);
+}

@@ -1,0 +1,337 @@
+//! What can be typed: one command per job, each with flags that say what they want.
+//!
+//! Flags of the two controllers keep the names that scripts of the machine API already use. What is parsed here is typed from
+//! here on: a duration is a duration, a cluster is a cluster.
+
+mod command_line;
+mod controllers;
+mod value;
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub(crate) use self::controllers::{
+    ClusterArgs, CompatibilityArgs, LeaderArgs, LogArgs, MachineControllerArgs, MachineDefaultArgs,
+    ManagerArgs, ProviderName, ServerArgs,
+};
+pub(crate) use self::value::{ClusterFlag, ExplainedKind, ObjectArg};
+
+/// Kubernetes machines: created, joined, watched, drained, deleted, never lost.
+#[derive(Debug, Parser)]
+#[command(
+    name = "machinist",
+    version,
+    max_term_width = 110,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    disable_help_subcommand = true,
+    after_help = "Start here:\n  \
+        machinist up                    a cluster with three machines, in this terminal; Ctrl-C ends it\n  \
+        machinist up --until ready      the same, and ends as soon as everything runs\n  \
+        machinist why machine/NAME      what a machine waits for, and what comes next\n\n\
+        Exit codes: 0 it did what was asked; 1 it failed, or the awaited state was not reached; 2 the command line is wrong."
+)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The jobs of the program.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run everything here: API server, controllers, simulated cloud
+    ///
+    /// One process: an API server with the machine kinds, the built-in controllers it needs, the manager, the machine
+    /// controller, and a simulated cloud whose instances boot and join as Nodes. Nothing is needed beside this program. All of it
+    /// ends with Ctrl-C.
+    Up(UpArgs),
+    /// Say what an object waits for, since when, and what comes next
+    ///
+    /// The facts are read from the API servers and judged by the planner that the controllers use. What only a running
+    /// controller knows, such as what the cloud answered last, is asked of the controller; the answer says which part is whose.
+    Why(WhyArgs),
+    /// Run the manager: MachineDeployments and MachineSets, against any cluster
+    ///
+    /// It keeps as many Machine objects as deployments and sets ask for, and rolls them. It never sees a cloud; the machine
+    /// controller turns Machines into instances.
+    MachineControllerManager(ManagerArgs),
+    /// Run the machine controller: Machines, their instances and Nodes, against any cluster
+    ///
+    /// It makes an instance for each Machine, sees it join as a Node, watches its health, and drains and deletes it.
+    MachineController(MachineControllerArgs),
+    /// Run the simulated cloud as a process of its own
+    ///
+    /// Its instances boot here too and join the target cluster as a kubelet would: with the bootstrap token in their user data, and
+    /// with the address and CA given here. It holds no credential of any cluster.
+    SimCloud(SimCloudArgs),
+    /// Print the CustomResourceDefinitions, ready for kubectl apply
+    Crds(CrdsArgs),
+    /// Print the version
+    Version(VersionArgs),
+}
+
+/// How results are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// Run everything here: API server, controllers, simulated cloud.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Without --manifest it applies a quick start: a Secret, a MachineClass, and the MachineDeployment workers \
+    with 3 replicas.\n\nThe API server keeps its objects in memory; --data-dir keeps the cloud's ledger.\n\n\
+    Exit codes: 0 the awaited state was reached, or nothing was awaited and it was stopped; 1 it failed, took longer than \
+    --timeout, or was stopped before; 2 the command line is wrong."
+)]
+pub(crate) struct UpArgs {
+    /// Apply this manifest instead of the quick start; may be given several times
+    #[arg(long, value_name = "FILE", help_heading = "What runs")]
+    pub manifest: Vec<PathBuf>,
+
+    /// Keep the ledger of the simulated cloud in this folder [default: in memory]
+    #[arg(long, value_name = "DIR", help_heading = "What runs")]
+    pub data_dir: Option<PathBuf>,
+
+    /// Serve the Kubernetes API here, over HTTPS [default: a free port of 127.0.0.1]
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT",
+        default_value = "127.0.0.1:0",
+        hide_default_value = true,
+        help_heading = "What runs"
+    )]
+    pub listen: SocketAddr,
+
+    /// Write the administrator's kubeconfig to this file [default: a private folder that goes when this ends]
+    #[arg(long, value_name = "FILE", help_heading = "What runs")]
+    pub kubeconfig_out: Option<PathBuf>,
+
+    /// End when all machines of the manifest run (ready), or then delete them and end when nothing is alive in the cloud (gone)
+    #[arg(long, value_name = "STATE", help_heading = "When it ends")]
+    pub until: Option<Until>,
+
+    /// Give up waiting after this long, such as 90s or 5m [default: 5m]
+    #[arg(long, value_name = "DURATION", value_parser = value::some_duration, requires = "until", help_heading = "When it ends")]
+    pub timeout: Option<Duration>,
+
+    /// Progress as lines for people, or as one JSON object per line, the result last
+    #[arg(long, short, value_name = "FORMAT", value_enum, default_value_t = Format::Text, help_heading = "Output")]
+    pub output: Format,
+
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// What `up` waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Until {
+    /// Every machine of the manifest runs and its Node is ready
+    Ready,
+    /// After that everything was deleted, and nothing is alive in the cloud
+    Gone,
+}
+
+/// Say what an object waits for, since when, and what comes next.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  machinist why machine/workers-bcd12-xyz34\n  machinist why mcd/workers -n team-a -o json\n\n\
+    Exit codes: 0 it could be explained; 1 it does not exist or cannot be read; 2 the command line is wrong."
+)]
+pub(crate) struct WhyArgs {
+    /// machine/NAME, machineset/NAME or machinedeployment/NAME
+    #[arg(value_name = "KIND/NAME")]
+    pub object: ObjectArg,
+
+    /// The namespace of the object
+    #[arg(long, short, value_name = "NAME", default_value = "default")]
+    pub namespace: String,
+
+    /// The kubeconfig of the cluster with the machine objects [default: $KUBECONFIG, then ~/.kube/config]
+    #[arg(long, visible_alias = "control-kubeconfig", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// The kubeconfig of the cluster with the Nodes [default: the same cluster]
+    #[arg(long, value_name = "FILE")]
+    pub target_kubeconfig: Option<PathBuf>,
+
+    /// Where a controller answers, such as http://127.0.0.1:10259; may be given several times [default: what `machinist up` wrote
+    /// into the kubeconfig, else ports 10258 and 10259 of 127.0.0.1]
+    #[arg(long, value_name = "URL")]
+    pub controller: Vec<String>,
+
+    /// Text for people, or one JSON object
+    #[arg(long, short, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]
+    pub output: Format,
+
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// Run the simulated cloud as a process of its own.
+#[derive(Debug, Args)]
+pub(crate) struct SimCloudArgs {
+    /// Keep the ledger of every instance ever made in this folder
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: PathBuf,
+
+    /// Serve the cloud's API here, over plain HTTP
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7070")]
+    pub listen: SocketAddr,
+
+    /// The API server that instances join
+    #[arg(long, value_name = "URL", value_parser = https_url)]
+    pub target_server: String,
+
+    /// The CA certificate of that API server, as PEM
+    #[arg(long, value_name = "FILE")]
+    pub target_ca: PathBuf,
+
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// Print the CustomResourceDefinitions, ready for kubectl apply.
+#[derive(Debug, Args)]
+pub(crate) struct CrdsArgs {
+    /// YAML for kubectl, or a v1 List as JSON
+    #[arg(long, short, value_name = "FORMAT", value_enum, default_value_t = CrdFormat::Yaml)]
+    pub output: CrdFormat,
+}
+
+/// How CRDs are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CrdFormat {
+    /// One YAML document per definition.
+    Yaml,
+    /// A `v1` `List`.
+    Json,
+}
+
+/// Print the version.
+#[derive(Debug, Args)]
+pub(crate) struct VersionArgs {
+    /// A line of text, or one JSON object
+    #[arg(long, short, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]
+    pub output: Format,
+}
+
+fn https_url(text: &str) -> Result<String, String> {
+    let expected = || "expected https://ADDRESS:PORT, without a path".to_owned();
+    let uri: http::Uri = text.parse().map_err(|_| expected())?;
+    let is_root = matches!(uri.path(), "" | "/") && uri.query().is_none();
+    if uri.scheme_str() != Some("https") || uri.host().is_none() || !is_root {
+        return Err(expected());
+    }
+    Ok(text.trim_end_matches('/').to_owned())
+}
+
+/// A command line that was understood.
+#[derive(Debug)]
+pub(crate) struct Parsed {
+    /// What to do.
+    pub command: Command,
+    /// What the user should know about the flags.
+    pub warnings: Vec<String>,
+}
+
+/// Reads a command line. An error prints itself, and knows its exit code: 0 for `--help` and `--version`, else 2.
+pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Parsed, clap::Error> {
+    let line = command_line::read(words).map_err(|unsupported| {
+        clap::Error::raw(clap::error::ErrorKind::InvalidValue, format!("{unsupported}\n"))
+    })?;
+    let cli = Cli::try_parse_from(line.words)?;
+    Ok(Parsed { command: cli.command, warnings: line.warnings })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn parsed(text: &str) -> Command {
+        parse(text.split(' ').map(OsString::from)).unwrap_or_else(|error| panic!("{error}")).command
+    }
+
+    fn refused(text: &str) -> String {
+        parse(text.split(' ').map(OsString::from)).expect_err(text).to_string()
+    }
+
+    #[test]
+    fn the_definition_of_the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_flag_has_a_help_text() {
+        for command in Cli::command().get_subcommands() {
+            for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
+                assert!(argument.get_help().is_some(), "{} of {}", argument.get_id(), command.get_name());
+            }
+        }
+    }
+
+    #[test]
+    fn unknown_flags_and_commands_are_refused_with_the_nearest_known_one() {
+        let text = refused("machinist up --untill ready");
+        assert!(text.contains("unexpected argument '--untill'") && text.contains("--until"), "{text}");
+        let text = refused("machinist machine-controller --sim-endpoint http://a:1 --no-such-flag=1");
+        assert!(text.contains("--no-such-flag"), "{text}");
+        assert!(refused("machinist upp").contains("'up'"));
+    }
+
+    #[test]
+    fn wrong_values_name_the_flag_and_what_was_expected() {
+        for (line, expected) in [
+            ("machinist up --until ready --timeout 5", &["--timeout <DURATION>", "a unit is missing"][..]),
+            ("machinist up --timeout 5m", &["--until"]),
+            ("machinist up --until never", &["--until <STATE>", "ready", "gone"]),
+            ("machinist up --listen here", &["--listen <ADDRESS:PORT>"]),
+            ("machinist why pod/a", &["expected machine/NAME, machineset/NAME or machinedeployment/NAME"]),
+            (
+                "machinist sim-cloud --data-dir d --target-ca c --target-server http://a",
+                &["expected https://ADDRESS:PORT"],
+            ),
+            ("machinist machine-controller --sim-endpoint x --kube-api-qps=0", &["above 0"]),
+            ("machinist machine-controller --sim-endpoint x --port 70000", &["--port <PORT>"]),
+        ] {
+            let text = refused(line);
+            for part in expected {
+                assert!(text.contains(part), "{line}: {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn switches_are_written_as_go_writes_them() {
+        let leader_elect = |text: &str| match parsed(text) {
+            Command::MachineControllerManager(args) => args.leader.leader_elect,
+            other => panic!("{other:?}"),
+        };
+        assert!(leader_elect("machinist machine-controller-manager"));
+        assert!(leader_elect("machinist machine-controller-manager --leader-elect"));
+        assert!(!leader_elect("machinist machine-controller-manager --leader_elect=false"));
+    }
+
+    #[test]
+    fn a_deployment_of_the_original_starts_unchanged() {
+        let command = parsed(
+            "machine-controller-manager --control-kubeconfig=inClusterConfig --machine-safety-overshooting-period=1m \
+             --namespace=shoot--a--b --port=10258 --safety-up=2 --safety-down=1 --target-kubeconfig=/var/run/kubeconfig \
+             --v=3 --delete-migrated-machine-class=true --cloud-provider= --min-resync-period=12h",
+        );
+        let Command::MachineControllerManager(args) = command else { panic!("{command:?}") };
+        assert_eq!(args.clusters.control_kubeconfig, ClusterFlag::InCluster);
+        assert_eq!(args.clusters.namespace, "shoot--a--b");
+        assert_eq!(args.log.v, 3);
+    }
+}

@@ -1,0 +1,205 @@
+//! The words of a command line before clap reads them: what was called, and flags as the original programs spelled them.
+//!
+//! Manifests of many years name flags that are gone. Those whose absence changes nothing are left out with a warning; those
+//! that ask for something which does not exist yet are refused, because a safety that is silently off is none.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+/// The names under which a link to this program is one of the two controllers.
+const CALLED_AS: [&str; 2] = ["machine-controller-manager", "machine-controller"];
+
+/// A flag that older releases of the original had, and that nothing depends on.
+struct Removed {
+    name: &'static str,
+    form: Form,
+    reason: &'static str,
+}
+
+/// How a flag was followed by its value.
+#[derive(PartialEq, Eq)]
+enum Form {
+    /// `--flag` or `--flag=false`.
+    Switch,
+    /// `--flag=value` or `--flag value`.
+    Valued,
+}
+
+/// All of them were the manager's.
+const REMOVED: &[Removed] = &[
+    Removed {
+        name: "delete-migrated-machine-class",
+        form: Form::Switch,
+        reason: "there are no other classes to migrate from",
+    },
+    Removed {
+        name: "machine-safety-orphan-vms-period",
+        form: Form::Valued,
+        reason: "the manager has no cloud; orphans are the machine controller's affair",
+    },
+    Removed {
+        name: "machine-safety-apiserver-statuscheck-timeout",
+        form: Form::Valued,
+        reason: "the manager judges no machine's health",
+    },
+    Removed {
+        name: "machine-safety-apiserver-statuscheck-period",
+        form: Form::Valued,
+        reason: "the manager judges no machine's health",
+    },
+];
+
+/// Flags of the original's machine controller that ask for what is not built yet.
+const NOT_YET: &[(&str, &str)] = &[
+    ("machine-inplace-update-timeout", "updates in place"),
+    ("machine-pv-detach-timeout", "waiting for volumes to be detached"),
+    ("machine-pv-reattach-timeout", "waiting for volumes to be attached again"),
+    ("machine-safety-apiserver-statuscheck-timeout", "freezing while an API server is away"),
+    ("machine-safety-apiserver-statuscheck-period", "freezing while an API server is away"),
+    ("machine-safety-orphan-vms-period", "collecting orphaned instances"),
+    ("machine-preserve-timeout", "preserving failed machines"),
+    ("autoscaler-scaledown-annotation-during-rollout", "marking nodes for the autoscaler during a rollout"),
+];
+
+/// A command line, ready for clap.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct CommandLine {
+    /// The words, program name first.
+    pub words: Vec<OsString>,
+    /// What the user should know about them.
+    pub warnings: Vec<String>,
+}
+
+/// A flag that is known and not supported.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct NotSupported(String);
+
+impl std::fmt::Display for NotSupported {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Reads the words of a command line.
+///
+/// # Errors
+/// When a flag asks for what is not built yet.
+pub(crate) fn read(words: impl IntoIterator<Item = OsString>) -> Result<CommandLine, NotSupported> {
+    let mut words = words.into_iter();
+    let program = words.next().unwrap_or_else(|| "machinist".into());
+    let mut line = CommandLine { words: vec![program.clone()], warnings: Vec::new() };
+    if let Some(name) = called_as(&program) {
+        line.words.push(name.into());
+    }
+    while let Some(word) = words.next() {
+        if word == "--" {
+            line.words.push(word);
+            line.words.extend(words);
+            break;
+        }
+        let Some((flag, value)) = word.to_str().and_then(split_flag) else {
+            line.words.push(word);
+            continue;
+        };
+        let command = line.words.get(1).and_then(|word| word.to_str()).unwrap_or_default().to_owned();
+        if let Some(removed) = removed(&command, &flag) {
+            line.warnings.push(format!("--{flag} is deprecated and does nothing: {}", removed.reason));
+            if value.is_none() && removed.form == Form::Valued {
+                words.next();
+            }
+            continue;
+        }
+        if let Some(what) = not_yet(&command, &flag) {
+            return Err(NotSupported(format!(
+                "--{flag}: {what} is not supported yet; leave the flag out to run without it"
+            )));
+        }
+        line.words.push(match value {
+            Some(value) => format!("--{flag}={value}").into(),
+            None => format!("--{flag}").into(),
+        });
+    }
+    Ok(line)
+}
+
+/// The command that the program's own name stands for.
+fn called_as(program: &OsStr) -> Option<&'static str> {
+    let name = Path::new(program).file_name()?;
+    CALLED_AS.into_iter().find(|known| name == *known)
+}
+
+/// `--some_flag=value` as its name, with dashes, and its value.
+fn split_flag(word: &str) -> Option<(String, Option<&str>)> {
+    let rest = word.strip_prefix("--").filter(|rest| !rest.is_empty())?;
+    let (name, value) = match rest.split_once('=') {
+        Some((name, value)) => (name, Some(value)),
+        None => (rest, None),
+    };
+    Some((name.replace('_', "-"), value))
+}
+
+fn removed(command: &str, flag: &str) -> Option<&'static Removed> {
+    let is_manager = command == CALLED_AS[0];
+    REMOVED.iter().find(|removed| is_manager && removed.name == flag)
+}
+
+fn not_yet(command: &str, flag: &str) -> Option<&'static str> {
+    let (_, what) = NOT_YET.iter().find(|(name, _)| CALLED_AS.contains(&command) && *name == flag)?;
+    Some(what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Result<CommandLine, NotSupported> {
+        read(text.split(' ').map(OsString::from))
+    }
+
+    fn read_back(text: &str) -> String {
+        let line = words(text).expect("supported");
+        line.words.join(OsStr::new(" ")).into_string().expect("text in, text out")
+    }
+
+    #[test]
+    fn underscores_in_names_of_flags_become_dashes_and_values_stay() {
+        assert_eq!(read_back("machinist up --data_dir my_dir"), "machinist up --data-dir my_dir");
+        assert_eq!(read_back("machinist up --data_dir=my_dir"), "machinist up --data-dir=my_dir");
+        assert_eq!(read_back("machinist x -- --data_dir"), "machinist x -- --data_dir");
+    }
+
+    #[test]
+    fn a_link_with_the_name_of_a_controller_is_that_controller() {
+        assert_eq!(read_back("./machine-controller --v 2"), "./machine-controller machine-controller --v 2");
+        assert_eq!(
+            read_back("/bin/machine-controller-manager --v=2"),
+            "/bin/machine-controller-manager machine-controller-manager --v=2"
+        );
+        assert_eq!(read_back("/bin/machinist up"), "/bin/machinist up");
+    }
+
+    #[test]
+    fn removed_flags_are_left_out_with_a_warning() {
+        for text in [
+            "--delete-migrated-machine-class=false",
+            "--delete_migrated_machine_class",
+            "--machine-safety-orphan-vms-period 30m",
+        ] {
+            let line =
+                words(&format!("machinist machine-controller-manager {text} --port 1")).expect("accepted");
+            assert_eq!(line.words[2..], ["--port", "1"]);
+            assert_eq!(line.warnings.len(), 1);
+            assert!(line.warnings[0].contains(" is deprecated and does nothing: "), "{:?}", line.warnings);
+        }
+    }
+
+    #[test]
+    fn a_flag_for_what_is_not_built_yet_is_refused_by_name() {
+        let error = words("machinist machine-controller --machine-preserve-timeout=1h").expect_err("refused");
+        assert_eq!(
+            error.to_string(),
+            "--machine-preserve-timeout: preserving failed machines is not supported yet; leave the flag out to run without it"
+        );
+        assert!(words("machinist up --machine-preserve-timeout=1h").is_ok(), "clap refuses it there");
+    }
+}

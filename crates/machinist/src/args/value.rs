@@ -1,0 +1,183 @@
+//! Values of flags: each is parsed here, once, with an error that says what was expected.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use machinist_api::GoDuration;
+
+/// A duration as Go writes it. Negative ones mean nothing here.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let parsed: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
+    parsed.to_std().ok_or_else(|| "expected a duration that is not negative, such as \"20m\"".to_owned())
+}
+
+/// A duration that is not zero.
+pub(crate) fn some_duration(text: &str) -> Result<Duration, String> {
+    let parsed = duration(text)?;
+    if parsed.is_zero() { Err("expected a duration of more than 0s".to_owned()) } else { Ok(parsed) }
+}
+
+/// A truth value as Go's flags take it, so that `--leader-elect=false` and `--leader-elect=0` mean the same.
+pub(crate) fn go_bool(text: &str) -> Result<bool, String> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err("expected true or false".to_owned()),
+    }
+}
+
+/// A rate above zero.
+pub(crate) fn rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if rate.is_finite() && 0.0 < rate => Ok(rate),
+        _ => Err("expected a number of requests per second above 0".to_owned()),
+    }
+}
+
+/// Which Kubernetes cluster a flag names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ClusterFlag {
+    /// Nothing was said.
+    Unset,
+    /// The service account of the pod.
+    InCluster,
+    /// There is none.
+    None,
+    /// A kubeconfig file.
+    File(PathBuf),
+}
+
+impl FromStr for ClusterFlag {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match text {
+            "" => Self::Unset,
+            "inClusterConfig" => Self::InCluster,
+            "none" => Self::None,
+            path => Self::File(PathBuf::from(path)),
+        })
+    }
+}
+
+/// One `pattern=level` of `--vmodule`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ModuleLevel {
+    /// The name of a Rust module, for example `machinist_controllers`.
+    pub module: String,
+    /// Its level, as `--v` counts.
+    pub level: u8,
+}
+
+impl FromStr for ModuleLevel {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = || format!("{text:?}: expected MODULE=LEVEL, such as machinist_controllers=4");
+        let (module, level) = text.split_once('=').ok_or_else(wrong)?;
+        let is_module_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+        if module.is_empty() || !module.chars().all(is_module_name) {
+            return Err(wrong());
+        }
+        Ok(Self { module: module.to_owned(), level: level.parse().map_err(|_| wrong())? })
+    }
+}
+
+/// Which object `why` is asked about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ObjectArg {
+    /// Its kind.
+    pub kind: ExplainedKind,
+    /// Its name.
+    pub name: String,
+}
+
+/// Kinds that `why` explains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ExplainedKind {
+    /// A Machine.
+    Machine,
+    /// A MachineSet.
+    MachineSet,
+    /// A MachineDeployment.
+    MachineDeployment,
+}
+
+impl ExplainedKind {
+    /// The word in `kind/name`.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Machine => "machine",
+            Self::MachineSet => "machineset",
+            Self::MachineDeployment => "machinedeployment",
+        }
+    }
+}
+
+impl FromStr for ObjectArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let expected = "expected machine/NAME, machineset/NAME or machinedeployment/NAME";
+        let (kind, name) = text.split_once('/').ok_or(expected)?;
+        // `kubectl get -o name` prints machines.machine.sapcloud.io/NAME; its short names are as welcome.
+        let kind = kind.strip_suffix(".machine.sapcloud.io").unwrap_or(kind).to_ascii_lowercase();
+        let kind = match kind.as_str() {
+            "machine" | "machines" | "mc" => ExplainedKind::Machine,
+            "machineset" | "machinesets" | "mcs" => ExplainedKind::MachineSet,
+            "machinedeployment" | "machinedeployments" | "mcd" => ExplainedKind::MachineDeployment,
+            _ => return Err(expected.to_owned()),
+        };
+        if name.is_empty() || name.contains('/') {
+            return Err(expected.to_owned());
+        }
+        Ok(Self { kind, name: name.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_go_durations_and_never_negative() {
+        assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
+        assert_eq!(duration("0"), Ok(Duration::ZERO));
+        assert!(duration("-1s").expect_err("negative").contains("not negative"));
+        assert!(duration("20").expect_err("no unit").contains("a unit is missing"));
+        assert!(some_duration("0s").expect_err("zero").contains("more than 0s"));
+    }
+
+    #[test]
+    fn clusters_are_named_as_the_original_names_them() {
+        let parse = |text: &str| text.parse::<ClusterFlag>().expect("never fails");
+        assert_eq!(parse(""), ClusterFlag::Unset);
+        assert_eq!(parse("none"), ClusterFlag::None);
+        assert_eq!(parse("inClusterConfig"), ClusterFlag::InCluster);
+        assert_eq!(parse("kube/config"), ClusterFlag::File("kube/config".into()));
+    }
+
+    #[test]
+    fn objects_are_named_in_every_way_that_kubectl_names_them() {
+        for text in ["machine/a", "mc/a", "machines.machine.sapcloud.io/a", "Machine/a"] {
+            let parsed = text.parse::<ObjectArg>();
+            assert_eq!(
+                parsed,
+                Ok(ObjectArg { kind: ExplainedKind::Machine, name: "a".to_owned() }),
+                "{text}"
+            );
+        }
+        for text in ["a", "pod/a", "machine/", "machine/a/b"] {
+            assert!(text.parse::<ObjectArg>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_module_level_names_a_module_and_a_number() {
+        assert!("machinist_plan::mcm=4".parse::<ModuleLevel>().is_ok());
+        for wrong in ["machinist_plan", "=4", "machine*=4", "a=x"] {
+            assert!(wrong.parse::<ModuleLevel>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! The commands, one module each.
+
+pub(crate) mod crds;
+pub(crate) mod machine_controller;
+pub(crate) mod machine_controller_manager;
+pub(crate) mod sim_cloud;
+pub(crate) mod up;
+pub(crate) mod version;
+pub(crate) mod why;

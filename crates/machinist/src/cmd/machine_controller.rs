@@ -1,0 +1,68 @@
+//! `machinist machine-controller`: Machines, their instances and their Nodes, as a process of its own.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context;
+use machinist_controllers::{MachineController, MachineOptions};
+use machinist_driver::Provider;
+use machinist_driver_sim::{Endpoint, SimProvider};
+use machinist_plan::mcm::machine::Defaults;
+
+use crate::args::{MachineControllerArgs, MachineDefaultArgs, ProviderName};
+use crate::wiring::Process;
+
+pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode> {
+    let cluster = args.cluster_name.clone().unwrap_or_else(|| args.clusters.namespace.clone());
+    let mut options = MachineOptions::new(provider(args)?, cluster);
+    options.defaults = Arc::new(defaults(&args.machines));
+    options.token_groups = args.machines.bootstrap_token_auth_extra_groups.clone();
+    let process = Process {
+        component: "machine-controller",
+        resources: &["machines", "machinesets", "machineclasses"],
+        clusters: &args.clusters,
+        server: &args.server,
+        port: args.port,
+        concurrency: args.concurrent_syncs,
+        leader: &args.leader,
+        compatibility: &args.compatibility,
+    };
+    process
+        .run(|clients, common, leadership| MachineController::start(clients, common, options, leadership))
+        .await
+}
+
+fn provider(args: &MachineControllerArgs) -> anyhow::Result<Arc<dyn Provider>> {
+    match args.provider {
+        ProviderName::Sim => {
+            let url = args
+                .sim_endpoint
+                .as_deref()
+                .context("--sim-endpoint: expected the URL of a simulated cloud")?;
+            let endpoint: Endpoint = Endpoint::parse(url).context("--sim-endpoint")?;
+            Ok(Arc::new(SimProvider::at(endpoint)))
+        }
+    }
+}
+
+/// The flags as what applies where a Machine says nothing.
+fn defaults(args: &MachineDefaultArgs) -> Defaults {
+    let unsaid = Defaults::default();
+    // As in the original, no time at all means the default.
+    let exhausted_retry =
+        Some(args.resource_exhausted_retry).filter(|it| !it.is_zero()).unwrap_or(unsaid.exhausted_retry);
+    Defaults {
+        creation_timeout: args.machine_creation_timeout,
+        health_timeout: args.machine_health_timeout,
+        drain_timeout: args.machine_drain_timeout,
+        max_evictions: args.machine_max_evict_retries,
+        exhausted_retry,
+        bad_conditions: args
+            .node_conditions
+            .iter()
+            .map(|it| it.trim().to_owned())
+            .filter(|it| !it.is_empty())
+            .collect(),
+        ..unsaid
+    }
+}

@@ -1,0 +1,46 @@
+//! `machinist sim-cloud`: the simulated cloud and its instances, as a process of its own.
+//!
+//! It goes on when controllers die, and its ledger goes on when it dies itself. It knows where the target cluster is and how to
+//! recognise it, as every cloud's metadata service does, and holds no credential.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use machinist_cloud_sim::http::Server;
+use machinist_cloud_sim::{Clock, Cloud, Settings};
+use machinist_node_sim::{Fleet, FleetOptions, HttpsConnector, Metadata};
+
+use crate::args::SimCloudArgs;
+use crate::output::Output;
+use crate::{cmd, stop};
+
+pub(crate) async fn run(args: &SimCloudArgs, output: &Output) -> anyhow::Result<ExitCode> {
+    let stop = stop::requested().context("listening for signals")?;
+    tracing::info!(version = cmd::version::VERSION, "Starting");
+    let metadata = Metadata { server: args.target_server.clone(), ca_pem: target_ca(args)? };
+    let folder = args.data_dir.display();
+    let cloud = Cloud::open(&args.data_dir, Settings::default(), Clock::wall())
+        .with_context(|| format!("--data-dir {folder}: expected a folder that can be written"))?;
+    let server = Server::bind(cloud.clone(), args.listen).await.context("--listen")?;
+    let url = server.url();
+    let instances = cloud.alive();
+    let _fleet = Fleet::start(&cloud, FleetOptions::new(metadata, Arc::new(HttpsConnector)));
+    output.line(&format!(
+        "Simulated cloud at {url}, ledger in {folder}, {instances} instances alive; they join {}",
+        args.target_server
+    ))?;
+    output.line(&format!("machinist machine-controller --provider sim --sim-endpoint {url}"))?;
+    server.serve(stop).await;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn target_ca(args: &SimCloudArgs) -> anyhow::Result<String> {
+    let file = args.target_ca.display();
+    let pem = std::fs::read_to_string(&args.target_ca)
+        .with_context(|| format!("--target-ca {file}: cannot be read"))?;
+    if !pem.contains("-----BEGIN CERTIFICATE-----") {
+        bail!("--target-ca {file}: expected certificates in PEM");
+    }
+    Ok(pem)
+}

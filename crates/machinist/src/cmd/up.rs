@@ -1,0 +1,195 @@
+//! `machinist up`: a whole cluster in this process, followed until it is as it was asked to be.
+//!
+//! ```text
+//! manifest -> cluster (API server, controllers, cloud) -> apply -> follow the commit log -> ready -> delete -> gone
+//! ```
+//!
+//! Nothing is asked twice: progress, the awaited state and the counts all come from what the API server and the cloud commit.
+
+mod cluster;
+pub(crate) mod kubeconfig;
+mod manifest;
+mod progress;
+mod view;
+mod writes;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use machinist_apiserver::{AuditRecord, Commit, Subscription};
+use tokio::time::Instant;
+
+use self::cluster::Cluster;
+use self::manifest::{Kinds, Manifest};
+use self::progress::{End, Progress, Reachable, Summary};
+use self::view::View;
+use self::writes::Writes;
+use crate::args::{Until, UpArgs};
+use crate::output::Output;
+use crate::stop;
+
+/// How long a state is awaited when nobody says.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5 * 60);
+
+/// How many reasons are told when time is up: enough to see a pattern, few enough to be read.
+const REASONS_TOLD: usize = 5;
+
+pub(crate) async fn run(args: &UpArgs, output: Output) -> anyhow::Result<ExitCode> {
+    // The manifest first: what is wrong with it should cost nobody a start.
+    let manifest = manifest::read(&args.manifest)?;
+    let stop = stop::requested().context("listening for signals")?;
+    tokio::pin!(stop);
+    let progress = Progress::new(output, args.output);
+    let mut cluster = tokio::select! {
+        () = &mut stop => return Ok(exit_code(args, End::Interrupted)),
+        cluster = Cluster::start(args, &manifest.namespace) => cluster?,
+    };
+    let mut story = Story::new(&cluster, progress);
+    let result = tokio::select! {
+        () = &mut stop => Ok(End::Interrupted),
+        ended = story.play(args, &manifest, &mut cluster) => ended,
+    };
+    if let Ok(end) = result
+        && args.until.is_some()
+    {
+        story.tell_the_end(end, &cluster)?;
+    }
+    cluster.stop().await;
+    result.map(|end| exit_code(args, end))
+}
+
+/// 0 only when what was awaited is reached; a cluster that ran until it was stopped did what it was asked to.
+fn exit_code(args: &UpArgs, end: End) -> ExitCode {
+    match (args.until, end) {
+        (_, End::Ready | End::Gone) | (None, End::Interrupted) => ExitCode::SUCCESS,
+        (Some(_), End::Interrupted) | (_, End::Timeout) => ExitCode::FAILURE,
+    }
+}
+
+/// What is followed, and what is known from it.
+struct Story {
+    commits: Subscription<Arc<Commit>>,
+    requests: Subscription<Arc<AuditRecord>>,
+    view: View,
+    writes: Writes,
+    progress: Progress,
+}
+
+impl Story {
+    /// Follows a cluster from now on.
+    fn new(cluster: &Cluster, progress: Progress) -> Self {
+        Self {
+            commits: cluster.server.commits(),
+            requests: cluster.server.audit(),
+            view: View::default(),
+            writes: Writes::default(),
+            progress,
+        }
+    }
+
+    /// Applies the manifest and follows what comes of it, until the awaited end; for ever if nothing is awaited.
+    async fn play(
+        &mut self,
+        args: &UpArgs,
+        manifest: &Manifest,
+        cluster: &mut Cluster,
+    ) -> anyhow::Result<End> {
+        let deadline = Instant::now() + args.timeout.unwrap_or(DEFAULT_TIMEOUT);
+        self.progress.reachable(&Reachable {
+            api_server: &cluster.api_server(),
+            kubeconfig: &cluster.kubeconfig,
+            cloud: &cluster.cloud_url,
+        })?;
+        if 0 < cluster.leftovers {
+            let count = cluster.leftovers;
+            self.progress
+                .note(&format!("Removed {count} instances of an earlier run, whose API server is gone"))?;
+        }
+        let mut kinds = Kinds::new(cluster.client.clone());
+        manifest.apply(&mut kinds, &self.progress).await?;
+        let Some(until) = args.until else {
+            return self.follow(cluster, |_, _| false).await.map(|()| End::Interrupted);
+        };
+        let timed_out = tokio::time::sleep_until(deadline);
+        tokio::pin!(timed_out);
+        let awaited = manifest.awaited();
+        tokio::select! {
+            () = &mut timed_out => return Ok(End::Timeout),
+            ready = self.follow(cluster, |view, _| view.is_ready(&awaited)) => ready?,
+        }
+        if until == Until::Ready {
+            return Ok(End::Ready);
+        }
+        self.progress.note("Everything runs; deleting it")?;
+        tokio::select! {
+            () = &mut timed_out => Ok(End::Timeout),
+            gone = self.undo(manifest, &mut kinds, cluster) => gone.map(|()| End::Gone),
+        }
+    }
+
+    /// Deletes what the manifest brought, machines first.
+    async fn undo(
+        &mut self,
+        manifest: &Manifest,
+        kinds: &mut Kinds,
+        cluster: &mut Cluster,
+    ) -> anyhow::Result<()> {
+        for (resource, namespace, name) in manifest.identities(kinds).await? {
+            self.view.follow_presence(resource, namespace, name);
+        }
+        manifest.delete_machines(kinds).await?;
+        self.follow(cluster, |view, cluster| view.has_no_machines() && cluster.cloud.alive() == 0).await?;
+        manifest.delete_rest(kinds).await?;
+        self.follow(cluster, |view, _| view.is_all_absent()).await
+    }
+
+    /// Takes in what happens and tells it, until `is_over`.
+    async fn follow(
+        &mut self,
+        cluster: &mut Cluster,
+        is_over: impl Fn(&View, &Cluster) -> bool,
+    ) -> anyhow::Result<()> {
+        loop {
+            if is_over(&self.view, cluster) {
+                return Ok(());
+            }
+            tokio::select! {
+                Some(commit) = self.commits.next() => {
+                    if let Some(change) = self.view.take_in(&commit) {
+                        self.progress.changed(&change)?;
+                    }
+                }
+                Some(request) = self.requests.next() => self.writes.take_in(&request),
+                error = cluster.ended() => return Err(error),
+            }
+        }
+    }
+
+    /// Sums up. When time is up, the reasons come before the numbers.
+    fn tell_the_end(&mut self, end: End, cluster: &Cluster) -> anyhow::Result<()> {
+        for request in self.requests.drain() {
+            self.writes.take_in(&request);
+        }
+        if end == End::Timeout {
+            let waiting = cluster.inspectors.iter().flat_map(|inspector| inspector.whys());
+            let waiting = waiting.filter(|(_, record)| record.why != machinist_plan::Why::settled());
+            for (key, record) in waiting.take(REASONS_TOLD) {
+                self.progress.note(&format!("{key} {}", record.why))?;
+            }
+        }
+        let ledger = cluster.cloud.ledger();
+        self.progress.ended(&Summary {
+            result: end,
+            machines: self.view.machines(),
+            running: self.view.running(),
+            nodes_ready: self.view.nodes_ready(),
+            instances_alive: ledger.alive().count(),
+            instances_ever: ledger.ever().len(),
+            seconds: self.progress.seconds(),
+            writes_per_machine: self.writes.per_machine(self.view.machines_ever()),
+        })?;
+        Ok(())
+    }
+}

@@ -1,0 +1,262 @@
+//! Everything that `up` runs, put together in one process: each part talks to the others as it would across a network, with a
+//! client, a User-Agent and a credential of its own.
+//!
+//! ```text
+//! API server <- built-in controllers
+//!     ^  ^ ^--- manager
+//!     |  +----- machine controller -> simulated cloud -> its instances -> (HTTPS) API server
+//! ```
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use kube::api::{ApiResource, PostParams};
+use kube::{Api, Client};
+use machinist_api::{Machine, MachineClass, MachineDeployment, MachineSet, crd};
+use machinist_apiserver::{Config, Identity, Server, Serving};
+use machinist_cloud_sim::{Clock, Cloud, Settings};
+use machinist_controllers::{
+    Clients, Inspector, MachineController, MachineOptions, Manager, Options, Running, listen, serve,
+};
+use machinist_driver_sim::SimProvider;
+use machinist_kcm::{CaPair, GcResource};
+use machinist_kube::{ClientOptions, layer_client};
+use machinist_node_sim::{Fleet, FleetOptions, HttpsConnector, Metadata};
+use machinist_plan::mcm::machine::Defaults;
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+
+use super::kubeconfig;
+use super::writes::{MACHINE_CONTROLLER, MANAGER, UP};
+use crate::args::UpArgs;
+use crate::wiring;
+
+/// The name of this installation in the simulated cloud.
+const CLUSTER: &str = "up";
+
+/// Real clouds are left alone for ten minutes after they ran out. This one has nothing else to do, and the person who raised its
+/// quota is watching.
+const ASK_AN_EXHAUSTED_CLOUD_AGAIN: Duration = Duration::from_secs(5);
+
+/// A running cluster. It ends when it is dropped.
+pub(super) struct Cluster {
+    /// The API server.
+    pub server: Server,
+    /// The simulated cloud.
+    pub cloud: Cloud,
+    /// Where the cloud answers.
+    pub cloud_url: String,
+    /// The administrator's kubeconfig.
+    pub kubeconfig: PathBuf,
+    /// A client of `up` itself.
+    pub client: Client,
+    /// What the two controllers know.
+    pub inspectors: [Inspector; 2],
+    /// How many instances of an earlier run were in the ledger.
+    pub leftovers: usize,
+    serving: Serving,
+    fleet: Fleet,
+    manager: Running,
+    machine_controller: Running,
+    /// The built-in controllers, the instances, and the HTTP ports.
+    parts: JoinSet<anyhow::Error>,
+    /// Gone with the cluster, unless somebody named a folder.
+    _private: Option<TempDir>,
+}
+
+impl Cluster {
+    /// Starts everything, the API server first.
+    ///
+    /// # Errors
+    /// Names what could not be had: an address in use, a folder that cannot be written.
+    pub(super) async fn start(args: &UpArgs, namespace: &str) -> anyhow::Result<Self> {
+        let (folder, private) = folder(args.data_dir.as_deref())?;
+        let cloud = open_cloud(args.data_dir.as_deref())?;
+        let leftovers = remove_leftovers(&cloud)?;
+        let server = Server::new(Config::default());
+        let serving = server.serve(args.listen, &folder).await.context("API server")?;
+        let client = client(&server, UP);
+        install_crds(&client).await?;
+
+        let mut parts = JoinSet::new();
+        run_built_in_controllers(&mut parts, &server)?;
+        let cloud_url = serve_cloud(&mut parts, &cloud).await?;
+        let metadata = Metadata { server: serving.url(), ca_pem: serving.ca_pem.clone() };
+        let fleet = Fleet::start(&cloud, FleetOptions::new(metadata, Arc::new(HttpsConnector)));
+
+        let manager =
+            Manager::start(clients(&server, MANAGER), options(namespace, "machine-controller-manager"), None);
+        let provider = Arc::new(SimProvider::in_process(cloud.clone()));
+        let mut machine_options = MachineOptions::new(provider, CLUSTER);
+        machine_options.defaults =
+            Arc::new(Defaults { exhausted_retry: ASK_AN_EXHAUSTED_CLOUD_AGAIN, ..Defaults::default() });
+        let machine_controller = MachineController::start(
+            clients(&server, MACHINE_CONTROLLER),
+            options(namespace, "machine-controller"),
+            machine_options,
+            None,
+        );
+        let inspectors = [machine_controller.inspector(), manager.inspector()];
+        let mut controllers = Vec::new();
+        for inspector in &inspectors {
+            controllers.push(serve_inspector(&mut parts, inspector.clone()).await?);
+        }
+        let written = kubeconfig::extend(&serving.kubeconfig, &controllers)?;
+        let kubeconfig = match &args.kubeconfig_out {
+            None => serving.kubeconfig.clone(),
+            Some(file) => kubeconfig::write(file, &written)?,
+        };
+        Ok(Self {
+            server,
+            cloud,
+            cloud_url,
+            kubeconfig,
+            client,
+            inspectors,
+            leftovers,
+            serving,
+            fleet,
+            manager,
+            machine_controller,
+            parts,
+            _private: private,
+        })
+    }
+
+    /// The URL of the API server.
+    pub(super) fn api_server(&self) -> String {
+        self.serving.url()
+    }
+
+    /// Waits until a part of it ends, which is always a fault.
+    pub(super) async fn ended(&mut self) -> anyhow::Error {
+        tokio::select! {
+            ended = self.manager.ended() => ended.into(),
+            ended = self.machine_controller.ended() => ended.into(),
+            Some(part) = self.parts.join_next() => match part {
+                Ok(error) => error,
+                Err(error) => anyhow::Error::new(error).context("a part of the cluster broke down"),
+            },
+        }
+    }
+
+    /// Ends everything, controllers first.
+    pub(super) async fn stop(self) {
+        let Self { serving, fleet, manager, machine_controller, mut parts, .. } = self;
+        drop((manager, machine_controller, fleet));
+        parts.shutdown().await;
+        serving.shutdown().await;
+    }
+}
+
+/// Where kubeconfig, CA and ledger lie. Without a named folder they are private and temporary.
+fn folder(data_dir: Option<&Path>) -> anyhow::Result<(PathBuf, Option<TempDir>)> {
+    match data_dir {
+        Some(folder) => Ok((folder.to_owned(), None)),
+        None => {
+            let private = tempfile::Builder::new().prefix("machinist-").tempdir();
+            let private = private.context("cannot make a temporary folder for the kubeconfig")?;
+            Ok((private.path().to_owned(), Some(private)))
+        }
+    }
+}
+
+/// The cloud, with its ledger if there is a folder for it.
+fn open_cloud(data_dir: Option<&Path>) -> anyhow::Result<Cloud> {
+    match data_dir {
+        None => Ok(Cloud::in_memory(Settings::default(), Clock::wall())),
+        Some(folder) => Cloud::open(folder, Settings::default(), Clock::wall()).with_context(|| {
+            format!("--data-dir {}: expected a folder that can be written", folder.display())
+        }),
+    }
+}
+
+/// Removes what an earlier run left in the ledger: the API server that knew these instances ended with that run, and nobody could
+/// ever delete them.
+fn remove_leftovers(cloud: &Cloud) -> anyhow::Result<usize> {
+    let ledger = cloud.ledger();
+    for entry in ledger.alive() {
+        cloud
+            .kill(&entry.id)
+            .map_err(|refusal| anyhow::anyhow!("instance {}: {}", entry.id, refusal.message))?;
+    }
+    Ok(ledger.alive().count())
+}
+
+fn client(server: &Server, user_agent: &str) -> Client {
+    layer_client(server.service_as(Identity::admin()), &ClientOptions::new(user_agent))
+}
+
+fn clients(server: &Server, user_agent: &str) -> Clients {
+    Clients { control: client(server, user_agent), target: client(server, user_agent) }
+}
+
+fn options(namespace: &str, component: &'static str) -> Options {
+    let mut options = Options::new(namespace, component);
+    options.seed = wiring::seed();
+    options.instance = wiring::host_name();
+    options
+}
+
+/// Installs the machine kinds.
+pub(super) async fn install_crds(client: &Client) -> anyhow::Result<()> {
+    let api = Api::all(client.clone());
+    for definition in crd::all_crds() {
+        api.create(&PostParams::default(), &definition)
+            .await
+            .with_context(|| format!("installing {}", crd::file_name(&definition)))?;
+    }
+    Ok(())
+}
+
+fn run_built_in_controllers(parts: &mut JoinSet<anyhow::Error>, server: &Server) -> anyhow::Result<()> {
+    let ca = server.ca()?;
+    let mut config = machinist_kcm::Config::default();
+    config.ca = Some(CaPair::from_pem(ca.certificate_pem(), ca.key_pem())?);
+    config.seed = wiring::seed();
+    config.gc_resources.extend([
+        GcResource::namespaced(ApiResource::erase::<MachineDeployment>(&())),
+        GcResource::namespaced(ApiResource::erase::<MachineSet>(&())),
+        GcResource::namespaced(ApiResource::erase::<Machine>(&())),
+        GcResource::namespaced(ApiResource::erase::<MachineClass>(&())),
+    ]);
+    let client = client(server, "machinist-kcm");
+    parts.spawn(async move {
+        match machinist_kcm::run(client, config).await {
+            Ok(never) => match never {},
+            Err(error) => anyhow::Error::new(error).context("the built-in controllers"),
+        }
+    });
+    Ok(())
+}
+
+/// The cloud's own API, for people: its ledger, its settings, its faults.
+async fn serve_cloud(parts: &mut JoinSet<anyhow::Error>, cloud: &Cloud) -> anyhow::Result<String> {
+    let server = machinist_cloud_sim::http::Server::bind(cloud.clone(), any_loopback_port()).await?;
+    let url = server.url();
+    parts.spawn(async move {
+        server.serve(std::future::pending()).await;
+        anyhow::anyhow!("the simulated cloud stopped listening")
+    });
+    Ok(url)
+}
+
+/// What a controller says about itself; returns its URL.
+async fn serve_inspector(parts: &mut JoinSet<anyhow::Error>, inspector: Inspector) -> anyhow::Result<String> {
+    let listener = listen(any_loopback_port()).await?;
+    let url = format!("http://{}", listener.local_addr()?);
+    parts.spawn(async move {
+        match serve(listener, inspector).await {
+            Ok(()) => anyhow::anyhow!("a controller stopped listening"),
+            Err(error) => anyhow::Error::new(error).context("the HTTP port of a controller"),
+        }
+    });
+    Ok(url)
+}
+
+fn any_loopback_port() -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, 0))
+}

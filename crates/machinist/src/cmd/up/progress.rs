@@ -1,0 +1,232 @@
+//! What `up` tells while it works: plain lines for people, or one JSON object per line for programs.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::view::Change;
+use super::writes::WritesPerMachine;
+use crate::args::Format;
+use crate::output::Output;
+
+/// Tells what happens.
+#[derive(Clone)]
+pub(super) struct Progress {
+    output: Output,
+    format: Format,
+    started: tokio::time::Instant,
+}
+
+/// Where everything can be reached.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Reachable<'a> {
+    /// URL of the API server.
+    pub api_server: &'a str,
+    /// The administrator's kubeconfig.
+    pub kubeconfig: &'a Path,
+    /// URL of the simulated cloud.
+    pub cloud: &'a str,
+}
+
+/// One thing that happened, as a program reads it. Two fields never change their meaning: `seconds` since the start, and `event`.
+#[derive(Serialize)]
+struct Line<T: Serialize> {
+    seconds: f64,
+    event: &'static str,
+    #[serde(flatten)]
+    fields: T,
+}
+
+/// How it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum End {
+    /// Everything runs.
+    Ready,
+    /// Everything is gone.
+    Gone,
+    /// It took longer than allowed.
+    Timeout,
+    /// Somebody stopped it before.
+    Interrupted,
+}
+
+/// The last line of a run that waited for something.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Summary {
+    /// How it ended.
+    pub result: End,
+    /// Machine objects now.
+    pub machines: usize,
+    /// Those that are Running.
+    pub running: usize,
+    /// Nodes that are ready.
+    pub nodes_ready: usize,
+    /// Instances in the cloud, those on their way out included.
+    pub instances_alive: usize,
+    /// Instances that the cloud's ledger knows at all.
+    pub instances_ever: usize,
+    /// How long it took.
+    pub seconds: f64,
+    /// Writes at the API server, divided by the Machines ever made.
+    pub writes_per_machine: WritesPerMachine,
+}
+
+impl Progress {
+    /// Starts to tell; seconds count from now.
+    pub(super) fn new(output: Output, format: Format) -> Self {
+        Self { output, format, started: tokio::time::Instant::now() }
+    }
+
+    /// How long it has been.
+    pub(super) fn seconds(&self) -> f64 {
+        milliseconds(self.started.elapsed())
+    }
+
+    /// The cluster is up.
+    pub(super) fn reachable(&self, at: &Reachable<'_>) -> io::Result<()> {
+        match self.format {
+            Format::Json => self.event("started", at),
+            Format::Text => {
+                let Reachable { api_server, kubeconfig, cloud } = at;
+                let kubeconfig = kubeconfig.display();
+                self.output.text(&format!(
+                    "API server   {api_server}\n\
+                     Cloud        {cloud} (simulated; {cloud}/admin/ledger shows every instance ever made)\n\
+                     Kubeconfig   {kubeconfig}\n\
+                     \n\
+                     Three things to try in another terminal, while this runs:\n\
+                     \x20 export KUBECONFIG={kubeconfig}\n\
+                     \x20 kubectl get machinedeployments,machinesets,machines,nodes\n\
+                     \x20 kubectl scale machinedeployment workers --replicas=5\n\
+                     \x20 machinist why machinedeployment/workers\n\
+                     \n"
+                ))
+            }
+        }
+    }
+
+    /// An object of a manifest was applied.
+    pub(super) fn applied(&self, object: &str, how: &'static str) -> io::Result<()> {
+        #[derive(Serialize)]
+        struct Applied<'a> {
+            object: &'a str,
+            how: &'static str,
+        }
+        match self.format {
+            Format::Json => self.event("applied", &Applied { object, how }),
+            Format::Text => self.line(&format!("{object} {how}")),
+        }
+    }
+
+    /// Something is said in one sentence.
+    pub(super) fn note(&self, message: &str) -> io::Result<()> {
+        #[derive(Serialize)]
+        struct Note<'a> {
+            message: &'a str,
+        }
+        match self.format {
+            Format::Json => self.event("note", &Note { message }),
+            Format::Text => self.line(message),
+        }
+    }
+
+    /// Something changed in the cluster.
+    pub(super) fn changed(&self, change: &Change) -> io::Result<()> {
+        match self.format {
+            Format::Json => self.changed_json(change),
+            Format::Text => self.line(&render(change)),
+        }
+    }
+
+    fn changed_json(&self, change: &Change) -> io::Result<()> {
+        #[derive(Serialize)]
+        struct Object<'a> {
+            name: &'a str,
+            state: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            problem: Option<&'a str>,
+        }
+        #[derive(Serialize)]
+        struct Warning<'a> {
+            object: &'a str,
+            reason: &'a str,
+            message: &'a str,
+        }
+        let object = |event, name, state, problem| self.event(event, &Object { name, state, problem });
+        match change {
+            Change::Machine { name, phase, problem } => {
+                object("machine", name, phase_word(phase), problem.as_deref())
+            }
+            Change::MachineGone { name } => object("machine", name, "Gone", None),
+            Change::Node { name, ready } => object("node", name, readiness(*ready), None),
+            Change::NodeGone { name } => object("node", name, "Gone", None),
+            Change::Warning { object, reason, message } => {
+                self.event("warning", &Warning { object, reason, message })
+            }
+        }
+    }
+
+    /// It has ended.
+    pub(super) fn ended(&self, summary: &Summary) -> io::Result<()> {
+        match self.format {
+            Format::Json => self.output.json(summary),
+            Format::Text => self.line(&render_summary(summary)),
+        }
+    }
+
+    fn event(&self, event: &'static str, fields: &impl Serialize) -> io::Result<()> {
+        self.output.json(&Line { seconds: self.seconds(), event, fields })
+    }
+
+    fn line(&self, text: &str) -> io::Result<()> {
+        self.output.line(&format!("{:>6.2}s  {text}", self.seconds()))
+    }
+}
+
+/// Seconds with three decimals: more is noise, and long numbers are hard to compare.
+fn milliseconds(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1000.0).round() / 1000.0
+}
+
+fn render(change: &Change) -> String {
+    match change {
+        Change::Machine { name, phase, problem: None } => format!("Machine {name}: {}", phase_word(phase)),
+        Change::Machine { name, phase, problem: Some(problem) } => {
+            format!("Machine {name}: {}, {problem}", phase_word(phase))
+        }
+        Change::MachineGone { name } => format!("Machine {name}: gone"),
+        Change::Node { name, ready } => format!("Node {name}: {}", readiness(*ready)),
+        Change::NodeGone { name } => format!("Node {name}: gone"),
+        Change::Warning { object, reason, message } => format!("Warning, {object}: {reason}: {message}"),
+    }
+}
+
+/// A Machine has no phase until a controller has written one.
+fn phase_word(phase: &str) -> &str {
+    if phase.is_empty() { "created" } else { phase }
+}
+
+fn readiness(ready: bool) -> &'static str {
+    if ready { "Ready" } else { "NotReady" }
+}
+
+fn render_summary(summary: &Summary) -> String {
+    let Summary { result, machines, running, nodes_ready, instances_alive, instances_ever, .. } = summary;
+    let WritesPerMachine { machine_controller, manager, events } = summary.writes_per_machine;
+    let what = match result {
+        End::Ready => "Ready",
+        End::Gone => "Gone",
+        End::Timeout => "Timed out",
+        End::Interrupted => "Interrupted",
+    };
+    format!(
+        "{what}: {running} of {machines} machines Running, {nodes_ready} Nodes ready, {instances_alive} instances alive of \
+         {instances_ever} ever made; writes per machine: machine controller {machine_controller}, manager {manager}, \
+         events {events}"
+    )
+}

@@ -1,0 +1,469 @@
+//! What `up` has seen of the cluster: the commits of the API server, taken in one by one, and nothing asked twice.
+//!
+//! It judges whether the awaited state is reached. What is tracked is what that needs: machine objects, Nodes, and whether each
+//! is as it should be.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use machinist_apiserver::Commit;
+use serde_json::Value;
+
+/// Resources, as the commit log names them.
+const MACHINES: &str = "machines.machine.sapcloud.io";
+const SETS: &str = "machinesets.machine.sapcloud.io";
+const DEPLOYMENTS: &str = "machinedeployments.machine.sapcloud.io";
+const NODES: &str = "nodes";
+const EVENTS: &str = "events";
+
+/// The phase of a Machine whose Node is healthy.
+const RUNNING: &str = "Running";
+
+/// The state of the cluster as far as `up` follows it.
+#[derive(Debug, Default)]
+pub(super) struct View {
+    machines: BTreeMap<Name, Machine>,
+    sets: BTreeMap<Name, Owned>,
+    deployments: BTreeMap<Name, Owned>,
+    nodes: BTreeMap<String, bool>,
+    warned: BTreeSet<String>,
+    machines_ever: usize,
+    /// Objects whose presence is followed, whatever their kind.
+    present: BTreeMap<(String, Name), bool>,
+}
+
+/// Namespace and name.
+type Name = (String, String);
+
+/// What `up` remembers of a Machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Machine {
+    owner: Option<String>,
+    phase: String,
+    node: Option<String>,
+}
+
+/// What `up` remembers of a set or a deployment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Owned {
+    uid: String,
+    owner: Option<String>,
+    replicas: u64,
+    /// Whether its status says that all its machines are ready and of the current template.
+    is_complete: bool,
+}
+
+/// Something that people should see.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Change {
+    /// A Machine is new, or its phase changed.
+    Machine {
+        /// Its name.
+        name: String,
+        /// The phase; empty when it has none yet.
+        phase: String,
+        /// What its last operation says, when that failed.
+        problem: Option<String>,
+    },
+    /// A Machine is gone.
+    MachineGone {
+        /// Its name.
+        name: String,
+    },
+    /// A Node registered, or became ready or unready.
+    Node {
+        /// Its name.
+        name: String,
+        /// Whether it is ready.
+        ready: bool,
+    },
+    /// A Node is gone.
+    NodeGone {
+        /// Its name.
+        name: String,
+    },
+    /// A controller warned.
+    Warning {
+        /// Kind and name of what it is about.
+        object: String,
+        /// The reason.
+        reason: String,
+        /// The message.
+        message: String,
+    },
+}
+
+/// A machine object that `up` applied, to be awaited.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Awaited {
+    /// A MachineDeployment.
+    Deployment(String, String),
+    /// A MachineSet without a deployment.
+    Set(String, String),
+    /// A Machine without a set.
+    Machine(String, String),
+}
+
+impl View {
+    /// Takes in one commit. Returns what people should see of it.
+    pub(super) fn take_in(&mut self, commit: &Commit) -> Option<Change> {
+        let (namespace, name) = commit.key.as_str().split_once('/').unwrap_or(("", commit.key.as_str()));
+        let key = (namespace.to_owned(), name.to_owned());
+        if let Some(present) = self.present.get_mut(&(commit.resource.to_string(), key.clone())) {
+            *present = commit.new.is_some();
+        }
+        let new = commit.new.as_ref().map(|object| object.value());
+        match (&*commit.resource, new) {
+            (MACHINES, new) => self.take_in_machine(key, new),
+            (SETS, Some(set)) => {
+                self.sets.insert(key, Owned::read(set));
+                None
+            }
+            (SETS, None) => {
+                self.sets.remove(&key);
+                None
+            }
+            (DEPLOYMENTS, Some(deployment)) => {
+                self.deployments.insert(key, Owned::read(deployment));
+                None
+            }
+            (DEPLOYMENTS, None) => {
+                self.deployments.remove(&key);
+                None
+            }
+            (NODES, Some(node)) => {
+                let (name, ready) = (key.1, is_node_ready(node));
+                let before = self.nodes.insert(name.clone(), ready);
+                (before != Some(ready)).then_some(Change::Node { name, ready })
+            }
+            (NODES, None) => {
+                self.nodes.remove(&key.1);
+                Some(Change::NodeGone { name: key.1 })
+            }
+            (EVENTS, Some(event)) => self.take_in_event(event),
+            _ => None,
+        }
+    }
+
+    fn take_in_machine(&mut self, key: Name, new: Option<&Value>) -> Option<Change> {
+        let name = key.1.clone();
+        let Some(new) = new else {
+            self.machines.remove(&key);
+            return Some(Change::MachineGone { name });
+        };
+        let machine = Machine::read(new);
+        let phase = machine.phase.clone();
+        let before = self.machines.insert(key, machine);
+        self.machines_ever += usize::from(before.is_none());
+        if before.is_some_and(|before| before.phase == phase) {
+            return None;
+        }
+        let operation = &new["status"]["lastOperation"];
+        let problem = (operation["state"] == "Failed").then(|| text(&operation["description"])).flatten();
+        Some(Change::Machine { name, phase, problem })
+    }
+
+    fn take_in_event(&mut self, event: &Value) -> Option<Change> {
+        if event["type"] != "Warning" {
+            return None;
+        }
+        let about = &event["involvedObject"];
+        let object = format!("{} {}", about["kind"].as_str()?, about["name"].as_str()?);
+        let reason = text(&event["reason"]).unwrap_or_default();
+        let message = text(&event["message"]).unwrap_or_default();
+        // A series counts up in one Event; people need it once.
+        let is_new = self.warned.insert(format!("{object}/{reason}/{message}"));
+        is_new.then_some(Change::Warning { object, reason, message })
+    }
+
+    /// Whether everything that is awaited runs: as many machines as wanted, each Running, each Node ready, and the status of
+    /// their owner says so too.
+    pub(super) fn is_ready(&self, awaited: &[Awaited]) -> bool {
+        awaited.iter().all(|it| match it {
+            Awaited::Deployment(namespace, name) => {
+                self.is_owner_ready(&self.deployments, namespace, name, |deployment| {
+                    let sets = self.sets.values().filter(|set| set.owner.as_deref() == Some(&deployment.uid));
+                    sets.map(|set| set.uid.as_str()).collect()
+                })
+            }
+            Awaited::Set(namespace, name) => {
+                self.is_owner_ready(&self.sets, namespace, name, |set| BTreeSet::from([set.uid.as_str()]))
+            }
+            Awaited::Machine(namespace, name) => {
+                let machine = self.machines.get(&(namespace.clone(), name.clone()));
+                machine.is_some_and(|machine| self.is_running_and_ready(machine))
+            }
+        })
+    }
+
+    fn is_owner_ready<'v>(
+        &'v self,
+        owners: &'v BTreeMap<Name, Owned>,
+        namespace: &str,
+        name: &str,
+        owner_uids: impl Fn(&'v Owned) -> BTreeSet<&'v str>,
+    ) -> bool {
+        let Some(owner) = owners.get(&(namespace.to_owned(), name.to_owned())) else { return false };
+        // The cheap question first: this one is asked at every commit.
+        if !owner.is_complete {
+            return false;
+        }
+        let owner_uids = owner_uids(owner);
+        let is_its =
+            |machine: &&Machine| machine.owner.as_deref().is_some_and(|uid| owner_uids.contains(uid));
+        let mut count = 0;
+        self.machines.values().filter(is_its).all(|machine| {
+            count += 1;
+            self.is_running_and_ready(machine)
+        }) && count == owner.replicas
+    }
+
+    fn is_running_and_ready(&self, machine: &Machine) -> bool {
+        let node = machine.node.as_ref().and_then(|node| self.nodes.get(node));
+        machine.phase == RUNNING && node == Some(&true)
+    }
+
+    /// Whether no machine object and no Node is left.
+    pub(super) fn has_no_machines(&self) -> bool {
+        self.machines.is_empty()
+            && self.sets.is_empty()
+            && self.deployments.is_empty()
+            && self.nodes.is_empty()
+    }
+
+    /// Follows from now on whether an object is there; it is, as far as we know.
+    pub(super) fn follow_presence(&mut self, resource: String, namespace: String, name: String) {
+        self.present.insert((resource, (namespace, name)), true);
+    }
+
+    /// Whether none of the followed objects is left.
+    pub(super) fn is_all_absent(&self) -> bool {
+        self.present.values().all(|present| !present)
+    }
+
+    /// How many Machines there are.
+    pub(super) fn machines(&self) -> usize {
+        self.machines.len()
+    }
+
+    /// How many Machines there ever were.
+    pub(super) fn machines_ever(&self) -> usize {
+        self.machines_ever
+    }
+
+    /// How many Machines are Running.
+    pub(super) fn running(&self) -> usize {
+        self.machines.values().filter(|machine| machine.phase == RUNNING).count()
+    }
+
+    /// How many Nodes are ready.
+    pub(super) fn nodes_ready(&self) -> usize {
+        self.nodes.values().filter(|ready| **ready).count()
+    }
+}
+
+impl Machine {
+    fn read(machine: &Value) -> Self {
+        Self {
+            owner: controller_uid(machine),
+            phase: text(&machine["status"]["currentStatus"]["phase"]).unwrap_or_default(),
+            node: text(&machine["metadata"]["labels"]["node"]),
+        }
+    }
+}
+
+impl Owned {
+    fn read(owner: &Value) -> Self {
+        let (spec, status) = (&owner["spec"], &owner["status"]);
+        let count = |value: &Value| value.as_u64().unwrap_or(0);
+        let replicas = count(&spec["replicas"]);
+        let is_observed = count(&owner["metadata"]["generation"]) <= count(&status["observedGeneration"]);
+        // Sets have no count of updated machines.
+        let updated = status.get("updatedReplicas").map_or(replicas, count);
+        let is_complete = is_observed
+            && count(&status["replicas"]) == replicas
+            && count(&status["readyReplicas"]) == replicas
+            && (updated == replicas || replicas == 0);
+        Self {
+            uid: text(&owner["metadata"]["uid"]).unwrap_or_default(),
+            owner: controller_uid(owner),
+            replicas,
+            is_complete,
+        }
+    }
+}
+
+fn controller_uid(object: &Value) -> Option<String> {
+    let owners = object["metadata"]["ownerReferences"].as_array()?;
+    let controller = owners.iter().find(|owner| owner["controller"] == true)?;
+    text(&controller["uid"])
+}
+
+fn is_node_ready(node: &Value) -> bool {
+    let conditions = node["status"]["conditions"].as_array();
+    conditions.is_some_and(|all| all.iter().any(|it| it["type"] == "Ready" && it["status"] == "True"))
+}
+
+fn text(value: &Value) -> Option<String> {
+    value.as_str().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use machinist_apiserver::{Identity, Server};
+    use machinist_kube::{ClientOptions, layer_client};
+    use serde_json::json;
+
+    use super::*;
+
+    /// A server, and a view of it that has taken in everything so far.
+    struct World {
+        client: kube::Client,
+        commits: machinist_apiserver::Subscription<std::sync::Arc<Commit>>,
+        view: View,
+        changes: Vec<Change>,
+    }
+
+    impl World {
+        async fn new() -> Self {
+            let server = Server::new(machinist_apiserver::Config::default());
+            let client = layer_client(server.service_as(Identity::admin()), &ClientOptions::new("test"));
+            super::super::cluster::install_crds(&client).await.expect("installed");
+            Self { client, commits: server.commits(), view: View::default(), changes: Vec::new() }
+        }
+
+        async fn send(&mut self, method: &str, path: &str, body: Value) {
+            let mut request = http::Request::builder().method(method).uri(path);
+            let content_type =
+                if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+            request = request.header("content-type", content_type);
+            let request = request.body(body.to_string().into_bytes()).expect("a request");
+            self.client
+                .request::<Value>(request)
+                .await
+                .unwrap_or_else(|error| panic!("{method} {path}: {error}"));
+            for commit in self.commits.drain() {
+                self.changes.extend(self.view.take_in(&commit));
+            }
+        }
+
+        async fn machine(&mut self, name: &str, owner: &str, phase: &str) {
+            let body = json!({
+                "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+                "metadata": {"name": name, "labels": {"node": format!("node-{name}")}, "ownerReferences": [{
+                    "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet", "name": "s", "uid": owner,
+                    "controller": true
+                }]},
+                "spec": {"class": {"name": "c"}}
+            });
+            self.send("POST", &format!("{MACHINE_PATH}/machines"), body).await;
+            let status = json!({"status": {"currentStatus": {"phase": phase}}});
+            self.send("PATCH", &format!("{MACHINE_PATH}/machines/{name}/status"), status).await;
+        }
+
+        async fn node(&mut self, name: &str, ready: &str) {
+            self.send(
+                "POST",
+                "/api/v1/nodes",
+                json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}),
+            )
+            .await;
+            self.node_is(name, ready).await;
+        }
+
+        async fn node_is(&mut self, name: &str, ready: &str) {
+            let status = json!({"status": {"conditions": [{"type": "Ready", "status": ready}]}});
+            self.send("PATCH", &format!("/api/v1/nodes/{name}/status"), status).await;
+        }
+
+        async fn set_status(&mut self, status: Value) {
+            let path = format!("{MACHINE_PATH}/machinesets/s/status");
+            self.send("PATCH", &path, json!({"status": status})).await;
+        }
+    }
+
+    const MACHINE_PATH: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default";
+
+    #[tokio::test]
+    async fn a_set_is_ready_when_its_machines_its_nodes_and_its_status_say_so() {
+        let mut world = World::new().await;
+        let awaited = [Awaited::Set("default".to_owned(), "s".to_owned())];
+        let set = json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet", "metadata": {"name": "s"},
+            "spec": {"replicas": 2, "selector": {"matchLabels": {"a": "b"}}, "template": {}}
+        });
+        assert!(!world.view.is_ready(&awaited), "it does not exist yet");
+        world.send("POST", &format!("{MACHINE_PATH}/machinesets"), set).await;
+        let uid = world.view.sets.values().next().expect("the set").uid.clone();
+
+        world.machine("a", &uid, "Running").await;
+        world.node("node-a", "True").await;
+        world.set_status(json!({"observedGeneration": 1, "replicas": 2, "readyReplicas": 2})).await;
+        assert!(!world.view.is_ready(&awaited), "one machine of two");
+
+        world.machine("b", &uid, "Pending").await;
+        world.node("node-b", "True").await;
+        assert!(!world.view.is_ready(&awaited), "one is Pending, whatever the status says");
+
+        let status = json!({"status": {"currentStatus": {"phase": "Running"}}});
+        world.send("PATCH", &format!("{MACHINE_PATH}/machines/b/status"), status).await;
+        assert!(world.view.is_ready(&awaited));
+
+        world.node_is("node-b", "Unknown").await;
+        assert!(!world.view.is_ready(&awaited), "a Node fell silent");
+        world.node_is("node-b", "True").await;
+        assert!(world.view.is_ready(&awaited));
+
+        world.set_status(json!({"readyReplicas": 1})).await;
+        assert!(!world.view.is_ready(&awaited), "its status does not say so yet");
+        assert_eq!((world.view.machines(), world.view.running(), world.view.nodes_ready()), (2, 2, 2));
+    }
+
+    #[tokio::test]
+    async fn people_see_each_phase_once_and_each_warning_once() {
+        let mut world = World::new().await;
+        world.machine("a", "u", "Pending").await;
+        world
+            .send(
+                "PATCH",
+                &format!("{MACHINE_PATH}/machines/a/status"),
+                json!({"status": {"lastOperation": {"description": "more of the same"}}}),
+            )
+            .await;
+        for name in ["e1", "e2"] {
+            let event = json!({
+                "apiVersion": "v1", "kind": "Event", "metadata": {"name": name, "namespace": "default"}, "type": "Warning",
+                "involvedObject": {"kind": "Machine", "name": "a", "namespace": "default"}, "reason": "Quota", "message": "full"
+            });
+            world.send("POST", "/api/v1/namespaces/default/events", event).await;
+        }
+        world.send("DELETE", &format!("{MACHINE_PATH}/machines/a"), json!({})).await;
+        let machine =
+            |phase: &str| Change::Machine { name: "a".to_owned(), phase: phase.to_owned(), problem: None };
+        assert_eq!(
+            world.changes,
+            [
+                machine(""),
+                machine("Pending"),
+                Change::Warning {
+                    object: "Machine a".to_owned(),
+                    reason: "Quota".to_owned(),
+                    message: "full".to_owned()
+                },
+                Change::MachineGone { name: "a".to_owned() },
+            ]
+        );
+        assert_eq!(world.view.machines_ever(), 1);
+        assert!(world.view.has_no_machines());
+    }
+
+    #[tokio::test]
+    async fn followed_objects_are_gone_when_the_last_one_is() {
+        let mut world = World::new().await;
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}});
+        world.send("POST", "/api/v1/namespaces/default/secrets", secret).await;
+        world.view.follow_presence("secrets".to_owned(), "default".to_owned(), "a".to_owned());
+        assert!(!world.view.is_all_absent());
+        world.send("DELETE", "/api/v1/namespaces/default/secrets/a", json!({})).await;
+        assert!(world.view.is_all_absent());
+    }
+}

@@ -1,0 +1,104 @@
+//! How many writes a machine costs, counted at the server, by who made them.
+
+use machinist_apiserver::AuditRecord;
+use serde::Serialize;
+
+/// The User-Agent of the manager that `up` runs.
+pub(super) const MANAGER: &str = "machinist-manager";
+/// The User-Agent of the machine controller that `up` runs.
+pub(super) const MACHINE_CONTROLLER: &str = "machinist-machine-controller";
+/// The User-Agent of `up` itself, when it applies and deletes what a manifest says.
+pub(super) const UP: &str = "machinist-up";
+
+/// Writes of the two controllers since the start.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Writes {
+    machine_controller: u32,
+    manager: u32,
+    /// Events of both.
+    events: u32,
+}
+
+/// The same, divided by the number of Machines ever made.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct WritesPerMachine {
+    /// By the machine controller, Events and evictions left out.
+    pub machine_controller: f64,
+    /// By the manager, Events left out.
+    pub manager: f64,
+    /// Events by both.
+    pub events: f64,
+}
+
+impl Writes {
+    /// Takes in one answered request.
+    pub(super) fn take_in(&mut self, request: &AuditRecord) {
+        if !request.is_write() {
+            return;
+        }
+        let is_eviction = request.resource == "pods" && request.subresource == "eviction";
+        let count = match request.user_agent.as_str() {
+            MANAGER | MACHINE_CONTROLLER if request.resource == "events" => &mut self.events,
+            // An eviction is a question that is repeated until the budget allows it: not a cost of the machine.
+            MACHINE_CONTROLLER if is_eviction => return,
+            MACHINE_CONTROLLER => &mut self.machine_controller,
+            MANAGER => &mut self.manager,
+            _ => return,
+        };
+        *count += 1;
+    }
+
+    /// Per Machine; zero where there was none.
+    pub(super) fn per_machine(self, machines: usize) -> WritesPerMachine {
+        let share = |writes: u32| {
+            let machines = f64::from(u32::try_from(machines).unwrap_or(u32::MAX));
+            if machines == 0.0 { 0.0 } else { (f64::from(writes) / machines * 100.0).round() / 100.0 }
+        };
+        WritesPerMachine {
+            machine_controller: share(self.machine_controller),
+            manager: share(self.manager),
+            events: share(self.events),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(user_agent: &str, verb: &'static str, resource: &str, subresource: &str) -> AuditRecord {
+        AuditRecord {
+            user: "admin".to_owned(),
+            user_agent: user_agent.to_owned(),
+            verb,
+            group: String::new(),
+            resource: resource.to_owned(),
+            subresource: subresource.to_owned(),
+            namespace: String::new(),
+            name: String::new(),
+            code: 409,
+            revision: None,
+        }
+    }
+
+    #[test]
+    fn writes_are_counted_by_process_whatever_their_answer_and_events_apart() {
+        let mut writes = Writes::default();
+        for request in [
+            request(MACHINE_CONTROLLER, "patch", "machines", "status"),
+            request(MACHINE_CONTROLLER, "get", "machines", ""),
+            request(MACHINE_CONTROLLER, "create", "pods", "eviction"),
+            request(MACHINE_CONTROLLER, "create", "events", ""),
+            request(MANAGER, "create", "machines", ""),
+            request(MANAGER, "delete", "machines", ""),
+            request(MANAGER, "patch", "events", ""),
+            request(UP, "create", "machinedeployments", ""),
+        ] {
+            writes.take_in(&request);
+        }
+        let per_machine = writes.per_machine(2);
+        assert_eq!(per_machine, WritesPerMachine { machine_controller: 0.5, manager: 1.0, events: 1.0 });
+        assert_eq!(writes.per_machine(0).manager, 0.0);
+    }
+}

@@ -1,0 +1,204 @@
+//! `machinist why`: what an object waits for, since when, what comes next and by when.
+//!
+//! ```text
+//! API servers  -> the facts -> the planner of the controllers -> a reason        always
+//! a controller -> /why      -> the reason it acted on last                       where one answers
+//! ```
+//!
+//! A controller knows what the API does not hold: calls in flight, what the cloud answered, which evictions were refused. So its
+//! answer comes first, and the output says whose it is. Where an object waits for another one, that one is explained too.
+
+mod answer;
+mod ask;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use kube::Api;
+use kube::config::Kubeconfig;
+use machinist_api::Machine;
+use machinist_cloud_sim::{Clock, Cloud, Settings};
+use machinist_controllers::{Clients, Explanation, Key, MachineOptions, Options, explain};
+use machinist_driver_sim::SimProvider;
+use machinist_kube::{ClientOptions, Clock as _, KubeconfigSource, ObjectKey, SystemClock, connect};
+use machinist_plan::Reason;
+
+use self::answer::{Answer, LastOperation, Reported};
+use self::ask::{Asked, ask};
+use crate::args::{ExplainedKind, Format, ObjectArg, WhyArgs};
+use crate::cmd::up::kubeconfig;
+use crate::output::Output;
+use crate::{cmd, wiring};
+
+/// Where the controllers answer when nothing else is known: their default ports.
+const DEFAULT_CONTROLLERS: [&str; 2] = ["http://127.0.0.1:10258", "http://127.0.0.1:10259"];
+
+/// How far a chain of objects that wait for each other is followed: deployment, set, machine, and the machine it waits for.
+const LINKS: usize = 4;
+
+pub(crate) async fn run(args: &WhyArgs, output: &Output) -> anyhow::Result<ExitCode> {
+    let asker = Asker::new(args).await?;
+    let answer = asker.answer(args.object.clone()).await?;
+    match args.output {
+        Format::Text => output.text(&answer.render(SystemClock.now()))?,
+        Format::Json => output.json(&answer)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is needed to answer.
+struct Asker {
+    namespace: String,
+    clients: Clients,
+    controllers: Vec<String>,
+}
+
+impl Asker {
+    async fn new(args: &WhyArgs) -> anyhow::Result<Self> {
+        let control = match &args.kubeconfig {
+            Some(file) => file.clone(),
+            None => default_kubeconfig()?,
+        };
+        let target = args.target_kubeconfig.as_ref().unwrap_or(&control);
+        let options = ClientOptions::new(format!("machinist-why/{}", cmd::version::VERSION));
+        let client = async |file: &PathBuf| connect(&KubeconfigSource::File(file.clone()), &options).await;
+        let clients = Clients { control: client(&control).await?, target: client(target).await? };
+        for (client, file) in [(&clients.control, &control), (&clients.target, target)] {
+            client
+                .apiserver_version()
+                .await
+                .with_context(|| format!("{}: no answer", wiring::describe_kubeconfig(file)))?;
+        }
+        Ok(Self { namespace: args.namespace.clone(), clients, controllers: controllers(args, &control) })
+    }
+
+    /// Explains an object, and what it waits for.
+    async fn answer(&self, object: ObjectArg) -> anyhow::Result<Answer> {
+        let mut links = Vec::new();
+        let mut next = Some(object);
+        while let Some(object) = next.take().filter(|_| links.len() < LINKS) {
+            let known = |link: &Link| link.object == object;
+            if links.iter().any(known) {
+                break;
+            }
+            let explained = match self.explain(&object).await {
+                Ok(explained) => explained,
+                // The object that was asked about must be there; one that it waits for may go meanwhile.
+                Err(error) if links.is_empty() => return Err(error),
+                Err(_) => break,
+            };
+            next = waited_for(&explained.why.reason);
+            links.push(Link { object, explained });
+        }
+        let mut because = None;
+        for Link { object, explained } in links.into_iter().rev() {
+            because = Some(Box::new(self.combine(&object, &explained, because).await));
+        }
+        because.map(|answer| *answer).context("nothing was explained")
+    }
+
+    async fn explain(&self, object: &ObjectArg) -> anyhow::Result<Explanation> {
+        let mut options = Options::new(&self.namespace, "machinist-why");
+        options.seed = wiring::seed();
+        // Only its rules for a providerSpec are asked; no call is made.
+        let provider = SimProvider::in_process(Cloud::in_memory(Settings::default(), Clock::wall()));
+        let machine = MachineOptions::new(Arc::new(provider), &self.namespace);
+        Ok(explain(self.clients.clone(), options, machine, &self.key(object)).await?)
+    }
+
+    /// Puts together what the API servers and the controllers say.
+    async fn combine(
+        &self,
+        object: &ObjectArg,
+        explained: &Explanation,
+        because: Option<Box<Answer>>,
+    ) -> Answer {
+        let key = self.key(object).to_string();
+        let path = format!("/why/{}/{}", object.kind.word(), object.name);
+        let mut asked = Vec::new();
+        let mut reported = None;
+        for url in &self.controllers {
+            match ask(url, &path).await {
+                // One that serves another namespace may know an object of the same name.
+                Ok(Some(report)) if report.object == key => {
+                    reported = Some((url.clone(), report));
+                    asked.push(Asked::answered(url));
+                    break;
+                }
+                Ok(_) => asked.push(Asked::knows_nothing(url)),
+                Err(error) => asked.push(Asked::silent(url, &error)),
+            }
+        }
+        let last_operation = match object.kind {
+            ExplainedKind::Machine => self.last_operation(&object.name).await,
+            ExplainedKind::MachineSet | ExplainedKind::MachineDeployment => None,
+        };
+        Answer::new(key, Reported::of(explained), reported, asked, last_operation, because)
+    }
+
+    /// What the Machine's status says about the last thing that was done, if that failed.
+    async fn last_operation(&self, name: &str) -> Option<LastOperation> {
+        let machines: Api<Machine> = Api::namespaced(self.clients.control.clone(), &self.namespace);
+        // It was there a moment ago; without it the answer is a line shorter.
+        LastOperation::of(&machines.get_opt(name).await.ok()??)
+    }
+
+    fn key(&self, object: &ObjectArg) -> Key {
+        let id = ObjectKey::new(&self.namespace, &object.name);
+        match object.kind {
+            ExplainedKind::Machine => Key::Machine(id),
+            ExplainedKind::MachineSet => Key::Set(id),
+            ExplainedKind::MachineDeployment => Key::Deployment(id),
+        }
+    }
+}
+
+/// One object of a chain, explained from the API servers.
+struct Link {
+    object: ObjectArg,
+    explained: Explanation,
+}
+
+/// The Machine that an object waits for, if it waits for one.
+fn waited_for(reason: &Reason) -> Option<ObjectArg> {
+    let machine = match reason {
+        Reason::MachinesPending { first, .. } | Reason::MachinesLeaving { first, .. } => first.as_ref(),
+        Reason::SurgeBound { waiting_for, .. } | Reason::UnavailableBound { waiting_for, .. } => {
+            waiting_for.as_ref()
+        }
+        Reason::ReplacementLimit { other } => Some(other),
+        _ => None,
+    };
+    machine.map(|name| ObjectArg { kind: ExplainedKind::Machine, name: name.clone() })
+}
+
+/// The kubeconfig that kubectl would take, if it is one file.
+fn default_kubeconfig() -> anyhow::Result<PathBuf> {
+    if let Some(list) = std::env::var_os("KUBECONFIG").filter(|list| !list.is_empty()) {
+        // kubectl merges all of them; the first that is there has the current context.
+        let files: Vec<PathBuf> =
+            std::env::split_paths(&list).filter(|file| !file.as_os_str().is_empty()).collect();
+        let first = files.iter().find(|file| file.is_file()).or(files.first());
+        return first.cloned().context("KUBECONFIG: expected the path of a kubeconfig");
+    }
+    let file = std::env::home_dir().map(|home| home.join(".kube").join("config"));
+    match file.filter(|file| file.is_file()) {
+        Some(file) => Ok(file),
+        None => bail!(
+            "no kubeconfig: name one with --kubeconfig, or set KUBECONFIG (`machinist up` prints the path of its own)"
+        ),
+    }
+}
+
+/// Where to ask: what the user says, else what the kubeconfig says, else the default ports.
+fn controllers(args: &WhyArgs, kubeconfig: &PathBuf) -> Vec<String> {
+    if !args.controller.is_empty() {
+        return args.controller.clone();
+    }
+    // It was read before; should it have gone meanwhile, the default ports are as good a guess.
+    let written =
+        Kubeconfig::read_from(kubeconfig).map(|it| kubeconfig::controllers(&it)).unwrap_or_default();
+    if written.is_empty() { DEFAULT_CONTROLLERS.map(str::to_owned).to_vec() } else { written }
+}

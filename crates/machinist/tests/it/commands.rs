@@ -1,0 +1,126 @@
+//! What is wrong with a command is said in one line, with what was expected, and with the right exit code.
+
+use std::net::TcpListener;
+
+use crate::process::{Ended, machinist};
+
+#[track_caller]
+fn fails(line: &str, code: i32, parts: &[&str]) {
+    let ended = Ended::of(&mut machinist(line));
+    assert_eq!(ended.code, Some(code), "{line}\n{}", ended.stderr);
+    for part in parts {
+        assert!(ended.stderr.contains(part), "{line}: expected {part:?} in\n{}", ended.stderr);
+    }
+    assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
+    if code == 1 {
+        // Controllers log before; the last line is the error, and it is one line.
+        let last = ended.stderr.lines().last().unwrap_or_default();
+        assert!(last.starts_with("error: "), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn a_wrong_command_line_is_exit_code_2() {
+    fails("up --until never", 2, &["'never' for '--until <STATE>'", "ready, gone"]);
+    fails("up --no-such-flag", 2, &["unexpected argument '--no-such-flag'"]);
+    fails(
+        "machine-controller --sim-endpoint http://127.0.0.1:1 --machine-preserve-timeout 1h",
+        2,
+        &["not supported yet"],
+    );
+    fails("", 2, &["Usage: machinist"]);
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = taken.local_addr().expect("an address");
+    let port = address.port();
+    fails(&format!("up --listen {address}"), 1, &[&format!("API server: cannot listen on {address}: ")]);
+    fails(
+        &format!("machine-controller-manager --address 127.0.0.1 --port {port} --target-kubeconfig x"),
+        1,
+        &[&format!("cannot listen on {address}: ")],
+    );
+}
+
+#[test]
+fn a_cluster_that_does_not_answer_is_named_by_file_name_and_address() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("kubeconfig");
+    let free = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("an address");
+    let text = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{{name: a, context: {{cluster: far, user: me}}}}]\n\
+         clusters: [{{name: far, cluster: {{server: 'http://{free}'}}}}]\nusers: [{{name: me, user: {{}}}}]\n"
+    );
+    std::fs::write(&file, text).expect("written");
+    let file = file.display().to_string();
+    let told = format!("kubeconfig {file}, cluster far at http://{free}: no answer");
+    fails(&format!("why machine/a --kubeconfig {file}"), 1, &[&told, "Connection refused"]);
+}
+
+#[test]
+fn a_kubeconfig_that_is_not_there_or_no_kubeconfig_is_named_and_never_quoted() {
+    fails(
+        "why machine/a --kubeconfig no/such/file",
+        1,
+        &["kubeconfig no/such/file: expected a readable kubeconfig"],
+    );
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("kubeconfig");
+    std::fs::write(&file, "users: [{name: a, user: {token: secret-canary, \n oops").expect("written");
+    let ended = Ended::of(&mut machinist(&format!("why machine/a --kubeconfig {}", file.display())));
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stderr.contains("expected YAML of `kind: Config`"), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("canary"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_data_folder_that_cannot_be_written_is_named() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("file");
+    std::fs::write(&file, "not a folder").expect("written");
+    let below = file.join("data").display().to_string();
+    fails(
+        &format!("up --data-dir {below}"),
+        1,
+        &[&format!("--data-dir {below}: expected a folder that can be written")],
+    );
+}
+
+#[test]
+fn files_of_the_simulated_cloud_are_checked_before_it_starts() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = folder.path().display();
+    let line = format!("sim-cloud --data-dir {folder} --target-server https://127.0.0.1:1 --target-ca");
+    fails(&format!("{line} no/such/ca"), 1, &["--target-ca no/such/ca: cannot be read"]);
+    let not_pem = format!("{}/Cargo.toml", env!("CARGO_MANIFEST_DIR"));
+    fails(&format!("{line} {not_pem}"), 1, &["expected certificates in PEM"]);
+}
+
+#[test]
+fn version_and_crds_are_for_people_and_for_programs() {
+    let version = Ended::of(&mut machinist("version"));
+    assert!(version.stdout.starts_with("machinist 0."), "{}", version.stdout);
+    assert_eq!(Ended::of(&mut machinist("version -o json")).result()["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(Ended::of(&mut machinist("crds -o json")).result()["kind"], "List");
+    let help = Ended::of(&mut machinist("--help"));
+    assert_eq!(help.code, Some(0));
+    for word in ["machinist up --until ready", "why", "Exit codes"] {
+        assert!(help.stdout.contains(word), "{}", help.stdout);
+    }
+}
+
+#[test]
+fn a_link_named_after_a_controller_is_that_controller() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for (name, flag) in
+        [("machine-controller", "--sim-endpoint"), ("machine-controller-manager", "--safety-up")]
+    {
+        let link = folder.path().join(name);
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_machinist"), &link).expect("linked");
+        let ended = Ended::of(std::process::Command::new(&link).arg("--help"));
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        assert!(ended.stdout.contains(flag), "{name}: {}", ended.stdout);
+    }
+}

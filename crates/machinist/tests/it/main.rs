@@ -1,0 +1,7 @@
+//! The program as people run it: the built binary, its output, its exit codes, its processes.
+
+mod commands;
+mod process;
+mod processes;
+mod up;
+mod why;

@@ -1,0 +1,163 @@
+//! Running the program, reading what it prints, ending it. A process that is forgotten is killed.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::Value;
+
+/// A command line of the program, split at spaces.
+pub(crate) fn machinist(line: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_machinist"));
+    command.args(line.split_whitespace()).env_remove("KUBECONFIG");
+    command
+}
+
+/// What a command that ends by itself came to.
+pub(crate) struct Ended {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ended {
+    pub(crate) fn of(command: &mut Command) -> Self {
+        let Output { status, stdout, stderr } = command.output().expect("the program can be run");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("output is text");
+        Self { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
+    }
+
+    /// The last line of stdout as JSON.
+    pub(crate) fn result(&self) -> Value {
+        let last = self.stdout.lines().last().unwrap_or_default();
+        serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}: {}{}", self.stdout, self.stderr))
+    }
+}
+
+/// A running process of the program.
+pub(crate) struct Process {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Process {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program can be run");
+        let stdout = BufReader::new(child.stdout.take().expect("stdout is a pipe"));
+        Self { child, stdout }
+    }
+
+    /// The next line of stdout that holds `part`.
+    pub(crate) fn line_with(&mut self, part: &str) -> String {
+        let mut seen = String::new();
+        loop {
+            let mut line = String::new();
+            if self.stdout.read_line(&mut line).expect("output is text") == 0 {
+                let mut stderr = String::new();
+                let pipe = self.child.stderr.as_mut().expect("stderr is a pipe");
+                pipe.read_to_string(&mut stderr).expect("output is text");
+                panic!("it ended without a line with {part:?}\n{seen}{stderr}");
+            }
+            if line.contains(part) {
+                return line;
+            }
+            seen.push_str(&line);
+        }
+    }
+
+    /// Asks it to stop as a service manager does, and waits for its exit code.
+    pub(crate) fn terminate(mut self) -> Option<i32> {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-TERM", &pid]).status().expect("kill can be run");
+        assert!(sent.success(), "the process had ended before");
+        self.child.wait().expect("it ends").code()
+    }
+
+    /// Waits until it ends by itself; its exit code and stderr.
+    pub(crate) fn wait(mut self) -> (Option<i32>, String) {
+        let mut stderr = String::new();
+        let pipe = self.child.stderr.as_mut().expect("stderr is a pipe");
+        pipe.read_to_string(&mut stderr).expect("output is text");
+        (self.child.wait().expect("it ends").code(), stderr)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// `machinist up`, once it says where it can be reached.
+pub(crate) struct Up {
+    pub process: Process,
+    pub api_server: String,
+    pub kubeconfig: PathBuf,
+    pub cloud: String,
+    /// Kubeconfig, CA and ledger lie here.
+    pub folder: tempfile::TempDir,
+}
+
+impl Up {
+    pub(crate) fn start(manifest: Option<&str>) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mut command = machinist("up -o json --data-dir");
+        command.arg(folder.path());
+        if let Some(text) = manifest {
+            let file = folder.path().join("manifest.yaml");
+            std::fs::write(&file, text).expect("written");
+            command.arg("--manifest").arg(file);
+        }
+        let mut process = Process::start(&mut command);
+        let started: Value = serde_json::from_str(&process.line_with("started")).expect("one JSON object");
+        let text = |field: &str| started[field].as_str().expect(field).to_owned();
+        Self {
+            process,
+            api_server: text("apiServer"),
+            kubeconfig: text("kubeconfig").into(),
+            cloud: text("cloud"),
+            folder,
+        }
+    }
+
+    pub(crate) async fn client(&self) -> kube::Client {
+        client(&self.kubeconfig).await
+    }
+
+    /// Calls the cloud's own API.
+    pub(crate) fn cloud(&self, method: &str, path: &str, body: &str) -> Value {
+        call(&self.cloud, method, path, body)
+    }
+}
+
+pub(crate) async fn client(kubeconfig: &Path) -> kube::Client {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    kube::Client::try_from(config.expect("a usable kubeconfig")).expect("a client")
+}
+
+/// One HTTP request, as plain as it gets.
+pub(crate) fn call(url: &str, method: &str, path: &str, body: &str) -> Value {
+    let address = url.strip_prefix("http://").expect("plain HTTP");
+    let mut stream = TcpStream::connect(address).expect("somebody listens");
+    let length = body.len();
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+    )
+    .expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    assert!(head.starts_with("HTTP/1.1 200 "), "{method} {path}: {answer}");
+    serde_json::from_str(body).unwrap_or(Value::String(body.to_owned()))
+}

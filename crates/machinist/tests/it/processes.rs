@@ -1,0 +1,244 @@
+//! The parts as processes of their own: cloud, manager and machine controller, with Leases, against a cluster that knows nothing
+//! of them.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::runtime::wait::{Condition, await_condition};
+use kube::{Api, Client};
+use machinist_api::{Machine, MachineDeployment, Phase};
+use serde_json::{Value, json};
+
+use crate::process::{Ended, Process, Up, call, machinist};
+
+/// Longer than everything here takes on a slow machine by far.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const NAMESPACE: &str = "team";
+
+const LEASES: &str =
+    "--leader-elect-lease-duration=3s --leader-elect-renew-deadline=2s --leader-elect-retry-period=500ms";
+
+async fn until<K>(api: Api<K>, name: &str, condition: impl Condition<K>)
+where
+    K: Clone + std::fmt::Debug + Send + serde::de::DeserializeOwned + kube::Resource + 'static,
+{
+    tokio::time::timeout(PATIENCE, await_condition(api, name, condition))
+        .await
+        .unwrap_or_else(|_| panic!("{name} is not as expected after {PATIENCE:?}"))
+        .expect("the watch works");
+}
+
+async fn apply(client: &Client, path: &str, body: Value) {
+    let request = http::Request::post(path).header("content-type", "application/json");
+    let request = request.body(body.to_string().into_bytes()).expect("a request");
+    client.request::<Value>(request).await.unwrap_or_else(|error| panic!("{path}: {error}"));
+}
+
+/// The quick start, in a namespace that `up` does not serve.
+async fn quick_start(client: &Client) {
+    let text = include_str!("../../../../examples/quickstart.yaml")
+        .replace("namespace: default", &format!("namespace: {NAMESPACE}"));
+    apply(
+        client,
+        "/api/v1/namespaces",
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}),
+    )
+    .await;
+    for object in machinist_api::manifest::parse_manifest(&text).expect("a manifest") {
+        let path = match object.kind.as_str() {
+            "Secret" => format!("/api/v1/namespaces/{NAMESPACE}/secrets"),
+            kind => {
+                format!("/apis/machine.sapcloud.io/v1alpha1/namespaces/{NAMESPACE}/{}s", kind.to_lowercase())
+                    .replace("classs", "classes")
+            }
+        };
+        apply(client, &path, object.body).await;
+    }
+}
+
+fn are_ready(count: i32) -> impl Condition<MachineDeployment> {
+    move |deployment: Option<&MachineDeployment>| {
+        let status = deployment.and_then(|it| it.status.as_ref());
+        status.is_some_and(|status| status.ready_replicas == count && status.replicas == count)
+    }
+}
+
+fn holder(lease: Option<&Lease>) -> Option<String> {
+    let holder = lease?.spec.as_ref()?.holder_identity.clone()?;
+    Some(holder).filter(|holder| !holder.is_empty())
+}
+
+/// The three processes, on ports that nobody else has.
+struct Fleet {
+    cloud: Process,
+    cloud_url: String,
+    kubeconfig: String,
+}
+
+impl Fleet {
+    fn start(up: &Up) -> Self {
+        let data = up.folder.path().join("cloud");
+        let ca = up.folder.path().join("ca.crt");
+        let mut cloud = Process::start(&mut machinist(&format!(
+            "sim-cloud --listen 127.0.0.1:0 --data-dir {} --target-server {} --target-ca {}",
+            data.display(),
+            up.api_server,
+            ca.display()
+        )));
+        let line = cloud.line_with("Simulated cloud at ");
+        let url = line.split_whitespace().find(|word| word.starts_with("http://")).expect("its URL");
+        let cloud_url = url.trim_end_matches(',').to_owned();
+        Self { cloud, cloud_url, kubeconfig: up.kubeconfig.display().to_string() }
+    }
+
+    fn machine_controller(&self, port: u16) -> Process {
+        Process::start(&mut machinist(&format!(
+            "machine-controller --provider sim --sim-endpoint {} --target-kubeconfig {} --namespace {NAMESPACE} \
+             --address 127.0.0.1 --port {port} {LEASES}",
+            self.cloud_url, self.kubeconfig
+        )))
+    }
+
+    fn manager(&self, port: u16) -> Process {
+        Process::start(&mut machinist(&format!(
+            "machine-controller-manager --target-kubeconfig {} --namespace {NAMESPACE} --address 127.0.0.1 --port {port} {LEASES}",
+            self.kubeconfig
+        )))
+    }
+
+    fn ledger(&self) -> Vec<Value> {
+        let ledger = call(&self.cloud_url, "GET", "/admin/ledger", "");
+        ledger["entries"].as_array().expect("entries").clone()
+    }
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("an address").port()
+}
+
+#[tokio::test]
+async fn the_two_controllers_and_the_cloud_work_as_processes_of_their_own() {
+    let up = Up::start(Some("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: nothing-to-do}\n"));
+    let client = up.client().await;
+    quick_start(&client).await;
+    let fleet = Fleet::start(&up);
+    let (controller_port, manager_port) = (free_port(), free_port());
+    let controller = fleet.machine_controller(controller_port);
+    let manager = fleet.manager(manager_port);
+    let deployments: Api<MachineDeployment> = Api::namespaced(client.clone(), NAMESPACE);
+    until(deployments.clone(), "workers", are_ready(3)).await;
+    assert_eq!(fleet.ledger().len(), 3, "each machine has one instance");
+
+    // What they say about themselves.
+    let controller_url = format!("http://127.0.0.1:{controller_port}");
+    assert_eq!(call(&controller_url, "GET", "/healthz", ""), "OK");
+    assert_eq!(call(&controller_url, "GET", "/readyz", ""), "OK");
+    let leases: Api<Lease> = Api::namespaced(client.clone(), NAMESPACE);
+    for name in ["machine-controller", "machine-controller-manager"] {
+        let lease = leases.get(name).await.expect("the Lease");
+        assert!(holder(Some(&lease)).is_some(), "{name} is held");
+    }
+
+    // A second machine controller is alive and waits; when the first one stops, it goes on, with the same machines.
+    let second_port = free_port();
+    let second = fleet.machine_controller(second_port);
+    let first_holder = holder(leases.get("machine-controller").await.ok().as_ref());
+    assert_eq!(controller.terminate(), Some(0));
+    let other = move |lease: Option<&Lease>| holder(lease).is_some() && holder(lease) != first_holder;
+    until(leases.clone(), "machine-controller", other).await;
+    let patch = json!({"spec": {"replicas": 4}});
+    deployments.patch("workers", &PatchParams::default(), &Patch::Merge(patch)).await.expect("scaled");
+    until(deployments.clone(), "workers", are_ready(4)).await;
+    assert_eq!(fleet.ledger().len(), 4);
+
+    // `why` asks the controllers where it is told to.
+    let machines: Api<Machine> = Api::namespaced(client.clone(), NAMESPACE);
+    let name = machines.list(&Default::default()).await.expect("listed").items[0]
+        .metadata
+        .name
+        .clone()
+        .expect("a name");
+    let why = Ended::of(&mut machinist(&format!(
+        "why machine/{name} -n {NAMESPACE} --kubeconfig {} --controller http://127.0.0.1:{second_port} -o json",
+        fleet.kubeconfig
+    )));
+    let why = why.result();
+    assert_eq!(
+        (&why["reason"], &why["source"]["component"]),
+        (&"Settled".into(), &"machine-controller".into())
+    );
+
+    // Everything goes, and a stopped process gives its Lease back.
+    deployments.delete("workers", &Default::default()).await.expect("deleted");
+    until(deployments, "workers", |it: Option<&MachineDeployment>| it.is_none()).await;
+    assert!(fleet.ledger().iter().all(|entry| !entry["deleted"].is_null()), "nothing is alive");
+    assert_eq!(manager.terminate(), Some(0));
+    assert_eq!(second.terminate(), Some(0));
+    for name in ["machine-controller", "machine-controller-manager"] {
+        assert_eq!(holder(Some(&leases.get(name).await.expect("the Lease"))), None, "{name} was given back");
+    }
+    assert_eq!(fleet.cloud.terminate(), Some(0));
+}
+
+#[tokio::test]
+async fn a_controller_whose_lease_is_taken_ends_with_an_error() {
+    let up = Up::start(Some("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: nothing-to-do}\n"));
+    let client = up.client().await;
+    quick_start(&client).await;
+    let fleet = Fleet::start(&up);
+    let controller = fleet.machine_controller(free_port());
+    let manager = fleet.manager(free_port());
+    let machines: Api<MachineDeployment> = Api::namespaced(client.clone(), NAMESPACE);
+    until(machines, "workers", are_ready(3)).await;
+
+    let leases: Api<Lease> = Api::namespaced(client, NAMESPACE);
+    let taken = json!({"spec": {"holderIdentity": "somebody else", "leaseDurationSeconds": 3600}});
+    leases.patch("machine-controller", &PatchParams::default(), &Patch::Merge(taken)).await.expect("taken");
+    let (code, stderr) = controller.wait();
+    assert_eq!(code, Some(1));
+    let last = stderr.lines().last().unwrap_or_default();
+    assert!(last.starts_with("error: machine-controller: leadership was lost: "), "{stderr}");
+    assert_eq!(manager.terminate(), Some(0));
+}
+
+#[tokio::test]
+async fn a_cluster_without_the_kinds_is_told_how_to_get_them() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let server = machinist_apiserver::Server::new(machinist_apiserver::Config::default());
+    let serving = server.serve(([127, 0, 0, 1], 0).into(), folder.path()).await.expect("served");
+    let kubeconfig = serving.kubeconfig.display().to_string();
+    let line = format!(
+        "machine-controller-manager --target-kubeconfig {kubeconfig} --address 127.0.0.1 --port {}",
+        free_port()
+    );
+    let ended =
+        tokio::task::spawn_blocking(move || Ended::of(&mut machinist(&line))).await.expect("it ended");
+    assert_eq!(ended.code, Some(1));
+    let expected = format!(
+        "error: control cluster (kubeconfig {kubeconfig}, cluster machinist at {}): expected machines of \
+         machine.sapcloud.io/v1alpha1 to be served; `machinist crds | kubectl apply -f -` installs the kinds\n",
+        serving.url()
+    );
+    assert!(ended.stderr.ends_with(&expected), "{}", ended.stderr);
+}
+
+#[tokio::test]
+async fn a_machine_is_pending_until_its_instance_has_booted() {
+    let up = Up::start(None);
+    let client = up.client().await;
+    until(Api::<MachineDeployment>::namespaced(client.clone(), "default"), "workers", are_ready(3)).await;
+    up.cloud("PATCH", "/admin/settings", r#"{"bootSeconds": 3600}"#);
+    let machine = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine", "metadata": {"name": "slow"},
+        "spec": {"class": {"kind": "MachineClass", "name": "workers"}}
+    });
+    let machines: Api<Machine> = Api::namespaced(client, "default");
+    let machine = serde_json::from_value(machine).expect("a Machine");
+    machines.create(&PostParams::default(), &machine).await.expect("created");
+    until(machines, "slow", |it: Option<&Machine>| it.is_some_and(|it| it.phase() == Phase::Pending)).await;
+    assert_eq!(up.process.terminate(), Some(0));
+}

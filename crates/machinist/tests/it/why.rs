@@ -1,0 +1,261 @@
+//! What `machinist why` tells when something is wrong: the texts themselves, from a cluster in which it is.
+
+use std::time::Duration;
+
+use expect_test::{Expect, expect};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::runtime::wait::{Condition, await_condition};
+use kube::{Api, Client};
+use machinist_api::{GoDuration, Machine, MachineDeployment, Phase};
+use serde_json::{Value, json};
+
+use crate::process::{Ended, Up, machinist};
+
+/// Longer than everything here takes on a slow machine by far.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const MACHINES: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default";
+
+/// A cluster with the quick start in it.
+struct World {
+    up: Up,
+    client: Client,
+}
+
+impl World {
+    async fn new() -> Self {
+        let up = Up::start(None);
+        let client = up.client().await;
+        let world = Self { up, client };
+        let ready = |it: Option<&MachineDeployment>| {
+            it.and_then(|it| it.status.as_ref()).is_some_and(|status| status.ready_replicas == 3)
+        };
+        world.until::<MachineDeployment>("workers", ready).await;
+        world
+    }
+
+    async fn post(&self, path: &str, body: Value) {
+        let request = http::Request::post(path).header("content-type", "application/json");
+        let request = request.body(body.to_string().into_bytes()).expect("a request");
+        self.client.request::<Value>(request).await.unwrap_or_else(|error| panic!("{path}: {error}"));
+    }
+
+    async fn class(&self, name: &str, secret: &str) {
+        let class = json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass", "metadata": {"name": name}, "provider": "sim",
+            "providerSpec": {"instanceType": "small"}, "secretRef": {"name": secret, "namespace": "default"}
+        });
+        self.post(&format!("{MACHINES}/machineclasses"), class).await;
+    }
+
+    async fn machine(&self, name: &str, class: &str) {
+        let machine = json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine", "metadata": {"name": name},
+            "spec": {"class": {"kind": "MachineClass", "name": class}}
+        });
+        self.post(&format!("{MACHINES}/machines"), machine).await;
+    }
+
+    async fn until<K>(&self, name: &str, condition: impl Condition<K>)
+    where
+        K: Clone
+            + std::fmt::Debug
+            + Send
+            + serde::de::DeserializeOwned
+            + kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
+            + 'static,
+    {
+        let api = Api::<K>::namespaced(self.client.clone(), "default");
+        tokio::time::timeout(PATIENCE, await_condition(api, name, condition))
+            .await
+            .unwrap_or_else(|_| panic!("{name} is not as expected after {PATIENCE:?}"))
+            .expect("the watch works");
+    }
+
+    /// The name of some Machine of the quick start.
+    async fn some_machine(&self) -> String {
+        let machines: Api<Machine> = Api::namespaced(self.client.clone(), "default");
+        let machines = machines.list(&Default::default()).await.expect("listed");
+        machines.items[0].metadata.name.clone().expect("a name")
+    }
+
+    /// The answer for people, with times, addresses and names of the quick start's Machines taken out.
+    fn why(&self, object: &str, expected: Expect) {
+        let mut command = machinist("why");
+        let ended = Ended::of(command.arg(object).env("KUBECONFIG", &self.up.kubeconfig));
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        expected.assert_eq(&masked(&ended.stdout));
+    }
+}
+
+/// Replaces what differs from run to run.
+fn masked(text: &str) -> String {
+    let lines = text.lines().map(|line| {
+        let words = line.split(' ').map(|word| {
+            let inner = word.trim_start_matches('(').trim_end_matches([',', ':', ';', ')']);
+            let masked = if inner.parse::<Timestamp>().is_ok() {
+                "TIME"
+            } else if !inner.is_empty() && inner.parse::<GoDuration>().is_ok() {
+                "SPAN"
+            } else if inner.starts_with("http://") {
+                "URL"
+            } else if let Some((kind, _)) = inner.split_once("workers-") {
+                return word.replace(inner, &format!("{kind}WORKER"));
+            } else {
+                inner
+            };
+            if inner.is_empty() { word.to_owned() } else { word.replace(inner, masked) }
+        });
+        words.collect::<Vec<_>>().join(" ")
+    });
+    lines.collect::<Vec<_>>().join("\n") + "\n"
+}
+
+fn has_failed_operation(machine: Option<&Machine>) -> bool {
+    machine.is_some_and(|machine| machine.phase() == Phase::CrashLoopBackOff)
+}
+
+#[tokio::test]
+async fn what_keeps_a_machine_from_being_made() {
+    let world = World::new().await;
+
+    world.class("no-secret", "absent").await;
+    world.machine("a", "no-secret").await;
+    world.until::<Machine>("a", has_failed_operation).await;
+    world.why("machine/a", expect![[r#"
+        machine/default/a waits for Secret default/absent, which MachineClass no-secret refers to and which does not exist
+          next      create Secret default/absent
+          deadline  TIME, in SPAN: the Machine is marked Failed
+          status    Create failed: Cloud provider message - waiting for Secret default/absent, which MachineClass no-secret refers to and which does not exist (SPAN ago)
+          known     from the machine-controller at URL, which decided so SPAN ago
+    "#]]);
+
+    world.machine("b", "absent").await;
+    world.until::<Machine>("b", has_failed_operation).await;
+    world.why("machine/b", expect![[r#"
+        machine/default/b waits for MachineClass absent, which does not exist
+          next      create MachineClass default/absent
+          deadline  TIME, in SPAN: the Machine is marked Failed
+          status    Create failed: Cloud provider message - waiting for MachineClass absent, which does not exist (SPAN ago)
+          known     from the machine-controller at URL, which decided so SPAN ago
+    "#]]);
+
+    world.up.cloud("PATCH", "/admin/settings", r#"{"quota": 3}"#);
+    world.machine("c", "workers").await;
+    world.until::<Machine>("c", has_failed_operation).await;
+    world.why("machine/c", expect![[r#"
+        machine/default/c waits for the cloud: ensure failed 1 times, exhausted: quota exceeded: quota of 3 instances is used up
+          since     TIME, SPAN ago
+          next      ensure again at TIME
+          deadline  TIME, in SPAN: the Machine is marked Failed
+          status    Create failed: Cloud provider message - machine codes error: code = [ResourceExhausted] message = [quota exceeded: quota of 3 instances is used up] (SPAN ago)
+          known     from the machine-controller at URL, which decided so SPAN ago
+    "#]]);
+}
+
+#[tokio::test]
+async fn a_token_that_was_never_used() {
+    let world = World::new().await;
+    world.up.cloud("POST", "/admin/faults", r#"{"operation": "ensure", "fault": {"kind": "neverBoots"}}"#);
+    world.machine("silent", "workers").await;
+    world.until("silent", |it: Option<&Machine>| it.is_some_and(|it| it.phase() == Phase::Pending)).await;
+    world.why(
+        "machine/silent",
+        expect![[r#"
+            machine/default/silent waits for Node silent to register; its bootstrap token was never used
+              since     TIME, SPAN ago
+              next      the instance boots and its kubelet registers
+              deadline  TIME, in SPAN: the Machine is marked Failed
+              known     from the API server; the controller at URL says no more
+        "#]],
+    );
+}
+
+#[tokio::test]
+async fn a_pod_that_a_budget_holds() {
+    let world = World::new().await;
+    let machine = world.some_machine().await;
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "labels": {"app": "web"}},
+        "spec": {"nodeName": machine, "containers": [{"name": "web", "image": "web"}]}
+    });
+    world.post("/api/v1/namespaces/default/pods", pod).await;
+    let budget = json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}
+    });
+    world.post("/apis/policy/v1/namespaces/default/poddisruptionbudgets", budget).await;
+    let is_judged = |it: Option<&PodDisruptionBudget>| {
+        let status = it.and_then(|it| it.status.as_ref());
+        status.is_some_and(|status| status.current_healthy == 1 && status.disruptions_allowed == 0)
+    };
+    world.until("web", is_judged).await;
+    let machines: Api<Machine> = Api::namespaced(world.client.clone(), "default");
+    machines.delete(&machine, &DeleteParams::default()).await.expect("deletion begins");
+    let is_blocked = |machine: Option<&Machine>| {
+        let last = machine.and_then(Machine::last_operation);
+        last.and_then(|last| last.description.as_deref())
+            .is_some_and(|text| text.contains("PodDisruptionBudget"))
+    };
+    world.until(&machine, is_blocked).await;
+    world.why(&format!("machine/{machine}"), expect![[r#"
+        machine/default/WORKER waits for 1 pod to leave the node; default/web is held by PodDisruptionBudget default/web, which never allows a disruption
+          since     TIME, SPAN ago
+          next      the pods leave
+          deadline  TIME, in SPAN: the pods are deleted without grace
+          status    Delete failed: Drain waits for 1 pod to leave the node; default/web is held by PodDisruptionBudget default/web, which never allows a disruption. Initiate node drain (SPAN ago)
+          known     from the machine-controller at URL, which decided so SPAN ago
+    "#]]);
+    let pods: Api<Pod> = Api::namespaced(world.client.clone(), "default");
+    assert!(pods.get("web").await.is_ok(), "it was not evicted");
+}
+
+#[tokio::test]
+async fn a_rollout_that_may_not_have_more_machines() {
+    let world = World::new().await;
+    // The next machine never comes up, so the rollout waits for it.
+    world.up.cloud("POST", "/admin/faults", r#"{"operation": "ensure", "fault": {"kind": "neverBoots"}}"#);
+    let patch = json!({"spec": {"template": {"metadata": {"annotations": {"rolled": "once"}}}}});
+    let deployments: Api<MachineDeployment> = Api::namespaced(world.client.clone(), "default");
+    deployments.patch("workers", &PatchParams::default(), &Patch::Merge(patch)).await.expect("patched");
+    let is_rolling = |it: Option<&MachineDeployment>| {
+        it.and_then(|it| it.status.as_ref())
+            .is_some_and(|status| status.replicas == 4 && status.updated_replicas == 1)
+    };
+    world.until("workers", is_rolling).await;
+    world.why("machinedeployment/workers", expect![[r#"
+        machinedeployment/default/workers waits for room for one more machine: 4 exist, maxSurge allows 4; the first to wait for is WORKER
+          next      an old Machine goes once a new one is Running
+          known     from the machine-controller-manager at URL, which decided so SPAN ago
+
+        machine/default/WORKER waits for Node WORKER to register; its bootstrap token was never used
+          since     TIME, SPAN ago
+          next      the instance boots and its kubelet registers
+          deadline  TIME, in SPAN: the Machine is marked Failed
+          known     from the API server; the controller at URL says no more
+    "#]]);
+}
+
+#[tokio::test]
+async fn what_is_known_without_a_controller_and_what_is_not() {
+    let world = World::new().await;
+    world.up.cloud("PATCH", "/admin/settings", r#"{"quota": 3}"#);
+    world.machine("a", "workers").await;
+    world.until::<Machine>("a", has_failed_operation).await;
+    let mut command = machinist("why machine/a --controller http://127.0.0.1:1 --kubeconfig");
+    let ended = Ended::of(command.arg(&world.up.kubeconfig));
+    expect![[r#"
+        machine/default/a waits for the cloud: ensure failed 1 times, exhausted: Cloud provider message - machine codes error: code = [ResourceExhausted] message = [quota exceeded: quota of 3 instances is used up]
+          since     TIME, SPAN ago
+          next      the controller repeats the call; its /why says when
+          status    Create failed: Cloud provider message - machine codes error: code = [ResourceExhausted] message = [quota exceeded: quota of 3 instances is used up] (SPAN ago)
+          known     from the API server; no controller answers at URL, so its calls in flight and the cloud's last answers are not known
+    "#]].assert_eq(&masked(&ended.stdout));
+
+    let absent = Ended::of(machinist("why machine/absent").env("KUBECONFIG", &world.up.kubeconfig));
+    assert_eq!(absent.code, Some(1));
+    assert_eq!(absent.stderr, "error: machine/default/absent does not exist in namespace default\n");
+}

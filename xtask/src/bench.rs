@@ -1,0 +1,153 @@
+//! `cargo xtask bench` and `cargo xtask kill`: what needs the release build, and mostly real clusters too.
+//!
+//! The work is done by `machinist-bench`, which has the async runtime and the Kubernetes client that this crate does without. Here it is
+//! built, the clusters are started, and it is told of them as test targets are: by [`CLUSTERS_VARIABLE`].
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::ValueEnum;
+
+use crate::control_plane::{Audit, ControlPlane, ControllerManagers, Durability, Options, Roles};
+use crate::envtest::Assets;
+use crate::real::{CLUSTERS_VARIABLE, ensure_success};
+use crate::workspace::{cargo, release_folder};
+
+#[derive(clap::Args)]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    what: Bench,
+}
+
+#[derive(clap::Subcommand)]
+enum Bench {
+    /// Scale from 0 to N machines and back with an instant cloud: machines a second, requests a machine, conflicts, memory
+    Scale(ScaleArgs),
+}
+
+#[derive(clap::Args)]
+struct ScaleArgs {
+    /// How many machines
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    machines: u32,
+
+    /// The embedded API server, or kube-apiserver and etcd
+    #[arg(long, value_enum, default_value_t = Api::Embedded)]
+    api: Api,
+
+    /// Text for people, or one JSON object
+    #[arg(long, short, value_enum, default_value_t = Output::Text)]
+    output: Output,
+
+    /// Keep the controllers' logs in this folder (with the real API server, where they are processes)
+    #[arg(long, value_name = "DIR")]
+    logs: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Api {
+    Embedded,
+    Real,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    Text,
+    Json,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct KillArgs {
+    /// How many machines there are in the end, from 3 at first
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(4..))]
+    machines: u32,
+
+    /// At how many points a controller is killed, each way
+    #[arg(long, value_name = "K", default_value_t = 20)]
+    points: u32,
+
+    /// Which points and which controllers are drawn
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// Keep the programs' logs and the cloud's ledger in this folder
+    #[arg(long, value_name = "DIR")]
+    logs: Option<PathBuf>,
+}
+
+/// The package and the program of this name.
+const BENCH: &str = "machinist-bench";
+const MACHINIST: &str = "machinist";
+
+/// As in Kubernetes. Nodes renew their Leases every ten seconds as kubelets do, so with the short grace of the other scenarios they would become Unknown
+/// while nothing is wrong with them.
+const NODE_GRACE: Duration = Duration::from_secs(50);
+
+pub(crate) fn bench(args: &BenchArgs) -> Result<()> {
+    let Bench::Scale(args) = &args.what;
+    let mut command = Command::new(release_folder()?.join(BENCH));
+    command.args(["scale", "--machines", &args.machines.to_string()]);
+    command.args(["--output", if args.output == Output::Json { "json" } else { "text" }]);
+    if let Some(folder) = &args.logs {
+        command.arg("--logs").arg(folder);
+    }
+    match args.api {
+        Api::Embedded => {
+            build(&[BENCH])?;
+            ensure_success(command.args(["--api", "embedded"]))
+        }
+        Api::Real => {
+            build(&[BENCH, MACHINIST])?;
+            command.args(["--api", "real", "--machinist"]).arg(release_folder()?.join(MACHINIST));
+            // One cluster, so that R is the rate of the very server that is measured; it syncs to disk, as in production.
+            let options = Options {
+                roles: Roles::OneClusterForBoth,
+                controller_managers: ControllerManagers::None,
+                durability: Durability::Fsync,
+                ..Options::default()
+            };
+            with_clusters(command, options)
+        }
+    }
+}
+
+/// `cargo xtask kill`.
+pub(crate) fn kill(args: &KillArgs) -> Result<()> {
+    build(&[BENCH, MACHINIST])?;
+    let mut command = Command::new(release_folder()?.join(BENCH));
+    command.args(["kill", "--machines", &args.machines.to_string(), "--points", &args.points.to_string()]);
+    command.args(["--seed", &args.seed.to_string(), "--machinist"]).arg(release_folder()?.join(MACHINIST));
+    if let Some(folder) = &args.logs {
+        command.arg("--logs").arg(folder);
+    }
+    // Machines join there for real, with certificates that its controller manager signs.
+    let options = Options {
+        roles: Roles::OneClusterEach,
+        controller_managers: ControllerManagers::Target,
+        node_grace: NODE_GRACE,
+        durability: Durability::None,
+        ..Options::default()
+    };
+    with_clusters(command, options)
+}
+
+/// Built before any cluster runs, or the compiler would slow it down.
+fn build(packages: &[&str]) -> Result<()> {
+    let mut command = cargo();
+    command.args(["build", "--release"]);
+    for package in packages {
+        command.args(["--package", package]);
+    }
+    ensure_success(&mut command)
+}
+
+/// Runs a command beside clusters that write down every request.
+fn with_clusters(mut command: Command, options: Options) -> Result<()> {
+    let assets = Assets::provide()?;
+    let mut control_plane = ControlPlane::start(&assets, &Options { audit: Audit::Metadata, ..options })?;
+    let clusters = serde_json::to_string(&control_plane.describe())?;
+    ensure_success(command.env(CLUSTERS_VARIABLE, clusters))?;
+    control_plane.ensure_alive()
+}

@@ -1,0 +1,216 @@
+//! Real clusters on this machine: etcd, kube-apiserver and, where asked for, kube-controller-manager.
+//!
+//! There are always two roles, *control* (where Machines live) and *target* (where Nodes live). With `--count 1` one cluster
+//! plays both; nothing else changes for whoever reads the description. A test program in another process spawns
+//! `cargo xtask control-plane`, reads one line of JSON, and closes our standard input when it is done; another task of this crate calls
+//! [`ControlPlane::start`].
+//!
+//! A cluster is set up the way that lets a machine join with nothing but a bootstrap token: Node and RBAC authorizers,
+//! NodeRestriction, bootstrap-token authentication, the bindings of [`bootstrap`], and a controller manager that approves and
+//! signs. It lives in a folder of its own and ends with this process, whatever ends it: see [`processes`].
+//!
+//! What is deliberately absent: a scheduler and kubelets (nodes are simulated, pods are bound by tests) and aggregated APIs.
+
+mod bootstrap;
+mod cluster;
+mod pki;
+mod processes;
+
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use serde::Serialize;
+
+pub(crate) use cluster::{Cluster, pause, pipe_into};
+
+use crate::envtest::{Assets, Program};
+use cluster::Settings;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// One cluster for both roles, or two: control and target
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
+    count: u8,
+
+    /// Run kube-controller-manager beside the given clusters; without a value beside all
+    #[arg(long, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "all")]
+    kcm: Option<ControllerManagers>,
+
+    /// Seconds without a lease renewal after which kube-controller-manager calls a Node's state Unknown
+    #[arg(long, value_name = "SECONDS", default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..))]
+    node_grace: u64,
+
+    /// Let each kube-apiserver write an audit log: who asked for what, with which answer
+    #[arg(long)]
+    audit: bool,
+
+    /// Let etcd skip fsync: faster, and no measure of anything
+    #[arg(long)]
+    no_fsync: bool,
+
+    /// Keep everything in this folder and leave it there, logs included; else a temporary one is used and removed
+    #[arg(long, value_name = "DIR")]
+    folder: Option<PathBuf>,
+}
+
+/// Which clusters have a kube-controller-manager.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ControllerManagers {
+    None,
+    Target,
+    All,
+}
+
+/// Whether kube-apiserver records its requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Audit {
+    Off,
+    /// User, User-Agent, verb, object and code of every request, in the order of the answers.
+    Metadata,
+}
+
+/// What etcd promises when it acknowledges a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Durability {
+    /// As in production.
+    Fsync,
+    /// Lost in a power cut. For scenarios, which throw the data away, on disks that are slow to sync.
+    None,
+}
+
+/// What a control plane shall be like.
+#[derive(Debug, Clone)]
+pub(crate) struct Options {
+    pub(crate) roles: Roles,
+    pub(crate) controller_managers: ControllerManagers,
+    pub(crate) node_grace: Duration,
+    pub(crate) audit: Audit,
+    pub(crate) durability: Durability,
+    /// Where everything is put and left. `None` is a temporary folder that is removed at the end.
+    pub(crate) folder: Option<PathBuf>,
+}
+
+/// How the two roles are cast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Roles {
+    OneClusterForBoth,
+    OneClusterEach,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            roles: Roles::OneClusterEach,
+            controller_managers: ControllerManagers::All,
+            node_grace: Duration::from_secs(8),
+            audit: Audit::Off,
+            durability: Durability::Fsync,
+            folder: None,
+        }
+    }
+}
+
+impl From<&Args> for Options {
+    fn from(args: &Args) -> Self {
+        Self {
+            roles: if args.count == 1 { Roles::OneClusterForBoth } else { Roles::OneClusterEach },
+            controller_managers: args.kcm.unwrap_or(ControllerManagers::None),
+            node_grace: Duration::from_secs(args.node_grace),
+            audit: if args.audit { Audit::Metadata } else { Audit::Off },
+            durability: if args.no_fsync { Durability::None } else { Durability::Fsync },
+            folder: args.folder.clone(),
+        }
+    }
+}
+
+/// Running clusters; dropping it ends them.
+pub(crate) struct ControlPlane {
+    control: Cluster,
+    /// `None` where the control cluster is the target too.
+    target: Option<Cluster>,
+    kubectl: PathBuf,
+    start_took: Duration,
+}
+
+/// What another program needs in order to use a control plane: the line of JSON.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Description<'a> {
+    control: &'a cluster::Description,
+    target: &'a cluster::Description,
+    kubectl: &'a Path,
+    seconds_to_ready: f64,
+}
+
+impl ControlPlane {
+    /// Starts the clusters and waits until they can be used.
+    ///
+    /// # Errors
+    /// Carries the end of the log of the program that failed.
+    pub(crate) fn start(assets: &Assets, options: &Options) -> Result<Self> {
+        let started = Instant::now();
+        let start = |role: &'static str, with_controller_manager: bool| {
+            let settings = Settings {
+                role,
+                controller_manager: with_controller_manager.then_some(options.node_grace),
+                audit: options.audit,
+                durability: options.durability,
+                folder: options.folder.as_ref().map(|folder| folder.join(role)),
+            };
+            Cluster::start(assets, &settings).with_context(|| format!("cannot start the {role} cluster"))
+        };
+        let on_control = match (options.controller_managers, options.roles) {
+            (ControllerManagers::None, _) | (ControllerManagers::Target, Roles::OneClusterEach) => false,
+            (ControllerManagers::All, _) | (ControllerManagers::Target, Roles::OneClusterForBoth) => true,
+        };
+        let on_target = options.controller_managers != ControllerManagers::None;
+        let (control, target) = match options.roles {
+            Roles::OneClusterForBoth => (start("control", on_control)?, None),
+            Roles::OneClusterEach => thread::scope(|scope| -> Result<_> {
+                let target = scope.spawn(|| start("target", on_target));
+                let control = start("control", on_control);
+                let target = target.join().expect("starting a cluster does not panic");
+                Ok((control?, Some(target?)))
+            })?,
+        };
+        Ok(Self { control, target, kubectl: assets.path(Program::Kubectl), start_took: started.elapsed() })
+    }
+
+    pub(crate) fn target(&self) -> &Cluster {
+        self.target.as_ref().unwrap_or(&self.control)
+    }
+
+    /// Fails if a program of any cluster has ended.
+    pub(crate) fn ensure_alive(&mut self) -> Result<()> {
+        std::iter::once(&mut self.control).chain(&mut self.target).try_for_each(Cluster::ensure_alive)
+    }
+
+    pub(crate) fn describe(&self) -> Description<'_> {
+        Description {
+            control: self.control.describe(),
+            target: self.target().describe(),
+            kubectl: &self.kubectl,
+            seconds_to_ready: self.start_took.as_secs_f64(),
+        }
+    }
+}
+
+/// `cargo xtask control-plane`.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let assets = Assets::provide()?;
+    let control_plane = ControlPlane::start(&assets, &Options::from(args))?;
+    println!("{}", serde_json::to_string(&control_plane.describe())?);
+    io::stdout().flush()?;
+    wait_for_end_of_input()
+}
+
+/// Blocks until whoever started us closes our standard input, by intent or by dying. A Ctrl-C needs no handler: see [`processes`].
+fn wait_for_end_of_input() -> Result<()> {
+    let mut ignored = [0; 256];
+    while io::stdin().read(&mut ignored).context("cannot read standard input")? != 0 {}
+    Ok(())
+}

@@ -1,0 +1,285 @@
+//! Building the programs from their Go modules.
+//!
+//! Kubernetes publishes itself as one module, `k8s.io/kubernetes`, which requires its own parts ("staging modules") at a version that
+//! does not exist; only its repository resolves them. So the module generated here requires `k8s.io/kubernetes` and replaces each part by the
+//! version published along with it. Which parts there are is read from the module's own `go.mod`: the list changes with every
+//! release. Each program is a `main` of a few lines that calls the public constructor of its command.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::{ETCD_VERSION, KUBERNETES_VERSION, Program};
+use crate::workspace::output_of;
+
+/// The version under which a module requires parts of its own repository.
+const UNPUBLISHED: &str = "v0.0.0";
+
+pub(super) struct Toolchain {
+    /// What `go version` says, for messages.
+    version: String,
+}
+
+/// Finds the Go toolchain of this machine.
+pub(super) fn toolchain() -> Result<Toolchain> {
+    let version = output_of(Command::new("go").arg("version")).context("no Go toolchain was found")?;
+    Ok(Toolchain { version: version.trim().to_owned() })
+}
+
+impl Toolchain {
+    /// Builds one program into the folder `built`, generating its module under `workshop`.
+    pub(super) fn build(&self, program: Program, workshop: &Path, built: &Path) -> Result<()> {
+        let source = Source::of(program);
+        let module = workshop.join(source.folder);
+        if !module.join("go.mod").exists() {
+            fs::create_dir_all(&module)?;
+            fs::write(module.join("go.mod"), self.go_mod(&source)?)?;
+        }
+        let package = module.join(program.file_name());
+        fs::create_dir_all(&package)?;
+        fs::write(package.join("main.go"), main_go(program))?;
+
+        let status = polite_go()
+            .current_dir(&module)
+            // -mod=mod: the generated go.mod names one requirement, Go adds the rest and their checksums.
+            .env("GOFLAGS", "-mod=mod -buildvcs=false")
+            .env("GOWORK", "off")
+            .env("CGO_ENABLED", "0")
+            .args(["build", "-trimpath", "-ldflags", &source.linker_flags, "-o"])
+            .arg(built.join(program.file_name()))
+            .arg(format!("./{}", program.file_name()))
+            .status()
+            .context("cannot start `go build`")?;
+        ensure!(
+            status.success(),
+            "`go build` of {} failed ({status}) with {}",
+            program.file_name(),
+            self.version
+        );
+        Ok(())
+    }
+
+    fn go_mod(&self, source: &Source) -> Result<String> {
+        let upstream = fs::read_to_string(download(source.module, &source.version)?)
+            .with_context(|| format!("cannot read the go.mod of {}", source.module))?;
+        let go = go_directive(&upstream)
+            .with_context(|| format!("the go.mod of {} names no Go version", source.module))?;
+        let parts = unpublished_parts(&upstream);
+        Ok(render_go_mod(source, go, &parts))
+    }
+}
+
+/// Where a program's source comes from.
+struct Source {
+    /// Programs with the same source share a generated module, and so the work of resolving it.
+    folder: &'static str,
+    module: &'static str,
+    version: String,
+    /// The version of the parts that come along; empty where there are none.
+    parts_version: String,
+    linker_flags: String,
+}
+
+impl Source {
+    fn of(program: Program) -> Self {
+        match program {
+            Program::KubeApiserver | Program::KubeControllerManager | Program::Kubectl => Self::kubernetes(),
+            Program::Etcd => Self {
+                folder: "etcd-module",
+                module: "go.etcd.io/etcd/server/v3",
+                version: format!("v{ETCD_VERSION}"),
+                parts_version: String::new(),
+                linker_flags: "-s -w".to_owned(),
+            },
+        }
+    }
+
+    fn kubernetes() -> Self {
+        // Built outside its repository the program knows no version, and the server's answers and defaults depend on it.
+        let (major, rest) = KUBERNETES_VERSION.split_once('.').expect("the pinned version has three numbers");
+        let (minor, _patch) = rest.split_once('.').expect("the pinned version has three numbers");
+        // Two packages: servers ask the first, and what clients call themselves (their User-Agent) comes from the second.
+        let variables: String = ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"]
+            .map(|package| {
+                format!(
+                    " -X {package}.gitVersion=v{KUBERNETES_VERSION} -X {package}.gitMajor={major} -X {package}.gitMinor={minor} \
+                     -X {package}.gitCommit=v{KUBERNETES_VERSION} -X {package}.gitTreeState=clean"
+                )
+            })
+            .concat();
+        Self {
+            folder: "kubernetes-module",
+            module: "k8s.io/kubernetes",
+            version: format!("v{KUBERNETES_VERSION}"),
+            parts_version: format!("v0.{rest}"),
+            linker_flags: format!("-s -w{variables}"),
+        }
+    }
+}
+
+/// Go at a low priority: it takes every core for minutes, and somebody is working on this machine.
+fn polite_go() -> Command {
+    let can_be_nice = Command::new("nice").arg("true").output().is_ok_and(|output| output.status.success());
+    if !can_be_nice {
+        return Command::new("go");
+    }
+    let mut command = Command::new("nice");
+    command.args(["-n", "10", "go"]);
+    command
+}
+
+/// Downloads a module and tells where its go.mod lies.
+fn download(module: &str, version: &str) -> Result<PathBuf> {
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Downloaded {
+        go_mod: Option<PathBuf>,
+        error: Option<String>,
+    }
+
+    let mut command = Command::new("go");
+    command.args(["mod", "download", "-json", &format!("{module}@{version}")]);
+    // Outside any module: the folder we were called from may be one, with ideas of its own.
+    command.current_dir(std::env::temp_dir()).env("GOFLAGS", "").env("GOWORK", "off");
+    let output = command.output().context("cannot start `go mod download`")?;
+    // On failure too, the reason is in what it prints.
+    let answer: Downloaded = serde_json::from_slice(&output.stdout).with_context(|| {
+        format!(
+            "`go mod download {module}@{version}` failed: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        )
+    })?;
+    match answer {
+        Downloaded { error: Some(error), .. } => bail!("cannot download {module}@{version}: {error}"),
+        Downloaded { go_mod: Some(path), error: None } => Ok(path),
+        Downloaded { go_mod: None, error: None } => bail!("the download of {module}@{version} has no go.mod"),
+    }
+}
+
+/// The Go version in the `go` line of a go.mod.
+fn go_directive(go_mod: &str) -> Option<&str> {
+    go_mod.lines().find_map(|line| line.strip_prefix("go ")).map(str::trim)
+}
+
+/// The modules that a go.mod requires at the version that does not exist.
+fn unpublished_parts(go_mod: &str) -> Vec<&str> {
+    go_mod
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.trim().trim_start_matches("require ").split_whitespace();
+            let module = words.next()?;
+            (words.next()? == UNPUBLISHED).then_some(module)
+        })
+        .collect()
+}
+
+fn render_go_mod(source: &Source, go: &str, parts: &[&str]) -> String {
+    let Source { module, version, parts_version, folder, .. } = source;
+    let mut text = format!("module machinist.invalid/{folder}\n\ngo {go}\n\nrequire {module} {version}\n");
+    if !parts.is_empty() {
+        text.push_str("\nreplace (\n");
+        for part in parts {
+            text.push_str(&format!("\t{part} => {part} {parts_version}\n"));
+        }
+        text.push_str(")\n");
+    }
+    text
+}
+
+fn main_go(program: Program) -> String {
+    // The blank imports register what the real programs register: client metrics, the version metric, JSON logs.
+    let kubernetes_server = |package: &str, constructor: &str| {
+        format!(
+            r#"package main
+
+import (
+	"os"
+
+	"k8s.io/component-base/cli"
+	_ "k8s.io/component-base/logs/json/register"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo"
+	_ "k8s.io/component-base/metrics/prometheus/version"
+	"k8s.io/kubernetes/cmd/{package}/app"
+)
+
+func main() {{ os.Exit(cli.Run(app.{constructor}())) }}
+"#
+        )
+    };
+    match program {
+        Program::KubeApiserver => kubernetes_server("kube-apiserver", "NewAPIServerCommand"),
+        Program::KubeControllerManager => {
+            kubernetes_server("kube-controller-manager", "NewControllerManagerCommand")
+        }
+        Program::Kubectl => r#"package main
+
+import (
+	"os"
+
+	"k8s.io/component-base/cli"
+	"k8s.io/kubectl/pkg/cmd"
+	"k8s.io/kubectl/pkg/cmd/util"
+)
+
+func main() {
+	// kubectl's own way to end: it prints an error as kubectl does, and knows its exit codes.
+	if err := cli.RunNoErrOutput(cmd.NewDefaultKubectlCommand()); err != nil {
+		util.CheckErr(err)
+		os.Exit(1)
+	}
+}
+"#
+        .to_owned(),
+        Program::Etcd => r#"package main
+
+import (
+	"os"
+
+	"go.etcd.io/etcd/server/v3/etcdmain"
+)
+
+func main() { etcdmain.Main(os.Args) }
+"#
+        .to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UPSTREAM: &str = "module k8s.io/kubernetes
+
+go 1.26.0
+
+godebug default=go1.26
+
+require (
+\tgithub.com/example/pinned v0.0.0-20161109143554-76bb4ee9f0ab
+\tk8s.io/api v0.0.0
+\tk8s.io/klog/v2 v2.140.0
+\tk8s.io/kubectl v0.0.0 // indirect
+)
+";
+
+    #[test]
+    fn the_parts_without_a_version_are_replaced_and_nothing_else() {
+        let parts = unpublished_parts(UPSTREAM);
+        assert_eq!(parts, ["k8s.io/api", "k8s.io/kubectl"]);
+        let text =
+            render_go_mod(&Source::kubernetes(), go_directive(UPSTREAM).expect("a version is there"), &parts);
+        let wanted = format!(
+            "module machinist.invalid/kubernetes-module\n\ngo 1.26.0\n\nrequire k8s.io/kubernetes v{KUBERNETES_VERSION}\n\n\
+             replace (\n\tk8s.io/api => k8s.io/api v0.36.3\n\tk8s.io/kubectl => k8s.io/kubectl v0.36.3\n)\n"
+        );
+        assert_eq!(text, wanted);
+    }
+
+    #[test]
+    fn a_module_without_parts_gets_no_replacements() {
+        let text = render_go_mod(&Source::of(Program::Etcd), "1.24.0", &[]);
+        assert!(!text.contains("replace"), "{text}");
+    }
+}

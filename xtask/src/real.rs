@@ -1,0 +1,212 @@
+//! `cargo xtask real`: the tests that need real clusters.
+//!
+//! A *lane* is a check of this crate or a test target of another one. Each gets a fresh control plane, described to a test target by the
+//! JSON of `cargo xtask control-plane` in the variable [`CLUSTERS_VARIABLE`]. What cannot run here, or does not exist, is reported as
+//! skipped with its reason; a lane that ran and failed fails the command.
+
+mod join;
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail, ensure};
+
+use crate::control_plane::{Audit, ControlPlane, ControllerManagers, Durability, Options, Roles};
+use crate::envtest::Assets;
+use crate::workspace::{self, Package, cargo};
+
+/// Where a test target, or `machinist-bench`, finds the clusters it may use.
+pub(crate) const CLUSTERS_VARIABLE: &str = "MACHINIST_REAL_CLUSTERS";
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Run this lane only (may be given several times)
+    #[arg(long = "lane", value_name = "NAME")]
+    lanes: Vec<String>,
+
+    /// Say what there is, and run nothing
+    #[arg(long)]
+    list: bool,
+
+    /// Arguments for the test targets, such as a part of a test's name
+    #[arg(last = true, value_name = "ARGS")]
+    test_arguments: Vec<String>,
+}
+
+struct Lane {
+    name: &'static str,
+    about: &'static str,
+    roles: Roles,
+    form: Form,
+}
+
+enum Form {
+    Check(fn(&mut ControlPlane) -> Result<()>),
+    TestTarget { package: &'static str, feature: &'static str, target: &'static str },
+}
+
+const LANES: &[Lane] = &[
+    Lane {
+        name: "join",
+        about: "a machine joins with a bootstrap token, and no other way; what the scenarios rest on",
+        roles: Roles::OneClusterForBoth,
+        form: Form::Check(join::check),
+    },
+    Lane {
+        name: "goldens",
+        about: "the recorded answers are what the real server says",
+        roles: Roles::OneClusterForBoth,
+        form: Form::TestTarget { package: "machinist-apiserver", feature: "real-lane", target: "real" },
+    },
+    Lane {
+        name: "scenarios",
+        about: "create, scale, roll, heal, drain and delete on two real clusters",
+        roles: Roles::OneClusterEach,
+        form: Form::TestTarget { package: "machinist-sim", feature: "real-lane", target: "real" },
+    },
+];
+
+enum Verdict {
+    Passed(Duration),
+    Failed(String),
+    Skipped(String),
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let chosen = choose(&args.lanes)?;
+    if args.list {
+        for lane in chosen {
+            println!("{:<12} {}", lane.name, lane.about);
+        }
+        return Ok(());
+    }
+    let verdicts = match Assets::reason_they_cannot_be_had() {
+        Some(reason) => chosen.iter().map(|lane| (*lane, Verdict::Skipped(reason.clone()))).collect(),
+        None => run_all(&chosen, &args.test_arguments)?,
+    };
+    summarise(&verdicts)
+}
+
+fn choose(names: &[String]) -> Result<Vec<&'static Lane>> {
+    if let Some(unknown) = names.iter().find(|name| LANES.iter().all(|lane| lane.name != name.as_str())) {
+        let known: Vec<&str> = LANES.iter().map(|lane| lane.name).collect();
+        bail!("there is no lane {unknown:?}; there are {}", known.join(", "));
+    }
+    Ok(LANES.iter().filter(|lane| names.is_empty() || names.iter().any(|name| name == lane.name)).collect())
+}
+
+fn run_all(lanes: &[&'static Lane], test_arguments: &[String]) -> Result<Vec<(&'static Lane, Verdict)>> {
+    let packages = workspace::packages()?;
+    let assets = Assets::provide()?;
+    let mut verdicts = Vec::new();
+    for lane in lanes {
+        eprintln!("== {}: {}", lane.name, lane.about);
+        let started = Instant::now();
+        let verdict = match reason_to_skip(lane, &packages) {
+            Some(reason) => Verdict::Skipped(reason),
+            None => match run_one(lane, &assets, test_arguments) {
+                Ok(()) => Verdict::Passed(started.elapsed()),
+                Err(error) => Verdict::Failed(format!("{error:#}")),
+            },
+        };
+        verdicts.push((*lane, verdict));
+    }
+    Ok(verdicts)
+}
+
+fn reason_to_skip(lane: &Lane, packages: &[Package]) -> Option<String> {
+    let Form::TestTarget { package, feature, target } = lane.form else { return None };
+    let Some(found) = packages.iter().find(|candidate| candidate.name == package) else {
+        return Some(format!("this workspace has no package {package}"));
+    };
+    let is_wanted = |it: &workspace::Target| it.name == target && it.kind.iter().any(|kind| kind == "test");
+    if !found.targets.iter().any(is_wanted) {
+        return Some(format!("{package} has no test target {target:?}"));
+    }
+    if !found.features.contains_key(feature) {
+        return Some(format!("{package} has no feature {feature:?}"));
+    }
+    None
+}
+
+fn run_one(lane: &Lane, assets: &Assets, test_arguments: &[String]) -> Result<()> {
+    // Compiled before the clusters run: they would idle for minutes, and slow the compiler down.
+    if let Form::TestTarget { .. } = lane.form {
+        ensure_success(test_command(lane).arg("--no-run"))?;
+    }
+    let mut control_plane = ControlPlane::start(
+        assets,
+        &Options {
+            roles: lane.roles,
+            controller_managers: ControllerManagers::All,
+            audit: Audit::Metadata,
+            durability: Durability::None,
+            ..Options::default()
+        },
+    )?;
+    match lane.form {
+        Form::Check(check) => check(&mut control_plane)?,
+        Form::TestTarget { .. } => {
+            let clusters = serde_json::to_string(&control_plane.describe())?;
+            let mut command = test_command(lane);
+            ensure_success(command.env(CLUSTERS_VARIABLE, clusters).arg("--").args(test_arguments))?;
+        }
+    }
+    // A lane may pass by asking too little of a server that crashed meanwhile.
+    control_plane.ensure_alive()
+}
+
+fn test_command(lane: &Lane) -> Command {
+    let mut command = cargo();
+    if let Form::TestTarget { package, feature, target } = lane.form {
+        command.args(["test", "--package", package, "--features", feature, "--test", target]);
+    }
+    command
+}
+
+/// Runs a command to its end; its output goes where ours goes.
+pub(crate) fn ensure_success(command: &mut Command) -> Result<()> {
+    let status = command.status()?;
+    ensure!(status.success(), "`{}` failed ({status})", workspace::line_of(command));
+    Ok(())
+}
+
+/// One line per lane, in a form that a script can pick the skipped ones from.
+fn summarise(verdicts: &[(&Lane, Verdict)]) -> Result<()> {
+    let mut failed = Vec::new();
+    for (lane, verdict) in verdicts {
+        match verdict {
+            Verdict::Passed(took) => println!("PASSED  real lane {} ({took:.0?})", lane.name),
+            Verdict::Skipped(reason) => println!("SKIPPED real lane {}: {reason}", lane.name),
+            Verdict::Failed(reason) => {
+                println!("FAILED  real lane {}: {reason}", lane.name);
+                failed.push(lane.name);
+            }
+        }
+    }
+    ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_lane_is_refused_with_the_known_ones() {
+        let message = choose(&["jion".to_owned()]).err().expect("no such lane").to_string();
+        assert!(message.contains("jion") && message.contains("join, goldens"), "{message}");
+    }
+
+    #[test]
+    fn a_test_target_that_does_not_exist_is_skipped_by_name() {
+        let lane = Lane {
+            name: "x",
+            about: "",
+            roles: Roles::OneClusterEach,
+            form: Form::TestTarget { package: "xtask", feature: "real-lane", target: "real" },
+        };
+        let packages = workspace::packages().expect("cargo knows this workspace");
+        assert_eq!(reason_to_skip(&lane, &packages).as_deref(), Some("xtask has no test target \"real\""));
+    }
+}

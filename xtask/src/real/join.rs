@@ -1,0 +1,185 @@
+//! The lane that checks the control plane itself: a machine joins with nothing but a bootstrap token, and no other way.
+//!
+//! It plays the machine with kubectl, by hand and in order, so that a scenario that fails on the real lane is the scenario's fault.
+
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+
+use crate::control_plane::{Cluster, ControlPlane, pause, pipe_into};
+use crate::workspace::output_of;
+
+const TOKEN_ID: &str = "abcdef";
+const TOKEN_SECRET: &str = "0123456789abcdef";
+const NODE: &str = "joins";
+const DEADLINE: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+pub(super) fn check(control_plane: &mut ControlPlane) -> Result<()> {
+    let cluster = control_plane.target();
+    println!("kube-apiserver {}", cluster.describe().version());
+    output_of(cluster.kubectl().args(["create", "namespace", "join-check"]))?;
+
+    apply(cluster, &token_secret(TOKEN_ID, "2999-01-01T00:00:00Z"))?;
+    apply(cluster, &token_secret("expire", "2020-01-01T00:00:00Z"))?;
+    an_invalid_token_is_refused(cluster)?;
+    let key = KeyPair::generate()?;
+    let certificate = certificate_for_the_token(cluster, &key)?;
+    let node = Identity::new(&certificate, &key)?;
+    the_certificate_registers_its_own_node_only(cluster, &node)?;
+    a_silent_node_becomes_unknown(cluster, &node)?;
+    eventually("the expired token's Secret is deleted", || {
+        is_absent(cluster, &["get", "secret", "bootstrap-token-expire", "--namespace=kube-system"])
+    })
+}
+
+fn token_secret(id: &str, expiration: &str) -> String {
+    format!(
+        r#"
+apiVersion: v1
+kind: Secret
+type: bootstrap.kubernetes.io/token
+metadata: {{name: bootstrap-token-{id}, namespace: kube-system}}
+stringData:
+  token-id: {id}
+  token-secret: {TOKEN_SECRET}
+  expiration: {expiration}
+  usage-bootstrap-authentication: "true"
+"#
+    )
+}
+
+fn an_invalid_token_is_refused(cluster: &Cluster) -> Result<()> {
+    for token in [format!("{TOKEN_ID}.fedcba9876543210"), format!("expire.{TOKEN_SECRET}")] {
+        let output = with_token(cluster, &token).args(["get", "csr"]).output()?;
+        let error = String::from_utf8_lossy(&output.stderr);
+        ensure!(error.contains("Unauthorized"), "a wrong token was not answered by 401: {error}");
+    }
+    println!("a wrong token and an expired one are answered by 401");
+    Ok(())
+}
+
+/// Files the signing request as the token's user and waits for the certificate.
+fn certificate_for_the_token(cluster: &Cluster, key: &KeyPair) -> Result<String> {
+    let started = Instant::now();
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
+    params.distinguished_name.push(DnType::CommonName, format!("system:node:{NODE}"));
+    let request = BASE64_STANDARD.encode(params.serialize_request(key)?.pem()?);
+    let manifest = format!(
+        r#"
+apiVersion: certificates.k8s.io/v1
+kind: CertificateSigningRequest
+metadata: {{name: {NODE}}}
+spec:
+  request: {request}
+  signerName: kubernetes.io/kube-apiserver-client-kubelet
+  usages: [digital signature, client auth]
+"#
+    );
+    let token = format!("{TOKEN_ID}.{TOKEN_SECRET}");
+    pipe_into(with_token(cluster, &token).args(["create", "--filename=-"]), &manifest)?;
+
+    let user = read(cluster, &["get", "csr", NODE, "--output=jsonpath={.spec.username}"])?;
+    ensure!(user == format!("system:bootstrap:{TOKEN_ID}"), "the request was filed by {user:?}");
+    let mut certificate = String::new();
+    eventually("the certificate is approved and signed", || {
+        certificate = read(cluster, &["get", "csr", NODE, "--output=jsonpath={.status.certificate}"])?;
+        Ok(!certificate.is_empty())
+    })?;
+    println!("the token's request was approved and signed after {:.1?}", started.elapsed());
+    Ok(String::from_utf8(BASE64_STANDARD.decode(certificate)?)?)
+}
+
+/// A client certificate in files, as kubectl wants it.
+struct Identity {
+    folder: tempfile::TempDir,
+}
+
+impl Identity {
+    fn new(certificate: &str, key: &KeyPair) -> Result<Self> {
+        let folder = tempfile::tempdir().context("cannot create a folder")?;
+        std::fs::write(folder.path().join("node.crt"), certificate)?;
+        std::fs::write(folder.path().join("node.key"), key.serialize_pem())?;
+        Ok(Self { folder })
+    }
+
+    fn kubectl(&self, cluster: &Cluster) -> Command {
+        let mut command = cluster.kubectl_as_nobody();
+        command.arg("--client-certificate").arg(self.folder.path().join("node.crt"));
+        command.arg("--client-key").arg(self.folder.path().join("node.key"));
+        command
+    }
+}
+
+fn the_certificate_registers_its_own_node_only(cluster: &Cluster, node: &Identity) -> Result<()> {
+    let who = output_of(node.kubectl(cluster).args([
+        "auth",
+        "whoami",
+        "--output=jsonpath={.status.userInfo.username}",
+    ]))?;
+    ensure!(who == format!("system:node:{NODE}"), "the certificate speaks for {who:?}");
+    let manifest = |name: &str| format!("apiVersion: v1\nkind: Node\nmetadata: {{name: {name}}}\n");
+    pipe_into(node.kubectl(cluster).args(["create", "--filename=-"]), &manifest(NODE))?;
+    let error = pipe_into(node.kubectl(cluster).args(["create", "--filename=-"]), &manifest("other"))
+        .err()
+        .context("a node could register another Node than itself")?;
+    ensure!(format!("{error:#}").contains("Forbidden"), "not refused by authorization: {error:#}");
+    println!("Node {NODE} was registered by system:node:{NODE}, which may not register another");
+    Ok(())
+}
+
+fn a_silent_node_becomes_unknown(cluster: &Cluster, node: &Identity) -> Result<()> {
+    // Raw, because kubectl reads a subresource before it patches it, which a node may not.
+    let ready = format!(
+        r#"{{"apiVersion":"v1","kind":"Node","metadata":{{"name":"{NODE}"}},
+           "status":{{"conditions":[{{"type":"Ready","status":"True","reason":"Check","message":"said once"}}]}}}}"#
+    );
+    let path = format!("--raw=/api/v1/nodes/{NODE}/status");
+    pipe_into(node.kubectl(cluster).args(["replace", &path, "--filename=-"]), &ready)?;
+    let started = Instant::now();
+    eventually("the silent Node is called Unknown", || {
+        let status = read(
+            cluster,
+            &["get", "node", NODE, r#"--output=jsonpath={.status.conditions[?(@.type=="Ready")].status}"#],
+        )?;
+        Ok(status == "Unknown")
+    })?;
+    println!("the silent Node became Unknown after {:.1?}", started.elapsed());
+    Ok(())
+}
+
+fn apply(cluster: &Cluster, manifest: &str) -> Result<()> {
+    pipe_into(cluster.kubectl().args(["apply", "--filename=-"]), manifest)
+}
+
+fn read(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
+    output_of(cluster.kubectl().args(arguments))
+}
+
+fn is_absent(cluster: &Cluster, arguments: &[&str]) -> Result<bool> {
+    let Output { status, stderr, .. } = cluster.kubectl().args(arguments).output()?;
+    Ok(!status.success() && String::from_utf8_lossy(&stderr).contains("NotFound"))
+}
+
+fn with_token(cluster: &Cluster, token: &str) -> Command {
+    let mut command = cluster.kubectl_as_nobody();
+    command.arg(format!("--token={token}"));
+    command
+}
+
+fn eventually(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
+    let started = Instant::now();
+    while started.elapsed() < DEADLINE {
+        if is_so()? {
+            return Ok(());
+        }
+        pause(LOOK_EVERY);
+    }
+    bail!("not within {DEADLINE:?}: {what}")
+}

@@ -1,0 +1,119 @@
+//! `cargo xtask tidy`: the rules of this workspace that the compiler cannot check.
+//!
+//! Each rule is a function that returns its findings. A *fault* fails the command; a *note* is something to look at, because the
+//! rule has good exceptions. All rules run, so one run shows everything.
+
+mod edges;
+mod manifests;
+mod sources;
+
+use anyhow::{Result, ensure};
+
+use crate::{crds, workspace};
+
+/// What one rule found.
+#[derive(Debug, Default)]
+struct Findings {
+    faults: Vec<String>,
+    notes: Vec<String>,
+}
+
+impl Findings {
+    fn fault(&mut self, text: impl Into<String>) {
+        self.faults.push(text.into());
+    }
+
+    fn note(&mut self, text: impl Into<String>) {
+        self.notes.push(text.into());
+    }
+}
+
+type Rule = fn(&Workspace) -> Result<Findings>;
+
+/// What the rules look at, read once.
+struct Workspace {
+    root: std::path::PathBuf,
+    packages: Vec<workspace::Package>,
+    /// Every file under version control, or new and not ignored, relative to the root.
+    files: Vec<String>,
+}
+
+const RULES: &[(&str, Rule)] = &[
+    ("crates depend on each other as ARCHITECTURE.md allows", edges::between_our_crates),
+    ("the planners stay free of runtime, client, clock and randomness", edges::of_the_planners),
+    ("each kind's planner and controller have the same path", sources::planner_and_controller_paths),
+    ("no file grows beyond what can be read", sources::file_lengths),
+    ("modules are named after what is inside", sources::module_names),
+    ("nothing names a path of somebody's machine", sources::machine_paths),
+    ("dependencies are declared once, in the workspace", manifests::declared_in_the_workspace),
+    ("no crate is compiled in two major versions", manifests::duplicate_versions),
+    ("the checked-in CRDs are what the program prints", checked_in_crds),
+];
+
+pub(crate) fn run() -> Result<()> {
+    let workspace = Workspace::read()?;
+    let mut faults = 0;
+    for (rule, check) in RULES {
+        let findings = check(&workspace).unwrap_or_else(|error| Findings {
+            faults: vec![format!("cannot be checked: {error:#}")],
+            notes: Vec::new(),
+        });
+        println!("{} {rule}", if findings.faults.is_empty() { "ok   " } else { "FAULT" });
+        for fault in &findings.faults {
+            println!("      {fault}");
+        }
+        for note in &findings.notes {
+            println!("      note: {note}");
+        }
+        faults += findings.faults.len();
+    }
+    ensure!(faults == 0, "{faults} faults");
+    Ok(())
+}
+
+fn checked_in_crds(workspace: &Workspace) -> Result<Findings> {
+    let mut findings = Findings::default();
+    let is_in_folder =
+        |file: &&String| file.strip_prefix(crds::FOLDER).is_some_and(|rest| rest.starts_with('/'));
+    let files: Vec<&String> = workspace.files.iter().filter(is_in_folder).collect();
+    if files.is_empty() {
+        findings.note(format!("there is no {} yet; `cargo xtask crds` writes it", crds::FOLDER));
+        return Ok(findings);
+    }
+    let mut wanted = crds::printed()?;
+    for file in files {
+        let name = &file[crds::FOLDER.len() + 1..];
+        match wanted.remove(name) {
+            Some(text) if text == workspace.text_of(file)? => {}
+            Some(_) => {
+                findings.fault(format!("{file} differs from what the program prints: run `cargo xtask crds`"))
+            }
+            None => findings.fault(format!("{file} is not printed by the program: remove it")),
+        }
+    }
+    for name in wanted.into_keys() {
+        findings.fault(format!("{}/{name} is missing: run `cargo xtask crds`", crds::FOLDER));
+    }
+    Ok(findings)
+}
+
+impl Workspace {
+    fn read() -> Result<Self> {
+        let root = workspace::root();
+        let mut list = std::process::Command::new("git");
+        list.current_dir(&root).args(["ls-files", "--cached", "--others", "--exclude-standard"]);
+        let mut files: Vec<String> = workspace::output_of(&mut list)?.lines().map(str::to_owned).collect();
+        // A file that was removed and not yet committed is still listed.
+        files.retain(|file| root.join(file).is_file());
+        Ok(Self { packages: workspace::packages()?, files, root })
+    }
+
+    /// The text of a file; empty if it is not text.
+    fn text_of(&self, file: &str) -> Result<String> {
+        Ok(String::from_utf8(std::fs::read(self.root.join(file))?).unwrap_or_default())
+    }
+
+    fn files_ending<'a>(&'a self, ending: &'a str) -> impl Iterator<Item = &'a str> {
+        self.files.iter().map(String::as_str).filter(move |file| file.ends_with(ending))
+    }
+}

@@ -1,0 +1,119 @@
+//! Rules about Cargo.toml files and the lock file.
+//!
+//! The files are read line by line, in the one form that this workspace writes; a line in another form is a fault, not a gap.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Result;
+
+use super::{Findings, Workspace};
+
+pub(super) fn declared_in_the_workspace(workspace: &Workspace) -> Result<Findings> {
+    let mut findings = Findings::default();
+    let mut used = BTreeSet::new();
+    for package in &workspace.packages {
+        let manifest = std::fs::read_to_string(&package.manifest_path)?;
+        for line in dependency_lines(&manifest) {
+            match inherited_dependency(line) {
+                Some(name) => {
+                    used.insert(name.to_owned());
+                }
+                None => findings.fault(format!(
+                    "{}: `{line}` must be `<name>.workspace = true`, with its version in the root Cargo.toml",
+                    package.name
+                )),
+            }
+        }
+    }
+    let root = workspace.text_of("Cargo.toml")?;
+    for name in section(&root, |header| header == "workspace.dependencies").filter_map(key_of) {
+        if !used.contains(name) {
+            findings.note(format!("the root Cargo.toml declares {name}, which no crate uses"));
+        }
+    }
+    Ok(findings)
+}
+
+pub(super) fn duplicate_versions(workspace: &Workspace) -> Result<Findings> {
+    let mut findings = Findings::default();
+    for (name, versions) in versions_by_name(&workspace.text_of("Cargo.lock")?) {
+        let majors: BTreeSet<&str> = versions.iter().map(|version| compatibility_of(version)).collect();
+        if 1 < majors.len() {
+            // A note: deny.toml is where a duplicate is refused or explained.
+            findings.note(format!("{name} {}", versions.join(", ")));
+        }
+    }
+    Ok(findings)
+}
+
+/// The lines that declare something in any of a manifest's dependency sections.
+fn dependency_lines(manifest: &str) -> impl Iterator<Item = &str> {
+    section(manifest, |header| header.split('.').any(|part| part.ends_with("dependencies")))
+}
+
+/// The declaring lines of the sections whose header is wanted.
+fn section(manifest: &str, is_wanted: impl Fn(&str) -> bool) -> impl Iterator<Item = &str> {
+    let mut wanted = false;
+    manifest.lines().map(str::trim).filter(move |line| {
+        if let Some(header) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            wanted = is_wanted(header);
+            return false;
+        }
+        wanted && !line.is_empty() && !line.starts_with('#')
+    })
+}
+
+/// The name in `name.workspace = true` or `name = { workspace = true, ... }`.
+fn inherited_dependency(line: &str) -> Option<&str> {
+    let (name, value) = line.split_once('=')?;
+    let (name, value) = (name.trim(), value.trim());
+    match name.strip_suffix(".workspace") {
+        Some(name) => value.starts_with("true").then_some(name),
+        None => value.contains("workspace = true").then_some(name),
+    }
+}
+
+fn key_of(line: &str) -> Option<&str> {
+    line.split_once('=').map(|(name, _)| name.trim())
+}
+
+fn versions_by_name(lock_file: &str) -> BTreeMap<&str, Vec<&str>> {
+    let mut versions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let mut name = "";
+    for line in lock_file.lines() {
+        let value = |key: &str| line.strip_prefix(key).map(|rest| rest.trim_matches('"'));
+        if let Some(found) = value("name = ") {
+            name = found;
+        } else if let Some(version) = value("version = ").filter(|_| !name.is_empty()) {
+            versions.entry(name).or_default().push(version);
+        }
+    }
+    versions
+}
+
+/// The part of a version that tells whether Cargo would have used one for the other: `1`, `0.12`.
+fn compatibility_of(version: &str) -> &str {
+    let numbers = if version.starts_with("0.") { 2 } else { 1 };
+    let end = version.match_indices('.').nth(numbers - 1).map_or(version.len(), |(at, _)| at);
+    &version[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dependency_with_its_own_version_is_noticed() {
+        let manifest = "[package]\nname = \"x\"\n[dependencies]\n# why\na.workspace = true\nb = { workspace = true, features = [\"c\"] }\n\
+                        d = \"1\"\n[target.'cfg(unix)'.dev-dependencies]\ne = { version = \"1\" }\n[features]\nf = []\n";
+        let refused: Vec<&str> =
+            dependency_lines(manifest).filter(|line| inherited_dependency(line).is_none()).collect();
+        assert_eq!(refused, ["d = \"1\"", "e = { version = \"1\" }"]);
+    }
+
+    #[test]
+    fn versions_are_compatible_up_to_the_first_number_that_is_not_zero() {
+        assert_eq!(compatibility_of("1.2.3"), "1");
+        assert_eq!(compatibility_of("0.12.3"), "0.12");
+    }
+}
