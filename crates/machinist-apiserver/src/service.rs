@@ -4,8 +4,8 @@
 //! can a simulation reach the states in which a writer does not know whether it wrote.
 
 use std::future::Future;
-use std::pin::Pin;
-use std::sync::Arc;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use http::{Request, Response, StatusCode, header, request};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tower::Service;
 
 use crate::audit::{AuditRecord, Origin};
@@ -79,35 +79,47 @@ impl ApiService {
 
 /// A replica that can be made to lag: what it serves to `resourceVersion=0` is frozen at a revision until it is thawed.
 /// Clones are the same replica.
-#[derive(Debug, Clone)]
-pub struct ReplicaView(Arc<watch::Sender<Option<u64>>>);
+#[derive(Debug, Clone, Default)]
+pub struct ReplicaView(Arc<Replica>);
 
-impl Default for ReplicaView {
-    fn default() -> Self {
-        ReplicaView(Arc::new(watch::Sender::new(None)))
-    }
+#[derive(Debug, Default)]
+struct Replica {
+    limit: Mutex<Option<u64>>,
+    /// Wakes those who wait in the order in which they came, so that a simulation repeats.
+    moved: Notify,
 }
 
 impl ReplicaView {
     /// Nothing after `revision` is seen from now on.
     pub fn freeze_at(&self, revision: u64) {
-        self.0.send_replace(Some(revision));
+        self.set(Some(revision));
     }
 
     /// Catches up, and lags no longer.
     pub fn thaw(&self) {
-        self.0.send_replace(None);
+        self.set(None);
+    }
+
+    fn set(&self, limit: Option<u64>) {
+        *self.0.limit.lock().unwrap_or_else(PoisonError::into_inner) = limit;
+        self.0.moved.notify_waiters();
     }
 
     pub(crate) fn limit(&self) -> Option<u64> {
-        *self.0.borrow()
+        *self.0.limit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until the replica has seen `revision`.
     pub(crate) async fn reaches(&self, revision: u64) {
-        let mut limits = self.0.subscribe();
-        // The sender lives in `self`, so this cannot end early.
-        let _seen = limits.wait_for(|limit| limit.is_none_or(|limit| revision <= limit)).await;
+        loop {
+            // Enlisted before the look, so that no move in between is missed.
+            let mut moved = pin!(self.0.moved.notified());
+            moved.as_mut().enable();
+            if self.limit().is_none_or(|limit| revision <= limit) {
+                return;
+            }
+            moved.await;
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! Several controllers may share one view. Listeners do no more than wake keys; whoever gets a key looks at the store.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use kube::{Api, Resource};
 use machinist_kube::store::IndexFn;
 use machinist_kube::{Change, ObjectKey, Store, WatchFatal, WatchNote, WatchOptions, run_watch};
 use serde::de::DeserializeOwned;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// After this long without the watch showing a write of ours, we decide without it: every write is guarded, so what it
@@ -28,7 +29,8 @@ pub(crate) struct View<F> {
     listeners: Vec<Listener<F>>,
     /// Our own writes that the watch has not shown yet: their resourceVersion, and when they were answered.
     own_writes: Mutex<BTreeMap<ObjectKey, (u64, Instant)>>,
-    synced: watch::Sender<bool>,
+    /// Wakes those who wait in the order in which they came, so that a simulation repeats.
+    listed: Notify,
 }
 
 impl<F> View<F> {
@@ -38,7 +40,7 @@ impl<F> View<F> {
             store: Mutex::new(Store::new(indexes)),
             listeners: Vec::new(),
             own_writes: Mutex::default(),
-            synced: watch::Sender::new(false),
+            listed: Notify::new(),
         }
     }
 
@@ -76,7 +78,9 @@ impl<F> View<F> {
                     listener(change);
                 }
             }
-            self.synced.send_if_modified(|synced| std::mem::replace(synced, is_synced) != is_synced);
+            if is_synced {
+                self.listed.notify_waiters();
+            }
         };
         run_watch(api, options, parse, sink).await
     }
@@ -88,8 +92,15 @@ impl<F> View<F> {
 
     /// Returns once the kind was listed: before that, absence means nothing.
     pub(crate) async fn synced(&self) {
-        // The sender lives as long as `self`, so this cannot fail.
-        let _ = self.synced.subscribe().wait_for(|synced| *synced).await;
+        loop {
+            // Enlisted before the look, so that a list in between is not missed.
+            let mut listed = pin!(self.listed.notified());
+            listed.as_mut().enable();
+            if self.store().synced() {
+                return;
+            }
+            listed.await;
+        }
     }
 
     /// Notes that we wrote the object: it is not to be decided on until the watch has shown that.

@@ -90,6 +90,10 @@ pub struct InvalidLeaseOptions {
 /// The share by which a look at the Lease may be late, so that candidates do not look all at once.
 const LOOK_SPREAD: f64 = 0.2;
 
+/// How long a Lease is given back for: longer than a request takes on a busy server, shorter than a pod's grace period. A late
+/// write does no harm: it names the version it was decided on, so it never takes the Lease from somebody else.
+pub const GIVE_BACK_WITHIN: Duration = Duration::from_secs(5);
+
 /// How leadership stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseState {
@@ -409,12 +413,13 @@ impl Elector {
 
     /// Gives the Lease back, if it is ours. Failing to is no harm: it runs out.
     async fn release(&mut self) {
-        let bound = self.options.renew_deadline / 2;
         let lease = &self.options.name;
-        match timeout(bound, self.give_back()).await {
+        match timeout(GIVE_BACK_WITHIN, self.give_back()).await {
             Ok(Ok(())) => tracing::info!(%lease, "Lease given back"),
             Ok(Err(error)) => tracing::warn!(%lease, %error, "Lease not given back, it will run out"),
-            Err(_) => tracing::warn!(%lease, "Lease not given back within {bound:?}, it will run out"),
+            Err(_) => {
+                tracing::warn!(%lease, "Lease not given back within {GIVE_BACK_WITHIN:?}, it will run out");
+            }
         }
     }
 

@@ -16,8 +16,5 @@ impl Rules for Leases {
         if let Some(count) = spec("leaseTransitions").filter(|c| c.as_i64().is_some_and(|c| c < 0)) {
             errors.invalid("spec.leaseTransitions", count.clone(), "must be greater than or equal to 0");
         }
-        if spec("holderIdentity").is_some_and(|h| h == "") {
-            errors.invalid("spec.holderIdentity", "".into(), "must not be empty");
-        }
     }
 }

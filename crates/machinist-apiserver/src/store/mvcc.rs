@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::ops::Bound;
+use std::pin::pin;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use crate::audit::{Commit, CommitFeed, Origin};
@@ -144,8 +145,8 @@ pub(crate) struct Slice {
 #[derive(Debug)]
 pub(crate) struct Store {
     inner: RwLock<Inner>,
-    /// The newest revision, for requests that wait for one.
-    revision: watch::Sender<u64>,
+    /// For requests that wait for a revision. Wakes them in the order in which they came, so that a simulation repeats.
+    committed: Notify,
     history: History,
     watch_buffer: usize,
 }
@@ -181,7 +182,7 @@ struct Watcher {
 
 impl Store {
     pub(crate) fn new(history: History, watch_buffer: usize) -> Self {
-        Store { inner: RwLock::new(Inner::default()), revision: watch::Sender::new(0), history, watch_buffer }
+        Store { inner: RwLock::new(Inner::default()), committed: Notify::new(), history, watch_buffer }
     }
 
     /// The revision of the newest commit.
@@ -276,7 +277,7 @@ impl Store {
             inner.forget_older(age, events);
         }
         drop(inner);
-        self.revision.send_replace(revision);
+        self.committed.notify_waiters();
         Ok(object)
     }
 
@@ -327,9 +328,17 @@ impl Store {
         feed.is_drained().then_some(inner.revision)
     }
 
-    /// A receiver of the newest revision.
-    pub(crate) fn revisions(&self) -> watch::Receiver<u64> {
-        self.revision.subscribe()
+    /// Waits until the newest revision is at least this one.
+    pub(crate) async fn reaches(&self, revision: u64) {
+        loop {
+            // Enlisted before the look, so that no commit in between is missed.
+            let mut committed = pin!(self.committed.notified());
+            committed.as_mut().enable();
+            if revision <= self.revision() {
+                return;
+            }
+            committed.await;
+        }
     }
 
     pub(crate) fn subscribe(&self, sender: mpsc::UnboundedSender<Arc<Commit>>) {

@@ -118,11 +118,7 @@ pub(crate) fn parse_revision(text: &str) -> ApiResult<u64> {
 
 /// Waits until the store has reached `revision`; 504 when it does not within a few seconds.
 pub(crate) async fn wait_for(core: &Core, revision: u64) -> ApiResult<()> {
-    let mut revisions = core.store.revisions();
     let limit: Duration = core.config.future_revision_wait;
-    let reached = tokio::time::timeout(limit, revisions.wait_for(|current| revision <= *current)).await;
-    match reached {
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(_)) | Err(_) => Err(ApiError::too_large_resource_version(revision, core.store.revision())),
-    }
+    let reached = tokio::time::timeout(limit, core.store.reaches(revision)).await;
+    reached.map_err(|_| ApiError::too_large_resource_version(revision, core.store.revision()))
 }

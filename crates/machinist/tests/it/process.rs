@@ -1,6 +1,7 @@
 //! Running the program, reading what it prints, ending it. A process that is forgotten is killed.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
@@ -40,18 +41,28 @@ impl Ended {
 pub(crate) struct Process {
     child: Child,
     stdout: BufReader<ChildStdout>,
+    /// A file, as nobody empties a pipe while the test looks elsewhere, and a full one would stop the process.
+    stderr: File,
+}
+
+/// How a process ended.
+#[derive(Debug)]
+pub(crate) struct Stopped {
+    pub code: Option<i32>,
+    pub stderr: String,
 }
 
 impl Process {
     pub(crate) fn start(command: &mut Command) -> Self {
+        let stderr = tempfile::tempfile().expect("a temporary file");
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
+            .stderr(stderr.try_clone().expect("a second handle"))
             .spawn()
             .expect("the program can be run");
         let stdout = BufReader::new(child.stdout.take().expect("stdout is a pipe"));
-        Self { child, stdout }
+        Self { child, stdout, stderr }
     }
 
     /// The next line of stdout that holds `part`.
@@ -60,10 +71,8 @@ impl Process {
         loop {
             let mut line = String::new();
             if self.stdout.read_line(&mut line).expect("output is text") == 0 {
-                let mut stderr = String::new();
-                let pipe = self.child.stderr.as_mut().expect("stderr is a pipe");
-                pipe.read_to_string(&mut stderr).expect("output is text");
-                panic!("it ended without a line with {part:?}\n{seen}{stderr}");
+                let stopped = self.stopped();
+                panic!("it ended without a line with {part:?}\n{seen}{stopped:?}");
             }
             if line.contains(part) {
                 return line;
@@ -72,20 +81,33 @@ impl Process {
         }
     }
 
-    /// Asks it to stop as a service manager does, and waits for its exit code.
-    pub(crate) fn terminate(mut self) -> Option<i32> {
+    /// Asks it to stop as a service manager does, and waits until it has.
+    pub(crate) fn terminate(mut self) -> Stopped {
         let pid = self.child.id().to_string();
         let sent = Command::new("kill").args(["-TERM", &pid]).status().expect("kill can be run");
         assert!(sent.success(), "the process had ended before");
-        self.child.wait().expect("it ends").code()
+        self.stopped()
     }
 
-    /// Waits until it ends by itself; its exit code and stderr.
-    pub(crate) fn wait(mut self) -> (Option<i32>, String) {
+    /// Waits until it ends by itself.
+    pub(crate) fn wait(mut self) -> Stopped {
+        self.stopped()
+    }
+
+    fn stopped(&mut self) -> Stopped {
+        let code = self.child.wait().expect("it ends").code();
         let mut stderr = String::new();
-        let pipe = self.child.stderr.as_mut().expect("stderr is a pipe");
-        pipe.read_to_string(&mut stderr).expect("output is text");
-        (self.child.wait().expect("it ends").code(), stderr)
+        self.stderr.rewind().expect("a file can be read again");
+        self.stderr.read_to_string(&mut stderr).expect("output is text");
+        Stopped { code, stderr }
+    }
+}
+
+impl Stopped {
+    /// Fails unless it ended as it should when asked to; its words.
+    pub(crate) fn cleanly(self) -> String {
+        assert_eq!(self.code, Some(0), "{}", self.stderr);
+        self.stderr
     }
 }
 

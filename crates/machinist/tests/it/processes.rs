@@ -10,7 +10,7 @@ use kube::{Api, Client};
 use machinist_api::{Machine, MachineDeployment, Phase};
 use serde_json::{Value, json};
 
-use crate::process::{Ended, Process, Up, call, machinist};
+use crate::process::{Ended, Process, Stopped, Up, call, machinist};
 
 /// Longer than everything here takes on a slow machine by far.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -147,7 +147,7 @@ async fn the_two_controllers_and_the_cloud_work_as_processes_of_their_own() {
     let second_port = free_port();
     let second = fleet.machine_controller(second_port);
     let first_holder = holder(leases.get("machine-controller").await.ok().as_ref());
-    assert_eq!(controller.terminate(), Some(0));
+    controller.terminate().cleanly();
     let other = move |lease: Option<&Lease>| holder(lease).is_some() && holder(lease) != first_holder;
     until(leases.clone(), "machine-controller", other).await;
     let patch = json!({"spec": {"replicas": 4}});
@@ -176,12 +176,12 @@ async fn the_two_controllers_and_the_cloud_work_as_processes_of_their_own() {
     deployments.delete("workers", &Default::default()).await.expect("deleted");
     until(deployments, "workers", |it: Option<&MachineDeployment>| it.is_none()).await;
     assert!(fleet.ledger().iter().all(|entry| !entry["deleted"].is_null()), "nothing is alive");
-    assert_eq!(manager.terminate(), Some(0));
-    assert_eq!(second.terminate(), Some(0));
-    for name in ["machine-controller", "machine-controller-manager"] {
-        assert_eq!(holder(Some(&leases.get(name).await.expect("the Lease"))), None, "{name} was given back");
+    for (name, process) in [("machine-controller-manager", manager), ("machine-controller", second)] {
+        let log = process.terminate().cleanly();
+        let lease = leases.get(name).await.expect("the Lease");
+        assert_eq!(holder(Some(&lease)), None, "{name} gave its Lease back; it says\n{log}");
     }
-    assert_eq!(fleet.cloud.terminate(), Some(0));
+    fleet.cloud.terminate().cleanly();
 }
 
 #[tokio::test]
@@ -198,11 +198,11 @@ async fn a_controller_whose_lease_is_taken_ends_with_an_error() {
     let leases: Api<Lease> = Api::namespaced(client, NAMESPACE);
     let taken = json!({"spec": {"holderIdentity": "somebody else", "leaseDurationSeconds": 3600}});
     leases.patch("machine-controller", &PatchParams::default(), &Patch::Merge(taken)).await.expect("taken");
-    let (code, stderr) = controller.wait();
+    let Stopped { code, stderr } = controller.wait();
     assert_eq!(code, Some(1));
     let last = stderr.lines().last().unwrap_or_default();
     assert!(last.starts_with("error: machine-controller: leadership was lost: "), "{stderr}");
-    assert_eq!(manager.terminate(), Some(0));
+    manager.terminate().cleanly();
 }
 
 #[tokio::test]
@@ -240,5 +240,5 @@ async fn a_machine_is_pending_until_its_instance_has_booted() {
     let machine = serde_json::from_value(machine).expect("a Machine");
     machines.create(&PostParams::default(), &machine).await.expect("created");
     until(machines, "slow", |it: Option<&Machine>| it.is_some_and(|it| it.phase() == Phase::Pending)).await;
-    assert_eq!(up.process.terminate(), Some(0));
+    up.process.terminate().cleanly();
 }

@@ -119,7 +119,7 @@ fn it_stops_cleanly_when_asked_and_can_start_again_on_the_same_ledger() {
     let ledger = up.cloud("GET", "/admin/ledger", "");
     assert_eq!(ledger["entries"].as_array().map(Vec::len), Some(3));
     let Up { process, folder, .. } = up;
-    assert_eq!(process.terminate(), Some(0));
+    process.terminate().cleanly();
 
     let mut again = machinist("up --until gone -o json --data-dir");
     let ended = Ended::of(again.arg(folder.path()));
