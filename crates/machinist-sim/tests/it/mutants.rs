@@ -16,7 +16,7 @@ struct Trap {
     faults: &'static [(Fault, u32)],
 }
 
-/// Seeds are tried until so many have caught a mutant.
+/// Seeds are tried until so many have caught a mutant: one alone may be an accident of its trace.
 const CAUGHT_OFTEN_ENOUGH: usize = 2;
 /// No more seeds than these: what takes longer to show is no trap.
 const SEEDS: u64 = 48;
@@ -62,12 +62,9 @@ fn every_broken_program_is_caught_by_name() {
             }
         }
         println!("{:<20} {invariant:<3} caught by seeds {caught:?} of {tried}", mutant.name());
-        if caught.is_empty() {
-            escaped.push(mutant.name());
+        if caught.len() < CAUGHT_OFTEN_ENOUGH {
+            escaped.push(format!("{} by {invariant}: seeds {caught:?} of {tried}", mutant.name()));
         }
     }
-    // Known and open: since children that exist are counted before their number is settled, the seeds that caught this one may
-    // not any more. Every other escape fails.
-    escaped.retain(|name| *name != "own-writes-barrier");
-    assert!(escaped.is_empty(), "not caught: {escaped:?}");
+    assert!(escaped.is_empty(), "not caught {CAUGHT_OFTEN_ENOUGH} times: {escaped:?}");
 }
