@@ -9,6 +9,8 @@
 //! defaulting, validation, metadata rules, the no-op check, commit, event, answer. Time and randomness are injected
 //! ([`Clock`], [`Ids`]), so that a simulation repeats exactly.
 //!
+//! [`Server::load`] is for tests and for taking over: it stores an object as it is, past all of that.
+//!
 //! Deliberately absent, with a seam each: OpenAPI and Table output (`discovery`, `service`), server-side apply (`patch`),
 //! CEL (`crd::validate`), RBAC (`authn`), persistence (`store::mvcc`). Never for production clusters.
 
@@ -21,6 +23,7 @@ mod crd;
 mod discovery;
 mod kinds;
 mod listen;
+mod load;
 mod meta;
 mod object;
 mod patch;
@@ -37,6 +40,7 @@ pub use audit::{AuditRecord, Commit, Subscription};
 pub use authn::Identity;
 pub use clock::{Clock, Ids, RandomIds, SeededIds, SystemClock, TokioClock};
 pub use listen::{ServeError, Serving};
+pub use load::LoadError;
 pub use object::Object;
 pub use server::{Config, Server};
 pub use service::{ApiService, Body, ReplicaView, Unanswered};

@@ -183,6 +183,11 @@ pub(crate) fn join_group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
+/// The group, empty for the core one, and the version of an `apiVersion`.
+pub(crate) fn split_api_version(text: &str) -> (&str, &str) {
+    text.rsplit_once('/').unwrap_or(("", text))
+}
+
 /// Everything that is served, by group, version and plural. Replaced as a whole when a CRD changes.
 #[derive(Clone)]
 pub(crate) struct Registry {

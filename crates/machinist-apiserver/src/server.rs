@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use crate::audit::{AuditFeed, AuditRecord, Commit, Origin, Subscription};
 use crate::authn::{Credentials, Identity};
 use crate::clock::{Clock, Ids, RandomIds, SystemClock, rfc3339_seconds};
+use crate::load::{self, LoadError};
 use crate::object::Object;
 use crate::resource::Registry;
 use crate::service::ApiService;
@@ -132,6 +133,20 @@ impl Server {
         let chain: Vec<Vec<u8>> = certificates(pem)?.iter().map(|c| c.as_ref().to_vec()).collect();
         let certificate = Some(chain.into());
         Ok(ApiService::new(self.core.clone(), Credentials::Presented { certificate, bearer: None }))
+    }
+
+    /// Puts an object into the store as it is, as restoring etcd from a backup would: uid, creation, generation, owners, finalizers,
+    /// a deletion under way and status stay as given, only `metadata.resourceVersion` is this server's. Watchers see it as any
+    /// commit; the audit does not, since nobody asked.
+    ///
+    /// # Guarantees
+    /// Nothing is admitted, defaulted, pruned or validated. A definition is served when this returns. An object in another served
+    /// version than the stored one is converted, as every request's is.
+    ///
+    /// # Errors
+    /// When its group, version and kind are not served, its namespace or name does not fit them, or the name is taken.
+    pub fn load(&self, object: Value) -> Result<Arc<Object>, LoadError> {
+        load::load(&self.core, object)
     }
 
     /// Every request answered from now on.

@@ -10,6 +10,7 @@ use crate::kinds::{Context, Part, custom_resource_definition, decode, notation};
 use crate::meta;
 use crate::object::{self, Object, copy_field, copy_meta, drop_field, is_deleting, meta_str, set_meta};
 use crate::resource::Served;
+use crate::server::Core;
 use crate::status::{ApiError, ApiResult, FieldErrors, Target};
 use crate::store::mvcc::{Change, Key, Raced};
 use crate::verbs::{Call, Effect};
@@ -290,19 +291,18 @@ pub(crate) fn after_commit(call: &Call, object: &Value) {
         let name = meta_str(object, "name");
         let key = Key::new("", name);
         match core.store.get(custom_resource_definition::TABLE, &key) {
-            None => unregister(call, object),
+            None => unregister(core, object),
             Some(held) if is_deleting(held.value()) => {
                 super::delete::delete_instances(call, held.value());
                 finish_definition(call, name);
             }
-            Some(held) => register(call, &held),
+            Some(held) => register(core, &held),
         }
     }
 }
 
 /// Gives a definition its conditions, and serves what it defines.
-fn register(call: &Call, definition: &Arc<Object>) {
-    let core = &call.core;
+pub(crate) fn register(core: &Core, definition: &Arc<Object>) {
     let mut current = definition.clone();
     if let Some(value) = registration::established(&current, &core.registry(), &core.now()) {
         let table: Arc<str> = custom_resource_definition::TABLE.into();
@@ -326,13 +326,13 @@ fn register(call: &Call, definition: &Arc<Object>) {
             registry.remove(&resource.group, &resource.plural);
             registry.add(Arc::new(resource));
         }),
-        None => unregister(call, current.value()),
+        None => unregister(core, current.value()),
     }
 }
 
-fn unregister(call: &Call, definition: &Value) {
+fn unregister(core: &Core, definition: &Value) {
     let text = |pointer: &str| definition.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    call.core.update_registry(|registry| registry.remove(text("/spec/group"), text("/spec/names/plural")));
+    core.update_registry(|registry| registry.remove(text("/spec/group"), text("/spec/names/plural")));
 }
 
 /// Lets a deleting definition go once its last instance is gone. `table` is the definition's name.
@@ -353,7 +353,7 @@ fn finish_definition(call: &Call, table: &str) {
     if kept.is_empty() {
         let change = Change::Delete { read: definition.clone() };
         if core.store.commit(&definitions, &key, change, &origin).is_ok() {
-            unregister(call, definition.value());
+            unregister(core, definition.value());
         }
         return;
     }

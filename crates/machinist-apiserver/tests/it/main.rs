@@ -4,4 +4,5 @@ mod client;
 mod conformance;
 mod controls;
 mod https;
+mod load;
 mod properties;
