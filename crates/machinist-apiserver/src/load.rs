@@ -32,7 +32,7 @@ pub enum LoadError {
     /// The name is taken.
     #[error("metadata.name: expected a free name, and {resource} {key} exists")]
     Taken {
-        /// The resource, as the store names it: `plural.group`.
+        /// The resource, as the store names it: `pods`, `machines.machine.sapcloud.io`.
         resource: String,
         /// `namespace/name`, or `name`.
         key: String,

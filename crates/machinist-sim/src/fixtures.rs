@@ -10,16 +10,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use machinist_cloud_sim::{CallRecord, Foreigner, IdStyle, Operation, Outcome as CallOutcome, Settings};
 use machinist_instance::{NodeName, ProviderId, UserData};
 use serde_json::{Value, json};
 
 use crate::actor::{Process, Side};
-use crate::sight::Seen;
+use crate::sight::{MACHINES, NODES, Seen};
 use crate::world::user::WORKERS;
 use crate::world::{Ability, Outcome, Trouble, User, View, World, ensure};
 
@@ -54,9 +55,9 @@ pub enum Calls {
     FindAndEnsureOnce,
     /// None at all.
     None,
-    /// None, until the Machine is to go.
+    /// For those that the rollout deletes, none before that, then one delete, then finds; for the one that stays, none at all.
     NoneUntilDeleted,
-    /// One delete for the Machine that is going, then finds, and none before its pods have left.
+    /// For the Machine that is going, none before its drain has ended, then one delete, then finds; for the others none at all.
     DeleteOnceAfterTheDrain,
 }
 
@@ -151,6 +152,11 @@ impl Fixture {
         Ok(Self { items })
     }
 
+    /// Its objects, owners first, each with the cluster that it lives in.
+    pub fn items(&self) -> impl Iterator<Item = (Side, &Value)> {
+        self.items.iter().map(|item| (side(item), item))
+    }
+
     /// A moment after the last thing that happened in it.
     pub fn moment(&self) -> Timestamp {
         const A_MOMENT: std::time::Duration = std::time::Duration::from_secs(5);
@@ -160,19 +166,21 @@ impl Fixture {
         created.chain(written).max().unwrap_or(Timestamp::UNIX_EPOCH) + A_MOMENT
     }
 
+    /// The users that machines ask for certificates as, with the tokens of the fixture.
+    fn joiners(&self) -> BTreeSet<String> {
+        let tokens = self.of_kind("Secret").filter(|secret| secret.namespace() == "kube-system");
+        tokens.map(|secret| format!("system:bootstrap:{}", decoded(secret, "token-id"))).collect()
+    }
+
     fn of_kind<'f>(&'f self, wanted: &'f str) -> impl Iterator<Item = Seen<'f>> {
         self.items.iter().filter(move |item| kind(item) == wanted).map(Seen)
     }
 
     /// What the machine of that name boots from: the token that its Secret holds, else the one that lets it return.
     fn user_data(&self, machine: &str) -> UserData {
-        let decode = |secret: Seen<'_>, key: &str| {
-            let bytes = STANDARD.decode(secret.text(&format!("/data/{key}"))).unwrap_or_default();
-            String::from_utf8(bytes).unwrap_or_default()
-        };
-        let is_for = |secret: &Seen<'_>| decode(*secret, "description").contains(&format!("{machine:?}"));
+        let is_for = |secret: &Seen<'_>| decoded(*secret, "description").contains(&format!("{machine:?}"));
         let token = match self.of_kind("Secret").find(is_for) {
-            Some(secret) => format!("{}.{}", decode(secret, "token-id"), decode(secret, "token-secret")),
+            Some(secret) => format!("{}.{}", decoded(secret, "token-id"), decoded(secret, "token-secret")),
             None => format!("{}.{}", RETURN_TOKEN.0, RETURN_TOKEN.1),
         };
         UserData::new(format!(
@@ -185,6 +193,12 @@ impl Fixture {
 /// A cloud as Go MCM's fixtures know it: ids are names.
 pub fn cloud(settings: Settings) -> Settings {
     Settings { scheme: "fast".to_owned(), ids: IdStyle::ByName, ..settings }
+}
+
+/// What a Secret holds under that key.
+fn decoded(secret: Seen<'_>, key: &str) -> String {
+    let bytes = STANDARD.decode(secret.text(&format!("/data/{key}"))).unwrap_or_default();
+    String::from_utf8(bytes).unwrap_or_default()
 }
 
 fn kind(item: &Value) -> &str {
@@ -229,14 +243,20 @@ pub async fn play(world: &dyn World, continuation: Continuation, fixture: &Fixtu
         }
     };
     let view = world.until("what Go MCM began to be finished", settled).await?;
+    judge_machines(world, fixture, &view)?;
     judge_instances(world, fixture, &view)?;
-    judge_calls(world, continuation, fixture)
+    judge_tokens(world, fixture).await?;
+    judge_calls(world, continuation, fixture, &view)
 }
 
-async fn load(world: &dyn World, fixture: &Fixture) -> Outcome {
+/// Makes what a fixture holds: as it is where the world [can](Ability::StoreVerbatim) do that, else by requests.
+///
+/// # Errors
+/// When an object is refused.
+pub async fn load(world: &dyn World, fixture: &Fixture) -> Outcome {
     if world.can(Ability::StoreVerbatim) {
-        for item in &fixture.items {
-            world.store(side(item), item).await?;
+        for (side, item) in fixture.items() {
+            world.store(side, item).await?;
         }
         return Ok(());
     }
@@ -359,6 +379,17 @@ async fn let_the_pod_go(world: &dyn World, fixture: &Fixture) -> Outcome {
     User::of(world).create_pod("second", "x", other.name()).await
 }
 
+/// Whoever was there before and still is is the same one, and all are of one template.
+fn judge_machines(world: &dyn World, fixture: &Fixture, view: &View) -> Outcome {
+    let owners: BTreeSet<_> = view.machines().map(Seen::owner_uid).collect();
+    ensure(owners.len() == 1, || format!("the Machines belong to several sets: {owners:?}"))?;
+    for before in fixture.of_kind("Machine").filter(|_| world.can(Ability::StoreVerbatim)) {
+        let Some(now) = view.machine(before.name()) else { continue };
+        ensure(now.uid() == before.uid(), || format!("Machine {} is another one", before.name()))?;
+    }
+    Ok(())
+}
+
 /// Nothing was made twice, and nothing was rolled.
 fn judge_instances(world: &dyn World, fixture: &Fixture, view: &View) -> Outcome {
     let ever = view.ledger.ever();
@@ -382,41 +413,123 @@ fn judge_instances(world: &dyn World, fixture: &Fixture, view: &View) -> Outcome
     ensure(tokens <= machines, || format!("{tokens} tokens were made for {machines} new Machines"))
 }
 
-fn judge_calls(world: &dyn World, continuation: Continuation, fixture: &Fixture) -> Outcome {
-    let calls = world.cloud().calls();
+/// Go MCM's tokens are what machines joined with: another token for the same machine would be a Secret that nobody takes away.
+async fn judge_tokens(world: &dyn World, fixture: &Fixture) -> Outcome {
+    let requests: Api<CertificateSigningRequest> = Api::all(world.target());
+    let requests = requests.list(&ListParams::default()).await?;
+    let asked: BTreeSet<String> =
+        requests.items.into_iter().filter_map(|request| request.spec.username).collect();
+    let unused: Vec<String> = fixture.joiners().difference(&asked).cloned().collect();
+    ensure(unused.is_empty(), || format!("no machine joined as {unused:?}, but as {asked:?}"))
+}
+
+fn judge_calls(world: &dyn World, continuation: Continuation, fixture: &Fixture, view: &View) -> Outcome {
+    let all = world.cloud().calls();
+    let about = |call: &CallRecord, machine: Seen<'_>| {
+        call.which.name.as_ref().is_some_and(|name| name.as_str() == machine.name())
+    };
+    let machines = || fixture.of_kind("Machine").chain(view.machines());
+    let stray = all.iter().find(|call| !machines().any(|machine| about(call, machine)));
+    ensure(stray.is_none(), || format!("the cloud was called about no Machine: {stray:?}"))?;
     for machine in fixture.of_kind("Machine") {
-        let about =
-            |call: &&CallRecord| call.which.name.as_ref().is_some_and(|name| name.as_str() == machine.name());
-        let calls: Vec<&CallRecord> = calls.iter().filter(about).collect();
-        let count = |operation| calls.iter().filter(|call| call.operation == operation).count();
-        let (name, said) = (machine.name(), || {
-            calls
-                .iter()
-                .map(|call| format!("{} ({:?})", call.operation, call.outcome))
-                .collect::<Vec<_>>()
-                .join(", ")
-        });
-        let is_going = machine.is_deleting();
-        let is_fine = match continuation.calls {
+        let calls: Vec<&CallRecord> = all.iter().filter(|call| about(call, machine)).collect();
+        let stays = view.machine(machine.name()).is_some();
+        match continuation.calls {
             Calls::FindAndEnsureOnce => {
-                count(Operation::Find) <= 1 && count(Operation::Ensure) == 1 && count(Operation::Delete) == 0
+                judge_ensure(continuation, machine, &calls)?;
+                let uid = view.machine(machine.name()).map(Seen::uid);
+                let entry = view.ledger.alive().find(|entry| entry.name.as_str() == machine.name());
+                let key = entry.and_then(|entry| entry.key.as_ref()).map(|key| key.as_str());
+                ensure(key.is_some() && key == uid, || {
+                    format!("the instance of {} carries {key:?}, not {uid:?}", machine.name())
+                })?;
             }
-            Calls::None => calls.is_empty(),
-            // The rollout deletes the old ones; the new one joins and stays.
-            Calls::NoneUntilDeleted => {
-                let first = calls.first().map(|call| call.operation);
-                first.is_none_or(|first| first == Operation::Delete) && count(Operation::Ensure) == 0
+            Calls::NoneUntilDeleted if !stays => {
+                judge_deletion(machine, &calls)?;
+                deleted_before(world, machine, calls[0])?;
             }
-            Calls::DeleteOnceAfterTheDrain if is_going => {
-                let first = calls.first().map(|call| (call.operation, call.outcome));
-                first == Some((Operation::Delete, CallOutcome::DeletionBegun))
-                    && count(Operation::Delete) == 1
-                    && 1 <= count(Operation::Find)
-                    && count(Operation::Ensure) == 0
+            Calls::DeleteOnceAfterTheDrain if machine.is_deleting() => {
+                judge_deletion(machine, &calls)?;
+                drained_before(world, fixture, machine, calls[0])?;
             }
-            Calls::DeleteOnceAfterTheDrain => calls.is_empty(),
-        };
-        ensure(is_fine, || format!("for {name}, the cloud was asked to {}", said()))?;
+            Calls::None | Calls::NoneUntilDeleted | Calls::DeleteOnceAfterTheDrain => {
+                ensure(calls.is_empty(), || complaint(machine, &calls))?;
+            }
+        }
     }
     Ok(())
+}
+
+/// One ensure, at most one find before it, and nothing else.
+fn judge_ensure(continuation: Continuation, machine: Seen<'_>, calls: &[&CallRecord]) -> Outcome {
+    let wanted = match continuation.instances {
+        Instances::Recorded => CallOutcome::Made,
+        Instances::All => CallOutcome::Adopted,
+    };
+    let is_fine = match calls {
+        [ensure] => (ensure.operation, ensure.outcome) == (Operation::Ensure, wanted),
+        [find, ensure] => {
+            find.operation == Operation::Find
+                && (ensure.operation, ensure.outcome) == (Operation::Ensure, wanted)
+        }
+        _ => false,
+    };
+    ensure(is_fine, || complaint(machine, calls))
+}
+
+/// One delete, then finds, the last of which found nothing.
+fn judge_deletion(machine: Seen<'_>, calls: &[&CallRecord]) -> Outcome {
+    let is_fine = match calls {
+        [delete, finds @ .., last] => {
+            (delete.operation, delete.outcome) == (Operation::Delete, CallOutcome::DeletionBegun)
+                && finds.iter().all(|call| call.operation == Operation::Find)
+                && (last.operation, last.outcome) == (Operation::Find, CallOutcome::Absent)
+        }
+        _ => false,
+    };
+    ensure(is_fine, || complaint(machine, calls))
+}
+
+/// The manager had deleted the Machine by then.
+fn deleted_before(world: &dyn World, machine: Seen<'_>, first: &CallRecord) -> Outcome {
+    let deleted = world.answers().into_iter().find(|answer| {
+        answer.process == Process::Manager
+            && answer.verb == "delete"
+            && answer.about.table == MACHINES
+            && answer.about.name == machine.name()
+            && answer.code < 300
+    });
+    let is_fine = deleted.is_some_and(|deleted| deleted.at <= first.arrived);
+    ensure(is_fine, || format!("the cloud was called about {} before it was to go", machine.name()))
+}
+
+/// The Node was closed, and every pod on it had been let go, by then.
+fn drained_before(world: &dyn World, fixture: &Fixture, machine: Seen<'_>, first: &CallRecord) -> Outcome {
+    let node = machine.node_label();
+    let answers = world.answers();
+    let before = answers.iter().filter(|answer| answer.code < 300 && answer.at <= first.arrived);
+    let is_open = fixture.of_kind("Node").any(|open| open.name() == node && !open.is_cordoned());
+    let drain_has_ended = machine.text("/status/lastOperation/description").contains(VM_DELETION);
+    if is_open && !drain_has_ended {
+        let closed = before
+            .clone()
+            .any(|answer| answer.verb == "patch" && answer.about.table == NODES && answer.about.name == node);
+        ensure(closed, || format!("the cloud was called about {} before {node} was closed", machine.name()))?;
+    }
+    for pod in fixture.of_kind("Pod").filter(|pod| pod.text("/spec/nodeName") == node) {
+        let left = before
+            .clone()
+            .any(|answer| answer.about.subresource == "eviction" && answer.about.name == pod.name());
+        ensure(left, || format!("the cloud was called before pod {} was let go", pod.name()))?;
+    }
+    Ok(())
+}
+
+/// What a Machine says once its drain has ended.
+const VM_DELETION: &str = "Initiate VM deletion";
+
+fn complaint(machine: Seen<'_>, calls: &[&CallRecord]) -> String {
+    let asked: Vec<String> =
+        calls.iter().map(|call| format!("{} ({:?})", call.operation, call.outcome)).collect();
+    format!("for {}, the cloud was asked to {}", machine.name(), asked.join(", "))
 }

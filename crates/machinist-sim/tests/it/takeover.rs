@@ -3,8 +3,9 @@
 use machinist_sim::fixtures::{self, Continuation, Fixture};
 use machinist_sim::invariants::Settled;
 use machinist_sim::seed::Seed;
-use machinist_sim::world::Outcome;
+use machinist_sim::sight::{MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, NODES, PODS, SECRETS, Seen};
 use machinist_sim::world::simulated::{Setup, Simulated, Start};
+use machinist_sim::world::{Outcome, Trouble};
 
 use crate::paused::runtime;
 
@@ -20,7 +21,42 @@ fn six_fixtures_are_continued() {
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
-async fn take_over(continuation: Continuation) -> Outcome {
+/// What the world has is what Go MCM wrote: uids, owners, times, generations, deletions and status.
+#[test]
+fn fixtures_are_stored_as_they_are() {
+    for continuation in fixtures::ALL {
+        let stored = runtime().block_on(async {
+            let (world, fixture) = world_for(*continuation).await?;
+            fixtures::load(&world, &fixture).await?;
+            stored_as_it_is(&world, &fixture)
+        });
+        stored.expect(continuation.name);
+    }
+}
+
+fn stored_as_it_is(world: &Simulated, fixture: &Fixture) -> Outcome {
+    const TABLES: [&str; 8] = [
+        SECRETS,
+        "machineclasses.machine.sapcloud.io",
+        MACHINE_DEPLOYMENTS,
+        MACHINE_SETS,
+        MACHINES,
+        NODES,
+        "poddisruptionbudgets",
+        PODS,
+    ];
+    for (side, item) in fixture.items() {
+        let mut all = TABLES.iter().flat_map(|table| world.server(side).snapshot(table));
+        let stored = all.find(|stored| stored.uid() == Seen(item).uid());
+        let stored = stored.ok_or(Trouble(format!("{} is not there", Seen(item).name())))?;
+        let mut expected = item.clone();
+        expected["metadata"]["resourceVersion"] = stored.revision().to_string().into();
+        assert_eq!(stored.value(), &expected);
+    }
+    Ok(())
+}
+
+async fn world_for(continuation: Continuation) -> Result<(Simulated, Fixture), Trouble> {
     let path = format!("{}/../../fixtures/go-mcm/{}.json", env!("CARGO_MANIFEST_DIR"), continuation.file);
     let text = std::fs::read_to_string(path).expect("the fixtures are checked in");
     let fixture = Fixture::parse(&text)?;
@@ -31,7 +67,11 @@ async fn take_over(continuation: Continuation) -> Outcome {
         processes: Start::Later,
         ..calm
     };
-    let world = Simulated::new(&setup).await?;
+    Ok((Simulated::new(&setup).await?, fixture))
+}
+
+async fn take_over(continuation: Continuation) -> Outcome {
+    let (world, fixture) = world_for(continuation).await?;
     let played = fixtures::play(&world, continuation, &fixture).await;
     let history = &world.lab().history;
     let violations = history.violations();
