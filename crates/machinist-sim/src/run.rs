@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::actor::{Process, Side};
+use crate::faults::Points;
 use crate::invariants::{Disturbed, Id, Quiet, Settled, Spent, Violation, Violations};
 use crate::passes;
 use crate::scenarios::Scenario;
@@ -26,8 +27,8 @@ pub struct Report {
     pub trace: String,
     /// What people read of it.
     pub story: String,
-    /// How many crash points were passed.
-    pub points: usize,
+    /// The crash points that were passed.
+    pub points: Points,
     /// Whether a planned crash happened.
     pub crashed: bool,
     /// How many faults there were.
@@ -244,7 +245,7 @@ impl Report {
             hash: 0,
             trace: String::new(),
             story: String::new(),
-            points: 0,
+            points: Points::default(),
             crashed: false,
             faults: 0,
             made: Made { machines_ever: Vec::new(), instances_ever: 0, instances_alive: 0 },

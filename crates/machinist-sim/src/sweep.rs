@@ -5,6 +5,7 @@
 //! controller, or both killed there and built again from the API alone. Each run must reach the same end, with nothing leaked and
 //! nothing doubled.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Mutex;
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::runtime::Runtime;
 
 use crate::case::Case;
-use crate::faults::{Crash, Moment, Victims};
+use crate::faults::{Crash, Moment, Points, Victims};
 use crate::run::{Depth, Report};
 
 /// What a sweep found.
@@ -22,6 +23,10 @@ use crate::run::{Depth, Report};
 pub struct Swept {
     /// The scenario.
     pub case: Case,
+    /// The points that the scenario passes.
+    pub points: Points,
+    /// At how many of them somebody was killed.
+    pub points_run: usize,
     /// Crashes that can be: points, times moments, times victims.
     pub reachable: usize,
     /// Crashes that were tried.
@@ -41,8 +46,9 @@ pub struct Failure {
 
 impl fmt::Display for Swept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { case, reachable, run, failures } = self;
-        write!(f, "{:<12} {run} crashes run, {reachable} reachable", case.scenario.name)?;
+        let Self { case, points, points_run, reachable, run, failures } = self;
+        write!(f, "{:<12} {points_run} points run of {points} reachable, ", case.scenario.name)?;
+        write!(f, "{run} crashes run of {reachable}")?;
         if !failures.is_empty() {
             write!(f, ", {} failed", failures.len())?;
         }
@@ -59,14 +65,29 @@ impl Stride {
     pub const EXHAUSTIVE: Self = Self(NonZeroUsize::MIN);
 }
 
+impl std::str::FromStr for Stride {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse().map(Self).map_err(|_| format!("stride {text:?}: expected a number from 1"))
+    }
+}
+
 /// Sweeps a scenario on as many threads as there are cores.
 pub fn sweep(case: &Case, stride: Stride, runtime: fn() -> Runtime) -> Swept {
     let reference = case.play(runtime, Depth::EndState);
     if !reference.is_fine() {
         let failure = Failure { case: case.clone(), what: format!("without any crash:\n{reference}") };
-        return Swept { case: case.clone(), reachable: 0, run: 0, failures: vec![failure] };
+        return Swept {
+            case: case.clone(),
+            points: reference.points,
+            points_run: 0,
+            reachable: 0,
+            run: 0,
+            failures: vec![failure],
+        };
     }
-    let all: Vec<Crash> = (0..reference.points)
+    let all: Vec<Crash> = (0..reference.points.total())
         .flat_map(|point| {
             Moment::ALL.map(|moment| Victims::ALL.map(|victims| Crash { point, moment, victims }))
         })
@@ -90,7 +111,15 @@ pub fn sweep(case: &Case, stride: Stride, runtime: fn() -> Runtime) -> Swept {
         }
     });
     let failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
-    Swept { case: case.clone(), reachable: all.len(), run: chosen.len(), failures }
+    let points_run = chosen.iter().map(|crash| crash.point).collect::<BTreeSet<_>>().len();
+    Swept {
+        case: case.clone(),
+        points: reference.points,
+        points_run,
+        reachable: all.len(),
+        run: chosen.len(),
+        failures,
+    }
 }
 
 /// What is wrong with a run that had a crash, compared with one that had none.

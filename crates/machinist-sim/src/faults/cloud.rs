@@ -9,7 +9,7 @@ use machinist_cloud_sim::{
 };
 use machinist_driver_sim::Transport;
 
-use super::crash::{Life, Victims};
+use super::crash::{Kind, Life, Victims};
 use super::plan::Fault;
 use crate::lab::Lab;
 
@@ -46,7 +46,7 @@ impl Transport for CloudWire {
         if !self.lab.fuse.holds(&format!("{process} cloud {operation} {name}")) {
             return std::future::pending().await;
         }
-        let point = self.lab.points.before();
+        let point = self.lab.points.before(Kind::DriverCall);
         self.may_die().await;
         self.lab.history.called(process, operation, &name);
         let answer = self.cloud.call(token, request).await;

@@ -15,6 +15,44 @@ use tokio::sync::mpsc;
 use crate::actor::Process;
 use crate::ask::Observed;
 
+/// What a process does at a point of the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// It asks an API server.
+    Request,
+    /// It asks the cloud.
+    DriverCall,
+}
+
+/// How many points there are, by what is done at them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Points {
+    /// API requests.
+    pub requests: usize,
+    /// Driver calls.
+    pub driver_calls: usize,
+}
+
+impl Points {
+    /// All of them.
+    pub fn total(self) -> usize {
+        self.requests + self.driver_calls
+    }
+
+    fn count(&mut self, kind: Kind) {
+        match kind {
+            Kind::Request => self.requests += 1,
+            Kind::DriverCall => self.driver_calls += 1,
+        }
+    }
+}
+
+impl fmt::Display for Points {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({} requests, {} driver calls)", self.total(), self.requests, self.driver_calls)
+    }
+}
+
 /// Before a call is sent, or after it took effect and before its answer arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
@@ -170,7 +208,7 @@ pub struct CrashPoints {
 struct State {
     lives: BTreeMap<Process, Arc<Life>>,
     is_counting: bool,
-    points: usize,
+    points: Points,
     planned: Option<Crash>,
     happened: bool,
 }
@@ -197,7 +235,7 @@ impl CrashPoints {
     }
 
     /// How many points were passed.
-    pub fn passed(&self) -> usize {
+    pub fn passed(&self) -> Points {
         self.lock().points
     }
 
@@ -207,13 +245,13 @@ impl CrashPoints {
     }
 
     /// A call is about to be sent. What is returned names the point, for [`Self::after`].
-    pub fn before(&self) -> Option<usize> {
+    pub fn before(&self, kind: Kind) -> Option<usize> {
         let mut state = self.lock();
         if !state.is_counting {
             return None;
         }
-        let point = state.points;
-        state.points += 1;
+        let point = state.points.total();
+        state.points.count(kind);
         drop(state);
         self.pass(point, Moment::Before);
         Some(point)
@@ -272,14 +310,15 @@ mod tests {
         let points = CrashPoints::new(Some(crash), sender);
         let life = Arc::new(Life::new(Process::Manager, 0));
         points.born(life.clone());
-        assert_eq!(points.before(), None, "nothing counts before the beginning");
+        assert_eq!(points.before(Kind::Request), None, "nothing counts before the beginning");
         points.begin();
-        let first = points.before();
+        let first = points.before(Kind::Request);
         points.after(first);
-        let second = points.before();
+        let second = points.before(Kind::DriverCall);
         assert!(deaths.try_recv().is_err());
         points.after(second);
         assert_eq!(deaths.try_recv(), Ok(Victims::Both));
-        assert!(points.happened() && points.passed() == 2 && !life.is_alive());
+        assert_eq!(points.passed(), Points { requests: 1, driver_calls: 1 });
+        assert!(points.happened() && !life.is_alive());
     }
 }

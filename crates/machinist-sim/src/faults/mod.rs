@@ -22,6 +22,6 @@ pub mod plan;
 pub mod stream;
 pub mod wire;
 
-pub use self::crash::{Crash, CrashPoints, Moment, Victims};
+pub use self::crash::{Crash, CrashPoints, Moment, Points, Victims};
 pub use self::fuse::Fuse;
 pub use self::plan::{Fault, FaultPlan, Profile};

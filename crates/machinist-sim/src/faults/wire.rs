@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tower::{BoxError, Service};
 
-use super::crash::{Life, Victims};
+use super::crash::{Kind, Life, Victims};
 use super::plan::{Fate, Fault, Loss};
 use super::stream;
 use crate::actor::Side;
@@ -78,7 +78,7 @@ impl Wire {
             return std::future::pending().await;
         }
         lab.history.asked(process, *side, ask);
-        let point = lab.points.before();
+        let point = lab.points.before(Kind::Request);
         self.link.may_die().await;
         self.link.wait_until_open(ask).await;
         let latency = lab.plan.latency(process);
