@@ -22,7 +22,7 @@ use machinist_api::constants::{annotations, labels};
 use machinist_api::{MachineDeploymentStatus, MachineSet, MachineSpec, StrategyType};
 
 pub(crate) use self::template::is_synced;
-pub use self::template::{is_same_template, new_set, set_name, template_hash};
+pub use self::template::{is_same_template, new_set, owner_reference, set_name, template_hash};
 use super::status::Stage;
 use super::{rollout, status};
 use crate::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts, selects};
