@@ -363,6 +363,7 @@ impl Toy {
             now: self.now(),
             skew: std::time::Duration::ZERO,
             machines: self.machines.values().map(MachineFacts::parse).map(Arc::new).collect(),
+            sets: self.sets.values().map(MachineSetFacts::parse).map(Arc::new).collect(),
             health_timeout: std::time::Duration::from_secs(HEALTH_TIMEOUT.unsigned_abs()),
         }
     }

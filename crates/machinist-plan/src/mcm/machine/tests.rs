@@ -300,7 +300,7 @@ fn quota_is_reported_with_the_code_the_autoscaler_knows() {
     world().token(1000).ensured(Err(error(ErrorKind::Exhausted, "quota of 2 instances reached"))).check(expect![[r#"
         do    status: CrashLoopBackOff, Create Failed [ResourceExhausted] "Cloud provider message - machine codes error: code = [ResourceExhausted] message = [quota of 2 instances reached]"
         do    warning FailedCreate: Cloud provider message - machine codes error: code = [ResourceExhausted] message = [quota of 2 instances reached]
-        why   waits for the cloud: ensure failed 1 times, exhausted: quota of 2 instances reached; since 2027-01-15T07:59:59Z; next: ensure again at 2027-01-15T08:09:59Z; by 2027-01-15T08:19:56Z: the Machine is marked Failed
+        why   waits for the cloud: ensure failed once, exhausted: quota of 2 instances reached; since 2027-01-15T07:59:59Z; next: ensure again at 2027-01-15T08:09:59Z; by 2027-01-15T08:19:56Z: the Machine is marked Failed
         wait  until 2027-01-15T08:09:59Z
     "#]]);
 }
@@ -318,7 +318,7 @@ fn a_refusal_that_is_reported_already_only_waits() {
         )
         .with(|_| {})
         .check_with_code("Unavailable", expect![[r#"
-            why   waits for the cloud: ensure failed 1 times, unavailable: no; since 2027-01-15T07:59:59Z; next: ensure again at 2027-01-15T08:00:04Z; by 2027-01-15T08:19:56Z: the Machine is marked Failed
+            why   waits for the cloud: ensure failed once, unavailable: no; since 2027-01-15T07:59:59Z; next: ensure again at 2027-01-15T08:00:04Z; by 2027-01-15T08:19:56Z: the Machine is marked Failed
             wait  until 2027-01-15T08:00:04Z
         "#]]);
 }
@@ -755,7 +755,7 @@ fn a_failed_deletion_is_reported_with_its_code_and_keeps_its_marker() {
         .check(expect![[r#"
             do    status: Delete Failed [Unavailable] "machine codes error: code = [Unavailable] message = [busy]. Initiate VM deletion"
             do    warning FailedDelete: machine codes error: code = [Unavailable] message = [busy]. Initiate VM deletion
-            why   waits for the cloud: delete failed 1 times, unavailable: busy; since 2027-01-15T07:59:50Z; next: delete again at 2027-01-15T08:00:04Z
+            why   waits for the cloud: delete failed once, unavailable: busy; since 2027-01-15T07:59:50Z; next: delete again at 2027-01-15T08:00:04Z
             wait  until 2027-01-15T08:00:04Z
         "#]]);
 }

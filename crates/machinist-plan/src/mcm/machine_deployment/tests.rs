@@ -210,12 +210,12 @@ fn a_deployment_that_is_deleted_takes_its_sets_with_it() {
     let deleted = |world: World| world.field("/metadata/deletionTimestamp", at(-60).to_string().into());
     deleted(world(1)).set("w-1", "c", 1, &[RUNNING]).check(expect![[r#"
         do    set w-1: delete
-        why   waits for 1 machines to go; the first is w-1-0; since 2027-01-15T07:59:00Z; next: its Machines and sets go, then its finalizer
+        why   waits for 1 machine to go; the first is w-1-0; since 2027-01-15T07:59:00Z; next: its Machines and sets go, then its finalizer
         wait  until 2027-01-15T08:01:41Z
     "#]]);
     let leaving = |set: &mut Value| set["metadata"]["deletionTimestamp"] = at(-60).to_string().into();
     deleted(world(1)).set_with("w-1", "c", 1, &["Terminating"], leaving).check(expect![[r#"
-        why   waits for 1 machines to go; the first is w-1-0; since 2027-01-15T07:59:00Z; next: its Machines and sets go, then its finalizer
+        why   waits for 1 machine to go; the first is w-1-0; since 2027-01-15T07:59:00Z; next: its Machines and sets go, then its finalizer
         wait  until 2027-01-15T08:01:41Z
     "#]]);
     deleted(world(1)).check(expect![[r#"
