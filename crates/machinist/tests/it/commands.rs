@@ -124,6 +124,17 @@ fn a_lease_must_outlive_the_calls_that_it_guards() {
 }
 
 #[test]
+fn a_simulated_node_that_never_renews_its_lease_is_refused() {
+    let line =
+        "sim-cloud --data-dir d --target-server https://127.0.0.1:1 --target-ca c --node-lease-renewal";
+    fails(
+        &format!("{line} 0s"),
+        2,
+        &["--node-lease-renewal <DURATION>", "expected a duration of more than 0s"],
+    );
+}
+
+#[test]
 fn version_and_crds_are_for_people_and_for_programs() {
     let version = Ended::of(&mut machinist("version"));
     assert!(version.stdout.starts_with("machinist 0."), "{}", version.stdout);
