@@ -603,8 +603,51 @@ fn pods_of_a_node_that_is_dead_for_five_minutes_are_given_up() {
         .pod("p")
         .check(expect![[r#"
             do    pod ns/p: delete without grace
-            why   waits for 1 pod to leave the node; since 2027-01-15T07:59:50Z; next: the pods leave; by 2027-01-15T08:01:01Z: the instance is deleted
+            why   waits for 1 pod to leave the node; since 2027-01-15T07:59:50Z; next: the pods leave; by 2027-01-15T08:01:00Z: the instance is deleted
             wait  until 2027-01-15T08:00:05Z
+        "#]]);
+}
+
+#[test]
+fn a_pod_whose_deletion_is_refused_does_not_hold_a_dead_node_up_for_ever() {
+    let refused = Eviction {
+        attempts: Attempts { count: 9, last: at(-1) },
+        outcome: EvictionOutcome::Refused("no".into()),
+    };
+    world()
+        .draining()
+        .deleting(200)
+        .node_field(
+            "/status/conditions",
+            json!([
+                {"type": "Ready", "status": "Unknown", "lastTransitionTime": at(-9000).to_string()},
+                {"type": "Terminating", "status": "True"},
+            ]),
+        )
+        .pod("p")
+        .with(|s| s.evictions = Arc::new(BTreeMap::from([("uid-p".to_owned(), refused)])))
+        .check(expect![[r#"
+            do    status: Delete Processing "Initiate VM deletion"
+            do    driver: delete sim:///i-1 because machine deleting since 2027-01-15T07:56:40Z
+            why   waits for the cloud to answer delete; since 2027-01-15T07:56:40Z; next: its Node and its finalizer are removed
+            wait  for a change
+        "#]]);
+}
+
+#[test]
+fn while_clocks_disagree_an_overdue_drain_stays_polite_and_is_looked_at_now_and_then() {
+    let evicted =
+        Eviction { attempts: Attempts { count: 1, last: at(0) }, outcome: EvictionOutcome::Accepted };
+    let mut world = world().draining().deleting(7300).pod("p").pod("going");
+    world.pods[1]["metadata"]["deletionTimestamp"] = at(-5).to_string().into();
+    world
+        .with(|s| {
+            s.process.skew = Duration::from_secs(31);
+            s.evictions = Arc::new(BTreeMap::from([("uid-p".to_owned(), evicted)]));
+        })
+        .check(expect![[r#"
+            why   waits for 2 pods to leave the node; since 2027-01-15T05:58:20Z; next: the pods leave; by 2027-01-15T07:58:21Z: the pods are deleted without grace
+            wait  until 2027-01-15T08:00:20Z
         "#]]);
 }
 
