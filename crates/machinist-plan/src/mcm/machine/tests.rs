@@ -44,7 +44,8 @@ fn world() -> World {
         "spec": {"class": {"kind": "MachineClass", "name": "c"}, "nodeTemplate": {}},
     });
     let class = json!({
-        "metadata": {"name": "c", "namespace": "ns", "uid": "uid-c"},
+        "metadata": {"name": "c", "namespace": "ns", "uid": "uid-c",
+                     "finalizers": ["machine.sapcloud.io/machine-controller-manager"]},
         "provider": "sim", "providerSpec": {"size": "small"}, "secretRef": {"name": "s", "namespace": "ns"},
     });
     let promises = Promises {
@@ -247,6 +248,23 @@ fn a_token_is_made_before_the_instance() {
         why   waits for its bootstrap token; next: the driver is asked for its instance
         wait  for a change
     "#]]);
+}
+
+#[test]
+fn nothing_is_made_from_a_class_that_could_still_go() {
+    let unheld = |s: &mut Snapshot| {
+        let class = s.class.present().expect("it is there");
+        let class = ClassFacts { has_finalizer: false, ..(**class).clone() };
+        s.class = Known::Present(Arc::new(class));
+    };
+    world().token(1000).with(unheld).check(expect![[r#"
+        why   waits for the finalizer of its class, without which the class might go first; next: the driver is asked for its instance
+        wait  until 2027-01-15T08:19:56Z
+    "#]]);
+    // Nobody counts Machines that name another kind, so for them there is nothing to wait for.
+    let mut other = world().token(1000).with(unheld);
+    other.machine["spec"]["class"]["kind"] = "AWSMachineClass".into();
+    assert_eq!(other.plan().actions.len(), 1);
 }
 
 #[test]
