@@ -1,8 +1,22 @@
 //! Who controls an object: taken and left, only while its owners are as they were read.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use machinist_kube::GuardedPatch;
+use machinist_kube::{GuardedPatch, ObjectKey};
 use serde_json::Value;
+
+use crate::feed::{Fed, refresh};
+use crate::reconcile::{Shared, Stop};
+
+/// Makes sure, at the API server itself, that an object is still there and not on its way out, before it adopts another.
+///
+/// Our view may be older than a deletion that means to leave the children behind. Adopted again, they would go with it.
+pub(crate) async fn stays<F: Fed>(shared: &Shared, key: &ObjectKey, uid: &str) -> Result<(), Stop> {
+    match refresh::<F>(shared, F::api(shared, &key.namespace), key).await {
+        Ok(Some(entry)) if entry.uid == uid && !entry.deleting => Ok(()),
+        Ok(_) => Err(Stop::Stale),
+        Err(error) => Err(Stop::Unanswered(error.to_string())),
+    }
+}
 
 /// Makes `controller` the controller of the object, or nobody; `read` are all its owner references, as they were read.
 ///

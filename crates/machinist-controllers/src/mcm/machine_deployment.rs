@@ -14,7 +14,7 @@ use machinist_plan::mcm::machine_deployment::{Action, Owned, SetPatch, Snapshot,
 use serde_json::{Value, json};
 
 use crate::Key;
-use crate::act::{Created, Write, controlled_by};
+use crate::act::{Created, Write, controlled_by, stays};
 use crate::feed::machines_owned_by;
 use crate::reconcile::{Kind, Observed, Shared, Stop, Versions, object_key};
 use crate::world::{BY_OWNER, NO_OWNER, World};
@@ -107,7 +107,13 @@ async fn perform(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(
         Action::DeleteSet(set) => {
             set_write(shared, &set, &charged(s, &set)).delete::<MachineSetFacts>(&set.uid).await
         }
+        Action::Release(set) => {
+            let patch = controlled_by(&set.uid, set.raw_owners.as_ref(), None);
+            set_write(shared, &set, &charged(s, &set)).patch::<MachineSetFacts>(patch).await
+        }
         Action::Adopt(set) => {
+            let own_key = object_key(&deployment.namespace, &deployment.name);
+            stays::<MachineDeploymentFacts>(shared, &own_key, &deployment.uid).await?;
             let ours = owner_reference(deployment);
             let patch = controlled_by(&set.uid, set.raw_owners.as_ref(), Some(&ours));
             set_write(shared, &set, &charged(s, &set)).patch::<MachineSetFacts>(patch).await

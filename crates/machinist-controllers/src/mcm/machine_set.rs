@@ -13,7 +13,7 @@ use machinist_plan::{Attempts, Plan};
 use serde_json::{Value, json};
 
 use crate::Key;
-use crate::act::{Created, Write, controlled_by};
+use crate::act::{Created, Write, controlled_by, stays};
 use crate::feed::{machines_owned_by, machines_without_owner};
 use crate::memory;
 use crate::reconcile::{Kind, Observed, Shared, Stop, Versions, object_key};
@@ -104,6 +104,7 @@ async fn perform(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(
         Action::Create { number, name } => create(shared, s, number, &name).await,
         Action::Delete(machine) => delete(shared, s, &machine).await,
         Action::Adopt(machine) => {
+            stays::<MachineSetFacts>(shared, &object_key(&set.namespace, &set.name), &set.uid).await?;
             let ours = owner_reference(set);
             let patch = controlled_by(&machine.uid, machine.raw_owners.as_ref(), Some(&ours));
             child_write(shared, s, &machine, &own).patch::<MachineFacts>(patch).await

@@ -186,7 +186,7 @@ impl Toy {
                     set.metadata.deletion_timestamp = now;
                 }
             }
-            Action::Adopt(_) => unreachable!("every set of the toy has its owner"),
+            Action::Adopt(_) | Action::Release(_) => unreachable!("every set of the toy has its owner"),
         }
     }
 

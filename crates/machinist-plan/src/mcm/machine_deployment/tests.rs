@@ -353,6 +353,16 @@ fn sets_that_nobody_controls_are_adopted_before_one_is_made() {
 }
 
 #[test]
+fn a_set_that_the_selector_does_not_match_any_more_is_left_to_itself() {
+    let mut world = world(3);
+    world.sets = vec![(set("w-1", "c", 3, 3), vec![]), (set("w-2", "d", 1, 3), vec![])];
+    world.sets[1].0["metadata"]["labels"]["name"] = "another".into();
+    assert_eq!(world.actions(), ["set w-2: release"]);
+    world.sets[1].0["metadata"]["deletionTimestamp"] = at(-1).to_string().into();
+    assert!(!world.actions().contains(&"set w-2: release".to_owned()), "it goes with its Machines");
+}
+
+#[test]
 fn templates_are_compared_by_meaning() {
     let parse =
         |value: Value| serde_json::from_value::<machinist_api::MachineTemplateSpec>(value).expect("readable");
