@@ -27,7 +27,7 @@ use crate::{Key, MachineOptions, Options, mcm};
 const CALLS_AT_ONCE: usize = 16;
 
 /// A call that may not be started now is tried again after this long.
-const NOT_NOW_AGAIN: Duration = Duration::from_secs(1);
+pub(crate) const NOT_NOW_AGAIN: Duration = Duration::from_secs(1);
 
 /// Everything the workers of one process share.
 pub(crate) struct Shared {

@@ -22,6 +22,8 @@ const EVICT_AGAIN_AFTER: Duration = Duration::from_secs(20);
 const EVICT_AGAIN_SOONEST: Duration = Duration::from_secs(5);
 /// How long a pod may take beyond its grace before its deletion is repeated by force, once forced.
 const FORCED_POD_BUFFER: Duration = Duration::from_secs(30);
+/// Patience has ended but nobody may act on it, as clocks disagree: look again after this long.
+const CLOCKS_AGAIN_AFTER: Duration = Duration::from_secs(60);
 /// The most calls that one pass makes: the rest follows when these have been answered.
 const CALLS_PER_PASS: usize = 20;
 
@@ -139,7 +141,8 @@ impl Drain<'_> {
     fn politely(&self, leaving: &[&Arc<PodFacts>]) -> Progress {
         let mut calls = Vec::new();
         let mut blocked = None;
-        let mut look_at = just_past(self.deadline);
+        let ends = just_past(self.deadline);
+        let mut look_at = if self.now < ends { ends } else { plus(self.now, CLOCKS_AGAIN_AFTER) };
         for pod in leaving {
             if pod.deleting_since.is_some() {
                 continue;

@@ -51,11 +51,6 @@ impl Permit {
         &self.evidence
     }
 
-    /// Whether it may still be used.
-    pub fn is_valid_at(&self, now: Timestamp) -> bool {
-        now <= self.valid_until
-    }
-
     /// The last moment at which it may be used.
     pub fn valid_until(&self) -> Timestamp {
         self.valid_until

@@ -147,6 +147,15 @@ pub enum Reason {
         /// The Machine that is being replaced.
         other: String,
     },
+    /// Unhealthy for too long, but the deployment lacks Machines already: giving up another one would not be made good.
+    ReplacementGap {
+        /// Machines that live.
+        live: u32,
+        /// Machines wanted.
+        wanted: u32,
+        /// The set that is frozen, if one is.
+        frozen: Option<String>,
+    },
     /// The Machine has failed and its set will replace it.
     Failed {
         /// What the Machine says about it.
@@ -296,6 +305,7 @@ impl Reason {
             Self::Unhealthy { .. } => "Unhealthy",
             Self::CriticalComponents { .. } => "CriticalComponents",
             Self::ReplacementLimit { .. } => "ReplacementLimit",
+            Self::ReplacementGap { .. } => "ReplacementGap",
             Self::Failed { .. } => "Failed",
             Self::Draining { .. } => "Draining",
             Self::InstanceDeleting { .. } => "InstanceDeleting",
@@ -337,7 +347,7 @@ impl fmt::Display for Reason {
             }
             Self::Calling(call) => write!(f, "the cloud to answer {call}"),
             Self::CallFailed { call, kind, message, failures } => {
-                write!(f, "the cloud: {call} failed {failures} times, {kind}: {message}")
+                write!(f, "the cloud: {call} failed {}, {kind}: {message}", times(*failures))
             }
             Self::Foreign { instance, owner } => {
                 write!(f, "instance {instance} to go: it was made for another machine ({owner})")
@@ -357,6 +367,10 @@ impl fmt::Display for Reason {
             Self::CriticalComponents { node } => write!(f, "the critical components of Node {node}"),
             Self::ReplacementLimit { other } => {
                 write!(f, "its turn: Machine {other} of the same deployment is being replaced")
+            }
+            Self::ReplacementGap { live, wanted, frozen } => {
+                write!(f, "its turn: the deployment wants {} and has {live}", machines(*wanted))?;
+                frozen.as_ref().map_or(Ok(()), |set| write!(f, "; MachineSet {set} is frozen"))
             }
             Self::Failed { description } => write!(f, "its set to replace it: {description}"),
             Self::Draining { left, blocked } => {
@@ -382,29 +396,36 @@ impl fmt::Display for Reason {
             }
             Self::NodeLeaving { node } => write!(f, "Node {node} to be removed"),
             Self::MachinesPending { available, desired, first } => {
-                write!(f, "{desired} machines to be available, {available} are")?;
+                write!(f, "{} to be available, {available} {}", machines(*desired), are(*available))?;
                 first.as_ref().map_or(Ok(()), |first| write!(f, "; the first that is not is {first}"))
             }
             Self::MachinesLeaving { left, first } => {
-                write!(f, "{left} machines to go")?;
+                write!(f, "{} to go", machines(*left))?;
                 first.as_ref().map_or(Ok(()), |first| write!(f, "; the first is {first}"))
             }
             Self::ChildFailed { message } => write!(f, "the API server to accept a change: {message}"),
             Self::Frozen => f.write_str("the label freeze to be removed"),
             Self::Paused => f.write_str("spec.paused to be set to false"),
             Self::SurgeBound { machines, most, waiting_for } => {
-                write!(f, "room for one more machine: {machines} exist, maxSurge allows {most}")?;
+                let exist = if *machines == 1 { "exists" } else { "exist" };
+                write!(f, "room for one more machine: {machines} {exist}, maxSurge allows {most}")?;
                 waiting_for.as_ref().map_or(Ok(()), |first| write!(f, "; the first to wait for is {first}"))
             }
             Self::UnavailableBound { available, fewest, waiting_for } => {
+                let are = are(*available);
                 write!(
                     f,
-                    "one more machine to be available: {available} are, maxUnavailable demands more than {fewest}"
+                    "one more machine to be available: {available} {are}, maxUnavailable demands more than {fewest}"
                 )?;
                 waiting_for.as_ref().map_or(Ok(()), |first| write!(f, "; the first to wait for is {first}"))
             }
             Self::RollingOut { updated, desired } => {
-                write!(f, "the rollout: {updated} of {desired} machines are of the new template")
+                write!(
+                    f,
+                    "the rollout: {updated} of {} {} of the new template",
+                    machines(*desired),
+                    are(*updated)
+                )
             }
             Self::NoEffect { action } => write!(f, "somebody else: doing {action} changed nothing"),
             Self::ClockSkew { seconds } => {
@@ -412,6 +433,20 @@ impl fmt::Display for Reason {
             }
         }
     }
+}
+
+/// So many machines, in words.
+fn machines(count: u32) -> String {
+    format!("{count} {}", if count == 1 { "machine" } else { "machines" })
+}
+
+fn are(count: u32) -> &'static str {
+    if count == 1 { "is" } else { "are" }
+}
+
+/// How often something happened.
+fn times(count: u32) -> String {
+    if count == 1 { "once".to_owned() } else { format!("{count} times") }
 }
 
 impl fmt::Display for Step {
@@ -438,5 +473,37 @@ impl fmt::Display for Why {
             write!(f, "; by {at}: {then}")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_reads_differently_from_many() {
+        let failed = |failures| Reason::CallFailed {
+            call: Call::Ensure,
+            kind: ErrorKind::Unavailable,
+            message: "no".to_owned(),
+            failures,
+        };
+        let pending = |available, desired| Reason::MachinesPending { available, desired, first: None };
+        let surge = |machines| Reason::SurgeBound { machines, most: 3, waiting_for: None };
+        for (reason, expected) in [
+            (failed(1), "the cloud: ensure failed once, unavailable: no"),
+            (failed(2), "the cloud: ensure failed 2 times, unavailable: no"),
+            (pending(0, 1), "1 machine to be available, 0 are"),
+            (pending(1, 3), "3 machines to be available, 1 is"),
+            (Reason::MachinesLeaving { left: 1, first: None }, "1 machine to go"),
+            (surge(1), "room for one more machine: 1 exists, maxSurge allows 3"),
+            (surge(3), "room for one more machine: 3 exist, maxSurge allows 3"),
+            (
+                Reason::RollingOut { updated: 1, desired: 3 },
+                "the rollout: 1 of 3 machines is of the new template",
+            ),
+        ] {
+            assert_eq!(reason.to_string(), expected);
+        }
     }
 }

@@ -195,6 +195,10 @@ pub(crate) struct SimCloudArgs {
     #[arg(long, value_name = "FILE")]
     pub target_ca: PathBuf,
 
+    /// How often each simulated node renews its Lease; a few times within the target cluster's node-monitor grace period
+    #[arg(long, value_name = "DURATION", value_parser = value::some_duration, default_value = "10s")]
+    pub node_lease_renewal: Duration,
+
     #[command(flatten)]
     pub log: LogArgs,
 }
@@ -257,6 +261,7 @@ mod tests {
     use clap::CommandFactory;
 
     use super::*;
+    use crate::cmd;
 
     fn parsed(text: &str) -> Command {
         parse(text.split(' ').map(OsString::from)).unwrap_or_else(|error| panic!("{error}")).command
@@ -309,6 +314,18 @@ mod tests {
                 assert!(text.contains(part), "{line}: {text}");
             }
         }
+    }
+
+    #[test]
+    fn simulated_nodes_renew_their_leases_as_kubelets_do_unless_told_otherwise() {
+        let renewal = |more: &str| {
+            let line =
+                format!("machinist sim-cloud --data-dir d --target-ca c --target-server https://a{more}");
+            let Command::SimCloud(args) = parsed(&line) else { panic!("{line}") };
+            cmd::sim_cloud::machine_options(&args).lease_renewal
+        };
+        assert_eq!(renewal(""), machinist_node_sim::MachineOptions::default().lease_renewal);
+        assert_eq!(renewal(" --node-lease-renewal 500ms"), Duration::from_millis(500));
     }
 
     #[test]

@@ -1,28 +1,30 @@
 //! What the two controllers have in common as processes: connect, wait for the Lease, run, answer questions, end.
 //!
 //! ```text
-//! listen -> connect -> are the kinds served? -> Lease -> start -> until a stop is asked for (0), or a part ends (1)
+//! may the flags be used together? -> listen -> connect -> are the kinds served? -> Lease -> start -> until a stop is asked for (0), or a part ends (1)
 //! ```
 //!
 //! The HTTP port answers from the start, so that a process that waits for its Lease is not taken for a dead one.
 
 mod clusters;
+mod election;
 mod identity;
 mod standby;
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use machinist_controllers::{Clients, Options, Running, listen, serve};
 use machinist_kube::ClientOptions;
-use machinist_kube::lease::{ElectionEnd, Elector, Leadership, LeaseOptions};
-use tokio::task::JoinHandle;
+use machinist_kube::lease::{Leadership, LeaseOptions};
 
 use crate::args::{ClusterArgs, CompatibilityArgs, LeaderArgs, ServerArgs};
 use crate::{cmd, stop};
 
 pub(crate) use self::clusters::describe_kubeconfig;
+use self::election::Election;
 pub(crate) use self::identity::{host_name, seed};
 
 /// One of the two controllers, as flags describe it.
@@ -41,6 +43,8 @@ pub(crate) struct Process<'a> {
     pub concurrency: u16,
     /// Whether and how it is elected.
     pub leader: &'a LeaderArgs,
+    /// How long a call to the cloud may take effect after it was started; absent where none is made.
+    pub call_bound: Option<Duration>,
     /// Flags without effect.
     pub compatibility: &'a CompatibilityArgs,
 }
@@ -54,6 +58,7 @@ impl Process<'_> {
         self,
         start: impl FnOnce(Clients, Options, Option<Leadership>) -> Running,
     ) -> anyhow::Result<ExitCode> {
+        let lease = election::lease_options(&self)?;
         let stop = stop::requested().context("listening for signals")?;
         tokio::pin!(stop);
         tracing::info!(component = self.component, version = cmd::version::VERSION, "Starting");
@@ -61,7 +66,7 @@ impl Process<'_> {
         let listener = listen(SocketAddr::new(self.server.address, self.port)).await?;
         tokio::select! {
             () = &mut stop => Ok(ExitCode::SUCCESS),
-            ready = self.prepare(&listener) => {
+            ready = self.prepare(&listener, lease) => {
                 let Ready { clients, options, mut election } = ready?;
                 let mut running = start(clients, options, election.leadership.clone());
                 let inspector = running.inspector();
@@ -83,7 +88,11 @@ impl Process<'_> {
     }
 
     /// Everything up to the Lease. Meanwhile the port says that the process is alive and not ready.
-    async fn prepare(&self, listener: &tokio::net::TcpListener) -> anyhow::Result<Ready> {
+    async fn prepare(
+        &self,
+        listener: &tokio::net::TcpListener,
+        lease: Option<LeaseOptions>,
+    ) -> anyhow::Result<Ready> {
         let ready = async {
             let agent = format!("machinist-{}/{}", self.component, cmd::version::VERSION);
             let (sources, control_options) = clusters::sources(self.clusters, &agent)?;
@@ -96,11 +105,12 @@ impl Process<'_> {
             options.instance = identity::host_name();
             // Leases bypass every limiter: a process that may not renew would lose its work for being busy.
             let unlimited = ClientOptions { qps: None, burst: None, ..control_options };
-            let election = if self.leader.leader_elect {
-                let client = machinist_kube::connect(&sources.control, &unlimited).await?;
-                Election::join(client, self.lease_options()?).await?
-            } else {
-                Election::none()
+            let election = match lease {
+                Some(lease) => {
+                    let client = machinist_kube::connect(&sources.control, &unlimited).await?;
+                    Election::join(client, lease).await?
+                }
+                None => Election::none(),
             };
             Ok(Ready { clients, options, election })
         };
@@ -109,17 +119,6 @@ impl Process<'_> {
             error = standby::answer(listener) => Err(anyhow::Error::new(error).context("the HTTP port")),
         }
     }
-
-    fn lease_options(&self) -> anyhow::Result<LeaseOptions> {
-        let mut options =
-            LeaseOptions::new(&self.clusters.namespace, self.component, identity::of_this_process());
-        options.lease_duration = self.leader.leader_elect_lease_duration;
-        options.renew_deadline = self.leader.leader_elect_renew_deadline;
-        options.retry_period = self.leader.leader_elect_retry_period;
-        options.seed = identity::seed();
-        options.validate()?;
-        Ok(options)
-    }
 }
 
 /// What a process needs to start.
@@ -127,57 +126,6 @@ struct Ready {
     clients: Clients,
     options: Options,
     election: Election,
-}
-
-/// The election that a process takes part in, if it does.
-struct Election {
-    leadership: Option<Leadership>,
-    elector: Option<(tokio::sync::oneshot::Sender<()>, JoinHandle<ElectionEnd>)>,
-}
-
-impl Election {
-    /// No election: whoever starts the process says that there is only one.
-    fn none() -> Self {
-        Self { leadership: None, elector: None }
-    }
-
-    /// Takes part, and waits until it is won.
-    async fn join(client: kube::Client, options: LeaseOptions) -> anyhow::Result<Self> {
-        tracing::info!(lease = options.name, identity = options.identity, "Waiting for the lease");
-        let (elector, leadership) = Elector::new(client, options, machinist_kube::SystemClock::shared());
-        let (stop, stopped) = tokio::sync::oneshot::channel();
-        let task = tokio::spawn(elector.run(async move {
-            // A dropped sender asks for the same.
-            let _ = stopped.await;
-        }));
-        let election = Self { leadership: Some(leadership.clone()), elector: Some((stop, task)) };
-        if leadership.acquired().await.is_err() {
-            bail!("the lease was lost before work began");
-        }
-        Ok(election)
-    }
-
-    /// Completes when leadership is lost, with the reason; never where there is no election.
-    async fn lost(&mut self) -> String {
-        let Some((_, task)) = &mut self.elector else { return std::future::pending().await };
-        let ended = task.await;
-        // A task that has ended must not be awaited again, and there is nothing left to give back.
-        self.elector = None;
-        match ended {
-            Ok(ElectionEnd::Lost { reason }) => format!("leadership was lost: {reason}"),
-            Ok(ElectionEnd::Released) => "leadership was given back".to_owned(),
-            Err(_) => "the election ended".to_owned(),
-        }
-    }
-
-    /// Gives the Lease back, so that the next process need not wait until it runs out.
-    async fn release(self) {
-        let Some((stop, task)) = self.elector else { return };
-        // It may have ended by itself; then there is nothing to give back.
-        let _ = stop.send(());
-        // It ends within `GIVE_BACK_WITHIN`, and says what became of it.
-        let _ = task.await;
-    }
 }
 
 impl CompatibilityArgs {

@@ -3,10 +3,14 @@
 //! A call is started and not awaited: that it is in flight is a fact, its answer goes to memory and wakes the Machine. Each
 //! account has a bounded number of calls in flight; each call has the bound that the driver promised, and one that passes
 //! it is ambiguous.
+//!
+//! A call may wait long for its slot. So what allows it is looked at when it begins, not only when it was asked for: the Lease
+//! must outlast it, and leave to delete must not have expired.
 
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use machinist_driver::Driver;
@@ -16,9 +20,10 @@ use machinist_instance::{
 use machinist_plan::facts::{ClassFacts, MachineFacts};
 use machinist_plan::{Answered, Answers, Call, Found, Permit};
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use crate::Key;
-use crate::reconcile::{Shared, Stop, object_key};
+use crate::reconcile::{NOT_NOW_AGAIN, Shared, Stop, object_key};
 
 /// The drivers of one process, one per account.
 #[derive(Default)]
@@ -89,7 +94,7 @@ pub(crate) fn ensure(
 ) -> Result<(), Stop> {
     let driver = account.driver.clone();
     let call = async move { driver.instances().ensure(&spec).await };
-    start(shared, machine, account, Call::Ensure, call, move |answers, answered: Answered<Instance>| {
+    start(shared, machine, account, Call::Ensure, None, call, move |answers, answered: Answered<Instance>| {
         answers.inputs = Some(inputs);
         answers.ensure = Some(answered);
     })
@@ -105,7 +110,7 @@ pub(crate) fn find(
     let driver = account.driver.clone();
     let by = which.clone();
     let call = async move { driver.instances().find(&which).await };
-    start(shared, machine, account, Call::Find, call, move |answers, answered: Answered<Sighting>| {
+    start(shared, machine, account, Call::Find, None, call, move |answers, answered: Answered<Sighting>| {
         answers.shown |= by.id.is_some() && matches!(answered.answer, Ok(Sighting::Present(_)));
         answers.find = Some(Found { by, answered });
     })
@@ -118,15 +123,21 @@ pub(crate) fn delete(
     account: Account,
     permit: Permit,
 ) -> Result<(), Stop> {
-    if !permit.is_valid_at(shared.now()) {
-        return Err(Stop::NotNow("the permit to delete has expired"));
-    }
+    let valid_until = permit.valid_until();
     let driver = account.driver.clone();
     #[expect(clippy::disallowed_methods, reason = "the one place where a permit becomes a deletion")]
     let call = async move { driver.instances().delete(permit.which(), permit.owner()).await };
-    start(shared, machine, account, Call::Delete, call, |answers, answered: Answered<()>| {
-        answers.delete = Some(answered);
-    })
+    start(
+        shared,
+        machine,
+        account,
+        Call::Delete,
+        Some(valid_until),
+        call,
+        |answers, answered: Answered<()>| {
+            answers.delete = Some(answered);
+        },
+    )
 }
 
 fn start<T: Send + 'static>(
@@ -134,14 +145,12 @@ fn start<T: Send + 'static>(
     machine: &MachineFacts,
     account: Account,
     call: Call,
+    begins_by: Option<Timestamp>,
     made: impl Future<Output = Result<T, Error>> + Send + 'static,
     remember: impl FnOnce(&mut Answers, Answered<T>) + Send + 'static,
 ) -> Result<(), Stop> {
     let bound = account.promises().call_bound;
-    let leads = shared.leadership.as_ref().is_none_or(|leadership| bound < leadership.remaining());
-    if !leads {
-        return Err(Stop::NotNow("the lease ends before this call would"));
-    }
+    shared.may_begin(bound, begins_by)?;
     let started = shared.now();
     {
         let mut world = shared.world.lock();
@@ -158,6 +167,10 @@ fn start<T: Send + 'static>(
         let shared = shared.clone();
         async move {
             let _slot = account.calls.acquire_owned().await;
+            if let Err(stop) = shared.may_begin(bound, begins_by) {
+                tracing::info!(machine = %key, %call, reason = ?stop, "Its turn came too late");
+                return shared.forgo(&uid, key);
+            }
             let began = shared.now();
             let answer = tokio::time::timeout(bound, made).await.unwrap_or_else(|_| {
                 let message = format!("{call} was not answered within {} s", bound.as_secs());
@@ -172,6 +185,30 @@ fn start<T: Send + 'static>(
 }
 
 impl Shared {
+    /// Whether a call that takes effect within `bound` may begin now.
+    fn may_begin(&self, bound: Duration, begins_by: Option<Timestamp>) -> Result<(), Stop> {
+        let leads = self.leadership.as_ref().is_none_or(|leadership| bound < leadership.remaining());
+        if !leads {
+            return Err(Stop::NotNow("the lease ends before this call would"));
+        }
+        if begins_by.is_some_and(|last| last < self.now()) {
+            return Err(Stop::NotNow("the permit to delete has expired"));
+        }
+        Ok(())
+    }
+
+    /// A call that was asked for is not made after all: whoever asked decides again.
+    fn forgo(&self, uid: &str, key: Key) {
+        let mut world = self.world.lock();
+        if let Some(answers) = world.memory.answers.get_mut(uid) {
+            answers.in_flight = None;
+        }
+        // The same facts may lead to the same call: that is no repetition, as it was not made.
+        world.memory.last_pass.remove(&key);
+        drop(world);
+        self.queue.wake_at(key, Instant::now() + NOT_NOW_AGAIN);
+    }
+
     fn remember<T>(
         &self,
         uid: &str,

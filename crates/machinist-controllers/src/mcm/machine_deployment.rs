@@ -4,18 +4,17 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use machinist_api::constants::{finalizers, reasons};
 use machinist_api::{MachineDeploymentStatus, MachineSet};
 use machinist_kube::recorder::EventType;
 use machinist_kube::{GuardedPatch, ObjectKey};
 use machinist_plan::Plan;
 use machinist_plan::facts::{MachineDeploymentFacts, MachineSetFacts};
-use machinist_plan::mcm::machine_deployment::{Action, Owned, SetPatch, Snapshot};
+use machinist_plan::mcm::machine_deployment::{Action, Owned, SetPatch, Snapshot, owner_reference};
 use serde_json::{Value, json};
 
 use crate::Key;
-use crate::act::{Created, Write};
+use crate::act::{Created, Write, controlled_by, stays};
 use crate::feed::machines_owned_by;
 use crate::reconcile::{Kind, Observed, Shared, Stop, Versions, object_key};
 use crate::world::{BY_OWNER, NO_OWNER, World};
@@ -108,20 +107,15 @@ async fn perform(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(
         Action::DeleteSet(set) => {
             set_write(shared, &set, &charged(s, &set)).delete::<MachineSetFacts>(&set.uid).await
         }
+        Action::Release(set) => {
+            let patch = controlled_by(&set.uid, set.raw_owners.as_ref(), None);
+            set_write(shared, &set, &charged(s, &set)).patch::<MachineSetFacts>(patch).await
+        }
         Action::Adopt(set) => {
-            let owner = OwnerReference {
-                api_version: "machine.sapcloud.io/v1alpha1".to_owned(),
-                kind: "MachineDeployment".to_owned(),
-                name: deployment.name.clone(),
-                uid: deployment.uid.clone(),
-                controller: Some(true),
-                block_owner_deletion: Some(true),
-            };
-            let owners = serde_json::to_value([owner]).unwrap_or(Value::Null);
-            // Nobody owned it when it was read; whoever does by now keeps it.
-            let patch = GuardedPatch::new(&set.uid)
-                .test(&["metadata", "ownerReferences"], None)
-                .add(&["metadata", "ownerReferences"], owners);
+            let own_key = object_key(&deployment.namespace, &deployment.name);
+            stays::<MachineDeploymentFacts>(shared, &own_key, &deployment.uid).await?;
+            let ours = owner_reference(deployment);
+            let patch = controlled_by(&set.uid, set.raw_owners.as_ref(), Some(&ours));
             set_write(shared, &set, &charged(s, &set)).patch::<MachineSetFacts>(patch).await
         }
     }

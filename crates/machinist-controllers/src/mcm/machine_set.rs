@@ -8,12 +8,12 @@ use machinist_api::constants::{finalizers, reasons};
 use machinist_kube::recorder::EventType;
 use machinist_kube::{GuardedPatch, ObjectKey};
 use machinist_plan::facts::{MachineFacts, MachineSetFacts, RESERVED_NUMBERS};
-use machinist_plan::mcm::machine_set::{self, Action, ChildFailure, Snapshot, child, owner_reference};
+use machinist_plan::mcm::machine_set::{Action, ChildFailure, Snapshot, child, owner_reference};
 use machinist_plan::{Attempts, Plan};
 use serde_json::{Value, json};
 
 use crate::Key;
-use crate::act::{Created, Write};
+use crate::act::{Created, Write, controlled_by, stays};
 use crate::feed::{machines_owned_by, machines_without_owner};
 use crate::memory;
 use crate::reconcile::{Kind, Observed, Shared, Stop, Versions, object_key};
@@ -104,12 +104,14 @@ async fn perform(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(
         Action::Create { number, name } => create(shared, s, number, &name).await,
         Action::Delete(machine) => delete(shared, s, &machine).await,
         Action::Adopt(machine) => {
-            let references = vec![owner_reference(set)];
-            let machine_write = child_write(shared, s, &machine, &own);
-            machine_write.patch::<MachineFacts>(owners_patch(&machine, &references)).await
+            stays::<MachineSetFacts>(shared, &object_key(&set.namespace, &set.name), &set.uid).await?;
+            let ours = owner_reference(set);
+            let patch = controlled_by(&machine.uid, machine.raw_owners.as_ref(), Some(&ours));
+            child_write(shared, s, &machine, &own).patch::<MachineFacts>(patch).await
         }
         Action::Release(machine) => {
-            child_write(shared, s, &machine, &own).patch::<MachineFacts>(owners_patch(&machine, &[])).await
+            let patch = controlled_by(&machine.uid, machine.raw_owners.as_ref(), None);
+            child_write(shared, s, &machine, &own).patch::<MachineFacts>(patch).await
         }
         Action::SyncMachine(machine) => {
             child_write(shared, s, &machine, &own).patch::<MachineFacts>(template_patch(s, &machine)).await
@@ -213,19 +215,6 @@ impl Shared {
 fn status_patch(set: &MachineSetFacts, status: &MachineSetStatus) -> GuardedPatch {
     let status = serde_json::to_value(status).unwrap_or_else(|_| json!({}));
     GuardedPatch::new(&set.uid).add(&["status"], status)
-}
-
-/// Owners change only while they are as they were read: nobody, or this set.
-fn owners_patch(
-    machine: &MachineFacts,
-    owners: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference],
-) -> GuardedPatch {
-    let patch =
-        GuardedPatch::new(&machine.uid).test(&["metadata", "ownerReferences"], machine.raw_owners.as_ref());
-    let kept = machine_set::without_controller(&machine.owner_references());
-    let all: Vec<_> = kept.iter().chain(owners).collect();
-    let all = serde_json::to_value(all).unwrap_or(Value::Null);
-    patch.add(&["metadata", "ownerReferences"], all)
 }
 
 fn template_patch(s: &Snapshot, machine: &MachineFacts) -> GuardedPatch {

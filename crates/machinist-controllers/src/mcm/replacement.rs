@@ -7,7 +7,7 @@ use machinist_api::Phase;
 use machinist_api::{OperationState, OperationType};
 use machinist_kube::recorder::EventType;
 use machinist_plan::Plan;
-use machinist_plan::facts::MachineFacts;
+use machinist_plan::facts::{MachineFacts, MachineSetFacts};
 use machinist_plan::mcm::machine::{NODE_UNHEALTHY, OperationWrite, StatusWrite};
 use machinist_plan::mcm::replacement::{Action, Snapshot};
 
@@ -15,7 +15,7 @@ use super::machine::{reference, status_patch};
 use crate::Key;
 use crate::act::Write;
 use crate::reconcile::{Kind, Observed, Shared, Stop, Versions, object_key};
-use crate::world::{BY_OWNER, World};
+use crate::world::{BY_OWNER, BY_UID, World};
 
 /// Replacements, as the loop knows them.
 pub(crate) struct Replacements;
@@ -28,13 +28,18 @@ impl Kind for Replacements {
 
     fn observe(shared: &Shared, world: &World, id: &String) -> Observed<Snapshot> {
         let mut versions = Versions::new();
+        let mut sets: Vec<Arc<MachineSetFacts>> = Vec::new();
+        for (_, set) in world.sets.by_index(BY_OWNER, id).chain(world.sets.by_index(BY_UID, id)) {
+            versions.add(set.resource_version);
+            sets.push(set.facts.clone());
+        }
         let mut machines: Vec<Arc<MachineFacts>> = Vec::new();
-        let sets = world.sets.by_index(BY_OWNER, id).map(|(_, set)| set.uid.clone());
-        for owner in sets.chain([id.clone()]) {
-            for (_, machine) in world.machines.by_index(BY_OWNER, &owner) {
-                versions.add(machine.resource_version);
-                machines.push(machine.facts.clone());
-            }
+        // The owner itself is among them: it may be a set, or something that is no set at all.
+        let owners = sets.iter().map(|set| &set.uid).filter(|uid| *uid != id).chain([id]);
+        let owned = owners.flat_map(|owner| world.machines.by_index(BY_OWNER, owner));
+        for (_, machine) in owned.chain(world.machines.by_index(BY_UID, id)) {
+            versions.add(machine.resource_version);
+            machines.push(machine.facts.clone());
         }
         if machines.is_empty() {
             return Observed::Gone;
@@ -43,6 +48,7 @@ impl Kind for Replacements {
             now: shared.now(),
             skew: shared.options.skew.estimate().map_or(Duration::ZERO, |skew| skew.unsigned_abs()),
             machines,
+            sets,
             health_timeout: shared.machine_options().defaults.health_timeout,
         };
         Observed::Ready(snapshot, versions.done())

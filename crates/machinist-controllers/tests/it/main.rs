@@ -10,7 +10,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Node, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use machinist_api::{Machine, MachineClass, MachineDeployment, Phase, crd};
+use machinist_api::{Machine, MachineClass, MachineDeployment, MachineSet, Phase, crd};
 use machinist_apiserver::{Config, Identity, Server};
 use machinist_cloud_sim::{Cloud, Settings};
 use machinist_controllers::{Clients, MachineController, MachineOptions, Manager, Options, Running};
@@ -175,4 +175,38 @@ async fn a_deployment_becomes_nodes_grows_shrinks_and_goes() {
             w.deployments().get_opt("w").await.expect("an answer").is_none()
         })
         .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_that_others_own_without_controlling_it_is_adopted_and_stays_theirs_too() {
+    let world = World::new().await;
+    let sets: Api<MachineSet> = Api::namespaced(world.user.clone(), NAMESPACE);
+    let theirs =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "inventory", "uid": "uid-of-the-inventory"});
+    // What a deployment's set looks like that was left behind by a deletion without its children.
+    let set = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet",
+        "metadata": {"name": "w-left", "labels": {"name": "w"}, "ownerReferences": [theirs]},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": {"name": "w"}},
+            "template": {
+                "metadata": {"labels": {"name": "w"}},
+                "spec": {
+                    "class": {"kind": "MachineClass", "name": "c"},
+                    "nodeTemplate": {"metadata": {"labels": {"pool": "w"}}},
+                },
+            },
+        },
+    });
+    sets.create(&PostParams::default(), &parse(set)).await.expect("the set is accepted");
+    let _processes = world.start();
+    world.apply(1).await;
+    world.until_running(1).await;
+
+    let all = sets.list(&ListParams::default()).await.expect("a list").items;
+    let [set] = all.as_slice() else { panic!("one set of that template, not another: {all:#?}") };
+    let owners = set.metadata.owner_references.clone().unwrap_or_default();
+    let owners: Vec<_> = owners.iter().map(|it| (it.kind.as_str(), it.controller)).collect();
+    assert_eq!(owners, [("ConfigMap", None), ("MachineDeployment", Some(true))]);
 }

@@ -78,7 +78,7 @@ impl MachineFacts {
             has_finalizer: has_finalizer(metadata, finalizers::MACHINE_CONTROLLER_MANAGER),
             finalizers: metadata.finalizers.clone(),
             owner: OwnerFacts::controller_of(metadata),
-            raw_owners: metadata.owner_references.as_ref().and_then(|all| serde_json::to_value(all).ok()),
+            raw_owners: OwnerFacts::raw(metadata),
             labels: metadata.labels.clone(),
             annotations: metadata.annotations.clone(),
             provider_id: machine.spec.provider_id().and_then(|id| ProviderId::parse(id).ok()),
@@ -87,11 +87,6 @@ impl MachineFacts {
             creation_timeout: effective_timeout.and_then(GoDuration::to_std),
             status: StatusFacts::parse(machine),
         }
-    }
-
-    /// All owner references.
-    pub fn owner_references(&self) -> Vec<OwnerReference> {
-        self.raw_owners.clone().and_then(|all| serde_json::from_value(all).ok()).unwrap_or_default()
     }
 
     /// The key of its instance.
@@ -156,6 +151,11 @@ impl ConditionFacts {
 }
 
 impl OwnerFacts {
+    /// All owner references of an object, as on the wire: what a guard must repeat.
+    pub(crate) fn raw(metadata: &ObjectMeta) -> Option<Value> {
+        metadata.owner_references.as_ref().and_then(|all| serde_json::to_value(all).ok())
+    }
+
     /// The controlling owner among the references of an object.
     pub fn controller_of(metadata: &ObjectMeta) -> Option<Self> {
         let controls = |owner: &&OwnerReference| owner.controller == Some(true);

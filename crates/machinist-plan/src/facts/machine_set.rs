@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use machinist_api::constants::{finalizers, labels};
 use machinist_api::validation::validate_machine_set;
 use machinist_api::{MachineSet, MachineSetSpec, MachineSetStatus};
+use serde_json::Value;
 
 use super::OwnerFacts;
 use super::machine::has_finalizer;
@@ -36,6 +37,8 @@ pub struct MachineSetFacts {
     pub finalizers: Option<Vec<String>>,
     /// The controlling owner.
     pub owner: Option<OwnerFacts>,
+    /// All owner references, raw; absent when there are none.
+    pub raw_owners: Option<Value>,
     /// Its labels; absent and empty differ for guards.
     pub labels: Option<BTreeMap<String, String>>,
     /// Its annotations; absent and empty differ for guards.
@@ -62,6 +65,7 @@ impl MachineSetFacts {
             has_finalizer: has_finalizer(metadata, finalizers::MACHINE_CONTROLLER_MANAGER),
             finalizers: metadata.finalizers.clone(),
             owner: OwnerFacts::controller_of(metadata),
+            raw_owners: OwnerFacts::raw(metadata),
             labels: metadata.labels.clone(),
             annotations: metadata.annotations.clone(),
             invalid: validate_machine_set(set)

@@ -22,7 +22,7 @@ use machinist_api::constants::{annotations, labels};
 use machinist_api::{MachineDeploymentStatus, MachineSet, MachineSpec, StrategyType};
 
 pub(crate) use self::template::is_synced;
-pub use self::template::{is_same_template, new_set, set_name, template_hash};
+pub use self::template::{is_same_template, new_set, owner_reference, set_name, template_hash};
 use super::status::Stage;
 use super::{rollout, status};
 use crate::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts, selects};
@@ -72,6 +72,8 @@ pub enum Action {
     RemoveFinalizer,
     /// Become the controller of a set that nobody controls.
     Adopt(Arc<MachineSetFacts>),
+    /// Stop being the controller of a set that the selector does not match any more.
+    Release(Arc<MachineSetFacts>),
     /// POST the set of this template.
     CreateSet(Box<MachineSet>),
     /// Change a set, in one patch.
@@ -118,9 +120,9 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
         let why = Why::new(Reason::InvalidSpec(message.clone()), Step::Mend("mend the spec".to_owned()));
         return with_status(s, &Stage::Refused(message), Vec::new(), why);
     }
-    let adopt = adopt(s);
-    if !adopt.is_empty() {
-        return Plan::act_all(adopt, Why::new(Reason::Acting("its sets to be claimed"), Step::Nothing));
+    let claim = claim(s);
+    if !claim.is_empty() {
+        return Plan::act_all(claim, Why::new(Reason::Acting("its sets to be claimed"), Step::Nothing));
     }
     match new_set_index(s) {
         None if !s.deployment.spec.is_paused() => create_set(s),
@@ -186,12 +188,16 @@ fn unusable(s: &Snapshot) -> Option<String> {
     None
 }
 
-fn adopt(s: &Snapshot) -> Vec<Action> {
+/// Sets to take or to leave, by selector and owner. One on its way out stays whose it is.
+fn claim(s: &Snapshot) -> Vec<Action> {
     let Some(selector) = &s.deployment.spec.selector else { return Vec::new() };
-    let matches = |set: &&Arc<MachineSetFacts>| {
-        set.deleting_since.is_none() && set.labels.as_ref().is_some_and(|labels| selects(selector, labels))
-    };
-    s.adoptable.iter().filter(matches).cloned().map(Action::Adopt).collect()
+    let matches =
+        |set: &Arc<MachineSetFacts>| set.labels.as_ref().is_some_and(|labels| selects(selector, labels));
+    let staying = |set: &&Arc<MachineSetFacts>| set.deleting_since.is_none();
+    let adopted = s.adoptable.iter().filter(staying).filter(|set| matches(set)).cloned();
+    let owned = s.sets.iter().map(|owned| &owned.set);
+    let released = owned.filter(staying).filter(|set| !matches(set)).cloned();
+    adopted.map(Action::Adopt).chain(released.map(Action::Release)).collect()
 }
 
 fn create_set(s: &Snapshot) -> Plan<Action> {
@@ -370,6 +376,7 @@ impl fmt::Display for Action {
             Self::AddFinalizer => f.write_str("deployment: add finalizer"),
             Self::RemoveFinalizer => f.write_str("deployment: remove finalizer"),
             Self::Adopt(set) => write!(f, "set {}: adopt", set.name),
+            Self::Release(set) => write!(f, "set {}: release", set.name),
             Self::CreateSet(set) => write!(
                 f,
                 "set {}: create with {} replicas",

@@ -19,7 +19,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use machinist_api::{MachineSetStatus, Phase};
 
 pub use self::names::{Reserved, child_name};
@@ -243,11 +242,6 @@ fn why(s: &Snapshot) -> Why {
 /// Whether a Machine is ready to carry load, as sets and deployments count it.
 pub(crate) fn is_available(machine: &MachineFacts) -> bool {
     is_live(machine) && matches!(machine.status.phase, Phase::Running | Phase::Available)
-}
-
-/// The owner references of a Machine without those that make somebody its controller.
-pub fn without_controller(references: &[OwnerReference]) -> Vec<OwnerReference> {
-    references.iter().filter(|reference| reference.controller != Some(true)).cloned().collect()
 }
 
 impl fmt::Display for Action {

@@ -6,16 +6,32 @@
 //!
 //! "Being replaced" is: Failed, on the way out, or made and not Running yet. The last cannot be told from an ordinary scale-up
 //! without memory, so a scale-up delays the next replacement too: by no more than the creation timeout, and not at all by
-//! Machines that cannot be made (or a used-up quota would stop all healing).
+//! Machines whose instance cannot be made (or a used-up quota would stop all healing).
+//!
+//! A Machine that was given up and is gone leaves a gap until its set makes another one. A set that is frozen, or whose POSTs are
+//! refused, leaves it open; then giving up the next one would only make the deployment smaller, one Machine after the other.
+//! So nobody is given up while fewer Machines live than are wanted:
+//!
+//! - A Machine lives unless it is Failed or on its way out. One that is unhealthy, or whose instance cannot be made, lives: its
+//!   set would not make another one beside it.
+//! - Wanted is what the sets were told to have, and no more than the deployment wants (its sets carry that in an annotation).
+//!   The first bound, because nobody makes more. The second, because the surge of a rollout is not owed: a new template
+//!   whose Machines are refused must not stop the healing of the old ones.
+//!
+//! A scale-up is a gap too, but only until its Machines are POSTed; from then on they live, and count as above.
+//! A set that is stopped for longer than that says so, and the wait ends with its cause.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use machinist_api::constants::annotations;
 use machinist_api::{OperationState, OperationType, Phase};
 
-use crate::facts::MachineFacts;
+use super::machine_deployment::number;
+use super::machine_set::is_live;
+use crate::facts::{MachineFacts, MachineSetFacts};
 use crate::snapshot::{SKEW_LIMIT, is_past, just_past, plus};
 use crate::why::{Reason, Step};
 use crate::{Plan, Why};
@@ -29,6 +45,8 @@ pub struct Snapshot {
     pub skew: Duration,
     /// Every Machine of the deployment.
     pub machines: Vec<Arc<MachineFacts>>,
+    /// Every set of the deployment; none where Machines belong to no set.
+    pub sets: Vec<Arc<MachineSetFacts>>,
     /// `--machine-health-timeout`
     pub health_timeout: Duration,
 }
@@ -79,6 +97,10 @@ fn give_up(s: &Snapshot, machine: &Arc<MachineFacts>, deadline: Timestamp) -> Pl
         let reason = Reason::ReplacementLimit { other: other.name.clone() };
         return Plan::idle(Why::new(reason, Step::Expect("that Machine is replaced")).since(deadline));
     }
+    let (live, wanted) = (live(s), wanted(s));
+    if live < wanted {
+        return Plan::idle(gap(s, live, wanted).since(deadline));
+    }
     let description = format!(
         "Machine {} health checks failing since {}: its health timeout has passed",
         machine.name,
@@ -105,10 +127,9 @@ fn deadline(s: &Snapshot, machine: &MachineFacts) -> Option<Timestamp> {
 
 fn is_being_replaced(machine: &MachineFacts) -> bool {
     let failed = machine.status.phase == Phase::Failed;
-    let leaving = machine.deleting_since.is_some() || machine.status.phase == Phase::Terminating;
     // Whoever is on the way out may have failed: its last operation says Delete by now. An ordinary deletion delays a
     // replacement a little, which harms nobody.
-    failed || leaving || is_replacement(machine)
+    failed || !is_live(machine) || is_replacement(machine)
 }
 
 /// A Machine that is not Running yet may be the replacement of one that failed a moment ago; then the next must wait.
@@ -117,6 +138,35 @@ fn is_replacement(machine: &MachineFacts) -> bool {
     let creating = operation.type_.as_ref().is_none_or(|kind| *kind == OperationType::Create)
         && operation.state.as_ref().is_none_or(|state| *state == OperationState::Processing);
     matches!(machine.status.phase, Phase::Empty | Phase::Pending) && creating
+}
+
+/// How many Machines hold the place of one that is wanted.
+fn live(s: &Snapshot) -> u32 {
+    number(
+        s.machines.iter().filter(|machine| is_live(machine) && machine.status.phase != Phase::Failed).count(),
+    )
+}
+
+/// How many Machines there must be before one more is given up.
+fn wanted(s: &Snapshot) -> u32 {
+    let growing = || s.sets.iter().filter(|set| set.deleting_since.is_none());
+    let told = growing().map(|set| set.replicas()).fold(0, u32::saturating_add);
+    // Sets without replicas are not kept up to date; where two disagree, the deployment is about to correct one.
+    let active = growing().filter(|set| 0 < set.replicas());
+    let by_deployment =
+        active.filter_map(|set| set.annotation(annotations::DESIRED_REPLICAS)?.parse::<u32>().ok()).max();
+    by_deployment.map_or(told, |desired| told.min(desired))
+}
+
+/// Why Machines are missing, as far as their sets tell.
+fn gap(s: &Snapshot, live: u32, wanted: u32) -> Why {
+    let frozen = s.sets.iter().find(|set| set.is_frozen() && 0 < set.replicas());
+    let next = match frozen {
+        Some(set) => Step::Mend(format!("remove the label freeze of MachineSet {}", set.name)),
+        None => Step::Expect("the missing machines are made"),
+    };
+    let frozen = frozen.map(|set| set.name.clone());
+    Why::new(Reason::ReplacementGap { live, wanted, frozen }, next)
 }
 
 impl fmt::Display for Action {

@@ -186,7 +186,7 @@ impl Toy {
                     set.metadata.deletion_timestamp = now;
                 }
             }
-            Action::Adopt(_) => unreachable!("every set of the toy has its owner"),
+            Action::Adopt(_) | Action::Release(_) => unreachable!("every set of the toy has its owner"),
         }
     }
 
@@ -363,6 +363,7 @@ impl Toy {
             now: self.now(),
             skew: std::time::Duration::ZERO,
             machines: self.machines.values().map(MachineFacts::parse).map(Arc::new).collect(),
+            sets: self.sets.values().map(MachineSetFacts::parse).map(Arc::new).collect(),
             health_timeout: std::time::Duration::from_secs(HEALTH_TIMEOUT.unsigned_abs()),
         }
     }

@@ -2,11 +2,12 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use machinist_controllers::{MachineController, MachineOptions};
 use machinist_driver::Provider;
-use machinist_driver_sim::{Endpoint, SimProvider};
+use machinist_driver_sim::{Endpoint, PROMISES, SimProvider};
 use machinist_plan::mcm::machine::Defaults;
 
 use crate::args::{MachineControllerArgs, MachineDefaultArgs, ProviderName};
@@ -14,7 +15,8 @@ use crate::wiring::Process;
 
 pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode> {
     let cluster = args.cluster_name.clone().unwrap_or_else(|| args.clusters.namespace.clone());
-    let mut options = MachineOptions::new(provider(args)?, cluster);
+    let (provider, call_bound) = provider(args)?;
+    let mut options = MachineOptions::new(provider, cluster);
     options.defaults = Arc::new(defaults(&args.machines));
     options.token_groups = args.machines.bootstrap_token_auth_extra_groups.clone();
     let process = Process {
@@ -25,6 +27,7 @@ pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode
         port: args.port,
         concurrency: args.concurrent_syncs,
         leader: &args.leader,
+        call_bound: Some(call_bound),
         compatibility: &args.compatibility,
     };
     process
@@ -32,7 +35,8 @@ pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode
         .await
 }
 
-fn provider(args: &MachineControllerArgs) -> anyhow::Result<Arc<dyn Provider>> {
+/// The cloud, and how long its calls may take effect after they were started.
+fn provider(args: &MachineControllerArgs) -> anyhow::Result<(Arc<dyn Provider>, Duration)> {
     match args.provider {
         ProviderName::Sim => {
             let url = args
@@ -40,7 +44,7 @@ fn provider(args: &MachineControllerArgs) -> anyhow::Result<Arc<dyn Provider>> {
                 .as_deref()
                 .context("--sim-endpoint: expected the URL of a simulated cloud")?;
             let endpoint: Endpoint = Endpoint::parse(url).context("--sim-endpoint")?;
-            Ok(Arc::new(SimProvider::at(endpoint)))
+            Ok((Arc::new(SimProvider::at(endpoint)), PROMISES.call_bound))
         }
     }
 }

@@ -16,6 +16,7 @@ pub(crate) async fn run(args: &ManagerArgs) -> anyhow::Result<ExitCode> {
         port: args.port,
         concurrency: args.concurrent_syncs,
         leader: &args.leader,
+        call_bound: None,
         compatibility: &args.compatibility,
     };
     process.run(Manager::start).await

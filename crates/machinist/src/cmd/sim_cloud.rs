@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use machinist_cloud_sim::http::Server;
 use machinist_cloud_sim::{Clock, Cloud, Settings};
-use machinist_node_sim::{Fleet, FleetOptions, HttpsConnector, Metadata};
+use machinist_node_sim::{Fleet, FleetOptions, HttpsConnector, MachineOptions, Metadata};
 
 use crate::args::SimCloudArgs;
 use crate::output::Output;
@@ -25,7 +25,9 @@ pub(crate) async fn run(args: &SimCloudArgs, output: &Output) -> anyhow::Result<
     let server = Server::bind(cloud.clone(), args.listen).await.context("--listen")?;
     let url = server.url();
     let instances = cloud.alive();
-    let _fleet = Fleet::start(&cloud, FleetOptions::new(metadata, Arc::new(HttpsConnector)));
+    let machines = machine_options(args);
+    let fleet = FleetOptions { machines, ..FleetOptions::new(metadata, Arc::new(HttpsConnector)) };
+    let _fleet = Fleet::start(&cloud, fleet);
     output.line(&format!(
         "Simulated cloud at {url}, ledger in {folder}, {instances} instances alive; they join {}",
         args.target_server
@@ -33,6 +35,11 @@ pub(crate) async fn run(args: &SimCloudArgs, output: &Output) -> anyhow::Result<
     output.line(&format!("machinist machine-controller --provider sim --sim-endpoint {url}"))?;
     server.serve(stop).await;
     Ok(ExitCode::SUCCESS)
+}
+
+/// How the machines of the cloud behave.
+pub(crate) fn machine_options(args: &SimCloudArgs) -> MachineOptions {
+    MachineOptions { lease_renewal: args.node_lease_renewal, ..MachineOptions::default() }
 }
 
 fn target_ca(args: &SimCloudArgs) -> anyhow::Result<String> {

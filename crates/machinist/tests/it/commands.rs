@@ -99,6 +99,42 @@ fn files_of_the_simulated_cloud_are_checked_before_it_starts() {
 }
 
 #[test]
+fn a_lease_must_outlive_the_calls_that_it_guards() {
+    // Refused before anything is looked for: there is no such cluster.
+    let line = "machine-controller --sim-endpoint http://127.0.0.1:1 --target-kubeconfig no/such/file";
+    fails(
+        &format!("{line} --leader-elect-renew-deadline 14500ms"),
+        1,
+        &["--leader-elect-renew-deadline 14.5s: expected at most 14s", "--leader-elect-lease-duration"],
+    );
+    fails(
+        &format!(
+            "{line} --leader-elect-lease-duration 1s --leader-elect-renew-deadline 500ms --leader-elect-retry-period 100ms"
+        ),
+        1,
+        &["--leader-elect-lease-duration 1s: expected at least 1.5s"],
+    );
+    // Where nobody is elected, or nobody calls a cloud, there is nothing to outlive: they come as far as their port.
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = taken.local_addr().expect("an address");
+    let late = format!("--leader-elect-renew-deadline 14500ms --address 127.0.0.1 --port {}", address.port());
+    let told = format!("cannot listen on {address}: ");
+    fails(&format!("{line} {late} --leader-elect=false"), 1, &[&told]);
+    fails(&format!("machine-controller-manager --target-kubeconfig no/such/file {late}"), 1, &[&told]);
+}
+
+#[test]
+fn a_simulated_node_that_never_renews_its_lease_is_refused() {
+    let line =
+        "sim-cloud --data-dir d --target-server https://127.0.0.1:1 --target-ca c --node-lease-renewal";
+    fails(
+        &format!("{line} 0s"),
+        2,
+        &["--node-lease-renewal <DURATION>", "expected a duration of more than 0s"],
+    );
+}
+
+#[test]
 fn version_and_crds_are_for_people_and_for_programs() {
     let version = Ended::of(&mut machinist("version"));
     assert!(version.stdout.starts_with("machinist 0."), "{}", version.stdout);

@@ -64,6 +64,9 @@ pub(super) fn pending(s: &Snapshot) -> Option<Action> {
 }
 
 fn make(s: &Snapshot) -> Plan<Action> {
+    if let Some(plan) = unheld_class(s) {
+        return plan;
+    }
     let wants_token =
         s.secrets.iter().any(|need| need.facts.present().is_some_and(|facts| facts.wants_token));
     let lasts = |expires: Option<Timestamp>| expires.is_none_or(|at| plus(s.now, TOKEN_MUST_LAST) < at);
@@ -82,6 +85,21 @@ fn make(s: &Snapshot) -> Plan<Action> {
             Plan::act(ensure, Why::new(Reason::Calling(Call::Ensure), Step::Expect("the answer")))
         }
     }
+}
+
+/// Waits until the class carries our finalizer: before that, it could go, and an instance made from it could not be deleted.
+fn unheld_class(s: &Snapshot) -> Option<Plan<Action>> {
+    let class = s.class.present()?;
+    // Of another kind, Machines are not counted as users of the class, and nobody puts the finalizer there.
+    let is_counted = s.machine.spec.class.kind() == "MachineClass";
+    if class.has_finalizer || !is_counted {
+        return None;
+    }
+    let why = Why::new(
+        Reason::Acting("the finalizer of its class, without which the class might go first"),
+        Step::Expect("the driver is asked for its instance"),
+    );
+    Some(Plan::until(just_past(s.creation_deadline()), why))
 }
 
 /// What keeps an instance from being made.

@@ -144,7 +144,9 @@ fn manner(s: &Snapshot, node: &NodeFacts, patience_ends: Timestamp) -> (Manner, 
         .min();
     let may_force = s.process.may_enforce_deadlines();
     match dead {
-        Some(given_up_at) if may_force && is_past(s.now, given_up_at) => forced_until(s.now),
+        Some(given_up_at) if may_force && is_past(s.now, given_up_at) => {
+            forced_until(s.machine.deleting_since.map_or(given_up_at, |since| since.max(given_up_at)))
+        }
         _ if may_force && is_past(s.now, patience_ends) => forced_until(patience_ends),
         // The node may turn out to be dead before patience ends: then look earlier.
         Some(given_up_at) => (Manner::Polite, given_up_at.min(patience_ends)),

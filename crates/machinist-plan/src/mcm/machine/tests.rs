@@ -44,7 +44,8 @@ fn world() -> World {
         "spec": {"class": {"kind": "MachineClass", "name": "c"}, "nodeTemplate": {}},
     });
     let class = json!({
-        "metadata": {"name": "c", "namespace": "ns", "uid": "uid-c"},
+        "metadata": {"name": "c", "namespace": "ns", "uid": "uid-c",
+                     "finalizers": ["machine.sapcloud.io/machine-controller-manager"]},
         "provider": "sim", "providerSpec": {"size": "small"}, "secretRef": {"name": "s", "namespace": "ns"},
     });
     let promises = Promises {
@@ -250,6 +251,23 @@ fn a_token_is_made_before_the_instance() {
 }
 
 #[test]
+fn nothing_is_made_from_a_class_that_could_still_go() {
+    let unheld = |s: &mut Snapshot| {
+        let class = s.class.present().expect("it is there");
+        let class = ClassFacts { has_finalizer: false, ..(**class).clone() };
+        s.class = Known::Present(Arc::new(class));
+    };
+    world().token(1000).with(unheld).check(expect![[r#"
+        why   waits for the finalizer of its class, without which the class might go first; next: the driver is asked for its instance
+        wait  until 2027-01-15T08:19:56Z
+    "#]]);
+    // Nobody counts Machines that name another kind, so for them there is nothing to wait for.
+    let mut other = world().token(1000).with(unheld);
+    other.machine["spec"]["class"]["kind"] = "AWSMachineClass".into();
+    assert_eq!(other.plan().actions.len(), 1);
+}
+
+#[test]
 fn with_a_token_the_driver_is_asked() {
     world().token(1000).check(expect![[r#"
         do    driver: ensure
@@ -300,7 +318,7 @@ fn quota_is_reported_with_the_code_the_autoscaler_knows() {
     world().token(1000).ensured(Err(error(ErrorKind::Exhausted, "quota of 2 instances reached"))).check(expect![[r#"
         do    status: CrashLoopBackOff, Create Failed [ResourceExhausted] "Cloud provider message - machine codes error: code = [ResourceExhausted] message = [quota of 2 instances reached]"
         do    warning FailedCreate: Cloud provider message - machine codes error: code = [ResourceExhausted] message = [quota of 2 instances reached]
-        why   waits for the cloud: ensure failed 1 times, exhausted: quota of 2 instances reached; since 2027-01-15T07:59:59Z; next: ensure again at 2027-01-15T08:09:59Z; by 2027-01-15T08:19:56Z: the Machine is marked Failed
+        why   waits for the cloud: ensure failed once, exhausted: quota of 2 instances reached; since 2027-01-15T07:59:59Z; next: ensure again at 2027-01-15T08:09:59Z; by 2027-01-15T08:19:56Z: the Machine is marked Failed
         wait  until 2027-01-15T08:09:59Z
     "#]]);
 }
@@ -318,7 +336,7 @@ fn a_refusal_that_is_reported_already_only_waits() {
         )
         .with(|_| {})
         .check_with_code("Unavailable", expect![[r#"
-            why   waits for the cloud: ensure failed 1 times, unavailable: no; since 2027-01-15T07:59:59Z; next: ensure again at 2027-01-15T08:00:04Z; by 2027-01-15T08:19:56Z: the Machine is marked Failed
+            why   waits for the cloud: ensure failed once, unavailable: no; since 2027-01-15T07:59:59Z; next: ensure again at 2027-01-15T08:00:04Z; by 2027-01-15T08:19:56Z: the Machine is marked Failed
             wait  until 2027-01-15T08:00:04Z
         "#]]);
 }
@@ -603,8 +621,51 @@ fn pods_of_a_node_that_is_dead_for_five_minutes_are_given_up() {
         .pod("p")
         .check(expect![[r#"
             do    pod ns/p: delete without grace
-            why   waits for 1 pod to leave the node; since 2027-01-15T07:59:50Z; next: the pods leave; by 2027-01-15T08:01:01Z: the instance is deleted
+            why   waits for 1 pod to leave the node; since 2027-01-15T07:59:50Z; next: the pods leave; by 2027-01-15T08:01:00Z: the instance is deleted
             wait  until 2027-01-15T08:00:05Z
+        "#]]);
+}
+
+#[test]
+fn a_pod_whose_deletion_is_refused_does_not_hold_a_dead_node_up_for_ever() {
+    let refused = Eviction {
+        attempts: Attempts { count: 9, last: at(-1) },
+        outcome: EvictionOutcome::Refused("no".into()),
+    };
+    world()
+        .draining()
+        .deleting(200)
+        .node_field(
+            "/status/conditions",
+            json!([
+                {"type": "Ready", "status": "Unknown", "lastTransitionTime": at(-9000).to_string()},
+                {"type": "Terminating", "status": "True"},
+            ]),
+        )
+        .pod("p")
+        .with(|s| s.evictions = Arc::new(BTreeMap::from([("uid-p".to_owned(), refused)])))
+        .check(expect![[r#"
+            do    status: Delete Processing "Initiate VM deletion"
+            do    driver: delete sim:///i-1 because machine deleting since 2027-01-15T07:56:40Z
+            why   waits for the cloud to answer delete; since 2027-01-15T07:56:40Z; next: its Node and its finalizer are removed
+            wait  for a change
+        "#]]);
+}
+
+#[test]
+fn while_clocks_disagree_an_overdue_drain_stays_polite_and_is_looked_at_now_and_then() {
+    let evicted =
+        Eviction { attempts: Attempts { count: 1, last: at(0) }, outcome: EvictionOutcome::Accepted };
+    let mut world = world().draining().deleting(7300).pod("p").pod("going");
+    world.pods[1]["metadata"]["deletionTimestamp"] = at(-5).to_string().into();
+    world
+        .with(|s| {
+            s.process.skew = Duration::from_secs(31);
+            s.evictions = Arc::new(BTreeMap::from([("uid-p".to_owned(), evicted)]));
+        })
+        .check(expect![[r#"
+            why   waits for 2 pods to leave the node; since 2027-01-15T05:58:20Z; next: the pods leave; by 2027-01-15T07:58:21Z: the pods are deleted without grace
+            wait  until 2027-01-15T08:00:20Z
         "#]]);
 }
 
@@ -755,7 +816,7 @@ fn a_failed_deletion_is_reported_with_its_code_and_keeps_its_marker() {
         .check(expect![[r#"
             do    status: Delete Failed [Unavailable] "machine codes error: code = [Unavailable] message = [busy]. Initiate VM deletion"
             do    warning FailedDelete: machine codes error: code = [Unavailable] message = [busy]. Initiate VM deletion
-            why   waits for the cloud: delete failed 1 times, unavailable: busy; since 2027-01-15T07:59:50Z; next: delete again at 2027-01-15T08:00:04Z
+            why   waits for the cloud: delete failed once, unavailable: busy; since 2027-01-15T07:59:50Z; next: delete again at 2027-01-15T08:00:04Z
             wait  until 2027-01-15T08:00:04Z
         "#]]);
 }

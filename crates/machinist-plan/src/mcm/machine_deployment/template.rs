@@ -111,14 +111,6 @@ pub fn new_set(
     let mut all_annotations = super::copied_annotations(deployment);
     all_annotations.extend(sizes);
     all_annotations.insert(annotations::REVISION.to_owned(), revision.to_string());
-    let owner = OwnerReference {
-        api_version: "machine.sapcloud.io/v1alpha1".to_owned(),
-        kind: "MachineDeployment".to_owned(),
-        name: deployment.name.clone(),
-        uid: deployment.uid.clone(),
-        controller: Some(true),
-        block_owner_deletion: Some(true),
-    };
     MachineSet {
         metadata: ObjectMeta {
             name: Some(set_name(deployment, attempt)),
@@ -126,7 +118,7 @@ pub fn new_set(
             labels: Some(template.metadata.labels.clone()),
             annotations: Some(all_annotations),
             finalizers: Some(vec![finalizers::MACHINE_CONTROLLER_MANAGER.to_owned()]),
-            owner_references: Some(vec![owner]),
+            owner_references: Some(vec![owner_reference(deployment)]),
             ..ObjectMeta::default()
         },
         spec: MachineSetSpec {
@@ -138,5 +130,17 @@ pub fn new_set(
             auto_preserve_failed_machine_max: spec.auto_preserve_failed_machine_max,
         },
         status: None,
+    }
+}
+
+/// The reference that makes a deployment the controller of a set.
+pub fn owner_reference(deployment: &MachineDeploymentFacts) -> OwnerReference {
+    OwnerReference {
+        api_version: "machine.sapcloud.io/v1alpha1".to_owned(),
+        kind: "MachineDeployment".to_owned(),
+        name: deployment.name.clone(),
+        uid: deployment.uid.clone(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
     }
 }

@@ -210,12 +210,12 @@ fn a_deployment_that_is_deleted_takes_its_sets_with_it() {
     let deleted = |world: World| world.field("/metadata/deletionTimestamp", at(-60).to_string().into());
     deleted(world(1)).set("w-1", "c", 1, &[RUNNING]).check(expect![[r#"
         do    set w-1: delete
-        why   waits for 1 machines to go; the first is w-1-0; since 2027-01-15T07:59:00Z; next: its Machines and sets go, then its finalizer
+        why   waits for 1 machine to go; the first is w-1-0; since 2027-01-15T07:59:00Z; next: its Machines and sets go, then its finalizer
         wait  until 2027-01-15T08:01:41Z
     "#]]);
     let leaving = |set: &mut Value| set["metadata"]["deletionTimestamp"] = at(-60).to_string().into();
     deleted(world(1)).set_with("w-1", "c", 1, &["Terminating"], leaving).check(expect![[r#"
-        why   waits for 1 machines to go; the first is w-1-0; since 2027-01-15T07:59:00Z; next: its Machines and sets go, then its finalizer
+        why   waits for 1 machine to go; the first is w-1-0; since 2027-01-15T07:59:00Z; next: its Machines and sets go, then its finalizer
         wait  until 2027-01-15T08:01:41Z
     "#]]);
     deleted(world(1)).check(expect![[r#"
@@ -350,6 +350,16 @@ fn sets_that_nobody_controls_are_adopted_before_one_is_made() {
     world.free[1]["metadata"]["deletionTimestamp"] = at(-1).to_string().into();
     world.free[2]["metadata"]["labels"] = json!({"name": "other"});
     assert_eq!(world.actions(), ["set w-1: adopt"]);
+}
+
+#[test]
+fn a_set_that_the_selector_does_not_match_any_more_is_left_to_itself() {
+    let mut world = world(3);
+    world.sets = vec![(set("w-1", "c", 3, 3), vec![]), (set("w-2", "d", 1, 3), vec![])];
+    world.sets[1].0["metadata"]["labels"]["name"] = "another".into();
+    assert_eq!(world.actions(), ["set w-2: release"]);
+    world.sets[1].0["metadata"]["deletionTimestamp"] = at(-1).to_string().into();
+    assert!(!world.actions().contains(&"set w-2: release".to_owned()), "it goes with its Machines");
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn machine(name: &str, phase: &str, seconds: i64) -> Value {
 
 fn with(mut machine: Value, pointer: &str, value: impl Into<Value>) -> Value {
     let (parent, field) = pointer.rsplit_once('/').expect("a JSON pointer");
-    machine.pointer_mut(parent).expect("the parent exists")[field] = value.into();
+    machine.pointer_mut(parent).expect("the parent exists")[field.replace("~1", "/")] = value.into();
     machine
 }
 
@@ -40,8 +40,34 @@ fn snapshot(machines: &[Value]) -> Snapshot {
         now: at(0),
         skew: Duration::ZERO,
         machines: machines.iter().map(facts).collect(),
+        sets: Vec::new(),
         health_timeout: Duration::from_secs(600),
     }
+}
+
+/// A set that was told to have so many Machines.
+fn set(name: &str, replicas: u32) -> Value {
+    json!({
+        "metadata": {"name": name, "namespace": "ns", "uid": format!("uid-{name}"), "labels": {}, "annotations": {}},
+        "spec": {"replicas": replicas, "template": {"spec": {"class": {}, "nodeTemplate": {}}}},
+    })
+}
+
+/// Told what the deployment wants, as its controller does.
+fn of_deployment(set: Value, desired: u32) -> Value {
+    with(set, "/metadata/annotations/deployment.kubernetes.io~1desired-replicas", desired.to_string())
+}
+
+fn frozen(set: Value) -> Value {
+    with(set, "/metadata/labels/freeze", "True")
+}
+
+fn of_sets(sets: &[Value], machines: &[Value]) -> Snapshot {
+    let facts = |set: &Value| {
+        let set = serde_json::from_value(set.clone()).expect("test objects are well-formed");
+        Arc::new(MachineSetFacts::parse(&set))
+    };
+    Snapshot { sets: sets.iter().map(facts).collect(), ..snapshot(machines) }
 }
 
 fn check(machines: &[Value], expected: Expect) {
@@ -133,6 +159,69 @@ fn machines_that_cannot_be_made_do_not_stop_all_healing() {
     for phase in ["CrashLoopBackOff", "Pending"] {
         let stuck = with(machine("a", phase, 5), "/status/lastOperation", refused.clone());
         assert_eq!(plan(&snapshot(&[stuck, machine("b", "Unknown", 700)])).actions.len(), 1, "{phase}");
+    }
+}
+
+#[test]
+fn nobody_is_given_up_while_a_frozen_set_leaves_a_gap() {
+    let machines = [machine("b", "Unknown", 700), machine("c", "Unknown", 700)];
+    expect![[r#"
+        why   waits for its turn: the deployment wants 3 machines and has 2; MachineSet w is frozen; since 2027-01-15T07:58:20Z; next: remove the label freeze of MachineSet w
+        wait  for a change
+    "#]].assert_eq(&plan(&of_sets(&[frozen(set("w", 3))], &machines)).to_string());
+    // Its label is removed, and it makes the one that is missing.
+    let healed = [machine("a", "Running", 5), machines[0].clone(), machines[1].clone()];
+    assert_eq!(plan(&of_sets(&[set("w", 3)], &healed)).actions.len(), 1);
+    // Being frozen alone stops nobody: one is given up, and leaves the gap.
+    assert_eq!(plan(&of_sets(&[frozen(set("w", 3))], &healed)).actions.len(), 1);
+}
+
+#[test]
+fn nobody_is_given_up_while_a_replacement_cannot_be_posted() {
+    let machines = [machine("b", "Unknown", 700), machine("c", "Running", 700)];
+    expect![[r#"
+        why   waits for its turn: the deployment wants 3 machines and has 2; since 2027-01-15T07:58:20Z; next: the missing machines are made
+        wait  for a change
+    "#]].assert_eq(&plan(&of_sets(&[set("w", 3)], &machines)).to_string());
+}
+
+/// What sets were told, what the deployment wants of them, phases of the Machines beside the unhealthy one, whether it is given up.
+type Gap<'a> = (&'a [Value], &'a [&'a str], bool);
+
+#[test]
+fn what_is_wanted_is_what_sets_were_told_but_never_the_surge() {
+    let w = |replicas, desired| of_deployment(set("w", replicas), desired);
+    let new = |replicas, desired| of_deployment(set("new", replicas), desired);
+    let leaving_set =
+        |replicas| with(set("old", replicas), "/metadata/deletionTimestamp", at(-5).to_string());
+    let cases: &[Gap<'_>] = &[
+        // All are there.
+        (&[w(3, 3)], &["Running", "Running"], true),
+        (&[set("alone", 3)], &["Running", "Running"], true),
+        (&[], &["Running"], true),
+        // Unhealthy ones and those whose instance cannot be made hold their place.
+        (&[w(3, 3)], &["Unknown", "CrashLoopBackOff"], true),
+        // A scale-up whose Machines are not POSTed yet, and the same when they are and cannot be made.
+        (&[w(5, 5)], &["Running", "Running"], false),
+        (&[w(5, 5)], &["Running", "Running", "CrashLoopBackOff", "CrashLoopBackOff"], true),
+        // More than wanted: a scale-down that is not through.
+        (&[w(2, 2)], &["Running", "Running"], true),
+        // A rollout that may surge, but whose new Machine is refused; and one after which a Machine is missing.
+        (&[w(3, 3), new(1, 3)], &["Running", "Running"], true),
+        (&[w(3, 3), new(1, 3)], &["Running"], false),
+        // A rollout without surge: the old set is one smaller, the new one not grown yet.
+        (&[w(2, 3), new(0, 3)], &["Running"], true),
+        // Annotations of a set without replicas are old; of two that differ the larger counts.
+        (&[w(3, 3), new(0, 9)], &["Running", "Running"], true),
+        (&[w(3, 3), new(1, 4)], &["Running", "Running"], false),
+        // A set on its way out makes nobody.
+        (&[w(2, 4), leaving_set(2)], &["Running"], true),
+    ];
+    for (sets, others, is_given_up) in cases {
+        let others = others.iter().enumerate().map(|(n, phase)| machine(&format!("m{n}"), phase, 5));
+        let machines: Vec<_> = others.chain([machine("z", "Unknown", 700)]).collect();
+        let plan = plan(&of_sets(sets, &machines));
+        assert_eq!(!plan.actions.is_empty(), *is_given_up, "{sets:?}: {plan}");
     }
 }
 

@@ -38,7 +38,7 @@ fn a_rollout_of_three_step_by_step() {
             1,
             vec![RUNNING],
             [2, 1],
-            "the rollout: 1 of 3 machines are of the new template",
+            "the rollout: 1 of 3 machines is of the new template",
         ),
         (
             2,
@@ -54,7 +54,7 @@ fn a_rollout_of_three_step_by_step() {
             1,
             vec![RUNNING],
             [2, 2],
-            "the rollout: 1 of 3 machines are of the new template",
+            "the rollout: 1 of 3 machines is of the new template",
         ),
         (
             1,
@@ -72,7 +72,7 @@ fn a_rollout_of_three_step_by_step() {
             [0, 3],
             "the rollout: 3 of 3 machines are of the new template",
         ),
-        (0, vec!["Terminating"], 3, vec![RUNNING; 3], [0, 3], "1 machines to go; the first is o-0"),
+        (0, vec!["Terminating"], 3, vec![RUNNING; 3], [0, 3], "1 machine to go; the first is o-0"),
         (0, vec![], 3, vec![RUNNING; 3], [0, 3], "nothing: it is as it should be"),
     ] {
         let world = world(3).set("o", "b", old, &old_phases).set("n", "c", new, &new_phases);
