@@ -57,6 +57,7 @@ pub(crate) struct ClusterState {
 impl ClusterState {
     /// Begins to follow. `control` and `target` may be clients of one server.
     pub(crate) fn follow(control: Client, target: Client) -> Self {
+        #[expect(clippy::disallowed_methods, reason = "one task waits, so there is no order")]
         let (sender, counts) = watch::channel(Counts::default());
         let mut watches = JoinSet::new();
         let machines: Api<Machine> = Api::namespaced(control, NAMESPACE);

@@ -4,8 +4,9 @@
 //! start -> raw writes (real server only) -> controllers -> 0 -> N Running -> quiet -> N -> 0 -> quiet -> report
 //! ```
 //!
-//! The cloud is instant and joining is thin ([`join`]): what is measured is the controllers and the API server, nothing else. A phase is timed
-//! until its state is reached, and counted until nobody writes any more, so that late writes are not lost.
+//! The cloud is instant and joining is thin: one Node is posted, and no lease is renewed. What is measured is the controllers and the API
+//! server, nothing else. A phase is timed until its state is reached, and counted until nobody writes any more, so that late writes
+//! are not lost.
 
 mod join;
 mod raw_writes;

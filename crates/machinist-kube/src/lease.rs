@@ -124,7 +124,7 @@ impl Leadership {
         let now = Instant::now();
         // A century: far beyond any process, and far from overflow.
         let until = now + Duration::from_secs(100 * 365 * 24 * 3600);
-        let (sender, state) = watch::channel(LeaseState::Held { since: now, until });
+        let (sender, state) = channel(LeaseState::Held { since: now, until });
         Self { state, _permanent: Some(Arc::new(sender)) }
     }
 
@@ -179,6 +179,14 @@ impl Leadership {
     }
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "those who wait for a lease do not depend on each other's order"
+)]
+fn channel(state: LeaseState) -> (watch::Sender<LeaseState>, watch::Receiver<LeaseState>) {
+    watch::channel(state)
+}
+
 /// Leadership will not come (back) to this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("leadership was lost")]
@@ -222,7 +230,7 @@ enum Attempt {
 impl Elector {
     /// An elector and the leadership it decides.
     pub fn new(client: Client, options: LeaseOptions, clock: SharedClock) -> (Self, Leadership) {
-        let (sender, state) = watch::channel(LeaseState::Waiting);
+        let (sender, state) = channel(LeaseState::Waiting);
         let elector = Self {
             leases: Api::namespaced(client, &options.namespace),
             jitter: Jitter::new(options.seed),

@@ -16,8 +16,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("machinist-plan", &["machinist-api", "machinist-instance"]),
     // A driver never sees a Machine.
     ("machinist-driver", &["machinist-instance"]),
-    ("machinist-node-sim", &[]),
-    ("machinist-cloud-sim", &["machinist-instance", "machinist-node-sim"]),
+    ("machinist-cloud-sim", &["machinist-instance"]),
+    // A machine follows its cloud's ledger, and is a client of the cluster like any other.
+    ("machinist-node-sim", &["machinist-instance", "machinist-cloud-sim", "machinist-kube"]),
     ("machinist-driver-sim", &["machinist-instance", "machinist-driver", "machinist-cloud-sim"]),
     ("machinist-kcm", &["machinist-kube"]),
     (
