@@ -78,6 +78,7 @@ pub async fn explain(
         Key::Machine(id) => {
             let mut explanation = decide::<kinds::Machines>(&shared, key, id)?;
             recall_failure(&shared, id, &mut explanation);
+            await_turn(&shared, id, &mut explanation);
             if let Reason::Joining { token, .. } = &mut explanation.why.reason {
                 *token = token_use(&shared, id).await;
             }
@@ -168,9 +169,32 @@ fn recall_failure(shared: &Shared, id: &ObjectKey, explanation: &mut Explanation
         _ => ErrorKind::Ambiguous,
     };
     let message = operation.description().to_owned();
-    explanation.why.reason = Reason::CallFailed { call, kind, message, failures: 1 };
+    explanation.why.reason = Reason::CallFailed { call, kind, message, failures: 0 };
     explanation.why.since = operation.last_update_time.as_ref().map(|time| time.0);
     explanation.why.next = Step::Expect("the controller repeats the call; its /why says when");
+}
+
+/// A Machine that is unhealthy for too long is given up by another decision, about all Machines of its deployment. What that one
+/// waits for is what this Machine waits for.
+fn await_turn(shared: &Arc<Shared>, id: &ObjectKey, explanation: &mut Explanation) {
+    let is_overdue = explanation.why.deadline.as_ref().is_some_and(|deadline| deadline.at <= explanation.at);
+    if !matches!(explanation.why.reason, Reason::Unhealthy { .. }) || !is_overdue {
+        return;
+    }
+    let key = {
+        let world = shared.world.lock();
+        world.machines.get(id).map(|machine| world.replacement_key(&machine.facts))
+    };
+    let Some(key) = key else { return };
+    let Key::Replacement(owner) = &key else { return };
+    if let Ok(turn) = decide::<kinds::Replacements>(shared, &key, owner)
+        && matches!(
+            turn.why.reason,
+            Reason::ReplacementLimit { .. } | Reason::ReplacementGap { .. } | Reason::ClockSkew { .. }
+        )
+    {
+        explanation.why = turn.why;
+    }
 }
 
 /// Whether somebody ever asked for a certificate with the Machine's token.

@@ -106,7 +106,7 @@ pub enum Reason {
         kind: ErrorKind,
         /// What the cloud said.
         message: String,
-        /// How many times in a row.
+        /// How many times in a row; 0 where nobody counted.
         failures: u32,
     },
     /// The instance belongs to somebody else.
@@ -347,7 +347,7 @@ impl fmt::Display for Reason {
             }
             Self::Calling(call) => write!(f, "the cloud to answer {call}"),
             Self::CallFailed { call, kind, message, failures } => {
-                write!(f, "the cloud: {call} failed {}, {kind}: {message}", times(*failures))
+                write!(f, "the cloud: {call} failed{}, {kind}: {message}", times(*failures))
             }
             Self::Foreign { instance, owner } => {
                 write!(f, "instance {instance} to go: it was made for another machine ({owner})")
@@ -444,9 +444,13 @@ fn are(count: u32) -> &'static str {
     if count == 1 { "is" } else { "are" }
 }
 
-/// How often something happened.
+/// How often something happened, after a space; nothing where that is not known.
 fn times(count: u32) -> String {
-    if count == 1 { "once".to_owned() } else { format!("{count} times") }
+    match count {
+        0 => String::new(),
+        1 => " once".to_owned(),
+        many => format!(" {many} times"),
+    }
 }
 
 impl fmt::Display for Step {
@@ -491,6 +495,7 @@ mod tests {
         let pending = |available, desired| Reason::MachinesPending { available, desired, first: None };
         let surge = |machines| Reason::SurgeBound { machines, most: 3, waiting_for: None };
         for (reason, expected) in [
+            (failed(0), "the cloud: ensure failed, unavailable: no"),
             (failed(1), "the cloud: ensure failed once, unavailable: no"),
             (failed(2), "the cloud: ensure failed 2 times, unavailable: no"),
             (pending(0, 1), "1 machine to be available, 0 are"),

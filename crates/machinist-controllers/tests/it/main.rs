@@ -13,9 +13,11 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use machinist_api::{Machine, MachineClass, MachineDeployment, MachineSet, Phase, crd};
 use machinist_apiserver::{Config, Identity, Server};
 use machinist_cloud_sim::{Cloud, Settings};
-use machinist_controllers::{Clients, MachineController, MachineOptions, Manager, Options, Running};
+use machinist_controllers::{
+    Clients, Key, MachineController, MachineOptions, Manager, Options, Running, explain,
+};
 use machinist_driver_sim::SimProvider;
-use machinist_kube::{ClientOptions, SharedClock, TokioClock, layer_client};
+use machinist_kube::{ClientOptions, ObjectKey, SharedClock, TokioClock, layer_client};
 use serde_json::{Value, json};
 
 const NAMESPACE: &str = "default";
@@ -53,12 +55,18 @@ impl World {
     }
 
     fn start(&self) -> (Running, Running) {
+        self.start_with(|_| {})
+    }
+
+    fn start_with(&self, change: impl FnOnce(&mut MachineOptions)) -> (Running, Running) {
         let clients = |name| Clients { control: self.client(name), target: self.client(name) };
         let provider = Arc::new(SimProvider::in_process(self.cloud.clone()));
+        let mut options = MachineOptions::new(provider, "test");
+        change(&mut options);
         let machine_controller = MachineController::start(
             clients("machine-controller"),
             self.options("machine-controller"),
-            MachineOptions::new(provider, "test"),
+            options,
             None,
         );
         let manager = Manager::start(clients("manager"), self.options("manager"), None);
@@ -178,6 +186,22 @@ async fn a_deployment_becomes_nodes_grows_shrinks_and_goes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn deletions_that_wait_long_for_their_turn_are_decided_again_and_come_to_an_end() {
+    let world = World::new().await;
+    // One call at a time, and each takes longer than leave to delete lasts.
+    world.cloud.configure(|settings| {
+        settings.latency = Duration::from_secs(15);
+        settings.call_bound = Duration::from_secs(20);
+    });
+    let _processes = world.start_with(|options| options.calls_per_account = 1);
+    world.apply(3).await;
+    world.until_running(3).await;
+    world.deployments().delete("w", &DeleteParams::default()).await.expect("deleted");
+    world.until("nothing is left", async |w| w.machines().await.is_empty() && w.cloud.alive() == 0).await;
+    assert_eq!(world.cloud.ledger().ever().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_set_that_others_own_without_controlling_it_is_adopted_and_stays_theirs_too() {
     let world = World::new().await;
     let sets: Api<MachineSet> = Api::namespaced(world.user.clone(), NAMESPACE);
@@ -209,4 +233,50 @@ async fn a_set_that_others_own_without_controlling_it_is_adopted_and_stays_their
     let owners = set.metadata.owner_references.clone().unwrap_or_default();
     let owners: Vec<_> = owners.iter().map(|it| (it.kind.as_str(), it.controller)).collect();
     assert_eq!(owners, [("ConfigMap", None), ("MachineDeployment", Some(true))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_waits_for_its_turn_to_be_replaced_says_whose_turn_it_is() {
+    let world = World::new().await;
+    let sets: Api<MachineSet> = Api::namespaced(world.user.clone(), NAMESPACE);
+    let set = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet",
+        "metadata": {"name": "w", "labels": {"freeze": "True"}},
+        "spec": {
+            "replicas": 3,
+            "selector": {"matchLabels": {"name": "w"}},
+            "template": {"metadata": {"labels": {"name": "w"}}, "spec": {"class": {"kind": "MachineClass", "name": "c"}}},
+        },
+    });
+    let set = sets.create(&PostParams::default(), &parse(set)).await.expect("the set is accepted");
+    let machines: Api<Machine> = Api::namespaced(world.user.clone(), NAMESPACE);
+    for name in ["a", "b"] {
+        let machine = json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+            "metadata": {
+                "name": name, "labels": {"name": "w", "node": name},
+                "finalizers": ["machine.sapcloud.io/machine-controller-manager"],
+                "ownerReferences": [{
+                    "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet", "name": "w",
+                    "uid": set.metadata.uid, "controller": true,
+                }],
+            },
+            "spec": {"class": {"kind": "MachineClass", "name": "c"}, "providerID": format!("sim:///{name}")},
+        });
+        machines.create(&PostParams::default(), &parse(machine)).await.expect("the Machine is accepted");
+        let since = jiff::Timestamp::from_second(EPOCH - 3600).expect("a moment");
+        let status =
+            json!({"status": {"currentStatus": {"phase": "Unknown", "lastUpdateTime": since.to_string()}}});
+        let params = PatchParams::default();
+        machines.patch_status(name, &params, &Patch::Merge(status)).await.expect("its status is accepted");
+    }
+    let clients = Clients { control: world.client("why"), target: world.client("why") };
+    let machine = MachineOptions::new(Arc::new(SimProvider::in_process(world.cloud.clone())), "test");
+    let key = Key::Machine(ObjectKey::new(NAMESPACE, "a"));
+    let explained = explain(clients, world.options("why"), machine, &key).await.expect("explained");
+    assert_eq!(
+        explained.why.to_string(),
+        "waits for its turn: the deployment wants 3 machines and has 2; MachineSet w is frozen; \
+         since 2027-01-15T07:10:00Z; next: remove the label freeze of MachineSet w"
+    );
 }

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Secret, SecretReference};
 use machinist_api::MachineClass;
 use machinist_api::constants::finalizers;
+use machinist_api::validation::validate_machine_class;
 use serde_json::Value;
 
 use super::machine::has_finalizer;
@@ -32,6 +33,8 @@ pub struct ClassFacts {
     pub has_finalizer: bool,
     /// All finalizers, raw; absent when there are none.
     pub finalizers: Option<Vec<String>>,
+    /// What is wrong with it, whatever its provider: the field, and what was expected.
+    pub invalid: Option<String>,
     /// The provider that users named.
     pub provider: Option<String>,
     /// The cloud's own description of an instance.
@@ -64,6 +67,7 @@ impl ClassFacts {
             fingerprint: super::fnv1a(made_from.as_bytes()),
             has_finalizer: has_finalizer(metadata, finalizers::MACHINE_CONTROLLER_MANAGER),
             finalizers: metadata.finalizers.clone(),
+            invalid: validate_machine_class(class).first().map(ToString::to_string),
             provider: class.provider.clone(),
             provider_spec: Arc::new(class.provider_spec.clone()),
             secrets,

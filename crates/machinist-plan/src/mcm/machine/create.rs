@@ -146,7 +146,7 @@ fn prerequisite(s: &Snapshot) -> Option<Obstacle<'static>> {
             return missing(reason, format!("create Secret {}", need.name));
         }
     }
-    if let Some(message) = &s.class_error {
+    if let Some(message) = class.invalid.as_ref().or(s.class_error.as_ref()) {
         let reason = Reason::ClassInvalid { class: class_name, message: message.clone() };
         return missing(reason, "mend the class".to_owned());
     }

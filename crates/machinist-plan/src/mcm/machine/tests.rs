@@ -268,6 +268,23 @@ fn nothing_is_made_from_a_class_that_could_still_go() {
 }
 
 #[test]
+fn a_class_that_the_autoscaler_could_not_read_is_refused() {
+    let lacking = json!({
+        "metadata": {"name": "c", "namespace": "ns", "uid": "uid-c",
+                     "finalizers": ["machine.sapcloud.io/machine-controller-manager"]},
+        "provider": "sim", "providerSpec": {"size": "small"},
+        "nodeTemplate": {"capacity": {"cpu": "1", "memory": "1Gi"}, "instanceType": "s", "region": "r", "zone": "z"},
+    });
+    let class = ClassFacts::parse(&parse::<MachineClass>(&lacking));
+    world().token(1000).with(|s| s.class = Known::Present(Arc::new(class))).check(expect![[r#"
+        do    status: CrashLoopBackOff, Create Failed [InvalidArgument] "Cloud provider message - waiting for MachineClass c to be mended: nodeTemplate.capacity.gpu: expected a quantity, got nothing"
+        do    warning FailedCreate: Cloud provider message - waiting for MachineClass c to be mended: nodeTemplate.capacity.gpu: expected a quantity, got nothing
+        why   waits for MachineClass c to be mended: nodeTemplate.capacity.gpu: expected a quantity, got nothing; next: mend the class; by 2027-01-15T08:19:56Z: the Machine is marked Failed
+        wait  until 2027-01-15T08:19:56Z
+    "#]]);
+}
+
+#[test]
 fn with_a_token_the_driver_is_asked() {
     world().token(1000).check(expect![[r#"
         do    driver: ensure

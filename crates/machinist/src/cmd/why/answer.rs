@@ -197,11 +197,14 @@ impl Answer {
     }
 }
 
-/// Whether the API servers say more than the controller: who asks here also looks whether a bootstrap token was used.
+/// Whether the API servers say more than the controller: who asks here also looks whether a bootstrap token was used, and what
+/// the decision about the whole deployment waits for.
 fn knows_more_than(api: &Reported, controller: &Reported) -> bool {
-    api.reason == "Joining"
-        && controller.reason == "Joining"
-        && controller.waits_for.len() < api.waits_for.len()
+    match (controller.reason.as_str(), api.reason.as_str()) {
+        ("Joining", "Joining") => controller.waits_for.len() < api.waits_for.len(),
+        ("Unhealthy", other) => matches!(other, "ReplacementLimit" | "ReplacementGap" | "ClockSkew"),
+        _ => false,
+    }
 }
 
 /// A moment, and how far away it is.
