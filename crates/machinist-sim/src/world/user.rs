@@ -180,7 +180,7 @@ impl<'w> User<'w> {
 fn unless_there<T>(made: Result<T, kube::Error>) -> Outcome {
     match made {
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-        other => Ok(drop(other?)),
+        other => other.map(drop).map_err(Trouble::from),
     }
 }
 
