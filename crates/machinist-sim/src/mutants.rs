@@ -261,7 +261,8 @@ fn unbounded_requeue(s: &machine::Snapshot) -> Plan<machine::Action> {
 
 fn no_replacement_limit(s: &replacement::Snapshot) -> Plan<replacement::Action> {
     let alone = s.machines.iter().map(|machine| {
-        let alone = replacement::Snapshot { machines: vec![machine.clone()], ..s.clone() };
+        // Without sets nothing is missing, or one Machine alone would be a gap by itself.
+        let alone = replacement::Snapshot { machines: vec![machine.clone()], sets: Vec::new(), ..s.clone() };
         replacement::plan(&alone)
     });
     let mut whole = replacement::plan(s);

@@ -1,4 +1,5 @@
-//! S6: a Node is closed before its first pod is asked to leave, and no pod is deleted without grace before the drain may use force.
+//! S6: a Node is closed before its first pod is asked to leave; no pod is deleted without grace, and no instance under its pods,
+//! before the drain may use force.
 
 use std::time::Duration;
 
@@ -6,6 +7,7 @@ use http::Method;
 use jiff::Timestamp;
 use machinist_api::GoDuration;
 use machinist_api::constants::labels;
+use machinist_cloud_sim as cloud;
 
 use super::{Id, Invariant, Violations};
 use crate::actor::{Process, Side};
@@ -29,7 +31,16 @@ impl Default for DrainOrder {
 
 impl Invariant for DrainOrder {
     fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
-        let Event::Arrived(sent) = event else { return };
+        match event {
+            Event::Arrived(sent) => self.see_write(state, sent, found),
+            Event::Ledger(cloud::Commit::DeletionBegun { id, .. }) => self.see_end(state, id.as_str(), found),
+            Event::Ledger(_) | Event::Committed { .. } | Event::Called(_) => {}
+        }
+    }
+}
+
+impl DrainOrder {
+    fn see_write(&self, state: &State, sent: &Sent, found: &mut Violations) {
         if sent.process != Process::MachineController || sent.about.table != PODS {
             return;
         }
@@ -45,17 +56,26 @@ impl Invariant for DrainOrder {
                 found.add(Id::S6, format!("pod {} is evicted from {node}, which is still open", pod.name()));
             }
         }
-        if sent.method == Method::DELETE && !self.may_use_force(state, sent, node) {
+        if sent.method == Method::DELETE && !self.may_use_force(state, sent.at, node) {
             found.add(
                 Id::S6,
                 format!("pod {} is deleted by force, and {node} may still be drained", pod.name()),
             );
         }
     }
-}
 
-impl DrainOrder {
-    fn may_use_force(&self, state: &State, sent: &Sent, node: &str) -> bool {
+    /// The instance of that id begins to be deleted.
+    fn see_end(&self, state: &State, id: &str, found: &mut Violations) {
+        let machine = state.objects(Side::Control, MACHINES).find(|machine| machine.provider_id() == id);
+        let Some(node) = machine.map(Seen::node_label).filter(|node| !node.is_empty()) else { return };
+        let left = state.objects(Side::Target, PODS).find(|pod| pod.text("/spec/nodeName") == node);
+        if let Some(pod) = left.filter(|_| !self.may_use_force(state, state.now, node)) {
+            let pod = pod.name();
+            found.add(Id::S6, format!("{id} is being deleted while pod {pod} is on {node}"));
+        }
+    }
+
+    fn may_use_force(&self, state: &State, now: Timestamp, node: &str) -> bool {
         let machine = state.objects(Side::Control, MACHINES).find(|machine| machine.node_label() == node);
         let Some(machine) = machine.filter(|machine| machine.is_deleting()) else { return false };
         let forced = labels::parse_bool(machine.label(labels::FORCE_DELETION)) == Some(true);
@@ -64,10 +84,9 @@ impl DrainOrder {
             .and_then(|track| track.now())
             .filter(|node| !matches!(node.condition("Ready"), "True" | ""))
             .and_then(|node| node.condition_since("Ready"));
-        let is_dead = dead_since.is_some_and(|since| self.dead_node_after <= elapsed(since, sent.at));
-        let is_overdue = machine
-            .deleting_since()
-            .is_some_and(|since| self.patience_of(machine) <= elapsed(since, sent.at));
+        let is_dead = dead_since.is_some_and(|since| self.dead_node_after <= elapsed(since, now));
+        let is_overdue =
+            machine.deleting_since().is_some_and(|since| self.patience_of(machine) <= elapsed(since, now));
         forced || is_dead || is_overdue
     }
 

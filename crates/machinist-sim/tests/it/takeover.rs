@@ -70,6 +70,7 @@ async fn world_for(continuation: Continuation) -> Result<(Simulated, Fixture), T
     Ok((Simulated::new(&setup).await?, fixture))
 }
 
+#[expect(clippy::print_stdout, reason = "a trace is printed when it is asked for")]
 async fn take_over(continuation: Continuation) -> Outcome {
     let (world, fixture) = world_for(continuation).await?;
     let played = fixtures::play(&world, continuation, &fixture).await;
