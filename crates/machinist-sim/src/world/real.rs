@@ -97,6 +97,10 @@ pub struct Real {
     _fleet: Fleet,
 }
 
+/// How often a machine says that it lives: several times within the grace of the clusters' node lifecycle controller, which is
+/// short there so that healing can be seen.
+const LEASE_RENEWAL: Duration = Duration::from_secs(2);
+
 type Answers = Arc<Mutex<Vec<Answered>>>;
 
 impl Real {
@@ -119,7 +123,9 @@ impl Real {
         let ca_pem = std::fs::read_to_string(&clusters.target.ca_file)
             .map_err(|error| Trouble(format!("{}: {error}", clusters.target.ca_file.display())))?;
         let metadata = Metadata { server: clusters.target.server.clone(), ca_pem };
-        let fleet = Fleet::start(&cloud, FleetOptions::new(metadata, Arc::new(HttpsConnector)));
+        let mut options = FleetOptions::new(metadata, Arc::new(HttpsConnector));
+        options.machines.lease_renewal = LEASE_RENEWAL;
+        let fleet = Fleet::start(&cloud, options);
         Ok(Self {
             control,
             target,
