@@ -39,6 +39,8 @@ pub struct Departure<'s> {
     pub deleting_since: Timestamp,
     /// What the driver answered.
     pub answers: &'s Answers,
+    /// A fingerprint of what calls are made from: when it changes, a call that failed is repeated without waiting.
+    pub inputs: u64,
     /// Who asks.
     pub process: &'s Process,
     /// The moment of the decision.
@@ -186,6 +188,9 @@ impl Departure<'_> {
     }
 
     fn retry_at(&self, error: &Error, ended: Timestamp) -> Timestamp {
+        if self.answers.is_mended(self.inputs) {
+            return self.now;
+        }
         plus(ended, retry_after(error.kind, self.answers.failures, Duration::from_secs(30)))
     }
 
@@ -240,6 +245,7 @@ mod tests {
             created: at(created),
             deleting_since: at(created),
             answers,
+            inputs: 1,
             process: &process,
             now: at(now),
         }
@@ -322,5 +328,23 @@ mod tests {
         let answers = Answers { delete, failures: 1, ..Answers::default() };
         assert!(matches!(next(true, -60, 3, &answers), Next::Failed { call: Call::Delete, .. }));
         assert!(matches!(next(true, -60, 7, &answers), Next::Delete(_)));
+    }
+
+    #[test]
+    fn a_refused_call_is_repeated_at_once_when_class_or_secret_have_changed() {
+        let refused = Error::new(ErrorKind::Denied, "wrong token");
+        let delete = Some(Answered { started: at(1), ended: at(2), answer: Err(refused.clone()) });
+        let mut answers = Answers { delete, failures: 9, inputs: Some(1), ..Answers::default() };
+        assert!(matches!(next(true, -60, 100, &answers), Next::Failed { call: Call::Delete, .. }));
+        answers.inputs = Some(2);
+        assert!(matches!(next(true, -60, 100, &answers), Next::Delete(_)));
+        answers.delete = Some(Answered { started: at(1), ended: at(2), answer: Ok(()) });
+        answers.find = Some(Found {
+            by: InstanceRef { id: Some(id()), key: None, name: None },
+            answered: Answered { started: at(3), ended: at(4), answer: Err(refused) },
+        });
+        assert!(matches!(next(true, -60, 100, &answers), Next::Find));
+        answers.inputs = Some(1);
+        assert!(matches!(next(true, -60, 100, &answers), Next::Failed { call: Call::Find, .. }));
     }
 }

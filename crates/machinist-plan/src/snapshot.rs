@@ -95,7 +95,7 @@ pub struct Answers {
     pub delete: Option<Answered<()>>,
     /// Failures of the last kind of call in a row; 0 after a success.
     pub failures: u32,
-    /// What the last failed `ensure` was made from: a fingerprint of class and Secrets. When they change, it is repeated
+    /// What the last call was made from: a fingerprint of class and Secrets. When they change, one that failed is repeated
     /// without waiting.
     pub inputs: Option<u64>,
     /// When a look at the API server itself, not at a store, last showed that no Node of that name exists.
@@ -111,6 +111,23 @@ impl Answers {
         let (call, since) = self.in_flight?;
         let bound = plus(since, process.promises.call_bound);
         Some((call, since, if now < bound { bound } else { plus(now, SLOT_AWAITED) }))
+    }
+
+    /// Takes in an answer: counts failures in a row, and remembers what the call was made from.
+    pub fn take<T>(
+        &mut self,
+        inputs: u64,
+        answered: Answered<T>,
+        remember: impl FnOnce(&mut Self, Answered<T>),
+    ) {
+        self.failures = if answered.answer.is_ok() { 0 } else { self.failures.saturating_add(1) };
+        self.inputs = Some(inputs);
+        remember(self, answered);
+    }
+
+    /// Whether class or Secrets have changed since the last call, so that one that failed may succeed now.
+    pub fn is_mended(&self, inputs: u64) -> bool {
+        self.inputs.is_some_and(|last| last != inputs)
     }
 
     /// The last failure, if the latest answer of that call was one.

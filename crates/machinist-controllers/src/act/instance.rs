@@ -84,77 +84,73 @@ impl Account {
     }
 }
 
+/// Who asks, and from what.
+pub(crate) struct Asking<'a> {
+    pub shared: &'a Arc<Shared>,
+    pub machine: &'a MachineFacts,
+    /// A fingerprint of class and Secrets.
+    pub inputs: u64,
+    /// The account; or why it cannot be opened, which is remembered like a call that failed.
+    pub account: Result<Account, Error>,
+}
+
 /// Asks for the instance.
-pub(crate) fn ensure(
-    shared: &Arc<Shared>,
-    machine: &MachineFacts,
-    account: Account,
-    spec: InstanceSpec,
-    inputs: u64,
-) -> Result<(), Stop> {
-    let driver = account.driver.clone();
-    let call = async move { driver.instances().ensure(&spec).await };
-    start(shared, machine, account, Call::Ensure, None, call, move |answers, answered: Answered<Instance>| {
-        answers.inputs = Some(inputs);
+pub(crate) fn ensure(asking: Asking<'_>, spec: InstanceSpec) -> Result<(), Stop> {
+    let call = |driver: Arc<dyn Driver>| async move { driver.instances().ensure(&spec).await };
+    start(asking, Call::Ensure, None, call, |answers, answered: Answered<Instance>| {
         answers.ensure = Some(answered);
     })
 }
 
 /// Asks where the instance is.
-pub(crate) fn find(
-    shared: &Arc<Shared>,
-    machine: &MachineFacts,
-    account: Account,
-    which: InstanceRef,
-) -> Result<(), Stop> {
-    let driver = account.driver.clone();
+pub(crate) fn find(asking: Asking<'_>, which: InstanceRef) -> Result<(), Stop> {
     let by = which.clone();
-    let call = async move { driver.instances().find(&which).await };
-    start(shared, machine, account, Call::Find, None, call, move |answers, answered: Answered<Sighting>| {
+    let call = |driver: Arc<dyn Driver>| async move { driver.instances().find(&which).await };
+    start(asking, Call::Find, None, call, move |answers, answered: Answered<Sighting>| {
         answers.shown |= by.id.is_some() && matches!(answered.answer, Ok(Sighting::Present(_)));
         answers.find = Some(Found { by, answered });
     })
 }
 
 /// Asks for the deletion of the instance, with leave to do so.
-pub(crate) fn delete(
-    shared: &Arc<Shared>,
-    machine: &MachineFacts,
-    account: Account,
-    permit: Permit,
-) -> Result<(), Stop> {
+pub(crate) fn delete(asking: Asking<'_>, permit: Permit) -> Result<(), Stop> {
     let valid_until = permit.valid_until();
-    let driver = account.driver.clone();
     #[expect(clippy::disallowed_methods, reason = "the one place where a permit becomes a deletion")]
-    let call = async move { driver.instances().delete(permit.which(), permit.owner()).await };
-    start(
-        shared,
-        machine,
-        account,
-        Call::Delete,
-        Some(valid_until),
-        call,
-        |answers, answered: Answered<()>| {
-            answers.delete = Some(answered);
-        },
-    )
+    let call = |driver: Arc<dyn Driver>| async move {
+        driver.instances().delete(permit.which(), permit.owner()).await
+    };
+    start(asking, Call::Delete, Some(valid_until), call, |answers, answered: Answered<()>| {
+        answers.delete = Some(answered);
+    })
 }
 
-fn start<T: Send + 'static>(
-    shared: &Arc<Shared>,
-    machine: &MachineFacts,
-    account: Account,
+fn start<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'static>(
+    asking: Asking<'_>,
     call: Call,
     begins_by: Option<Timestamp>,
-    made: impl Future<Output = Result<T, Error>> + Send + 'static,
+    make: impl FnOnce(Arc<dyn Driver>) -> F,
     remember: impl FnOnce(&mut Answers, Answered<T>) + Send + 'static,
 ) -> Result<(), Stop> {
+    let Asking { shared, machine, inputs, account } = asking;
+    let (uid, key) = (machine.uid.clone(), Key::Machine(object_key(&machine.namespace, &machine.name)));
+    let account = match account {
+        Ok(account) => account,
+        Err(error) => {
+            let now = shared.now();
+            let mut world = shared.world.lock();
+            let answers = world.memory.answers.entry(uid).or_default();
+            answers.take(inputs, Answered { started: now, ended: now, answer: Err(error) }, remember);
+            drop(world);
+            shared.queue.wake(key);
+            return Ok(());
+        }
+    };
     let bound = account.promises().call_bound;
     shared.may_begin(bound, begins_by)?;
     let started = shared.now();
     {
         let mut world = shared.world.lock();
-        let answers = world.memory.answers.entry(machine.uid.clone()).or_default();
+        let answers = world.memory.answers.entry(uid.clone()).or_default();
         if let Some((other, _)) = answers.in_flight {
             tracing::debug!(machine = machine.name, %other, "A call is in flight already");
             return Ok(());
@@ -162,7 +158,7 @@ fn start<T: Send + 'static>(
         answers.in_flight = Some((call, started));
         answers.ever_ensured |= call == Call::Ensure;
     }
-    let (uid, key) = (machine.uid.clone(), Key::Machine(object_key(&machine.namespace, &machine.name)));
+    let made = make(account.driver.clone());
     let task = {
         let shared = shared.clone();
         async move {
@@ -176,7 +172,12 @@ fn start<T: Send + 'static>(
                 let message = format!("{call} was not answered within {} s", bound.as_secs());
                 Err(Error::new(ErrorKind::Ambiguous, message))
             });
-            shared.remember(&uid, began, answer, remember);
+            let answered = Answered { started: began, ended: shared.now(), answer };
+            // The Machine may be gone by now; then nobody needs the answer, and nothing may grow.
+            if let Some(answers) = shared.world.lock().memory.answers.get_mut(&uid) {
+                answers.in_flight = None;
+                answers.take(inputs, answered, remember);
+            }
             shared.queue.wake(key);
         }
     };
@@ -207,21 +208,5 @@ impl Shared {
         world.memory.last_pass.remove(&key);
         drop(world);
         self.queue.wake_at(key, Instant::now() + NOT_NOW_AGAIN);
-    }
-
-    fn remember<T>(
-        &self,
-        uid: &str,
-        started: Timestamp,
-        answer: Result<T, Error>,
-        remember: impl FnOnce(&mut Answers, Answered<T>),
-    ) {
-        let ended = self.now();
-        let mut world = self.world.lock();
-        // The Machine may be gone by now; then nobody needs the answer, and nothing may grow.
-        let Some(answers) = world.memory.answers.get_mut(uid) else { return };
-        answers.in_flight = None;
-        answers.failures = if answer.is_ok() { 0 } else { answers.failures.saturating_add(1) };
-        remember(answers, Answered { started, ended, answer });
     }
 }

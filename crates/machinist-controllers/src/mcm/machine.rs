@@ -13,7 +13,7 @@ use kube::Api;
 use kube::api::{DeleteParams, EvictParams, Preconditions};
 use machinist_api::MachinePriority;
 use machinist_api::constants::{annotations, conditions, finalizers, labels};
-use machinist_instance::{CreateGuarantee, InstanceSpec, Promises};
+use machinist_instance::{CreateGuarantee, Error, InstanceSpec, Promises};
 use machinist_kube::recorder::EventType;
 use machinist_kube::{Delta, GuardedPatch, ObjectKey, outcome};
 use machinist_plan::drain::{self, Eviction, EvictionOutcome};
@@ -21,11 +21,11 @@ use machinist_plan::facts::{
     MachineFacts, NodeFacts, TOKEN_NAMESPACE, TOKEN_OWNER, TOKEN_TYPE, Token, TokenFacts, token_description,
 };
 use machinist_plan::mcm::machine::{Action, NodeSync, SecretNeed, Severity, Snapshot, StatusWrite};
-use machinist_plan::{Attempts, Known, Permit, Plan, Process, TokenUse};
+use machinist_plan::{Attempts, Known, Plan, Process, TokenUse};
 use serde_json::{Value, json};
 
 use crate::Key;
-use crate::act::{self, Account, Write, account_of, render_user_data};
+use crate::act::{self, Account, Asking, Write, account_of, render_user_data};
 use crate::feed::{entry_of, take_in};
 use crate::reconcile::{Kind, Observed, Shared, Stop, Versions, object_key};
 use crate::world::{BY_NAMESPACE, BY_NODE, SecretEntry, TokenEntry, World, merge};
@@ -132,7 +132,8 @@ fn snapshot(shared: &Shared, world: &World, machine: Arc<MachineFacts>, versions
         }
         options.provider.validate(&class.facts.provider_spec).err().map(|error| error.message)
     });
-    let promises = open(shared, world, &machine).map_or(CAUTIOUS, |account| account.promises());
+    let account = open(shared, world, &machine).and_then(Result::ok);
+    let promises = account.map_or(CAUTIOUS, |account| account.promises());
     Snapshot {
         now: shared.now(),
         process: Process {
@@ -181,14 +182,32 @@ fn secrets_of(
     Some((class.facts.clone(), secrets, fingerprint.done()))
 }
 
-/// The account of a Machine, opened with the credential of its class.
-fn open(shared: &Shared, world: &World, machine: &MachineFacts) -> Option<Account> {
+/// The account of a Machine, opened with the credential of its class; absent while class or Secret are.
+///
+/// An account that cannot be opened is an error that names what a person has to mend.
+fn open(shared: &Shared, world: &World, machine: &MachineFacts) -> Option<Result<Account, Error>> {
     let (class, secrets, fingerprint) = secrets_of(world, machine)?;
     let id = account_of(&class);
-    shared.drivers.opened(&id, fingerprint).or_else(|| {
-        let (credential, _) = merge(&secrets);
-        shared.drivers.open(shared, &id, &credential, fingerprint).ok()
-    })
+    if let Some(account) = shared.drivers.opened(&id, fingerprint) {
+        return Some(Ok(account));
+    }
+    let (credential, _) = merge(&secrets);
+    Some(shared.drivers.open(shared, &id, &credential, fingerprint).map_err(|error| {
+        let opened_by = match class.secrets.as_slice() {
+            [] => "which refers to no Secret".to_owned(),
+            [(namespace, name)] => format!("by Secret {namespace}/{name}"),
+            many => {
+                let names: Vec<_> =
+                    many.iter().map(|(namespace, name)| format!("{namespace}/{name}")).collect();
+                format!("by Secrets {}", names.join(" and "))
+            }
+        };
+        let message = format!(
+            "the account of MachineClass {}, {opened_by}, cannot be opened: {}",
+            class.name, error.message
+        );
+        Error::new(error.kind, message)
+    }))
 }
 
 async fn perform(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(), Stop> {
@@ -241,8 +260,8 @@ async fn perform(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(
             Write { key, ..write }.delete::<TokenEntry>(&token.uid).await
         }
         Action::Ensure { adopt_made_since } => ensure(shared, s, adopt_made_since),
-        Action::Find(which) => act::find(shared, machine, account(shared, machine)?, which),
-        Action::Delete(permit) => delete(shared, machine, permit),
+        Action::Find(which) => act::find(asking(shared, s)?, which),
+        Action::Delete(permit) => act::delete(asking(shared, s)?, permit),
         Action::SyncNode(sync) => {
             let key = ObjectKey::cluster_scoped(&sync.node.name);
             Write { key, ..write }.patch::<NodeFacts>(node_patch(&sync)).await
@@ -429,17 +448,19 @@ fn token_secret(shared: &Shared) -> String {
     secret
 }
 
-fn account(shared: &Shared, machine: &MachineFacts) -> Result<Account, Stop> {
-    let world = shared.world.lock();
-    open(shared, &world, machine).ok_or(Stop::NotNow("the account of its class cannot be opened"))
+fn asking<'a>(shared: &'a Arc<Shared>, s: &'a Snapshot) -> Result<Asking<'a>, Stop> {
+    let account = open(shared, &shared.world.lock(), &s.machine);
+    let account = account.ok_or(Stop::NotNow("class or Secret went missing"))?;
+    Ok(Asking { shared, machine: &s.machine, inputs: s.inputs, account })
 }
 
 fn ensure(shared: &Arc<Shared>, s: &Snapshot, adopt_made_since: Timestamp) -> Result<(), Stop> {
     let machine = &s.machine;
     let options = shared.machine_options();
-    let (class, secrets, fingerprint, token) = {
+    let asking = asking(shared, s)?;
+    let (class, secrets, token) = {
         let world = shared.world.lock();
-        let Some((class, secrets, fingerprint)) = secrets_of(&world, machine) else {
+        let Some((class, secrets, _)) = secrets_of(&world, machine) else {
             return Err(Stop::NotNow("class or Secret went missing"));
         };
         let token = match token(&world, machine) {
@@ -449,9 +470,9 @@ fn ensure(shared: &Arc<Shared>, s: &Snapshot, adopt_made_since: Timestamp) -> Re
             }
             Token::Free(_) | Token::Exhausted => None,
         };
-        (class, secrets, fingerprint, token)
+        (class, secrets, token)
     };
-    let (credential, template) = merge(&secrets);
+    let (_, template) = merge(&secrets);
     let Some(name) = s.machine.node.clone().or_else(|| machinist_instance::NodeName::new(&machine.name))
     else {
         return Err(Stop::Refused("a Machine without a name".to_owned()));
@@ -465,26 +486,7 @@ fn ensure(shared: &Arc<Shared>, s: &Snapshot, adopt_made_since: Timestamp) -> Re
         tags: BTreeMap::new(),
         adopt_made_since: Some(adopt_made_since),
     };
-    let id = account_of(&class);
-    match shared.drivers.open(shared, &id, &credential, fingerprint) {
-        Ok(account) => act::ensure(shared, machine, account, spec, s.inputs),
-        Err(error) => {
-            // Not even a call: remembered as one that failed, so that the planner reports and repeats it like any other.
-            let now = shared.now();
-            let mut world = shared.world.lock();
-            let answers = world.memory.answers.entry(machine.uid.clone()).or_default();
-            answers.failures = answers.failures.saturating_add(1);
-            answers.inputs = Some(s.inputs);
-            answers.ensure = Some(machinist_plan::Answered { started: now, ended: now, answer: Err(error) });
-            drop(world);
-            shared.queue.wake(Key::Machine(object_key(&machine.namespace, &machine.name)));
-            Ok(())
-        }
-    }
-}
-
-fn delete(shared: &Arc<Shared>, machine: &MachineFacts, permit: Permit) -> Result<(), Stop> {
-    act::delete(shared, machine, account(shared, machine)?, permit)
+    act::ensure(asking, spec)
 }
 
 async fn look_for_node(shared: &Arc<Shared>, machine: &MachineFacts, name: &str) -> Result<(), Stop> {

@@ -7,16 +7,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Node, Secret};
+use k8s_openapi::api::core::v1::{Event, Node, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use machinist_api::{Machine, MachineClass, MachineDeployment, MachineSet, Phase, crd};
+use machinist_api::{Machine, MachineClass, MachineDeployment, MachineSet, OperationState, Phase, crd};
 use machinist_apiserver::{Config, Identity, Server};
 use machinist_cloud_sim::{Cloud, Settings};
 use machinist_controllers::{
     Clients, Key, MachineController, MachineOptions, Manager, Options, Running, explain,
 };
+use machinist_driver::{Driver, Provider};
 use machinist_driver_sim::SimProvider;
+use machinist_instance::{AccountId, Credential, Error, ErrorKind};
 use machinist_kube::{ClientOptions, ObjectKey, SharedClock, TokioClock, layer_client};
 use serde_json::{Value, json};
 
@@ -279,4 +281,76 @@ async fn a_machine_that_waits_for_its_turn_to_be_replaced_says_whose_turn_it_is(
         "waits for its turn: the deployment wants 3 machines and has 2; MachineSet w is frozen; \
          since 2027-01-15T07:10:00Z; next: remove the label freeze of MachineSet w"
     );
+}
+
+/// A provider whose accounts open only with an entry `token`.
+struct Locked(SimProvider);
+
+impl Provider for Locked {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn validate(&self, provider_spec: &Value) -> Result<(), Error> {
+        self.0.validate(provider_spec)
+    }
+
+    fn open(&self, account: &AccountId, credential: &Credential) -> Result<Arc<dyn Driver>, Error> {
+        if credential.text("token").is_none() {
+            return Err(Error::new(ErrorKind::Denied, "token: expected text"));
+        }
+        self.0.open(account, credential)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_whose_account_cannot_be_opened_says_so_and_goes_on_when_the_secret_is_mended() {
+    let world = World::new().await;
+    let locked = Arc::new(Locked(SimProvider::in_process(world.cloud.clone())));
+    let (machine_controller, _manager) = world.start_with(|options| options.provider = locked);
+    let secrets: Api<Secret> = Api::namespaced(world.user.clone(), NAMESPACE);
+    let token = async |token: Value| {
+        let patch = Patch::Merge(json!({"data": {"token": token}}));
+        secrets.patch("s", &PatchParams::default(), &patch).await.expect("the Secret is accepted");
+    };
+    world.apply(1).await;
+    token(json!("dG9rZW4=")).await;
+    world.until_running(1).await;
+
+    token(Value::Null).await;
+    world.deployments().delete("w", &DeleteParams::default()).await.expect("deleted");
+    let failed = |machine: &Machine| {
+        let operation = machine.status.as_ref().and_then(|status| status.last_operation.as_ref());
+        operation.is_some_and(|it| it.state == Some(OperationState::Failed))
+    };
+    world.until("the Machine says so", async |w| w.machines().await.iter().any(failed)).await;
+    let machine = world.machines().await.remove(0);
+    let operation = machine.status.as_ref().and_then(|status| status.last_operation.clone());
+    assert_eq!(
+        operation.expect("it has one").description(),
+        "machine codes error: code = [PermissionDenied] message = [the account of MachineClass c, by Secret \
+         default/s, cannot be opened: token: expected text]. Initiate VM deletion"
+    );
+    let name = machine.metadata.name.clone().unwrap_or_default();
+    let key = Key::Machine(ObjectKey::new(NAMESPACE, name.as_str()));
+    let inspector = machine_controller.inspector();
+    let why = inspector.why(&key).expect("it was decided about").why.to_string();
+    assert!(why.contains("by Secret default/s, cannot be opened"), "{why}");
+    let passes = || {
+        let all = inspector.metrics();
+        all.into_iter().find(|(name, _)| *name == "machinist_queue_passes_total").expect("it is counted").1
+    };
+    let before = passes();
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let made = passes() - before;
+    assert!(made < 30.0, "looked at {made} times in ten minutes");
+    let events: Api<Event> = Api::namespaced(world.user.clone(), NAMESPACE);
+    let events = events.list(&ListParams::default()).await.expect("a list").items;
+    let told = events.iter().filter(|event| event.reason.as_deref() == Some("FailedDelete"));
+    assert_eq!(told.count(), 1, "{events:#?}");
+
+    // The next attempt would be minutes away.
+    token(json!("dG9rZW4=")).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!((world.machines().await.len(), world.cloud.alive()), (0, 0));
 }

@@ -114,7 +114,7 @@ fn obstacle(s: &Snapshot) -> Option<Obstacle<'_>> {
     prerequisite(s).or_else(|| {
         let (error, ended) = Answers::failure(s.answers.ensure.as_ref())?;
         // Somebody changed what the refusal was about: ask again at once.
-        let mended = s.answers.inputs.is_some_and(|inputs| inputs != s.inputs);
+        let mended = s.answers.is_mended(s.inputs);
         let refused = Obstacle::Refused { error, ended };
         let again = mended || refused.retry_at(s).is_none_or(|at| at <= s.now);
         (!again).then_some(refused)

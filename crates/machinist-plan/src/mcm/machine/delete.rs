@@ -212,6 +212,7 @@ fn remove_instance(s: &Snapshot, deleting_since: Timestamp) -> Plan<Action> {
         created: s.machine.created,
         deleting_since,
         answers: &s.answers,
+        inputs: s.inputs,
         process: &s.process,
         now: s.now,
     };
@@ -242,6 +243,9 @@ fn remove_instance(s: &Snapshot, deleting_since: Timestamp) -> Plan<Action> {
 
 /// Without class or credential the cloud cannot be called. Then deletion waits, and says so, until a person brings them back or
 /// takes the responsibility with the label force-deletion.
+///
+/// A credential that is there and refused is a call that failed, and the label does not end it: people set the label to skip a
+/// drain, and a typing error in a Secret must not cost an instance that nobody knows of any more.
 fn cannot_call(s: &Snapshot, deleting_since: Timestamp) -> Option<Plan<Action>> {
     let class = format!("MachineClass {}", s.machine.spec.class.name());
     let missing = match &s.class {
@@ -252,7 +256,7 @@ fn cannot_call(s: &Snapshot, deleting_since: Timestamp) -> Option<Plan<Action>> 
         Known::Absent | Known::Unasked => class,
     };
     if s.machine.wants_force_deletion() {
-        return Some(remove_node(s, deleting_since));
+        return Some(leave_behind(s, &missing, deleting_since));
     }
     let reason = Reason::CannotDeleteInstance { missing: missing.clone() };
     let mend = format!(
@@ -266,6 +270,20 @@ fn cannot_call(s: &Snapshot, deleting_since: Timestamp) -> Option<Plan<Action>> 
     let Some(write) = s.status(Phase::Terminating, operation) else { return Some(Plan::idle(why)) };
     let actions = vec![Action::SetStatus(Box::new(write)), Action::warn(DELETE_FAILED, description)];
     Some(Plan::act_all(actions, why))
+}
+
+/// Lets the Machine go without its instance, and tells people that there may be one: nothing else will.
+fn leave_behind(s: &Snapshot, missing: &str, deleting_since: Timestamp) -> Plan<Action> {
+    let mut plan = remove_node(s, deleting_since);
+    if plan.actions.iter().any(|action| matches!(action, Action::RemoveFinalizer)) {
+        let message = format!(
+            "Instance {} may be left behind: {missing} is missing, and label {} is set",
+            s.instance(),
+            labels::FORCE_DELETION
+        );
+        plan.actions.insert(0, Action::warn(DELETE_FAILED, message));
+    }
+    plan
 }
 
 fn call_failed(

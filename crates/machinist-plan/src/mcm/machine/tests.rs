@@ -814,6 +814,7 @@ fn force_deletion_gives_up_an_instance_that_cannot_be_deleted() {
     let mut world = drained().with(|s| s.class = Known::Absent);
     world.machine["metadata"]["labels"]["force-deletion"] = "true".into();
     world.check(expect![[r#"
+        do    warning FailedDelete: Instance sim:///i-1 may be left behind: MachineClass c is missing, and label force-deletion is set
         do    node m: remove finalizer
         do    node m: delete
         do    machine: remove finalizer
@@ -836,6 +837,39 @@ fn a_failed_deletion_is_reported_with_its_code_and_keeps_its_marker() {
             why   waits for the cloud: delete failed once, unavailable: busy; since 2027-01-15T07:59:50Z; next: delete again at 2027-01-15T08:00:04Z
             wait  until 2027-01-15T08:00:04Z
         "#]]);
+}
+
+/// A Machine whose Secret is there and refused.
+fn refused() -> World {
+    drained().with(|s| {
+        let message = "the account of MachineClass c, by Secret ns/s, cannot be opened: token: expected text";
+        s.answers.failures = 7;
+        s.answers.inputs = Some(1);
+        s.answers.delete = Some(Answered {
+            started: at(-100),
+            ended: at(-99),
+            answer: Err(error(ErrorKind::Denied, message)),
+        });
+    })
+}
+
+#[test]
+fn a_refused_credential_is_reported_and_tried_again_when_somebody_mends_it() {
+    refused().check(expect![[r#"
+        do    status: Delete Failed [PermissionDenied] "machine codes error: code = [PermissionDenied] message = [the account of MachineClass c, by Secret ns/s, cannot be opened: token: expected text]. Initiate VM deletion"
+        do    warning FailedDelete: machine codes error: code = [PermissionDenied] message = [the account of MachineClass c, by Secret ns/s, cannot be opened: token: expected text]. Initiate VM deletion
+        why   waits for the cloud: delete failed 7 times, denied: the account of MachineClass c, by Secret ns/s, cannot be opened: token: expected text; since 2027-01-15T07:59:50Z; next: delete again at 2027-01-15T08:08:21Z
+        wait  until 2027-01-15T08:08:21Z
+    "#]]);
+    assert_eq!(refused().with(|s| s.inputs = 2).plan().actions.len(), 1);
+}
+
+#[test]
+fn force_deletion_does_not_leave_an_instance_behind_because_of_a_refused_credential() {
+    let mut world = refused();
+    world.machine["metadata"]["labels"]["force-deletion"] = "true".into();
+    let actions = world.plan().actions;
+    assert!(!actions.iter().any(|action| matches!(action, Action::RemoveFinalizer)), "{actions:?}");
 }
 
 impl World {
