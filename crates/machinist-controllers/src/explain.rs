@@ -4,7 +4,7 @@
 //! refused evictions) is not here; ask its `/why` for that. On the other hand this reads more than a controller
 //! watches: whether a bootstrap token was ever used.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -23,6 +23,7 @@ use machinist_plan::{Reason, Step, TokenUse, Why};
 use tokio::task::JoinSet;
 
 use crate::act::DriverPool;
+use crate::clock_steps::ClockSteps;
 use crate::feed::{Fed, entry_of, take_in};
 use crate::mcm::{self, kinds};
 use crate::reconcile::{Kind, Observed, Shared};
@@ -73,7 +74,7 @@ pub async fn explain(
     let shared = shared(clients, options, machine);
     let namespace = shared.options.namespace.clone();
     read_all(&shared, &namespace).await?;
-    let _ = shared.started.set(shared.now());
+    *shared.started.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(shared.now());
     match key {
         Key::Machine(id) => {
             let mut explanation = decide::<kinds::Machines>(&shared, key, id)?;
@@ -112,7 +113,8 @@ fn shared(clients: Clients, options: Options, machine: MachineOptions) -> Arc<Sh
         leadership: None,
         tasks: Mutex::new(JoinSet::new()),
         is_synced: |_| true,
-        started: OnceLock::new(),
+        started: Mutex::default(),
+        clock_steps: ClockSteps::default(),
         options,
     })
 }

@@ -12,6 +12,7 @@
 //! Deliberately absent: decisions. A rule about machines that can be found here is in the wrong place.
 
 mod act;
+mod clock_steps;
 mod explain;
 mod feed;
 mod key;

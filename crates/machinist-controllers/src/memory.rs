@@ -74,6 +74,17 @@ impl Memory {
         self.child_failures.remove(uid);
     }
 
+    /// Forgets whatever was learned at a moment that means nothing any more. That a call is in flight, or ever was, stays true.
+    pub(crate) fn forget_moments(&mut self) {
+        for answers in self.answers.values_mut() {
+            let (in_flight, ever_ensured) = (answers.in_flight, answers.ever_ensured);
+            *answers = Answers { in_flight, ever_ensured, ..Answers::default() };
+        }
+        self.evictions.clear();
+        self.status_written.clear();
+        self.child_failures.clear();
+    }
+
     /// Forgets what was decided about a key.
     pub(crate) fn forget_key(&mut self, key: &Key) {
         self.whys.remove(key);

@@ -22,6 +22,8 @@ pub struct Options {
     pub clock: SharedClock,
     /// How far that clock is from the API servers'.
     pub skew: Skew,
+    /// The same of the target cluster: when its Nodes went silent is judged by its clock.
+    pub target_skew: Skew,
     /// The seed of the jitter of retries.
     pub seed: u64,
     /// Who decides.
@@ -91,11 +93,20 @@ impl Options {
             resync: Duration::from_secs(600),
             clock: SystemClock::shared(),
             skew: Skew::default(),
+            target_skew: Skew::default(),
             seed: 0,
             planners: Planners::default(),
             component,
             instance: String::new(),
         }
+    }
+}
+
+impl Options {
+    /// How far our clock is from the worse of the two clusters', as far as is known.
+    pub(crate) fn worst_skew(&self) -> Duration {
+        let of = |skew: &Skew| skew.estimate().map_or(Duration::ZERO, |skew| skew.unsigned_abs());
+        of(&self.skew).max(of(&self.target_skew))
     }
 }
 

@@ -8,7 +8,7 @@
 //!
 //! Both may run in one program; they share nothing but the API server.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
 use kube::Api;
@@ -24,6 +24,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::act::DriverPool;
+use crate::clock_steps::ClockSteps;
 use crate::feed::{Fed, feed};
 use crate::mcm;
 use crate::memory::WhyRecord;
@@ -133,7 +134,8 @@ impl Running {
             leadership,
             tasks: Mutex::new(JoinSet::new()),
             is_synced,
-            started: OnceLock::new(),
+            started: Mutex::default(),
+            clock_steps: ClockSteps::default(),
             options,
         });
         Self { shared, tasks: JoinSet::new() }
@@ -171,7 +173,7 @@ impl Running {
 
     /// Whether all stores are complete, so that it decides.
     pub fn is_ready(&self) -> bool {
-        self.shared.started.get().is_some()
+        self.shared.started().is_some()
     }
 
     /// Something that can be asked while it runs.
@@ -207,7 +209,7 @@ impl Inspector {
 
     /// Whether all stores are complete.
     pub fn is_ready(&self) -> bool {
-        self.shared.started.get().is_some()
+        self.shared.started().is_some()
     }
 
     /// Which process this is.

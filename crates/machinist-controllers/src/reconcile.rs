@@ -6,7 +6,7 @@
 
 use std::fmt::Display;
 use std::future::Future;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::act::DriverPool;
+use crate::clock_steps::ClockSteps;
 use crate::memory::{LastPass, WhyRecord};
 use crate::world::{SharedWorld, World};
 use crate::{Key, MachineOptions, Options, mcm};
@@ -45,8 +46,9 @@ pub(crate) struct Shared {
     pub tasks: Mutex<JoinSet<()>>,
     /// Which stores must be complete before anything is decided.
     pub is_synced: fn(&World) -> bool,
-    /// When they first were.
-    pub started: OnceLock<Timestamp>,
+    /// When they first were; or when the clock last stepped, which is a beginning as well.
+    pub started: Mutex<Option<Timestamp>>,
+    pub clock_steps: ClockSteps,
 }
 
 /// What observing a key came to.
@@ -115,6 +117,7 @@ async fn pass<K: Kind>(shared: &Arc<Shared>, key: &Key, id: &K::Id) {
         Unknown::Waiting => return,
         Unknown::Some(writes) => return shared.settle_unknown(key, writes).await,
     }
+    shared.heed_clock();
     let observed = {
         let world = shared.world.lock();
         if !(shared.is_synced)(&world) { Observed::NotYet } else { K::observe(shared, &world, id) }
@@ -229,12 +232,31 @@ impl Shared {
         self.options.clock.now()
     }
 
+    /// When this process began to decide; `None` before all stores are complete.
+    pub(crate) fn started(&self) -> Option<Timestamp> {
+        *self.started.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins anew, as far as the cloud is concerned, when the clock has stepped.
+    fn heed_clock(&self) {
+        let now = self.now();
+        if !self.clock_steps.look(now) {
+            return;
+        }
+        tracing::warn!(%now, "The clock has stepped; what the cloud answered before proves nothing any more");
+        self.world.lock().memory.forget_moments();
+        let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
+        *started = started.map(|_| now);
+    }
+
     /// Remembers that all stores are complete, and wakes everybody when they are.
     pub(crate) fn note_synced(&self, world: &World) {
         if !(self.is_synced)(world) {
             return;
         }
-        if self.started.set(self.now()).is_ok() {
+        let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
+        if started.is_none() {
+            *started = Some(self.now());
             tracing::info!(machines = world.machines.len(), "All stores are complete");
         }
         for key in mcm::all_keys(world) {

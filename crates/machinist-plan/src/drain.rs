@@ -18,8 +18,11 @@ use crate::why::BlockedPod;
 
 /// Between two attempts to evict one pod, if nothing suggests that the next may succeed.
 const EVICT_AGAIN_AFTER: Duration = Duration::from_secs(20);
-/// The same, once the budget that held it allows a disruption.
+/// The same, once every budget that covers it allows a disruption.
 const EVICT_AGAIN_SOONEST: Duration = Duration::from_secs(5);
+/// Budgets may seem to allow what the API server refuses, for as long as nobody brings their status up to date. Attempts are counted, and
+/// the count ends in force, so only the first few are made sooner.
+const QUICK_ATTEMPTS: u32 = 6;
 /// How long a pod may take beyond its grace before its deletion is repeated by force, once forced.
 const FORCED_POD_BUFFER: Duration = Duration::from_secs(30);
 /// Patience has ended but nobody may act on it, as clocks disagree: look again after this long.
@@ -147,9 +150,12 @@ impl Drain<'_> {
             if pod.deleting_since.is_some() {
                 continue;
             }
-            let budget = self.budgets.iter().find(|budget| budget.covers(pod));
+            let covering = || self.budgets.iter().filter(|budget| budget.covers(pod));
+            let seems_to_allow =
+                covering().next().is_some() && covering().all(|budget| 0 < budget.disruptions_allowed);
+            let budget = covering().min_by_key(|budget| budget.disruptions_allowed);
             let attempt = self.attempts.get(&pod.uid);
-            let due = attempt.map_or(self.now, |attempt| self.next_attempt(attempt, budget));
+            let due = attempt.map_or(self.now, |attempt| self.next_attempt(attempt, seems_to_allow));
             if due <= self.now && calls.len() < CALLS_PER_PASS {
                 calls.push(self.call_for(pod, attempt));
             } else {
@@ -172,10 +178,10 @@ impl Drain<'_> {
         if refused < self.max_evictions { Call::Evict(pod_ref(pod)) } else { Call::Delete(pod_ref(pod)) }
     }
 
-    fn next_attempt(&self, eviction: &Eviction, budget: Option<&Arc<BudgetFacts>>) -> Timestamp {
+    fn next_attempt(&self, eviction: &Eviction, seems_to_allow: bool) -> Timestamp {
         let wait = match &eviction.outcome {
             EvictionOutcome::Throttled { retry_after } => *retry_after,
-            EvictionOutcome::Held(_) if budget.is_none_or(|b| b.disruptions_allowed > 0) => {
+            EvictionOutcome::Held(_) if eviction.attempts.count <= QUICK_ATTEMPTS && seems_to_allow => {
                 EVICT_AGAIN_SOONEST
             }
             EvictionOutcome::Accepted

@@ -8,6 +8,8 @@
 //! - One that was never seen may still appear: somebody may have asked for it a moment ago. Absence counts only from a
 //!   `find` later than anybody's last possible call, plus what the cloud promises about visibility.
 //! - One that nobody can have asked for needs no proof.
+//!
+//! An instance without a key that is older than its machine was not made for it, whatever its name: it is neither adopted nor deleted.
 
 use std::time::Duration;
 
@@ -169,13 +171,23 @@ impl Departure<'_> {
             return Next::Find;
         };
         match &find.answered.answer {
-            Ok(Sighting::Present(instance)) => Next::Record(Box::new(instance.clone())),
-            Ok(Sighting::Absent | Sighting::Foreign(_)) if counts_from < find.answered.started => Next::Gone,
-            Ok(Sighting::Absent | Sighting::Foreign(_)) if counts_from < self.now => Next::Find,
-            Ok(Sighting::Absent | Sighting::Foreign(_)) => {
-                Next::NotProven { look_at: plus(counts_from, Duration::from_millis(1)) }
+            Ok(Sighting::Present(instance)) if self.is_ours(instance) => {
+                Next::Record(Box::new(instance.clone()))
             }
+            // One of somebody else's is as good as none: ours may still appear beside it.
+            Ok(_) if counts_from < find.answered.started => Next::Gone,
+            Ok(_) if counts_from < self.now => Next::Find,
+            Ok(_) => Next::NotProven { look_at: plus(counts_from, Duration::from_millis(1)) },
             Err(error) => self.find_failed(error, find.answered.ended),
+        }
+    }
+
+    /// Whether an instance that a find by name showed is this machine's: it carries our key, or none and is young enough to have
+    /// been made for us by another program. An older one has its owner somewhere else, whoever that is.
+    fn is_ours(&self, instance: &Instance) -> bool {
+        match &instance.key {
+            Some(key) => *key == self.owner,
+            None => self.created <= instance.created,
         }
     }
 
@@ -303,9 +315,17 @@ mod tests {
             ..Answers::default()
         };
         assert!(matches!(next(true, -60, 22, &answers), Next::Gone), "the process is older than the lag");
-        let made = machinist_instance::Instance {
+        let made = made_at(19, None);
+        answers.ensure = Some(Answered { started: at(18), ended: at(19), answer: Ok(made) });
+        assert!(matches!(next(true, 18, 22, &answers), Next::NotProven { .. }));
+        answers.find = found(true, 30, Ok(Sighting::Absent));
+        assert!(matches!(next(true, 18, 30, &answers), Next::Gone));
+    }
+
+    fn made_at(second: i64, key: Option<&str>) -> Instance {
+        Instance {
             id: id(),
-            key: None,
+            key: key.map(InstanceKey::new),
             name: NodeName::new("m").expect("not empty"),
             power: Power::Running,
             addresses: Vec::new(),
@@ -313,12 +333,20 @@ mod tests {
             zone: None,
             region: None,
             tags: std::collections::BTreeMap::new(),
-            created: at(19),
+            created: at(second),
+        }
+    }
+
+    #[test]
+    fn only_an_instance_that_can_be_ours_is_taken_along() {
+        let shown = |instance: Instance| {
+            let find = found(false, 41, Ok(Sighting::Present(instance)));
+            next(false, -60, 41, &Answers { find, ..Answers::default() })
         };
-        answers.ensure = Some(Answered { started: at(18), ended: at(19), answer: Ok(made) });
-        assert!(matches!(next(true, 18, 22, &answers), Next::NotProven { .. }));
-        answers.find = found(true, 30, Ok(Sighting::Absent));
-        assert!(matches!(next(true, 18, 30, &answers), Next::Gone));
+        assert!(matches!(shown(made_at(-90, Some("uid"))), Next::Record(_)), "it has our key");
+        assert!(matches!(shown(made_at(-60, None)), Next::Record(_)), "others made it for this machine");
+        assert!(matches!(shown(made_at(-61, None)), Next::Gone), "it was there before the machine");
+        assert!(matches!(shown(made_at(0, Some("another"))), Next::Gone), "it has another's key");
     }
 
     #[test]

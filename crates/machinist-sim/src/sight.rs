@@ -131,6 +131,11 @@ impl<'a> Seen<'a> {
         controllers.next()?.get("uid")?.as_str()
     }
 
+    /// What the last operation of a Machine came to, in words.
+    pub fn operation_text(self) -> &'a str {
+        self.text("/status/lastOperation/description")
+    }
+
     /// A Machine's phase.
     pub fn phase(self) -> &'a str {
         self.text("/status/currentStatus/phase")

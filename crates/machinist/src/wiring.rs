@@ -96,9 +96,9 @@ impl Process<'_> {
         let ready = async {
             let agent = format!("machinist-{}/{}", self.component, cmd::version::VERSION);
             let (sources, control_options) = clusters::sources(self.clusters, &agent)?;
-            let clients = clusters::connect(&sources, &control_options).await?;
-            clusters::wait_until_served(&clients, &sources, self.resources).await?;
             let mut options = Options::new(&self.clusters.namespace, self.component);
+            let clients = clusters::connect(&sources, &control_options, &options.target_skew).await?;
+            clusters::wait_until_served(&clients, &sources, self.resources).await?;
             options.concurrency = usize::from(self.concurrency);
             options.skew = control_options.skew.clone();
             options.seed = identity::seed();

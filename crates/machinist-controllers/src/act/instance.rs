@@ -9,9 +9,11 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures::FutureExt;
 use jiff::Timestamp;
 use machinist_driver::Driver;
 use machinist_instance::{
@@ -159,24 +161,38 @@ fn start<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'stati
         answers.ever_ensured |= call == Call::Ensure;
     }
     let made = make(account.driver.clone());
+    let steps = shared.clock_steps.count();
     let task = {
         let shared = shared.clone();
         async move {
             let _slot = account.calls.acquire_owned().await;
-            if let Err(stop) = shared.may_begin(bound, begins_by) {
-                tracing::info!(machine = %key, %call, reason = ?stop, "Its turn came too late");
+            let may_begin = shared.may_begin(bound, begins_by);
+            if may_begin.is_err() || shared.clock_steps.count() != steps {
+                tracing::info!(machine = %key, %call, reason = ?may_begin.err(), "Its turn came too late");
                 return shared.forgo(&uid, key);
             }
             let began = shared.now();
-            let answer = tokio::time::timeout(bound, made).await.unwrap_or_else(|_| {
-                let message = format!("{call} was not answered within {} s", bound.as_secs());
-                Err(Error::new(ErrorKind::Ambiguous, message))
-            });
+            // A driver that panics has answered, if badly: nobody would ever be told otherwise.
+            let caught = AssertUnwindSafe(made).catch_unwind();
+            let answer = match tokio::time::timeout(bound, caught).await {
+                Ok(Ok(answer)) => answer,
+                Ok(Err(_)) => {
+                    tracing::error!(machine = %key, %call, "The driver panicked");
+                    Err(Error::new(ErrorKind::Bug, format!("the driver panicked in {call}")))
+                }
+                Err(_) => {
+                    let message = format!("{call} was not answered within {} s", bound.as_secs());
+                    Err(Error::new(ErrorKind::Ambiguous, message))
+                }
+            };
             let answered = Answered { started: began, ended: shared.now(), answer };
             // The Machine may be gone by now; then nobody needs the answer, and nothing may grow.
             if let Some(answers) = shared.world.lock().memory.answers.get_mut(&uid) {
                 answers.in_flight = None;
-                answers.take(inputs, answered, remember);
+                // What was learned across a step of the clock has no moment.
+                if shared.clock_steps.count() == steps {
+                    answers.take(inputs, answered, remember);
+                }
             }
             shared.queue.wake(key);
         }

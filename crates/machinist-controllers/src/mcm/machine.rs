@@ -137,9 +137,9 @@ fn snapshot(shared: &Shared, world: &World, machine: Arc<MachineFacts>, versions
     Snapshot {
         now: shared.now(),
         process: Process {
-            started: shared.started.get().copied().unwrap_or_else(|| shared.now()),
+            started: shared.started().unwrap_or_else(|| shared.now()),
             leading_since: shared.leading_since(),
-            skew: shared.options.skew.estimate().map_or(Duration::ZERO, |skew| skew.unsigned_abs()),
+            skew: shared.options.worst_skew(),
             promises,
         },
         defaults: options.defaults.clone(),

@@ -35,10 +35,13 @@ impl Invariant for OnlyWithCause {
     fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
         let Event::Ledger(cloud::Commit::DeletionBegun { id, .. }) = event else { return };
         let Some(instance) = state.instance(id.as_str()) else { return };
-        let owner = owner_of(state, instance);
-        if let Some(machine) = owner.filter(|machine| !machine.is_deleting()) {
-            let name = machine.name();
-            found.add(Id::S2, format!("{id} is being deleted, and its Machine {name} is not"));
+        match owner_of(state, instance) {
+            Some(machine) if machine.is_deleting() => {}
+            Some(machine) => {
+                let name = machine.name();
+                found.add(Id::S2, format!("{id} is being deleted, and its Machine {name} is not"));
+            }
+            None => found.add(Id::S2, format!("{id} is being deleted, and is no Machine's")),
         }
     }
 }
@@ -97,10 +100,13 @@ impl Invariant for FinalizerTruth {
     }
 }
 
-/// The Machine of an instance: by its key, or by name where others made it.
+/// The Machine of an instance: by its key, or by name where others made it, and not before the Machine.
 fn owner_of<'s>(state: &'s State, instance: &InstanceTrack) -> Option<Seen<'s>> {
     match &instance.key {
         Some(key) => state.by_uid(Side::Control, MACHINES, key),
-        None => state.objects(Side::Control, MACHINES).find(|machine| machine.name() == instance.name),
+        None => state.objects(Side::Control, MACHINES).find(|machine| {
+            let made = machine.created().unwrap_or(Timestamp::MIN);
+            machine.name() == instance.name && made <= instance.created
+        }),
     }
 }

@@ -16,7 +16,7 @@ use std::pin::Pin;
 pub use self::drain::{drain, drain_of_a_crowd};
 pub use self::heal::{heal, heal_many, heal_with_a_pod};
 pub use self::life::{burst, create_one, delete, delete_one, delete_while_creating, flap, scale};
-pub use self::names::{foreign_node, same_name_again};
+pub use self::names::{foreign_instance, foreign_node, same_name_again};
 pub use self::rollout::{change_of_mind, roll};
 use crate::world::{Ability, Outcome, World};
 
@@ -67,6 +67,7 @@ pub const ALL: &[Scenario] = &[
     everywhere("change-of-mind", |w| Box::pin(change_of_mind(w))),
     everywhere("same-name-again", |w| Box::pin(same_name_again(w))),
     everywhere("foreign-node", |w| Box::pin(foreign_node(w))),
+    everywhere("foreign-instance", |w| Box::pin(foreign_instance(w))),
     patient("heal-many", |w| Box::pin(heal_many(w))),
 ];
 

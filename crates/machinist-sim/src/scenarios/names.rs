@@ -1,6 +1,11 @@
 //! Names that mean something else than they did.
 
-use crate::world::{Outcome, User, View, World, ensure};
+use std::time::Duration;
+
+use machinist_cloud_sim::{Entry, Foreigner};
+use machinist_instance::NodeName;
+
+use crate::world::{Outcome, Trouble, User, View, World, ensure};
 
 const LONE: &str = "lone";
 
@@ -63,4 +68,44 @@ pub async fn foreign_node(world: &dyn World) -> Outcome {
         "the foreign Node was deleted".to_owned()
     })?;
     user.delete_node(LONE).await
+}
+
+/// Somebody else's instance has the name of a Machine, and is older: it is neither taken over nor deleted, and the Machine says so
+/// and can go.
+pub async fn foreign_instance(world: &dyn World) -> Outcome {
+    let user = User::of(world);
+    user.create_class("c").await?;
+    let pet = load_pet(world)?;
+    world.begin("the user makes and deletes a Machine whose name a foreign instance has");
+    user.create_machine(LONE).await?;
+    let says_so = |view: &View| match view.machine(LONE).map(|machine| machine.operation_text().to_owned()) {
+        Some(text) if text.contains("made by others") => Ok(()),
+        text => Err(format!("it says {text:?}")),
+    };
+    world.until("the Machine to say whose instance it is", says_so).await?;
+    user.delete_machine(LONE).await?;
+    let gone = |view: &View| match view.machine(LONE) {
+        None => Ok(()),
+        Some(machine) => Err(format!("it is {:?}", machine.phase())),
+    };
+    world.until("the Machine to be gone", gone).await?;
+    let view = world.look().await?;
+    ensure(view.ledger.alive().any(|entry| entry.id == pet.id && entry.key.is_none()), || {
+        format!("{} was taken over or deleted", pet.id)
+    })?;
+    // Its owner takes it away, who is not us.
+    world.cloud().kill(&pet.id).map_err(|refusal| Trouble(refusal.to_string()))
+}
+
+fn load_pet(world: &dyn World) -> Result<Entry, Trouble> {
+    let a_day_ago = world.now().checked_sub(Duration::from_secs(24 * 3600));
+    let pet = Foreigner {
+        id: None,
+        name: NodeName::new(LONE).ok_or(Trouble::new("a Node has a name"))?,
+        key: None,
+        created: a_day_ago.unwrap_or_else(|_| world.now()),
+        instance_type: "small".to_owned(),
+        user_data: Default::default(),
+    };
+    world.cloud().load(&pet).map_err(|refusal| Trouble(refusal.to_string()))
 }

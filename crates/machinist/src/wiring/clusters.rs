@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use kube::config::Kubeconfig;
 use machinist_api::mcm::API_VERSION;
 use machinist_controllers::Clients;
+use machinist_kube::clock::Skew;
 use machinist_kube::{ClientOptions, KubeconfigSource, connect as connect_client};
 
 use crate::args::{ClusterArgs, ClusterFlag};
@@ -44,9 +45,15 @@ pub(super) fn sources(args: &ClusterArgs, user_agent: &str) -> anyhow::Result<(S
     Ok((Sources { control, target }, options))
 }
 
-/// Connects to both. The clock is compared with that of the control cluster, where deadlines come from.
-pub(super) async fn connect(sources: &Sources, control: &ClientOptions) -> anyhow::Result<Clients> {
+/// Connects to both. Our clock is compared with each one's: deadlines come from the control cluster, and when a Node went silent from
+/// the target cluster, for which `target_skew` is.
+pub(super) async fn connect(
+    sources: &Sources,
+    control: &ClientOptions,
+    target_skew: &Skew,
+) -> anyhow::Result<Clients> {
     let mut target = ClientOptions::new(&control.user_agent);
+    target.skew = target_skew.clone();
     target.qps = control.qps;
     target.burst = control.burst;
     target.seed = super::seed();

@@ -7,10 +7,10 @@ use jiff::Timestamp;
 use machinist_api::constants::markers::DeletionMarker;
 use machinist_api::constants::{conditions, labels, reasons};
 use machinist_api::{OperationState, OperationType, Phase};
-use machinist_instance::{Error, NodeName};
+use machinist_instance::{Error, Instance, NodeName};
 
 use super::status::{code_of, code_text};
-use super::{Action, DELETE_FAILED, DRAIN_BLOCKED, OperationWrite, OwnNode, Snapshot, create};
+use super::{Action, DELETE_FAILED, DRAIN_BLOCKED, OperationWrite, OwnNode, Snapshot};
 use crate::drain::{Drain, Manner, Progress};
 use crate::facts::{NodeFacts, Token};
 use crate::instance::{Departure, Next};
@@ -233,12 +233,19 @@ fn remove_instance(s: &Snapshot, deleting_since: Timestamp) -> Plan<Action> {
             Plan::until(until, Why::new(Reason::Calling(call), Step::Expect("the answer")).since(since))
         }
         Next::Find => Plan::act(Action::Find(departure.which), why(Reason::Calling(Call::Find))),
-        Next::Record(found) => create::record(s, &found),
+        Next::Record(found) => record(&found, deleting_since),
         Next::Delete(permit) => Plan::act(Action::Delete(permit), why(Reason::Calling(Call::Delete))),
         Next::Going { look_at } => Plan::until(look_at, why(Reason::InstanceDeleting { instance })),
         Next::NotProven { look_at } => Plan::until(look_at, why(Reason::AbsenceNotProven { instance })),
         Next::Failed { call, error, retry_at } => call_failed(s, call, &error, retry_at, deleting_since),
     }
+}
+
+/// Records an instance that was found on the way out, so that it is deleted by its id. Nothing else is said: the Machine is going.
+fn record(found: &Instance, deleting_since: Timestamp) -> Plan<Action> {
+    let record = Action::Record { node: found.name.clone(), provider_id: found.id.clone() };
+    let why = Why::new(Reason::Acting("the record of its instance"), Step::Expect("it is deleted"));
+    Plan::act(record, why.since(deleting_since))
 }
 
 /// Without class or credential the cloud cannot be called. Then deletion waits, and says so, until a person brings them back or

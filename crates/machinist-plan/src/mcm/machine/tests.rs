@@ -577,6 +577,32 @@ fn a_drain_cordons_before_it_evicts() {
 }
 
 #[test]
+fn a_pod_whose_budgets_only_seem_to_allow_it_is_not_forced_out_sooner() {
+    let budget = |name: &str, allowed: i32| {
+        json!({
+            "metadata": {"name": name, "namespace": "ns", "generation": 1},
+            "spec": {"selector": {"matchLabels": {"app": "p"}}},
+            "status": {"observedGeneration": 1, "expectedPods": 2, "currentHealthy": 2, "desiredHealthy": 1,
+                       "disruptionsAllowed": allowed},
+        })
+    };
+    let due = |attempts: u32, budgets: &[serde_json::Value]| {
+        let held = Eviction {
+            attempts: Attempts { count: attempts, last: at(0) },
+            outcome: EvictionOutcome::Held("no".into()),
+        };
+        let mut world = world().draining().pod("p");
+        world.budgets.extend(budgets.iter().cloned());
+        world.with(|s| s.evictions = Arc::new(BTreeMap::from([("uid-p".to_owned(), held)]))).plan().wait
+    };
+    let both = [budget("a", 1), budget("b", 1)];
+    assert_eq!(due(1, &both), Wait::Until(at(5)), "they seem to allow it: soon again");
+    assert_eq!(due(20, &both), Wait::Until(at(20)), "they have seemed so for long");
+    assert_eq!(due(1, &[budget("a", 1), budget("b", 0)]), Wait::Until(at(20)), "one of them does not");
+    assert_eq!(due(1, &[]), Wait::Until(at(20)), "nobody knows why it was held");
+}
+
+#[test]
 fn a_held_pod_is_named_with_its_budget() {
     let held = Eviction {
         attempts: Attempts { count: 1, last: at(-2) },
