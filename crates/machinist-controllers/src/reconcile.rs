@@ -229,6 +229,11 @@ impl Shared {
         self.options.clock.now()
     }
 
+    /// How far the wall clock is from the API server's, at most.
+    pub(crate) fn skew(&self) -> Duration {
+        self.options.skew.estimate().map_or(Duration::ZERO, |skew| skew.unsigned_abs())
+    }
+
     /// Remembers that all stores are complete, and wakes everybody when they are.
     pub(crate) fn note_synced(&self, world: &World) {
         if !(self.is_synced)(world) {

@@ -1,7 +1,6 @@
 //! Which unhealthy Machine of a deployment is given up. The rules are in `machinist_plan::mcm::replacement`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use machinist_api::Phase;
 use machinist_api::{OperationState, OperationType};
@@ -46,7 +45,7 @@ impl Kind for Replacements {
         }
         let snapshot = Snapshot {
             now: shared.now(),
-            skew: shared.options.skew.estimate().map_or(Duration::ZERO, |skew| skew.unsigned_abs()),
+            skew: shared.skew(),
             machines,
             sets,
             health_timeout: shared.machine_options().defaults.health_timeout,
