@@ -102,14 +102,6 @@ impl Options {
     }
 }
 
-impl Options {
-    /// How far our clock is from the worse of the two clusters', as far as is known.
-    pub(crate) fn worst_skew(&self) -> Duration {
-        let of = |skew: &Skew| skew.estimate().map_or(Duration::ZERO, |skew| skew.unsigned_abs());
-        of(&self.skew).max(of(&self.target_skew))
-    }
-}
-
 impl MachineOptions {
     /// Options for one cloud, with secrets from the operating system.
     pub fn new(provider: Arc<dyn Provider>, cluster: impl Into<String>) -> Self {

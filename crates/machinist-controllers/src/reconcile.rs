@@ -13,7 +13,7 @@ use futures::StreamExt;
 use jiff::Timestamp;
 use machinist_kube::lease::Leadership;
 use machinist_kube::recorder::Recorder;
-use machinist_kube::{KeyQueue, ObjectKey};
+use machinist_kube::{KeyQueue, ObjectKey, Skew};
 use machinist_plan::{Plan, Reason, Step, Wait, Why};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -247,6 +247,12 @@ impl Shared {
         self.world.lock().memory.forget_moments();
         let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
         *started = started.map(|_| now);
+    }
+
+    /// How far our clock is from the worse of the two clusters', as far as is known.
+    pub(crate) fn skew(&self) -> Duration {
+        let of = |skew: &Skew| skew.estimate().map_or(Duration::ZERO, |skew| skew.unsigned_abs());
+        of(&self.options.skew).max(of(&self.options.target_skew))
     }
 
     /// Remembers that all stores are complete, and wakes everybody when they are.

@@ -6,9 +6,11 @@
 use std::fmt;
 
 use jiff::Timestamp;
+use machinist_api::constants::annotations;
 use machinist_instance::ErrorKind;
 
-use crate::snapshot::Call;
+use crate::facts::{MachineFacts, Preserved};
+use crate::snapshot::{Call, just_past};
 
 /// The first thing an object waits for, since when, what happens next, and by when.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +34,20 @@ impl Why {
     /// Nothing is missing.
     pub fn settled() -> Self {
         Self::new(Reason::Settled, Step::Nothing)
+    }
+
+    /// A failed Machine is kept, and what ends that.
+    pub(crate) fn preserved(machine: &MachineFacts, preserved: Preserved) -> Self {
+        let reason = Reason::Preserved { machine: machine.name.clone(), until: preserved.until };
+        let why = match preserved.until {
+            Some(until) => Self::new(reason, Step::Expect("its Node recovers"))
+                .deadline(just_past(until), Step::Expect("its set deletes and replaces it")),
+            None => {
+                let mend = format!("remove the annotation {} to have it replaced", annotations::PRESERVE);
+                Self::new(reason, Step::Mend(mend))
+            }
+        };
+        why.since(machine.status.phase_since)
     }
 
     /// The same, with its beginning.
@@ -160,6 +176,13 @@ pub enum Reason {
     Failed {
         /// What the Machine says about it.
         description: String,
+    },
+    /// The Machine has failed and is kept all the same, because somebody promised so.
+    Preserved {
+        /// Its name.
+        machine: String,
+        /// Until when; for as long as its annotation says so, if absent.
+        until: Option<Timestamp>,
     },
     /// Pods are leaving the node.
     Draining {
@@ -307,6 +330,7 @@ impl Reason {
             Self::ReplacementLimit { .. } => "ReplacementLimit",
             Self::ReplacementGap { .. } => "ReplacementGap",
             Self::Failed { .. } => "Failed",
+            Self::Preserved { .. } => "Preserved",
             Self::Draining { .. } => "Draining",
             Self::InstanceDeleting { .. } => "InstanceDeleting",
             Self::AbsenceNotProven { .. } => "AbsenceNotProven",
@@ -373,6 +397,14 @@ impl fmt::Display for Reason {
                 frozen.as_ref().map_or(Ok(()), |set| write!(f, "; MachineSet {set} is frozen"))
             }
             Self::Failed { description } => write!(f, "its set to replace it: {description}"),
+            Self::Preserved { machine, until: Some(until) } => {
+                write!(f, "Machine {machine}, which has failed and is preserved until {until}")
+            }
+            Self::Preserved { machine, until: None } => write!(
+                f,
+                "Machine {machine}, which has failed and is preserved by its annotation {}",
+                annotations::PRESERVE
+            ),
             Self::Draining { left, blocked } => {
                 write!(f, "{left} {} to leave the node", if *left == 1 { "pod" } else { "pods" })?;
                 match blocked {

@@ -85,6 +85,13 @@ pub const ALL: &[Continuation] = &[
         calls: Calls::None,
     },
     Continuation {
+        name: "preserved",
+        file: "preserved",
+        instances: Instances::Recorded,
+        replicas: 3,
+        calls: Calls::None,
+    },
+    Continuation {
         name: "rolling",
         file: "rolling",
         instances: Instances::Recorded,
@@ -386,6 +393,11 @@ fn judge_machines(world: &dyn World, fixture: &Fixture, view: &View) -> Outcome 
     for before in fixture.of_kind("Machine").filter(|_| world.can(Ability::StoreVerbatim)) {
         let Some(now) = view.machine(before.name()) else { continue };
         ensure(now.uid() == before.uid(), || format!("Machine {} is another one", before.name()))?;
+        let promised =
+            |machine: Seen<'_>| machine.text("/status/currentStatus/preserveExpiryTime").to_owned();
+        ensure(promised(now) == promised(before), || {
+            format!("Machine {} was promised to be preserved, and is not any more", before.name())
+        })?;
     }
     Ok(())
 }

@@ -139,7 +139,7 @@ fn snapshot(shared: &Shared, world: &World, machine: Arc<MachineFacts>, versions
         process: Process {
             started: shared.started().unwrap_or_else(|| shared.now()),
             leading_since: shared.leading_since(),
-            skew: shared.options.worst_skew(),
+            skew: shared.skew(),
             promises,
         },
         defaults: options.defaults.clone(),
@@ -336,6 +336,9 @@ pub(super) fn status_patch(machine: &MachineFacts, write: &StatusWrite) -> Guard
         let mut current = json!({ "phase": phase.as_str(), "lastUpdateTime": time(write.at) });
         if *timeout_active {
             current["timeoutActive"] = Value::from(true);
+        }
+        if let Some(until) = machine.status.preserve_until_in(phase) {
+            current["preserveExpiryTime"] = time(until);
         }
         patch = patch.add(&["status", "currentStatus"], current);
     }

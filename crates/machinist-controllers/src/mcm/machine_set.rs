@@ -38,6 +38,7 @@ impl Kind for Sets {
         versions.add(failure.map_or(0, |failure| u64::from(failure.count)));
         let snapshot = Snapshot {
             now: shared.now(),
+            skew: shared.skew(),
             machines: machines_owned_by(world, &set.uid),
             adoptable: machines_without_owner(world, &id.namespace),
             settled_numbers: world.memory.settled_numbers.get(&set.uid).cloned().unwrap_or_default(),

@@ -45,7 +45,7 @@ impl Kind for Replacements {
         }
         let snapshot = Snapshot {
             now: shared.now(),
-            skew: shared.options.worst_skew(),
+            skew: shared.skew(),
             machines,
             sets,
             health_timeout: shared.machine_options().defaults.health_timeout,

@@ -10,6 +10,8 @@ use machinist_api::{GoDuration, LastOperation, Machine, MachineSpec, Phase};
 use machinist_instance::{InstanceKey, NodeName, ProviderId};
 use serde_json::Value;
 
+use crate::snapshot::is_past;
+
 /// What planners know of a Machine.
 #[derive(Debug, Clone)]
 pub struct MachineFacts {
@@ -114,10 +116,39 @@ impl MachineFacts {
         self.label(labels::FORCE_DELETION).and_then(labels::parse_bool).unwrap_or(false)
     }
 
+    /// Whether it is kept although it may have failed, because somebody promised so: as [`Preserved`] says.
+    ///
+    /// An expiry decides alone, ahead or past; without one the Machine's own annotation does. What its Node's annotation says
+    /// is in the expiry by the time the Machine has failed, if whoever preserves Machines was there to write it.
+    pub fn preserved(&self, now: Timestamp) -> Option<Preserved> {
+        let value = self.annotation(annotations::PRESERVE).unwrap_or_default();
+        let by_itself = value == annotations::PRESERVE_AUTO;
+        if let Some(until) = self.status.preserve_until {
+            return (!is_past(now, until)).then_some(Preserved { until: Some(until), by_itself });
+        }
+        let keeps = match value {
+            annotations::PRESERVE_NOW => true,
+            annotations::PRESERVE_WHEN_FAILED | annotations::PRESERVE_AUTO => {
+                self.status.phase == Phase::Failed
+            }
+            _ => false,
+        };
+        keeps.then_some(Preserved { until: None, by_itself })
+    }
+
     /// The stage of its deletion that its status names.
     pub fn deletion_marker(&self) -> Option<DeletionMarker> {
         self.status.operation.deletion_marker()
     }
+}
+
+/// A Machine that is kept: not deleted for having failed, and last when there are too many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Preserved {
+    /// Until when; for as long as its annotation says so, if absent.
+    pub until: Option<Timestamp>,
+    /// Whether its set chose it, and no person.
+    pub by_itself: bool,
 }
 
 /// Whether a finalizer is on an object.
@@ -126,6 +157,11 @@ pub(crate) fn has_finalizer(metadata: &ObjectMeta, finalizer: &str) -> bool {
 }
 
 impl StatusFacts {
+    /// The expiry that a status of that phase carries on: a promise outlives every phase but the last.
+    pub fn preserve_until_in(&self, phase: &Phase) -> Option<Timestamp> {
+        self.preserve_until.filter(|_| *phase != Phase::Terminating)
+    }
+
     fn parse(machine: &Machine) -> Self {
         let Some(status) = &machine.status else { return Self::default() };
         let current = status.current_status.clone().unwrap_or_default();
@@ -134,6 +170,7 @@ impl StatusFacts {
             phase: current.phase,
             phase_since: current.last_update_time.map(|time| time.0),
             timeout_active: current.timeout_active,
+            preserve_until: current.preserve_expiry_time.map(|time| time.0),
             operation: status.last_operation.clone().unwrap_or_default(),
             conditions: status.conditions.iter().filter_map(ConditionFacts::of).collect(),
         }
@@ -178,6 +215,8 @@ pub struct StatusFacts {
     pub phase_since: Option<Timestamp>,
     /// `currentStatus.timeoutActive`.
     pub timeout_active: bool,
+    /// `currentStatus.preserveExpiryTime`: until when somebody promised to keep it.
+    pub preserve_until: Option<Timestamp>,
     /// `lastOperation`.
     pub operation: LastOperation,
     /// Conditions copied from the Node, raw.

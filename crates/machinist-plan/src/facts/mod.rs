@@ -12,7 +12,7 @@ mod pod;
 mod token;
 
 pub use class::{ClassFacts, SecretFacts, TOKEN_PLACEHOLDER, TOKEN_PLACEHOLDER_ENCODED, USER_DATA};
-pub use machine::{ConditionFacts, MachineFacts, OwnerFacts, StatusFacts};
+pub use machine::{ConditionFacts, MachineFacts, OwnerFacts, Preserved, StatusFacts};
 pub use machine_deployment::MachineDeploymentFacts;
 pub use machine_set::{MachineSetFacts, RESERVED_NUMBERS};
 pub use node::NodeFacts;

@@ -224,7 +224,7 @@ fn create_set(s: &Snapshot) -> Plan<Action> {
 }
 
 fn resize(s: &Snapshot, new: Option<usize>) -> Plan<Action> {
-    let sizes = rollout::sizes(&s.deployment, &s.sets, new);
+    let sizes = rollout::sizes(s.now, &s.deployment, &s.sets, new);
     let sized = s.sets.iter().zip(sizes.replicas).enumerate();
     let mut actions: Vec<_> = sized
         .filter_map(|(index, (owned, replicas))| patch_set(s, owned, replicas, Some(index) == new))

@@ -8,7 +8,7 @@
 //! decide while the store lacks its own writes.
 //!
 //! Deliberately absent: which Machine is given up ([`super::replacement`]), how many Machines a rollout may have
-//! ([`super::rollout`]), and preservation of failed Machines.
+//! ([`super::rollout`]), and promises to preserve failed Machines: those that others made are kept (`replicas`), none is made.
 
 mod names;
 mod replicas;
@@ -26,8 +26,8 @@ pub(crate) use self::replicas::is_live;
 pub use self::replicas::{child, owner_reference};
 use super::machine_deployment::is_synced;
 use super::status;
-use crate::facts::{MachineFacts, MachineSetFacts, selects};
-use crate::snapshot::{Attempts, plus};
+use crate::facts::{MachineFacts, MachineSetFacts, Preserved, selects};
+use crate::snapshot::{Attempts, SKEW_LIMIT, plus};
 use crate::why::{Reason, Step};
 use crate::{Plan, Why};
 
@@ -43,6 +43,8 @@ const LONGEST_RETRY: Duration = Duration::from_secs(300);
 pub struct Snapshot {
     /// The moment of the decision.
     pub now: Timestamp,
+    /// How far the wall clock is from the API server's, at most.
+    pub skew: Duration,
     /// The set.
     pub set: Arc<MachineSetFacts>,
     /// The Machines that it controls.
@@ -118,9 +120,23 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
         Some(write_off) => actions.push(write_off),
         None => actions.extend(replicas::plan(s, again)),
     }
-    match again {
-        Some(again) => with_status(s, actions, why(s)).no_later_than(again),
+    let look_at = again.into_iter().chain(replicas::next_expiry(s)).min();
+    match look_at {
+        Some(look_at) => with_status(s, actions, why(s)).no_later_than(look_at),
         None => with_status(s, actions, why(s)),
+    }
+}
+
+impl Snapshot {
+    /// Whether a Machine is kept although it has failed. While clocks disagree, no promise expires.
+    pub(crate) fn preserved(&self, machine: &MachineFacts) -> Option<Preserved> {
+        let now = if self.skew <= SKEW_LIMIT { self.now } else { Timestamp::MIN };
+        machine.preserved(now)
+    }
+
+    /// The same of a Machine that has failed; the others need not be kept.
+    pub(crate) fn failed_and_preserved(&self, machine: &MachineFacts) -> Option<Preserved> {
+        self.preserved(machine).filter(|_| machine.status.phase == Phase::Failed)
     }
 }
 
@@ -220,8 +236,14 @@ fn why(s: &Snapshot) -> Why {
         return Why::new(reason, Step::Expect("the next attempt")).since(failure.attempts.last);
     }
     if available < desired {
-        let waits = |machine: &&Arc<MachineFacts>| is_live(machine) && !machine.status.phase.is_available();
-        let first = s.machines.iter().find(waits).map(|machine| machine.name.clone());
+        let mut waiting =
+            s.machines.iter().filter(|machine| is_live(machine) && !machine.status.phase.is_available());
+        let kept = waiting.clone().find_map(|machine| Some((machine, s.failed_and_preserved(machine)?)));
+        let first = waiting.find(|machine| s.failed_and_preserved(machine).is_none());
+        if let (Some((machine, preserved)), None, true) = (kept, first, desired <= live) {
+            return Why::preserved(machine, preserved);
+        }
+        let first = first.map(|machine| machine.name.clone());
         return Why::new(
             Reason::MachinesPending { available, desired, first },
             Step::Expect("its Machines become Running"),

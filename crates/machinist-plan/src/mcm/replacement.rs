@@ -13,7 +13,8 @@
 //! So nobody is given up while fewer Machines live than are wanted:
 //!
 //! - A Machine lives unless it is Failed or on its way out. One that is unhealthy, or whose instance cannot be made, lives: its
-//!   set would not make another one beside it.
+//!   set would not make another one beside it. So does one that is Failed and preserved, which may last for days: it is not
+//!   being replaced, and holds nobody up.
 //! - Wanted is what the sets were told to have, and no more than the deployment wants (its sets carry that in an annotation).
 //!   The first bound, because nobody makes more. The second, because the surge of a rollout is not owed: a new template
 //!   whose Machines are refused must not stop the healing of the old ones.
@@ -93,7 +94,7 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
 }
 
 fn give_up(s: &Snapshot, machine: &Arc<MachineFacts>, deadline: Timestamp) -> Plan<Action> {
-    if let Some(other) = s.machines.iter().find(|other| is_being_replaced(other)) {
+    if let Some(other) = s.machines.iter().find(|other| is_being_replaced(s, other)) {
         let reason = Reason::ReplacementLimit { other: other.name.clone() };
         return Plan::idle(Why::new(reason, Step::Expect("that Machine is replaced")).since(deadline));
     }
@@ -125,8 +126,13 @@ fn deadline(s: &Snapshot, machine: &MachineFacts) -> Option<Timestamp> {
     Some(plus(machine.status.phase_since?, timeout))
 }
 
-fn is_being_replaced(machine: &MachineFacts) -> bool {
-    let failed = machine.status.phase == Phase::Failed;
+/// Whether a Machine has failed and will be replaced: one that is preserved will not, for as long as that lasts.
+fn has_failed(s: &Snapshot, machine: &MachineFacts) -> bool {
+    machine.status.phase == Phase::Failed && machine.preserved(s.now).is_none()
+}
+
+fn is_being_replaced(s: &Snapshot, machine: &MachineFacts) -> bool {
+    let failed = has_failed(s, machine);
     // Whoever is on the way out may have failed: its last operation says Delete by now. An ordinary deletion delays a
     // replacement a little, which harms nobody.
     failed || !is_live(machine) || is_replacement(machine)
@@ -142,9 +148,7 @@ fn is_replacement(machine: &MachineFacts) -> bool {
 
 /// How many Machines hold the place of one that is wanted.
 fn live(s: &Snapshot) -> u32 {
-    number(
-        s.machines.iter().filter(|machine| is_live(machine) && machine.status.phase != Phase::Failed).count(),
-    )
+    number(s.machines.iter().filter(|machine| is_live(machine) && !has_failed(s, machine)).count())
 }
 
 /// How many Machines there must be before one more is given up.

@@ -4,17 +4,22 @@
 //! fewer available than `replicas - maxUnavailable`. They are computed from what is certain: a set that was told to have fewer
 //! Machines has fewer, also while the Machines are still there, and a set that is being deleted has none to count on.
 //!
+//! A failed Machine that is preserved keeps its place in its set and is the last to go, also after those that are available. So
+//! as many fewer need be available as are kept: otherwise a rollout could wait for days for the promise to end.
+//!
 //! Growth waits for the Machines of other sets to be gone, because users set `maxSurge: 0` where there is no room for one more
 //! instance. It does not wait for Machines of the same set: a plain scale-up is not held up by a slow drain.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 
+use jiff::Timestamp;
 use machinist_api::constants::annotations;
 
 use super::machine_deployment::{Owned, number};
 use super::machine_set::{is_available, is_live};
 use crate::Why;
-use crate::facts::MachineDeploymentFacts;
+use crate::facts::{MachineDeploymentFacts, MachineFacts};
 use crate::why::{Reason, Step};
 
 /// What the sets of a deployment should have next, and why not more.
@@ -27,8 +32,14 @@ pub struct Sizes {
 }
 
 /// Decides the sizes. `new` is the index of the set with the deployment's template; only a paused deployment may lack it.
-pub fn sizes(deployment: &MachineDeploymentFacts, sets: &[Owned], new: Option<usize>) -> Sizes {
-    let all = Sets { deployment, sets, told: sets.iter().map(told).collect() };
+pub fn sizes(
+    now: Timestamp,
+    deployment: &MachineDeploymentFacts,
+    sets: &[Owned],
+    new: Option<usize>,
+) -> Sizes {
+    let kept = sets.iter().map(|owned| kept(now, owned)).collect();
+    let all = Sets { deployment, sets, told: sets.iter().map(told).collect(), kept };
     let active: Vec<usize> = (0..sets.len()).filter(|index| 0 < all.told[*index]).collect();
     let paused = deployment.spec.is_paused();
     let only = match (active.as_slice(), new) {
@@ -58,6 +69,8 @@ struct Sets<'s> {
     deployment: &'s MachineDeploymentFacts,
     sets: &'s [Owned],
     told: Vec<u32>,
+    /// For each set, how many Machines are preserved and not available.
+    kept: Vec<u32>,
 }
 
 impl Sets<'_> {
@@ -68,6 +81,11 @@ impl Sets<'_> {
 
     /// The fewest Machines that must be available.
     fn fewest(&self) -> u32 {
+        self.places().saturating_sub(self.kept.iter().sum())
+    }
+
+    /// The fewest Machines that the sets must be told to have, available or not.
+    fn places(&self) -> u32 {
         self.deployment.replicas().saturating_sub(self.deployment.max_unavailable())
     }
 
@@ -85,13 +103,18 @@ impl Sets<'_> {
         self.most().saturating_sub(self.present_in_all())
     }
 
-    /// Available Machines of a set that stay when it has that many replicas: its others go first.
+    /// Available Machines of a set that stay when it has that many replicas: its others go first, save those that are kept.
     fn certain(&self, index: usize, replicas: u32) -> u32 {
         if self.sets[index].set.deleting_since.is_some() {
             0
         } else {
-            available(&self.sets[index]).min(replicas)
+            available(&self.sets[index]).min(replicas.saturating_sub(self.kept[index]))
         }
+    }
+
+    /// How many of that many replicas go before any that is available.
+    fn harmless(&self, index: usize, replicas: u32) -> u32 {
+        replicas.saturating_sub(self.certain(index, replicas)).saturating_sub(self.kept[index])
     }
 
     /// One set holds, or will hold, all Machines: it gets what is wanted, as far as what others left behind leaves room.
@@ -166,17 +189,24 @@ impl Sets<'_> {
         // Machines that are not available go first: they cost nothing. As many stay as the new set lacks, so that a new template
         // that never works does not empty the old sets.
         let new_lacks = new_told - new_certain;
-        let mut may_go = (old_told + new_told).saturating_sub(self.fewest()).saturating_sub(new_lacks);
+        let mut may_go = (old_told + new_told).saturating_sub(self.places()).saturating_sub(new_lacks);
         for index in &old {
-            let goes = (self.told[*index] - certain(*index)).min(may_go);
+            let goes = self.harmless(*index, self.told[*index]).min(may_go);
             next[*index] -= goes;
             may_go -= goes;
         }
         let mut spare = (old_certain + new_certain).saturating_sub(self.fewest()).min(may_go);
         for index in &old {
-            let goes = next[*index].min(spare);
+            let goes = certain(*index).min(next[*index]).min(spare);
             next[*index] -= goes;
             spare -= goes;
+            may_go -= goes;
+            // Those that are kept go last, and are not missed.
+            if goes == certain(*index) {
+                let goes = next[*index].min(self.kept[*index]).min(may_go);
+                next[*index] -= goes;
+                may_go -= goes;
+            }
         }
         let why = if next == self.told { self.blocked(new) } else { self.rolling(new) };
         Sizes { replicas: next, why }
@@ -253,9 +283,11 @@ impl<'s> Shrinking<'s> {
     fn cut(&mut self, index: usize, wanted: u32) -> u32 {
         let now = self.replicas[index];
         let certain = self.sets.certain(index, now);
-        let harmless = now - certain;
-        let cut = wanted.min(now).min(harmless + self.spare);
-        self.spare -= cut.saturating_sub(harmless);
+        let harmless = self.sets.harmless(index, now);
+        // Once all that are available may go, so may those that are kept.
+        let most = if certain <= self.spare { now } else { harmless + self.spare };
+        let cut = wanted.min(most);
+        self.spare -= cut.saturating_sub(harmless).min(certain);
         self.replicas[index] -= cut;
         cut
     }
@@ -263,6 +295,17 @@ impl<'s> Shrinking<'s> {
 
 fn available(owned: &Owned) -> u32 {
     number(owned.machines.iter().filter(|machine| is_available(machine)).count())
+}
+
+/// How many Machines of a set are preserved and not available. Those of a set that is deleted go with it.
+fn kept(now: Timestamp, owned: &Owned) -> u32 {
+    let is_kept = |machine: &&Arc<MachineFacts>| {
+        is_live(machine) && !is_available(machine) && machine.preserved(now).is_some()
+    };
+    match owned.set.deleting_since {
+        Some(_) => 0,
+        None => number(owned.machines.iter().filter(is_kept).count()),
+    }
 }
 
 /// The first Machine of a set that is not available and not on its way out.

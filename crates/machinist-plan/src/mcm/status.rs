@@ -13,7 +13,7 @@ use machinist_api::{
 };
 
 use super::machine_deployment::{self, Owned};
-use super::machine_set::{self, is_available};
+use super::machine_set::{self, is_available, is_live};
 use crate::facts::{MachineFacts, MachineSetFacts};
 use crate::snapshot::plus;
 
@@ -39,8 +39,8 @@ pub fn of_set(s: &machine_set::Snapshot) -> MachineSetStatus {
             last_update_time: Some(seconds(s.now)),
             ..LastOperation::default()
         }),
-        failed_machines: failed(machines, &s.set.name),
-        preserved_failed_replicas: current.preserved_failed_replicas,
+        failed_machines: failed(machines, &s.set.name, s.now),
+        preserved_failed_replicas: count(machines, |machine| is_preserved(machine, s.now)),
         auto_preserve_failed_machine_count: current.auto_preserve_failed_machine_count,
     }
 }
@@ -95,11 +95,15 @@ pub fn of_deployment(s: &machine_deployment::Snapshot, stage: &Stage<'_>) -> Mac
         updated_replicas: stage.new_set().map_or(0, |owned| to_i32(owned.machines.len())),
         ready_replicas: to_i32(ready.count()),
         available_replicas: available,
-        preserved_failed_replicas: current.preserved_failed_replicas,
+        preserved_failed_replicas: to_i32(all().filter(|machine| is_preserved(machine, s.now)).count()),
         unavailable_replicas: (wanted - available).max(0),
         conditions: Vec::new(),
         collision_count: current.collision_count,
-        failed_machines: s.sets.iter().flat_map(|owned| failed(&owned.machines, &owned.set.name)).collect(),
+        failed_machines: s
+            .sets
+            .iter()
+            .flat_map(|owned| failed(&owned.machines, &owned.set.name, s.now))
+            .collect(),
     };
     status.conditions = deployment_conditions(s, &current, &status, stage);
     status
@@ -152,7 +156,9 @@ fn deployment_conditions(
         .collect();
     all.extend(progressing(s, current, status, stage));
     let fewest = s.deployment.replicas().saturating_sub(s.deployment.max_unavailable());
-    let enough = i64::from(fewest) <= i64::from(status.available_replicas);
+    // Whoever has a failed Machine preserved knows that it is not available.
+    let fewest = i64::from(fewest) - i64::from(status.preserved_failed_replicas);
+    let enough = fewest <= i64::from(status.available_replicas);
     let (state, reason, message) = if enough {
         (ConditionStatus::True, reasons::MINIMUM_REPLICAS_AVAILABLE, "Deployment has minimum availability.")
     } else {
@@ -288,10 +294,16 @@ fn is_fully_labelled(machine: &MachineFacts, set: &MachineSetFacts) -> bool {
     wanted.all(|(key, value)| machine.label(key) == Some(value))
 }
 
-fn failed(machines: &[Arc<MachineFacts>], set: &str) -> Vec<MachineSummary> {
+/// Whether a Machine has failed and is kept all the same.
+fn is_preserved(machine: &MachineFacts, now: Timestamp) -> bool {
+    is_live(machine) && machine.status.phase == Phase::Failed && machine.preserved(now).is_some()
+}
+
+fn failed(machines: &[Arc<MachineFacts>], set: &str, now: Timestamp) -> Vec<MachineSummary> {
     let is_failed = |machine: &&Arc<MachineFacts>| {
-        machine.status.operation.state == Some(OperationState::Failed)
-            || machine.status.phase == Phase::Failed
+        let failed = machine.status.operation.state == Some(OperationState::Failed)
+            || machine.status.phase == Phase::Failed;
+        failed && !is_preserved(machine, now)
     };
     let summary = |machine: &Arc<MachineFacts>| MachineSummary {
         name: Some(machine.name.clone()),

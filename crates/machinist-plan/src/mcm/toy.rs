@@ -133,6 +133,7 @@ impl Toy {
         let set = MachineSetFacts::parse(self.sets.get(name)?);
         Some(machine_set::Snapshot {
             now: self.now(),
+            skew: std::time::Duration::ZERO,
             machines: self.machines_of(&set.uid),
             set: Arc::new(set),
             adoptable: Vec::new(),

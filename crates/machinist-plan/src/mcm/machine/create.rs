@@ -8,6 +8,7 @@ use machinist_api::constants::markers;
 use machinist_api::{OperationType, Phase};
 use machinist_instance::{Error, Instance};
 
+use super::join::failed_why;
 use super::status::{code_of, code_text};
 use super::{Action, CREATE_FAILED, OperationWrite, Snapshot};
 use crate::facts::Token;
@@ -20,8 +21,7 @@ const TOKEN_MUST_LAST: Duration = Duration::from_secs(60);
 
 pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
     if s.machine.status.phase == Phase::Failed {
-        let description = s.machine.status.operation.description().to_owned();
-        return Plan::idle(Why::new(Reason::Failed { description }, Step::Expect("its set deletes it")));
+        return Plan::idle(failed_why(s));
     }
     if let Some((call, since, until)) = s.answers.waiting(&s.process, s.now) {
         return Plan::until(until, Why::new(Reason::Calling(call), Step::Expect("the answer")).since(since));

@@ -219,7 +219,10 @@ fn unhealthy_why(s: &Snapshot, node: String, against: String) -> Why {
     }
 }
 
-fn failed_why(s: &Snapshot) -> Why {
+pub(super) fn failed_why(s: &Snapshot) -> Why {
+    if let Some(preserved) = s.machine.preserved(s.now) {
+        return Why::preserved(&s.machine, preserved);
+    }
     let description = s.machine.status.operation.description().to_owned();
     Why::new(Reason::Failed { description }, Step::Expect("its set deletes it"))
         .since(s.machine.status.phase_since)

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use expect_test::{Expect, expect};
 use jiff::Timestamp;
-use machinist_api::{Machine, MachineClass};
+use machinist_api::{Machine, MachineClass, Phase};
 use machinist_instance::{
     CreateGuarantee, Error, ErrorKind, Instance, InstanceRef, NodeName, Power, Promises, ProviderId, Sighting,
 };
@@ -538,6 +538,38 @@ fn deleting_the_node_deletes_the_machine() {
             wait  for a change
         "#
     ]]);
+}
+
+#[test]
+fn a_failed_machine_that_is_preserved_says_until_when() {
+    let failed = |recorded: bool| {
+        let world = if recorded { world().recorded() } else { world() };
+        let mut world = world.phase("Failed", "HealthCheck", "Failed", "it failed");
+        world.machine["status"]["currentStatus"]["preserveExpiryTime"] = at(100).to_string().into();
+        world
+    };
+    failed(true).check(expect![[r#"
+        why   waits for Machine m, which has failed and is preserved until 2027-01-15T08:01:40Z; since 2027-01-15T07:59:30Z; next: its Node recovers; by 2027-01-15T08:01:41Z: its set deletes and replaces it
+        wait  for a change
+    "#]]);
+    assert_eq!(failed(true).plan().why, failed(false).plan().why);
+    let mut annotated = world().recorded().phase("Failed", "HealthCheck", "Failed", "it failed");
+    annotated.machine["metadata"]["annotations"]["node.machine.sapcloud.io/preserve"] = "now".into();
+    annotated.check(expect![[r#"
+        why   waits for Machine m, which has failed and is preserved by its annotation node.machine.sapcloud.io/preserve; since 2027-01-15T07:59:30Z; next: remove the annotation node.machine.sapcloud.io/preserve to have it replaced
+        wait  for a change
+    "#]]);
+}
+
+#[test]
+fn a_promise_to_preserve_outlives_every_phase_but_the_last() {
+    let mut world = world().running();
+    world.machine["status"]["currentStatus"]["preserveExpiryTime"] = at(100).to_string().into();
+    let status = MachineFacts::parse(&parse::<Machine>(&world.machine)).status;
+    for phase in [Phase::Pending, Phase::CrashLoopBackOff, Phase::Running, Phase::Unknown, Phase::Failed] {
+        assert_eq!(status.preserve_until_in(&phase), Some(at(100)), "{phase:?}");
+    }
+    assert_eq!(status.preserve_until_in(&Phase::Terminating), None);
 }
 
 // === deletion ===

@@ -1,4 +1,7 @@
 //! How many Machines a set makes, and which it deletes.
+//!
+//! A failed Machine is deleted, unless somebody promised to keep it ([`MachineFacts::preserved`]): then it counts as one of the
+//! set's Machines until the promise ends, so nothing is made in its place, and it is the last to go when there are too many.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +14,8 @@ use machinist_api::{Machine, MachinePriority, Phase};
 
 use super::names::{Reserved, child_name};
 use super::{Action, Snapshot};
-use crate::facts::{MachineFacts, MachineSetFacts};
+use crate::facts::{MachineFacts, MachineSetFacts, Preserved};
+use crate::snapshot::just_past;
 
 /// The most Machines that one pass makes or deletes.
 const BURST: usize = 100;
@@ -29,12 +33,25 @@ pub(super) fn plan(s: &Snapshot, again: Option<Timestamp>) -> Vec<Action> {
         let may_grow = !s.set.is_frozen() && !s.set.is_scale_up_disabled() && again.is_none();
         let missing = (wanted - live.len()).min(BURST);
         let mut actions = if may_grow { grow(s, missing) } else { Vec::new() };
-        let failed = live.into_iter().filter(|machine| machine.status.phase == Phase::Failed).take(BURST);
+        let failed = live.into_iter().filter(|machine| is_given_up(s, machine)).take(BURST);
         actions.extend(failed.cloned().map(Action::Delete));
         return actions;
     }
     let surplus = live.len() - wanted;
     shrink(s, live, surplus)
+}
+
+/// Whether a Machine has failed and nobody promised to keep it.
+fn is_given_up(s: &Snapshot, machine: &MachineFacts) -> bool {
+    machine.status.phase == Phase::Failed && s.preserved(machine).is_none()
+}
+
+/// When the next promise to keep a failed Machine ends.
+pub(super) fn next_expiry(s: &Snapshot) -> Option<Timestamp> {
+    let live = s.machines.iter().filter(|machine| is_live(machine));
+    let ends = live.filter_map(|machine| s.failed_and_preserved(machine)?.until.map(just_past));
+    // While clocks disagree, what has ended is looked at when they agree again.
+    ends.filter(|end| s.now < *end).min()
 }
 
 fn grow(s: &Snapshot, missing: usize) -> Vec<Action> {
@@ -88,13 +105,18 @@ fn create(s: &Snapshot, number: u64) -> Action {
 
 /// Deletes the surplus, and whoever must go anyway: Machines that the autoscaler chose, and Machines that failed.
 fn shrink(s: &Snapshot, mut ranked: Vec<&Arc<MachineFacts>>, surplus: usize) -> Vec<Action> {
-    ranked.sort_by_key(|machine| rank(machine));
+    ranked.sort_by_key(|machine| (s.preserved(machine).map(rank_of_preserved), rank(machine)));
     let (surplus, others) = ranked.split_at(surplus);
     let (marked, others): (Vec<&Arc<_>>, Vec<&Arc<_>>) =
         others.iter().copied().partition(|machine| is_marked(s, machine));
-    let failed = others.into_iter().filter(|machine| machine.status.phase == Phase::Failed);
+    let failed = others.into_iter().filter(|machine| is_given_up(s, machine));
     let victims = surplus.iter().copied().chain(marked).chain(failed);
     victims.take(BURST).cloned().map(Action::Delete).collect()
+}
+
+/// Of those that are kept, a set's own choice goes first, then what would end first.
+fn rank_of_preserved(preserved: Preserved) -> (bool, Timestamp) {
+    (!preserved.by_itself, preserved.until.unwrap_or(Timestamp::MAX))
 }
 
 /// Earlier means deleted first.

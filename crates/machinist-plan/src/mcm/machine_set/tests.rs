@@ -113,6 +113,7 @@ impl World {
         let facts = |all: &[Value]| all.iter().map(|m| Arc::new(MachineFacts::parse(&parse(m)))).collect();
         Snapshot {
             now: at(0),
+            skew: Duration::ZERO,
             set: Arc::new(MachineSetFacts::parse(&parse(&self.set))),
             machines: facts(&self.machines),
             adoptable: facts(&self.free),
@@ -423,6 +424,124 @@ fn a_machine_that_the_autoscaler_chose_goes_once_the_replicas_say_so() {
 fn deletions_come_in_batches() {
     let many = world(0).children(0..150, "Running");
     assert_eq!(many.actions().len(), 100);
+}
+
+// === Machines that are preserved ===
+
+fn preserved_until(seconds: i64) -> impl Fn(&mut Value) + Copy {
+    move |m| m["status"]["currentStatus"]["preserveExpiryTime"] = at(seconds).to_string().into()
+}
+
+fn preserve(value: &'static str) -> impl Fn(&mut Value) + Copy {
+    move |m| m["metadata"]["annotations"]["node.machine.sapcloud.io/preserve"] = value.into()
+}
+
+#[test]
+fn a_failed_machine_is_kept_while_somebody_promised_so() {
+    world(2).machine("a", "Running").machine_with("b", "Failed", preserved_until(100)).check(expect![[r#"
+        why   waits for Machine b, which has failed and is preserved until 2027-01-15T08:01:40Z; next: its Node recovers; by 2027-01-15T08:01:41Z: its set deletes and replaces it
+        wait  until 2027-01-15T08:01:41Z
+    "#]]);
+    world(2)
+        .machine("a", "Running")
+        .machine_with("b", "Failed", preserve("when-failed"))
+        .check(expect![[r#"
+            why   waits for Machine b, which has failed and is preserved by its annotation node.machine.sapcloud.io/preserve; next: remove the annotation node.machine.sapcloud.io/preserve to have it replaced
+            wait  until 2027-01-15T08:01:41Z
+        "#]]);
+    for (value, is_kept) in [
+        ("now", true),
+        ("when-failed", true),
+        ("auto-preserved", true),
+        ("false", false),
+        ("", false),
+        ("Now", false),
+    ] {
+        let kept = world(2).machine("a", "Running").machine_with("b", "Failed", preserve(value));
+        assert_eq!(kept.actions().is_empty(), is_kept, "{value:?}");
+        let missing = world(3).machine("a", "Running").machine_with("b", "Failed", preserve(value));
+        assert_eq!(!missing.actions().contains(&"machine b: delete".to_owned()), is_kept, "{value:?}");
+    }
+}
+
+#[test]
+fn when_its_time_is_up_a_preserved_machine_goes_whatever_its_annotation_says() {
+    let over = |seconds| {
+        world(1).machine_with("b", "Failed", move |m| {
+            preserved_until(seconds)(m);
+            preserve("now")(m);
+        })
+    };
+    assert_eq!(over(0).actions(), [""; 0], "until the second after");
+    assert_eq!(over(-1).actions(), ["machine b: delete"]);
+    let mut skewed = over(-1).snapshot();
+    skewed.skew = Duration::from_secs(31);
+    assert!(plan(&skewed).actions.is_empty(), "clocks that disagree destroy nothing");
+}
+
+#[test]
+fn preserved_machines_are_the_last_to_go_when_there_are_too_many() {
+    let world = world(0)
+        .machine_with("later", "Failed", preserved_until(200))
+        .machine_with("by-itself", "Failed", |m| {
+            preserved_until(900)(m);
+            preserve("auto-preserved")(m);
+        })
+        .machine_with("sooner", "Running", preserved_until(100))
+        .machine_with("chosen", "Running", preserve("now"))
+        .machine_with("not-failed", "Running", preserve("when-failed"))
+        .machine_with("over", "Failed", preserved_until(-100))
+        .machine("running", "Running");
+    let order = world.actions().join(" ").replace("machine ", "").replace(": delete", "");
+    expect!["over running not-failed by-itself sooner later chosen"].assert_eq(&order);
+}
+
+#[test]
+fn preserved_machines_are_counted_as_such_and_not_as_failed() {
+    let world = world(3)
+        .machine_with("a", "Failed", preserved_until(100))
+        .machine_with("b", "Failed", preserved_until(-100))
+        .machine_with("c", "Running", preserved_until(100));
+    let status = status::of_set(&world.snapshot());
+    let failed: Vec<_> =
+        status.failed_machines.iter().filter_map(|machine| machine.name.as_deref()).collect();
+    assert_eq!((status.preserved_failed_replicas, failed), (1, vec!["b"]));
+}
+
+/// What Go MCM promised, it promised for us.
+#[test]
+fn a_machine_that_go_preserves_outlives_the_take_over() {
+    let fixture: Value = serde_json::from_str(include_str!("../../../../../fixtures/go-mcm/preserved.json"))
+        .expect("a fixture");
+    let items = fixture["items"].as_array().expect("a List");
+    let of_kind = |kind: &str| items.iter().filter(|item| item["kind"] == kind).cloned().collect::<Vec<_>>();
+    let taken_over = |replicas: u32, phase: &str| {
+        let mut world = world(replicas);
+        world.set = of_kind("MachineSet").remove(0);
+        world.set["spec"]["replicas"] = replicas.into();
+        world.machines = of_kind("Machine");
+        let preserved = world
+            .machines
+            .iter_mut()
+            .find(|machine| machine.pointer("/status/currentStatus/preserveExpiryTime").is_some());
+        preserved.expect("one is")["status"]["currentStatus"]["phase"] = phase.into();
+        let mut snapshot = world.snapshot();
+        snapshot.now = "2026-11-22T00:00:00Z".parse().expect("a moment before it ends");
+        let left = plan(&snapshot).actions.into_iter().filter_map(|action| match action {
+            Action::Delete(machine) => Some(machine.name.clone()),
+            _ => None,
+        });
+        left.collect::<Vec<_>>()
+    };
+    for phase in ["Running", "Unknown", "Failed"] {
+        assert_eq!(taken_over(3, phase), [""; 0], "{phase}");
+        let others = ["w-7cb75-fcncw", "w-7cb75-vq4pk"];
+        let gone = taken_over(1, phase);
+        assert!(
+            gone.len() == 2 && gone.iter().all(|name| others.contains(&name.as_str())),
+            "{phase}: {gone:?}"
+        );
+    }
 }
 
 // === the template ===

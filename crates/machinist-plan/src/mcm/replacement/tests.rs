@@ -154,6 +154,18 @@ fn a_machine_that_is_being_replaced_is_waited_for() {
 }
 
 #[test]
+fn a_preserved_machine_holds_nobody_up_until_its_time_is_up() {
+    let preserved = |seconds| {
+        with(machine("a", "Failed", 5), "/status/currentStatus/preserveExpiryTime", at(seconds).to_string())
+    };
+    let given_up = |seconds| {
+        let machines = [preserved(seconds), machine("b", "Unknown", 700)];
+        plan(&of_sets(&[set("w", 2)], &machines)).actions.len()
+    };
+    assert_eq!((given_up(100), given_up(-100)), (1, 0));
+}
+
+#[test]
 fn machines_that_cannot_be_made_do_not_stop_all_healing() {
     let refused = json!({"type": "Create", "state": "Failed", "errorCode": "ResourceExhausted"});
     for phase in ["CrashLoopBackOff", "Pending"] {

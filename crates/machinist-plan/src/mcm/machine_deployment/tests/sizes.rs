@@ -164,3 +164,39 @@ fn a_paused_deployment_rolls_nothing_but_is_scaled() {
     assert_eq!(both.sizes(), [2, 5], "growth goes to the new set");
     assert_eq!(paused(3).sizes(), [0; 0]);
 }
+
+// === preserved Machines ===
+
+/// The first Machine of the first set has failed and is preserved.
+fn preserving(mut world: super::World) -> super::World {
+    world.sets[0].1[0]["status"]["currentStatus"] =
+        json!({"phase": "Failed", "preserveExpiryTime": super::at(100).to_string()});
+    world
+}
+
+#[test]
+fn a_rollout_goes_on_beside_a_preserved_machine_which_goes_last() {
+    for (old, old_phases, new, new_phases, expected) in [
+        (3, vec!["", RUNNING, RUNNING], 0, vec![], [3, 1]),
+        (3, vec!["", RUNNING, RUNNING], 1, vec!["Pending"], [3, 1]),
+        // It is not available and yet stays, so one that is available goes; no fewer are available than at the beginning.
+        (3, vec!["", RUNNING, RUNNING], 1, vec![RUNNING], [2, 1]),
+        (2, vec!["", RUNNING], 1, vec![RUNNING], [2, 2]),
+        (2, vec!["", RUNNING], 2, vec![RUNNING; 2], [1, 2]),
+        (1, vec![""], 3, vec![RUNNING, RUNNING, "Pending"], [1, 3]),
+        (1, vec![""], 3, vec![RUNNING; 3], [0, 3]),
+    ] {
+        let world = preserving(world(3).set("o", "b", old, &old_phases).set("n", "c", new, &new_phases));
+        assert_eq!(world.sizes(), expected.to_vec(), "{old_phases:?} {new_phases:?}");
+    }
+}
+
+#[test]
+fn a_preserved_machine_is_not_what_makes_shrinking_harmless() {
+    let scaled = sized_for("10");
+    let world = world(5).bounds(json!(1), json!(1));
+    let world = world.set_with("o", "b", 6, &["", RUNNING, RUNNING, RUNNING, RUNNING, RUNNING], scaled);
+    let world = preserving(world.set_with("n", "c", 4, &["Pending"; 4], scaled));
+    // 4 must be available, less the one that is kept: 3 of the old set, beside the one that is kept.
+    assert_eq!(world.sizes(), [4, 2]);
+}
