@@ -1,17 +1,18 @@
 //! What there is: `/api`, `/apis` and below, `/version`, and the health endpoints.
 //!
-//! Discovery is the legacy kind, which every client still speaks; the aggregated one and OpenAPI are absent.
+//! Discovery comes in two forms: the legacy one, a document per group and version, and the aggregated one, in which `/api`
+//! and `/apis` say everything at once to a client that asks for it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::resource::{Registry, Served, join_group_version};
+use crate::resource::{Registry, Served, Subresource, join_group_version};
 
 /// The Kubernetes version that this server behaves like: the oldest that kube 5.0 supports, within reach of kubectl 1.32.
 const MINOR: &str = "33";
-const GIT_VERSION: &str = "v1.33.4+machinist";
+pub(crate) const GIT_VERSION: &str = "v1.33.4+machinist";
 
 /// What a path without objects answers.
 pub(crate) enum Document {
@@ -39,10 +40,84 @@ pub(crate) fn document(path: &str, registry: &Registry) -> Option<Document> {
         ["api", "v1"] => resources("", "v1", registry)?,
         ["apis", name] if registry.has_group(name) => group(name, registry, true),
         ["apis", name, version] => resources(name, version, registry)?,
-        [] => json!({"paths": ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/readyz", "/version"]}),
+        [] => {
+            json!({"paths": ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]})
+        }
         _ => return None,
     };
     Some(Document::Json(found))
+}
+
+/// The media type of aggregated discovery.
+pub(crate) const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+/// Whether a client prefers the aggregated form.
+pub(crate) fn wants_aggregated(accept: &str) -> bool {
+    let first =
+        accept.split(',').map(|range| range.split(';').map(str::trim).collect::<Vec<_>>()).find(|range| {
+            let is_json = matches!(range[0], "application/json" | "application/*" | "*/*");
+            let is_aggregated = range.contains(&"as=APIGroupDiscoveryList");
+            is_json
+                && (!is_aggregated || (range.contains(&"v=v2") && range.contains(&"g=apidiscovery.k8s.io")))
+        });
+    first.is_some_and(|range| range.contains(&"as=APIGroupDiscoveryList"))
+}
+
+/// `/api` and `/apis` in the aggregated form.
+pub(crate) fn aggregated(path: &str, registry: &Registry) -> Option<Value> {
+    let groups: Vec<Value> = match path.trim_matches('/') {
+        "api" => vec![aggregated_group("", registry)],
+        "apis" => registry.named_groups().map(|name| aggregated_group(name, registry)).collect(),
+        _ => return None,
+    };
+    Some(json!({
+        "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": groups,
+    }))
+}
+
+fn aggregated_group(name: &str, registry: &Registry) -> Value {
+    let version = |version: &str| {
+        let resources: Vec<Value> =
+            registry.resources(name, version).into_iter().flatten().map(aggregated_resource).collect();
+        json!({"version": version, "resources": resources, "freshness": "Current"})
+    };
+    let versions: Vec<Value> = registry.versions(name).into_iter().map(version).collect();
+    let metadata = if name.is_empty() { json!({}) } else { json!({"name": name}) };
+    json!({"metadata": metadata, "versions": versions})
+}
+
+fn aggregated_resource(served: &Served) -> Value {
+    let of = &served.resource;
+    // The built-in kinds leave out the group and version that they share with their document.
+    let kind = |group: &str, version: &str, kind: &str| {
+        let is_own = !served.is_custom() && group == of.group && version == served.version().name;
+        let (group, version) = if is_own { ("", "") } else { (group, version) };
+        json!({"group": group, "version": version, "kind": kind})
+    };
+    let mut row = json!({
+        "resource": of.plural, "responseKind": kind(&of.group, &served.version().name, &of.kind),
+        "scope": if of.namespaced { "Namespaced" } else { "Cluster" },
+        "singularResource": of.singular, "verbs": resource_verbs(served),
+    });
+    for (key, names) in [("shortNames", &of.short_names), ("categories", &of.categories)] {
+        if !names.is_empty() {
+            row[key] = json!(names);
+        }
+    }
+    let subresource = |sub: &Subresource| {
+        json!({
+            "subresource": sub.name, "responseKind": kind(&sub.group, &sub.version, &sub.kind),
+            "verbs": subresource_verbs(&sub.name),
+        })
+    };
+    let mut below = served.subresources();
+    if !served.is_custom() {
+        below.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+    if !below.is_empty() {
+        row["subresources"] = below.iter().map(subresource).collect();
+    }
+    row
 }
 
 fn version() -> Value {

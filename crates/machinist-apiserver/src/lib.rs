@@ -11,7 +11,7 @@
 //!
 //! [`Server::load`] is for tests and for taking over: it stores an object as it is, past all of that.
 //!
-//! Deliberately absent, with a seam each: OpenAPI and Table output (`discovery`, `service`), server-side apply (`patch`),
+//! Deliberately absent, with a seam each: server-side apply (`patch`),
 //! CEL (`crd::validate`), RBAC (`authn`), persistence (`store::mvcc`). Never for production clusters.
 
 mod audit;
@@ -26,6 +26,7 @@ mod listen;
 mod load;
 mod meta;
 mod object;
+mod openapi;
 mod patch;
 mod resource;
 mod route;
@@ -33,6 +34,7 @@ mod server;
 mod service;
 mod status;
 mod store;
+mod table;
 mod tls;
 mod verbs;
 

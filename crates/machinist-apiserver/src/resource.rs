@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use crate::crd::schema::Schema;
 use crate::kinds::notation;
 use crate::kinds::table::{BUILT_INS, BuiltIn};
@@ -10,6 +12,7 @@ use crate::kinds::{Plain, Rules};
 use crate::meta::NameRule;
 use crate::status::{ApiError, Target};
 use crate::store::selector::{FieldLabels, RefusedAs};
+use crate::table::custom::Column;
 
 /// One resource (all versions of it).
 pub(crate) struct Resource {
@@ -38,6 +41,10 @@ pub(crate) struct Version {
     pub(crate) scale: Option<ScalePaths>,
     /// Field labels with their places, besides name and namespace.
     pub(crate) fields: Vec<(String, String)>,
+    /// What a table shows of a custom resource; the built-in kinds have printers of their own.
+    pub(crate) columns: Vec<Column>,
+    /// The schema of a custom resource as its definition says it.
+    pub(crate) declared: Option<Arc<Value>>,
 }
 
 /// Where a custom resource keeps what its scale subresource shows.
@@ -222,6 +229,8 @@ impl Registry {
                     has_status: row.has_status,
                     scale: None,
                     fields: row.fields.iter().map(|(l, p)| ((*l).into(), (*p).into())).collect(),
+                    columns: Vec::new(),
+                    declared: None,
                 }],
                 behaviour: Behaviour::BuiltIn(row),
             }));

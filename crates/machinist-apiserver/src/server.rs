@@ -15,6 +15,7 @@ use crate::authn::{Credentials, Identity};
 use crate::clock::{Clock, Ids, RandomIds, SystemClock, rfc3339_seconds};
 use crate::load::{self, LoadError};
 use crate::object::Object;
+use crate::openapi::Documents;
 use crate::resource::Registry;
 use crate::service::ApiService;
 use crate::store::mvcc::{Change, History, Key, Store};
@@ -72,6 +73,8 @@ pub(crate) struct Core {
     pub(crate) config: Config,
     pub(crate) audit: AuditFeed,
     registry: RwLock<Arc<Registry>>,
+    /// What was last described in OpenAPI, and how.
+    described: Mutex<Option<(Arc<Registry>, Arc<Documents>)>>,
     ca: OnceLock<CertificateAuthority>,
     /// Events by when they were written, oldest first.
     written_events: Mutex<VecDeque<WrittenEvent>>,
@@ -99,6 +102,7 @@ impl Server {
             store: Store::new(config.history, config.watch_buffer),
             audit: AuditFeed::default(),
             registry: RwLock::new(Arc::new(Registry::built_in())),
+            described: Mutex::default(),
             ca: OnceLock::new(),
             written_events: Mutex::default(),
             tasks: Handle::current(),
@@ -227,6 +231,20 @@ impl Core {
         let mut next = held.as_ref().clone();
         change(&mut next);
         *held = Arc::new(next);
+    }
+
+    /// The OpenAPI documents of what is served now, made when they are first asked for.
+    pub(crate) fn openapi(&self) -> Arc<Documents> {
+        let registry = self.registry();
+        let mut described = self.described.lock().unwrap_or_else(PoisonError::into_inner);
+        match described.as_ref() {
+            Some((of, documents)) if Arc::ptr_eq(of, &registry) => documents.clone(),
+            _ => {
+                let documents = Arc::new(Documents::of_registry(&registry));
+                *described = Some((registry, documents.clone()));
+                documents
+            }
+        }
     }
 
     /// The present as `metav1.Time`.

@@ -21,6 +21,7 @@ use crate::authn::{Authenticator, Credentials, Identity, authorize};
 use crate::discovery::{self, Document};
 use crate::kinds::Part;
 use crate::object::to_bytes;
+use crate::openapi;
 use crate::route::{Query, ResourcePath, Route, verb};
 use crate::server::Core;
 use crate::status::{ApiError, ApiResult};
@@ -186,6 +187,7 @@ impl ApiService {
             Ok(Reply::Text(code, text)) => {
                 response(code, "text/plain; charset=utf-8", full(Bytes::from_static(text.as_bytes())))
             }
+            Ok(Reply::Made(made)) => made,
             Err(error) => refused(&error),
         };
         record.code = response.status().as_u16();
@@ -261,7 +263,7 @@ impl ApiService {
         let call = Call {
             core: self.core.clone(),
             served,
-            shape: Shape::negotiate(&parts.headers)?,
+            shape: Shape::negotiate(&parts.headers, &query)?,
             origin: Origin {
                 user: identity.user.as_str().into(),
                 user_agent: record.user_agent.as_str().into(),
@@ -286,6 +288,8 @@ enum Reply {
     Answer(Answer),
     Stream(Body),
     Text(u16, &'static str),
+    /// With headers of its own.
+    Made(Response<Body>),
 }
 
 async fn perform(call: &Call, verb: &str) -> ApiResult<Reply> {
@@ -334,6 +338,15 @@ async fn subresource(call: &Call, verb: &str, name: &str) -> ApiResult<Reply> {
 fn other(path: &str, parts: &request::Parts, core: &Core) -> Reply {
     if !matches!(parts.method, http::Method::GET | http::Method::HEAD) {
         return page_not_found();
+    }
+    if let Some(reply) = api_description(path, parts, core) {
+        return reply;
+    }
+    let accept = text_header(parts, header::ACCEPT);
+    if discovery::wants_aggregated(&accept)
+        && let Some(value) = discovery::aggregated(path, &core.registry())
+    {
+        return Reply::Made(tagged(discovery::AGGREGATED, to_bytes(&value), parts));
     }
     match discovery::document(path, &core.registry()) {
         Some(Document::Json(value)) => Reply::Answer(Answer::json(200, to_bytes(&value))),
@@ -384,6 +397,38 @@ fn response(code: u16, content_type: &'static str, body: Body) -> Response<Body>
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(content_type));
     response
+}
+
+/// A document that clients keep: a request that names the tag it has gets 304 and no body.
+fn tagged(media_type: &'static str, bytes: Bytes, parts: &request::Parts) -> Response<Body> {
+    let tag = format!("\"{}\"", openapi::hash(&bytes));
+    let known = text_header(parts, header::IF_NONE_MATCH);
+    let is_known = known.split(',').any(|known| known.trim().trim_start_matches("W/") == tag);
+    let (code, bytes) = if is_known { (304, Bytes::new()) } else { (200, bytes) };
+    let mut made = response(code, media_type, full(bytes));
+    made.headers_mut().insert(header::VARY, header::HeaderValue::from_static("Accept"));
+    if let Ok(tag) = tag.parse() {
+        made.headers_mut().insert(header::ETAG, tag);
+    }
+    made
+}
+
+/// OpenAPI: the index, or the document of one group and version. A client that names the hash of an older one is sent on.
+fn api_description(path: &str, parts: &request::Parts, core: &Core) -> Option<Reply> {
+    let documents = core.openapi();
+    if path == "/openapi/v3" {
+        return Some(Reply::Made(tagged("application/json", documents.index.clone(), parts)));
+    }
+    let document = documents.of(path.strip_prefix("/openapi/v3/")?)?;
+    let asked = Query::parse(parts.uri.query()).ok().map(|q| q.text("hash").to_owned()).unwrap_or_default();
+    if asked.is_empty() || asked == document.hash {
+        return Some(Reply::Made(tagged("application/json", document.text.clone(), parts)));
+    }
+    let mut made = response(301, "application/json", full(Bytes::new()));
+    if let Ok(location) = format!("{path}?hash={}", document.hash).parse() {
+        made.headers_mut().insert(header::LOCATION, location);
+    }
+    Some(Reply::Made(made))
 }
 
 fn json_response(code: u16, body: Bytes) -> Response<Body> {

@@ -8,7 +8,8 @@
 //! | generated name | `PREFIX<random>` |
 //! | continue token | `C1`, `C2`… by first appearance |
 //! | the case's namespace | `<ns>` |
-//! | managedFields | dropped |
+//! | managedFields, descriptions of a table's columns | dropped |
+//! | a duration in a table's cell | `<age>` |
 //! | causes of a refusal | sorted, and the message that lists them too |
 
 use std::collections::BTreeMap;
@@ -115,6 +116,8 @@ impl<'a> Canonical<'a> {
                 for (key, child) in map {
                     let child = match (key.as_str(), child) {
                         ("managedFields", _) => continue,
+                        ("columnDefinitions", Value::Array(columns)) => without_descriptions(columns),
+                        ("cells", Value::Array(cells)) => cells.iter().map(|c| self.cell(c)).collect(),
                         ("resourceVersion", Value::String(text)) => Value::String(self.revision(text, list)),
                         ("continue", Value::String(text)) => Value::String(self.token(text)),
                         _ => self.value(child, key),
@@ -126,6 +129,13 @@ impl<'a> Canonical<'a> {
             Value::Array(items) => Value::Array(items.iter().map(|v| self.value(v, key)).collect()),
             Value::String(text) => Value::String(self.text(text, key)),
             Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+        }
+    }
+
+    fn cell(&mut self, cell: &Value) -> Value {
+        match cell.as_str() {
+            Some(text) if is_duration(text) => Value::String("<age>".into()),
+            _ => self.value(cell, "cells"),
         }
     }
 
@@ -191,6 +201,29 @@ fn sorted_causes(mut body: Value) -> Value {
     }
     body["message"] = Value::String(format!("{head} is invalid: [{}]", lines.join(", ")));
     body
+}
+
+/// Columns are described in prose, in each server's own.
+fn without_descriptions(columns: &[Value]) -> Value {
+    let column = |column: &Value| match column {
+        Value::Object(map) => Value::Object(
+            map.iter().filter(|(k, _)| *k != "description").map(|(k, v)| (k.clone(), v.clone())).collect(),
+        ),
+        other => other.clone(),
+    };
+    Value::Array(columns.iter().map(column).collect())
+}
+
+/// `5s`, `3m20s`: how a table shows an age.
+fn is_duration(text: &str) -> bool {
+    let mut rest = text;
+    while let Some(at) = rest.find(|c: char| !c.is_ascii_digit()) {
+        if at == 0 || !matches!(rest.as_bytes()[at], b's' | b'm' | b'h' | b'd' | b'y') {
+            return false;
+        }
+        rest = &rest[at + 1..];
+    }
+    rest.is_empty() && !text.is_empty()
 }
 
 /// A list's own metadata has a revision and no name.

@@ -55,6 +55,9 @@ pub(crate) struct Step {
     /// Short for the patch's media type: json, merge, strategic.
     #[serde(default)]
     pub(crate) patch: Option<String>,
+    /// The shape of the answer: `table`, `discovery`, or a value of the `Accept` header.
+    #[serde(default)]
+    pub(crate) accept: Option<String>,
     #[serde(default)]
     pub(crate) body: Option<Value>,
     /// The body as text, for what is not JSON.
@@ -69,6 +72,9 @@ pub(crate) struct Step {
     /// Parts of the answer that are not compared, with the reason: a JSON pointer each.
     #[serde(default)]
     pub(crate) except: BTreeMap<String, String>,
+    /// Of a list, the items that are compared, by `metadata.name`: what else a server has is not the case's concern.
+    #[serde(default)]
+    pub(crate) among: Vec<String>,
     /// Sent to set the scene; its answer is not compared.
     #[serde(default)]
     pub(crate) setup: bool,

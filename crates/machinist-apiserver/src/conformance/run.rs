@@ -177,7 +177,12 @@ impl<'a> Scene<'a> {
         let verb =
             step.verb.as_deref().ok_or_else(|| self.wrong(&step.id, "has neither verb nor watch".into()))?;
         let request = self.build(step, verb, &step.path)?;
-        let answer = self.answer(&step.id, &actor(step), request).await?;
+        let mut answer = self.answer(&step.id, &actor(step), request).await?;
+        if let (false, Some(Value::Array(items))) = (step.among.is_empty(), answer.body.get_mut("items")) {
+            let name =
+                |item: &Value| item.pointer("/metadata/name").and_then(Value::as_str).map(str::to_owned);
+            items.retain(|item| name(item).is_some_and(|name| step.among.contains(&name)));
+        }
         self.expect(step, &answer)?;
         self.seen.insert(step.id.clone(), answer.body.clone());
         if !step.setup {
@@ -285,6 +290,14 @@ impl<'a> Scene<'a> {
             }
             (None, None) => None,
         };
+        let accept = match step.accept.as_deref() {
+            Some("table") => "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
+            Some("discovery") => {
+                "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
+            }
+            Some(other) => other,
+            None => "application/json",
+        };
         let content_type = match step.patch.as_deref() {
             Some("json") => "application/json-patch+json",
             Some("merge") => "application/merge-patch+json",
@@ -297,7 +310,7 @@ impl<'a> Scene<'a> {
             request = request.header(http::header::CONTENT_TYPE, content_type);
         }
         if !step.headers.contains_key("Accept") {
-            request = request.header(http::header::ACCEPT, "application/json");
+            request = request.header(http::header::ACCEPT, accept);
         }
         for (key, value) in &step.headers {
             request = request.header(key, value);
@@ -417,7 +430,10 @@ fn actor(step: &Step) -> Actor {
 fn is_sentinel(event: &Value, until: &str) -> bool {
     let (kind, name) = until.split_once(' ').unwrap_or((until, ""));
     event["type"] == kind
-        && (name.is_empty() || event.pointer("/object/metadata/name").is_some_and(|n| n == name))
+        && (name.is_empty()
+            || ["/object/metadata/name", "/object/rows/0/cells/0"]
+                .iter()
+                .any(|place| event.pointer(place).is_some_and(|n| n == name)))
 }
 
 fn percent_encode(text: &str) -> String {

@@ -11,6 +11,7 @@ use crate::crd::schema::{Schema, Type};
 use crate::object::{self, Object, child_map};
 use crate::resource::{Behaviour, Registry, Resource, ScalePaths, Version};
 use crate::status::FieldErrors;
+use crate::table;
 
 /// Reports what keeps `schema` from being structural.
 pub(crate) fn check_schema(schema: &Value, field: &str, errors: &mut FieldErrors) {
@@ -53,9 +54,9 @@ pub(crate) fn resource(definition: &Value) -> Option<Resource> {
 }
 
 fn version(declared: &Value) -> Option<Version> {
-    let schema = declared.pointer("/schema/openAPIV3Schema")?;
+    let published = declared.pointer("/schema/openAPIV3Schema")?;
     // The definition was validated when it was stored; what it says now is taken as it is.
-    let schema = Schema::parse(schema, "", &mut FieldErrors::default());
+    let schema = Schema::parse(published, "", &mut FieldErrors::default());
     let fields = declared.get("selectableFields").and_then(Value::as_array).into_iter().flatten();
     Some(Version {
         name: declared["name"].as_str()?.to_owned(),
@@ -67,6 +68,8 @@ fn version(declared: &Value) -> Option<Version> {
             .map(|path| path.trim_start_matches('.').to_owned())
             .map(|path| (path.clone(), path))
             .collect(),
+        columns: table::custom::parse(declared),
+        declared: Some(Arc::new(published.clone())),
     })
 }
 

@@ -14,6 +14,10 @@ pub(crate) const MAX_DEPTH: usize = 128;
 /// One node of a schema. The default allows every value.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Schema {
+    /// Built-in kinds: the name of the type in `types.txt`, for those that have one.
+    pub(crate) name: &'static str,
+    /// Built-in kinds: the field's number in protobuf, 0 where none is known.
+    pub(crate) number: u32,
     pub(crate) of: Option<Type>,
     pub(crate) format: Option<Format>,
     pub(crate) properties: BTreeMap<String, Arc<Schema>>,

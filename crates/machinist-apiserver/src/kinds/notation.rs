@@ -55,7 +55,7 @@ fn build(
     if let Some(schema) = done.get(name) {
         return schema.clone();
     }
-    let mut schema = Schema { of: Some(Type::Object), ..Schema::default() };
+    let mut schema = Schema { name, of: Some(Type::Object), ..Schema::default() };
     for line in lines.get(name).unwrap_or_else(|| panic!("types.txt has no type {name}")) {
         if *line == "..." {
             schema.preserve_unknown = true;
@@ -82,10 +82,17 @@ fn field_schema(
         }
         None => (text, None),
     };
+    let (number, text) = match text.strip_prefix('#').and_then(|t| t.split_once(' ')) {
+        Some((number, text)) => {
+            (number.parse().unwrap_or_else(|_| panic!("types.txt: no number in {text:?}")), text)
+        }
+        None => (0, text),
+    };
     let mut words = text.split_whitespace();
     let name = words.next().unwrap_or_else(|| panic!("types.txt: no type in {text:?}"));
     let mut schema = type_schema(name, lines, done);
     schema.default = default;
+    schema.number = number;
     while let Some(word) = words.next() {
         match word {
             "by" => {

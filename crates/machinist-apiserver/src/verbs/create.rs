@@ -7,7 +7,6 @@ use crate::object::{drop_field, meta_str, set_meta};
 use crate::resource::Served;
 use crate::status::{ApiError, ApiResult};
 use crate::store::mvcc::{Change, Raced};
-use crate::verbs::get::render;
 use crate::verbs::write::{
     admit_namespace, after_commit, check, check_type, context, decode_body, key_of, normalise,
 };
@@ -40,7 +39,7 @@ pub(crate) fn create_object(call: &Call, value: Value) -> ApiResult<Answer> {
         match call.commit(table, &key, Change::Create(object)) {
             Ok(stored) => {
                 after_commit(call, stored.value());
-                let body = render(&stored, &call.served, call.shape);
+                let body = call.render(&stored);
                 return Ok(Answer::json(201, body).committed(call, stored.revision()).named(stored.name()));
             }
             Err(Raced) if attempt < attempts => {}

@@ -10,7 +10,6 @@ use crate::object::{self, Object, is_deleting, meta_str, set_meta, to_bytes};
 use crate::status::{ApiError, ApiResult, Target};
 use crate::store::mvcc::{Change, Key, Raced};
 use crate::store::selector::Selector;
-use crate::verbs::get::render;
 use crate::verbs::list::{prefix, selector};
 use crate::verbs::write::{MAX_ATTEMPTS, after_commit, decode_body};
 use crate::verbs::{Answer, Call};
@@ -94,12 +93,12 @@ pub(crate) fn delete(call: &Call) -> ApiResult<Answer> {
     let key = Key::new(&call.path.namespace, &call.path.name);
     let deleted = delete_one(call, &key, &options)?;
     Ok(match deleted {
-        Deleted::Unchanged(object) => Answer::json(200, render(&object, &call.served, call.shape)),
+        Deleted::Unchanged(object) => Answer::json(200, call.render(&object)),
         Deleted::Deleting(object) => {
-            Answer::json(200, render(&object, &call.served, call.shape)).committed(call, object.revision())
+            Answer::json(200, call.render(&object)).committed(call, object.revision())
         }
         Deleted::Gone(object) if call.served.returns_deleted() => {
-            Answer::json(200, render(&object, &call.served, call.shape)).committed(call, object.revision())
+            Answer::json(200, call.render(&object)).committed(call, object.revision())
         }
         Deleted::Gone(object) => {
             let mut details =

@@ -1,60 +1,79 @@
 //! GET of one object, and the shapes in which objects are shown.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::crd::{default, prune};
 use crate::object::{Object, to_bytes};
 use crate::resource::Served;
+use crate::route::Query;
 use crate::server::Core;
 use crate::status::{ApiError, ApiResult};
 use crate::store::mvcc::Key;
+use crate::table::{self, Header, Include};
 use crate::verbs::{Answer, Call};
 
-/// What of an object the caller wants to see. Tables are the seam here: a client that asks for one also accepts plain JSON.
+/// How the caller wants to see objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
     Full,
     /// `PartialObjectMetadata`.
     Metadata,
+    /// A `Table`, with so much of each object beside its row.
+    Table(Include),
 }
 
 impl Shape {
-    /// The first acceptable media type that can be produced; 406 when there is none.
-    pub(crate) fn negotiate(headers: &HeaderMap) -> ApiResult<Self> {
+    /// The first acceptable media type that can be produced, 406 when there is none. JSON in a shape that is not known
+    /// here is answered as plain JSON, which every client understands.
+    pub(crate) fn negotiate(headers: &HeaderMap, query: &Query) -> ApiResult<Self> {
         let accept = headers.get(http::header::ACCEPT).and_then(|a| a.to_str().ok()).unwrap_or_default();
         if accept.trim().is_empty() {
             return Ok(Shape::Full);
         }
+        let mut takes_json = false;
         for range in accept.split(',') {
             let mut parts = range.split(';').map(str::trim);
             let media_type = parts.next().unwrap_or_default();
             if !matches!(media_type, "application/json" | "application/*" | "*/*") {
                 continue;
             }
-            match parts.find_map(|p| p.strip_prefix("as=")) {
+            takes_json = true;
+            let parameters: BTreeMap<&str, &str> = parts.filter_map(|p| p.split_once('=')).collect();
+            let is_v1 = parameters.get("v").is_none_or(|v| *v == "v1")
+                && parameters.get("g").is_none_or(|g| *g == "meta.k8s.io");
+            match parameters.get("as") {
                 None => return Ok(Shape::Full),
-                Some("PartialObjectMetadata" | "PartialObjectMetadataList") => return Ok(Shape::Metadata),
+                Some(&("PartialObjectMetadata" | "PartialObjectMetadataList")) if is_v1 => {
+                    return Ok(Shape::Metadata);
+                }
+                Some(&"Table") if is_v1 => return Include::asked(query).map(Shape::Table),
                 Some(_) => {}
             }
         }
-        Err(ApiError::not_acceptable())
+        if takes_json { Ok(Shape::Full) } else { Err(ApiError::not_acceptable()) }
     }
 }
 
 /// The object's text as `served` shows it.
-pub(crate) fn render(object: &Object, served: &Served, shape: Shape) -> Bytes {
+pub(crate) fn render(object: &Object, served: &Served, shape: Shape, now: Timestamp) -> Bytes {
+    if let Shape::Table(include) = shape {
+        return to_bytes(&table::of_one(object.value(), served, Header::Shown, include, now));
+    }
     match reshaped(object.value(), served, shape) {
         None => object.text(),
         Some(value) => to_bytes(&value),
     }
 }
 
-/// The object as `served` shows it, when that differs from how it is stored.
+/// The object as `served` shows it, when that differs from how it is stored; what a table shows of it is the table's
+/// affair.
 pub(crate) fn reshaped(object: &Value, served: &Served, shape: Shape) -> Option<Value> {
     if shape == Shape::Metadata {
         return Some(json!({
@@ -87,7 +106,7 @@ pub(crate) fn in_version(object: &Value, served: &Served) -> Value {
 
 pub(crate) async fn get(call: &Call) -> ApiResult<Answer> {
     let object = read(call).await?;
-    Ok(Answer::json(200, render(&object, &call.served, call.shape)))
+    Ok(Answer::json(200, call.render(&object)))
 }
 
 /// The object that the call's path names, as fresh as `resourceVersion` asks for.

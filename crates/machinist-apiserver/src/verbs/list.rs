@@ -6,13 +6,13 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use crate::object::{Object, to_bytes};
-use crate::resource::Served;
 use crate::route::Query;
 use crate::status::{ApiError, ApiResult, FieldErrors};
 use crate::store::mvcc::Compacted;
 use crate::store::page::Continue;
 use crate::store::selector::Selector;
-use crate::verbs::get::{Shape, parse_revision, render, reshaped, wait_for};
+use crate::table::{self, Header};
+use crate::verbs::get::{Shape, parse_revision, reshaped, wait_for};
 use crate::verbs::{Answer, Call};
 
 /// How fresh a list has to be.
@@ -92,7 +92,7 @@ pub(crate) async fn list(call: &Call) -> ApiResult<Answer> {
             metadata.insert("remainingItemCount".into(), json!(rest.count() + 1));
         }
     }
-    Ok(Answer::json(200, render_list(&call.served, call.shape, metadata, &items)))
+    Ok(Answer::json(200, render_list(call, metadata, &items)))
 }
 
 /// `namespace/`, or nothing for all of a resource.
@@ -181,10 +181,16 @@ fn expired(page: Option<&Continue>, asked: u64, oldest: u64) -> ApiError {
     }
 }
 
-fn render_list(served: &Served, shape: Shape, metadata: Map<String, Value>, items: &[Arc<Object>]) -> Bytes {
+fn render_list(call: &Call, metadata: Map<String, Value>, items: &[Arc<Object>]) -> Bytes {
+    let (served, shape) = (&call.served, call.shape);
     let (api_version, kind) = match shape {
         Shape::Full => (served.api_version(), served.resource.list_kind.clone()),
         Shape::Metadata => ("meta.k8s.io/v1".to_owned(), "PartialObjectMetadataList".to_owned()),
+        Shape::Table(include) => {
+            let now = call.core.config.clock.now();
+            let rows = items.iter().map(|item| table::row(item.value(), served, include, now)).collect();
+            return to_bytes(&table::table(served, Header::Shown, metadata, rows));
+        }
     };
     let head = to_bytes(&json!({"kind": kind, "apiVersion": api_version, "metadata": metadata}));
     let mut text = Vec::from(&head[..head.len() - 1]);
@@ -201,7 +207,7 @@ fn render_list(served: &Served, shape: Shape, metadata: Map<String, Value>, item
                 Some(value) => Object::new(value, item.revision()).text_after_type(),
             });
         } else {
-            text.extend_from_slice(&render(item, served, shape));
+            text.extend_from_slice(&call.render(item));
         }
     }
     text.extend_from_slice(b"]}");

@@ -25,7 +25,7 @@ use crate::server::Core;
 use crate::service::ReplicaView;
 use crate::status::{ApiError, ApiResult, FieldErrors};
 use crate::store::mvcc::{Change, Key, Raced};
-use crate::verbs::get::Shape;
+use crate::verbs::get::{Shape, render};
 
 /// One request on a resource, authenticated and routed.
 pub(crate) struct Call {
@@ -115,6 +115,11 @@ impl Call {
             view: None,
             effect: self.effect,
         }
+    }
+
+    /// The object's text as the caller wants to see it.
+    pub(crate) fn render(&self, object: &Object) -> Bytes {
+        render(object, &self.served, self.shape, self.core.config.clock.now())
     }
 
     /// Commits a change, or shows what it would have come to.

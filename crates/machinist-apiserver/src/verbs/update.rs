@@ -9,7 +9,7 @@ use crate::status::{ApiError, ApiResult, FieldErrors};
 use crate::store::mvcc::Key;
 use crate::store::mvcc::Raced;
 use crate::verbs::create::{create_object, place};
-use crate::verbs::get::{in_version, render};
+use crate::verbs::get::in_version;
 use crate::verbs::write::{MAX_ATTEMPTS, Written, check_type, commit_update, decode_body, prepare_update};
 use crate::verbs::{Answer, Call};
 
@@ -146,7 +146,7 @@ pub(crate) fn decode_patch(call: &Call) -> ApiResult<Patch> {
 }
 
 fn answer(call: &Call, written: &Written, before: u64) -> Answer {
-    let answer = Answer::json(200, render(written.object(), &call.served, call.shape));
+    let answer = Answer::json(200, call.render(written.object()));
     match written {
         Written::Kept(object) if object.revision() == before => answer,
         Written::Kept(object) => answer.committed(call, object.revision()),

@@ -11,6 +11,7 @@ use http_body_util::{BodyExt, StreamBody};
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};
 
+use crate::clock::Clock;
 use crate::object::{self, Object, to_bytes};
 use crate::resource::Served;
 use crate::server::Core;
@@ -19,8 +20,9 @@ use crate::status::{ApiError, ApiResult, FieldErrors};
 use crate::store::mvcc::{Compacted, Event, EventKind, Store, watch_line};
 use crate::store::selector::Selector;
 use crate::store::watch::{Feed, Interest};
+use crate::table::{self, Header, Include};
 use crate::verbs::Call;
-use crate::verbs::get::{Shape, parse_revision, render, reshaped, wait_for};
+use crate::verbs::get::{Shape, parse_revision, render, wait_for};
 use crate::verbs::list::{prefix, refuse_options, selector};
 
 /// Marks the bookmark that ends the initial events.
@@ -58,6 +60,12 @@ pub(crate) async fn watch(call: &Call) -> ApiResult<Body> {
     // What a lagging replica has not seen it cannot tell: its watches are as late as its state.
     let view = call.view.clone();
     let stale_state_allowed = call.query.text("resourceVersion") == "0";
+    let mut lines = Lines {
+        served: call.served.clone(),
+        shape: call.shape,
+        clock: call.core.config.clock.clone(),
+        header: Header::Shown,
+    };
     let mut first: VecDeque<Bytes> = VecDeque::new();
     let from = match start {
         Start::After(revision) => revision,
@@ -69,16 +77,10 @@ pub(crate) async fn watch(call: &Call) -> ApiResult<Body> {
                 Ok(slice) => {
                     let wanted = slice.items.iter().filter(|(_, object)| selector.matches(object.value()));
                     for (_, object) in wanted {
-                        let text = render(object, &call.served, call.shape);
-                        first.push_back(watch_line(EventKind::Added.as_str(), &text));
+                        first.push_back(lines.event(EventKind::Added, object));
                     }
                     if start == Start::StateAndMark && bookmarks {
-                        first.push_back(bookmark(
-                            &call.served,
-                            call.shape,
-                            slice.revision,
-                            Mark::InitialEventsEnd,
-                        ));
+                        first.push_back(lines.bookmark(slice.revision, Mark::InitialEventsEnd));
                     }
                     slice.revision
                 }
@@ -94,8 +96,7 @@ pub(crate) async fn watch(call: &Call) -> ApiResult<Body> {
         open: Open { core: call.core.clone(), table: table.clone(), id: feed.id() },
         feed,
         first,
-        served: call.served.clone(),
-        shape: call.shape,
+        lines,
         selector,
         view,
         after: from,
@@ -163,16 +164,54 @@ enum Mark {
     InitialEventsEnd,
 }
 
-fn bookmark(served: &Served, shape: Shape, revision: u64, mark: Mark) -> Bytes {
-    let (api_version, kind) = match shape {
-        Shape::Full => (served.api_version(), served.resource.kind.clone()),
-        Shape::Metadata => ("meta.k8s.io/v1".to_owned(), "PartialObjectMetadata".to_owned()),
-    };
-    let mut object = json!({"kind": kind, "apiVersion": api_version, "metadata": {"resourceVersion": revision.to_string()}});
-    if mark == Mark::InitialEventsEnd {
-        object["metadata"]["annotations"] = json!({INITIAL_EVENTS_END: "true"});
+/// How one watcher sees what happens.
+struct Lines {
+    served: Served,
+    shape: Shape,
+    clock: Arc<dyn Clock>,
+    /// Of a watcher's tables only the first describes its columns.
+    header: Header,
+}
+
+impl Lines {
+    fn event(&mut self, kind: EventKind, object: &Object) -> Bytes {
+        watch_line(kind.as_str(), &self.shown(object))
     }
-    watch_line("BOOKMARK", &to_bytes(&object))
+
+    /// As `event`, with the line that all plain watchers of an event share.
+    fn shared_event(&mut self, kind: EventKind, event: &Event) -> Bytes {
+        if self.shape == Shape::Full && is_shown_as_stored(&self.served) {
+            return event.line(kind);
+        }
+        self.event(kind, &event.object)
+    }
+
+    fn shown(&mut self, object: &Object) -> Bytes {
+        match self.shape {
+            Shape::Table(include) => to_bytes(&self.table(object.value(), include)),
+            Shape::Full | Shape::Metadata => render(object, &self.served, self.shape, self.clock.now()),
+        }
+    }
+
+    fn table(&mut self, object: &Value, include: Include) -> Value {
+        let header = std::mem::replace(&mut self.header, Header::Omitted);
+        table::of_one(object, &self.served, header, include, self.clock.now())
+    }
+
+    fn bookmark(&mut self, revision: u64, mark: Mark) -> Bytes {
+        let (api_version, kind) = match self.shape {
+            Shape::Full | Shape::Table(_) => (self.served.api_version(), self.served.resource.kind.clone()),
+            Shape::Metadata => ("meta.k8s.io/v1".to_owned(), "PartialObjectMetadata".to_owned()),
+        };
+        let mut object = json!({"kind": kind, "apiVersion": api_version, "metadata": {"resourceVersion": revision.to_string()}});
+        if mark == Mark::InitialEventsEnd {
+            object["metadata"]["annotations"] = json!({INITIAL_EVENTS_END: "true"});
+        }
+        if let Shape::Table(include) = self.shape {
+            object = self.table(&object, include);
+        }
+        watch_line("BOOKMARK", &to_bytes(&object))
+    }
 }
 
 /// The registration in the store, given back when the watch ends, however it ends.
@@ -192,8 +231,7 @@ struct Watch {
     open: Open,
     feed: Feed,
     first: VecDeque<Bytes>,
-    served: Served,
-    shape: Shape,
+    lines: Lines,
     selector: Selector,
     /// The lagging replica that this watch is served by.
     view: Option<ReplicaView>,
@@ -262,11 +300,11 @@ impl Watch {
         if self.view.as_ref().and_then(ReplicaView::limit).is_some() {
             return None;
         }
-        Some(bookmark(&self.served, self.shape, revision.max(self.after), Mark::Progress))
+        Some(self.lines.bookmark(revision.max(self.after), Mark::Progress))
     }
 
     /// How this watch sees an event: entering and leaving its selector are ADDED and DELETED.
-    fn line(&self, event: &Event) -> Option<Bytes> {
+    fn line(&mut self, event: &Event) -> Option<Bytes> {
         let matched = event.old.as_ref().is_some_and(|old| self.selector.matches(old.value()));
         let matches = !event.deleted && self.selector.matches(event.object.value());
         let kind = match (matched, matches) {
@@ -275,18 +313,12 @@ impl Watch {
             (true, true) => EventKind::Modified,
             (true, false) => EventKind::Deleted,
         };
-        let is_plain = self.shape == Shape::Full && is_shown_as_stored(&self.served);
         if kind == EventKind::Deleted && !event.deleted {
             // It left the selector: shown as it last matched, at the revision at which it left.
             let left = event.old.as_ref().map(|old| with_revision(old, event.revision))?;
-            return Some(watch_line(kind.as_str(), &render(&left, &self.served, self.shape)));
+            return Some(self.lines.event(kind, &left));
         }
-        if is_plain {
-            return Some(event.line(kind));
-        }
-        let value = reshaped(event.object.value(), &self.served, self.shape);
-        let text = value.map_or_else(|| event.object.text(), |v| to_bytes(&v));
-        Some(watch_line(kind.as_str(), &text))
+        Some(self.lines.shared_event(kind, event))
     }
 }
 
