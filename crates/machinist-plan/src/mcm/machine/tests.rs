@@ -628,10 +628,10 @@ fn a_pod_whose_budgets_only_seem_to_allow_it_is_not_forced_out_sooner() {
         world.with(|s| s.evictions = Arc::new(BTreeMap::from([("uid-p".to_owned(), held)]))).plan().wait
     };
     let both = [budget("a", 1), budget("b", 1)];
-    assert_eq!(due(1, &both), Wait::Until(at(5)), "they seem to allow it: soon again");
-    assert_eq!(due(20, &both), Wait::Until(at(20)), "they have seemed so for long");
-    assert_eq!(due(1, &[budget("a", 1), budget("b", 0)]), Wait::Until(at(20)), "one of them does not");
-    assert_eq!(due(1, &[]), Wait::Until(at(20)), "nobody knows why it was held");
+    assert_eq!(due(1, &both), crate::Wait::Until(at(5)), "they seem to allow it: soon again");
+    assert_eq!(due(20, &both), crate::Wait::Until(at(20)), "they have seemed so for long");
+    assert_eq!(due(1, &[budget("a", 1), budget("b", 0)]), crate::Wait::Until(at(20)), "one of them does not");
+    assert_eq!(due(1, &[]), crate::Wait::Until(at(20)), "nobody knows why it was held");
 }
 
 #[test]
