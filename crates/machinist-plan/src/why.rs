@@ -105,6 +105,15 @@ pub enum Reason {
         /// The class that refers to it.
         class: String,
     },
+    /// A Secret that the class refers to is in a namespace that is not read.
+    SecretElsewhere {
+        /// `namespace/name`.
+        secret: String,
+        /// The class that refers to it.
+        class: String,
+        /// The namespace that is read.
+        served: String,
+    },
     /// The Secret is there but lacks an entry.
     SecretIncomplete {
         /// `namespace/name`.
@@ -319,6 +328,7 @@ impl Reason {
             Self::ClassDeleting { .. } => "ClassDeleting",
             Self::ClassInvalid { .. } => "ClassInvalid",
             Self::SecretMissing { .. } => "SecretMissing",
+            Self::SecretElsewhere { .. } => "SecretElsewhere",
             Self::SecretIncomplete { .. } => "SecretIncomplete",
             Self::Calling(_) => "Calling",
             Self::CallFailed { .. } => "CallFailed",
@@ -366,6 +376,10 @@ impl fmt::Display for Reason {
             Self::SecretMissing { secret, class } => {
                 write!(f, "Secret {secret}, which MachineClass {class} refers to and which does not exist")
             }
+            Self::SecretElsewhere { secret, class, served } => write!(
+                f,
+                "Secret {secret}, which MachineClass {class} refers to: only Secrets of namespace {served} are read"
+            ),
             Self::SecretIncomplete { secret, entry } => {
                 write!(f, "Secret {secret} to have an entry {entry:?}")
             }

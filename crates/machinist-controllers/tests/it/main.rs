@@ -354,3 +354,37 @@ async fn a_deletion_whose_account_cannot_be_opened_says_so_and_goes_on_when_the_
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert_eq!((world.machines().await.len(), world.cloud.alive()), (0, 0));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_waits_for_user_data_and_is_made_when_the_secret_has_some() {
+    let world = World::new().await;
+    let _processes = world.start();
+    let secrets: Api<Secret> = Api::namespaced(world.user.clone(), NAMESPACE);
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "empty"}});
+    secrets.create(&PostParams::default(), &parse(secret)).await.expect("the Secret is accepted");
+    let classes: Api<MachineClass> = Api::namespaced(world.user.clone(), NAMESPACE);
+    let class = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass", "metadata": {"name": "empty"},
+        "provider": "sim", "providerSpec": {"size": "small"}, "secretRef": {"name": "empty", "namespace": NAMESPACE},
+    });
+    classes.create(&PostParams::default(), &parse(class)).await.expect("the class is accepted");
+    let machines: Api<Machine> = Api::namespaced(world.user.clone(), NAMESPACE);
+    let machine = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine", "metadata": {"name": "m"},
+        "spec": {"class": {"kind": "MachineClass", "name": "empty"}},
+    });
+    machines.create(&PostParams::default(), &parse(machine)).await.expect("the Machine is accepted");
+    let waits = |machine: &Machine| machine.phase() == Phase::CrashLoopBackOff;
+    world.until("it waits", async |w| w.machines().await.iter().any(waits)).await;
+    let status = world.machines().await.remove(0).status.unwrap_or_default();
+    assert_eq!(
+        status.last_operation.expect("it has one").description(),
+        "Cloud provider message - waiting for Secret default/empty to have an entry \"userData\""
+    );
+    assert_eq!(world.cloud.ledger().ever().len(), 0);
+
+    let patch = Patch::Merge(json!({"stringData": {"userData": "hello"}}));
+    secrets.patch("empty", &PatchParams::default(), &patch).await.expect("the Secret is accepted");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(world.cloud.alive(), 1);
+}
