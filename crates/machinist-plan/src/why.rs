@@ -275,6 +275,15 @@ pub enum Reason {
         /// The action.
         action: String,
     },
+    /// This program has a bug that shows with this object.
+    ProgramFailed {
+        /// What failed.
+        what: &'static str,
+        /// The file and line.
+        at: String,
+        /// What was said there; empty where it might quote a secret.
+        message: String,
+    },
     /// The clocks disagree too much to enforce a deadline.
     ClockSkew {
         /// By how many seconds.
@@ -355,6 +364,7 @@ impl Reason {
             Self::UnavailableBound { .. } => "UnavailableBound",
             Self::RollingOut { .. } => "RollingOut",
             Self::NoEffect { .. } => "NoEffect",
+            Self::ProgramFailed { .. } => "ProgramFailed",
             Self::ClockSkew { .. } => "ClockSkew",
         }
     }
@@ -474,6 +484,10 @@ impl fmt::Display for Reason {
                 )
             }
             Self::NoEffect { action } => write!(f, "somebody else: doing {action} changed nothing"),
+            Self::ProgramFailed { what, at, message } => {
+                write!(f, "a bug of this program to be mended: {what} at {at}")?;
+                if message.is_empty() { Ok(()) } else { write!(f, ": {message}") }
+            }
             Self::ClockSkew { seconds } => {
                 write!(f, "clocks to agree: this process is {seconds} s off the API server's time")
             }

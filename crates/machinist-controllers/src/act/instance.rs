@@ -23,6 +23,8 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::Key;
+use crate::memory::Count;
+use crate::panics;
 use crate::reconcile::{NOT_NOW_AGAIN, Shared, Stop, object_key};
 
 /// The drivers of one process, one per account.
@@ -168,10 +170,21 @@ fn start<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'stati
                 return shared.forgo(&uid, key);
             }
             let began = shared.now();
-            let answer = tokio::time::timeout(bound, made).await.unwrap_or_else(|_| {
-                let message = format!("{call} was not answered within {} s", bound.as_secs());
-                Err(Error::new(ErrorKind::Ambiguous, message))
-            });
+            let answer = match panics::catch_async(tokio::time::timeout(bound, made)).await {
+                Ok(Ok(answer)) => answer,
+                Ok(Err(_)) => {
+                    let message = format!("{call} was not answered within {} s", bound.as_secs());
+                    Err(Error::new(ErrorKind::Ambiguous, message))
+                }
+                // What it had sent may take effect: like any other failure, it is settled by repeating the call.
+                Err(panicked) => {
+                    tracing::error!(machine = %key, %call, at = panicked.at, "The driver panicked");
+                    shared.world.lock().memory.count(Count::Panicked, "driver");
+                    let message =
+                        format!("the driver has a bug that shows here: it panicked at {}", panicked.at);
+                    Err(Error::new(ErrorKind::Bug, message))
+                }
+            };
             let answered = Answered { started: began, ended: shared.now(), answer };
             // The Machine may be gone by now; then nobody needs the answer, and nothing may grow.
             if let Some(answers) = shared.world.lock().memory.answers.get_mut(&uid) {
