@@ -568,6 +568,16 @@ fn an_older_node_of_that_name_is_not_taken() {
 }
 
 #[test]
+fn a_running_machine_whose_node_is_somebody_elses_says_so() {
+    let mut world = world().running().node_field("/spec/providerID", "sim:///i-2".into());
+    world.machine["status"]["currentStatus"]["phase"] = "Unknown".into();
+    world.check(expect![[r#"
+        why   waits for Node m to become healthy: the Node object of that name is not this machine's (its provider id is sim:///i-2); since 2027-01-15T07:59:30Z; next: the Node recovers; by 2027-01-15T08:09:31Z: the Machine is marked Failed, one at a time
+        wait  for a change
+    "#]]);
+}
+
+#[test]
 fn deleting_the_node_deletes_the_machine() {
     world().running().node_field("/metadata/deletionTimestamp", at(-1).to_string().into()).check(expect![[
         r#"
