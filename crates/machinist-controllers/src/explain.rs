@@ -26,7 +26,8 @@ use crate::act::DriverPool;
 use crate::clock_steps::ClockSteps;
 use crate::feed::{Fed, entry_of, take_in};
 use crate::mcm::{self, kinds};
-use crate::reconcile::{Kind, Observed, Shared};
+use crate::panics;
+use crate::reconcile::{Kind, Observed, Shared, planner_failed};
 use crate::world::{SecretEntry, SharedWorld, TokenEntry};
 use crate::{Clients, Key, MachineOptions, Options};
 
@@ -96,9 +97,14 @@ fn decide<K: Kind>(shared: &Arc<Shared>, key: &Key, id: &K::Id) -> Result<Explan
     let Observed::Ready(snapshot, _) = observed else {
         return Err(ExplainError::NotFound(key.clone(), shared.options.namespace.clone()));
     };
-    let plan = K::plan(shared, &snapshot);
-    let actions = plan.actions.iter().map(ToString::to_string).collect();
-    Ok(Explanation { at: shared.now(), why: plan.why, actions })
+    panics::note_places();
+    let decided = panics::catch(|| {
+        let plan = K::plan(shared, &snapshot);
+        let actions = plan.actions.iter().map(ToString::to_string).collect();
+        (plan.why, actions)
+    });
+    let (why, actions) = decided.unwrap_or_else(|panicked| (planner_failed(panicked), Vec::new()));
+    Ok(Explanation { at: shared.now(), why, actions })
 }
 
 fn shared(clients: Clients, options: Options, machine: MachineOptions) -> Arc<Shared> {

@@ -5,6 +5,7 @@
 //! reconcile  key -> observe -> plan (machinist-plan) -> act, for every kind the same
 //! mcm/<kind> what is observed of a kind and how its actions are performed; the path of its planner
 //! act/       the calls themselves: guarded writes, driver calls
+//! panics     one object's panic is not the others' problem
 //! process    the machine controller and the manager, put together from these
 //! serve      /healthz, /readyz, /metrics and /why of a process
 //! ```
@@ -19,6 +20,7 @@ mod key;
 mod mcm;
 mod memory;
 mod options;
+mod panics;
 mod process;
 mod reconcile;
 mod serve;

@@ -27,6 +27,41 @@ pub(crate) struct Memory {
     pub child_failures: BTreeMap<String, ChildFailure>,
     /// What was last done, to see when doing it again changes nothing.
     pub last_pass: BTreeMap<Key, LastPass>,
+    /// How often passes over keys of a kind did not come to a good end.
+    pub counts: BTreeMap<(Count, &'static str), u64>,
+}
+
+/// An end of a pass that is counted, for alarms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Count {
+    /// It panicked.
+    Panicked,
+    /// It would have done again what changed nothing before.
+    NoEffect,
+    /// It stopped: the view was stale.
+    Stale,
+    /// It stopped: the API server refused.
+    Refused,
+    /// It stopped: the API server did not answer.
+    Unanswered,
+    /// It stopped: a call may not be started now.
+    NotNow,
+}
+
+impl Count {
+    /// The name under which it is counted, with its labels.
+    pub(crate) fn metric(self, kind: &str) -> String {
+        let stopped =
+            |reason| format!("machinist_passes_stopped_total{{kind=\"{kind}\",reason=\"{reason}\"}}");
+        match self {
+            Self::Panicked => format!("machinist_passes_panicked_total{{kind=\"{kind}\"}}"),
+            Self::NoEffect => format!("machinist_passes_without_effect_total{{kind=\"{kind}\"}}"),
+            Self::Stale => stopped("stale"),
+            Self::Refused => stopped("refused"),
+            Self::Unanswered => stopped("unanswered"),
+            Self::NotNow => stopped("not_now"),
+        }
+    }
 }
 
 /// A failure to create or delete a child.
@@ -83,6 +118,11 @@ impl Memory {
         self.evictions.clear();
         self.status_written.clear();
         self.child_failures.clear();
+    }
+
+    /// Counts an end of a pass.
+    pub(crate) fn count(&mut self, count: Count, kind: &'static str) {
+        *self.counts.entry((count, kind)).or_default() += 1;
     }
 
     /// Forgets what was decided about a key.

@@ -28,6 +28,7 @@ use crate::clock_steps::ClockSteps;
 use crate::feed::{Fed, feed};
 use crate::mcm;
 use crate::memory::WhyRecord;
+use crate::panics;
 use crate::reconcile::{Shared, work};
 use crate::world::{SecretEntry, SharedWorld, TokenEntry, World};
 use crate::{Key, MachineOptions, Options};
@@ -121,6 +122,7 @@ impl Running {
         leadership: Option<Leadership>,
         is_synced: fn(&World) -> bool,
     ) -> Self {
+        panics::note_places();
         let queue = KeyQueue::new(mcm::min_interval, options.seed);
         let recorder = Recorder::new(options.component, options.instance.clone(), options.clock.clone());
         let shared = Arc::new(Shared {
@@ -222,15 +224,17 @@ impl Inspector {
         &self.shared.options.namespace
     }
 
-    /// Gauges and counters, by name.
-    pub fn metrics(&self) -> Vec<(&'static str, f64)> {
+    /// Gauges and counters, by name and labels.
+    pub fn metrics(&self) -> Vec<(String, f64)> {
         let world = self.shared.world.lock();
         let barrier = world.barrier.metrics();
         let queue = self.shared.queue.metrics();
         #[expect(clippy::cast_precision_loss, reason = "metrics are floating point numbers")]
         let number = |count: u64| count as f64;
         let count = |count: usize| number(u64::try_from(count).unwrap_or(u64::MAX));
-        vec![
+        let counted = world.memory.counts.iter();
+        let counted = counted.map(|((count, kind), total)| (count.metric(kind), number(*total)));
+        let always = [
             ("machinist_store_machines", count(world.machines.len())),
             ("machinist_store_nodes", count(world.nodes.len())),
             ("machinist_store_pods", count(world.pods.len())),
@@ -241,7 +245,8 @@ impl Inspector {
             ("machinist_queue_keys", count(self.shared.queue.len())),
             ("machinist_queue_passes_total", number(queue.handed_out)),
             ("machinist_queue_retries_total", number(queue.retries)),
-        ]
+        ];
+        always.into_iter().map(|(name, value)| (name.to_owned(), value)).chain(counted).collect()
     }
 }
 

@@ -3,6 +3,7 @@
 //! # Guarantees
 //! Nothing is decided about a key that has an own write the stores have not shown. A pass ends at its first call that fails.
 //! The same actions planned twice from the same facts are not performed a second time before a pause.
+//! A panic ends its pass, says so in the object's `why`, and is followed by a pause; other keys go on.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -20,7 +21,8 @@ use tokio::time::Instant;
 
 use crate::act::DriverPool;
 use crate::clock_steps::ClockSteps;
-use crate::memory::{LastPass, WhyRecord};
+use crate::memory::{Count, LastPass, WhyRecord};
+use crate::panics::{self, Panicked};
 use crate::world::{SharedWorld, World};
 use crate::{Key, MachineOptions, Options, mcm};
 
@@ -115,34 +117,42 @@ async fn pass<K: Kind>(shared: &Arc<Shared>, key: &Key, id: &K::Id) {
     match shared.unknown_writes(key) {
         Unknown::None => {}
         Unknown::Waiting => return,
-        Unknown::Some(writes) => return shared.settle_unknown(key, writes).await,
+        Unknown::Some(writes) => {
+            if let Err(panicked) = panics::catch_async(shared.settle_unknown(key, writes)).await {
+                shared.note_panic(key, program_failed("settling a write of it failed", panicked));
+            }
+            return;
+        }
     }
     shared.heed_clock();
-    let observed = {
+    let observed = panics::catch(|| {
         let world = shared.world.lock();
         if !(shared.is_synced)(&world) { Observed::NotYet } else { K::observe(shared, &world, id) }
-    };
+    });
     let (snapshot, version) = match observed {
-        Observed::Ready(snapshot, version) => (snapshot, version),
-        Observed::NotYet => return,
-        Observed::Gone => {
+        Err(panicked) => {
+            return shared.note_panic(key, program_failed("collecting its facts failed", panicked));
+        }
+        Ok(Observed::Ready(snapshot, version)) => (snapshot, version),
+        Ok(Observed::NotYet) => return,
+        Ok(Observed::Gone) => {
             shared.world.lock().memory.forget_key(key);
             return shared.queue.remove(key);
         }
     };
-    let plan = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| K::plan(shared, &snapshot))) {
-        Ok(plan) => plan,
-        Err(_) => {
-            tracing::error!(%key, "Planner panicked; this object waits for a change");
-            shared.queue.retry(key.clone());
-            return;
-        }
+    let decided = panics::catch(|| {
+        let plan = K::plan(shared, &snapshot);
+        let rendered: Vec<String> = plan.actions.iter().map(ToString::to_string).collect();
+        (plan, rendered)
+    });
+    let (Plan { actions, why, wait }, rendered) = match decided {
+        Ok(decided) => decided,
+        Err(panicked) => return shared.note_panic(key, planner_failed(panicked)),
     };
-    let Plan { actions, why, wait } = plan;
-    let rendered: Vec<String> = actions.iter().map(ToString::to_string).collect();
     if shared.is_repeated(key, version, &rendered) {
         let action = rendered.join("; ");
         tracing::warn!(%key, %action, "Doing the same again would change nothing");
+        shared.world.lock().memory.count(Count::NoEffect, key.kind());
         shared.note(key, Why::new(Reason::NoEffect { action }, Step::Expect("a pause")), Vec::new());
         shared.queue.retry(key.clone());
         return;
@@ -153,7 +163,14 @@ async fn pass<K: Kind>(shared: &Arc<Shared>, key: &Key, id: &K::Id) {
         tracing::info!(%key, actions = ?rendered, %why, "Acting");
     }
     shared.note(key, why, rendered);
-    match perform::<K>(shared, &snapshot, actions).await {
+    let performed = match panics::catch_async(perform::<K>(shared, &snapshot, actions)).await {
+        Ok(performed) => performed,
+        Err(panicked) => {
+            shared.forget_pass(key);
+            return shared.note_panic(key, program_failed("acting on it failed", panicked));
+        }
+    };
+    match performed {
         Ok(()) => {
             shared.queue.forget(key);
             shared.come_back(key, wait);
@@ -172,9 +189,37 @@ async fn pass<K: Kind>(shared: &Arc<Shared>, key: &Key, id: &K::Id) {
                     NOT_NOW_AGAIN
                 }
             };
+            shared.world.lock().memory.count(stop.count(), key.kind());
             tracing::info!(%key, reason = ?stop, ?delay, "Stopped; looking again");
         }
     }
+}
+
+impl Stop {
+    fn count(&self) -> Count {
+        match self {
+            Self::Stale => Count::Stale,
+            Self::Refused(_) => Count::Refused,
+            Self::Unanswered(_) => Count::Unanswered,
+            Self::NotNow(_) => Count::NotNow,
+        }
+    }
+}
+
+/// A planner panicked. It sees no secret, so what it said may be told.
+pub(crate) fn planner_failed(panicked: Panicked) -> Why {
+    let message = panicked.message.clone();
+    failed("the rule engine failed on this object", panicked, message)
+}
+
+/// Something else panicked, which may have had a secret in its hands.
+fn program_failed(what: &'static str, panicked: Panicked) -> Why {
+    failed(what, panicked, String::new())
+}
+
+fn failed(what: &'static str, panicked: Panicked, message: String) -> Why {
+    let reason = Reason::ProgramFailed { what, at: panicked.at, message };
+    Why::new(reason, Step::Mend("report this bug; until then it is tried again after a pause".to_owned()))
 }
 
 /// Performs the actions in order; neighbours that are independent of each other beside each other.
@@ -274,6 +319,14 @@ impl Shared {
     pub(crate) fn note(&self, key: &Key, why: Why, actions: Vec<String>) {
         let record = WhyRecord { at: self.now(), why, actions };
         self.world.lock().memory.whys.insert(key.clone(), record);
+    }
+
+    /// Says that a pass panicked, counts it, and looks again after a pause.
+    fn note_panic(&self, key: &Key, why: Why) {
+        tracing::error!(%key, reason = %why.reason, "Panicked; looking again after a pause");
+        self.world.lock().memory.count(Count::Panicked, key.kind());
+        self.note(key, why, Vec::new());
+        self.queue.retry(key.clone());
     }
 
     fn unknown_writes(&self, key: &Key) -> Unknown {

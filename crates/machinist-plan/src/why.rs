@@ -105,6 +105,15 @@ pub enum Reason {
         /// The class that refers to it.
         class: String,
     },
+    /// A Secret that the class refers to is in a namespace that is not read.
+    SecretElsewhere {
+        /// `namespace/name`.
+        secret: String,
+        /// The class that refers to it.
+        class: String,
+        /// The namespace that is read.
+        served: String,
+    },
     /// The Secret is there but lacks an entry.
     SecretIncomplete {
         /// `namespace/name`.
@@ -266,6 +275,15 @@ pub enum Reason {
         /// The action.
         action: String,
     },
+    /// This program has a bug that shows with this object.
+    ProgramFailed {
+        /// What failed.
+        what: &'static str,
+        /// The file and line.
+        at: String,
+        /// What was said there; empty where it might quote a secret.
+        message: String,
+    },
     /// The clocks disagree too much to enforce a deadline.
     ClockSkew {
         /// By how many seconds.
@@ -319,6 +337,7 @@ impl Reason {
             Self::ClassDeleting { .. } => "ClassDeleting",
             Self::ClassInvalid { .. } => "ClassInvalid",
             Self::SecretMissing { .. } => "SecretMissing",
+            Self::SecretElsewhere { .. } => "SecretElsewhere",
             Self::SecretIncomplete { .. } => "SecretIncomplete",
             Self::Calling(_) => "Calling",
             Self::CallFailed { .. } => "CallFailed",
@@ -345,6 +364,7 @@ impl Reason {
             Self::UnavailableBound { .. } => "UnavailableBound",
             Self::RollingOut { .. } => "RollingOut",
             Self::NoEffect { .. } => "NoEffect",
+            Self::ProgramFailed { .. } => "ProgramFailed",
             Self::ClockSkew { .. } => "ClockSkew",
         }
     }
@@ -366,6 +386,10 @@ impl fmt::Display for Reason {
             Self::SecretMissing { secret, class } => {
                 write!(f, "Secret {secret}, which MachineClass {class} refers to and which does not exist")
             }
+            Self::SecretElsewhere { secret, class, served } => write!(
+                f,
+                "Secret {secret}, which MachineClass {class} refers to: only Secrets of namespace {served} are read"
+            ),
             Self::SecretIncomplete { secret, entry } => {
                 write!(f, "Secret {secret} to have an entry {entry:?}")
             }
@@ -460,6 +484,10 @@ impl fmt::Display for Reason {
                 )
             }
             Self::NoEffect { action } => write!(f, "somebody else: doing {action} changed nothing"),
+            Self::ProgramFailed { what, at, message } => {
+                write!(f, "a bug of this program to be mended: {what} at {at}")?;
+                if message.is_empty() { Ok(()) } else { write!(f, ": {message}") }
+            }
             Self::ClockSkew { seconds } => {
                 write!(f, "clocks to agree: this process is {seconds} s off the API server's time")
             }

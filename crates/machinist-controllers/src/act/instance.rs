@@ -9,11 +9,9 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures::FutureExt;
 use jiff::Timestamp;
 use machinist_driver::Driver;
 use machinist_instance::{
@@ -25,6 +23,8 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::Key;
+use crate::memory::Count;
+use crate::panics;
 use crate::reconcile::{NOT_NOW_AGAIN, Shared, Stop, object_key};
 
 /// The drivers of one process, one per account.
@@ -172,17 +172,19 @@ fn start<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'stati
                 return shared.forgo(&uid, key);
             }
             let began = shared.now();
-            // A driver that panics has answered, if badly: nobody would ever be told otherwise.
-            let caught = AssertUnwindSafe(made).catch_unwind();
-            let answer = match tokio::time::timeout(bound, caught).await {
+            let answer = match panics::catch_async(tokio::time::timeout(bound, made)).await {
                 Ok(Ok(answer)) => answer,
                 Ok(Err(_)) => {
-                    tracing::error!(machine = %key, %call, "The driver panicked");
-                    Err(Error::new(ErrorKind::Bug, format!("the driver panicked in {call}")))
-                }
-                Err(_) => {
                     let message = format!("{call} was not answered within {} s", bound.as_secs());
                     Err(Error::new(ErrorKind::Ambiguous, message))
+                }
+                // What it had sent may take effect: like any other failure, it is settled by repeating the call.
+                Err(panicked) => {
+                    tracing::error!(machine = %key, %call, at = panicked.at, "The driver panicked");
+                    shared.world.lock().memory.count(Count::Panicked, "driver");
+                    let message =
+                        format!("the driver has a bug that shows here: it panicked at {}", panicked.at);
+                    Err(Error::new(ErrorKind::Bug, message))
                 }
             };
             let answered = Answered { started: began, ended: shared.now(), answer };

@@ -67,7 +67,7 @@ impl Write<'_> {
             Err(_) if outcome.is_without_effect() => Settled::NotCommitted,
             Err(_) => Settled::Unknown,
         };
-        self.settle(charge, settled);
+        charge.settle(settled);
         match outcome {
             WriteOutcome::Done => Ok(Created::Made),
             other => Err(stop(other)),
@@ -76,22 +76,22 @@ impl Write<'_> {
 
     /// There is an object of that name already: of an earlier POST of ours, whose answer was lost, or somebody else's. The charge
     /// stays open until the store shows it, or whoever counts would miss it.
-    async fn read_existing<K>(&self, api: &Api<K>, charge: Charge) -> Result<Created, Stop>
+    async fn read_existing<K>(&self, api: &Api<K>, charge: OpenCharge<'_>) -> Result<Created, Stop>
     where
         K: Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
     {
         match api.get_opt(&self.key.name).await {
             Ok(Some(existing)) => {
-                self.settle(charge, committed(&existing));
+                charge.settle(committed(&existing));
                 Ok(Created::WasThere { owners: existing.owner_references().to_vec() })
             }
             // It went in between: the next pass may make it.
             Ok(None) => {
-                self.settle(charge, Settled::NotCommitted);
+                charge.settle(Settled::NotCommitted);
                 Err(Stop::Stale)
             }
             Err(error) => {
-                self.settle(charge, Settled::Unknown);
+                charge.settle(Settled::Unknown);
                 Err(Stop::Unanswered(error.to_string()))
             }
         }
@@ -112,7 +112,7 @@ impl Write<'_> {
             Err(_) if outcome.is_without_effect() => Settled::NotCommitted,
             Err(_) => Settled::Unknown,
         };
-        self.settle(charge, settled);
+        charge.settle(settled);
         match outcome {
             WriteOutcome::Done | WriteOutcome::NotFound => Ok(()),
             other => Err(stop(other)),
@@ -133,7 +133,7 @@ impl Write<'_> {
             Err(_) if outcome.is_without_effect() => Settled::NotCommitted,
             Err(_) => Settled::Unknown,
         };
-        self.settle(charge, settled);
+        charge.settle(settled);
         match outcome {
             WriteOutcome::Done => Ok(()),
             other => Err(stop(other)),
@@ -144,16 +144,37 @@ impl Write<'_> {
         F::api(self.shared, &self.key.namespace)
     }
 
-    fn open<F: Fed>(&self, kind: WriteKind) -> Charge {
+    fn open<F: Fed>(&self, kind: WriteKind) -> OpenCharge<'_> {
         let expect = Expect { cluster: F::CLUSTER, resource: F::RESOURCE, key: self.key.clone(), kind };
-        self.shared.world.lock().barrier.open(self.charged, expect)
+        let charge = self.shared.world.lock().barrier.open(self.charged, expect);
+        OpenCharge { shared: self.shared, charge: Some(charge) }
+    }
+}
+
+/// A charge that is settled once. Whoever panics before that leaves an unknown outcome behind, which is settled by repeating the
+/// write; a charge that stayed open would hold its keys for ever.
+struct OpenCharge<'a> {
+    shared: &'a Shared,
+    charge: Option<Charge>,
+}
+
+impl OpenCharge<'_> {
+    fn settle(mut self, settled: Settled) {
+        self.settle_once(settled);
     }
 
-    fn settle(&self, charge: Charge, settled: Settled) {
+    fn settle_once(&mut self, settled: Settled) {
+        let Some(charge) = self.charge.take() else { return };
         let woken = self.shared.world.lock().barrier.settle(charge, settled);
         for key in woken {
             self.shared.queue.wake(key);
         }
+    }
+}
+
+impl Drop for OpenCharge<'_> {
+    fn drop(&mut self) {
+        self.settle_once(Settled::Unknown);
     }
 }
 

@@ -81,7 +81,10 @@ fn snapshot(shared: &Shared, world: &World, machine: Arc<MachineFacts>, versions
             let entry = world.secrets.get(&object_key(namespace, name));
             let version = entry.map_or(0, |entry| entry.resource_version);
             inputs.add(version);
-            let facts = Known::from_store(entry.map(|entry| entry.facts.facts.clone()));
+            let facts = match *namespace == shared.options.namespace {
+                true => Known::from_store(entry.map(|entry| entry.facts.facts.clone())),
+                false => Known::Unasked,
+            };
             secrets.push(SecretNeed { name: format!("{namespace}/{name}"), facts });
         }
     }

@@ -14,12 +14,14 @@ use machinist_api::{Machine, MachineClass, MachineDeployment, MachineSet, Operat
 use machinist_apiserver::{Config, Identity, Server};
 use machinist_cloud_sim::{Cloud, Settings};
 use machinist_controllers::{
-    Clients, Key, MachineController, MachineOptions, Manager, Options, Running, explain,
+    Clients, Key, MachineController, MachineOptions, Manager, Options, Planners, Running, explain,
 };
 use machinist_driver::{Driver, Provider};
 use machinist_driver_sim::SimProvider;
 use machinist_instance::{AccountId, Credential, Error, ErrorKind};
 use machinist_kube::{ClientOptions, ObjectKey, SharedClock, TokioClock, layer_client};
+use machinist_plan::Plan;
+use machinist_plan::mcm::machine;
 use serde_json::{Value, json};
 
 const NAMESPACE: &str = "default";
@@ -338,7 +340,7 @@ async fn a_deletion_whose_account_cannot_be_opened_says_so_and_goes_on_when_the_
     assert!(why.contains("by Secret default/s, cannot be opened"), "{why}");
     let passes = || {
         let all = inspector.metrics();
-        all.into_iter().find(|(name, _)| *name == "machinist_queue_passes_total").expect("it is counted").1
+        all.into_iter().find(|(name, _)| name == "machinist_queue_passes_total").expect("it is counted").1
     };
     let before = passes();
     tokio::time::sleep(Duration::from_secs(600)).await;
@@ -353,4 +355,129 @@ async fn a_deletion_whose_account_cannot_be_opened_says_so_and_goes_on_when_the_
     token(json!("dG9rZW4=")).await;
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert_eq!((world.machines().await.len(), world.cloud.alive()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_waits_for_user_data_and_is_made_when_the_secret_has_some() {
+    let world = World::new().await;
+    let _processes = world.start();
+    let secrets: Api<Secret> = Api::namespaced(world.user.clone(), NAMESPACE);
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "empty"}});
+    secrets.create(&PostParams::default(), &parse(secret)).await.expect("the Secret is accepted");
+    let classes: Api<MachineClass> = Api::namespaced(world.user.clone(), NAMESPACE);
+    let class = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass", "metadata": {"name": "empty"},
+        "provider": "sim", "providerSpec": {"size": "small"}, "secretRef": {"name": "empty", "namespace": NAMESPACE},
+    });
+    classes.create(&PostParams::default(), &parse(class)).await.expect("the class is accepted");
+    let machines: Api<Machine> = Api::namespaced(world.user.clone(), NAMESPACE);
+    let machine = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine", "metadata": {"name": "m"},
+        "spec": {"class": {"kind": "MachineClass", "name": "empty"}},
+    });
+    machines.create(&PostParams::default(), &parse(machine)).await.expect("the Machine is accepted");
+    let waits = |machine: &Machine| machine.phase() == Phase::CrashLoopBackOff;
+    world.until("it waits", async |w| w.machines().await.iter().any(waits)).await;
+    let status = world.machines().await.remove(0).status.unwrap_or_default();
+    assert_eq!(
+        status.last_operation.expect("it has one").description(),
+        "Cloud provider message - waiting for Secret default/empty to have an entry \"userData\""
+    );
+    assert_eq!(world.cloud.ledger().ever().len(), 0);
+
+    let patch = Patch::Merge(json!({"stringData": {"userData": "hello"}}));
+    secrets.patch("empty", &PatchParams::default(), &patch).await.expect("the Secret is accepted");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(world.cloud.alive(), 1);
+}
+
+/// A planner with a bug that shows with one Machine.
+fn buggy(s: &machine::Snapshot) -> Plan<machine::Action> {
+    assert!(s.machine.name != "bug-in-planner", "no rule for this");
+    machine::plan(s)
+}
+
+/// A provider with bugs that show with some classes: where facts are collected, and in a call.
+struct Buggy(SimProvider);
+
+impl Provider for Buggy {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn validate(&self, provider_spec: &Value) -> Result<(), Error> {
+        assert!(provider_spec["size"] != "bug", "hunter2");
+        self.0.validate(provider_spec)
+    }
+
+    fn open(&self, account: &AccountId, credential: &Credential) -> Result<Arc<dyn Driver>, Error> {
+        self.0.open(account, credential)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bug_that_shows_with_one_object_is_that_objects_problem_and_nobody_elses() {
+    let world = World::new().await;
+    let clients = |name| Clients { control: world.client(name), target: world.client(name) };
+    let planners = Planners { machine: buggy, ..Planners::default() };
+    let options = Options { planners, ..world.options("machine-controller") };
+    let provider = Arc::new(Buggy(SimProvider::in_process(world.cloud.clone())));
+    let mut machine = MachineOptions::new(provider, "test");
+    // The first secret part of a token cannot be drawn.
+    let draws = std::sync::atomic::AtomicU32::new(0);
+    machine.entropy = Arc::new(move |bytes| {
+        assert!(draws.fetch_add(1, std::sync::atomic::Ordering::Relaxed) > 0, "hunter2");
+        bytes.fill(7);
+    });
+    let controller = MachineController::start(clients("machine-controller"), options, machine, None);
+    world.apply(0).await;
+    let classes: Api<MachineClass> = Api::namespaced(world.user.clone(), NAMESPACE);
+    let class = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass", "metadata": {"name": "bug"},
+        "provider": "sim", "providerSpec": {"size": "bug"}, "secretRef": {"name": "s", "namespace": NAMESPACE},
+    });
+    classes.create(&PostParams::default(), &parse(class)).await.expect("the class is accepted");
+    let machines: Api<Machine> = Api::namespaced(world.user.clone(), NAMESPACE);
+    let make = async |name: &str, class: &str| {
+        let machine = json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine", "metadata": {"name": name},
+            "spec": {"class": {"kind": "MachineClass", "name": class}},
+        });
+        machines.create(&PostParams::default(), &parse(machine)).await.expect("the Machine is accepted");
+    };
+    let inspector = controller.inspector();
+    let why = |name: &str| {
+        let key = Key::Machine(ObjectKey::new(NAMESPACE, name));
+        inspector.why(&key).map(|record| record.why.to_string()).unwrap_or_default()
+    };
+    make("bug-in-planner", "c").await;
+    make("bug-in-observing", "bug").await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let in_planner = why("bug-in-planner");
+    assert!(
+        in_planner.starts_with(
+            "waits for a bug of this program to be mended: the rule engine failed on this object at "
+        ) && in_planner.contains("tests/it/main.rs:")
+            && in_planner.contains(": no rule for this; next: report this bug"),
+        "{in_planner}"
+    );
+    let observing = why("bug-in-observing");
+    assert!(
+        observing.contains("collecting its facts failed at ") && !observing.contains("hunter2"),
+        "{observing}"
+    );
+
+    make("fine", "c").await;
+    world.until("the one that is fine has its instance", async |w| w.cloud.alive() == 1).await;
+    let total = |start: &str| -> f64 {
+        let all = inspector.metrics();
+        all.iter().filter(|(name, _)| name.starts_with(start)).map(|(_, value)| value).sum()
+    };
+    // Two Machines some times each, and once the drawing of a token.
+    assert!(3.0 <= total("machinist_passes_panicked_total{kind=\"machine\"}"), "{:?}", inspector.metrics());
+    assert!(total("machinist_passes_panicked_total") < 100.0, "{:?}", inspector.metrics());
+    // A class that is mended mends its Machine.
+    let patch = Patch::Merge(json!({"providerSpec": {"size": "small"}}));
+    classes.patch("bug", &PatchParams::default(), &patch).await.expect("the class is accepted");
+    world.until("the other one has its instance, too", async |w| w.cloud.alive() == 2).await;
 }

@@ -78,7 +78,7 @@ pub struct Snapshot {
 pub struct SecretNeed {
     /// `namespace/name`.
     pub name: String,
-    /// The Secret.
+    /// The Secret; unasked if it is in a namespace that is not read.
     pub facts: Known<Arc<SecretFacts>>,
 }
 

@@ -10,8 +10,8 @@ use machinist_instance::{Error, Instance};
 
 use super::join::failed_why;
 use super::status::{code_of, code_text};
-use super::{Action, CREATE_FAILED, OperationWrite, Snapshot};
-use crate::facts::Token;
+use super::{Action, CREATE_FAILED, OperationWrite, SecretNeed, Snapshot};
+use crate::facts::{Token, USER_DATA};
 use crate::snapshot::{Answers, Call, Known, is_past, just_past, plus, retry_after};
 use crate::why::{Reason, Step};
 use crate::{Plan, Why};
@@ -141,10 +141,24 @@ fn prerequisite(s: &Snapshot) -> Option<Obstacle<'static>> {
         return missing(Reason::ClassDeleting { class: class_name }, mend);
     }
     for need in &s.secrets {
-        if !matches!(need.facts, Known::Present(_)) {
-            let reason = Reason::SecretMissing { secret: need.name.clone(), class: class_name };
-            return missing(reason, format!("create Secret {}", need.name));
+        let (secret, class) = (need.name.clone(), class_name.clone());
+        match need.facts {
+            Known::Present(_) => {}
+            Known::Absent => {
+                let mend = format!("create Secret {secret}");
+                return missing(Reason::SecretMissing { secret, class }, mend);
+            }
+            Known::Unasked => {
+                let served = s.machine.namespace.clone();
+                let mend =
+                    format!("put the Secret into namespace {served}, and let the class refer to that one");
+                return missing(Reason::SecretElsewhere { secret, class, served }, mend);
+            }
         }
+    }
+    if let Some(secret) = lacks_user_data(s) {
+        let mend = format!("add {USER_DATA} to Secret {secret}");
+        return missing(Reason::SecretIncomplete { secret, entry: USER_DATA.to_owned() }, mend);
     }
     if let Some(message) = class.invalid.as_ref().or(s.class_error.as_ref()) {
         let reason = Reason::ClassInvalid { class: class_name, message: message.clone() };
@@ -158,6 +172,17 @@ fn prerequisite(s: &Snapshot) -> Option<Obstacle<'static>> {
         );
     }
     None
+}
+
+/// The Secret that should have user data, if none has. Without it an instance boots and never joins. A class that refers to no
+/// Secret has none on purpose: its image knows all it needs.
+fn lacks_user_data(s: &Snapshot) -> Option<String> {
+    let has = |need: &SecretNeed| need.facts.present().is_some_and(|facts| facts.has_user_data);
+    if s.secrets.iter().any(has) {
+        return None;
+    }
+    // It is `secretRef` that user data belongs to, and that comes first.
+    s.secrets.first().map(|need| need.name.clone())
 }
 
 impl Obstacle<'_> {
@@ -191,7 +216,9 @@ impl Obstacle<'_> {
         match self {
             Self::Missing { reason, .. } => {
                 let code = match reason {
-                    Reason::ClassMissing { .. } | Reason::SecretMissing { .. } => Code::NotFound,
+                    Reason::ClassMissing { .. }
+                    | Reason::SecretMissing { .. }
+                    | Reason::SecretElsewhere { .. } => Code::NotFound,
                     Reason::ClassDeleting { .. } => Code::FailedPrecondition,
                     _ => Code::InvalidArgument,
                 };

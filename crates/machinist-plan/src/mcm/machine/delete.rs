@@ -254,22 +254,33 @@ fn record(found: &Instance, deleting_since: Timestamp) -> Plan<Action> {
 /// A credential that is there and refused is a call that failed, and the label does not end it: people set the label to skip a
 /// drain, and a typing error in a Secret must not cost an instance that nobody knows of any more.
 fn cannot_call(s: &Snapshot, deleting_since: Timestamp) -> Option<Plan<Action>> {
-    let class = format!("MachineClass {}", s.machine.spec.class.name());
-    let missing = match &s.class {
-        Known::Present(_) => {
-            let secret = s.secrets.iter().find(|need| !matches!(need.facts, Known::Present(_)))?;
-            format!("Secret {}", secret.name)
+    let (missing, mend) = match &s.class {
+        Known::Present(class) => {
+            let need = s.secrets.iter().find(|need| !matches!(need.facts, Known::Present(_)))?;
+            match need.facts {
+                Known::Unasked => (
+                    format!("Secret {} (only namespace {} is read)", need.name, s.machine.namespace),
+                    format!(
+                        "let MachineClass {} refer to one of namespace {}",
+                        class.name, s.machine.namespace
+                    ),
+                ),
+                Known::Absent | Known::Present(_) => {
+                    (format!("Secret {}", need.name), format!("create Secret {} again", need.name))
+                }
+            }
         }
-        Known::Absent | Known::Unasked => class,
+        Known::Absent | Known::Unasked => {
+            let class = format!("MachineClass {}", s.machine.spec.class.name());
+            let mend = format!("create {class} again");
+            (class, mend)
+        }
     };
     if s.machine.wants_force_deletion() {
         return Some(leave_behind(s, &missing, deleting_since));
     }
     let reason = Reason::CannotDeleteInstance { missing: missing.clone() };
-    let mend = format!(
-        "create {missing} again, or set label {}=true to leave the instance behind",
-        labels::FORCE_DELETION
-    );
+    let mend = format!("{mend}, or set label {}=true to leave the instance behind", labels::FORCE_DELETION);
     let marker = s.machine.deletion_marker().unwrap_or(DeletionMarker::DeleteInstance);
     let description = format!("Deletion waits for {reason}. {marker}");
     let operation = OperationWrite::failed(OperationType::Delete, &description, None);

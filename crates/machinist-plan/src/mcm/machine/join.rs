@@ -154,6 +154,12 @@ fn unhealthy(s: &Snapshot, node: &NodeFacts, against: String) -> Plan<Action> {
 
 fn without_node(s: &Snapshot, not_ours: Option<Reason>) -> Plan<Action> {
     let name = s.machine.node_name().to_owned();
+    let missing = match &not_ours {
+        Some(Reason::NodeNotOurs { evidence, .. }) => {
+            format!("the Node object of that name is not this machine's ({evidence})")
+        }
+        Some(_) | None => "the Node object went missing".to_owned(),
+    };
     match &s.machine.status.phase {
         Phase::Running => {
             let description = format!(
@@ -164,10 +170,10 @@ fn without_node(s: &Snapshot, not_ours: Option<Reason>) -> Plan<Action> {
             let write = s.status(Phase::Unknown, operation).map(|write| Action::SetStatus(Box::new(write)));
             let mut actions: Vec<_> = write.into_iter().collect();
             actions.push(Action::warn(NODE_UNHEALTHY, description));
-            Plan::act_all(actions, unhealthy_why(s, name, "the Node object went missing".to_owned()))
+            Plan::act_all(actions, unhealthy_why(s, name, missing))
         }
         Phase::Pending => awaiting(s, not_ours.unwrap_or(Reason::Joining { node: name, token: s.token_use })),
-        _ => Plan::idle(unhealthy_why(s, name, "the Node object went missing".to_owned())),
+        _ => Plan::idle(unhealthy_why(s, name, missing)),
     }
 }
 

@@ -285,6 +285,44 @@ fn a_class_that_the_autoscaler_could_not_read_is_refused() {
 }
 
 #[test]
+fn a_secret_without_user_data_is_reported_before_anything_boots_from_it() {
+    let bare = || Known::Present(Arc::new(SecretFacts { has_user_data: false, ..(*secret()).clone() }));
+    world().with(|s| s.secrets[0].facts = bare()).check(expect![[r#"
+        do    status: CrashLoopBackOff, Create Failed [InvalidArgument] "Cloud provider message - waiting for Secret ns/s to have an entry \"userData\""
+        do    warning FailedCreate: Cloud provider message - waiting for Secret ns/s to have an entry "userData"
+        why   waits for Secret ns/s to have an entry "userData"; next: add userData to Secret ns/s; by 2027-01-15T08:19:56Z: the Machine is marked Failed
+        wait  until 2027-01-15T08:19:56Z
+    "#]]);
+    let credentials = SecretNeed { name: "ns/credentials".into(), facts: bare() };
+    let both = world().token(1000).with(|s| s.secrets.push(credentials));
+    assert_eq!(both.plan().actions.len(), 1, "one of two Secrets is enough");
+    assert_eq!(
+        world().with(|s| s.secrets.clear()).plan().actions.len(),
+        1,
+        "nobody said that there should be any"
+    );
+}
+
+#[test]
+fn a_secret_that_is_not_read_is_not_said_to_be_missing() {
+    let elsewhere = |s: &mut Snapshot| {
+        s.secrets[0] = SecretNeed { name: "other/s".into(), facts: Known::Unasked };
+    };
+    world().with(elsewhere).check(expect![[r#"
+        do    status: CrashLoopBackOff, Create Failed [NotFound] "Cloud provider message - waiting for Secret other/s, which MachineClass c refers to: only Secrets of namespace ns are read"
+        do    warning FailedCreate: Cloud provider message - waiting for Secret other/s, which MachineClass c refers to: only Secrets of namespace ns are read
+        why   waits for Secret other/s, which MachineClass c refers to: only Secrets of namespace ns are read; next: put the Secret into namespace ns, and let the class refer to that one; by 2027-01-15T08:19:56Z: the Machine is marked Failed
+        wait  until 2027-01-15T08:19:56Z
+    "#]]);
+    drained().with(elsewhere).check(expect![[r#"
+        do    status: Delete Failed "Deletion waits for Secret other/s (only namespace ns is read), without which its instance cannot be deleted. Initiate VM deletion"
+        do    warning FailedDelete: Deletion waits for Secret other/s (only namespace ns is read), without which its instance cannot be deleted. Initiate VM deletion
+        why   waits for Secret other/s (only namespace ns is read), without which its instance cannot be deleted; since 2027-01-15T07:59:50Z; next: let MachineClass c refer to one of namespace ns, or set label force-deletion=true to leave the instance behind
+        wait  for a change
+    "#]]);
+}
+
+#[test]
 fn with_a_token_the_driver_is_asked() {
     world().token(1000).check(expect![[r#"
         do    driver: ensure
@@ -527,6 +565,16 @@ fn an_older_node_of_that_name_is_not_taken() {
             why   waits for Node m to go: it is not this machine's (it is older than this machine); since 2027-01-15T07:59:30Z; next: the instance boots and its kubelet registers; by 2027-01-15T08:19:56Z: the Machine is marked Failed
             wait  until 2027-01-15T08:19:56Z
         "#]]);
+}
+
+#[test]
+fn a_running_machine_whose_node_is_somebody_elses_says_so() {
+    let mut world = world().running().node_field("/spec/providerID", "sim:///i-2".into());
+    world.machine["status"]["currentStatus"]["phase"] = "Unknown".into();
+    world.check(expect![[r#"
+        why   waits for Node m to become healthy: the Node object of that name is not this machine's (its provider id is sim:///i-2); since 2027-01-15T07:59:30Z; next: the Node recovers; by 2027-01-15T08:09:31Z: the Machine is marked Failed, one at a time
+        wait  for a change
+    "#]]);
 }
 
 #[test]
