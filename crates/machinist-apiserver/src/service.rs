@@ -3,12 +3,16 @@
 //! A request runs on a task of the server. Its commit happens even if the caller stops waiting, as over a network; only so
 //! can a simulation reach the states in which a writer does not know whether it wrote.
 
+use std::any::Any;
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
+use futures::FutureExt as _;
 use http::{Request, Response, StatusCode, header, request};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -42,6 +46,9 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Largest request body, as in kube-apiserver.
 const MAX_BODY: usize = 3 * 1024 * 1024;
+
+/// How long a body may take to arrive; a request of kube-apiserver may take as long as a whole.
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One caller's view of the server. Cheap to clone.
 #[derive(Clone)]
@@ -171,10 +178,13 @@ impl ApiService {
             code: 0,
             revision: None,
         };
-        let outcome = match read_body(body).await {
-            Ok(body) => self.dispatch(parts, route, body, &mut record).await,
-            Err(error) => Err(error),
-        };
+        // Nothing of a request that broke off is used again, apart from the record, which is complete at any moment.
+        let dispatched =
+            AssertUnwindSafe(self.dispatch(parts, route, body, &mut record)).catch_unwind().await;
+        let outcome = dispatched.unwrap_or_else(|panic| {
+            tracing::error!(panic = panic_text(&*panic), "A request made the server panic");
+            Err(ApiError::internal("this request made the server panic; its log has the details"))
+        });
         let response = match outcome {
             Ok(Reply::Answer(answer)) => {
                 record.revision = answer.revision;
@@ -195,13 +205,17 @@ impl ApiService {
         response
     }
 
-    async fn dispatch(
+    async fn dispatch<B>(
         &self,
         parts: request::Parts,
         route: Route,
-        body: Bytes,
+        body: B,
         record: &mut AuditRecord,
-    ) -> ApiResult<Reply> {
+    ) -> ApiResult<Reply>
+    where
+        B: http_body::Body<Data = Bytes> + Send,
+        B::Error: Into<BoxError>,
+    {
         let identity = match (&route, self.authenticate(&parts)) {
             (_, Ok(identity)) => identity,
             (Route::Other(path), Err(_)) if discovery::is_public(path) => {
@@ -217,18 +231,24 @@ impl ApiService {
                 record.resource.clone_from(&path);
                 Ok(other(&path, &parts, &self.core))
             }
-            Route::Resource(path) => self.resource(parts, path, body, identity, record).await,
+            Route::Resource(path) => {
+                record.verb = method_name(&parts.method);
+                record.group.clone_from(&path.group);
+                record.resource.clone_from(&path.plural);
+                // Only now: whoever is nobody cannot make the server hold a body.
+                let body = read_body(body).await?;
+                self.resource(parts, path, body, identity, record).await
+            }
         }
     }
 
     fn authenticate(&self, parts: &request::Parts) -> ApiResult<Arc<Identity>> {
-        // A CA that cannot be made leaves nobody whose certificate could be verified.
-        let ca = self.core.ca().map_err(|e| ApiError::internal(e.to_string()));
         if let Credentials::Trusted(identity) = &self.credentials {
             return Ok(identity.clone());
         }
-        let authenticator =
-            Authenticator { store: &self.core.store, ca: ca?, now: self.core.config.clock.now() };
+        // A CA that cannot be made leaves nobody whose certificate could be verified.
+        let ca = self.core.ca().map_err(|e| ApiError::internal(e.to_string()))?;
+        let authenticator = Authenticator { store: &self.core.store, ca, now: self.core.config.clock.now() };
         authenticator.authenticate(&self.credentials, &parts.headers)
     }
 
@@ -365,11 +385,22 @@ where
     B: http_body::Body<Data = Bytes> + Send,
     B::Error: Into<BoxError>,
 {
-    match Limited::new(body, MAX_BODY).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(ApiError::too_large(MAX_BODY)),
-        Err(error) => Err(ApiError::bad_request(format!("the body could not be read: {error}"))),
+    match tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY).collect()).await {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ApiError::too_large(MAX_BODY)),
+        Ok(Err(error)) => Err(ApiError::bad_request(format!("the body could not be read: {error}"))),
+        Err(_elapsed) => Err(ApiError::new(
+            408,
+            "Timeout",
+            format!("the body did not arrive within {} seconds", BODY_TIMEOUT.as_secs()),
+        )),
     }
+}
+
+/// What a panic says of itself.
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no text")
 }
 
 fn method_name(method: &http::Method) -> &'static str {

@@ -3,7 +3,8 @@
 
 use serde_json::Value;
 
-use crate::status::{ApiError, ApiResult};
+use crate::crd::schema::MAX_DEPTH;
+use crate::status::{ApiError, ApiResult, FieldErrors};
 
 /// Most operations in one patch, kube-apiserver's own bound.
 const MAX_OPERATIONS: usize = 10_000;
@@ -69,6 +70,9 @@ impl Pointer {
             None if text.is_empty() => Vec::new(),
             None => return Err(ApiError::unprocessable_patch()),
         };
+        if MAX_DEPTH < steps.len() {
+            return Err(ApiError::unprocessable_patch());
+        }
         Ok(Pointer { text: text.to_owned(), steps })
     }
 
@@ -100,8 +104,12 @@ fn index(step: &str, length: usize) -> Option<usize> {
     step.parse().ok().filter(|i| plain && *i < length)
 }
 
+/// Applies `operations` in turn to an object, which stays one and is never nested deeper than [`MAX_DEPTH`]: walking and dropping
+/// a value takes stack for each level.
 pub(crate) fn apply(document: &mut Value, operations: &[Operation]) -> ApiResult<()> {
     let mut copied = 0;
+    // At least the document's depth; counted anew only where an operation lets it seem too much.
+    let mut deepest = depth(document);
     for operation in operations {
         let done = match operation {
             Operation::Add { path, value } => add(document, path, value.clone()),
@@ -127,8 +135,43 @@ pub(crate) fn apply(document: &mut Value, operations: &[Operation]) -> ApiResult
             tracing::debug!(operation = ?operation_path(operation), "JSON patch does not apply");
             return Err(ApiError::unprocessable_patch());
         }
+        deepest = deepest.max(match operation {
+            Operation::Add { path, value } | Operation::Replace { path, value } => {
+                path.steps.len() + depth(value)
+            }
+            Operation::Move { from, path } | Operation::Copy { from, path } => {
+                path.steps.len() + deepest.saturating_sub(from.steps.len())
+            }
+            Operation::Remove { .. } | Operation::Test { .. } => 0,
+        });
+        if MAX_DEPTH < deepest {
+            deepest = depth(document);
+        }
+        if MAX_DEPTH < deepest {
+            return Err(ApiError::unprocessable_patch());
+        }
     }
-    Ok(())
+    if document.is_object() { Ok(()) } else { Err(no_object(document)) }
+}
+
+/// How many maps and lists lie one in another; 0 for a plain value.
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or_default(),
+        Value::Object(map) => 1 + map.values().map(depth).max().unwrap_or_default(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+    }
+}
+
+/// A list in the place of the object, in the words of kube-apiserver.
+fn no_object(patched: &Value) -> ApiError {
+    let mut errors = FieldErrors::default();
+    errors.invalid(
+        "patch",
+        Value::String(patched.to_string()),
+        "couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value of type struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }",
+    );
+    ApiError::invalid("", "", "", &errors)
 }
 
 fn operation_path(operation: &Operation) -> &str {
@@ -154,11 +197,8 @@ fn same(a: &Value, b: &Value) -> bool {
     }
 }
 
+/// The root itself is not added: kube-apiserver refuses that too.
 fn add(document: &mut Value, path: &Pointer, value: Value) -> Option<()> {
-    if path.steps.is_empty() {
-        *document = value;
-        return Some(());
-    }
     match path.parent(document)? {
         (Value::Object(map), key) => {
             map.insert(key.to_owned(), value);
@@ -190,6 +230,9 @@ fn remove(document: &mut Value, path: &Pointer) -> Option<Value> {
 
 fn replace(document: &mut Value, path: &Pointer, value: Value) -> Option<()> {
     if path.steps.is_empty() {
+        if !value.is_object() && !value.is_array() {
+            return None;
+        }
         *document = value;
         return Some(());
     }
@@ -238,6 +281,52 @@ mod tests {
     fn copies_of_copies_are_stopped() {
         let doubling = (0..40).map(|n| json!({"op": "copy", "from": "", "path": format!("/k{n}")}));
         assert_eq!(check(json!({"x": "0123456789"}), doubling.collect()), Err(413));
+    }
+
+    #[test]
+    fn the_root_is_replaced_by_an_object_only() {
+        let root = |op: &str, value: Value| json!([{"op": op, "path": "", "value": value}]);
+        assert_eq!(check(json!({"a": 1}), root("replace", json!({"b": 2}))), Ok(json!({"b": 2})));
+        for value in [json!("x"), json!([]), json!(null), json!(3)] {
+            assert_eq!(check(json!({"a": 1}), root("replace", value.clone())), Err(422), "{value}");
+            assert_eq!(check(json!({"a": 1}), root("add", value.clone())), Err(422), "{value}");
+        }
+        assert_eq!(check(json!({"a": 1}), json!([{"op": "remove", "path": ""}])), Err(422));
+        assert_eq!(check(json!({"a": {}}), json!([{"op": "move", "from": "/a", "path": ""}])), Err(422));
+    }
+
+    #[test]
+    fn no_patch_nests_beyond_the_limit() {
+        let nested = |levels: usize| (0..levels).fold(json!(1), |below, _| json!({"k": below}));
+        let path = |levels: usize| "/k".repeat(levels);
+        // One level is the document's own.
+        let add = |levels| json!([{"op": "add", "path": "/a", "value": nested(levels)}]);
+        assert!(check(json!({}), add(MAX_DEPTH - 1)).is_ok());
+        assert_eq!(check(json!({}), add(MAX_DEPTH)), Err(422));
+        // Value below value: each is allowed, and so is each pointer.
+        let deepening: Vec<Value> = (0..1500)
+            .flat_map(|_| {
+                [
+                    json!({"op": "add", "path": "/b", "value": nested(110)}),
+                    json!({"op": "move", "from": "/a", "path": format!("/b{}", path(110))}),
+                    json!({"op": "move", "from": "/b", "path": "/a"}),
+                ]
+            })
+            .collect();
+        assert_eq!(check(json!({"a": {}}), json!(deepening)), Err(422));
+        let copying = json!([{"op": "copy", "from": "/a", "path": format!("/a{}", path(70))}]);
+        assert_eq!(check(json!({"a": nested(70)}), copying), Err(422));
+        assert_eq!(check(json!({}), json!([{"op": "test", "path": path(10_000), "value": null}])), Err(422));
+        // Down and up again, often, is no deeper than once.
+        let moving: Vec<Value> = (0..200)
+            .flat_map(|_| {
+                [
+                    json!({"op": "move", "from": "/a", "path": "/b/k/k/a"}),
+                    json!({"op": "move", "from": "/b/k/k/a", "path": "/a"}),
+                ]
+            })
+            .collect();
+        assert!(check(json!({"a": {}, "b": nested(3)}), json!(moving)).is_ok());
     }
 
     #[test]

@@ -4,7 +4,7 @@ pub(crate) mod json;
 pub(crate) mod merge;
 pub(crate) mod strategic;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::crd::schema::Schema;
 use crate::status::{ApiError, ApiResult};
@@ -32,8 +32,17 @@ impl Patch {
         };
         match (media_type, strategic) {
             (JSON, _) => Ok(Patch::Json(json::Operation::parse_all(&decoded()?)?)),
-            (MERGE, _) => Ok(Patch::Merge(decoded()?)),
-            (STRATEGIC, Strategic::Supported) => Ok(Patch::Strategic(decoded()?)),
+            (MERGE, _) => match decoded()? {
+                Value::Null => Err(ApiError::bad_request("Invalid JSON Patch")),
+                patch => is_map(&patch)
+                    .map_err(|why| ApiError::bad_request(format!("error decoding patch: {why}")))
+                    .map(|()| Patch::Merge(patch)),
+            },
+            (STRATEGIC, Strategic::Supported) => match decoded()? {
+                // To kube-apiserver this is the patch that changes nothing.
+                Value::Null => Ok(Patch::Strategic(Value::Object(Map::new()))),
+                patch => is_map(&patch).map_err(ApiError::bad_request).map(|()| Patch::Strategic(patch)),
+            },
             (_, Strategic::Supported) => {
                 Err(ApiError::new(415, "UnsupportedMediaType", "415: Unsupported Media Type")
                     .with_empty_details())
@@ -42,7 +51,7 @@ impl Patch {
         }
     }
 
-    /// The object as the patch leaves it.
+    /// The object as the patch leaves it, and an object it is.
     pub(crate) fn apply(&self, current: &Value, schema: &Schema) -> ApiResult<Value> {
         let mut patched = current.clone();
         match self {
@@ -52,6 +61,19 @@ impl Patch {
         }
         Ok(patched)
     }
+}
+
+/// Refuses what is not an object, in the words of Go's decoder.
+fn is_map(patch: &Value) -> Result<(), String> {
+    let found = match patch {
+        Value::Object(_) => return Ok(()),
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+    };
+    Err(format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"))
 }
 
 /// Whether a resource takes strategic merge patches: the built-in kinds do, custom resources do not.

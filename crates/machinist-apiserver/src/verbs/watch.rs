@@ -28,6 +28,9 @@ use crate::verbs::list::{prefix, refuse_options, selector};
 /// Marks the bookmark that ends the initial events.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
+/// Longest a watch may be asked to last; beyond it the sum of now and then has no meaning to the clock.
+const LONGEST_WATCH: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// What a watch begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Start {
@@ -44,7 +47,7 @@ pub(crate) async fn watch(call: &Call) -> ApiResult<Body> {
     let bookmarks = call.query.flag("allowWatchBookmarks")?;
     let (start, at_least) = start(call)?;
     let timeout = match call.query.number("timeoutSeconds")? {
-        Some(seconds) if 0 < seconds => Duration::from_secs(seconds.unsigned_abs()),
+        Some(seconds) if 0 < seconds => Duration::from_secs(seconds.unsigned_abs()).min(LONGEST_WATCH),
         Some(_) | None => call.core.config.watch_timeout,
     };
     if let Some(revision) = at_least {

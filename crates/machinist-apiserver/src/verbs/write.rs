@@ -65,8 +65,11 @@ fn yaml(body: &Bytes) -> ApiResult<Value> {
     serde_saphyr::from_str(text).map_err(undecodable)
 }
 
-/// Refuses a body of another kind or version; a built-in body may leave both out.
+/// Refuses a body of another kind or version, or one that is no object; a built-in body may leave both out.
 pub(crate) fn check_type(value: &mut Value, served: &Served) -> ApiResult<()> {
+    if !value.is_object() {
+        return Err(undecodable("the body is not an object"));
+    }
     let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (kind, api_version) = (text("kind"), text("apiVersion"));
     let (want_kind, want_version) = (&served.resource.kind, served.api_version());

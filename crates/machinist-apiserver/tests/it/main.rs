@@ -6,3 +6,4 @@ mod controls;
 mod https;
 mod load;
 mod properties;
+mod service;

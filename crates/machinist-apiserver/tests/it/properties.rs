@@ -133,6 +133,7 @@ fn pieces() -> impl Strategy<Value = String> {
         Just("pods".to_owned()),
         Just("namespaces".to_owned()),
         Just("default".to_owned()),
+        Just("configmaps".to_owned()),
         Just("nodes".to_owned()),
         Just("status".to_owned()),
         Just("eviction".to_owned()),
@@ -140,6 +141,60 @@ fn pieces() -> impl Strategy<Value = String> {
         Just("customresourcedefinitions".to_owned()),
         "[a-z%0-9./-]{0,6}",
     ]
+}
+
+/// Where the server under test has an object, so that what is asked of it goes all the way.
+const HELD: [(&str, &str); 4] = [
+    ("/api/v1/namespaces/default/configmaps", r#"{"metadata": {"name": "m0"}, "data": {"a": "b"}}"#),
+    (
+        "/api/v1/nodes",
+        r#"{"metadata": {"name": "m0"}, "spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}}"#,
+    ),
+    (
+        "/api/v1/namespaces/default/pods",
+        r#"{"metadata": {"name": "m0"}, "spec": {"nodeName": "m0", "containers": [{"name": "c", "image": "i"}]}}"#,
+    ),
+    (
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+        r#"{"metadata": {"name": "m0.t.dev"}, "spec": {"group": "t.dev", "scope": "Namespaced",
+            "names": {"plural": "m0", "kind": "M", "singular": "m", "listKind": "MList"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}}"#,
+    ),
+];
+
+async fn hold_objects(server: &Server) {
+    for (collection, object) in HELD {
+        let object = serde_json::from_str(object).expect("an object");
+        let (code, answer) = send(server, "POST", collection, Some(object)).await;
+        assert_eq!(code, 201, "{answer}");
+    }
+}
+
+/// A JSON patch, or something that is nearly one.
+fn operations() -> impl Strategy<Value = Value> {
+    let pointer = || {
+        prop_oneof![
+            Just(String::new()),
+            Just("/metadata".to_owned()),
+            Just("/metadata/labels".to_owned()),
+            Just("/metadata/finalizers/-".to_owned()),
+            Just("/spec/taints/0".to_owned()),
+            "(/[a-z0-9~-]{0,3}){0,3}",
+        ]
+    };
+    let op = prop_oneof![
+        Just("add"),
+        Just("remove"),
+        Just("replace"),
+        Just("move"),
+        Just("copy"),
+        Just("test"),
+        Just("other")
+    ];
+    let operation = (op, pointer(), pointer(), json_value())
+        .prop_map(|(op, from, path, value)| json!({"op": op, "from": from, "path": path, "value": value}));
+    prop::collection::vec(operation, 0..4).prop_map(Value::from)
 }
 
 fn json_value() -> impl Strategy<Value = Value> {
@@ -201,11 +256,55 @@ proptest! {
             prop_assert!(answered.is_ok(), "{:?}", answered.err());
             let answer = answered.expect("checked");
             prop_assert!(answer.body().size_hint().lower() < 10_000_000);
+            prop_assert_ne!(reason_of(answer).await, "InternalError");
             // And it goes on answering.
             prop_assert_eq!(send(&server, "GET", "/readyz", None).await.0, 200);
             Ok(())
         })?;
     }
+
+    #[test]
+    fn no_patch_or_watch_of_an_object_that_exists_breaks_the_server(
+        at in 0..HELD.len(),
+        subresource in prop_oneof![4 => Just(""), 1 => Just("/status"), 1 => Just("/approval"), 1 => Just("/scale")],
+        (media, body) in prop_oneof![
+            json_value().prop_map(|body| ("merge-patch+json", body)),
+            json_value().prop_map(|body| ("strategic-merge-patch+json", body)),
+            operations().prop_map(|body| ("json-patch+json", body)),
+        ],
+        timeout in prop_oneof![any::<i64>(), Just(i64::MAX), Just(i64::MIN)],
+    ) {
+        in_runtime(async {
+            let server = server();
+            hold_objects(&server).await;
+            let collection = HELD[at].0;
+            let name = if collection.ends_with("definitions") { "m0.t.dev" } else { "m0" };
+            let patch = Request::builder()
+                .method("PATCH")
+                .uri(format!("{collection}/{name}{subresource}"))
+                .header("Content-Type", format!("application/{media}"))
+                .body(Full::new(Bytes::from(body.to_string())))
+                .expect("a request");
+            let answer = server.service_as(Identity::admin()).call(patch).await.expect("an answer");
+            prop_assert_ne!(reason_of(answer).await, "InternalError");
+            let watch = Request::get(format!("{collection}?watch=1&timeoutSeconds={timeout}"))
+                .body(Full::new(Bytes::new()))
+                .expect("a request");
+            let answer = server.service_as(Identity::admin()).call(watch).await.expect("an answer");
+            prop_assert_eq!(answer.status(), 200);
+            Ok(())
+        })?;
+    }
+}
+
+/// The reason of a refusal; empty for anything else, and for a watch, which would not end.
+async fn reason_of(answer: http::Response<machinist_apiserver::Body>) -> String {
+    if answer.status().is_success() {
+        return String::new();
+    }
+    let body = answer.into_body().collect().await.expect("a body").to_bytes();
+    let status: Value = serde_json::from_slice(&body).unwrap_or_default();
+    status["reason"].as_str().unwrap_or_default().to_owned()
 }
 
 proptest! {
