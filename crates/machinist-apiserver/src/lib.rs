@@ -16,6 +16,7 @@
 
 mod audit;
 mod authn;
+mod body;
 mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -28,6 +29,7 @@ mod meta;
 mod object;
 mod openapi;
 mod patch;
+mod protobuf;
 mod resource;
 mod route;
 mod server;

@@ -22,6 +22,7 @@ use tower::Service;
 
 use crate::audit::{AuditRecord, Origin};
 use crate::authn::{Authenticator, Credentials, Identity, authorize};
+use crate::body::FieldValidation;
 use crate::discovery::{self, Document};
 use crate::kinds::Part;
 use crate::object::to_bytes;
@@ -191,7 +192,7 @@ impl ApiService {
                 if let Some(name) = answer.name {
                     record.name = name;
                 }
-                json_response(answer.code, answer.body)
+                warned(json_response(answer.code, answer.body), &answer.warnings)
             }
             Ok(Reply::Stream(body)) => response(200, "application/json", body),
             Ok(Reply::Text(code, text)) => {
@@ -282,7 +283,6 @@ impl ApiService {
         }
         let call = Call {
             core: self.core.clone(),
-            served,
             shape: Shape::negotiate(&parts.headers, &query)?,
             origin: Origin {
                 user: identity.user.as_str().into(),
@@ -290,8 +290,16 @@ impl ApiService {
             },
             effect: match parts.method {
                 http::Method::GET | http::Method::HEAD => Effect::Commit,
-                _ => Effect::asked(&query, &body)?,
+                _ => Effect::asked(&query, &parts.headers, &body, &served)?,
             },
+            validation: match record.verb {
+                "create" => FieldValidation::asked(&query, "CreateOptions")?,
+                "update" => FieldValidation::asked(&query, "UpdateOptions")?,
+                "patch" => FieldValidation::asked(&query, "PatchOptions")?,
+                _ => FieldValidation::Ignore,
+            },
+            warnings: Mutex::default(),
+            served,
             query,
             headers: parts.headers,
             body,
@@ -299,7 +307,14 @@ impl ApiService {
             view: self.view.clone(),
             path,
         };
-        perform(&call, record.verb).await
+        let reply = perform(&call, record.verb).await?;
+        Ok(match reply {
+            Reply::Answer(answer) => Reply::Answer(Answer {
+                warnings: call.warnings.into_inner().unwrap_or_else(PoisonError::into_inner),
+                ..answer
+            }),
+            other => other,
+        })
     }
 }
 
@@ -460,6 +475,18 @@ fn api_description(path: &str, parts: &request::Parts, core: &Core) -> Option<Re
         made.headers_mut().insert(header::LOCATION, location);
     }
     Some(Reply::Made(made))
+}
+
+/// Adds a `Warning` header for each of `warnings`.
+fn warned(mut response: Response<Body>, warnings: &[String]) -> Response<Body> {
+    for warning in warnings {
+        let text = warning.replace('\\', "\\\\").replace('"', "\\\"");
+        // A name that no header can carry is not warned of.
+        if let Ok(value) = format!("299 - \"{text}\"").parse() {
+            response.headers_mut().append(header::WARNING, value);
+        }
+    }
+    response
 }
 
 fn json_response(code: u16, body: Bytes) -> Response<Body> {

@@ -63,6 +63,9 @@ pub(crate) struct Step {
     /// The body as text, for what is not JSON.
     #[serde(default)]
     pub(crate) raw: Option<String>,
+    /// The body as bytes, in base64.
+    #[serde(default)]
+    pub(crate) base64: Option<String>,
     /// The code that makes the step show what it is for.
     #[serde(default)]
     pub(crate) expect: Option<u16>,

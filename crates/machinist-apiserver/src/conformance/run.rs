@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, Full};
@@ -281,14 +283,18 @@ impl<'a> Scene<'a> {
             target.push(if index == 0 { '?' } else { '&' });
             target.push_str(&format!("{key}={}", percent_encode(&value)));
         }
-        let body = match (&step.raw, &step.body) {
-            (Some(raw), _) => Some(raw.clone().into_bytes()),
-            (None, Some(body)) => {
+        let body = match (&step.base64, &step.raw, &step.body) {
+            (Some(text), ..) => {
+                let bytes = STANDARD.decode(text);
+                Some(bytes.map_err(|e| self.wrong(&step.id, format!("its body is not base64: {e}")))?)
+            }
+            (None, Some(raw), _) => Some(raw.clone().into_bytes()),
+            (None, None, Some(body)) => {
                 let text = serde_json::to_string(&self.resolve_value(&step.id, body)?)
                     .expect("a JSON value serialises");
                 Some(text.into_bytes())
             }
-            (None, None) => None,
+            (None, None, None) => None,
         };
         let accept = match step.accept.as_deref() {
             Some("table") => "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::body::MAX_COMPLAINTS;
 use crate::crd::schema::{MAX_DEPTH, Schema, Type, Zero};
 
 /// Removes every field that `schema` neither names nor preserves. `metadata`, `apiVersion` and `kind` of the root, and of
@@ -40,6 +41,55 @@ fn prune_at(value: &mut Value, schema: &Schema, resource: bool, depth: usize) {
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Places of fields that a schema does not know, as far as they are worth telling.
+#[derive(Debug, Default)]
+pub(crate) struct Unknown(pub(crate) Vec<String>);
+
+impl Unknown {
+    /// Looks at a value that lies at `place`.
+    pub(crate) fn look(&mut self, place: &str, value: &Value, schema: &Schema) {
+        self.look_at(place, value, schema, false, 0);
+    }
+
+    /// Looks at a custom resource, but not at its metadata.
+    pub(crate) fn look_at_resource(&mut self, value: &Value, schema: &Schema) {
+        self.look_at("", value, schema, true, 0);
+    }
+
+    fn look_at(&mut self, place: &str, value: &Value, schema: &Schema, resource: bool, depth: usize) {
+        if schema.is_opaque() || MAX_DEPTH < depth || MAX_COMPLAINTS <= self.0.len() {
+            return;
+        }
+        match value {
+            Value::Object(map) => {
+                for (key, child) in map {
+                    if resource && matches!(key.as_str(), "apiVersion" | "kind" | "metadata") {
+                        continue;
+                    }
+                    let below = if place.is_empty() { key.clone() } else { format!("{place}.{key}") };
+                    match schema.property(key) {
+                        Some(known) => {
+                            self.look_at(&below, child, known, known.embedded_resource, depth + 1);
+                        }
+                        None if !schema.preserve_unknown && self.0.len() < MAX_COMPLAINTS => {
+                            self.0.push(below);
+                        }
+                        None => {}
+                    }
+                }
+            }
+            Value::Array(items) => {
+                let Some(known) = &schema.items else { return };
+                for (index, item) in items.iter().enumerate() {
+                    let below = format!("{place}[{index}]");
+                    self.look_at(&below, item, known, known.embedded_resource, depth + 1);
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
     }
 }
 

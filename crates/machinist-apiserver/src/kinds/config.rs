@@ -1,4 +1,4 @@
-//! Secrets and ConfigMaps.
+//! Secrets, ConfigMaps and ServiceAccounts.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -120,5 +120,28 @@ fn validate_key(key: &str, field: &str, errors: &mut FieldErrors) {
     }
     if key == "." || key == ".." || key.starts_with("..") {
         errors.invalid(place, json!(key), "a valid config key must not start with '..'");
+    }
+}
+
+/// ServiceAccounts: of the secrets they refer to only the name counts.
+pub(crate) struct ServiceAccounts;
+
+impl Rules for ServiceAccounts {
+    fn on_create(&self, object: &mut Value, _context: &Context<'_>) -> ApiResult<()> {
+        keep_names_of_secrets(object);
+        Ok(())
+    }
+
+    fn on_update(&self, new: &mut Value, _old: &Value, _part: Part, _context: &Context<'_>) -> ApiResult<()> {
+        keep_names_of_secrets(new);
+        Ok(())
+    }
+}
+
+fn keep_names_of_secrets(object: &mut Value) {
+    for secret in object.get_mut("secrets").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(reference) = secret.as_object_mut() {
+            reference.retain(|key, _| key == "name");
+        }
     }
 }

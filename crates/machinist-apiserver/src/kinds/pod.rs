@@ -20,11 +20,7 @@ impl Rules for Pods {
         tolerate_lost_nodes(spec);
         spec.entry("priority").or_insert(json!(0));
         spec.entry("preemptionPolicy").or_insert(json!("PreemptLowerPriority"));
-        for list in ["containers", "initContainers"] {
-            for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
-                default_pull_policy(container);
-            }
-        }
+        default_pull_policies(spec);
         let class = quality_of_service(spec);
         object["status"] = json!({"phase": "Pending", "qosClass": class});
         Ok(())
@@ -35,6 +31,20 @@ impl Rules for Pods {
             copy_meta(new, old, "ownerReferences");
             copy_meta(new, old, "deletionTimestamp");
             list_addresses(new);
+        }
+        if part == Part::Main {
+            // What defaults and admission gave the pod, a body without it keeps.
+            let spec = child_map(new, "spec");
+            tolerate_lost_nodes(spec);
+            default_pull_policies(spec);
+            if let Some(account) = spec.get("serviceAccountName").cloned() {
+                spec.insert("serviceAccount".into(), account);
+            }
+            for key in ["priority", "preemptionPolicy"] {
+                if let (false, Some(given)) = (spec.contains_key(key), old.pointer(&format!("/spec/{key}"))) {
+                    spec.insert(key.into(), given.clone());
+                }
+            }
         }
         Ok(())
     }
@@ -107,6 +117,14 @@ fn tolerate_lost_nodes(spec: &mut Map<String, Value>) {
             list.push(json!({
                 "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": TOLERATION_SECONDS
             }));
+        }
+    }
+}
+
+fn default_pull_policies(spec: &mut Map<String, Value>) {
+    for list in ["containers", "initContainers"] {
+        for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            default_pull_policy(container);
         }
     }
 }

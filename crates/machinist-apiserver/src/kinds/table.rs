@@ -161,6 +161,7 @@ pub(crate) static BUILT_INS: &[BuiltIn] = &[
         type_name: "ServiceAccount",
         table: "serviceaccounts",
         returns_deleted: true,
+        rules: &config::ServiceAccounts,
         ..ROW
     },
     BuiltIn {

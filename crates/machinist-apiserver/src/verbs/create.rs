@@ -7,18 +7,14 @@ use crate::object::{drop_field, meta_str, set_meta};
 use crate::resource::Served;
 use crate::status::{ApiError, ApiResult};
 use crate::store::mvcc::{Change, Raced};
-use crate::verbs::write::{
-    admit_namespace, after_commit, check, check_type, context, decode_body, key_of, normalise,
-};
+use crate::verbs::write::{admit_namespace, after_commit, check, context, decode_object, key_of, normalise};
 use crate::verbs::{Answer, Call};
 
 /// Fresh names tried for a `generateName`, as in kube-apiserver.
 const GENERATE_ATTEMPTS: usize = 8;
 
 pub(crate) fn create(call: &Call) -> ApiResult<Answer> {
-    let mut value = decode_body(call)?;
-    check_type(&mut value, &call.served)?;
-    create_object(call, value)
+    create_object(call, decode_object(call)?)
 }
 
 /// Creates a decoded object; PUT comes here too for kinds that it creates.

@@ -10,7 +10,7 @@ pub(crate) mod update;
 pub(crate) mod watch;
 pub(crate) mod write;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -18,7 +18,9 @@ use serde_json::Value;
 
 use crate::audit::Origin;
 use crate::authn::Identity;
+use crate::body::{self, FieldValidation};
 use crate::object::Object;
+use crate::protobuf;
 use crate::resource::Served;
 use crate::route::{Query, ResourcePath};
 use crate::server::Core;
@@ -40,6 +42,14 @@ pub(crate) struct Call {
     pub(crate) shape: Shape,
     pub(crate) view: Option<ReplicaView>,
     pub(crate) effect: Effect,
+    pub(crate) validation: FieldValidation,
+    /// What the caller is to be warned of.
+    pub(crate) warnings: Mutex<Vec<String>>,
+}
+
+/// The media type of a body, which is JSON when nobody says.
+fn content_type(headers: &HeaderMap) -> &str {
+    headers.get(http::header::CONTENT_TYPE).and_then(|c| c.to_str().ok()).unwrap_or("application/json")
 }
 
 /// Whether a write is to happen, or only to be judged.
@@ -51,11 +61,19 @@ pub(crate) enum Effect {
 
 impl Effect {
     /// From `dryRun` in the query, or in the options that a DELETE or an eviction carries.
-    pub(crate) fn asked(query: &Query, body: &Bytes) -> ApiResult<Self> {
+    pub(crate) fn asked(
+        query: &Query,
+        headers: &HeaderMap,
+        body: &Bytes,
+        served: &Served,
+    ) -> ApiResult<Self> {
         let mut asked: Vec<String> =
             Vec::from_iter(query.has("dryRun").then(|| query.text("dryRun").to_owned()));
-        if body.windows(b"\"dryRun\"".len()).any(|w| w == b"\"dryRun\"") {
-            let options: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
+        if body.windows(b"\"dryRun\"".len()).any(|w| w == b"\"dryRun\"")
+            || content_type(headers).starts_with(protobuf::MEDIA_TYPE)
+        {
+            let decoded = body::decode(content_type(headers), body, served);
+            let options = decoded.map_or(Value::Null, |d| d.value);
             for place in ["/dryRun", "/deleteOptions/dryRun"] {
                 let list = options.pointer(place).and_then(Value::as_array).into_iter().flatten();
                 asked.extend(list.filter_map(|v| v.as_str().map(str::to_owned)));
@@ -80,11 +98,12 @@ pub(crate) struct Answer {
     /// Name and revision, for the audit record.
     pub(crate) name: Option<String>,
     pub(crate) revision: Option<u64>,
+    pub(crate) warnings: Vec<String>,
 }
 
 impl Answer {
     pub(crate) fn json(code: u16, body: Bytes) -> Self {
-        Answer { code, body, name: None, revision: None }
+        Answer { code, body, name: None, revision: None, warnings: Vec::new() }
     }
 
     /// Notes the commit; a dry run has none.
@@ -114,7 +133,18 @@ impl Call {
             shape: self.shape,
             view: None,
             effect: self.effect,
+            validation: FieldValidation::Ignore,
+            warnings: Mutex::default(),
         }
+    }
+
+    pub(crate) fn content_type(&self) -> &str {
+        content_type(&self.headers)
+    }
+
+    /// Warns the caller, of everything once.
+    pub(crate) fn warn(&self, warnings: Vec<String>) {
+        *self.warnings.lock().unwrap_or_else(PoisonError::into_inner) = warnings;
     }
 
     /// The object's text as the caller wants to see it.

@@ -10,12 +10,13 @@ use crate::store::mvcc::Key;
 use crate::store::mvcc::Raced;
 use crate::verbs::create::{create_object, place};
 use crate::verbs::get::in_version;
-use crate::verbs::write::{MAX_ATTEMPTS, Written, check_type, commit_update, decode_body, prepare_update};
+use crate::verbs::write::{
+    MAX_ATTEMPTS, Written, check_type, commit_update, decode_object, judge_fields, prepare_update,
+};
 use crate::verbs::{Answer, Call};
 
 pub(crate) fn update(call: &Call, part: Part) -> ApiResult<Answer> {
-    let mut value = decode_body(call)?;
-    check_type(&mut value, &call.served)?;
+    let mut value = decode_object(call)?;
     place(&mut value, &call.served, &call.path.namespace)?;
     check_name(call, &value)?;
     let key = Key::new(&call.path.namespace, &call.path.name);
@@ -111,6 +112,9 @@ pub(crate) fn patch(call: &Call, part: Part) -> ApiResult<Answer> {
         }
         set_meta(&mut new, "resourceVersion", Some(json!(read.revision().to_string())));
         decodes(call, &new)?;
+        judge_fields(call, &new, Vec::new(), |why| {
+            wrong_patch(&new, &format!("strict decoding error: {why}"))
+        })?;
         prepare_update(call, &mut new, read.value(), part)?;
         if let Ok(written) = commit_update(call, &read, new) {
             return Ok(answer(call, &written, read.revision()));
@@ -126,11 +130,13 @@ fn decodes(call: &Call, patched: &Value) -> ApiResult<()> {
     }
     let of = &call.served.resource;
     decode::check_types(patched, &call.served.version().schema, &of.kind, &call.served.version().name)
-        .map_err(|e| {
-            let mut errors = FieldErrors::default();
-            errors.invalid("patch", Value::String(patched.to_string()), e.message());
-            ApiError::invalid("", "", "", &errors)
-        })
+        .map_err(|e| wrong_patch(patched, e.message()))
+}
+
+fn wrong_patch(patched: &Value, why: &str) -> ApiError {
+    let mut errors = FieldErrors::default();
+    errors.invalid("patch", Value::String(patched.to_string()), why);
+    ApiError::invalid("", "", "", &errors)
 }
 
 pub(crate) fn decode_patch(call: &Call) -> ApiResult<Patch> {

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
+use crate::body::{self, Decoded, FieldValidation};
 use crate::crd::{default, prune, registration, validate};
 use crate::kinds::{Context, Part, custom_resource_definition, decode, notation};
 use crate::meta;
@@ -34,35 +34,55 @@ impl Written {
     }
 }
 
-/// Decodes a JSON or YAML body.
+/// Decodes the body into an object of whatever kind.
 pub(crate) fn decode_body(call: &Call) -> ApiResult<Value> {
-    let content_type = call
-        .headers
-        .get(http::header::CONTENT_TYPE)
-        .and_then(|c| c.to_str().ok())
-        .unwrap_or("application/json");
-    let media_type = content_type.split(';').next().unwrap_or_default().trim();
-    let value: Value = match media_type {
-        "" | "application/json" => serde_json::from_slice(&call.body).map_err(undecodable)?,
-        "application/yaml" => yaml(&call.body)?,
-        _ => {
-            return Err(ApiError::new(
-                415,
-                "UnsupportedMediaType",
-                "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml",
-            ));
+    body::decode(call.content_type(), &call.body, &call.served).map(|decoded| decoded.value)
+}
+
+/// Decodes the body into an object of the served kind, and judges its fields.
+pub(crate) fn decode_object(call: &Call) -> ApiResult<Value> {
+    let Decoded { mut value, repeated } = body::decode(call.content_type(), &call.body, &call.served)?;
+    check_type(&mut value, &call.served)?;
+    let kind = &call.served.resource.kind;
+    judge_fields(call, &value, repeated, |why| {
+        let version = &call.served.version().name;
+        ApiError::bad_request(format!(
+            "{kind} in version \"{version}\" cannot be handled as a {kind}: strict decoding error: {why}"
+        ))
+    })?;
+    Ok(value)
+}
+
+/// Warns of, or refuses, fields that the object's type does not know or that its text has twice.
+pub(crate) fn judge_fields(
+    call: &Call,
+    value: &Value,
+    repeated: Vec<String>,
+    refusal: impl FnOnce(String) -> ApiError,
+) -> ApiResult<()> {
+    if call.validation == FieldValidation::Ignore {
+        return Ok(());
+    }
+    let served = &call.served;
+    let mut complaints = repeated;
+    let mut unknown = prune::Unknown::default();
+    if served.is_custom() {
+        if let Some(metadata) = value.get("metadata") {
+            unknown.look("metadata", metadata, &notation::object_meta());
         }
-    };
-    if value.is_object() { Ok(value) } else { Err(undecodable("the body is not an object")) }
-}
-
-fn undecodable(why: impl std::fmt::Display) -> ApiError {
-    ApiError::bad_request(format!("the object provided is unrecognized (must be of type Object): {why}"))
-}
-
-fn yaml(body: &Bytes) -> ApiResult<Value> {
-    let text = std::str::from_utf8(body).map_err(undecodable)?;
-    serde_saphyr::from_str(text).map_err(undecodable)
+        unknown.look_at_resource(value, &served.version().schema);
+    } else {
+        unknown.look("", value, &served.version().schema);
+    }
+    complaints.extend(unknown.0.into_iter().map(|field| format!("unknown field \"{field}\"")));
+    match (complaints.is_empty(), call.validation) {
+        (true, _) | (_, FieldValidation::Ignore) => Ok(()),
+        (false, FieldValidation::Strict) => Err(refusal(complaints.join(", "))),
+        (false, FieldValidation::Warn) => {
+            call.warn(complaints);
+            Ok(())
+        }
+    }
 }
 
 /// Refuses a body of another kind or version, or one that is no object; a built-in body may leave both out.

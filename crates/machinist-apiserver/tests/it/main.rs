@@ -3,6 +3,7 @@
 mod client;
 mod conformance;
 mod controls;
+mod documents;
 mod https;
 mod load;
 mod properties;
