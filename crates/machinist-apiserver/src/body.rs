@@ -76,7 +76,7 @@ pub(crate) fn decode(content_type: &str, body: &[u8], served: &Served) -> ApiRes
     if decoded.value.is_object() { Ok(decoded) } else { Err(unrecognised("the body is not an object")) }
 }
 
-fn unrecognised(why: impl fmt::Display) -> ApiError {
+pub(crate) fn unrecognised(why: impl fmt::Display) -> ApiError {
     ApiError::bad_request(format!("the object provided is unrecognized (must be of type Object): {why}"))
 }
 

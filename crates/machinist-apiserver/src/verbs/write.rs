@@ -88,7 +88,7 @@ pub(crate) fn judge_fields(
 /// Refuses a body of another kind or version, or one that is no object; a built-in body may leave both out.
 pub(crate) fn check_type(value: &mut Value, served: &Served) -> ApiResult<()> {
     if !value.is_object() {
-        return Err(undecodable("the body is not an object"));
+        return Err(body::unrecognised("the body is not an object"));
     }
     let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (kind, api_version) = (text("kind"), text("apiVersion"));
