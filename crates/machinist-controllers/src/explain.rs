@@ -13,8 +13,7 @@ use kube::api::ListParams;
 use machinist_api::OperationState;
 use machinist_api::code::Code;
 use machinist_instance::ErrorKind;
-use machinist_kube::store::Relist;
-use machinist_kube::{Delta, KeyQueue, ObjectKey, Recorder};
+use machinist_kube::{Delta, KeyQueue, ObjectKey, Recorder, list_once};
 use machinist_plan::facts::{
     BudgetFacts, ClassFacts, MachineDeploymentFacts, MachineFacts, MachineSetFacts, NodeFacts, PodFacts,
     TOKEN_NAMESPACE, TOKEN_TYPE, Token,
@@ -24,7 +23,7 @@ use tokio::task::JoinSet;
 
 use crate::act::DriverPool;
 use crate::clock_steps::ClockSteps;
-use crate::feed::{Fed, entry_of, take_in};
+use crate::feed::{Fed, take_in};
 use crate::mcm::{self, kinds};
 use crate::panics;
 use crate::reconcile::{Kind, Observed, Shared, planner_failed};
@@ -48,6 +47,9 @@ pub enum ExplainError {
     /// There is no such object.
     #[error("{0} does not exist in namespace {1}")]
     NotFound(Key, String),
+    /// It exists, and is not what an object of its kind looks like.
+    #[error("{0} exists in namespace {1} and cannot be read: expected an object of the machine API")]
+    Undecodable(Key, String),
     /// It is of a kind that nothing is decided about.
     #[error("nothing is decided about {0}: expected a machine, machineset or machinedeployment")]
     NotDecided(Key),
@@ -76,6 +78,9 @@ pub async fn explain(
     let namespace = shared.options.namespace.clone();
     read_all(&shared, &namespace).await?;
     *shared.started.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(shared.now());
+    if is_unreadable(&shared, key) {
+        return Err(ExplainError::Undecodable(key.clone(), namespace));
+    }
     match key {
         Key::Machine(id) => {
             let mut explanation = decide::<kinds::Machines>(&shared, key, id)?;
@@ -89,6 +94,16 @@ pub async fn explain(
         Key::Set(id) => decide::<kinds::Sets>(&shared, key, id),
         Key::Deployment(id) => decide::<kinds::Deployments>(&shared, key, id),
         Key::Class(_) | Key::Secret(_) | Key::Replacement(_) => Err(ExplainError::NotDecided(key.clone())),
+    }
+}
+
+fn is_unreadable(shared: &Shared, key: &Key) -> bool {
+    let world = shared.world.lock();
+    match key {
+        Key::Machine(id) => world.machines.is_unreadable(id),
+        Key::Set(id) => world.sets.is_unreadable(id),
+        Key::Deployment(id) => world.deployments.is_unreadable(id),
+        Key::Class(_) | Key::Secret(_) | Key::Replacement(_) => false,
     }
 }
 
@@ -145,16 +160,8 @@ async fn read_all(shared: &Arc<Shared>, namespace: &str) -> Result<(), ExplainEr
 
 async fn read<F: Fed>(shared: &Shared, api: Api<F::Object>, params: &ListParams) -> Result<(), ExplainError> {
     let unreadable = |source| ExplainError::Unreadable { kind: F::RESOURCE, source: Box::new(source) };
-    let list = api.list(params).await.map_err(unreadable)?;
-    let items = list.items.iter().map(|object| {
-        let metadata = kube::Resource::meta(object);
-        let key = ObjectKey::new(
-            metadata.namespace.clone().unwrap_or_default(),
-            metadata.name.clone().unwrap_or_default(),
-        );
-        (key, entry_of::<F>(object))
-    });
-    let relist = Relist { items: items.collect(), unreadable: Vec::new(), resource_version: 0 };
+    // Item by item: what cannot be read must not hide the rest.
+    let relist = list_once(api, params, |object: F::Object| F::parse(&object)).await.map_err(unreadable)?;
     take_in::<F>(shared, Delta::Relist(relist));
     Ok(())
 }

@@ -31,4 +31,4 @@ pub use key::Key;
 pub use memory::WhyRecord;
 pub use options::{Entropy, MachineOptions, Options, Planners};
 pub use process::{Clients, Ended, Inspector, MachineController, Manager, Running};
-pub use serve::{listen, render_why, serve};
+pub use serve::{answer_all, listen, render_why, serve};

@@ -10,46 +10,29 @@
 //!
 //! It tells no secrets, because planners never see one. Deliberately absent: TLS and anything that changes something.
 
+mod connections;
+
 use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode, header};
+use http::{Response, StatusCode, header};
 use http_body_util::Full;
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use machinist_kube::ObjectKey;
 use machinist_plan::Why;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+
+pub use connections::answer_all;
 
 use crate::Key;
 use crate::memory::WhyRecord;
 use crate::process::Inspector;
 
 /// Serves until it is dropped.
-///
-/// # Errors
-/// When the address cannot be listened on.
-pub async fn serve(listener: TcpListener, inspector: Inspector) -> std::io::Result<()> {
-    let mut connections = tokio::task::JoinSet::new();
-    loop {
-        let (stream, _) = listener.accept().await?;
-        let inspector = inspector.clone();
-        while connections.try_join_next().is_some() {}
-        connections.spawn(async move {
-            let service = service_fn(move |request: Request<Incoming>| {
-                let answer = answer(&inspector, request.uri().path());
-                async move { Ok::<_, Infallible>(answer) }
-            });
-            if let Err(error) = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await {
-                tracing::debug!(%error, "Connection ended");
-            }
-        });
-    }
+pub async fn serve(listener: TcpListener, inspector: Inspector) -> Infallible {
+    answer_all(&listener, move |path| answer(&inspector, path)).await
 }
 
 /// Listens on an address, with an error that names it.

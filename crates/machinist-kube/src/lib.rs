@@ -50,4 +50,4 @@ pub use patch::GuardedPatch;
 pub use queue::KeyQueue;
 pub use recorder::Recorder;
 pub use store::{Change, Delta, Entry, ObjectKey, Store};
-pub use watch::{WatchFatal, WatchNote, WatchOptions, run_watch};
+pub use watch::{WatchFatal, WatchNote, WatchOptions, list_once, run_watch};

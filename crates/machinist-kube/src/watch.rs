@@ -17,6 +17,7 @@
 //! stream that closes at once without a pause, swallows bookmarks, and cannot tell an unreadable object from a broken
 //! stream.
 
+mod once;
 mod wire;
 
 use std::fmt;
@@ -30,6 +31,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout};
 
+pub use self::once::list_once;
 use self::wire::{Event, Line, Page, Reader, identity, metadata_of, parse_rv, read_line, without_quotes};
 use crate::backoff::{Backoff, Jitter};
 use crate::stable_hash::stable_hash;

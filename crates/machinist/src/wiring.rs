@@ -74,10 +74,7 @@ impl Process<'_> {
                     () = &mut stop => Ok(()),
                     ended = running.ended() => Err(anyhow::Error::new(ended)),
                     reason = election.lost() => Err(anyhow::anyhow!("{}: {reason}", self.component)),
-                    served = serve(listener, inspector) => Err(served.err().map_or_else(
-                        || anyhow::anyhow!("the HTTP port was closed"),
-                        |error| anyhow::Error::new(error).context("the HTTP port"),
-                    )),
+                    never = serve(listener, inspector) => match never {},
                 };
                 // Nobody here acts from now on; only then may somebody else start.
                 drop(running);
@@ -116,7 +113,7 @@ impl Process<'_> {
         };
         tokio::select! {
             ready = ready => ready,
-            error = standby::answer(listener) => Err(anyhow::Error::new(error).context("the HTTP port")),
+            never = standby::answer(listener) => match never {},
         }
     }
 }

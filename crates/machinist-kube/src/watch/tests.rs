@@ -367,3 +367,17 @@ async fn the_same_seed_waits_the_same_and_another_seed_does_not() {
     assert_eq!(first, run(7).await);
     assert_ne!(first, run(8).await);
 }
+
+#[tokio::test]
+async fn a_single_list_names_what_it_cannot_read_and_has_the_rest() {
+    let server = FakeServer::new();
+    server.put(&path("a"), json!({ "data": "no map" }));
+    server.put(&path("b"), map("2"));
+    let api: Api<ConfigMap> = Api::namespaced(server.client(), "ns");
+    let value = |map: ConfigMap| map.data.unwrap_or_default().remove("value").unwrap_or_default();
+    let list = list_once(api, &ListParams::default(), value).await.expect("listed");
+    let read: Vec<_> =
+        list.items.iter().map(|(key, entry)| (key.name.as_str(), entry.facts.as_str())).collect();
+    assert_eq!(read, [("b", "2")]);
+    assert_eq!(list.unreadable, [ObjectKey::new("ns", "a")]);
+}

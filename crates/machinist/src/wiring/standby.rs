@@ -3,31 +3,14 @@
 use std::convert::Infallible;
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{Response, StatusCode};
 use http_body_util::Full;
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use machinist_controllers::answer_all;
 use tokio::net::TcpListener;
 
-/// Answers until it is dropped; ends only with an error of the port.
-pub(super) async fn answer(listener: &TcpListener) -> std::io::Error {
-    let mut connections = tokio::task::JoinSet::new();
-    loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => return error,
-        };
-        while connections.try_join_next().is_some() {}
-        connections.spawn(async move {
-            let service = service_fn(|request: Request<Incoming>| async move {
-                Ok::<_, Infallible>(respond(request.uri().path()))
-            });
-            // A connection that breaks is the caller's affair.
-            let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
-        });
-    }
+/// Answers until it is dropped.
+pub(super) async fn answer(listener: &TcpListener) -> Infallible {
+    answer_all(listener, respond).await
 }
 
 fn respond(path: &str) -> Response<Full<Bytes>> {

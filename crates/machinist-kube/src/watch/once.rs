@@ -1,0 +1,43 @@
+//! A list without a watch, for those who look once: as a watch reads it, item by item.
+
+use std::marker::PhantomData;
+
+use kube::Resource;
+use kube::api::{Api, ListParams};
+use serde::de::DeserializeOwned;
+
+use super::wire::{Page, Reader, parse_rv};
+use crate::store::Relist;
+
+/// Lists everything that `params` select. An object that cannot be read is logged and named in the answer, and hides no other.
+///
+/// # Errors
+/// When the API server does not answer, or not with a list.
+pub async fn list_once<K, F>(
+    api: Api<K>,
+    params: &ListParams,
+    parse: impl Fn(K) -> F,
+) -> Result<Relist<F>, kube::Error>
+where
+    K: Resource + DeserializeOwned,
+{
+    let reader = Reader { parse, kind: PhantomData };
+    let request =
+        kube::core::Request::new(api.resource_url()).list(params).map_err(kube::Error::BuildRequest)?;
+    let text = api.into_client().request_text(request).await?;
+    let page: Page<'_> = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
+    let resource_version = parse_rv(page.metadata.resource_version.as_deref()).unwrap_or_default();
+    let mut list = Relist { items: Vec::new(), unreadable: Vec::new(), resource_version };
+    for raw in page.items.iter().flatten() {
+        match reader.read(raw) {
+            Ok(item) => list.items.push(item),
+            Err(unreadable) => {
+                let key = unreadable.place.map(|(key, _)| key);
+                let shown = key.as_ref().map(ToString::to_string).unwrap_or_default();
+                tracing::warn!(object = shown, error = unreadable.error, "An object cannot be read");
+                list.unreadable.extend(key);
+            }
+        }
+    }
+    Ok(list)
+}
