@@ -181,12 +181,17 @@ fn resource(served: &Served) -> Value {
 }
 
 /// In the order in which either kind of resource lists them.
-fn resource_verbs(served: &Served) -> [&'static str; 8] {
-    if served.is_custom() {
+fn resource_verbs(served: &Served) -> Vec<&'static str> {
+    let mut verbs = if served.is_custom() {
         ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
     } else {
         ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
     }
+    .to_vec();
+    if !served.deletes_collections() {
+        verbs.retain(|verb| *verb != "deletecollection");
+    }
+    verbs
 }
 
 /// Tells clients when the storage version of a resource has changed.

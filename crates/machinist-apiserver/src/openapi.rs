@@ -4,7 +4,7 @@
 //! built-in kinds (the merge keys are in there). Custom resources are described by their definitions' own schemas, the
 //! built-in kinds by `kinds/types.txt`.
 //!
-//! Deliberately absent: prose and required fields of the built-in kinds, the insides of what `types.txt` has as `any`, the
+//! Deliberately absent: prose about the built-in kinds, the insides of what `types.txt` has as `any`, the
 //! documents of `/api`, `/apis` and `/apis/GROUP`, the protobuf form, and OpenAPI v2.
 
 use std::collections::BTreeMap;
@@ -145,6 +145,9 @@ impl Schemas {
         let fields: Map<String, Value> =
             schema.properties.iter().map(|(name, s)| (name.clone(), self.field(s, group, version))).collect();
         let mut shown = json!({"type": "object", "properties": fields});
+        if !schema.required.is_empty() {
+            shown["required"] = json!(schema.required);
+        }
         if schema.preserve_unknown {
             shown["x-kubernetes-preserve-unknown-fields"] = json!(true);
         }
@@ -161,7 +164,8 @@ impl Schemas {
             PatchStrategy::Replace => {}
             PatchStrategy::MergeValues => shown["x-kubernetes-patch-strategy"] = json!("merge"),
             PatchStrategy::MergeByKey(key) => {
-                shown["x-kubernetes-patch-strategy"] = json!("merge");
+                let strategy = if schema.retain_keys { "merge,retainKeys" } else { "merge" };
+                shown["x-kubernetes-patch-strategy"] = json!(strategy);
                 shown["x-kubernetes-patch-merge-key"] = json!(key);
             }
         }
@@ -276,6 +280,7 @@ fn type_path(name: &str, group: &str, version: &str) -> String {
             format!("io.k8s.apimachinery.pkg.apis.meta.v1.{name}")
         }
         "ObjectReference" | "LocalObjectReference" | "EventSource" => built_in_name("", "v1", name),
+        "DaemonEndpoints" => built_in_name("", "v1", "NodeDaemonEndpoints"),
         "ContainerResources" => built_in_name("", "v1", "ResourceRequirements"),
         "Eviction" => built_in_name("policy", "v1", name),
         "Scale" | "ScaleSpec" | "ScaleStatus" => built_in_name("autoscaling", "v1", name),
@@ -372,11 +377,13 @@ fn resource_paths(served: &Served, kind: &str, schemas: &mut Schemas, paths: &mu
     }
     let scope = if of.namespaced { "Namespaced" } else { "" };
     let in_namespace: &[&str] = if of.namespaced { &["namespace"] } else { &[] };
-    let collection = [
+    let mut collection = vec![
         op("get", "list", "list", ON_LIST, None, &list),
         op("post", "post", "create", ON_WRITE, Some(kind), kind),
-        op("delete", "deletecollection", "deleteCollection", ON_LIST, None, &options),
     ];
+    if served.deletes_collections() {
+        collection.push(op("delete", "deletecollection", "delete", ON_LIST, None, &options));
+    }
     let id = format!("{scope}{}", of.kind);
     paths.insert(format!("{at}/{}", of.plural), path_item(served, &collection, &id, in_namespace));
     let named: Vec<&str> = std::iter::once("name").chain(in_namespace.iter().copied()).collect();
@@ -408,7 +415,14 @@ fn resource_paths(served: &Served, kind: &str, schemas: &mut Schemas, paths: &mu
             _ => &changing,
         };
         let id = format!("{id}{}", capitalised(&sub.name));
-        paths.insert(format!("{object}/{}", sub.name), path_item(served, operations, &id, &named));
+        let mut item = path_item(served, operations, &id, &named);
+        if !served.is_custom() {
+            for operation in operations {
+                item[operation.method]["x-kubernetes-group-version-kind"] =
+                    json!({"group": sub.group, "version": sub.version, "kind": sub.kind});
+            }
+        }
+        paths.insert(format!("{object}/{}", sub.name), item);
     }
 }
 
@@ -445,7 +459,10 @@ fn shown_operation(served: &Served, operation: &Operation<'_>, id: &str) -> Valu
         responses["201"] = json!({"description": "Created", "content": gives});
     }
     let mut shown = json!({
-        "operationId": format!("{}{group}{version}{id}", operation.verb),
+        "operationId": match operation.action {
+            "deletecollection" => format!("delete{group}{version}Collection{id}"),
+            _ => format!("{}{group}{version}{id}", operation.verb),
+        },
         "parameters": parameters, "responses": responses,
         "x-kubernetes-action": operation.action,
         "x-kubernetes-group-version-kind": {

@@ -124,6 +124,11 @@ impl Served {
         self.built_in().is_some_and(|row| row.create_on_update)
     }
 
+    /// Whether all objects can be deleted with one request.
+    pub(crate) fn deletes_collections(&self) -> bool {
+        self.built_in().is_none_or(|row| row.deletes_collections)
+    }
+
     pub(crate) fn returns_deleted(&self) -> bool {
         self.built_in().is_some_and(|row| row.returns_deleted)
     }

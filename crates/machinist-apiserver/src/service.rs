@@ -341,7 +341,9 @@ async fn perform(call: &Call, verb: &str) -> ApiResult<Reply> {
         ("update", part) => update::update(call, part),
         ("patch", part) => update::patch(call, part),
         ("delete", Part::Main) => delete::delete(call),
-        ("deletecollection", Part::Main) => delete::delete_collection(call),
+        ("deletecollection", Part::Main) if call.served.deletes_collections() => {
+            delete::delete_collection(call)
+        }
         _ => Err(ApiError::method_not_allowed()),
     };
     answer.map(Reply::Answer)

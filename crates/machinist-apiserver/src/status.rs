@@ -63,6 +63,7 @@ impl ApiError {
     /// 405: the resource exists but not this verb on it.
     pub fn method_not_allowed() -> Self {
         Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+            .with_empty_details()
     }
 
     /// 406: none of the asked media types can be produced.

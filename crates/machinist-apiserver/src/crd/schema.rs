@@ -34,6 +34,8 @@ pub(crate) struct Schema {
     pub(crate) zero: Zero,
     pub(crate) list: ListType,
     pub(crate) patch: PatchStrategy,
+    /// A strategic merge patch of an item names the fields that are to stay, all of them.
+    pub(crate) retain_keys: bool,
     pub(crate) bounds: Bounds,
     pub(crate) all_of: Vec<Arc<Schema>>,
     pub(crate) any_of: Vec<Arc<Schema>>,

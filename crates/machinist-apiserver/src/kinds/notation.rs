@@ -62,6 +62,10 @@ fn build(
             continue;
         }
         let (field, rest) = line.split_once(' ').unwrap_or_else(|| panic!("types.txt: no type in {line:?}"));
+        let (settings, _default) = rest.split_once(" = ").unwrap_or((rest, ""));
+        if settings.split_whitespace().any(|word| word == "required") {
+            schema.required.push(field.to_owned());
+        }
         schema.properties.insert(field.to_owned(), Arc::new(field_schema(rest, lines, done)));
     }
     let schema = Arc::new(schema);
@@ -100,6 +104,9 @@ fn field_schema(
                 schema.patch = PatchStrategy::MergeByKey(key.to_owned());
             }
             "merge" => schema.patch = PatchStrategy::MergeValues,
+            // Its parent notes it.
+            "required" => {}
+            "retain" => schema.retain_keys = true,
             "keep" => schema.zero = Zero::Keep,
             "null" => schema.zero = Zero::Null,
             other => panic!("types.txt: {other:?} in {text:?}"),

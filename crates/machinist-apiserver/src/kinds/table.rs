@@ -33,6 +33,8 @@ pub(crate) struct BuiltIn {
     pub(crate) create_on_update: bool,
     /// DELETE answers the object instead of a Status.
     pub(crate) returns_deleted: bool,
+    /// DELETE of the whole collection is taken.
+    pub(crate) deletes_collections: bool,
     /// Field labels besides `metadata.name` and `metadata.namespace`.
     pub(crate) fields: &'static [(&'static str, &'static str)],
     pub(crate) rules: &'static dyn Rules,
@@ -58,6 +60,7 @@ const ROW: BuiltIn = BuiltIn {
     unconditional_update: true,
     create_on_update: false,
     returns_deleted: false,
+    deletes_collections: true,
     fields: &[],
     rules: &Plain,
 };
@@ -91,6 +94,7 @@ pub(crate) static BUILT_INS: &[BuiltIn] = &[
         has_status: true,
         subresources: &[("finalize", "/v1/Namespace")],
         returns_deleted: true,
+        deletes_collections: false,
         fields: &[("status.phase", "status.phase"), ("name", "metadata.name")],
         rules: &namespace::Namespaces,
         ..ROW
