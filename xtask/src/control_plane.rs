@@ -65,6 +65,15 @@ pub(crate) enum ControllerManagers {
     All,
 }
 
+/// Which pods a cluster without a kube-controller-manager takes: nobody makes service accounts there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pods {
+    /// Those whose service account exists, as any cluster.
+    AsAlways,
+    /// All.
+    WithoutServiceAccount,
+}
+
 /// Whether kube-apiserver records its requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Audit {
@@ -87,6 +96,7 @@ pub(crate) enum Durability {
 pub(crate) struct Options {
     pub(crate) roles: Roles,
     pub(crate) controller_managers: ControllerManagers,
+    pub(crate) pods: Pods,
     pub(crate) node_grace: Duration,
     pub(crate) audit: Audit,
     pub(crate) durability: Durability,
@@ -106,6 +116,7 @@ impl Default for Options {
         Self {
             roles: Roles::OneClusterEach,
             controller_managers: ControllerManagers::All,
+            pods: Pods::AsAlways,
             node_grace: Duration::from_secs(8),
             audit: Audit::Off,
             durability: Durability::Fsync,
@@ -119,6 +130,7 @@ impl From<&Args> for Options {
         Self {
             roles: if args.count == 1 { Roles::OneClusterForBoth } else { Roles::OneClusterEach },
             controller_managers: args.kcm.unwrap_or(ControllerManagers::None),
+            pods: Pods::WithoutServiceAccount,
             node_grace: Duration::from_secs(args.node_grace),
             audit: if args.audit { Audit::Metadata } else { Audit::Off },
             durability: if args.no_fsync { Durability::None } else { Durability::Fsync },
@@ -157,6 +169,7 @@ impl ControlPlane {
             let settings = Settings {
                 role,
                 controller_manager: with_controller_manager.then_some(options.node_grace),
+                pods: options.pods,
                 audit: options.audit,
                 durability: options.durability,
                 folder: options.folder.as_ref().map(|folder| folder.join(role)),

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::bootstrap::{AUDIT_POLICY, BINDINGS};
 use super::pki::{Pki, Subject};
 use super::processes::{Afterwards, Processes};
-use super::{Audit, Durability};
+use super::{Audit, Durability, Pods};
 use crate::envtest::{Assets, Program};
 use crate::workspace::{line_of, output_of};
 
@@ -32,6 +32,7 @@ pub(super) struct Settings {
     pub(super) role: &'static str,
     /// The node monitor's grace period, if there is a kube-controller-manager.
     pub(super) controller_manager: Option<Duration>,
+    pub(super) pods: Pods,
     pub(super) audit: Audit,
     pub(super) durability: Durability,
     pub(super) folder: Option<PathBuf>,
@@ -177,7 +178,7 @@ impl<'a> Starting<'a> {
     fn run(mut self) -> Result<Cluster, Failure> {
         self.write_kubeconfig(
             &self.admin,
-            &Subject { user: "machinist-admin", group: Some("system:masters") },
+            &Subject { user: "kubernetes-admin", group: Some("system:masters") },
         )?;
         self.spawn(Program::Etcd, self.etcd())?;
         let apiserver = self.apiserver()?;
@@ -251,8 +252,7 @@ impl<'a> Starting<'a> {
             .arg(format!("--service-cluster-ip-range={SERVICE_RANGE}"))
             // A loopback address may not be published as the endpoint of a service, and nobody here looks for it.
             .arg("--endpoint-reconciler-type=none");
-        if self.settings.controller_manager.is_none() {
-            // It refuses every pod until a controller manager has made the service account.
+        if self.settings.pods == Pods::WithoutServiceAccount && self.settings.controller_manager.is_none() {
             command.arg("--disable-admission-plugins=ServiceAccount");
         }
         match self.settings.audit {
