@@ -243,6 +243,12 @@ impl Registry {
         registry
     }
 
+    /// Whether a built-in kind has this name. It keeps it: as with kube-apiserver, a definition of the same name is established and
+    /// never served.
+    pub(crate) fn is_built_in(&self, group: &str, plural: &str) -> bool {
+        self.find_any(group, plural).is_some_and(|served| !served.is_custom())
+    }
+
     pub(crate) fn add(&mut self, resource: Arc<Resource>) {
         let group = self.groups.entry(resource.group.clone()).or_default();
         for (index, version) in resource.versions.iter().enumerate() {

@@ -127,6 +127,12 @@ fn name_conflict(definition: &Value, registry: &Registry) -> Option<String> {
     taken.then(|| format!("\"{kind}\" is already in use"))
 }
 
+/// What a definition gives a name to.
+pub(crate) fn group_and_plural(definition: &Value) -> (&str, &str) {
+    let text = |pointer: &str| definition.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    (text("/spec/group"), text("/spec/names/plural"))
+}
+
 /// Whether a definition's resource is to be served.
 pub(crate) fn is_established(definition: &Value) -> bool {
     let conditions = definition.pointer("/status/conditions").and_then(Value::as_array);

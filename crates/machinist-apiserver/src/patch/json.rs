@@ -12,6 +12,9 @@ const MAX_OPERATIONS: usize = 10_000;
 /// Most bytes that the `copy` operations of one patch may add up to: copies of copies grow without bound.
 const MAX_COPIED: usize = 3 * 1024 * 1024;
 
+/// Deepest that a patch may leave an object: as deep as the decoder reads one from a body.
+const DEEPEST: usize = MAX_DEPTH - 1;
+
 /// One operation.
 #[derive(Debug, Clone)]
 pub(crate) enum Operation {
@@ -70,7 +73,7 @@ impl Pointer {
             None if text.is_empty() => Vec::new(),
             None => return Err(ApiError::unprocessable_patch()),
         };
-        if MAX_DEPTH < steps.len() {
+        if DEEPEST < steps.len() {
             return Err(ApiError::unprocessable_patch());
         }
         Ok(Pointer { text: text.to_owned(), steps })
@@ -104,7 +107,7 @@ fn index(step: &str, length: usize) -> Option<usize> {
     step.parse().ok().filter(|i| plain && *i < length)
 }
 
-/// Applies `operations` in turn to an object, which stays one and is never nested deeper than [`MAX_DEPTH`]: walking and dropping
+/// Applies `operations` in turn to an object, which stays one and is never nested deeper than [`DEEPEST`]: walking and dropping
 /// a value takes stack for each level.
 pub(crate) fn apply(document: &mut Value, operations: &[Operation]) -> ApiResult<()> {
     let mut copied = 0;
@@ -144,10 +147,10 @@ pub(crate) fn apply(document: &mut Value, operations: &[Operation]) -> ApiResult
             }
             Operation::Remove { .. } | Operation::Test { .. } => 0,
         });
-        if MAX_DEPTH < deepest {
+        if DEEPEST < deepest {
             deepest = depth(document);
         }
-        if MAX_DEPTH < deepest {
+        if DEEPEST < deepest {
             return Err(ApiError::unprocessable_patch());
         }
     }
@@ -301,8 +304,8 @@ mod tests {
         let path = |levels: usize| "/k".repeat(levels);
         // One level is the document's own.
         let add = |levels| json!([{"op": "add", "path": "/a", "value": nested(levels)}]);
-        assert!(check(json!({}), add(MAX_DEPTH - 1)).is_ok());
-        assert_eq!(check(json!({}), add(MAX_DEPTH)), Err(422));
+        assert!(check(json!({}), add(DEEPEST - 1)).is_ok());
+        assert_eq!(check(json!({}), add(DEEPEST)), Err(422));
         // Value below value: each is allowed, and so is each pointer.
         let deepening: Vec<Value> = (0..1500)
             .flat_map(|_| {

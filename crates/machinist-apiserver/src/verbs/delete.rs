@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::clock::rfc3339_seconds;
+use crate::crd::registration;
 use crate::object::{self, Object, is_deleting, meta_str, set_meta, to_bytes};
 use crate::status::{ApiError, ApiResult, Target};
 use crate::store::mvcc::{Change, Key, Raced};
@@ -305,9 +306,10 @@ fn matching(call: &Call, namespace: &str, selector: &Selector) -> Vec<(Key, Arc<
 
 /// Deletes all instances of a definition that is going.
 pub(crate) fn delete_instances(call: &Call, definition: &Value) {
-    let text = |pointer: &str| definition.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let (group, plural) = registration::group_and_plural(definition);
     let registry = call.core.registry();
-    let Some(served) = registry.find_any(text("/spec/group"), text("/spec/names/plural")) else { return };
+    // A built-in kind of the same name is not the definition's.
+    let Some(served) = registry.find_any(group, plural).filter(|served| served.is_custom()) else { return };
     let instances = call.on(served.clone());
     for (key, _) in matching(&instances, "", &Selector::default()) {
         if let Err(error) = delete_one(&instances, &key, &DeleteOptions::default()) {

@@ -341,7 +341,7 @@ pub(crate) fn register(core: &Core, definition: &Arc<Object>) {
             Err(Raced) => return,
         }
     }
-    if !registration::is_established(current.value()) {
+    if !registration::is_established(current.value()) || is_built_in(core, current.value()) {
         return;
     }
     match registration::resource(current.value()) {
@@ -354,8 +354,17 @@ pub(crate) fn register(core: &Core, definition: &Arc<Object>) {
 }
 
 fn unregister(core: &Core, definition: &Value) {
-    let text = |pointer: &str| definition.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    core.update_registry(|registry| registry.remove(text("/spec/group"), text("/spec/names/plural")));
+    if is_built_in(core, definition) {
+        return;
+    }
+    let (group, plural) = registration::group_and_plural(definition);
+    core.update_registry(|registry| registry.remove(group, plural));
+}
+
+/// Whether a definition names a built-in kind, whose objects are not its instances.
+fn is_built_in(core: &Core, definition: &Value) -> bool {
+    let (group, plural) = registration::group_and_plural(definition);
+    core.registry().is_built_in(group, plural)
 }
 
 /// Lets a deleting definition go once its last instance is gone. `table` is the definition's name.
@@ -363,7 +372,8 @@ fn finish_definition(call: &Call, table: &str) {
     let core = &call.core;
     let key = Key::new("", table);
     let Some(definition) = core.store.get(custom_resource_definition::TABLE, &key) else { return };
-    if !is_deleting(definition.value()) || !core.store.is_empty(table) {
+    let has_instances = !is_built_in(core, definition.value()) && !core.store.is_empty(table);
+    if !is_deleting(definition.value()) || has_instances {
         return;
     }
     let kept: Vec<Value> = object::finalizers(definition.value())

@@ -124,3 +124,35 @@ async fn who_is_nobody_is_refused_before_the_body_is_read() {
     let codes: Vec<u16> = audit.drain().iter().map(|record| record.code).collect();
     assert_eq!(codes, [401, 408]);
 }
+
+/// kube-apiserver establishes such a definition too, and goes on serving its own kind.
+#[tokio::test(start_paused = true)]
+async fn a_definition_does_not_shadow_a_built_in_kind() {
+    const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+    let server = Server::new(Config::default());
+    let admin = || server.service_as(Identity::admin());
+    send(admin(), "POST", LEASES, "json", r#"{"metadata": {"name": "a"}, "spec": {"holderIdentity": "me"}}"#)
+        .await;
+    let definition = json!({
+        "metadata": {
+            "name": "leases.coordination.k8s.io",
+            "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes/kubernetes/pull/1111"}
+        },
+        "spec": {
+            "group": "coordination.k8s.io", "scope": "Cluster",
+            "names": {"plural": "leases", "kind": "Lease", "singular": "lease", "listKind": "LeaseList"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}
+            }]
+        }
+    });
+    let (code, answer) = send(admin(), "POST", DEFINITIONS, "json", &definition.to_string()).await;
+    assert_eq!(code, 201, "{answer}");
+    let still = async || send(admin(), "GET", &format!("{LEASES}/a"), "json", "").await;
+    assert_eq!(still().await.1["spec"]["holderIdentity"], "me");
+    let path = format!("{DEFINITIONS}/leases.coordination.k8s.io");
+    assert_eq!(send(admin(), "DELETE", &path, "json", "").await.0, 200);
+    assert_eq!(send(admin(), "GET", &path, "json", "").await.0, 404);
+    assert_eq!(still().await.1["spec"]["holderIdentity"], "me");
+}
