@@ -255,6 +255,17 @@ async fn what_is_known_without_a_controller_and_what_is_not() {
           known     from the API server; no controller answers at URL, so its calls in flight and the cloud's last answers are not known
     "#]].assert_eq(&masked(&ended.stdout));
 
+    // As deep as an object may be, and deeper than a parser of whole lists goes.
+    let deep = (0..125).fold(json!(1), |below, _| json!({"k": below}));
+    let class = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass", "metadata": {"name": "deep"}, "provider": "sim",
+        "providerSpec": deep
+    });
+    world.post(&format!("{MACHINES}/machineclasses"), class).await;
+    let mut command = machinist("why machine/a");
+    let ended = Ended::of(command.env("KUBECONFIG", &world.up.kubeconfig));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+
     let absent = Ended::of(machinist("why machine/absent").env("KUBECONFIG", &world.up.kubeconfig));
     assert_eq!(absent.code, Some(1));
     assert_eq!(absent.stderr, "error: machine/default/absent does not exist in namespace default\n");
