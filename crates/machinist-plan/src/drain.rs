@@ -150,10 +150,9 @@ impl Drain<'_> {
             if pod.deleting_since.is_some() {
                 continue;
             }
-            let covering = || self.budgets.iter().filter(|budget| budget.covers(pod));
-            let seems_to_allow =
-                covering().next().is_some() && covering().all(|budget| 0 < budget.disruptions_allowed);
-            let budget = covering().min_by_key(|budget| budget.disruptions_allowed);
+            let covering = self.budgets.iter().filter(|budget| budget.covers(pod));
+            let budget = covering.min_by_key(|budget| budget.disruptions_allowed);
+            let seems_to_allow = budget.is_some_and(|tightest| 0 < tightest.disruptions_allowed);
             let attempt = self.attempts.get(&pod.uid);
             let due = attempt.map_or(self.now, |attempt| self.next_attempt(attempt, seems_to_allow));
             if due <= self.now && calls.len() < CALLS_PER_PASS {
