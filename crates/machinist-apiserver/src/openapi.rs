@@ -234,6 +234,7 @@ fn format_name(schema: &Schema) -> Option<&'static str> {
         (_, Some(Format::DateTime | Format::MicroTime)) => Some("date-time"),
         (_, Some(Format::Date)) => Some("date"),
         (_, Some(Format::Bytes)) => Some("byte"),
+        (_, Some(Format::Duration)) => Some("duration"),
         (_, Some(Format::Int32)) => Some("int32"),
         (Some(Type::Integer), None) => Some("int64"),
         (Some(Type::Number), None) => Some("double"),

@@ -307,13 +307,12 @@ impl ApiService {
             view: self.view.clone(),
             path,
         };
-        let reply = perform(&call, record.verb).await?;
+        let reply = perform(&call, record.verb).await;
+        let warnings = call.warnings.into_inner().unwrap_or_else(PoisonError::into_inner);
         Ok(match reply {
-            Reply::Answer(answer) => Reply::Answer(Answer {
-                warnings: call.warnings.into_inner().unwrap_or_else(PoisonError::into_inner),
-                ..answer
-            }),
-            other => other,
+            Ok(Reply::Answer(answer)) => Reply::Answer(Answer { warnings, ..answer }),
+            Ok(other) => other,
+            Err(error) => Reply::Made(warned(refused(&error), &warnings)),
         })
     }
 }

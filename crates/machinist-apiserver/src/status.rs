@@ -361,6 +361,33 @@ impl FieldErrors {
         self.0.is_empty()
     }
 
+    /// Each complaint as a line.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.0.iter().map(ToString::to_string).collect()
+    }
+
+    /// Rules are not judged on an object that lacks something, or whose values are of the wrong kind or size; a complaint says
+    /// so where that is the case.
+    pub(crate) fn say_that_rules_wait(&mut self) -> bool {
+        let stops = |error: &FieldError| {
+            matches!(
+                error.kind,
+                FieldErrorKind::Required
+                    | FieldErrorKind::TypeInvalid
+                    | FieldErrorKind::NotSupported
+                    | FieldErrorKind::TooLong
+                    | FieldErrorKind::TooMany
+            )
+        };
+        let wait = self.0.iter().any(stops);
+        if wait {
+            let why = "some validation rules were not checked because the object was invalid; correct the existing errors \
+                       to complete validation";
+            self.invalid("<nil>", Value::Null, why);
+        }
+        wait
+    }
+
     pub(crate) fn push(
         &mut self,
         kind: FieldErrorKind,

@@ -9,6 +9,33 @@ pub(crate) fn fill(value: &mut Value, schema: &Schema) {
     fill_at(value, schema, 0);
 }
 
+/// The value with its defaults, where it lacks any.
+pub(crate) fn filled(value: &Value, schema: &Schema) -> Option<Value> {
+    lacks(value, schema, 0).then(|| {
+        let mut filled = value.clone();
+        fill(&mut filled, schema);
+        filled
+    })
+}
+
+fn lacks(value: &Value, schema: &Schema, depth: usize) -> bool {
+    if !schema.has_defaults || schema.is_opaque() || MAX_DEPTH < depth {
+        return false;
+    }
+    match value {
+        Value::Object(map) => {
+            schema.properties.iter().any(|(key, below)| below.default.is_some() && !map.contains_key(key))
+                || map.iter().any(|(key, child)| {
+                    schema.property(key).is_some_and(|below| lacks(child, below, depth + 1))
+                })
+        }
+        Value::Array(items) => {
+            schema.items.as_ref().is_some_and(|below| items.iter().any(|item| lacks(item, below, depth + 1)))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
 fn fill_at(value: &mut Value, schema: &Schema, depth: usize) {
     if schema.is_opaque() || MAX_DEPTH < depth {
         return;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use regex::Regex;
 use serde_json::Value;
 
+use crate::crd::rules::{self, Rule};
 use crate::status::FieldErrors;
 
 /// Deepest schema and deepest object that is walked; kube-apiserver's JSON decoder has the same kind of bound.
@@ -41,6 +42,12 @@ pub(crate) struct Schema {
     pub(crate) any_of: Vec<Arc<Schema>>,
     pub(crate) one_of: Vec<Arc<Schema>>,
     pub(crate) not: Option<Arc<Schema>>,
+    /// `x-kubernetes-validations`.
+    pub(crate) rules: Arc<[Rule]>,
+    /// There are rules here or below.
+    pub(crate) has_rules: bool,
+    /// There are defaults below.
+    pub(crate) has_defaults: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +100,8 @@ pub(crate) enum Format {
     /// RFC 3339 with exactly six fractional digits.
     MicroTime,
     Date,
+    /// As Go writes it, `1h30m`.
+    Duration,
     Bytes,
     Quantity,
     /// A whole number of 32 bits.
@@ -120,6 +129,14 @@ pub(crate) enum ListType {
     Atomic,
     Set,
     Map(Vec<String>),
+}
+
+impl ListType {
+    /// The item of `old` that `item` once was: the one with its keys, where the list has keys.
+    pub(crate) fn same_item<'a>(&self, item: &Value, old: &'a Value) -> Option<&'a Value> {
+        let ListType::Map(keys) = self else { return None };
+        old.as_array()?.iter().find(|past| keys.iter().all(|key| past.get(key) == item.get(key)))
+    }
 }
 
 /// How a strategic merge patch treats a list; custom resources have none.
@@ -162,7 +179,8 @@ pub(crate) struct Pattern {
 impl Schema {
     /// Parses `openAPIV3Schema` and reports what a structural schema may not be.
     pub(crate) fn parse(source: &Value, field: &str, errors: &mut FieldErrors) -> Self {
-        Parser { errors }.node(source, field, Place::Structural, 0)
+        let mut root = Parser { errors, uncorrelatable: None, count: Some(1.0) };
+        root.node(source, field, Place::Structural, 0)
     }
 
     /// Whether the walkers have to look below this node at all.
@@ -193,6 +211,10 @@ enum Place {
 
 struct Parser<'a> {
     errors: &'a mut FieldErrors,
+    /// The list around whose items have no identity, so that nothing below has a past.
+    uncorrelatable: Option<String>,
+    /// How many values of the node an object has at most, if something bounds it.
+    count: Option<f64>,
 }
 
 impl Parser<'_> {
@@ -241,7 +263,15 @@ impl Parser<'_> {
         }
         match source.get("items") {
             Some(items) if items.is_object() => {
-                schema.items = Some(Arc::new(self.node(items, &format!("{field}.items"), place, depth + 1)));
+                let uncorrelatable = match schema.list {
+                    ListType::Map(_) => None,
+                    ListType::Set | ListType::Atomic => Some(field),
+                };
+                let most = source.get("maxItems").and_then(Value::as_u64);
+                let node = self.within(most, uncorrelatable, |parser| {
+                    parser.node(items, &format!("{field}.items"), place, depth + 1)
+                });
+                schema.items = Some(Arc::new(node));
             }
             Some(other) => {
                 self.errors.invalid(format!("{field}.items"), other.clone(), "must be a schema object")
@@ -257,12 +287,9 @@ impl Parser<'_> {
                 schema.additional = Some(Arc::new(Schema { preserve_unknown: true, ..Schema::default() }))
             }
             Some(Value::Object(_)) => {
-                let node = self.node(
-                    &source["additionalProperties"],
-                    &format!("{field}.additionalProperties"),
-                    place,
-                    depth + 1,
-                );
+                let (values, at) = (&source["additionalProperties"], format!("{field}.additionalProperties"));
+                let most = source.get("maxProperties").and_then(Value::as_u64);
+                let node = self.within(most, None, |parser| parser.node(values, &at, place, depth + 1));
                 schema.additional = Some(Arc::new(node));
             }
             _ => {}
@@ -280,7 +307,48 @@ impl Parser<'_> {
             schema.not =
                 Some(Arc::new(self.node(part, &format!("{field}.not"), Place::ValueOnly, depth + 1)));
         }
-        schema
+        if let Some(declared) = source.get("x-kubernetes-validations") {
+            self.rules(declared, &mut schema, field, place, depth);
+        }
+        let below =
+            || schema.properties.values().chain(&schema.items).chain(&schema.additional).map(|node| &**node);
+        let has_rules = !schema.rules.is_empty() || below().any(|node| node.has_rules);
+        let has_defaults = below().any(|node| node.default.is_some() || node.has_defaults);
+        Schema { has_rules, has_defaults, ..schema }
+    }
+
+    /// Parses what lies in a collection of at most so many values.
+    fn within(
+        &mut self,
+        most: Option<u64>,
+        uncorrelatable: Option<&str>,
+        parse: impl FnOnce(&mut Self) -> Schema,
+    ) -> Schema {
+        let (held_count, held_place) = (self.count, self.uncorrelatable.clone());
+        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+        let count = held_count.zip(most).map(|(around, most)| around * most as f64);
+        self.count = count;
+        if held_place.is_none() {
+            self.uncorrelatable = uncorrelatable.map(str::to_owned);
+        }
+        let node = parse(self);
+        (self.count, self.uncorrelatable) = (held_count, held_place);
+        node
+    }
+
+    fn rules(&mut self, declared: &Value, schema: &mut Schema, field: &str, place: Place, depth: usize) {
+        if place == Place::ValueOnly {
+            let at = format!("{field}.x-kubernetes-validations");
+            self.errors.forbidden(at, "must be empty to be structural");
+            return;
+        }
+        let place = rules::compile::Place {
+            field,
+            resource: depth == 0 || schema.embedded_resource,
+            uncorrelatable: self.uncorrelatable.as_deref(),
+            count: self.count,
+        };
+        schema.rules = rules::compile::rules(declared, schema, place, self.errors).into();
     }
 
     fn bounds(&mut self, source: &serde_json::Map<String, Value>, field: &str) -> Bounds {
@@ -322,6 +390,7 @@ fn parse_format(text: &str) -> Option<Format> {
         "date-time" => Some(Format::DateTime),
         "date" => Some(Format::Date),
         "byte" => Some(Format::Bytes),
+        "duration" => Some(Format::Duration),
         "int32" => Some(Format::Int32),
         _ => None,
     }

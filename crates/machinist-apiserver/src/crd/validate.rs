@@ -2,12 +2,20 @@
 
 use serde_json::Value;
 
+use crate::crd::rules::value::duration;
 use crate::crd::schema::{Format, ListType, MAX_DEPTH, Schema, Type};
 use crate::status::{FieldErrorKind, FieldErrors};
 
-/// Appends every way in which `value` breaks `schema`.
-pub(crate) fn validate(value: &Value, schema: &Schema, field: &str, errors: &mut FieldErrors) {
-    Walk { errors, list_types: true }.node(value, schema, field, 0);
+/// Appends every way in which `value` breaks `schema`, except those in which it did already: what `old` had at the same place
+/// (in a list, under the same keys) and is left alone is not complained of.
+pub(crate) fn validate(
+    value: &Value,
+    old: Option<&Value>,
+    schema: &Schema,
+    field: &str,
+    errors: &mut FieldErrors,
+) {
+    Walk { errors, list_types: true }.node(value, old, schema, field, 0);
 }
 
 struct Walk<'a> {
@@ -17,8 +25,8 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn node(&mut self, value: &Value, schema: &Schema, field: &str, depth: usize) {
-        if MAX_DEPTH < depth || (value.is_null() && schema.nullable) {
+    fn node(&mut self, value: &Value, old: Option<&Value>, schema: &Schema, field: &str, depth: usize) {
+        if MAX_DEPTH < depth || (value.is_null() && schema.nullable) || old == Some(value) {
             return;
         }
         if !self.type_fits(value, schema, field) {
@@ -26,8 +34,8 @@ impl Walk<'_> {
         }
         self.allowed(value, schema, field);
         match value {
-            Value::Object(map) => self.object(map, schema, field, depth),
-            Value::Array(items) => self.array(items, schema, field, depth),
+            Value::Object(map) => self.object(map, old, schema, field, depth),
+            Value::Array(items) => self.array(items, old, schema, field, depth),
             Value::String(text) => self.string(text, schema, field),
             Value::Number(number) => self.number(value, number.as_f64().unwrap_or_default(), schema, field),
             Value::Null | Value::Bool(_) => {}
@@ -69,7 +77,14 @@ impl Walk<'_> {
         }
     }
 
-    fn object(&mut self, map: &serde_json::Map<String, Value>, schema: &Schema, field: &str, depth: usize) {
+    fn object(
+        &mut self,
+        map: &serde_json::Map<String, Value>,
+        old: Option<&Value>,
+        schema: &Schema,
+        field: &str,
+        depth: usize,
+    ) {
         for required in &schema.required {
             if !map.contains_key(required) {
                 self.errors.required(join(field, required), "");
@@ -85,15 +100,14 @@ impl Walk<'_> {
             self.errors.push(FieldErrorKind::TooMany, field, Some(count.into()), text);
         }
         for (key, child) in map {
-            if let Some(below) = schema.properties.get(key) {
-                self.node(child, below, &join(field, key), depth + 1);
-            } else if let Some(below) = &schema.additional {
-                self.node(child, below, &join(field, key), depth + 1);
+            if let Some(below) = schema.property(key) {
+                let past = old.and_then(|old| old.get(key));
+                self.node(child, past, below, &join(field, key), depth + 1);
             }
         }
     }
 
-    fn array(&mut self, items: &[Value], schema: &Schema, field: &str, depth: usize) {
+    fn array(&mut self, items: &[Value], old: Option<&Value>, schema: &Schema, field: &str, depth: usize) {
         let count = items.len() as u64;
         if let Some(least) = schema.bounds.min_items.filter(|least| count < *least) {
             let text = format!("{field} in body should have at least {least} items");
@@ -108,7 +122,8 @@ impl Walk<'_> {
         }
         if let Some(below) = &schema.items {
             for (index, item) in items.iter().enumerate() {
-                self.node(item, below, &format!("{field}[{index}]"), depth + 1);
+                let past = old.and_then(|old| schema.list.same_item(item, old));
+                self.node(item, past, below, &format!("{field}[{index}]"), depth + 1);
             }
         }
         if self.list_types {
@@ -158,7 +173,7 @@ impl Walk<'_> {
         }
         if let Some(format) = schema.format.filter(|f| !f.admits(text)) {
             let words = format!("{field} in body must be of type {}: {}", format.as_str(), Value::from(text));
-            self.errors.invalid(field, text.into(), words);
+            self.errors.push(FieldErrorKind::TypeInvalid, field, Some(text.into()), words);
         }
     }
 
@@ -192,11 +207,11 @@ impl Walk<'_> {
 
     fn combinations(&mut self, value: &Value, schema: &Schema, field: &str, depth: usize) {
         for part in &schema.all_of {
-            Walk { errors: self.errors, list_types: false }.node(value, part, field, depth + 1);
+            Walk { errors: self.errors, list_types: false }.node(value, None, part, field, depth + 1);
         }
         let fits = |part: &Schema| {
             let mut probe = FieldErrors::default();
-            Walk { errors: &mut probe, list_types: false }.node(value, part, field, depth + 1);
+            Walk { errors: &mut probe, list_types: false }.node(value, None, part, field, depth + 1);
             probe.is_empty()
         };
         let shown = || Value::String(type_or_value(value));
@@ -247,6 +262,7 @@ impl Format {
         match self {
             Format::DateTime | Format::MicroTime => "date-time",
             Format::Date => "date",
+            Format::Duration => "duration",
             Format::Bytes => "byte",
             Format::Quantity => "quantity",
             Format::Int32 => "int32",
@@ -258,6 +274,7 @@ impl Format {
             Format::DateTime => text.parse::<jiff::Timestamp>().is_ok(),
             Format::MicroTime => is_micro_time(text),
             Format::Date => text.parse::<jiff::civil::Date>().is_ok() && text.len() == 10,
+            Format::Duration => duration(text).is_some(),
             Format::Bytes => {
                 use base64::Engine as _;
                 base64::engine::general_purpose::STANDARD.decode(text).is_ok()
@@ -291,7 +308,7 @@ mod tests {
     fn check(schema: Value, value: Value) -> Vec<String> {
         let schema = Schema::parse(&schema, "schema", &mut FieldErrors::default());
         let mut errors = FieldErrors::default();
-        validate(&value, &schema, "spec", &mut errors);
+        validate(&value, None, &schema, "spec", &mut errors);
         errors.0.iter().map(ToString::to_string).collect()
     }
 

@@ -89,6 +89,6 @@ fn format_problem(format: Format, text: &str) -> Option<String> {
             "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
                 .to_owned()
         }
-        Format::Int32 => return None,
+        Format::Int32 | Format::Duration => return None,
     })
 }

@@ -82,14 +82,16 @@ pub(crate) fn reshaped(object: &Value, served: &Served, shape: Shape) -> Option<
         }));
     }
     if served.is_custom() {
+        let schema = &served.version().schema;
         if served.version().name == served.resource.storage_version {
-            return None;
+            // What was stored before its definition had a default is shown with it.
+            return default::filled(object, schema);
         }
         let mut converted = object.clone();
         converted["apiVersion"] = json!(served.api_version());
         // Another version shows what its own schema knows.
-        prune::prune(&mut converted, &served.version().schema);
-        default::fill(&mut converted, &served.version().schema);
+        prune::prune(&mut converted, schema);
+        default::fill(&mut converted, schema);
         return Some(converted);
     }
     served.is_converted().then(|| {

@@ -144,7 +144,13 @@ impl Call {
 
     /// Warns the caller, of everything once.
     pub(crate) fn warn(&self, warnings: Vec<String>) {
-        *self.warnings.lock().unwrap_or_else(PoisonError::into_inner) = warnings;
+        let mut said = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        // A write that was crossed by another is checked again, and warns of the same.
+        for warning in warnings {
+            if !said.contains(&warning) {
+                said.push(warning);
+            }
+        }
     }
 
     /// The object's text as the caller wants to see it.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use crate::body::{self, Decoded, FieldValidation};
+use crate::crd::rules::judge;
 use crate::crd::{default, prune, registration, validate};
 use crate::kinds::{Context, Part, custom_resource_definition, decode, notation};
 use crate::meta;
@@ -174,13 +175,18 @@ pub(crate) fn check(call: &Call, object: &Value, old: Option<&Value>, part: Part
             if let Some(value) =
                 object.get(key).filter(|_| !matches!(key.as_str(), "metadata" | "kind" | "apiVersion"))
             {
-                validate::validate(value, below, key, &mut errors);
+                validate::validate(value, old.and_then(|old| old.get(key)), below, key, &mut errors);
             }
         }
         for required in &served.version().schema.required {
             if object.get(required).is_none() {
                 errors.required(required.clone(), "");
             }
+        }
+        let schema = &served.version().schema;
+        if schema.has_rules && !errors.say_that_rules_wait() {
+            let left_alone = judge::judge(object, old, schema, &mut errors);
+            call.warn(left_alone.lines());
         }
         if let (Some(scale), true) = (&served.version().scale, part == Part::Main) {
             scale.validate(object, &mut errors);
@@ -197,6 +203,9 @@ pub(crate) fn check(call: &Call, object: &Value, old: Option<&Value>, part: Part
 /// Puts `new` over `old`: what an update of `part` may change stays, everything else is put back. Then checks it.
 pub(crate) fn prepare_update(call: &Call, new: &mut Value, old: &Value, part: Part) -> ApiResult<()> {
     let served = &call.served;
+    // What was stored before its definition had a default is compared as it is shown: with it.
+    let filled = served.is_custom().then(|| default::filled(old, &served.version().schema)).flatten();
+    let old = filled.as_ref().unwrap_or(old);
     normalise(new, served)?;
     copy_meta(new, old, "generation");
     match part {
