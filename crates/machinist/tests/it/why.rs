@@ -248,7 +248,7 @@ async fn what_is_known_without_a_controller_and_what_is_not() {
     let mut command = machinist("why machine/a --controller http://127.0.0.1:1 --kubeconfig");
     let ended = Ended::of(command.arg(&world.up.kubeconfig));
     expect![[r#"
-        machine/default/a waits for the cloud: ensure failed, exhausted: Cloud provider message - machine codes error: code = [ResourceExhausted] message = [quota exceeded: quota of 3 instances is used up]
+        machine/default/a waits for the cloud: ensure failed, exhausted: quota exceeded: quota of 3 instances is used up
           since     TIME, SPAN ago
           next      the controller repeats the call; its /why says when
           status    Create failed: Cloud provider message - machine codes error: code = [ResourceExhausted] message = [quota exceeded: quota of 3 instances is used up] (SPAN ago)
