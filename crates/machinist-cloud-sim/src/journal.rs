@@ -121,10 +121,8 @@ fn read_lines(file: &File, path: &Path) -> Result<(Vec<Line>, u64), OpenError> {
         let length = reader
             .read_until(b'\n', &mut text)
             .map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
-        if text.last() != Some(&b'\n') {
-            return Ok((lines, end));
-        }
-        let line = serde_json::from_slice(&text).map_err(|error| OpenError::Damaged {
+        let Some((b'\n', line)) = text.split_last() else { return Ok((lines, end)) };
+        let line = serde_json::from_slice(line).map_err(|error| OpenError::Damaged {
             path: path.to_owned(),
             line: lines.len() + 1,
             column: error.column(),

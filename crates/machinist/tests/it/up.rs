@@ -200,9 +200,29 @@ fn a_damaged_ledger_is_named_by_line_with_what_helps() {
     let mut command = machinist("up --until ready --data-dir");
     let ended = Ended::of(command.arg(folder.path()));
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""));
-    for part in ["ledger.jsonl is damaged in line 1, column ", "nothing was changed", "Move ", "head -n 0"] {
+    for part in [
+        "ledger.jsonl is damaged in line 1, column ",
+        "nothing was changed. To start without any instance",
+        "mv ",
+    ] {
         assert!(ended.stderr.contains(part), "expected {part:?} in {}", ended.stderr);
     }
     assert!(!ended.stderr.contains("canary") && !ended.stderr.contains("written"), "{}", ended.stderr);
     assert_eq!(std::fs::read_to_string(&ledger).expect("it is there"), "{\"what\": \"secret-canary\"}\n");
+
+    std::fs::remove_file(&ledger).expect("removed");
+    let ended = Ended::of(machinist("up --until ready --data-dir").arg(folder.path()));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let sound = std::fs::read_to_string(&ledger).expect("it is there");
+    std::fs::write(&ledger, format!("{sound}{{\"oops\":\n")).expect("written");
+    let ended = Ended::of(machinist("up --until ready --data-dir").arg(folder.path()));
+    let lines = sound.lines().count();
+    let damage = format!("is damaged in line {}, column 8: expected one JSON object", lines + 1);
+    assert!(ended.stderr.contains(&damage), "{}", ended.stderr);
+    let (_, advice) = ended.stderr.split_once("cut it off there: ").expect("advice");
+    let (command, _) = advice.split_once(". To start").expect("a command");
+    let done = std::process::Command::new("sh").args(["-c", command]).status().expect("a shell");
+    assert!(done.success(), "{command}");
+    let ended = Ended::of(machinist("up --until ready --data-dir").arg(folder.path()));
+    assert_eq!(ended.code, Some(0), "what is advised helps\n{}", ended.stderr);
 }

@@ -90,11 +90,10 @@ fn each_once(objects: &[Written]) -> anyhow::Result<()> {
         let key = (group, it.object.kind.as_str(), it.namespace(), it.object.name.as_str());
         if let Some(first) = seen.insert(key, it) {
             bail!(
-                "{}: metadata.name: expected an object that is not there yet, but {}, {} has the same kind, namespace ({}) and name",
+                "{}: metadata.name: expected an object that is not there yet, but {}, {} has the same kind, namespace and name",
                 it.title(),
                 first.manifest,
                 first.object.place,
-                it.namespace(),
             );
         }
     }
@@ -284,14 +283,21 @@ impl Kinds {
         let ManifestObject { api_version, kind, .. } = &it.object;
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let gvk = GroupVersionKind::gvk(group, version, kind);
-        let (resource, capabilities) = pinned_kind(&self.client, &gvk).await.with_context(|| {
-            format!(
+        let is_unknown = |error: &kube::Error| match error {
+            kube::Error::Discovery(_) => true,
+            // Nothing at all is served in that group and version.
+            kube::Error::Api(status) => status.code == 404,
+            _ => false,
+        };
+        match pinned_kind(&self.client, &gvk).await {
+            Ok((resource, capabilities)) => Ok((resource, capabilities.scope)),
+            Err(error) if is_unknown(&error) => bail!(
                 "{}: kind: expected a kind that this API server has, or that a CustomResourceDefinition before it defines; there is \
                  no {kind} in {api_version}",
                 it.title()
-            )
-        })?;
-        Ok((resource, capabilities.scope))
+            ),
+            Err(error) => Err(refusal(it, error)),
+        }
     }
 }
 

@@ -83,7 +83,7 @@ async fn what_is_wrong_with_a_manifest_is_said_with_file_document_and_field() {
         (
             format!("{CLASS}---\n{CLASS}"),
             "manifest FILE: document 2: MachineClass a: metadata.name: expected an object that is not there yet, but manifest \
-             FILE, document 1 has the same kind, namespace (default) and name",
+             FILE, document 1 has the same kind, namespace and name",
         ),
     ] {
         let error = error_of(&[&text]).await;
@@ -95,7 +95,7 @@ async fn what_is_wrong_with_a_manifest_is_said_with_file_document_and_field() {
 async fn an_object_that_two_manifests_have_is_refused_with_both_places() {
     let error = error_of(&[CLASS, &CLASS.replace("{name: a}", "{name: a, namespace: default}")]).await;
     let expected = "manifest SECOND: document 1: MachineClass a: metadata.name: expected an object that is not there yet, but \
-                    manifest FILE, document 1 has the same kind, namespace (default) and name";
+                    manifest FILE, document 1 has the same kind, namespace and name";
     assert_eq!(error, expected);
 }
 
