@@ -195,6 +195,11 @@ impl Story {
                 self.progress.note(&format!("{key} {}", record.why))?;
             }
         }
+        if end == End::Timeout {
+            for object in self.view.still_present().take(REASONS_TOLD) {
+                self.progress.note(&format!("{object} is not gone yet"))?;
+            }
+        }
         let ledger = cluster.cloud.ledger();
         Ok(Summary {
             result: end,

@@ -226,3 +226,28 @@ fn a_damaged_ledger_is_named_by_line_with_what_helps() {
     let ended = Ended::of(machinist("up --until ready --data-dir").arg(folder.path()));
     assert_eq!(ended.code, Some(0), "what is advised helps\n{}", ended.stderr);
 }
+
+#[test]
+fn a_manifest_with_its_own_namespace_becomes_nodes_and_goes_again() {
+    let quick_start = include_str!("../../../../examples/quickstart.yaml");
+    let text = format!(
+        "apiVersion: v1\nkind: Namespace\nmetadata: {name}\n---\n{}",
+        quick_start.replace("namespace: default", "namespace: team"),
+        name = "{name: team}"
+    );
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let manifest = folder.path().join("team.yaml");
+    std::fs::write(&manifest, text).expect("written");
+    let ended = Ended::of(&mut machinist(&format!(
+        "up --until gone --timeout 60s --manifest {}",
+        manifest.display()
+    )));
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    for part in [
+        "Namespace    team",
+        "machinist why machinedeployment/workers -n team",
+        "Gone: 0 of 0 machines Running",
+    ] {
+        assert!(ended.stdout.contains(part), "expected {part:?} in\n{}", ended.stdout);
+    }
+}

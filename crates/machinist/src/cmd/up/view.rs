@@ -272,6 +272,15 @@ impl View {
         self.present.insert((resource, (namespace, name)), true);
     }
 
+    /// The followed objects that are left: their resource and their name.
+    pub(super) fn still_present(&self) -> impl Iterator<Item = String> {
+        let left = self.present.iter().filter(|(_, present)| **present);
+        left.map(|((resource, (namespace, name)), _)| match namespace.as_str() {
+            "" => format!("{resource} {name}"),
+            namespace => format!("{resource} {namespace}/{name}"),
+        })
+    }
+
     /// Whether none of the followed objects is left.
     pub(super) fn is_all_absent(&self) -> bool {
         self.present.values().all(|present| !present)
@@ -562,6 +571,7 @@ mod tests {
         world.send("POST", "/api/v1/namespaces/default/secrets", secret).await;
         world.view.follow_presence("secrets".to_owned(), "default".to_owned(), "a".to_owned());
         assert!(!world.view.is_all_absent());
+        assert_eq!(world.view.still_present().collect::<Vec<_>>(), ["secrets default/a"]);
         world.send("DELETE", "/api/v1/namespaces/default/secrets/a", json!({})).await;
         assert!(world.view.is_all_absent());
     }
