@@ -15,10 +15,13 @@ use serde_json::Value;
 
 use crate::crd;
 use crate::mcm::{API_VERSION, GROUP};
+use crate::validation::{self, FieldError};
 
 /// One object of a manifest.
 #[derive(Clone, PartialEq)]
 pub struct ManifestObject {
+    /// Where in the manifest it stands.
+    pub place: Place,
     /// Group and version.
     pub api_version: String,
     /// Kind.
@@ -37,12 +40,41 @@ impl ManifestObject {
         let is_same_kind = self.api_version == K::API_VERSION && self.kind == K::KIND;
         if is_same_kind { serde_json::from_value(self.body.clone()).ok() } else { None }
     }
+
+    /// What is wrong with an object of our four kinds beyond its schema: what a controller would refuse to act upon.
+    pub fn invalid_fields(&self) -> Vec<FieldError> {
+        let of = |found: Option<Vec<FieldError>>| found.into_iter().flatten();
+        of(self.decode().map(|it| validation::validate_machine(&it)))
+            .chain(of(self.decode().map(|it| validation::validate_machine_class(&it))))
+            .chain(of(self.decode().map(|it| validation::validate_machine_set(&it))))
+            .chain(of(self.decode().map(|it| validation::validate_machine_deployment(&it))))
+            .collect()
+    }
+}
+
+/// Where an object stands in its manifest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Which document, counted from 1, empty ones left out.
+    pub document: usize,
+    /// Which item of a `List`, counted from 0.
+    pub item: Option<usize>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { document, item } = self;
+        match item {
+            None => write!(f, "document {document}"),
+            Some(item) => write!(f, "document {document}: items[{item}]"),
+        }
+    }
 }
 
 /// Without the body, which may be a Secret's.
 impl fmt::Debug for ManifestObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { api_version, kind, namespace, name, body: _ } = self;
+        let Self { place: _, api_version, kind, namespace, name, body: _ } = self;
         let namespace = namespace.as_deref().unwrap_or("-");
         write!(f, "ManifestObject({api_version} {kind} {namespace}/{name})")
     }
@@ -101,7 +133,7 @@ pub fn parse_manifest(text: &str) -> Result<Vec<ManifestObject>, ManifestError> 
         })?;
     let mut objects = Vec::new();
     for (index, document) in documents.into_iter().filter(|document| !document.is_null()).enumerate() {
-        let mut found = read_document(document).map_err(|error| error.in_document(index + 1))?;
+        let mut found = read_document(document, index + 1).map_err(|error| error.in_document(index + 1))?;
         objects.append(&mut found);
     }
     Ok(objects)
@@ -135,13 +167,16 @@ impl Problem {
     }
 }
 
-fn read_document(mut document: Value) -> Result<Vec<ManifestObject>, Problem> {
+fn read_document(mut document: Value, number: usize) -> Result<Vec<ManifestObject>, Problem> {
+    let at = |item| Place { document: number, item };
     let is_list = document["apiVersion"] == "v1" && document["kind"] == "List";
     if !is_list {
-        return Ok(vec![read_object(document)?]);
+        return Ok(vec![read_object(document, at(None))?]);
     }
     match document["items"].take() {
-        Value::Array(items) => items.into_iter().map(read_object).collect(),
+        Value::Array(items) => {
+            items.into_iter().enumerate().map(|(index, item)| read_object(item, at(Some(index)))).collect()
+        }
         other => {
             Err(Problem::at("items", format!("expected an array, got {}", type_name(&other)))
                 .of("List", None))
@@ -149,7 +184,7 @@ fn read_document(mut document: Value) -> Result<Vec<ManifestObject>, Problem> {
     }
 }
 
-fn read_object(body: Value) -> Result<ManifestObject, Problem> {
+fn read_object(body: Value, place: Place) -> Result<ManifestObject, Problem> {
     if !body.is_object() {
         let text = format!("expected an object with apiVersion, kind and metadata, got {}", type_name(&body));
         return Err(Problem { object: None, field: None, text });
@@ -160,7 +195,7 @@ fn read_object(body: Value) -> Result<ManifestObject, Problem> {
         required_text(&body, "/metadata/name", "metadata.name").map_err(|problem| problem.of(&kind, None))?;
     check_against_crd(&api_version, &kind, &body).map_err(|problem| problem.of(&kind, Some(&name)))?;
     let namespace = body.pointer("/metadata/namespace").and_then(Value::as_str).map(str::to_owned);
-    Ok(ManifestObject { api_version, kind, namespace, name, body })
+    Ok(ManifestObject { place, api_version, kind, namespace, name, body })
 }
 
 fn required_text(body: &Value, pointer: &str, field: &str) -> Result<String, Problem> {
@@ -339,7 +374,9 @@ spec:
     fn a_list_stands_for_its_items() {
         let text =
             "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Namespace, metadata: {name: a}}]}";
-        assert_eq!(parse_manifest(text).expect("a list").len(), 1);
+        let objects = parse_manifest(text).expect("a list");
+        assert_eq!(objects.len(), 1);
+        assert_eq!(objects[0].place.to_string(), "document 1: items[0]");
         assert_eq!(
             refused("{apiVersion: v1, kind: List}"),
             "document 1: List: items: expected an array, got nothing"
@@ -414,6 +451,21 @@ spec:
         ] {
             assert_eq!(refused(&text), format!("document 1: {expected}"), "for {text}");
         }
+    }
+
+    #[test]
+    fn what_a_controller_would_refuse_is_known_beforehand() {
+        let invalid = |text: &str| {
+            let objects = parse_manifest(text).expect("a manifest");
+            objects[0].invalid_fields().iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let machine = ours("Machine", "spec: {class: {kind: MachineClass, name: c}, drainTimeout: soon}");
+        let expected = "spec.drainTimeout: expected a duration such as 20m or 1h30m, got \"soon\"";
+        assert_eq!(invalid(&machine), [expected]);
+        let set =
+            "spec: {replicas: -1, selector: {}, template: {spec: {class: {kind: MachineClass, name: c}}}}";
+        assert_eq!(invalid(&ours("MachineSet", set)), ["spec.replicas: expected 0 or more, got -1"]);
+        assert_eq!(invalid("{apiVersion: v1, kind: Secret, metadata: {name: s}}"), [""; 0]);
     }
 
     #[test]

@@ -40,16 +40,17 @@ pub enum OpenError {
         /// The ledger.
         path: PathBuf,
     },
-    /// A line is not one of ours.
-    #[error("the cloud's ledger {path} is damaged in line {line}")]
+    /// A line is not one of ours. It is not quoted: it may hold user data, and with it a token.
+    #[error("the cloud's ledger {path} is damaged in line {line}, column {column}: expected {expected}")]
     Damaged {
         /// The ledger.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is wrong with it.
-        #[source]
-        source: serde_json::Error,
+        /// Where in the line, from 1.
+        column: usize,
+        /// What should be there.
+        expected: &'static str,
     },
 }
 
@@ -120,13 +121,12 @@ fn read_lines(file: &File, path: &Path) -> Result<(Vec<Line>, u64), OpenError> {
         let length = reader
             .read_until(b'\n', &mut text)
             .map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
-        if text.last() != Some(&b'\n') {
-            return Ok((lines, end));
-        }
-        let line = serde_json::from_slice(&text).map_err(|source| OpenError::Damaged {
+        let Some((b'\n', line)) = text.split_last() else { return Ok((lines, end)) };
+        let line = serde_json::from_slice(line).map_err(|error| OpenError::Damaged {
             path: path.to_owned(),
             line: lines.len() + 1,
-            source,
+            column: error.column(),
+            expected: if error.is_data() { "a commit of the cloud" } else { "one JSON object" },
         })?;
         lines.push(line);
         end += length as u64;

@@ -11,7 +11,7 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::Api;
 use kube::api::ListParams;
 use machinist_api::OperationState;
-use machinist_api::code::Code;
+use machinist_api::code::{Code, CodedMessage};
 use machinist_instance::ErrorKind;
 use machinist_kube::{Delta, KeyQueue, ObjectKey, Recorder, list_once};
 use machinist_plan::facts::{
@@ -183,7 +183,9 @@ fn recall_failure(shared: &Shared, id: &ObjectKey, explanation: &mut Explanation
         Code::Internal => ErrorKind::Bug,
         _ => ErrorKind::Ambiguous,
     };
-    let message = operation.description().to_owned();
+    // The status wraps what the cloud said into code and markers, which the reason tells in its own words.
+    let description = operation.description();
+    let message = CodedMessage::decode(description).map_or_else(|| description.to_owned(), |it| it.message);
     explanation.why.reason = Reason::CallFailed { call, kind, message, failures: 0 };
     explanation.why.since = operation.last_update_time.as_ref().map(|time| time.0);
     explanation.why.next = Step::Expect("the controller repeats the call; its /why says when");

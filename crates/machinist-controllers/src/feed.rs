@@ -16,6 +16,7 @@ use machinist_plan::facts::{
 };
 
 use crate::Key;
+use crate::memory::Memory;
 use crate::reconcile::Shared;
 use crate::world::{
     BY_CLASS, BY_OWNER, BY_SECRET, BY_UID, DELETING, NO_OWNER, SecretEntry, TokenEntry, World, YES,
@@ -42,6 +43,8 @@ pub(crate) trait Fed: Send + Sync + Sized + 'static {
     fn store(world: &World) -> &Store<Self>;
     fn store_mut(world: &mut World) -> &mut Store<Self>;
     fn route(world: &World, change: &Change<Self>, wake: &mut Vec<Key>);
+    /// Forgets what was learned about an object that is gone, whoever let it go.
+    fn forget(_: &mut Memory, _uid: &str) {}
 }
 
 /// Watches one kind for ever.
@@ -62,6 +65,9 @@ pub(crate) fn take_in<F: Fed>(shared: &Shared, delta: Delta<F>) {
         wake.extend(world.barrier.observe(F::CLUSTER, F::RESOURCE, observed, &changes));
         for change in &changes {
             F::route(&world, change, &mut wake);
+            if change.new.is_none() {
+                F::forget(&mut world.memory, &change.uid);
+            }
         }
         if !was_synced && F::store(&world).synced() {
             shared.note_synced(&world);
@@ -124,6 +130,10 @@ impl Fed for MachineFacts {
         &mut world.machines
     }
 
+    fn forget(memory: &mut Memory, uid: &str) {
+        memory.forget_machine(uid);
+    }
+
     fn route(world: &World, change: &Change<Self>, wake: &mut Vec<Key>) {
         wake.push(Key::Machine(change.key.clone()));
         for facts in [&change.old, &change.new].into_iter().flatten() {
@@ -171,6 +181,10 @@ impl Fed for MachineSetFacts {
         &mut world.sets
     }
 
+    fn forget(memory: &mut Memory, uid: &str) {
+        memory.forget_owner(uid);
+    }
+
     fn route(world: &World, change: &Change<Self>, wake: &mut Vec<Key>) {
         wake.push(Key::Set(change.key.clone()));
         for facts in [&change.old, &change.new].into_iter().flatten() {
@@ -205,6 +219,10 @@ impl Fed for MachineDeploymentFacts {
     }
     fn store_mut(world: &mut World) -> &mut Store<Self> {
         &mut world.deployments
+    }
+
+    fn forget(memory: &mut Memory, uid: &str) {
+        memory.forget_owner(uid);
     }
 
     fn route(_: &World, change: &Change<Self>, wake: &mut Vec<Key>) {

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use machinist_plan::Answers;
 use machinist_plan::Why;
 use machinist_plan::drain::Eviction;
+use tokio::time::Instant;
 
 use crate::Key;
 
@@ -82,6 +83,32 @@ pub(crate) struct LastPass {
     pub version: u64,
     /// The actions, rendered.
     pub actions: Vec<String>,
+    /// How far the pauses between attempts have come.
+    pub attempt: Attempt,
+}
+
+/// How an action is tried that may change nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Attempt {
+    /// For the first time.
+    First,
+    /// Not before then: it has changed nothing.
+    Pausing(Instant),
+    /// After a pause. If that changes nothing either, the next pause is longer.
+    Again,
+}
+
+/// What a pass should do with its actions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Repetition {
+    /// Perform them: the facts or the actions are new.
+    New,
+    /// Pause: performing them has changed nothing.
+    WithoutEffect,
+    /// Go on pausing until then: something woke the key that has nothing to do with it.
+    Pausing(Instant),
+    /// Perform them: a pause is over.
+    AfterPause,
 }
 
 /// What was last decided about a key, and why.
@@ -118,6 +145,43 @@ impl Memory {
         self.evictions.clear();
         self.status_written.clear();
         self.child_failures.clear();
+    }
+
+    /// Notes what a pass over a key is about to do, and says whether it should.
+    pub(crate) fn repetition(&mut self, key: &Key, version: u64, actions: &[String]) -> Repetition {
+        if actions.is_empty() {
+            self.last_pass.remove(key);
+            return Repetition::New;
+        }
+        let same = |last: &&mut LastPass| last.version == version && last.actions == actions;
+        let Some(last) = self.last_pass.get_mut(key).filter(same) else {
+            let pass = LastPass { version, actions: actions.to_vec(), attempt: Attempt::First };
+            self.last_pass.insert(key.clone(), pass);
+            return Repetition::New;
+        };
+        match last.attempt {
+            Attempt::First | Attempt::Again => Repetition::WithoutEffect,
+            Attempt::Pausing(until) if Instant::now() < until => Repetition::Pausing(until),
+            Attempt::Pausing(_) => {
+                last.attempt = Attempt::Again;
+                Repetition::AfterPause
+            }
+        }
+    }
+
+    /// Notes how long the actions of the last pass over a key are not tried again.
+    pub(crate) fn pause(&mut self, key: &Key, until: Instant) {
+        if let Some(last) = self.last_pass.get_mut(key) {
+            last.attempt = Attempt::Pausing(until);
+        }
+    }
+
+    /// How many Machines, and how many sets and deployments, something is remembered of.
+    pub(crate) fn remembered(&self) -> (usize, usize) {
+        let machines: BTreeSet<&String> = self.answers.keys().chain(self.evictions.keys()).collect();
+        let owners = self.settled_numbers.keys().chain(self.status_written.keys());
+        let owners: BTreeSet<&String> = owners.chain(self.child_failures.keys()).collect();
+        (machines.len(), owners.len())
     }
 
     /// Counts an end of a pass.

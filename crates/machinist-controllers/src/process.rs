@@ -232,12 +232,15 @@ impl Inspector {
         #[expect(clippy::cast_precision_loss, reason = "metrics are floating point numbers")]
         let number = |count: u64| count as f64;
         let count = |count: usize| number(u64::try_from(count).unwrap_or(u64::MAX));
+        let (remembered_machines, remembered_owners) = world.memory.remembered();
         let counted = world.memory.counts.iter();
         let counted = counted.map(|((count, kind), total)| (count.metric(kind), number(*total)));
         let always = [
             ("machinist_store_machines", count(world.machines.len())),
             ("machinist_store_nodes", count(world.nodes.len())),
             ("machinist_store_pods", count(world.pods.len())),
+            ("machinist_remembered_machines", count(remembered_machines)),
+            ("machinist_remembered_owners", count(remembered_owners)),
             ("machinist_own_writes_open", count(barrier.open)),
             ("machinist_own_writes_unknown", count(barrier.unknown)),
             ("machinist_own_writes_total", number(barrier.opened)),

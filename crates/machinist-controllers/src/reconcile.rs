@@ -2,7 +2,8 @@
 //!
 //! # Guarantees
 //! Nothing is decided about a key that has an own write the stores have not shown. A pass ends at its first call that fails.
-//! The same actions planned twice from the same facts are not performed a second time before a pause.
+//! The same actions planned twice from the same facts are not performed a second time before a pause, which doubles for as long as
+//! nothing changes.
 //! A panic ends its pass, says so in the object's `why`, and is followed by a pause; other keys go on.
 
 use std::fmt::Display;
@@ -21,7 +22,7 @@ use tokio::time::Instant;
 
 use crate::act::DriverPool;
 use crate::clock_steps::ClockSteps;
-use crate::memory::{Count, LastPass, WhyRecord};
+use crate::memory::{Count, Repetition, WhyRecord};
 use crate::panics::{self, Panicked};
 use crate::world::{SharedWorld, World};
 use crate::{Key, MachineOptions, Options, mcm};
@@ -149,12 +150,17 @@ async fn pass<K: Kind>(shared: &Arc<Shared>, key: &Key, id: &K::Id) {
         Ok(decided) => decided,
         Err(panicked) => return shared.note_panic(key, planner_failed(panicked)),
     };
-    if shared.is_repeated(key, version, &rendered) {
+    let repetition = shared.world.lock().memory.repetition(key, version, &rendered);
+    if let Repetition::Pausing(until) = repetition {
+        return shared.queue.wake_at(key.clone(), until);
+    }
+    if repetition == Repetition::WithoutEffect {
         let action = rendered.join("; ");
         tracing::warn!(%key, %action, "Doing the same again would change nothing");
         shared.world.lock().memory.count(Count::NoEffect, key.kind());
         shared.note(key, Why::new(Reason::NoEffect { action }, Step::Expect("a pause")), Vec::new());
-        shared.queue.retry(key.clone());
+        let pause = shared.queue.retry(key.clone());
+        shared.world.lock().memory.pause(key, Instant::now() + pause);
         return;
     }
     if rendered.is_empty() {
@@ -172,7 +178,10 @@ async fn pass<K: Kind>(shared: &Arc<Shared>, key: &Key, id: &K::Id) {
     };
     match performed {
         Ok(()) => {
-            shared.queue.forget(key);
+            // What had no effect before is no success until something changes: pauses go on growing.
+            if repetition == Repetition::New {
+                shared.queue.forget(key);
+            }
             shared.come_back(key, wait);
         }
         Err(stop) => {
@@ -335,24 +344,6 @@ impl Shared {
             Some(blocked) if blocked.unknown.is_empty() => Unknown::Waiting,
             Some(blocked) => Unknown::Some(blocked.unknown),
         }
-    }
-
-    /// Whether these actions were performed before from the very same facts.
-    fn is_repeated(&self, key: &Key, version: u64, actions: &[String]) -> bool {
-        let mut world = self.world.lock();
-        let memory = &mut world.memory;
-        if actions.is_empty() {
-            memory.last_pass.remove(key);
-            return false;
-        }
-        let pass = LastPass { version, actions: actions.to_vec() };
-        if memory.last_pass.get(key) == Some(&pass) {
-            // Once is a pause; after it the actions may be tried again.
-            memory.last_pass.remove(key);
-            return true;
-        }
-        memory.last_pass.insert(key.clone(), pass);
-        false
     }
 
     fn forget_pass(&self, key: &Key) {

@@ -7,6 +7,7 @@
 //! | `/metrics` | counters and gauges, Prometheus text |
 //! | `/why` | what was last decided about every object, JSON |
 //! | `/why/<kind>/<name>` | the same for one |
+//! | `/serves` | which component this is, and which namespace it serves, JSON |
 //!
 //! It tells no secrets, because planners never see one. Deliberately absent: TLS and anything that changes something.
 
@@ -56,6 +57,10 @@ fn answer(inspector: &Inspector, path: &str) -> Response<Full<Bytes>> {
             let all = inspector.whys();
             let all: Vec<_> = all.iter().map(|(key, record)| render(inspector, key, record)).collect();
             respond(StatusCode::OK, "application/json", Value::from(all).to_string())
+        }
+        "/serves" => {
+            let served = json!({"component": inspector.component(), "namespace": inspector.namespace()});
+            respond(StatusCode::OK, "application/json", served.to_string())
         }
         path => match path.strip_prefix("/why/").and_then(|rest| why(inspector, rest)) {
             Some(found) => respond(StatusCode::OK, "application/json", found.to_string()),

@@ -128,6 +128,17 @@ impl World {
         }
     }
 
+    /// Whether there is a Machine of that UID, as far as is known: of others nothing is remembered.
+    pub(crate) fn has_machine(&self, uid: &str) -> bool {
+        self.machines.by_index(BY_UID, uid).next().is_some()
+    }
+
+    /// Whether there is a set or deployment of that UID, as far as is known.
+    pub(crate) fn has_owner(&self, uid: &str) -> bool {
+        self.sets.by_index(BY_UID, uid).next().is_some()
+            || self.deployments.by_index(BY_UID, uid).next().is_some()
+    }
+
     /// The key under which the replacements of a Machine are counted: its deployment's UID, else its set's, else its own.
     pub(crate) fn replacement_key(&self, machine: &MachineFacts) -> Key {
         let Some(owner) = &machine.owner else { return Key::Replacement(machine.uid.clone()) };

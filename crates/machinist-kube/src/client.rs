@@ -23,7 +23,6 @@ use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigErro
 use tower::{BoxError, Layer, Service};
 
 use crate::clock::{SharedClock, Skew, SystemClock};
-use crate::health::ApiHealth;
 use crate::policy::PolicyLayer;
 
 /// How long one request may take, unless told otherwise: longer than the slowest admission webhook is allowed (30 s
@@ -65,8 +64,6 @@ pub struct ClientOptions {
     pub clock: SharedClock,
     /// Where the server's `Date` headers are reported.
     pub skew: Skew,
-    /// Where answers and failures are reported.
-    pub health: ApiHealth,
     /// Told about every request, when set.
     pub observer: Option<RequestObserver>,
     /// The seed of the jitter between repeated reads.
@@ -83,7 +80,6 @@ impl ClientOptions {
             request_timeout: DEFAULT_REQUEST_TIMEOUT,
             clock: SystemClock::shared(),
             skew: Skew::default(),
-            health: ApiHealth::default(),
             observer: None,
             seed: 0,
         }

@@ -29,7 +29,6 @@ pub mod barrier;
 pub mod queue;
 
 pub mod clock;
-pub mod health;
 pub mod lease;
 pub mod recorder;
 
@@ -43,7 +42,6 @@ mod stable_hash;
 pub use barrier::{Barrier, Cluster};
 pub use client::{ClientOptions, KubeconfigSource, connect, layer_client};
 pub use clock::{Clock, SharedClock, Skew, SystemClock, TokioClock};
-pub use health::ApiHealth;
 pub use lease::{Elector, Leadership, LeaseOptions};
 pub use outcome::WriteOutcome;
 pub use patch::GuardedPatch;

@@ -34,9 +34,6 @@ const READ_BACKOFF: Backoff =
 /// Leases decide who may act at all: they never wait behind other requests.
 const LEASE_PATH: &str = "/apis/coordination.k8s.io/";
 
-/// An eviction that matches two budgets is answered 500: the pod's problem, not the server's.
-const EVICTION_PATH_END: &str = "/eviction";
-
 type AnswerBody = UnsyncBoxBody<Bytes, BoxError>;
 
 /// Puts the policy over a service.
@@ -250,13 +247,6 @@ impl Sent {
     }
 
     fn report(&self, shared: &Shared, status: Option<StatusCode>) {
-        let is_eviction = self.path.ends_with(EVICTION_PATH_END);
-        let answered = status.is_some_and(|status| is_eviction || !status.is_server_error());
-        if answered {
-            shared.options.health.record_success();
-        } else {
-            shared.options.health.record_failure();
-        }
         if let Some(observer) = &shared.options.observer {
             observer(&RequestReport {
                 operation: self.operation,

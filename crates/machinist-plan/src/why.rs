@@ -134,13 +134,6 @@ pub enum Reason {
         /// How many times in a row; 0 where nobody counted.
         failures: u32,
     },
-    /// The instance belongs to somebody else.
-    Foreign {
-        /// The provider id or name.
-        instance: String,
-        /// The key it carries.
-        owner: String,
-    },
     /// The instance exists, its Node has not registered.
     Joining {
         /// The Node's expected name.
@@ -341,7 +334,6 @@ impl Reason {
             Self::SecretIncomplete { .. } => "SecretIncomplete",
             Self::Calling(_) => "Calling",
             Self::CallFailed { .. } => "CallFailed",
-            Self::Foreign { .. } => "Foreign",
             Self::Joining { .. } => "Joining",
             Self::NodeNotOurs { .. } => "NodeNotOurs",
             Self::Unhealthy { .. } => "Unhealthy",
@@ -396,9 +388,6 @@ impl fmt::Display for Reason {
             Self::Calling(call) => write!(f, "the cloud to answer {call}"),
             Self::CallFailed { call, kind, message, failures } => {
                 write!(f, "the cloud: {call} failed{}, {kind}: {message}", times(*failures))
-            }
-            Self::Foreign { instance, owner } => {
-                write!(f, "instance {instance} to go: it was made for another machine ({owner})")
             }
             Self::Joining { node, token } => {
                 write!(f, "Node {node} to register")?;

@@ -88,7 +88,8 @@ pub(crate) enum Format {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Without --manifest it applies a quick start: a Secret, a MachineClass, and the MachineDeployment workers \
-    with 3 replicas.\n\nThe API server keeps its objects in memory; --data-dir keeps the cloud's ledger.\n\n\
+    with 3 replicas.\n\nThe controllers serve one namespace: that of the machine objects in the manifests, else default. Machine objects \
+    in another namespace stay as they are.\n\nThe API server keeps its objects in memory; --data-dir keeps the cloud's ledger.\n\n\
     Exit codes: 0 the awaited state was reached, or nothing was awaited and it was stopped; 1 it failed, took longer than \
     --timeout, or was stopped before; 2 the command line is wrong."
 )]
@@ -147,7 +148,7 @@ pub(crate) enum Until {
     Exit codes: 0 it could be explained; 1 it does not exist or cannot be read; 2 the command line is wrong."
 )]
 pub(crate) struct WhyArgs {
-    /// machine/NAME, machineset/NAME or machinedeployment/NAME
+    /// machine/NAME, machineset/NAME or machinedeployment/NAME; or short: mc/, mcs/, mcd/ or md/
     #[arg(value_name = "KIND/NAME")]
     pub object: ObjectArg,
 

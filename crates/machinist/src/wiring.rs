@@ -9,6 +9,7 @@
 mod clusters;
 mod election;
 mod identity;
+mod ledger;
 mod standby;
 
 use std::net::SocketAddr;
@@ -26,6 +27,7 @@ use crate::{cmd, stop};
 pub(crate) use self::clusters::describe_kubeconfig;
 use self::election::Election;
 pub(crate) use self::identity::{host_name, seed};
+pub(crate) use self::ledger::open_ledger;
 
 /// One of the two controllers, as flags describe it.
 pub(crate) struct Process<'a> {

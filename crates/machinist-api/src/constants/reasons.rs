@@ -71,7 +71,9 @@ pub const UNFROZE_MACHINE_SET: &str = "UnfrozeMachineSet";
 
 /// Event of a MachineDeployment: a set was scaled.
 pub const SCALING_MACHINE_SET: &str = "ScalingMachineSet";
-/// Event of a MachineDeployment: its selector is empty and would select everything.
+/// `ReplicaFailure` and `Progressing`, and an Event: the spec cannot be acted upon. Ours; Go MCM only logs it.
+pub const INVALID_SPEC: &str = "InvalidSpec";
+/// The same for a selector that is empty and would select everything; Go MCM has the Event of a MachineDeployment.
 pub const SELECTING_ALL: &str = "SelectingAll";
 /// Event of a MachineDeployment: rolled back.
 pub const DEPLOYMENT_ROLLBACK: &str = "DeploymentRollback";

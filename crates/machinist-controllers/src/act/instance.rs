@@ -140,8 +140,10 @@ fn start<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'stati
         Err(error) => {
             let now = shared.now();
             let mut world = shared.world.lock();
-            let answers = world.memory.answers.entry(uid).or_default();
-            answers.take(inputs, Answered { started: now, ended: now, answer: Err(error) }, remember);
+            if world.has_machine(&uid) {
+                let answers = world.memory.answers.entry(uid).or_default();
+                answers.take(inputs, Answered { started: now, ended: now, answer: Err(error) }, remember);
+            }
             drop(world);
             shared.queue.wake(key);
             return Ok(());
@@ -152,6 +154,10 @@ fn start<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'stati
     let started = shared.now();
     {
         let mut world = shared.world.lock();
+        if !world.has_machine(&uid) {
+            // Its Machine went after the pass began; nobody would forget the answer.
+            return Ok(());
+        }
         let answers = world.memory.answers.entry(uid.clone()).or_default();
         if let Some((other, _)) = answers.in_flight {
             tracing::debug!(machine = machine.name, %other, "A call is in flight already");

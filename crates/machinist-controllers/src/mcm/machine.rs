@@ -226,9 +226,7 @@ async fn perform(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(
         Action::RemoveFinalizer => {
             let patch = GuardedPatch::new(&machine.uid)
                 .remove_finalizer(machine.finalizers.as_deref(), finalizers::MACHINE_CONTROLLER_MANAGER);
-            write.patch::<MachineFacts>(patch).await?;
-            shared.world.lock().memory.forget_machine(&machine.uid);
-            Ok(())
+            write.patch::<MachineFacts>(patch).await
         }
         Action::Record { node, provider_id } => {
             let patch = GuardedPatch::new(&machine.uid)
@@ -504,8 +502,10 @@ async fn look_for_node(shared: &Arc<Shared>, machine: &MachineFacts, name: &str)
         }
         Ok(None) => {
             let now = shared.now();
-            shared.world.lock().memory.answers.entry(machine.uid.clone()).or_default().node_absent =
-                Some(now);
+            let mut world = shared.world.lock();
+            if world.has_machine(&machine.uid) {
+                world.memory.answers.entry(machine.uid.clone()).or_default().node_absent = Some(now);
+            }
         }
         Err(error) => return Err(Stop::Unanswered(error.to_string())),
     }
@@ -520,12 +520,15 @@ async fn drain_pod(shared: &Arc<Shared>, machine: &MachineFacts, call: drain::Ca
         drain::Call::Delete(pod) => (delete_pod(shared, &pod).await, pod),
     };
     let mut world = shared.world.lock();
+    if !world.has_machine(&machine.uid) {
+        return Ok(());
+    }
     let evictions = world.memory.evictions.entry(machine.uid.clone()).or_default();
     let evictions = Arc::make_mut(evictions);
     let before = evictions.get(&pod.uid).map_or(0, |eviction| eviction.attempts.count);
     // Being asked for patience is not the pod's fault.
     let counts = !matches!(outcome, EvictionOutcome::Throttled { .. });
-    let attempts = Attempts { count: before + u32::from(counts), last: shared.now() };
+    let attempts = Attempts { count: before.saturating_add(u32::from(counts)), last: shared.now() };
     evictions.insert(pod.uid, Eviction { attempts, outcome });
     drop(world);
     shared.queue.wake(Key::Machine(object_key(&machine.namespace, &machine.name)));

@@ -86,9 +86,7 @@ async fn perform(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(
         Action::RemoveFinalizer => {
             let patch = GuardedPatch::new(&deployment.uid)
                 .remove_finalizer(deployment.finalizers.as_deref(), finalizers::MACHINE_CONTROLLER_MANAGER);
-            write.patch::<MachineDeploymentFacts>(patch).await?;
-            shared.world.lock().memory.forget_owner(&deployment.uid);
-            Ok(())
+            write.patch::<MachineDeploymentFacts>(patch).await
         }
         Action::Annotate(annotations) => {
             let mut patch = GuardedPatch::new(&deployment.uid);
@@ -97,9 +95,13 @@ async fn perform(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(
             }
             write.patch::<MachineDeploymentFacts>(patch).await
         }
+        Action::Warn(refusal) => {
+            tell(shared, s, EventType::Warning, refusal.reason, &refusal.message);
+            Ok(())
+        }
         Action::SetStatus(status) => {
             write.patch_status::<MachineDeploymentFacts>(status_patch(deployment, &status)).await?;
-            shared.world.lock().memory.status_written.insert(deployment.uid.clone(), shared.now());
+            shared.remember_status_written(&deployment.uid);
             Ok(())
         }
         Action::CreateSet(set) => create_set(shared, s, *set).await,

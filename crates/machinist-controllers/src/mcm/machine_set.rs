@@ -79,9 +79,7 @@ async fn perform(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(
         Action::RemoveFinalizer => {
             let patch = GuardedPatch::new(&set.uid)
                 .remove_finalizer(set.finalizers.as_deref(), finalizers::MACHINE_CONTROLLER_MANAGER);
-            write.patch::<MachineSetFacts>(patch).await?;
-            shared.world.lock().memory.forget_owner(&set.uid);
-            Ok(())
+            write.patch::<MachineSetFacts>(patch).await
         }
         Action::Reserve(reserved) => {
             let patch = GuardedPatch::new(&set.uid).set_annotation(
@@ -99,7 +97,11 @@ async fn perform(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(
         }
         Action::SetStatus(status) => {
             write.patch_status::<MachineSetFacts>(status_patch(set, &status)).await?;
-            shared.world.lock().memory.status_written.insert(set.uid.clone(), shared.now());
+            shared.remember_status_written(&set.uid);
+            Ok(())
+        }
+        Action::Warn(refusal) => {
+            shared.recorder.record(&reference(set), EventType::Warning, refusal.reason, &refusal.message);
             Ok(())
         }
         Action::Create { number, name } => create(shared, s, number, &name).await,
@@ -164,7 +166,9 @@ async fn create(shared: &Arc<Shared>, s: &Snapshot, number: u64, name: &str) -> 
         Err(stop) => return Err(stop),
     }
     let mut world = shared.world.lock();
-    world.memory.settled_numbers.entry(set.uid.clone()).or_default().insert(number);
+    if world.has_owner(&set.uid) {
+        world.memory.settled_numbers.entry(set.uid.clone()).or_default().insert(number);
+    }
     world.memory.child_failures.remove(&set.uid);
     Ok(())
 }
@@ -194,10 +198,22 @@ async fn delete(shared: &Arc<Shared>, s: &Snapshot, machine: &MachineFacts) -> R
 }
 
 impl Shared {
+    /// Remembers when the status of a set or deployment was written, so that it is not written too often.
+    pub(crate) fn remember_status_written(&self, uid: &str) {
+        let now = self.now();
+        let mut world = self.world.lock();
+        if world.has_owner(uid) {
+            world.memory.status_written.insert(uid.to_owned(), now);
+        }
+    }
+
     /// Remembers that a child was refused, so that the planner waits before the next attempt.
     pub(crate) fn remember_failure(&self, owner_uid: &str, message: &str) {
         let last = self.now();
         let mut world = self.world.lock();
+        if !world.has_owner(owner_uid) {
+            return;
+        }
         let failure = world
             .memory
             .child_failures

@@ -21,7 +21,7 @@ use machinist_driver_sim::SimProvider;
 use machinist_instance::{AccountId, Credential, Error, ErrorKind};
 use machinist_kube::{ClientOptions, ObjectKey, SharedClock, TokioClock, layer_client};
 use machinist_plan::Plan;
-use machinist_plan::mcm::machine;
+use machinist_plan::mcm::{machine, machine_deployment};
 use serde_json::{Value, json};
 
 const NAMESPACE: &str = "default";
@@ -480,4 +480,117 @@ async fn a_bug_that_shows_with_one_object_is_that_objects_problem_and_nobody_els
     let patch = Patch::Merge(json!({"providerSpec": {"size": "small"}}));
     classes.patch("bug", &PatchParams::default(), &patch).await.expect("the class is accepted");
     world.until("the other one has its instance, too", async |w| w.cloud.alive() == 2).await;
+}
+
+/// A rule that wants what is so already.
+fn stubborn(s: &machine_deployment::Snapshot) -> Plan<machine_deployment::Action> {
+    let wanted = s.deployment.annotations.clone().unwrap_or_default();
+    let why = machinist_plan::Why::new(
+        machinist_plan::Reason::Acting("what is so already"),
+        machinist_plan::Step::Nothing,
+    );
+    Plan::act(machine_deployment::Action::Annotate(wanted), why)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_changes_nothing_is_tried_less_and_less_often() {
+    let world = World::new().await;
+    world.apply(0).await;
+    let annotate = Patch::Merge(json!({"metadata": {"annotations": {"a": "b"}}}));
+    world.deployments().patch("w", &PatchParams::default(), &annotate).await.expect("annotated");
+    let mut requests = world.server.audit();
+    let clients = Clients { control: world.client("manager"), target: world.client("manager") };
+    let planners = Planners { machine_deployment: stubborn, ..Planners::default() };
+    let manager = Manager::start(clients, Options { planners, ..world.options("manager") }, None);
+    // Sets of others wake the deployment, as they might be its own.
+    let sets: Api<MachineSet> = Api::namespaced(world.user.clone(), NAMESPACE);
+    for minute in 0..30 {
+        let set = json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet", "metadata": {"name": format!("s{minute}")},
+            "spec": {"replicas": 0, "selector": {"matchLabels": {"name": "s"}}, "template": {}},
+        });
+        sets.create(&PostParams::default(), &parse(set)).await.expect("the set is accepted");
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+    let is_attempt = |request: &Arc<machinist_apiserver::AuditRecord>| {
+        request.user_agent == "manager" && request.resource == "machinedeployments" && request.verb == "patch"
+    };
+    let attempts = requests.drain().into_iter().filter(is_attempt).count();
+    // Pauses of 1, 2, 4 ... 256 seconds, then of five minutes.
+    assert!((8..=16).contains(&attempts), "{attempts} attempts in half an hour");
+    let told = manager.inspector().why(&Key::Deployment(ObjectKey::new(NAMESPACE, "w"))).expect("a reason");
+    assert_eq!(told.why.reason.code(), "NoEffect");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_remembered_of_what_is_gone_whoever_let_it_go() {
+    let world = World::new().await;
+    let (machine_controller, manager) = world.start();
+    world.apply(2).await;
+    world.until_running(2).await;
+    let gauge = |running: &Running, name: &str| {
+        let all = running.inspector().metrics();
+        all.into_iter().find(|(metric, _)| metric == name).expect("a gauge").1
+    };
+    assert_eq!(gauge(&machine_controller, "machinist_remembered_machines"), 2.0);
+    assert_eq!(gauge(&manager, "machinist_remembered_owners"), 2.0);
+
+    // Somebody takes all finalizers off what is being deleted, faster than anybody here.
+    let deployments = world.deployments();
+    let sets: Api<MachineSet> = Api::namespaced(world.user.clone(), NAMESPACE);
+    let machines: Api<Machine> = Api::namespaced(world.user.clone(), NAMESPACE);
+    let bare = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    let params = PatchParams::default();
+    let gone = DeleteParams::default();
+    deployments.delete("w", &gone).await.expect("deleted");
+    deployments.patch("w", &params, &bare).await.expect("patched");
+    for set in sets.list(&ListParams::default()).await.expect("a list") {
+        let name = set.metadata.name.expect("a name");
+        sets.delete(&name, &gone).await.expect("deleted");
+        sets.patch(&name, &params, &bare).await.expect("patched");
+    }
+    for machine in world.machines().await {
+        let name = machine.metadata.name.expect("a name");
+        machines.delete(&name, &gone).await.expect("deleted");
+        machines.patch(&name, &params, &bare).await.expect("patched");
+    }
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(world.machines().await.is_empty());
+    assert_eq!(gauge(&machine_controller, "machinist_remembered_machines"), 0.0);
+    assert_eq!(gauge(&manager, "machinist_remembered_owners"), 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_selector_that_would_take_everything_is_told_as_condition_and_event() {
+    let world = World::new().await;
+    let _processes = world.start();
+    let deployment = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment", "metadata": {"name": "w"},
+        "spec": {
+            "replicas": 1, "selector": {},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+            "template": {"spec": {"class": {"kind": "MachineClass", "name": "c"}}},
+        },
+    });
+    world.deployments().create(&PostParams::default(), &parse(deployment)).await.expect("it is accepted");
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let told = world.deployments().get("w").await.expect("it is there").status.unwrap_or_default();
+    let conditions: Vec<_> = told
+        .conditions
+        .iter()
+        .map(|it| format!("{} {} {}", it.type_, it.status, it.reason.as_deref().unwrap_or_default()))
+        .collect();
+    assert_eq!(
+        conditions,
+        [
+            "Progressing False SelectingAll",
+            "Available False MinimumReplicasUnavailable",
+            "ReplicaFailure True SelectingAll",
+        ]
+    );
+    let events: Api<Event> = Api::namespaced(world.user.clone(), NAMESPACE);
+    let events = events.list(&ListParams::default()).await.expect("a list").items;
+    let [event] = events.as_slice() else { panic!("one Event: {events:#?}") };
+    assert_eq!((event.reason.as_deref(), event.type_.as_deref()), (Some("SelectingAll"), Some("Warning")));
+    assert_eq!(event.count.unwrap_or(1), 1, "it is told once");
 }

@@ -178,30 +178,7 @@ async fn every_request_says_who_we_are_and_is_reported() {
     assert_eq!(server.seen()[0].user_agent, "machinist-machine-controller/1");
     let told = reports.lock().expect("unpoisoned").clone();
     assert_eq!(told, ["create /api/v1/namespaces/ns/configmaps Some(201)"]);
-    assert!(options.health.healthy());
     assert!(options.skew.exceeds(Duration::from_secs(30)), "{:?}", options.skew);
-}
-
-#[tokio::test(start_paused = true)]
-async fn refusals_are_answers_and_errors_of_the_server_are_not() {
-    for (code, failures) in [(403, 0), (409, 0), (429, 0), (500, 1), (503, 1)] {
-        let server = FakeServer::new();
-        server.hook(move |_| Verdict::Answer(code));
-        let options = ClientOptions::new("test");
-        let maps: Api<ConfigMap> = Api::namespaced(server.client_with(&options), "ns");
-        assert!(maps.create(&PostParams::default(), &named("a")).await.is_err());
-        assert_eq!(options.health.failures(), failures, "{code}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_eviction_that_two_budgets_forbid_is_no_failure_of_the_server() {
-    let server = FakeServer::new();
-    server.hook(|_| Verdict::Answer(500));
-    let options = ClientOptions::new("test");
-    let request = Request::post("/api/v1/namespaces/ns/pods/p/eviction").body(Vec::new()).expect("a request");
-    assert!(server.client_with(&options).request_text(request).await.is_err());
-    assert_eq!(options.health.failures(), 0);
 }
 
 #[test]

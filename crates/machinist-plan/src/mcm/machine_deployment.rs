@@ -18,11 +18,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use machinist_api::constants::{annotations, labels};
+use machinist_api::constants::{annotations, labels, reasons};
 use machinist_api::{MachineDeploymentStatus, MachineSet, MachineSpec, StrategyType};
 
 pub(crate) use self::template::is_synced;
 pub use self::template::{is_same_template, new_set, owner_reference, set_name, template_hash};
+use super::refusal::Refusal;
 use super::status::Stage;
 use super::{rollout, status};
 use crate::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts, selects};
@@ -82,6 +83,8 @@ pub enum Action {
     DeleteSet(Arc<MachineSetFacts>),
     /// Write annotations of the deployment.
     Annotate(BTreeMap<String, String>),
+    /// Tell people that the spec cannot be acted upon.
+    Warn(Refusal),
     /// Write the deployment's status.
     SetStatus(Box<MachineDeploymentStatus>),
 }
@@ -116,9 +119,10 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
     if !s.deployment.has_finalizer {
         return Plan::act(Action::AddFinalizer, Why::new(Reason::Acting("its finalizer"), Step::Nothing));
     }
-    if let Some(message) = unusable(s) {
-        let why = Why::new(Reason::InvalidSpec(message.clone()), Step::Mend("mend the spec".to_owned()));
-        return with_status(s, &Stage::Refused(message), Vec::new(), why);
+    if let Some(refusal) = unusable(s) {
+        let mend = Step::Mend(format!("mend {}", refusal.field));
+        let why = Why::new(Reason::InvalidSpec(refusal.message.clone()), mend);
+        return with_status(s, &Stage::Refused(refusal), Vec::new(), why);
     }
     let claim = claim(s);
     if !claim.is_empty() {
@@ -161,29 +165,23 @@ fn plan_deleting(s: &Snapshot) -> Plan<Action> {
 }
 
 /// What keeps a deployment from being acted on, until its author changes it.
-fn unusable(s: &Snapshot) -> Option<String> {
+fn unusable(s: &Snapshot) -> Option<Refusal> {
     let spec = &s.deployment.spec;
-    if let Some((_, message)) = &s.deployment.invalid {
-        return Some(message.clone());
+    if let Some((field, message)) = &s.deployment.invalid {
+        return Some(Refusal::invalid(field, message));
     }
-    let selector = spec.selector.as_ref();
-    let selects_all = selector.is_none_or(|selector| {
-        selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
-            && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
-    });
-    if selects_all {
-        let message = "spec.selector is empty and would select every machine: expected at least one label";
-        return Some(message.to_owned());
+    if let Some(refusal) = Refusal::if_selecting_all(spec.selector.as_ref()) {
+        return Some(refusal);
     }
     let strategy = spec.strategy.as_ref().and_then(|strategy| strategy.type_.as_ref());
     if let Some(other) = strategy.filter(|strategy| **strategy != StrategyType::RollingUpdate) {
         let message = format!("spec.strategy.type {other} is not supported yet: expected RollingUpdate");
-        return Some(message);
+        return Some(Refusal::invalid("spec.strategy.type", message));
     }
     if spec.rollback_to.is_some() {
         let message =
             "spec.rollbackTo is not supported yet: expected the template of the former revision instead";
-        return Some(message.to_owned());
+        return Some(Refusal::invalid("spec.rollbackTo", message));
     }
     None
 }
@@ -209,10 +207,14 @@ fn create_set(s: &Snapshot) -> Plan<Action> {
     });
     let Some(attempt) = free else {
         let message = format!("every name tried for a set of {} is taken", s.deployment.name);
-        let refused = Stage::Refused(message.clone());
+        let refusal = Refusal {
+            reason: reasons::MACHINE_SET_CREATE_ERROR,
+            field: "metadata.name".to_owned(),
+            message: message.clone(),
+        };
         let why =
             Why::new(Reason::ChildFailed { message }, Step::Mend("delete sets of other owners".to_owned()));
-        return with_status(s, &refused, Vec::new(), why);
+        return with_status(s, &Stage::Refused(refusal), Vec::new(), why);
     };
     // Beside others, it begins empty and is sized by the bounds; a set that is alone is made at full size.
     let is_alone = s.sets.iter().all(|owned| rollout::told(owned) == 0 && owned.machines.is_empty());
@@ -291,7 +293,7 @@ fn size_annotations(s: &Snapshot) -> BTreeMap<String, String> {
     let desired = s.deployment.replicas();
     BTreeMap::from([
         (annotations::DESIRED_REPLICAS.to_owned(), desired.to_string()),
-        (annotations::MAX_REPLICAS.to_owned(), (desired + s.deployment.max_surge()).to_string()),
+        (annotations::MAX_REPLICAS.to_owned(), desired.saturating_add(s.deployment.max_surge()).to_string()),
     ])
 }
 
@@ -356,6 +358,8 @@ fn with_status(s: &Snapshot, stage: &Stage<'_>, mut actions: Vec<Action>, why: W
     }
     let due = s.status_written.map_or(s.now, |written| plus(written, STATUS_EVERY));
     if due <= s.now {
+        // With the condition that tells the same, so that it is told once.
+        actions.extend(status::news(s, stage).cloned().map(Action::Warn));
         actions.push(Action::SetStatus(Box::new(status)));
         return Plan::act_all(actions, why);
     }
@@ -400,6 +404,7 @@ impl fmt::Display for Action {
                 let all: Vec<_> = annotations.iter().map(|(k, v)| format!("{k}={v}")).collect();
                 write!(f, "deployment: annotate {}", all.join(" "))
             }
+            Self::Warn(refusal) => write!(f, "warning {}: {}", refusal.reason, refusal.message),
             Self::SetStatus(status) => write!(
                 f,
                 "status: {} replicas, {} updated, {} available",

@@ -13,7 +13,7 @@
 mod names;
 mod replicas;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +25,7 @@ pub use self::names::{Reserved, child_name};
 pub(crate) use self::replicas::is_live;
 pub use self::replicas::{child, owner_reference};
 use super::machine_deployment::is_synced;
+use super::refusal::Refusal;
 use super::status;
 use crate::facts::{MachineFacts, MachineSetFacts, Preserved, selects};
 use crate::snapshot::{Attempts, SKEW_LIMIT, plus};
@@ -92,6 +93,8 @@ pub enum Action {
     Release(Arc<MachineFacts>),
     /// Bring the parts of the template that need no rollout onto a Machine.
     SyncMachine(Arc<MachineFacts>),
+    /// Tell people that the spec cannot be acted upon.
+    Warn(Refusal),
     /// Write the set's status.
     SetStatus(Box<MachineSetStatus>),
 }
@@ -104,8 +107,9 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
     if !s.set.has_finalizer {
         return Plan::act(Action::AddFinalizer, Why::new(Reason::Acting("its finalizer"), Step::Nothing));
     }
-    if let Some((field, message)) = invalid(&s.set) {
-        let why = Why::new(Reason::InvalidSpec(message), Step::Mend(format!("mend {field}")));
+    if let Some(refusal) = invalid(&s.set) {
+        let mend = Step::Mend(format!("mend {}", refusal.field));
+        let why = Why::new(Reason::InvalidSpec(refusal.message), mend);
         return with_status(s, Vec::new(), why);
     }
     let claim = claim(s);
@@ -140,17 +144,10 @@ impl Snapshot {
     }
 }
 
-/// What keeps a set from being acted on, until its author changes it: the field, and a sentence.
-pub(crate) fn invalid(set: &MachineSetFacts) -> Option<(String, String)> {
-    let selects_all = set.spec.selector.as_ref().is_some_and(|selector| {
-        selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
-            && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
-    });
-    let empty = || {
-        let message = "spec.selector is empty and would select every machine: expected at least one label";
-        ("spec.selector".to_owned(), message.to_owned())
-    };
-    set.invalid.clone().or_else(|| selects_all.then(empty))
+/// What keeps a set from being acted on, until its author changes it.
+pub(crate) fn invalid(set: &MachineSetFacts) -> Option<Refusal> {
+    let invalid = set.invalid.as_ref().map(|(field, message)| Refusal::invalid(field, message));
+    invalid.or_else(|| Refusal::if_selecting_all(set.spec.selector.as_ref()))
 }
 
 fn plan_deleting(s: &Snapshot) -> Plan<Action> {
@@ -185,6 +182,8 @@ fn with_status(s: &Snapshot, mut actions: Vec<Action>, why: Why) -> Plan<Action>
     }
     let due = s.status_written.map_or(s.now, |written| plus(written, STATUS_EVERY));
     if due <= s.now {
+        // With the condition that tells the same, so that it is told once.
+        actions.extend(status::news_of_set(s).map(Action::Warn));
         actions.push(Action::SetStatus(Box::new(status)));
         return Plan::act_all(actions, why);
     }
@@ -277,6 +276,7 @@ impl fmt::Display for Action {
             Self::Adopt(machine) => write!(f, "machine {}: adopt", machine.name),
             Self::Release(machine) => write!(f, "machine {}: release", machine.name),
             Self::SyncMachine(machine) => write!(f, "machine {}: sync template", machine.name),
+            Self::Warn(refusal) => write!(f, "warning {}: {}", refusal.reason, refusal.message),
             Self::SetStatus(status) => write!(
                 f,
                 "status: {} replicas, {} available, {} ready",

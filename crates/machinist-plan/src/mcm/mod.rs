@@ -4,6 +4,7 @@ pub mod machine;
 pub mod machine_class;
 pub mod machine_deployment;
 pub mod machine_set;
+pub mod refusal;
 pub mod replacement;
 pub mod rollout;
 pub mod status;

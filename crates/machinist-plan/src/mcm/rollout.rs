@@ -81,7 +81,7 @@ impl Sets<'_> {
 
     /// The fewest Machines that must be available.
     fn fewest(&self) -> u32 {
-        self.places().saturating_sub(self.kept.iter().sum())
+        self.places().saturating_sub(total(self.kept.iter().copied()))
     }
 
     /// The fewest Machines that the sets must be told to have, available or not.
@@ -95,7 +95,7 @@ impl Sets<'_> {
     }
 
     fn present_in_all(&self) -> u32 {
-        (0..self.sets.len()).map(|index| self.present(index)).sum()
+        total((0..self.sets.len()).map(|index| self.present(index)))
     }
 
     /// How many Machines may be added.
@@ -120,8 +120,8 @@ impl Sets<'_> {
     /// One set holds, or will hold, all Machines: it gets what is wanted, as far as what others left behind leaves room.
     fn alone(&self, only: usize) -> Sizes {
         let wanted = self.deployment.replicas();
-        let leftovers: u32 =
-            (0..self.sets.len()).filter(|index| *index != only).map(|index| self.present(index)).sum();
+        let others = (0..self.sets.len()).filter(|index| *index != only);
+        let leftovers = total(others.map(|index| self.present(index)));
         let most = self.most().saturating_sub(leftovers);
         let mut replicas = self.told.clone();
         replicas[only] = wanted.min(most.max(self.told[only]));
@@ -143,7 +143,7 @@ impl Sets<'_> {
     fn proportionally(&self, new: Option<usize>) -> Vec<u32> {
         let wanted = self.deployment.replicas();
         let allowed = if wanted == 0 { 0 } else { self.most() };
-        let now: u32 = self.told.iter().sum();
+        let now = total(self.told.iter().copied());
         if now <= allowed {
             let mut replicas = self.told.clone();
             if let Some(new) = new {
@@ -183,19 +183,20 @@ impl Sets<'_> {
             (0..self.sets.len()).filter(|index| *index != new && 0 < self.told[*index]).collect();
         old.sort_by_key(|index| (self.sets[*index].set.created, *index));
         let certain = |index: usize| self.certain(index, self.told[index]);
-        let old_told: u32 = old.iter().map(|index| self.told[*index]).sum();
-        let old_certain: u32 = old.iter().map(|index| certain(*index)).sum();
+        let old_told = total(old.iter().map(|index| self.told[*index]));
+        let old_certain = total(old.iter().map(|index| certain(*index)));
 
         // Machines that are not available go first: they cost nothing. As many stay as the new set lacks, so that a new template
         // that never works does not empty the old sets.
         let new_lacks = new_told - new_certain;
-        let mut may_go = (old_told + new_told).saturating_sub(self.places()).saturating_sub(new_lacks);
+        let mut may_go =
+            old_told.saturating_add(new_told).saturating_sub(self.places()).saturating_sub(new_lacks);
         for index in &old {
             let goes = self.harmless(*index, self.told[*index]).min(may_go);
             next[*index] -= goes;
             may_go -= goes;
         }
-        let mut spare = (old_certain + new_certain).saturating_sub(self.fewest()).min(may_go);
+        let mut spare = old_certain.saturating_add(new_certain).saturating_sub(self.fewest()).min(may_go);
         for index in &old {
             let goes = certain(*index).min(next[*index]).min(spare);
             next[*index] -= goes;
@@ -224,7 +225,7 @@ impl Sets<'_> {
         if wants_more && self.room() == 0 {
             return self.surge_bound(new);
         }
-        let available = (0..self.sets.len()).map(|index| self.certain(index, self.told[index])).sum();
+        let available = total((0..self.sets.len()).map(|index| self.certain(index, self.told[index])));
         let waiting_for = pending(&self.sets[new]).or_else(|| self.sets.iter().find_map(pending));
         let reason = Reason::UnavailableBound { available, fewest: self.fewest(), waiting_for };
         Why::new(reason, Step::Expect("an old Machine goes once a new one is Running"))
@@ -240,7 +241,7 @@ impl Sets<'_> {
     /// The sizes are right: what is missing until the Machines are, too.
     fn settling(&self) -> Why {
         let desired = self.deployment.replicas();
-        let available: u32 = self.sets.iter().map(available).sum();
+        let available = total(self.sets.iter().map(available));
         if available < desired {
             let first = self.sets.iter().find_map(pending);
             let reason = Reason::MachinesPending { available, desired, first };
@@ -275,7 +276,7 @@ struct Shrinking<'s> {
 
 impl<'s> Shrinking<'s> {
     fn new(sets: &'s Sets<'s>) -> Self {
-        let available: u32 = (0..sets.sets.len()).map(|index| sets.certain(index, sets.told[index])).sum();
+        let available = total((0..sets.sets.len()).map(|index| sets.certain(index, sets.told[index])));
         Self { sets, replicas: sets.told.clone(), spare: available.saturating_sub(sets.fewest()) }
     }
 
@@ -285,12 +286,17 @@ impl<'s> Shrinking<'s> {
         let certain = self.sets.certain(index, now);
         let harmless = self.sets.harmless(index, now);
         // Once all that are available may go, so may those that are kept.
-        let most = if certain <= self.spare { now } else { harmless + self.spare };
+        let most = if certain <= self.spare { now } else { harmless.saturating_add(self.spare) };
         let cut = wanted.min(most);
         self.spare -= cut.saturating_sub(harmless).min(certain);
         self.replicas[index] -= cut;
         cut
     }
+}
+
+/// A sum of counts. Each fits, but a set may claim any: then there are as many as can be counted.
+fn total(counts: impl Iterator<Item = u32>) -> u32 {
+    counts.fold(0, u32::saturating_add)
 }
 
 fn available(owned: &Owned) -> u32 {

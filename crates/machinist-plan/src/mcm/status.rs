@@ -14,6 +14,7 @@ use machinist_api::{
 
 use super::machine_deployment::{self, Owned};
 use super::machine_set::{self, is_available, is_live};
+use super::refusal::Refusal;
 use crate::facts::{MachineFacts, MachineSetFacts};
 use crate::snapshot::plus;
 
@@ -63,7 +64,7 @@ pub fn set_differs(a: &MachineSetStatus, b: &MachineSetStatus) -> bool {
 #[derive(Debug)]
 pub enum Stage<'s> {
     /// Its spec cannot be acted upon, and why.
-    Refused(String),
+    Refused(Refusal),
     /// It is being deleted.
     Leaving,
     /// The set of its template is about to be made; its name.
@@ -87,7 +88,7 @@ pub fn of_deployment(s: &machine_deployment::Snapshot, stage: &Stage<'_>) -> Mac
     let total = to_i32(all().count());
     let available = to_i32(all().filter(|machine| is_available(machine)).count());
     let ready = all().filter(|machine| is_available(machine) && machine.status.phase.is_ready());
-    let wanted: i32 = s.sets.iter().map(|owned| owned.set.spec.replicas().max(0)).sum();
+    let wanted = s.sets.iter().map(|owned| owned.set.spec.replicas().max(0)).fold(0, i32::saturating_add);
     let current = s.deployment.status.clone().unwrap_or_default();
     let mut status = MachineDeploymentStatus {
         observed_generation: s.deployment.generation.unwrap_or_default(),
@@ -96,7 +97,7 @@ pub fn of_deployment(s: &machine_deployment::Snapshot, stage: &Stage<'_>) -> Mac
         ready_replicas: to_i32(ready.count()),
         available_replicas: available,
         preserved_failed_replicas: to_i32(all().filter(|machine| is_preserved(machine, s.now)).count()),
-        unavailable_replicas: (wanted - available).max(0),
+        unavailable_replicas: wanted.saturating_sub(available).max(0),
         conditions: Vec::new(),
         collision_count: current.collision_count,
         failed_machines: s
@@ -155,19 +156,55 @@ fn deployment_conditions(
         .cloned()
         .collect();
     all.extend(progressing(s, current, status, stage));
-    let fewest = s.deployment.replicas().saturating_sub(s.deployment.max_unavailable());
-    // Whoever has a failed Machine preserved knows that it is not available.
-    let fewest = i64::from(fewest) - i64::from(status.preserved_failed_replicas);
-    let enough = fewest <= i64::from(status.available_replicas);
-    let (state, reason, message) = if enough {
-        (ConditionStatus::True, reasons::MINIMUM_REPLICAS_AVAILABLE, "Deployment has minimum availability.")
-    } else {
-        let message = "Deployment does not have minimum availability.";
-        (ConditionStatus::False, reasons::MINIMUM_REPLICAS_UNAVAILABLE, message)
+    let (state, reason, message) = match (has_enough(s, status, stage), stage) {
+        (true, _) => {
+            let message = "Deployment has minimum availability.".to_owned();
+            (ConditionStatus::True, reasons::MINIMUM_REPLICAS_AVAILABLE, message)
+        }
+        (false, Stage::Refused(refusal)) => {
+            let message = format!("Deployment is not acted upon: {}", refusal.message);
+            (ConditionStatus::False, reasons::MINIMUM_REPLICAS_UNAVAILABLE, message)
+        }
+        (false, Stage::Leaving | Stage::Creating(_) | Stage::Rolling(_)) => {
+            let message = "Deployment does not have minimum availability.".to_owned();
+            (ConditionStatus::False, reasons::MINIMUM_REPLICAS_UNAVAILABLE, message)
+        }
     };
-    all.push(condition(current, conditions::AVAILABLE, state, reason, message, s.now));
+    all.push(condition(current, conditions::AVAILABLE, state, reason, &message, s.now));
     all.extend(deployment_failure(s, current, stage));
     all
+}
+
+/// Whether as many Machines are available as there must be.
+fn has_enough(s: &machine_deployment::Snapshot, status: &MachineDeploymentStatus, stage: &Stage<'_>) -> bool {
+    let fewest = match stage {
+        // Its bounds may be what is wrong with it. And nobody will make the first Machine, so none is not enough.
+        Stage::Refused(_) => s.deployment.replicas().max(1),
+        Stage::Leaving | Stage::Creating(_) | Stage::Rolling(_) => {
+            s.deployment.replicas().saturating_sub(s.deployment.max_unavailable())
+        }
+    };
+    // Whoever has a failed Machine preserved knows that it is not available.
+    let fewest = i64::from(fewest) - i64::from(status.preserved_failed_replicas);
+    fewest <= i64::from(status.available_replicas)
+}
+
+/// What is wrong with the spec, if the status does not tell it yet.
+pub(crate) fn news<'s>(s: &machine_deployment::Snapshot, stage: &'s Stage<'_>) -> Option<&'s Refusal> {
+    let Stage::Refused(refusal) = stage else { return None };
+    let told = s.deployment.status.iter().flat_map(|status| &status.conditions);
+    let mut told = told.filter(|condition| condition.type_ == conditions::REPLICA_FAILURE);
+    let is_told = told.any(|c| refusal.is_told(c.reason.as_deref(), c.message.as_deref()));
+    (!is_told).then_some(refusal)
+}
+
+/// The same of a set.
+pub(crate) fn news_of_set(s: &machine_set::Snapshot) -> Option<Refusal> {
+    let refusal = machine_set::invalid(&s.set)?;
+    let told = s.set.status.iter().flat_map(|status| &status.conditions);
+    let mut told = told.filter(|condition| condition.type_ == conditions::REPLICA_FAILURE);
+    let is_told = told.any(|c| refusal.is_told(c.reason.as_deref(), c.message.as_deref()));
+    (!is_told).then_some(refusal)
 }
 
 /// What is wrong with the deployment itself, else what is wrong with its new set, else with any.
@@ -177,8 +214,8 @@ fn deployment_failure(
     stage: &Stage<'_>,
 ) -> Option<MachineDeploymentCondition> {
     let kind = conditions::REPLICA_FAILURE;
-    if let Stage::Refused(message) = stage {
-        return Some(condition(current, kind, ConditionStatus::True, reasons::FAILED_CREATE, message, s.now));
+    if let Stage::Refused(Refusal { reason, message, .. }) = stage {
+        return Some(condition(current, kind, ConditionStatus::True, reason, message, s.now));
     }
     let sets = stage.new_set().into_iter().chain(&s.sets).filter_map(|owned| owned.set.status.as_ref());
     let failure = sets.flat_map(|status| &status.conditions).find(|c| c.type_ == kind)?;
@@ -203,7 +240,10 @@ fn progressing(
         Some(condition(current, conditions::PROGRESSING, state, reason, &message, s.now))
     };
     let new = match stage {
-        Stage::Refused(_) | Stage::Leaving => return before.cloned(),
+        Stage::Refused(Refusal { reason, message, .. }) => {
+            return say(ConditionStatus::False, reason, message.clone());
+        }
+        Stage::Leaving => return before.cloned(),
         Stage::Creating(name) => {
             let message = format!("Created new machine set \"{name}\"");
             return say(ConditionStatus::True, reasons::NEW_MACHINE_SET_CREATED, message);
@@ -219,7 +259,7 @@ fn progressing(
         return say(ConditionStatus::True, reasons::NEW_MACHINE_SET_AVAILABLE, message);
     }
     let is_new_spec = current.observed_generation != s.deployment.generation.unwrap_or_default();
-    let old = |status: &MachineDeploymentStatus| status.replicas - status.updated_replicas;
+    let old = |status: &MachineDeploymentStatus| status.replicas.saturating_sub(status.updated_replicas);
     let has_moved = current.updated_replicas < status.updated_replicas
         || old(status) < old(current)
         || current.ready_replicas < status.ready_replicas
@@ -270,7 +310,7 @@ fn condition(
 
 fn replica_failure(s: &machine_set::Snapshot, current: &MachineSetStatus) -> Option<MachineSetCondition> {
     let (reason, message) = match (machine_set::invalid(&s.set), &s.failure) {
-        (Some((_, message)), _) => (reasons::FAILED_CREATE, message),
+        (Some(refusal), _) => (refusal.reason, refusal.message),
         (None, Some(failure)) => {
             let makes = s.machines.len() < usize::try_from(s.set.replicas()).unwrap_or(usize::MAX);
             (if makes { reasons::FAILED_CREATE } else { reasons::FAILED_DELETE }, failure.message.clone())

@@ -188,6 +188,7 @@ impl Toy {
                 }
             }
             Action::Adopt(_) | Action::Release(_) => unreachable!("every set of the toy has its owner"),
+            Action::Warn(_) => unreachable!("the toy's deployment is in order"),
         }
     }
 
@@ -235,6 +236,7 @@ impl Toy {
                 }
             }
             Action::Adopt(_) | Action::Release(_) => unreachable!("every Machine of the toy has its owner"),
+            Action::Warn(_) => unreachable!("the toy's sets are in order"),
             Action::AddFinalizer => {
                 if let Some(set) = self.sets.get_mut(&name) {
                     add_finalizer(&mut set.metadata);

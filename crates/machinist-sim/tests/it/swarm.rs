@@ -113,12 +113,29 @@ fn depth(case: &Case) -> Depth {
     if case.seed.0.is_multiple_of(SILENCE_EVERY) { Depth::Quiescence } else { Depth::EndState }
 }
 
-fn chosen() -> impl Iterator<Item = scenarios::Scenario> {
-    let only = std::env::var(SCENARIO).ok();
-    scenarios::ALL
-        .iter()
-        .copied()
-        .filter(move |scenario| only.as_deref().is_none_or(|only| only == scenario.name))
+fn chosen() -> Vec<scenarios::Scenario> {
+    named(std::env::var(SCENARIO).ok().as_deref()).unwrap_or_else(|expected| panic!("{expected}"))
+}
+
+/// The scenario of that name; all without one. A name that nobody has must not pass for a run without failures.
+fn named(only: Option<&str>) -> Result<Vec<scenarios::Scenario>, String> {
+    let all = scenarios::ALL.iter().copied();
+    let Some(only) = only else { return Ok(all.collect()) };
+    let found: Vec<_> = all.clone().filter(|scenario| scenario.name == only).collect();
+    if found.is_empty() {
+        let known: Vec<_> = all.map(|scenario| scenario.name).collect();
+        return Err(format!("{SCENARIO}: expected one of {}, got {only}", known.join(", ")));
+    }
+    Ok(found)
+}
+
+#[test]
+fn a_scenario_that_nobody_knows_is_refused_with_the_known_ones() {
+    let known = named(None).expect("all").len();
+    assert_eq!(known, scenarios::ALL.len());
+    assert_eq!(named(Some(scenarios::ALL[0].name)).expect("one").len(), 1);
+    let error = named(Some("rolout")).map(|found| found.len()).expect_err("nobody knows it");
+    assert!(error.contains(scenarios::ALL[0].name) && error.ends_with("got rolout"), "{error}");
 }
 
 fn seeds() -> Range<u64> {

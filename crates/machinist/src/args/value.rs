@@ -119,14 +119,15 @@ impl FromStr for ObjectArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let expected = "expected machine/NAME, machineset/NAME or machinedeployment/NAME";
+        let expected = "expected machine/NAME, machineset/NAME or machinedeployment/NAME, or short: mc/, mcs/, mcd/ or md/";
         let (kind, name) = text.split_once('/').ok_or(expected)?;
         // `kubectl get -o name` prints machines.machine.sapcloud.io/NAME; its short names are as welcome.
         let kind = kind.strip_suffix(".machine.sapcloud.io").unwrap_or(kind).to_ascii_lowercase();
         let kind = match kind.as_str() {
             "machine" | "machines" | "mc" => ExplainedKind::Machine,
-            "machineset" | "machinesets" | "mcs" => ExplainedKind::MachineSet,
-            "machinedeployment" | "machinedeployments" | "mcd" => ExplainedKind::MachineDeployment,
+            "machineset" | "machinesets" | "mcs" | "ms" => ExplainedKind::MachineSet,
+            // `mcd` is the short name that kubectl knows; people say md.
+            "machinedeployment" | "machinedeployments" | "mcd" | "md" => ExplainedKind::MachineDeployment,
             _ => return Err(expected.to_owned()),
         };
         if name.is_empty() || name.contains('/') {
@@ -167,6 +168,13 @@ mod tests {
                 Ok(ObjectArg { kind: ExplainedKind::Machine, name: "a".to_owned() }),
                 "{text}"
             );
+        }
+        for text in ["machineset/a", "mcs/a", "ms/a"] {
+            assert_eq!(text.parse::<ObjectArg>().map(|it| it.kind), Ok(ExplainedKind::MachineSet), "{text}");
+        }
+        for text in ["machinedeployments.machine.sapcloud.io/a", "mcd/a", "md/a", "MD/a"] {
+            let kind = text.parse::<ObjectArg>().map(|it| it.kind);
+            assert_eq!(kind, Ok(ExplainedKind::MachineDeployment), "{text}");
         }
         for text in ["a", "pod/a", "machine/", "machine/a/b"] {
             assert!(text.parse::<ObjectArg>().is_err(), "{text}");

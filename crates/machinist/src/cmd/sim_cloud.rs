@@ -8,20 +8,18 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use machinist_cloud_sim::http::Server;
-use machinist_cloud_sim::{Clock, Cloud, Settings};
 use machinist_node_sim::{Fleet, FleetOptions, HttpsConnector, MachineOptions, Metadata};
 
 use crate::args::SimCloudArgs;
 use crate::output::Output;
-use crate::{cmd, stop};
+use crate::{cmd, stop, wiring};
 
 pub(crate) async fn run(args: &SimCloudArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let stop = stop::requested().context("listening for signals")?;
     tracing::info!(version = cmd::version::VERSION, "Starting");
     let metadata = Metadata { server: args.target_server.clone(), ca_pem: target_ca(args)? };
     let folder = args.data_dir.display();
-    let cloud = Cloud::open(&args.data_dir, Settings::default(), Clock::wall())
-        .with_context(|| format!("--data-dir {folder}: expected a folder that can be written"))?;
+    let cloud = wiring::open_ledger(&args.data_dir)?;
     let server = Server::bind(cloud.clone(), args.listen).await.context("--listen")?;
     let url = server.url();
     let instances = cloud.alive();

@@ -9,6 +9,7 @@
 mod cluster;
 pub(crate) mod kubeconfig;
 mod manifest;
+mod private_folder;
 mod progress;
 mod view;
 mod writes;
@@ -23,7 +24,7 @@ use tokio::time::Instant;
 
 use self::cluster::Cluster;
 use self::manifest::{Kinds, Manifest};
-use self::progress::{End, Progress, Reachable, Summary};
+use self::progress::{End, Progress, Reachable, Stopped, Summary};
 use self::view::View;
 use self::writes::Writes;
 use crate::args::{Until, UpArgs};
@@ -39,6 +40,7 @@ const REASONS_TOLD: usize = 5;
 pub(crate) async fn run(args: &UpArgs, output: Output) -> anyhow::Result<ExitCode> {
     // The manifest first: what is wrong with it should cost nobody a start.
     let manifest = manifest::read(&args.manifest)?;
+    manifest.rehearse().await?;
     let stop = stop::requested().context("listening for signals")?;
     tokio::pin!(stop);
     let progress = Progress::new(output, args.output);
@@ -46,17 +48,29 @@ pub(crate) async fn run(args: &UpArgs, output: Output) -> anyhow::Result<ExitCod
         () = &mut stop => return Ok(exit_code(args, End::Interrupted)),
         cluster = Cluster::start(args, &manifest.namespace) => cluster?,
     };
-    let mut story = Story::new(&cluster, progress);
+    let mut story = Story::new(&cluster, &manifest.namespace, progress);
     let result = tokio::select! {
         () = &mut stop => Ok(End::Interrupted),
         ended = story.play(args, &manifest, &mut cluster) => ended,
     };
-    if let Ok(end) = result
-        && args.until.is_some()
-    {
-        story.tell_the_end(end, &cluster)?;
-    }
+    let summary = match &result {
+        Ok(end) if args.until.is_some() => Some(story.sum_up(*end, &cluster)?),
+        Ok(_) | Err(_) => None,
+    };
+    let (cloud, kubeconfig) = (cluster.cloud.clone(), cluster.kubeconfig.clone());
     cluster.stop().await;
+    if let Ok(End::Interrupted) = result {
+        // Of the files only those in a folder that somebody named are still there.
+        let stays = args.kubeconfig_out.is_some() || args.data_dir.is_some();
+        story.progress.stopped(&Stopped {
+            instances_alive: cloud.alive(),
+            ledger_kept_in: args.data_dir.as_deref(),
+            kubeconfig_kept: stays.then_some(kubeconfig.as_path()),
+        })?;
+    }
+    if let Some(summary) = summary {
+        story.progress.ended(&summary)?;
+    }
     result.map(|end| exit_code(args, end))
 }
 
@@ -78,12 +92,12 @@ struct Story {
 }
 
 impl Story {
-    /// Follows a cluster from now on.
-    fn new(cluster: &Cluster, progress: Progress) -> Self {
+    /// Follows a cluster, whose controllers serve one namespace, from now on.
+    fn new(cluster: &Cluster, namespace: &str, progress: Progress) -> Self {
         Self {
             commits: cluster.server.commits(),
             requests: cluster.server.audit(),
-            view: View::default(),
+            view: View::of(namespace),
             writes: Writes::default(),
             progress,
         }
@@ -97,10 +111,13 @@ impl Story {
         cluster: &mut Cluster,
     ) -> anyhow::Result<End> {
         let deadline = Instant::now() + args.timeout.unwrap_or(DEFAULT_TIMEOUT);
+        let awaited = manifest.awaited();
         self.progress.reachable(&Reachable {
             api_server: &cluster.api_server(),
             kubeconfig: &cluster.kubeconfig,
             cloud: &cluster.cloud_url,
+            namespace: &manifest.namespace,
+            example: awaited.first(),
         })?;
         if 0 < cluster.leftovers {
             let count = cluster.leftovers;
@@ -114,7 +131,6 @@ impl Story {
         };
         let timed_out = tokio::time::sleep_until(deadline);
         tokio::pin!(timed_out);
-        let awaited = manifest.awaited();
         tokio::select! {
             () = &mut timed_out => return Ok(End::Timeout),
             ready = self.follow(cluster, |view, _| view.is_ready(&awaited)) => ready?,
@@ -168,7 +184,7 @@ impl Story {
     }
 
     /// Sums up. When time is up, the reasons come before the numbers.
-    fn tell_the_end(&mut self, end: End, cluster: &Cluster) -> anyhow::Result<()> {
+    fn sum_up(&mut self, end: End, cluster: &Cluster) -> anyhow::Result<Summary> {
         for request in self.requests.drain() {
             self.writes.take_in(&request);
         }
@@ -179,9 +195,15 @@ impl Story {
                 self.progress.note(&format!("{key} {}", record.why))?;
             }
         }
+        if end == End::Timeout {
+            for object in self.view.still_present().take(REASONS_TOLD) {
+                self.progress.note(&format!("{object} is not gone yet"))?;
+            }
+        }
         let ledger = cluster.cloud.ledger();
-        self.progress.ended(&Summary {
+        Ok(Summary {
             result: end,
+            wanted: self.view.wanted(),
             machines: self.view.machines(),
             running: self.view.running(),
             nodes_ready: self.view.nodes_ready(),
@@ -189,7 +211,6 @@ impl Story {
             instances_ever: ledger.ever().len(),
             seconds: self.progress.seconds(),
             writes_per_machine: self.writes.per_machine(self.view.machines_ever()),
-        })?;
-        Ok(())
+        })
     }
 }

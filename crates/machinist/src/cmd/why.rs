@@ -16,6 +16,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
+use jiff::Timestamp;
 use kube::Api;
 use kube::config::Kubeconfig;
 use machinist_api::Machine;
@@ -26,7 +27,7 @@ use machinist_kube::{ClientOptions, Clock as _, KubeconfigSource, ObjectKey, Sys
 use machinist_plan::Reason;
 
 use self::answer::{Answer, LastOperation, Reported};
-use self::ask::{Asked, ask};
+use self::ask::{Asked, Serves, ask, ask_what_it_serves};
 use crate::args::{ExplainedKind, Format, ObjectArg, WhyArgs};
 use crate::cmd::up::kubeconfig;
 use crate::output::Output;
@@ -127,15 +128,19 @@ impl Asker {
                     asked.push(Asked::answered(url));
                     break;
                 }
-                Ok(_) => asked.push(Asked::knows_nothing(url)),
+                Ok(_) => asked.push(Asked::knows_nothing(url, ask_what_it_serves(url).await)),
                 Err(error) => asked.push(Asked::silent(url, &error)),
             }
         }
+        let explained = match unserved(&self.namespace, &asked, explained.at) {
+            Some(unserved) => unserved,
+            None => Reported::of(explained),
+        };
         let last_operation = match object.kind {
             ExplainedKind::Machine => self.last_operation(&object.name).await,
             ExplainedKind::MachineSet | ExplainedKind::MachineDeployment => None,
         };
-        Answer::new(key, Reported::of(explained), reported, asked, last_operation, because)
+        Answer::new(key, explained, reported, asked, last_operation, because)
     }
 
     /// What the Machine's status says about the last thing that was done, if that failed.
@@ -153,6 +158,18 @@ impl Asker {
             ExplainedKind::MachineDeployment => Key::Deployment(id),
         }
     }
+}
+
+/// What an object waits for in a namespace that none of the controllers that answer serves.
+fn unserved(namespace: &str, asked: &[Asked], at: Timestamp) -> Option<Reported> {
+    let serving: Vec<&Serves> = asked.iter().filter_map(|asked| asked.serves.as_ref()).collect();
+    let others = serving.iter().all(|serves| serves.namespace != namespace);
+    if serving.is_empty() || !others || asked.iter().any(Asked::is_answered) {
+        return None;
+    }
+    let each = serving.iter().map(|it| format!("the {} serves {}", it.component, it.namespace));
+    let each = each.collect::<Vec<_>>().join(", ");
+    Some(Reported::unserved(namespace, &each, at))
 }
 
 /// One object of a chain, explained from the API servers.

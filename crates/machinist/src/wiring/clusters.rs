@@ -11,6 +11,7 @@ use machinist_kube::clock::Skew;
 use machinist_kube::{ClientOptions, KubeconfigSource, connect as connect_client};
 
 use crate::args::{ClusterArgs, ClusterFlag};
+use crate::output;
 
 /// How long an API server may take to answer after we start: as long as the original waits.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
@@ -96,7 +97,10 @@ async fn wait_for_answer(client: &kube::Client, cluster: &str) -> anyhow::Result
             Err(error) if ANSWERS_WITHIN <= began.elapsed() => {
                 return Err(anyhow::Error::new(error).context(format!("{cluster}: no answer")));
             }
-            Err(error) => tracing::info!(cluster, reason = %error, "Waiting for the API server"),
+            Err(error) => {
+                let reason = output::one_line(&anyhow::Error::new(error));
+                tracing::info!(cluster, reason, "Waiting for the API server");
+            }
         }
     }
 }

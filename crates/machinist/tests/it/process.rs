@@ -83,10 +83,15 @@ impl Process {
 
     /// Asks it to stop as a service manager does, and waits until it has.
     pub(crate) fn terminate(mut self) -> Stopped {
+        self.ask_to_stop();
+        self.stopped()
+    }
+
+    /// Asks it to stop as a service manager does.
+    pub(crate) fn ask_to_stop(&mut self) {
         let pid = self.child.id().to_string();
         let sent = Command::new("kill").args(["-TERM", &pid]).status().expect("kill can be run");
         assert!(sent.success(), "the process had ended before");
-        self.stopped()
     }
 
     /// Waits until it ends by itself.

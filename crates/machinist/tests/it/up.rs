@@ -1,6 +1,6 @@
 //! `machinist up`: the main job, and what it says when that cannot be done.
 
-use crate::process::{Ended, Up, machinist};
+use crate::process::{Ended, Process, Up, machinist};
 
 #[test]
 fn the_quick_start_becomes_three_ready_nodes() {
@@ -127,4 +127,127 @@ fn it_stops_cleanly_when_asked_and_can_start_again_on_the_same_ledger() {
     assert!(ended.stdout.contains("Removed 3 instances of an earlier run"), "{}", ended.stdout);
     let result = ended.result();
     assert_eq!((&result["instancesAlive"], &result["instancesEver"]), (&0.into(), &6.into()));
+}
+
+#[test]
+fn what_is_not_reached_is_counted_by_what_is_wanted() {
+    let mut up = Up::start(None);
+    up.process.line_with("\"state\":\"Running\"");
+    let Up { mut process, folder, .. } = up;
+    process.ask_to_stop();
+    let stopped: serde_json::Value =
+        serde_json::from_str(&process.line_with("\"stopped\"")).expect("one JSON object");
+    assert_eq!(stopped["ledgerKeptIn"], folder.path().to_str().expect("a path of text"));
+    process.wait().cleanly();
+
+    let quota = "apiVersion: machine.sapcloud.io/v1alpha1\nkind: MachineSet\nmetadata: {name: w}\nspec: {replicas: 7, selector: \
+                 {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {class: {kind: MachineClass, name: absent}}}}\n";
+    let manifest = folder.path().join("set.yaml");
+    std::fs::write(&manifest, quota).expect("written");
+    let line = format!("up --until ready --timeout 1s --manifest {}", manifest.display());
+    let ended = Ended::of(&mut machinist(&line));
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stdout.contains("Timed out: 0 of 7 machines Running"), "{}", ended.stdout);
+    for part in ["kubectl scale machineset w --replicas=5", "machinist why machineset/w"] {
+        assert!(ended.stdout.contains(part), "expected {part:?} in\n{}", ended.stdout);
+    }
+}
+
+#[test]
+fn people_are_told_what_ends_and_what_stays() {
+    let mut process = Process::start(&mut machinist("up"));
+    process.line_with("Namespace    default");
+    process.ask_to_stop();
+    let line = process.line_with("Stopped the API server, the controllers and ");
+    assert!(line.contains("nothing of them is kept (--data-dir would keep the cloud's ledger)"), "{line}");
+    process.wait().cleanly();
+}
+
+#[test]
+fn what_a_killed_process_left_is_removed_by_the_next_one_and_only_that() {
+    let temporary = tempfile::tempdir().expect("a temporary folder");
+    let start = || {
+        let mut process = Process::start(machinist("up -o json").env("TMPDIR", temporary.path()));
+        let started: serde_json::Value =
+            serde_json::from_str(&process.line_with("started")).expect("one JSON object");
+        let kubeconfig = std::path::PathBuf::from(started["kubeconfig"].as_str().expect("a path"));
+        (process, kubeconfig)
+    };
+    let (killed, left) = start();
+    let (alive, kept) = start();
+    assert!(left.exists() && kept.exists(), "two that run do not disturb each other");
+    // Dropping a process kills it with SIGKILL.
+    drop(killed);
+    assert!(left.exists(), "nobody could clean up");
+    let (next, own) = start();
+    assert!(!left.parent().expect("a folder").exists(), "the key of a dead cluster lies around");
+    assert!(kept.exists() && own.exists());
+    let mode = std::os::unix::fs::MetadataExt::mode(
+        &own.parent().expect("a folder").metadata().expect("it is there"),
+    );
+    assert_eq!(mode & 0o777, 0o700);
+    for process in [alive, next] {
+        process.terminate().cleanly();
+    }
+    assert_eq!(std::fs::read_dir(temporary.path()).expect("a folder").count(), 0);
+}
+
+#[test]
+fn a_damaged_ledger_is_named_by_line_with_what_helps() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let ledger = folder.path().join("ledger.jsonl");
+    std::fs::write(&ledger, "{\"what\": \"secret-canary\"}\n").expect("written");
+    let mut command = machinist("up --until ready --data-dir");
+    let ended = Ended::of(command.arg(folder.path()));
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""));
+    for part in [
+        "ledger.jsonl is damaged in line 1, column ",
+        "nothing was changed. To start without any instance",
+        "mv ",
+    ] {
+        assert!(ended.stderr.contains(part), "expected {part:?} in {}", ended.stderr);
+    }
+    assert!(!ended.stderr.contains("canary") && !ended.stderr.contains("written"), "{}", ended.stderr);
+    assert_eq!(std::fs::read_to_string(&ledger).expect("it is there"), "{\"what\": \"secret-canary\"}\n");
+
+    std::fs::remove_file(&ledger).expect("removed");
+    let ended = Ended::of(machinist("up --until ready --data-dir").arg(folder.path()));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let sound = std::fs::read_to_string(&ledger).expect("it is there");
+    std::fs::write(&ledger, format!("{sound}{{\"oops\":\n")).expect("written");
+    let ended = Ended::of(machinist("up --until ready --data-dir").arg(folder.path()));
+    let lines = sound.lines().count();
+    let damage = format!("is damaged in line {}, column 8: expected one JSON object", lines + 1);
+    assert!(ended.stderr.contains(&damage), "{}", ended.stderr);
+    let (_, advice) = ended.stderr.split_once("cut it off there: ").expect("advice");
+    let (command, _) = advice.split_once(". To start").expect("a command");
+    let done = std::process::Command::new("sh").args(["-c", command]).status().expect("a shell");
+    assert!(done.success(), "{command}");
+    let ended = Ended::of(machinist("up --until ready --data-dir").arg(folder.path()));
+    assert_eq!(ended.code, Some(0), "what is advised helps\n{}", ended.stderr);
+}
+
+#[test]
+fn a_manifest_with_its_own_namespace_becomes_nodes_and_goes_again() {
+    let quick_start = include_str!("../../../../examples/quickstart.yaml");
+    let text = format!(
+        "apiVersion: v1\nkind: Namespace\nmetadata: {name}\n---\n{}",
+        quick_start.replace("namespace: default", "namespace: team"),
+        name = "{name: team}"
+    );
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let manifest = folder.path().join("team.yaml");
+    std::fs::write(&manifest, text).expect("written");
+    let ended = Ended::of(&mut machinist(&format!(
+        "up --until gone --timeout 60s --manifest {}",
+        manifest.display()
+    )));
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    for part in [
+        "Namespace    team",
+        "machinist why machinedeployment/workers -n team",
+        "Gone: 0 of 0 machines Running",
+    ] {
+        assert!(ended.stdout.contains(part), "expected {part:?} in\n{}", ended.stdout);
+    }
 }

@@ -248,7 +248,7 @@ async fn what_is_known_without_a_controller_and_what_is_not() {
     let mut command = machinist("why machine/a --controller http://127.0.0.1:1 --kubeconfig");
     let ended = Ended::of(command.arg(&world.up.kubeconfig));
     expect![[r#"
-        machine/default/a waits for the cloud: ensure failed, exhausted: Cloud provider message - machine codes error: code = [ResourceExhausted] message = [quota exceeded: quota of 3 instances is used up]
+        machine/default/a waits for the cloud: ensure failed, exhausted: quota exceeded: quota of 3 instances is used up
           since     TIME, SPAN ago
           next      the controller repeats the call; its /why says when
           status    Create failed: Cloud provider message - machine codes error: code = [ResourceExhausted] message = [quota exceeded: quota of 3 instances is used up] (SPAN ago)
@@ -269,4 +269,28 @@ async fn what_is_known_without_a_controller_and_what_is_not() {
     let absent = Ended::of(machinist("why machine/absent").env("KUBECONFIG", &world.up.kubeconfig));
     assert_eq!(absent.code, Some(1));
     assert_eq!(absent.stderr, "error: machine/default/absent does not exist in namespace default\n");
+}
+
+#[tokio::test]
+async fn a_namespace_that_no_controller_watches() {
+    let mut world = World::new().await;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}});
+    world.post("/api/v1/namespaces", namespace).await;
+    let deployment = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment", "metadata": {"name": "w"},
+        "spec": {"replicas": 1, "template": {}}
+    });
+    world.post("/apis/machine.sapcloud.io/v1alpha1/namespaces/team/machinedeployments", deployment).await;
+    let told = world.up.process.line_with("NamespaceNotServed");
+    assert!(told.contains("MachineDeployment w in namespace team: nobody acts on it"), "{told}");
+
+    let ended = Ended::of(machinist("why md/w --namespace team").env("KUBECONFIG", &world.up.kubeconfig));
+    expect![[r#"
+        machinedeployment/team/w waits for a controller that serves namespace team: none that answers does (the machine-controller serves default, the machine-controller-manager serves default)
+          next      run the controllers with --namespace team too, or make the object in a namespace that is served
+          known     from the API server
+    "#]].assert_eq(&masked(&ended.stdout));
+    let silent = "why md/w -n team --controller http://127.0.0.1:1";
+    let ended = Ended::of(machinist(silent).env("KUBECONFIG", &world.up.kubeconfig));
+    assert!(!ended.stdout.contains("serves namespace"), "nobody said what is served\n{}", ended.stdout);
 }

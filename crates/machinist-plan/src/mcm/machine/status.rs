@@ -5,7 +5,7 @@
 use std::fmt;
 
 use jiff::Timestamp;
-use machinist_api::code::Code;
+use machinist_api::code::{Code, CodedMessage};
 use machinist_api::{OperationState, OperationType, Phase};
 use machinist_instance::{Error, ErrorKind};
 use serde_json::Value;
@@ -108,7 +108,7 @@ pub fn code_of(error: &Error) -> Code {
 
 /// A failed call in the text form that the machine API keeps in descriptions.
 pub(super) fn code_text(error: &Error) -> String {
-    format!("machine codes error: code = [{}] message = [{}]", code_of(error).as_str(), error.message)
+    CodedMessage { code: code_of(error), message: error.message.clone() }.to_string()
 }
 
 impl fmt::Display for StatusWrite {

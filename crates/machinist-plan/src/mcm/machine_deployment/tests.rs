@@ -198,11 +198,50 @@ fn what_cannot_be_done_is_said_and_nothing_is_done() {
         world.status_written = None;
         let plan = plan(&world.snapshot());
         assert!(plan.why.reason.to_string().contains(expected), "{plan}");
-        let [Action::SetStatus(status)] = plan.actions.as_slice() else { panic!("{plan}") };
+        let [Action::Warn(told), Action::SetStatus(status)] = plan.actions.as_slice() else {
+            panic!("{plan}")
+        };
+        assert!(told.message.contains(expected), "{plan}");
         let failure = status.conditions.iter().find(|condition| condition.type_ == "ReplicaFailure");
         let message = failure.and_then(|condition| condition.message.clone()).unwrap_or_default();
         assert!(message.contains(expected), "{message}");
+        let of = |kind: &str| {
+            let found = status.conditions.iter().find(|condition| condition.type_ == kind).expect(kind);
+            format!("{} {}", found.status, found.reason.as_deref().unwrap_or_default())
+        };
+        let reason = if pointer == "/spec/selector" { "SelectingAll" } else { "InvalidSpec" };
+        assert_eq!(of("Progressing"), format!("False {reason}"));
+        assert_eq!(of("ReplicaFailure"), format!("True {reason}"));
+        let enough = if pointer == "/spec/replicas" {
+            "True MinimumReplicasAvailable"
+        } else {
+            "False MinimumReplicasUnavailable"
+        };
+        assert_eq!(of("Available"), enough, "one runs, {pointer}");
+
+        world.deployment["status"] = serde_json::to_value(status).expect("writable");
+        assert_eq!(world.actions(), [""; 0], "it is told once");
     }
+}
+
+#[test]
+fn one_without_machines_that_cannot_be_acted_upon_is_not_available_and_another_fault_is_told_again() {
+    let mut world = world(0).field("/spec/selector", json!({}));
+    world.status_written = None;
+    world.clone().check(expect![[r#"
+        do    warning SelectingAll: spec.selector is empty and would select every machine: expected at least one label
+        do    status: 0 replicas, 0 updated, 0 available
+        why   waits for its spec to be mended: spec.selector is empty and would select every machine: expected at least one label; next: mend spec.selector
+        wait  for a change
+    "#]]);
+    let plan = plan(&world.snapshot());
+    let Some(Action::SetStatus(status)) = plan.actions.last() else { panic!("{plan}") };
+    let available = status.conditions.iter().find(|condition| condition.type_ == "Available");
+    let told = available.and_then(|condition| condition.message.as_deref()).unwrap_or_default();
+    assert!(told.starts_with("Deployment is not acted upon: spec.selector is empty"), "{told}");
+    world.deployment["status"] = serde_json::to_value(status).expect("writable");
+    let actions = world.field("/spec/replicas", json!(-1)).actions();
+    assert!(actions[0].starts_with("warning InvalidSpec: spec.replicas: expected 0 or more"), "{actions:?}");
 }
 
 #[test]

@@ -90,12 +90,14 @@ impl FromStr for Reserved {
         let number = |text: &str| text.parse::<u64>().map_err(|_| Unreadable);
         let (next, ranges) = text.split_once(':').map_or((text, ""), |(next, ranges)| (next, ranges));
         let mut reserved = Self { next: number(next)?, pending: BTreeSet::new() };
+        let mut left = MOST_PENDING;
         for range in ranges.split(',').filter(|range| !range.is_empty()) {
             let (first, last) = range.split_once('-').unwrap_or((range, range));
             let (first, last) = (number(first)?, number(last)?);
-            if last < first || last - first > MOST_PENDING || reserved.next <= last {
+            if last < first || last - first >= left || reserved.next <= last {
                 return Err(Unreadable);
             }
+            left -= last - first + 1;
             reserved.pending.extend(first..=last);
         }
         Ok(reserved)
@@ -112,7 +114,9 @@ mod tests {
             let reserved: Reserved = text.parse().expect(text);
             assert_eq!(reserved.to_string(), text);
         }
-        for bad in ["", "x", "3:5", "3:2-1", "99999:0-99998"] {
+        assert!("99999:0-9999".parse::<Reserved>().is_ok());
+        for bad in ["", "x", "3:5", "3:2-1", "99999:0-99998", "99999:0-5999,6000-11999", "99999:0-9999,20000"]
+        {
             assert_eq!(bad.parse::<Reserved>(), Err(Unreadable), "{bad}");
         }
     }

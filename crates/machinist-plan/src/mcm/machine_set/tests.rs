@@ -148,6 +148,7 @@ fn a_wrong_spec_is_said_and_nothing_is_done() {
     let mut world = world(3).field("/spec/template/spec/class", json!({"kind": "MachineClass"}));
     world.status_written = None;
     world.check(expect![[r#"
+        do    warning InvalidSpec: spec.template.spec.class.name: expected the name of a MachineClass, got nothing
         do    status: 0 replicas, 0 available, 0 ready
         why   waits for its spec to be mended: spec.template.spec.class.name: expected the name of a MachineClass, got nothing; next: mend spec.template.spec.class.name
         wait  for a change

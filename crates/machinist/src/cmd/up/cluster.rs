@@ -26,10 +26,10 @@ use machinist_kcm::{CaPair, GcResource};
 use machinist_kube::{ClientOptions, layer_client};
 use machinist_node_sim::{Fleet, FleetOptions, HttpsConnector, Metadata};
 use machinist_plan::mcm::machine::Defaults;
-use tempfile::TempDir;
 use tokio::task::JoinSet;
 
 use super::kubeconfig;
+use super::private_folder::PrivateFolder;
 use super::writes::{MACHINE_CONTROLLER, MANAGER, UP};
 use crate::args::UpArgs;
 use crate::wiring;
@@ -64,7 +64,7 @@ pub(super) struct Cluster {
     /// The built-in controllers, the instances, and the HTTP ports.
     parts: JoinSet<anyhow::Error>,
     /// Gone with the cluster, unless somebody named a folder.
-    _private: Option<TempDir>,
+    _private: Option<PrivateFolder>,
 }
 
 impl Cluster {
@@ -153,11 +153,11 @@ impl Cluster {
 }
 
 /// Where kubeconfig, CA and ledger lie. Without a named folder they are private and temporary.
-fn folder(data_dir: Option<&Path>) -> anyhow::Result<(PathBuf, Option<TempDir>)> {
+fn folder(data_dir: Option<&Path>) -> anyhow::Result<(PathBuf, Option<PrivateFolder>)> {
     match data_dir {
         Some(folder) => Ok((folder.to_owned(), None)),
         None => {
-            let private = tempfile::Builder::new().prefix("machinist-").tempdir();
+            let private = PrivateFolder::make(&std::env::temp_dir());
             let private = private.context("cannot make a temporary folder for the kubeconfig")?;
             Ok((private.path().to_owned(), Some(private)))
         }
@@ -168,9 +168,7 @@ fn folder(data_dir: Option<&Path>) -> anyhow::Result<(PathBuf, Option<TempDir>)>
 fn open_cloud(data_dir: Option<&Path>) -> anyhow::Result<Cloud> {
     match data_dir {
         None => Ok(Cloud::in_memory(Settings::default(), Clock::wall())),
-        Some(folder) => Cloud::open(folder, Settings::default(), Clock::wall()).with_context(|| {
-            format!("--data-dir {}: expected a folder that can be written", folder.display())
-        }),
+        Some(folder) => wiring::open_ledger(folder),
     }
 }
 

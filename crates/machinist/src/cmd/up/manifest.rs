@@ -1,7 +1,13 @@
 //! The manifests that `up` applies, and takes away again.
+//!
+//! They are checked before anything of the cluster is started, in two steps: as texts, and by being applied to an API server that
+//! nobody can reach and that is thrown away. What that one refuses, the one of the cluster would refuse as well.
+
+mod rehearsal;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
@@ -27,9 +33,17 @@ const MACHINE_KINDS: [&str; 3] = ["MachineDeployment", "MachineSet", "Machine"];
 /// Every object of every manifest, in the order in which they were written.
 #[derive(Debug)]
 pub(super) struct Manifest {
-    objects: Vec<ManifestObject>,
+    objects: Vec<Written>,
     /// The namespace of its machine objects.
     pub namespace: String,
+}
+
+/// An object, and where it was written.
+#[derive(Debug)]
+struct Written {
+    /// Which manifest, as errors name it.
+    manifest: Arc<str>,
+    object: ManifestObject,
 }
 
 /// Reads manifests; the quick start if there are none. Nothing is started before all of them are sound.
@@ -39,44 +53,96 @@ pub(super) struct Manifest {
 pub(super) fn read(files: &[PathBuf]) -> anyhow::Result<Manifest> {
     let mut objects = Vec::new();
     if files.is_empty() {
-        objects = parse_manifest(QUICK_START).context("the built-in quick start")?;
+        append(&mut objects, "the built-in quick start", QUICK_START)?;
     }
     for file in files {
-        let text = std::fs::read_to_string(file)
-            .with_context(|| format!("manifest {}: cannot be read", file.display()))?;
-        let mut found = parse_manifest(&text).with_context(|| format!("manifest {}", file.display()))?;
-        if found.is_empty() {
-            bail!("manifest {}: expected at least one object, found none", file.display());
+        let name = format!("manifest {}", file.display());
+        let text = std::fs::read_to_string(file).with_context(|| format!("{name}: cannot be read"))?;
+        if append(&mut objects, &name, &text)? == 0 {
+            bail!("{name}: expected at least one object, found none");
         }
-        objects.append(&mut found);
+    }
+    each_once(&objects)?;
+    for it in &objects {
+        if let Some(invalid) = it.object.invalid_fields().first() {
+            bail!("{}: {invalid}", it.title());
+        }
     }
     let namespace = machine_namespace(&objects)?;
     Ok(Manifest { objects, namespace })
 }
 
+/// Adds the objects of one manifest, and says how many there are.
+fn append(objects: &mut Vec<Written>, name: &str, text: &str) -> anyhow::Result<usize> {
+    let manifest: Arc<str> = name.into();
+    let found = parse_manifest(text).with_context(|| manifest.to_string())?;
+    let count = found.len();
+    objects.extend(found.into_iter().map(|object| Written { manifest: manifest.clone(), object }));
+    Ok(count)
+}
+
+/// Refuses an object that is written twice: which of the two was meant, nobody knows.
+fn each_once(objects: &[Written]) -> anyhow::Result<()> {
+    let mut seen: BTreeMap<_, &Written> = BTreeMap::new();
+    for it in objects {
+        // The same object may be written in two versions of its group.
+        let (group, _) = it.object.api_version.split_once('/').unwrap_or(("", ""));
+        let key = (group, it.object.kind.as_str(), it.namespace(), it.object.name.as_str());
+        if let Some(first) = seen.insert(key, it) {
+            bail!(
+                "{}: metadata.name: expected an object that is not there yet, but {}, {} has the same kind, namespace and name",
+                it.title(),
+                first.manifest,
+                first.object.place,
+            );
+        }
+    }
+    Ok(())
+}
+
 /// The one namespace of all machine objects: controllers serve one each.
-fn machine_namespace(objects: &[ManifestObject]) -> anyhow::Result<String> {
-    let mut namespaces = objects.iter().filter(|object| object.api_version == API_VERSION).map(namespace_of);
-    let Some(first) = namespaces.next() else { return Ok(DEFAULT_NAMESPACE.to_owned()) };
-    match namespaces.find(|other| *other != first) {
-        None => Ok(first.to_owned()),
+fn machine_namespace(objects: &[Written]) -> anyhow::Result<String> {
+    let mut machine_objects = objects.iter().filter(|it| it.object.api_version == API_VERSION);
+    let Some(first) = machine_objects.next() else { return Ok(DEFAULT_NAMESPACE.to_owned()) };
+    let namespace = first.namespace();
+    match machine_objects.find(|other| other.namespace() != namespace) {
+        None => Ok(namespace.to_owned()),
         Some(other) => bail!(
-            "manifests: expected all machine objects in one namespace, because a controller serves one; found {first} and {other}"
+            "{}: metadata.namespace: expected all machine objects of all manifests in one namespace, because a controller serves \
+             one; found {namespace} before and {} here",
+            other.title(),
+            other.namespace(),
         ),
     }
 }
 
-fn namespace_of(object: &ManifestObject) -> &str {
-    object.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE)
+impl Written {
+    /// Where it is written, its kind and its name.
+    fn title(&self) -> String {
+        format!("{}: {}: {}", self.manifest, self.object.place, self.label())
+    }
+
+    /// Kind and name.
+    fn label(&self) -> String {
+        format!("{} {}", self.object.kind, self.object.name)
+    }
+
+    fn namespace(&self) -> &str {
+        self.object.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE)
+    }
+
+    fn is_of(&self, kind: &str) -> bool {
+        self.object.api_version == API_VERSION && self.object.kind == kind
+    }
 }
 
 impl Manifest {
     /// The objects to wait for.
     pub(super) fn awaited(&self) -> Vec<Awaited> {
-        let ours = self.objects.iter().filter(|object| object.api_version == API_VERSION);
-        ours.filter_map(|object| {
-            let (namespace, name) = (namespace_of(object).to_owned(), object.name.clone());
-            match object.kind.as_str() {
+        let ours = self.objects.iter().filter(|it| it.object.api_version == API_VERSION);
+        ours.filter_map(|it| {
+            let (namespace, name) = (it.namespace().to_owned(), it.object.name.clone());
+            match it.object.kind.as_str() {
                 "MachineDeployment" => Some(Awaited::Deployment(namespace, name)),
                 "MachineSet" => Some(Awaited::Set(namespace, name)),
                 "Machine" => Some(Awaited::Machine(namespace, name)),
@@ -91,28 +157,15 @@ impl Manifest {
     /// # Errors
     /// Names the object and says what the API server objected to.
     pub(super) async fn apply(&self, kinds: &mut Kinds, progress: &Progress) -> anyhow::Result<()> {
-        for object in &self.objects {
-            let api = kinds.api_of(object).await?;
-            let title = title(object);
-            let body: DynamicObject = serde_json::from_value(object.body.clone())
-                .with_context(|| format!("{title}: cannot be read as an object"))?;
-            let how = match api.create(&PostParams::default(), &body).await {
-                Ok(_) => "created",
-                Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {
-                    let merge = Patch::Merge(&object.body);
-                    api.patch(&object.name, &PatchParams::default(), &merge)
-                        .await
-                        .map_err(|error| refusal(&title, error))?;
-                    "updated"
-                }
-                Err(error) => return Err(refusal(&title, error)),
-            };
-            progress.applied(&title, how)?;
+        for it in &self.objects {
+            let how = apply(kinds, it).await?;
+            progress.applied(&it.label(), how)?;
         }
         Ok(())
     }
 
-    /// Resource, namespace and name of every object, as the commit log names them.
+    /// Resource, namespace and name of every object that goes when it is deleted, as the commit log names them. Namespaces only begin to:
+    /// nobody here empties them, and they end with the cluster.
     ///
     /// # Errors
     /// When a kind is not served any more.
@@ -121,17 +174,18 @@ impl Manifest {
         kinds: &mut Kinds,
     ) -> anyhow::Result<Vec<(String, String, String)>> {
         let mut identities = Vec::new();
-        for object in &self.objects {
-            let (resource, scope) = kinds.of(object).await?;
+        let is_namespace = |it: &&Written| it.object.api_version == "v1" && it.object.kind == "Namespace";
+        for it in self.objects.iter().filter(|it| !is_namespace(it)) {
+            let (resource, scope) = kinds.of(it).await?;
             let table = match resource.group.as_str() {
                 "" => resource.plural.clone(),
                 group => format!("{}.{group}", resource.plural),
             };
             let namespace = match scope {
                 Scope::Cluster => String::new(),
-                Scope::Namespaced => namespace_of(object).to_owned(),
+                Scope::Namespaced => it.namespace().to_owned(),
             };
-            identities.push((table, namespace, object.name.clone()));
+            identities.push((table, namespace, it.object.name.clone()));
         }
         Ok(identities)
     }
@@ -142,8 +196,8 @@ impl Manifest {
     /// Names the object and says what the API server objected to.
     pub(super) async fn delete_machines(&self, kinds: &mut Kinds) -> anyhow::Result<()> {
         for kind in MACHINE_KINDS {
-            for object in self.objects.iter().filter(|it| it.api_version == API_VERSION && it.kind == kind) {
-                delete(kinds, object).await?;
+            for it in self.objects.iter().filter(|it| it.is_of(kind)) {
+                delete(kinds, it).await?;
             }
         }
         Ok(())
@@ -154,32 +208,43 @@ impl Manifest {
     /// # Errors
     /// Names the object and says what the API server objected to.
     pub(super) async fn delete_rest(&self, kinds: &mut Kinds) -> anyhow::Result<()> {
-        let is_rest = |it: &&ManifestObject| {
-            it.api_version != API_VERSION || !MACHINE_KINDS.contains(&it.kind.as_str())
-        };
-        for object in self.objects.iter().rev().filter(is_rest) {
-            delete(kinds, object).await?;
+        let is_rest = |it: &&Written| !MACHINE_KINDS.iter().any(|kind| it.is_of(kind));
+        for it in self.objects.iter().rev().filter(is_rest) {
+            delete(kinds, it).await?;
         }
         Ok(())
     }
 }
 
-async fn delete(kinds: &mut Kinds, object: &ManifestObject) -> anyhow::Result<()> {
-    let api = kinds.api_of(object).await?;
-    match api.delete(&object.name, &DeleteParams::background()).await {
-        Ok(_) => Ok(()),
-        // Somebody was faster.
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(error) => Err(refusal(&title(object), error)),
+/// Creates an object or merges it into the one that is there, and says which.
+async fn apply(kinds: &mut Kinds, it: &Written) -> anyhow::Result<&'static str> {
+    let api = kinds.api_of(it).await?;
+    let body: DynamicObject = serde_json::from_value(it.object.body.clone())
+        .with_context(|| format!("{}: cannot be read as an object", it.title()))?;
+    match api.create(&PostParams::default(), &body).await {
+        Ok(_) => Ok("created"),
+        Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {
+            let merge = Patch::Merge(&it.object.body);
+            let merged = api.patch(&it.object.name, &PatchParams::default(), &merge).await;
+            merged.map(|_| "updated").map_err(|error| refusal(it, error))
+        }
+        Err(error) => Err(refusal(it, error)),
     }
 }
 
-fn title(object: &ManifestObject) -> String {
-    format!("{} {}", object.kind, object.name)
+async fn delete(kinds: &mut Kinds, it: &Written) -> anyhow::Result<()> {
+    let api = kinds.api_of(it).await?;
+    match api.delete(&it.object.name, &DeleteParams::background()).await {
+        Ok(_) => Ok(()),
+        // Somebody was faster.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(error) => Err(refusal(it, error)),
+    }
 }
 
 /// A refusal in the API server's words. The request is left out: it may be a Secret.
-fn refusal(title: &str, error: kube::Error) -> anyhow::Error {
+fn refusal(it: &Written, error: kube::Error) -> anyhow::Error {
+    let title = it.title();
     match error {
         kube::Error::Api(status) => anyhow::anyhow!("{title}: the API server refuses it: {}", status.message),
         error => anyhow::Error::new(error).context(format!("{title}: no answer from the API server")),
@@ -198,83 +263,45 @@ impl Kinds {
         Self { client, known: BTreeMap::new() }
     }
 
-    async fn of(&mut self, object: &ManifestObject) -> anyhow::Result<(ApiResource, Scope)> {
-        let key = (object.api_version.clone(), object.kind.clone());
+    async fn of(&mut self, it: &Written) -> anyhow::Result<(ApiResource, Scope)> {
+        let key = (it.object.api_version.clone(), it.object.kind.clone());
         if let Some(known) = self.known.get(&key) {
             return Ok(known.clone());
         }
-        let found = self.discover(object).await?;
+        let found = self.discover(it).await?;
         self.known.insert(key, found.clone());
         Ok(found)
     }
 
-    async fn api_of(&mut self, object: &ManifestObject) -> anyhow::Result<Api<DynamicObject>> {
-        let (resource, scope) = self.of(object).await?;
+    async fn api_of(&mut self, it: &Written) -> anyhow::Result<Api<DynamicObject>> {
+        let (resource, scope) = self.of(it).await?;
         Ok(match scope {
             Scope::Cluster => Api::all_with(self.client.clone(), &resource),
-            Scope::Namespaced => Api::namespaced_with(self.client.clone(), namespace_of(object), &resource),
+            Scope::Namespaced => Api::namespaced_with(self.client.clone(), it.namespace(), &resource),
         })
     }
 
-    async fn discover(&self, object: &ManifestObject) -> anyhow::Result<(ApiResource, Scope)> {
-        let (group, version) = object.api_version.split_once('/').unwrap_or(("", &object.api_version));
-        let kind = GroupVersionKind::gvk(group, version, &object.kind);
-        let (resource, capabilities) = pinned_kind(&self.client, &kind).await.with_context(|| {
-            format!("{}: the API server has no kind {} in {}", title(object), object.kind, object.api_version)
-        })?;
-        Ok((resource, capabilities.scope))
+    async fn discover(&self, it: &Written) -> anyhow::Result<(ApiResource, Scope)> {
+        let ManifestObject { api_version, kind, .. } = &it.object;
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let gvk = GroupVersionKind::gvk(group, version, kind);
+        let is_unknown = |error: &kube::Error| match error {
+            kube::Error::Discovery(_) => true,
+            // Nothing at all is served in that group and version.
+            kube::Error::Api(status) => status.code == 404,
+            _ => false,
+        };
+        match pinned_kind(&self.client, &gvk).await {
+            Ok((resource, capabilities)) => Ok((resource, capabilities.scope)),
+            Err(error) if is_unknown(&error) => bail!(
+                "{}: kind: expected a kind that this API server has, or that a CustomResourceDefinition before it defines; there is \
+                 no {kind} in {api_version}",
+                it.title()
+            ),
+            Err(error) => Err(refusal(it, error)),
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::Write as _;
-
-    use super::*;
-
-    #[test]
-    fn the_quick_start_is_one_deployment_of_three_with_its_class_and_secret() {
-        let manifest = read(&[]).expect("sound");
-        let kinds: Vec<&str> = manifest.objects.iter().map(|object| object.kind.as_str()).collect();
-        assert_eq!(kinds, ["Secret", "MachineClass", "MachineDeployment"]);
-        assert_eq!(manifest.awaited(), [Awaited::Deployment("default".to_owned(), "workers".to_owned())]);
-        let spec = &manifest.objects[2].body["spec"];
-        assert_eq!(spec["replicas"], 3);
-        assert_eq!(spec["strategy"]["rollingUpdate"]["maxSurge"], 1);
-        assert_eq!(spec["strategy"]["rollingUpdate"]["maxUnavailable"], 0);
-    }
-
-    fn error_of(text: &str) -> String {
-        let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
-        file.write_all(text.as_bytes()).expect("written");
-        let name = file.path().display().to_string();
-        let error = read(&[file.path().to_owned()]).expect_err(text);
-        format!("{error:#}").replace(&name, "FILE")
-    }
-
-    #[test]
-    fn what_is_wrong_with_a_manifest_is_said_with_file_document_and_field() {
-        let class = "apiVersion: machine.sapcloud.io/v1alpha1\nkind: MachineClass\nmetadata: {name: a}\nproviderSpec: {}\n";
-        for (text, parts) in [
-            ("a: [", &["manifest FILE: line 1: this is not YAML"][..]),
-            ("", &["manifest FILE: expected at least one object, found none"]),
-            (&format!("{class}provoder: sim\n"), &["manifest FILE: document 1: MachineClass a: provoder: "]),
-            (&format!("{class}---\nkind: Secret\n"), &["manifest FILE: document 2: apiVersion: is missing"]),
-            (
-                &format!("{class}---\n{}", class.replace("{name: a}", "{name: b, namespace: other}")),
-                &["one namespace", "found default and other"],
-            ),
-        ] {
-            let error = error_of(text);
-            for part in parts {
-                assert!(error.contains(part), "{text}\n{error}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_manifest_that_is_not_there_is_named() {
-        let error = format!("{:#}", read(&["no/such/file.yaml".into()]).expect_err("not there"));
-        assert!(error.starts_with("manifest no/such/file.yaml: cannot be read: "), "{error}");
-    }
-}
+mod tests;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::view::Change;
+use super::view::{Awaited, Change};
 use super::writes::WritesPerMachine;
 use crate::args::Format;
 use crate::output::Output;
@@ -29,6 +29,23 @@ pub(super) struct Reachable<'a> {
     pub kubeconfig: &'a Path,
     /// URL of the simulated cloud.
     pub cloud: &'a str,
+    /// The namespace that the controllers serve.
+    pub namespace: &'a str,
+    /// An object of the manifest whose machines can be followed.
+    #[serde(skip)]
+    pub example: Option<&'a Awaited>,
+}
+
+/// What ended with the program, and what did not.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Stopped<'a> {
+    /// Instances that were alive in the cloud.
+    pub instances_alive: usize,
+    /// The folder that keeps the cloud's ledger, if one does.
+    pub ledger_kept_in: Option<&'a Path>,
+    /// The kubeconfig that is still there, and leads nowhere now.
+    pub kubeconfig_kept: Option<&'a Path>,
 }
 
 /// One thing that happened, as a program reads it. Two fields never change their meaning: `seconds` since the start, and `event`.
@@ -60,6 +77,9 @@ pub(super) enum End {
 pub(super) struct Summary {
     /// How it ended.
     pub result: End,
+    /// Machines that deployments, and sets and Machines of their own, ask for.
+    #[serde(skip)]
+    pub wanted: u64,
     /// Machine objects now.
     pub machines: usize,
     /// Those that are Running.
@@ -91,22 +111,15 @@ impl Progress {
     pub(super) fn reachable(&self, at: &Reachable<'_>) -> io::Result<()> {
         match self.format {
             Format::Json => self.event("started", at),
-            Format::Text => {
-                let Reachable { api_server, kubeconfig, cloud } = at;
-                let kubeconfig = kubeconfig.display();
-                self.output.text(&format!(
-                    "API server   {api_server}\n\
-                     Cloud        {cloud} (simulated; {cloud}/admin/ledger shows every instance ever made)\n\
-                     Kubeconfig   {kubeconfig}\n\
-                     \n\
-                     Three things to try in another terminal, while this runs:\n\
-                     \x20 export KUBECONFIG={kubeconfig}\n\
-                     \x20 kubectl get machinedeployments,machinesets,machines,nodes\n\
-                     \x20 kubectl scale machinedeployment workers --replicas=5\n\
-                     \x20 machinist why machinedeployment/workers\n\
-                     \n"
-                ))
-            }
+            Format::Text => self.output.text(&render_reachable(at)),
+        }
+    }
+
+    /// The cluster is no more.
+    pub(super) fn stopped(&self, what: &Stopped<'_>) -> io::Result<()> {
+        match self.format {
+            Format::Json => self.event("stopped", what),
+            Format::Text => self.line(&render_stopped(what)),
         }
     }
 
@@ -165,6 +178,10 @@ impl Progress {
             Change::MachineGone { name } => object("machine", name, "Gone", None),
             Change::Node { name, ready } => object("node", name, readiness(*ready), None),
             Change::NodeGone { name } => object("node", name, "Gone", None),
+            Change::Unserved { object, .. } => {
+                let message = render(change);
+                self.event("warning", &Warning { object, reason: "NamespaceNotServed", message: &message })
+            }
             Change::Warning { object, reason, message } => {
                 self.event("warning", &Warning { object, reason, message })
             }
@@ -202,6 +219,10 @@ fn render(change: &Change) -> String {
         Change::MachineGone { name } => format!("Machine {name}: gone"),
         Change::Node { name, ready } => format!("Node {name}: {}", readiness(*ready)),
         Change::NodeGone { name } => format!("Node {name}: gone"),
+        Change::Unserved { object, namespace, served } => format!(
+            "Warning, {object} in namespace {namespace}: nobody acts on it, because the controllers here serve namespace {served} \
+             alone"
+        ),
         Change::Warning { object, reason, message } => format!("Warning, {object}: {reason}: {message}"),
     }
 }
@@ -215,8 +236,64 @@ fn readiness(ready: bool) -> &'static str {
     if ready { "Ready" } else { "NotReady" }
 }
 
+fn render_reachable(at: &Reachable<'_>) -> String {
+    let Reachable { api_server, kubeconfig, cloud, namespace, example } = at;
+    let kubeconfig = kubeconfig.display();
+    let flag = if *namespace == "default" { String::new() } else { format!(" -n {namespace}") };
+    let mut text = format!(
+        "API server   {api_server}\n\
+         Cloud        {cloud} (simulated; {cloud}/admin/ledger shows every instance ever made)\n\
+         Kubeconfig   {kubeconfig}\n\
+         Namespace    {namespace} (the one that the controllers serve; machine objects in others stay as they are)\n\
+         \n\
+         Three things to try in another terminal, while this runs:\n\
+         \x20 export KUBECONFIG={kubeconfig}\n\
+         \x20 kubectl get machinedeployments,machinesets,machines,nodes{flag}\n"
+    );
+    let examples = match example {
+        Some(Awaited::Deployment(_, name)) => [
+            format!("kubectl scale machinedeployment {name} --replicas=5{flag}"),
+            format!("machinist why machinedeployment/{name}{flag}"),
+        ],
+        Some(Awaited::Set(_, name)) => [
+            format!("kubectl scale machineset {name} --replicas=5{flag}"),
+            format!("machinist why machineset/{name}{flag}"),
+        ],
+        Some(Awaited::Machine(_, name)) => {
+            [format!("kubectl get machines --watch{flag}"), format!("machinist why machine/{name}{flag}")]
+        }
+        None => [format!("kubectl get machines --watch{flag}"), format!("curl {cloud}/admin/ledger")],
+    };
+    for example in examples {
+        text.push_str(&format!("  {example}\n"));
+    }
+    text.push('\n');
+    text
+}
+
+fn render_stopped(what: &Stopped<'_>) -> String {
+    let Stopped { instances_alive, ledger_kept_in, kubeconfig_kept } = what;
+    let mut text =
+        format!("Stopped the API server, the controllers and {instances_alive} simulated instances");
+    match ledger_kept_in {
+        Some(folder) => {
+            let folder = folder.display();
+            text.push_str(&format!(
+                "; the API server's objects are lost, and the cloud's ledger is kept in {folder}: up --data-dir {folder} goes on \
+                 with it, and first removes the instances that nobody knows any more"
+            ));
+        }
+        None => text.push_str("; nothing of them is kept (--data-dir would keep the cloud's ledger)"),
+    }
+    if let Some(file) = kubeconfig_kept {
+        text.push_str(&format!("; nobody answers at the address in {} any more", file.display()));
+    }
+    text
+}
+
 fn render_summary(summary: &Summary) -> String {
-    let Summary { result, machines, running, nodes_ready, instances_alive, instances_ever, .. } = summary;
+    let Summary { result, wanted, machines, running, nodes_ready, instances_alive, instances_ever, .. } =
+        summary;
     let WritesPerMachine { machine_controller, manager, events } = summary.writes_per_machine;
     let what = match result {
         End::Ready => "Ready",
@@ -224,8 +301,11 @@ fn render_summary(summary: &Summary) -> String {
         End::Timeout => "Timed out",
         End::Interrupted => "Interrupted",
     };
+    // Less is told where it says the same.
+    let exist =
+        if u64::try_from(*machines) == Ok(*wanted) { String::new() } else { format!(" ({machines} exist)") };
     format!(
-        "{what}: {running} of {machines} machines Running, {nodes_ready} Nodes ready, {instances_alive} instances alive of \
+        "{what}: {running} of {wanted} machines Running{exist}, {nodes_ready} Nodes ready, {instances_alive} instances alive of \
          {instances_ever} ever made; writes per machine: machine controller {machine_controller}, manager {manager}, \
          events {events}"
     )

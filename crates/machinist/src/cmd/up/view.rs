@@ -19,8 +19,10 @@ const EVENTS: &str = "events";
 const RUNNING: &str = "Running";
 
 /// The state of the cluster as far as `up` follows it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct View {
+    /// The namespace that the controllers serve.
+    served: String,
     machines: BTreeMap<Name, Machine>,
     sets: BTreeMap<Name, Owned>,
     deployments: BTreeMap<Name, Owned>,
@@ -40,6 +42,7 @@ struct Machine {
     owner: Option<String>,
     phase: String,
     node: Option<String>,
+    is_leaving: bool,
 }
 
 /// What `up` remembers of a set or a deployment.
@@ -48,6 +51,7 @@ struct Owned {
     uid: String,
     owner: Option<String>,
     replicas: u64,
+    is_leaving: bool,
     /// Whether its status says that all its machines are ready and of the current template.
     is_complete: bool,
 }
@@ -81,6 +85,15 @@ pub(super) enum Change {
         /// Its name.
         name: String,
     },
+    /// A machine object was made where nobody looks.
+    Unserved {
+        /// Its kind and name.
+        object: String,
+        /// Where it is.
+        namespace: String,
+        /// The only namespace that is looked at.
+        served: String,
+    },
     /// A controller warned.
     Warning {
         /// Kind and name of what it is about.
@@ -104,6 +117,20 @@ pub(super) enum Awaited {
 }
 
 impl View {
+    /// Nothing is seen yet; the controllers serve this namespace.
+    pub(super) fn of(served: &str) -> Self {
+        Self {
+            served: served.to_owned(),
+            machines: BTreeMap::new(),
+            sets: BTreeMap::new(),
+            deployments: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            warned: BTreeSet::new(),
+            machines_ever: 0,
+            present: BTreeMap::new(),
+        }
+    }
+
     /// Takes in one commit. Returns what people should see of it.
     pub(super) fn take_in(&mut self, commit: &Commit) -> Option<Change> {
         let (namespace, name) = commit.key.as_str().split_once('/').unwrap_or(("", commit.key.as_str()));
@@ -112,6 +139,9 @@ impl View {
             *present = commit.new.is_some();
         }
         let new = commit.new.as_ref().map(|object| object.value());
+        if [MACHINES, SETS, DEPLOYMENTS].contains(&&*commit.resource) && key.0 != self.served {
+            return self.take_in_unserved(key, new?);
+        }
         match (&*commit.resource, new) {
             (MACHINES, new) => self.take_in_machine(key, new),
             (SETS, Some(set)) => {
@@ -160,6 +190,13 @@ impl View {
         let operation = &new["status"]["lastOperation"];
         let problem = (operation["state"] == "Failed").then(|| text(&operation["description"])).flatten();
         Some(Change::Machine { name, phase, problem })
+    }
+
+    /// A machine object in a namespace that nobody looks at counts for nothing; it is told once.
+    fn take_in_unserved(&mut self, (namespace, name): Name, new: &Value) -> Option<Change> {
+        let object = format!("{} {name}", new["kind"].as_str()?);
+        let is_new = self.warned.insert(format!("{object}/{namespace}"));
+        is_new.then(|| Change::Unserved { object, namespace, served: self.served.clone() })
     }
 
     fn take_in_event(&mut self, event: &Value) -> Option<Change> {
@@ -235,6 +272,15 @@ impl View {
         self.present.insert((resource, (namespace, name)), true);
     }
 
+    /// The followed objects that are left: their resource and their name.
+    pub(super) fn still_present(&self) -> impl Iterator<Item = String> {
+        let left = self.present.iter().filter(|(_, present)| **present);
+        left.map(|((resource, (namespace, name)), _)| match namespace.as_str() {
+            "" => format!("{resource} {name}"),
+            namespace => format!("{resource} {namespace}/{name}"),
+        })
+    }
+
     /// Whether none of the followed objects is left.
     pub(super) fn is_all_absent(&self) -> bool {
         self.present.values().all(|present| !present)
@@ -243,6 +289,17 @@ impl View {
     /// How many Machines there are.
     pub(super) fn machines(&self) -> usize {
         self.machines.len()
+    }
+
+    /// How many Machines are wanted: what deployments ask for, sets without a deployment, and Machines without a set.
+    pub(super) fn wanted(&self) -> u64 {
+        let staying = |owned: &&Owned| !owned.is_leaving;
+        let deployments = self.deployments.values().filter(staying);
+        let sets = self.sets.values().filter(staying).filter(|set| set.owner.is_none());
+        let machines =
+            self.machines.values().filter(|machine| !machine.is_leaving && machine.owner.is_none());
+        let replicas = deployments.chain(sets).map(|owned| owned.replicas);
+        replicas.fold(machines.map(|_| 1).sum(), u64::saturating_add)
     }
 
     /// How many Machines there ever were.
@@ -267,6 +324,7 @@ impl Machine {
             owner: controller_uid(machine),
             phase: text(&machine["status"]["currentStatus"]["phase"]).unwrap_or_default(),
             node: text(&machine["metadata"]["labels"]["node"]),
+            is_leaving: is_leaving(machine),
         }
     }
 }
@@ -287,9 +345,14 @@ impl Owned {
             uid: text(&owner["metadata"]["uid"]).unwrap_or_default(),
             owner: controller_uid(owner),
             replicas,
+            is_leaving: is_leaving(owner),
             is_complete,
         }
     }
+}
+
+fn is_leaving(object: &Value) -> bool {
+    object["metadata"]["deletionTimestamp"].is_string()
 }
 
 fn controller_uid(object: &Value) -> Option<String> {
@@ -328,7 +391,7 @@ mod tests {
             let server = Server::new(machinist_apiserver::Config::default());
             let client = layer_client(server.service_as(Identity::admin()), &ClientOptions::new("test"));
             super::super::cluster::install_crds(&client).await.expect("installed");
-            Self { client, commits: server.commits(), view: View::default(), changes: Vec::new() }
+            Self { client, commits: server.commits(), view: View::of("default"), changes: Vec::new() }
         }
 
         async fn send(&mut self, method: &str, path: &str, body: Value) {
@@ -457,12 +520,58 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_lies_where_nobody_looks_is_told_once_and_not_counted() {
+        let mut world = World::new().await;
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}});
+        world.send("POST", "/api/v1/namespaces", namespace).await;
+        let path = "/apis/machine.sapcloud.io/v1alpha1/namespaces/team/machinedeployments";
+        let deployment = json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment", "metadata": {"name": "w"},
+            "spec": {"replicas": 2, "template": {}}
+        });
+        world.send("POST", path, deployment).await;
+        world.send("PATCH", &format!("{path}/w"), json!({"spec": {"replicas": 3}})).await;
+        let expected = Change::Unserved {
+            object: "MachineDeployment w".to_owned(),
+            namespace: "team".to_owned(),
+            served: "default".to_owned(),
+        };
+        assert_eq!(world.changes, [expected]);
+        assert_eq!(world.view.wanted(), 0);
+        assert!(world.view.has_no_machines());
+    }
+
+    #[tokio::test]
+    async fn what_is_wanted_is_what_owners_ask_for_and_what_has_none() {
+        let mut world = World::new().await;
+        for (kind, resource) in [("MachineDeployment", "machinedeployments"), ("MachineSet", "machinesets")] {
+            let owner = json!({
+                "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": kind, "metadata": {"name": "s"},
+                "spec": {"replicas": 3, "template": {}}
+            });
+            world.send("POST", &format!("{MACHINE_PATH}/{resource}"), owner).await;
+        }
+        world.machine("a", "u", "Pending").await;
+        assert_eq!(world.view.wanted(), 6, "a deployment's, and a set's that nobody owns");
+        let uid = world.view.deployments.values().next().expect("the deployment").uid.clone();
+        let owners = json!([{
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment", "name": "s", "uid": uid, "controller": true
+        }]);
+        let path = format!("{MACHINE_PATH}/machinesets/s");
+        world.send("PATCH", &path, json!({"metadata": {"ownerReferences": owners}})).await;
+        assert_eq!(world.view.wanted(), 3, "a set's share is its deployment's");
+        world.send("DELETE", &format!("{MACHINE_PATH}/machinedeployments/s"), json!({})).await;
+        assert_eq!(world.view.wanted(), 0);
+    }
+
+    #[tokio::test]
     async fn followed_objects_are_gone_when_the_last_one_is() {
         let mut world = World::new().await;
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}});
         world.send("POST", "/api/v1/namespaces/default/secrets", secret).await;
         world.view.follow_presence("secrets".to_owned(), "default".to_owned(), "a".to_owned());
         assert!(!world.view.is_all_absent());
+        assert_eq!(world.view.still_present().collect::<Vec<_>>(), ["secrets default/a"]);
         world.send("DELETE", "/api/v1/namespaces/default/secrets/a", json!({})).await;
         assert!(world.view.is_all_absent());
     }

@@ -103,6 +103,27 @@ impl Reported {
     }
 }
 
+impl Reported {
+    /// Nobody looks at its namespace, as far as is known.
+    pub(super) fn unserved(namespace: &str, served: &str, at: Timestamp) -> Self {
+        Self {
+            object: String::new(),
+            reason: "NamespaceNotServed".to_owned(),
+            waits_for: format!(
+                "a controller that serves namespace {namespace}: none that answers does ({served})"
+            ),
+            since: None,
+            next: format!(
+                "run the controllers with --namespace {namespace} too, or make the object in a namespace that is served"
+            ),
+            deadline: None,
+            decided_at: at,
+            actions: Vec::new(),
+            from: None,
+        }
+    }
+}
+
 impl LastOperation {
     /// The last operation of a Machine, if it failed.
     pub(super) fn of(machine: &Machine) -> Option<Self> {

@@ -9,7 +9,8 @@ use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use super::answer::Reported;
 
@@ -30,19 +31,32 @@ pub(super) struct Asked {
     /// Why there was no answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+    /// What it serves; absent when that was not asked, or not answered.
+    #[serde(flatten)]
+    pub serves: Option<Serves>,
+}
+
+/// What a controller says about itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Serves {
+    /// What it is.
+    pub component: String,
+    /// The one namespace whose objects it acts on.
+    pub namespace: String,
 }
 
 impl Asked {
     pub(super) fn answered(url: &str) -> Self {
-        Self { url: url.to_owned(), outcome: "answered", problem: None }
+        Self { url: url.to_owned(), outcome: "answered", problem: None, serves: None }
     }
 
-    pub(super) fn knows_nothing(url: &str) -> Self {
-        Self { url: url.to_owned(), outcome: "knowsNothing", problem: None }
+    pub(super) fn knows_nothing(url: &str, serves: Option<Serves>) -> Self {
+        Self { url: url.to_owned(), outcome: "knowsNothing", problem: None, serves }
     }
 
     pub(super) fn silent(url: &str, error: &anyhow::Error) -> Self {
-        Self { url: url.to_owned(), outcome: "silent", problem: Some(format!("{error:#}")) }
+        let problem = Some(format!("{error:#}"));
+        Self { url: url.to_owned(), outcome: "silent", problem, serves: None }
     }
 
     /// Whether it told a reason.
@@ -58,11 +72,20 @@ impl Asked {
 
 /// Asks a controller about one object; `None` when it has nothing to say about it.
 pub(super) async fn ask(url: &str, path: &str) -> anyhow::Result<Option<Reported>> {
-    let answer = tokio::time::timeout(ANSWER_WITHIN, get(url, path)).await;
+    get(url, path).await
+}
+
+/// Asks a controller what it serves; `None` when it does not say.
+pub(super) async fn ask_what_it_serves(url: &str) -> Option<Serves> {
+    get(url, "/serves").await.ok()?
+}
+
+async fn get<T: DeserializeOwned>(url: &str, path: &str) -> anyhow::Result<Option<T>> {
+    let answer = tokio::time::timeout(ANSWER_WITHIN, request(url, path)).await;
     answer.unwrap_or_else(|_| bail!("no answer within {} s", ANSWER_WITHIN.as_secs()))
 }
 
-async fn get(url: &str, path: &str) -> anyhow::Result<Option<Reported>> {
+async fn request<T: DeserializeOwned>(url: &str, path: &str) -> anyhow::Result<Option<T>> {
     let uri: http::Uri = format!("{}{path}", url.trim_end_matches('/')).parse().context("expected a URL")?;
     if uri.scheme_str() != Some("http") {
         bail!("expected http://ADDRESS:PORT");
@@ -77,8 +100,8 @@ async fn get(url: &str, path: &str) -> anyhow::Result<Option<Reported>> {
             bail!("it is not ready: another process leads, or its stores fill")
         }
         (StatusCode::OK, Ok(body)) => {
-            let reported = serde_json::from_slice(&body.to_bytes());
-            Ok(Some(reported.context("it answered something else than a reason")?))
+            let answer = serde_json::from_slice(&body.to_bytes());
+            Ok(Some(answer.context("it does not answer as a controller does")?))
         }
         (status, _) => bail!("it answered {status}"),
     }

@@ -200,3 +200,38 @@ fn a_preserved_machine_is_not_what_makes_shrinking_harmless() {
     // 4 must be available, less the one that is kept: 3 of the old set, beside the one that is kept.
     assert_eq!(world.sizes(), [4, 2]);
 }
+
+#[test]
+fn with_neither_surge_nor_unavailable_one_machine_may_be_missing() {
+    for zero in [json!(0), json!("0%")] {
+        // 1 % of three is none, rounded down.
+        for unavailable in [json!(0), json!("0%"), json!("1%")] {
+            let rolling = world(3).bounds(zero.clone(), unavailable);
+            let begins = rolling.clone().set("o", "b", 3, &[RUNNING; 3]).set("n", "c", 0, &[]);
+            assert_eq!(begins.sizes(), [2, 0]);
+            let leaves =
+                rolling.clone().set("o", "b", 2, &[RUNNING, RUNNING, "Terminating"]).set("n", "c", 0, &[]);
+            assert_eq!(leaves.sizes(), [2, 0], "there is no room before it is gone");
+            let grows = rolling.set("o", "b", 2, &[RUNNING; 2]).set("n", "c", 0, &[]);
+            assert_eq!(grows.sizes(), [2, 1]);
+        }
+    }
+}
+
+#[test]
+fn counts_that_nobody_can_have_do_not_overflow() {
+    const MOST: u32 = i32::MAX.unsigned_abs();
+    for (surge, unavailable) in
+        [(json!(MOST), json!(MOST)), (json!("100%"), json!("100%")), (json!(1), json!(0))]
+    {
+        let huge = world(MOST).bounds(surge, unavailable).set_with("o", "b", MOST, &[RUNNING], |_| {});
+        let huge = huge.set("p", "d", MOST, &[RUNNING]).set("n", "c", MOST, &[RUNNING]);
+        assert_eq!(huge.sizes().len(), 3);
+        let mut shrunk = huge.field("/spec/replicas", json!(1));
+        assert_eq!(shrunk.sizes().len(), 3);
+        shrunk.status_written = None;
+        assert!(shrunk.actions().iter().any(|action| action.starts_with("status: ")));
+        let status = json!({"replicas": i32::MIN, "updatedReplicas": i32::MAX, "observedGeneration": 5});
+        assert!(!shrunk.field("/status", status).actions().is_empty());
+    }
+}

@@ -1,0 +1,123 @@
+use std::io::Write as _;
+
+use super::*;
+
+#[test]
+fn the_quick_start_is_one_deployment_of_three_with_its_class_and_secret() {
+    let manifest = read(&[]).expect("sound");
+    let kinds: Vec<&str> = manifest.objects.iter().map(|it| it.object.kind.as_str()).collect();
+    assert_eq!(kinds, ["Secret", "MachineClass", "MachineDeployment"]);
+    assert_eq!(manifest.awaited(), [Awaited::Deployment("default".to_owned(), "workers".to_owned())]);
+    let spec = &manifest.objects[2].object.body["spec"];
+    assert_eq!(spec["replicas"], 3);
+    assert_eq!(spec["strategy"]["rollingUpdate"]["maxSurge"], 1);
+    assert_eq!(spec["strategy"]["rollingUpdate"]["maxUnavailable"], 0);
+}
+
+/// What is wrong with manifests, in the words that a user sees, before anything is started.
+async fn error_of(texts: &[&str]) -> String {
+    let files: Vec<_> = texts
+        .iter()
+        .map(|text| {
+            let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
+            file.write_all(text.as_bytes()).expect("written");
+            file
+        })
+        .collect();
+    let paths: Vec<PathBuf> = files.iter().map(|file| file.path().to_owned()).collect();
+    let error = match read(&paths) {
+        Err(error) => error,
+        Ok(manifest) => manifest.rehearse().await.expect_err(texts[0]),
+    };
+    let error = crate::output::one_line(&error);
+    paths
+        .iter()
+        .zip(["FILE", "SECOND"])
+        .fold(error, |error, (path, name)| error.replace(&path.display().to_string(), name))
+}
+
+const CLASS: &str =
+    "apiVersion: machine.sapcloud.io/v1alpha1\nkind: MachineClass\nmetadata: {name: a}\nproviderSpec: {}\n";
+
+#[tokio::test]
+async fn what_is_wrong_with_a_manifest_is_said_with_file_document_and_field() {
+    let secret = |namespace: &str| {
+        format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: s, namespace: {namespace}}}\n")
+    };
+    let set = "apiVersion: machine.sapcloud.io/v1alpha1\nkind: MachineSet\nmetadata: {name: w}\nspec: {replicas: -1, selector: \
+               {}, template: {spec: {class: {kind: MachineClass, name: a}}}}\n";
+    let team = "apiVersion: v1\nkind: Namespace\nmetadata: {name: team}\n";
+    for (text, expected) in [
+        ("a: [".to_owned(), "manifest FILE: line 1: this is not YAML"),
+        (String::new(), "manifest FILE: expected at least one object, found none"),
+        (format!("{CLASS}provoder: sim\n"), "manifest FILE: document 1: MachineClass a: provoder: "),
+        (format!("{CLASS}---\nkind: Secret\n"), "manifest FILE: document 2: apiVersion: is missing"),
+        (
+            format!("{CLASS}---\n{}", CLASS.replace("{name: a}", "{name: b, namespace: other}")),
+            "manifest FILE: document 2: MachineClass b: metadata.namespace: expected all machine objects of all manifests in one \
+             namespace, because a controller serves one; found default before and other here",
+        ),
+        (
+            set.to_owned(),
+            "manifest FILE: document 1: MachineSet w: spec.replicas: expected 0 or more, got -1",
+        ),
+        (
+            secret("team"),
+            "manifest FILE: document 1: Secret s: metadata.namespace: expected one that exists (default, kube-node-lease, \
+             kube-public, kube-system) or that a Namespace before it creates, got team",
+        ),
+        (
+            format!("{}---\n{team}", secret("team")),
+            "manifest FILE: document 1: Secret s: metadata.namespace: expected team to be created before; move manifest FILE, \
+             document 2 up",
+        ),
+        (
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\n".to_owned(),
+            "manifest FILE: document 1: Deployment d: kind: expected a kind that this API server has, or that a \
+             CustomResourceDefinition before it defines; there is no Deployment in apps/v1",
+        ),
+        (
+            "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Secret, metadata: {name: 'Not A Name'}}]}".to_owned(),
+            "manifest FILE: document 1: items[0]: Secret Not A Name: the API server refuses it: ",
+        ),
+        (
+            format!("{CLASS}---\n{CLASS}"),
+            "manifest FILE: document 2: MachineClass a: metadata.name: expected an object that is not there yet, but manifest \
+             FILE, document 1 has the same kind, namespace and name",
+        ),
+    ] {
+        let error = error_of(&[&text]).await;
+        assert!(error.starts_with(expected), "{text}\n{error}");
+    }
+}
+
+#[tokio::test]
+async fn an_object_that_two_manifests_have_is_refused_with_both_places() {
+    let error = error_of(&[CLASS, &CLASS.replace("{name: a}", "{name: a, namespace: default}")]).await;
+    let expected = "manifest SECOND: document 1: MachineClass a: metadata.name: expected an object that is not there yet, but \
+                    manifest FILE, document 1 has the same kind, namespace and name";
+    assert_eq!(error, expected);
+}
+
+#[tokio::test]
+async fn a_namespace_and_a_definition_may_come_with_what_needs_them() {
+    let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
+    let definition = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: ships.example.org}\n\
+                      spec: {group: example.org, scope: Namespaced, names: {kind: Ship, plural: ships}, versions: [{name: v1, \
+                      served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]}\n";
+    let text = format!(
+        "apiVersion: v1\nkind: Namespace\nmetadata: {{name: team}}\n---\n{}---\n{definition}---\napiVersion: example.org/v1\n\
+         kind: Ship\nmetadata: {{name: s, namespace: team}}\n",
+        CLASS.replace("{name: a}", "{name: a, namespace: team}")
+    );
+    file.write_all(text.as_bytes()).expect("written");
+    let manifest = read(&[file.path().to_owned()]).expect("sound");
+    assert_eq!(manifest.namespace, "team");
+    manifest.rehearse().await.expect("all of it is taken");
+}
+
+#[test]
+fn a_manifest_that_is_not_there_is_named() {
+    let error = format!("{:#}", read(&["no/such/file.yaml".into()]).expect_err("not there"));
+    assert!(error.starts_with("manifest no/such/file.yaml: cannot be read: "), "{error}");
+}
