@@ -112,12 +112,12 @@ impl Write<'_> {
         self.coarsen(&mut managers);
         let last = managers.find(&self.manager).cloned();
         let mut fields = fields_of(wanted, view(own));
-        fields.subtract_trees(&hidden);
+        fields.subtract_trees(hidden);
         managers.remove(&self.manager);
         let mut all = managers.clone();
         all.put(self.manager.owning(fields.clone(), None));
         let merged = self.pruned(merge(live, wanted, view(own)), &all, last.as_ref());
-        let difference = Comparison::of(live, &merged, view(own)).without(&hidden);
+        let difference = Comparison::of(live, &merged, view(own)).without(hidden);
         let mut conflicts = Vec::new();
         self.disown(&mut managers, live, &merged, difference, |entry, fields| {
             conflicts.push(Conflict { owner: entry.clone(), fields: fields.clone() });
@@ -132,7 +132,7 @@ impl Write<'_> {
             Some(last) => last.time,
             None => None,
         };
-        fields.subtract(&never_owned());
+        fields.subtract(never_owned());
         if !fields.is_empty() {
             managers.put(self.manager.owning(fields, time));
         }

@@ -36,6 +36,10 @@ impl Comparison {
         comparison
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.changed.is_empty() && self.removed.is_empty()
+    }
+
     /// Leaves out what `hidden` has, and everything below it.
     pub(crate) fn without(mut self, hidden: &FieldSet) -> Self {
         for set in [&mut self.added, &mut self.changed, &mut self.removed] {
@@ -90,8 +94,7 @@ impl Comparison {
     ) {
         let mut below = Comparison::default();
         let fate = below.value(view, before, after);
-        let nothing = below.added.is_empty() && below.changed.is_empty() && below.removed.is_empty();
-        if fate != Fate::Kept || !nothing {
+        if fate != Fate::Kept || !below.is_empty() {
             self.push(element(), fate, below);
         }
     }

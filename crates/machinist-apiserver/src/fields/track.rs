@@ -94,33 +94,46 @@ impl Write<'_> {
         held: Option<&str>,
         claim: Claim,
     ) -> Option<Managers> {
-        let managers = match (self.part, claim) {
+        let (managers, claimed) = match (self.part, claim) {
             (Part::Main, Claim::Reset) => return Some(Managers::default()),
-            (Part::Main, Claim::Managers(managers)) => managers,
-            // Other parts of an object say nothing about who owns the whole.
-            (_, _) => Managers::stored(held),
+            (Part::Main, Claim::Managers(managers)) => (managers, true),
+            // Other parts of an object say nothing about who owns the whole. And where nobody is kept track of, nobody will be before
+            // somebody applies.
+            (_, _) => (Managers::stored(Some(held?)), false),
         };
-        // Nobody is kept track of, and will not be before somebody applies.
-        if managers.is_empty() {
+        let difference = self.difference(before, after);
+        if difference.is_empty() && !claimed {
             return None;
         }
-        Some(self.changed(before, after, managers))
+        Some(self.taken_over(before, after, difference, managers))
     }
 
     /// The managers once this write has changed `before` into `after`.
-    pub(crate) fn changed(&self, before: &Value, after: &Value, mut managers: Managers) -> Managers {
+    pub(crate) fn changed(&self, before: &Value, after: &Value, managers: Managers) -> Managers {
+        self.taken_over(before, after, self.difference(before, after), managers)
+    }
+
+    fn difference(&self, before: &Value, after: &Value) -> Comparison {
+        let own = self.versions.own();
+        Comparison::of(before, after, view(own)).without(put_back(own, self.part))
+    }
+
+    fn taken_over(
+        &self,
+        before: &Value,
+        after: &Value,
+        difference: Comparison,
+        mut managers: Managers,
+    ) -> Managers {
         // Nobody can convert a custom resource to a version that it does not have. kube-apiserver gives up keeping track of it then.
         let custom = self.versions.own().is_custom();
         if custom && managers.0.iter().any(|entry| self.versions.named(&entry.api_version).is_none()) {
             return Managers::default();
         }
-        let hidden = put_back(self.versions.own(), self.part);
-        let difference = Comparison::of(before, after, view(self.versions.own())).without(&hidden);
         self.coarsen(&mut managers);
         let mut gained = difference.set();
+        gained.subtract(never_owned());
         self.disown(&mut managers, before, after, difference, |_, _| {});
-        gained.subtract_trees(&hidden);
-        gained.subtract(&never_owned());
         if !gained.is_empty() {
             if let Some(held) = managers.find(&self.manager) {
                 gained.unite(&held.fields);

@@ -4,6 +4,7 @@
 //! the object is compared, and pruned, in each manager's version. A version that is no longer served leaves its managers with nothing.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
@@ -84,51 +85,56 @@ pub(crate) fn view(served: &Served) -> View<'_> {
 }
 
 /// The fields that nobody can own: what the server sets, and what says which object it is.
-pub(crate) fn never_owned() -> FieldSet {
-    FieldSet::of_fields(&[
-        &["apiVersion"],
-        &["kind"],
-        &["metadata"],
-        &["metadata", "name"],
-        &["metadata", "namespace"],
-        &["metadata", "creationTimestamp"],
-        &["metadata", "selfLink"],
-        &["metadata", "uid"],
-        &["metadata", "clusterName"],
-        &["metadata", "generation"],
-        &["metadata", "managedFields"],
-        &["metadata", "resourceVersion"],
-    ])
+pub(crate) fn never_owned() -> &'static FieldSet {
+    static SET: LazyLock<FieldSet> = LazyLock::new(|| {
+        let of_metadata = [
+            "name",
+            "namespace",
+            "creationTimestamp",
+            "selfLink",
+            "uid",
+            "clusterName",
+            "generation",
+            "managedFields",
+            "resourceVersion",
+        ];
+        let mut set = FieldSet::of_fields(&[&["apiVersion"], &["kind"], &["metadata"]]);
+        for name in of_metadata {
+            set.unite(&FieldSet::of_fields(&[&["metadata", name]]));
+        }
+        set
+    });
+    &SET
 }
 
 /// The fields that a write to `part` puts back: whoever writes them there does not come to own them.
-pub(crate) fn put_back(served: &Served, part: Part) -> FieldSet {
-    if served.is_custom() {
-        return match part {
-            Part::Status => FieldSet::of_fields(&[&["metadata"], &["spec"]]),
-            _ if served.has_status() => FieldSet::of_fields(&[&["status"]]),
-            _ => FieldSet::default(),
-        };
-    }
-    let kind = served.built_in().map_or("", |row| row.type_name);
-    match (kind, part) {
-        ("CertificateSigningRequest", Part::Main) => FieldSet::of_fields(&[&["spec"], &["status"]]),
-        ("CertificateSigningRequest", Part::Status) => {
-            FieldSet::of_fields(&[&["spec"], &["status", "conditions"]])
-        }
-        ("CertificateSigningRequest", Part::Approval) => {
-            FieldSet::of_fields(&[&["spec"], &["status", "certificate"]])
-        }
-        ("Pod", Part::Status) => FieldSet::of_fields(&[
+pub(crate) fn put_back(served: &Served, part: Part) -> &'static FieldSet {
+    type Fields = LazyLock<FieldSet>;
+    static NOTHING: Fields = LazyLock::new(FieldSet::default);
+    static SPEC: Fields = LazyLock::new(|| FieldSet::of_fields(&[&["spec"]]));
+    static STATUS: Fields = LazyLock::new(|| FieldSet::of_fields(&[&["status"]]));
+    static ALL_BUT_STATUS: Fields = LazyLock::new(|| FieldSet::of_fields(&[&["metadata"], &["spec"]]));
+    static REQUEST: Fields = LazyLock::new(|| FieldSet::of_fields(&[&["spec"], &["status"]]));
+    static VERDICT: Fields = LazyLock::new(|| FieldSet::of_fields(&[&["spec"], &["status", "conditions"]]));
+    static CERTIFICATE: Fields =
+        LazyLock::new(|| FieldSet::of_fields(&[&["spec"], &["status", "certificate"]]));
+    static POD_SPEC: Fields = LazyLock::new(|| {
+        FieldSet::of_fields(&[
             &["spec"],
             &["metadata", "deletionTimestamp"],
             &["metadata", "ownerReferences"],
-        ]),
-        (_, Part::Status) => FieldSet::of_fields(&[&["spec"]]),
-        (_, Part::Main | Part::Approval | Part::Finalize) if served.has_status() => {
-            FieldSet::of_fields(&[&["status"]])
-        }
-        _ => FieldSet::default(),
+        ])
+    });
+    let kind = served.built_in().map_or("", |row| row.type_name);
+    match (kind, part) {
+        ("", Part::Status) => &ALL_BUT_STATUS,
+        ("CertificateSigningRequest", Part::Main) => &REQUEST,
+        ("CertificateSigningRequest", Part::Status) => &VERDICT,
+        ("CertificateSigningRequest", Part::Approval) => &CERTIFICATE,
+        ("Pod", Part::Status) => &POD_SPEC,
+        (_, Part::Status) => &SPEC,
+        (_, Part::Main | Part::Approval | Part::Finalize) if served.has_status() => &STATUS,
+        (_, Part::Main | Part::Approval | Part::Finalize) => &NOTHING,
     }
 }
 
