@@ -11,7 +11,7 @@
 //!
 //! [`Server::load`] is for tests and for taking over: it stores an object as it is, past all of that.
 //!
-//! Deliberately absent, with a seam each: server-side apply (`patch`), RBAC (`authn`), persistence
+//! Deliberately absent, with a seam each: RBAC (`authn`), persistence
 //! (`store::mvcc`). Never for production clusters.
 
 mod audit;
@@ -22,6 +22,7 @@ mod clock;
 pub mod conformance;
 mod crd;
 mod discovery;
+mod fields;
 mod kinds;
 mod listen;
 mod load;

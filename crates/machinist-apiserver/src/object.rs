@@ -1,4 +1,8 @@
 //! A stored object, and typed access to the metadata of a JSON object.
+//!
+//! Who owns its fields (`metadata.managedFields`) is kept beside an object, as the text that answers carry: most writes change values
+//! and not owners, so versions share it, and nobody clones or walks it who has no business with it. A value on its way into the store says
+//! it under its usual name: as a list, as clients give it; as a text, which is how it is kept; or not at all, and then it is as before.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,6 +13,7 @@ use serde_json::{Map, Value};
 #[derive(Debug)]
 pub struct Object {
     value: Value,
+    managed_fields: Option<Arc<str>>,
     revision: u64,
     text: OnceLock<Text>,
 }
@@ -21,13 +26,38 @@ struct Text {
 }
 
 impl Object {
-    pub(crate) fn new(value: Value, revision: u64) -> Arc<Self> {
-        Arc::new(Object { value, revision, text: OnceLock::new() })
+    pub(crate) fn new(mut value: Value, revision: u64) -> Arc<Self> {
+        let managed_fields = take_managed_fields(&mut value).and_then(managed_fields_text);
+        Arc::new(Object { value, managed_fields, revision, text: OnceLock::new() })
     }
 
-    /// The object in its storage version.
+    /// What comes after `previous`. Its fields have the same owners, unless `value` says otherwise.
+    pub(crate) fn following(previous: &Object, mut value: Value, revision: u64) -> Arc<Self> {
+        let managed_fields = match take_managed_fields(&mut value) {
+            Some(given) => managed_fields_text(given),
+            None => previous.managed_fields.clone(),
+        };
+        Arc::new(Object { value, managed_fields, revision, text: OnceLock::new() })
+    }
+
+    /// The object in its storage version, but for `metadata.managedFields`: see [`Object::managed_fields`].
     pub fn value(&self) -> &Value {
         &self.value
+    }
+
+    /// `metadata.managedFields` as JSON text, `None` when nobody owns any field.
+    pub fn managed_fields(&self) -> Option<&str> {
+        self.managed_fields.as_deref()
+    }
+
+    /// The object in its storage version, whole, as clients see it.
+    pub fn whole(&self) -> Value {
+        let mut value = self.value.clone();
+        let list = self.managed_fields().and_then(|text| serde_json::from_str(text).ok());
+        if let Some(list) = list {
+            set_meta(&mut value, MANAGED_FIELDS, Some(list));
+        }
+        value
     }
 
     /// The revision of the write that made this version (`metadata.resourceVersion`).
@@ -51,18 +81,22 @@ impl Object {
     }
 
     pub(crate) fn text(&self) -> Bytes {
-        self.text.get_or_init(|| Text::of(&self.value)).whole.clone()
+        self.made_text().whole.clone()
     }
 
     /// The text without its opening brace, `kind` and `apiVersion`: how a list of a built-in kind shows its items.
     pub(crate) fn text_after_type(&self) -> Bytes {
-        let text = self.text.get_or_init(|| Text::of(&self.value));
+        let text = self.made_text();
         text.whole.slice(text.after_type..)
+    }
+
+    fn made_text(&self) -> &Text {
+        self.text.get_or_init(|| Text::of(&self.value, self.managed_fields()))
     }
 }
 
 impl Text {
-    fn of(value: &Value) -> Self {
+    fn of(value: &Value, managed_fields: Option<&str>) -> Self {
         let Some(map) = value.as_object() else {
             return Text { whole: to_bytes(value), after_type: 0 };
         };
@@ -84,6 +118,17 @@ impl Text {
         let after_type = text.len() + usize::from(text.len() != 1);
         for (key, value) in map.iter().filter(|(key, _)| !TYPE_KEYS.contains(&key.as_str())) {
             write(&mut text, key, value);
+            if let ("metadata", Value::Object(metadata), Some(owners)) = (key.as_str(), value, managed_fields)
+            {
+                // In the place of the map's closing brace.
+                text.pop();
+                if !metadata.is_empty() {
+                    text.push(b',');
+                }
+                text.extend_from_slice(b"\"managedFields\":");
+                text.extend_from_slice(owners.as_bytes());
+                text.push(b'}');
+            }
         }
         text.push(b'}');
         let after_type = after_type.min(text.len() - 1);
@@ -92,6 +137,23 @@ impl Text {
 }
 
 const TYPE_KEYS: [&str; 2] = ["kind", "apiVersion"];
+
+/// The field of the metadata in which a value says who owns its fields.
+pub(crate) const MANAGED_FIELDS: &str = "managedFields";
+
+/// What a value says about who owns its fields, taken out of it.
+pub(crate) fn take_managed_fields(value: &mut Value) -> Option<Value> {
+    value.get_mut("metadata")?.as_object_mut()?.remove(MANAGED_FIELDS)
+}
+
+fn managed_fields_text(given: Value) -> Option<Arc<str>> {
+    let text = match given {
+        Value::String(text) => text,
+        Value::Array(entries) if !entries.is_empty() => Value::Array(entries).to_string(),
+        _ => return None,
+    };
+    (!text.is_empty()).then(|| text.into())
+}
 
 /// Serialises a JSON value; the value holds no maps with foreign keys, so this cannot fail.
 pub(crate) fn to_bytes(value: &Value) -> Bytes {

@@ -1,7 +1,7 @@
 //! OpenAPI v3: an index, and one document per group and version, made from the schemas by which objects are checked.
 //!
 //! `kubectl` reads them to explain fields, to find out whether the server validates fields itself, and to compute patches of
-//! built-in kinds (the merge keys are in there). Custom resources are described by their definitions' own schemas, the
+//! built-in kinds (the merge keys are in there); who applies finds there how lists and maps are owned. Custom resources are described by their definitions' own schemas, the
 //! built-in kinds by `kinds/types.txt`.
 //!
 //! Deliberately absent: prose about the built-in kinds, the insides of what `types.txt` has as `any`, the
@@ -13,7 +13,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha512};
 
-use crate::crd::schema::{Format, MAX_DEPTH, PatchStrategy, Schema, Type};
+use crate::crd::schema::{Format, ListType, MAX_DEPTH, MapType, PatchStrategy, Schema, Type};
 use crate::discovery::GIT_VERSION;
 use crate::kinds::notation;
 use crate::object::to_bytes;
@@ -151,6 +151,9 @@ impl Schemas {
         if schema.preserve_unknown {
             shown["x-kubernetes-preserve-unknown-fields"] = json!(true);
         }
+        if schema.map == MapType::Atomic {
+            shown["x-kubernetes-map-type"] = json!("atomic");
+        }
         shown
     }
 
@@ -168,6 +171,18 @@ impl Schemas {
                 shown["x-kubernetes-patch-strategy"] = json!(strategy);
                 shown["x-kubernetes-patch-merge-key"] = json!(key);
             }
+        }
+        match (&schema.list, schema.of) {
+            (ListType::Atomic, Some(Type::Array)) => shown["x-kubernetes-list-type"] = json!("atomic"),
+            (ListType::Atomic, _) => {}
+            (ListType::Set, _) => shown["x-kubernetes-list-type"] = json!("set"),
+            (ListType::Map(keys), _) => {
+                shown["x-kubernetes-list-type"] = json!("map");
+                shown["x-kubernetes-list-map-keys"] = json!(keys);
+            }
+        }
+        if schema.map == MapType::Atomic && schema.name.is_empty() {
+            shown["x-kubernetes-map-type"] = json!("atomic");
         }
         shown
     }
@@ -471,8 +486,11 @@ fn shown_operation(served: &Served, operation: &Operation<'_>, id: &str) -> Valu
         },
     });
     let patches: &[&str] = match (operation.method, served.is_custom()) {
-        ("patch", true) => &["application/json-patch+json", "application/merge-patch+json"],
+        ("patch", true) => {
+            &["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"]
+        }
         ("patch", false) => &[
+            "application/apply-patch+yaml",
             "application/json-patch+json",
             "application/merge-patch+json",
             "application/strategic-merge-patch+json",

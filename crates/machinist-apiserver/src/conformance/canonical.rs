@@ -8,7 +8,8 @@
 //! | generated name | `PREFIX<random>` |
 //! | continue token | `C1`, `C2`… by first appearance |
 //! | the case's namespace | `<ns>` |
-//! | managedFields, descriptions of a table's columns | dropped |
+//! | managedFields | sorted, without times |
+//! | descriptions of a table's columns | dropped |
 //! | a duration in a table's cell | `<age>` |
 //! | causes of a refusal | sorted, and the message that lists them too |
 
@@ -115,7 +116,7 @@ impl<'a> Canonical<'a> {
                 let mut canonical = Map::new();
                 for (key, child) in map {
                     let child = match (key.as_str(), child) {
-                        ("managedFields", _) => continue,
+                        ("managedFields", Value::Array(entries)) => self.managers(entries),
                         ("columnDefinitions", Value::Array(columns)) => without_descriptions(columns),
                         ("cells", Value::Array(cells)) => cells.iter().map(|c| self.cell(c)).collect(),
                         ("resourceVersion", Value::String(text)) => Value::String(self.revision(text, list)),
@@ -130,6 +131,20 @@ impl<'a> Canonical<'a> {
             Value::String(text) => Value::String(self.text(text, key)),
             Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
         }
+    }
+
+    /// Who owns what, whenever he came to: entries are in the order of their times.
+    fn managers(&mut self, entries: &[Value]) -> Value {
+        let timeless = |entry: &Value| {
+            let mut entry = self.value(entry, "managedFields");
+            if let Some(entry) = entry.as_object_mut() {
+                entry.remove("time");
+            }
+            entry
+        };
+        let mut entries: Vec<Value> = entries.iter().map(timeless).collect();
+        entries.sort_by_key(Value::to_string);
+        Value::Array(entries)
     }
 
     fn cell(&mut self, cell: &Value) -> Value {
@@ -304,7 +319,9 @@ mod tests {
     #[test]
     fn what_differs_between_servers_is_replaced_and_nothing_else() {
         let first = json!({"metadata": {"name": "a", "namespace": "case-x7", "uid": "u-9", "resourceVersion": "120",
-            "creationTimestamp": "2026-03-04T05:06:07Z", "managedFields": []}});
+        "creationTimestamp": "2026-03-04T05:06:07Z", "managedFields": [
+            {"manager": "b", "time": "2026-03-04T05:06:07Z"}, {"manager": "a"}
+        ]}});
         let second = json!({"metadata": {"name": "a", "uid": "u-9", "resourceVersion": "140"},
             "message": "UID u-9 in case-x7", "acquireTime": "2001-01-01T00:00:00Z"});
         let list = json!({"metadata": {"resourceVersion": "150"}});
@@ -312,7 +329,7 @@ mod tests {
             check(&[first, second, list]),
             [
                 json!({"metadata": {"name": "a", "namespace": "<ns>", "uid": "U1", "resourceVersion": "R1",
-                    "creationTimestamp": "<time>"}}),
+                    "creationTimestamp": "<time>", "managedFields": [{"manager": "a"}, {"manager": "b"}]}}),
                 json!({"metadata": {"name": "a", "uid": "U1", "resourceVersion": "R2"},
                     "message": "UID U1 in <ns>", "acquireTime": "2001-01-01T00:00:00Z"}),
                 json!({"metadata": {"resourceVersion": "now"}})

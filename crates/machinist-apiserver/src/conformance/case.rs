@@ -52,7 +52,7 @@ pub(crate) struct Step {
     pub(crate) query: BTreeMap<String, String>,
     #[serde(default)]
     pub(crate) headers: BTreeMap<String, String>,
-    /// Short for the patch's media type: json, merge, strategic.
+    /// Short for the patch's media type: json, merge, strategic, apply.
     #[serde(default)]
     pub(crate) patch: Option<String>,
     /// The shape of the answer: `table`, `discovery`, or a value of the `Accept` header.

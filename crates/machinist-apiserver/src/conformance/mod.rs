@@ -5,7 +5,7 @@
 //! they have in common on every server). Recorded from a real server it is the golden answer, kept as a file; replayed
 //! against the embedded server it has to come out the same, byte for byte. So a changed byte in a golden fails its case.
 //!
-//! Not compared: `managedFields` (not tracked yet), the exact time of anything (only its format), and headers other than
+//! Not compared: the exact time of anything (only its format), of field owners not even that, and headers other than
 //! `Content-Type`, `Warning` and `Retry-After`.
 
 mod canonical;

@@ -306,6 +306,7 @@ impl<'a> Scene<'a> {
         };
         let content_type = match step.patch.as_deref() {
             Some("json") => "application/json-patch+json",
+            Some("apply") => "application/apply-patch+yaml",
             Some("merge") => "application/merge-patch+json",
             Some("strategic") => "application/strategic-merge-patch+json",
             Some(other) => other,

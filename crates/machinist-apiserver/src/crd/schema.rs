@@ -34,6 +34,11 @@ pub(crate) struct Schema {
     /// Built-in kinds: what a typed encoder does with the zero value.
     pub(crate) zero: Zero,
     pub(crate) list: ListType,
+    pub(crate) map: MapType,
+    /// Built-in kinds: an object without any content lacks this field, though it has a default.
+    pub(crate) pointer: bool,
+    /// Built-in kinds: what is not described here is described elsewhere, and its fields have names.
+    pub(crate) named_inside: bool,
     pub(crate) patch: PatchStrategy,
     /// A strategic merge patch of an item names the fields that are to stay, all of them.
     pub(crate) retain_keys: bool,
@@ -139,6 +144,14 @@ impl ListType {
     }
 }
 
+/// `x-kubernetes-map-type`: whether several may own a map, each some of its fields.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum MapType {
+    #[default]
+    Granular,
+    Atomic,
+}
+
 /// How a strategic merge patch treats a list; custom resources have none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum PatchStrategy {
@@ -239,6 +252,7 @@ impl Parser<'_> {
             default: source.get("default").cloned(),
             required: strings(source.get("required")),
             list: list_type(source),
+            map: map_type(source),
             ..Schema::default()
         };
         if place == Place::Structural
@@ -401,6 +415,13 @@ fn list_type(source: &serde_json::Map<String, Value>) -> ListType {
         Some("set") => ListType::Set,
         Some("map") => ListType::Map(strings(source.get("x-kubernetes-list-map-keys"))),
         _ => ListType::Atomic,
+    }
+}
+
+fn map_type(source: &serde_json::Map<String, Value>) -> MapType {
+    match source.get("x-kubernetes-map-type").and_then(Value::as_str) {
+        Some("atomic") => MapType::Atomic,
+        _ => MapType::Granular,
     }
 }
 

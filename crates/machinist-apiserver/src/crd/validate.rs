@@ -30,6 +30,9 @@ impl Walk<'_> {
             return;
         }
         if !self.type_fits(value, schema, field) {
+            if value.is_null() {
+                self.allowed(value, schema, field);
+            }
             return;
         }
         self.allowed(value, schema, field);
@@ -57,7 +60,7 @@ impl Walk<'_> {
             }
         };
         let found = Value::String(type_name(value).to_owned());
-        let shown = if value.is_null() { "null".to_owned() } else { format!("{found}") };
+        let shown = found.to_string();
         let place = if field.is_empty() { "<nil>" } else { field };
         self.errors.push(
             FieldErrorKind::TypeInvalid,

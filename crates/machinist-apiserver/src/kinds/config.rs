@@ -14,14 +14,8 @@ const MAX_SIZE: usize = 1024 * 1024;
 pub(crate) struct Secrets;
 
 impl Rules for Secrets {
-    fn on_create(&self, object: &mut Value, _context: &Context<'_>) -> ApiResult<()> {
+    fn fill_defaults(&self, object: &mut Value) {
         fold_string_data(object);
-        Ok(())
-    }
-
-    fn on_update(&self, new: &mut Value, _old: &Value, _part: Part, _context: &Context<'_>) -> ApiResult<()> {
-        fold_string_data(new);
-        Ok(())
     }
 
     fn validate(&self, object: &Value, old: Option<&Value>, _part: Part, errors: &mut FieldErrors) {

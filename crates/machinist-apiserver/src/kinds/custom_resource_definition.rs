@@ -16,9 +16,12 @@ pub(crate) const INSTANCES_FINALIZER: &str = "customresourcecleanup.apiextension
 pub(crate) struct CustomResourceDefinitions;
 
 impl Rules for CustomResourceDefinitions {
+    fn fill_defaults(&self, object: &mut Value) {
+        default_names(object);
+    }
+
     fn on_create(&self, object: &mut Value, _context: &Context<'_>) -> ApiResult<()> {
         drop_field(object, "status");
-        default_names(object);
         let storage = storage_version(object);
         object["status"] = json!({
             "conditions": Value::Null,
@@ -29,16 +32,13 @@ impl Rules for CustomResourceDefinitions {
     }
 
     fn on_update(&self, new: &mut Value, _old: &Value, part: Part, _context: &Context<'_>) -> ApiResult<()> {
-        if part == Part::Main {
-            default_names(new);
-            if let Some(storage) = storage_version(new) {
-                let status = child_map(new, "status");
-                let stored = status.entry("storedVersions").or_insert_with(|| json!([]));
-                if let Some(stored) = stored.as_array_mut()
-                    && !stored.iter().any(|v| *v == storage)
-                {
-                    stored.push(json!(storage));
-                }
+        if let (Part::Main, Some(storage)) = (part, storage_version(new)) {
+            let status = child_map(new, "status");
+            let stored = status.entry("storedVersions").or_insert_with(|| json!([]));
+            if let Some(stored) = stored.as_array_mut()
+                && !stored.iter().any(|v| *v == storage)
+            {
+                stored.push(json!(storage));
             }
         }
         Ok(())

@@ -39,6 +39,10 @@ pub(crate) enum Part {
 
 /// How a kind differs from a plain object with an optional status. Every default is "it does not".
 pub(crate) trait Rules: Sync {
+    /// Fills in the defaults that the table cannot say, and what two names of one thing have in common. Who leaves a field to this
+    /// owns it as if he had set it.
+    fn fill_defaults(&self, _object: &mut Value) {}
+
     /// Admission and preparation of a new object.
     fn on_create(&self, _object: &mut Value, _context: &Context<'_>) -> ApiResult<()> {
         Ok(())

@@ -14,6 +14,10 @@ const CONTENT_FINALIZER: &str = "kubernetes";
 pub(crate) struct Namespaces;
 
 impl Rules for Namespaces {
+    fn fill_defaults(&self, object: &mut Value) {
+        label_with_name(object);
+    }
+
     fn on_create(&self, object: &mut Value, _context: &Context<'_>) -> ApiResult<()> {
         object["status"] = json!({"phase": "Active"});
         let spec = child_map(object, "spec");

@@ -20,13 +20,11 @@ impl Rules for Nodes {
                 taints.push(json!({"key": NOT_READY, "effect": "NoSchedule"}));
             }
         }
-        allocate_capacity(object);
         Ok(())
     }
 
-    fn on_update(&self, new: &mut Value, _old: &Value, _part: Part, _context: &Context<'_>) -> ApiResult<()> {
-        allocate_capacity(new);
-        Ok(())
+    fn fill_defaults(&self, object: &mut Value) {
+        allocate_capacity(object);
     }
 
     fn validate(&self, object: &Value, old: Option<&Value>, _part: Part, errors: &mut FieldErrors) {

@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::Value;
 
-use crate::crd::schema::{Format, PatchStrategy, Schema, Type, Zero};
+use crate::crd::schema::{Format, ListType, MapType, PatchStrategy, Schema, Type, Zero};
 
 static TYPES: LazyLock<BTreeMap<&'static str, Arc<Schema>>> =
     LazyLock::new(|| read(include_str!("types.txt")));
@@ -16,6 +16,12 @@ static TYPES: LazyLock<BTreeMap<&'static str, Arc<Schema>>> =
 /// The schema of a type named in `types.txt`.
 pub(crate) fn schema(name: &str) -> Arc<Schema> {
     TYPES.get(name).unwrap_or_else(|| panic!("types.txt has no type {name}")).clone()
+}
+
+/// The same, for as long as the program runs; also `string`, `any` (fields that are described elsewhere) and `free` (fields that
+/// nobody describes).
+pub(crate) fn shared_schema(name: &str) -> &'static Schema {
+    TYPES.get(name).unwrap_or_else(|| panic!("types.txt has no type {name}"))
 }
 
 /// Schema of `metadata`, for custom resources too.
@@ -44,6 +50,11 @@ fn read(text: &'static str) -> BTreeMap<&'static str, Arc<Schema>> {
     for name in lines.keys() {
         build(name, &lines, &mut done);
     }
+    for name in ["string", "any"] {
+        let schema = type_schema(name, &lines, &mut done);
+        done.insert(name, Arc::new(schema));
+    }
+    done.insert("free", Arc::new(Schema { preserve_unknown: true, ..Schema::default() }));
     done
 }
 
@@ -57,8 +68,13 @@ fn build(
     }
     let mut schema = Schema { name, of: Some(Type::Object), ..Schema::default() };
     for line in lines.get(name).unwrap_or_else(|| panic!("types.txt has no type {name}")) {
+        if *line == "atomic" {
+            schema.map = MapType::Atomic;
+            continue;
+        }
         if *line == "..." {
             schema.preserve_unknown = true;
+            schema.named_inside = true;
             continue;
         }
         let (field, rest) = line.split_once(' ').unwrap_or_else(|| panic!("types.txt: no type in {line:?}"));
@@ -102,8 +118,19 @@ fn field_schema(
             "by" => {
                 let key = words.next().unwrap_or_else(|| panic!("types.txt: no key in {text:?}"));
                 schema.patch = PatchStrategy::MergeByKey(key.to_owned());
+                schema.list = ListType::Map(vec![key.to_owned()]);
             }
-            "merge" => schema.patch = PatchStrategy::MergeValues,
+            "merge" => {
+                schema.patch = PatchStrategy::MergeValues;
+                schema.list = ListType::Set;
+            }
+            "keyed" => {
+                let keys = words.next().unwrap_or_else(|| panic!("types.txt: no keys in {text:?}"));
+                schema.list = ListType::Map(keys.split(',').map(str::to_owned).collect());
+            }
+            "atomic" if schema.of == Some(Type::Array) => schema.list = ListType::Atomic,
+            "atomic" => schema.map = MapType::Atomic,
+            "pointer" => schema.pointer = true,
             // Its parent notes it.
             "required" => {}
             "retain" => schema.retain_keys = true,
@@ -141,7 +168,7 @@ fn type_schema(
         "bytes" => text(Format::Bytes),
         "quantity" => Schema { format: Some(Format::Quantity), int_or_string: true, ..Schema::default() },
         "intstr" => Schema { int_or_string: true, ..Schema::default() },
-        "any" => Schema { preserve_unknown: true, ..Schema::default() },
+        "any" => Schema { preserve_unknown: true, named_inside: true, ..Schema::default() },
         other => build(other, lines, done).as_ref().clone(),
     }
 }

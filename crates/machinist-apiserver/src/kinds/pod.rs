@@ -14,13 +14,24 @@ const TOLERATION_SECONDS: i64 = 300;
 pub(crate) struct Pods;
 
 impl Rules for Pods {
+    fn fill_defaults(&self, object: &mut Value) {
+        if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
+            default_pull_policies(spec);
+            if let Some(account) = spec.get("serviceAccountName").cloned() {
+                spec.insert("serviceAccount".into(), account);
+            }
+        }
+        if object.get("status").is_some_and(Value::is_object) {
+            list_addresses(object);
+        }
+    }
+
     fn on_create(&self, object: &mut Value, context: &Context<'_>) -> ApiResult<()> {
         admit_service_account(object, context)?;
         let spec = child_map(object, "spec");
         tolerate_lost_nodes(spec);
         spec.entry("priority").or_insert(json!(0));
         spec.entry("preemptionPolicy").or_insert(json!("PreemptLowerPriority"));
-        default_pull_policies(spec);
         let class = quality_of_service(spec);
         object["status"] = json!({"phase": "Pending", "qosClass": class});
         Ok(())
@@ -30,16 +41,11 @@ impl Rules for Pods {
         if part == Part::Status {
             copy_meta(new, old, "ownerReferences");
             copy_meta(new, old, "deletionTimestamp");
-            list_addresses(new);
         }
         if part == Part::Main {
             // What defaults and admission gave the pod, a body without it keeps.
             let spec = child_map(new, "spec");
             tolerate_lost_nodes(spec);
-            default_pull_policies(spec);
-            if let Some(account) = spec.get("serviceAccountName").cloned() {
-                spec.insert("serviceAccount".into(), account);
-            }
             for key in ["priority", "preemptionPolicy"] {
                 if let (false, Some(given)) = (spec.contains_key(key), old.pointer(&format!("/spec/{key}"))) {
                     spec.insert(key.into(), given.clone());

@@ -1,4 +1,4 @@
-//! The three patch types that are served. Server-side apply is absent and answered with 415.
+//! The three patch types that say what to change. Server-side apply, which says what is wanted, is `verbs::apply`.
 
 pub(crate) mod json;
 pub(crate) mod merge;
@@ -12,7 +12,7 @@ use crate::status::{ApiError, ApiResult};
 const JSON: &str = "application/json-patch+json";
 const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
-const APPLY: &str = "application/apply-patch+yaml";
+pub(crate) const APPLY: &str = "application/apply-patch+yaml";
 
 /// A decoded patch, ready to be applied to whatever is current.
 #[derive(Debug)]

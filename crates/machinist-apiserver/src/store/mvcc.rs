@@ -259,7 +259,10 @@ impl Store {
         }
         let revision = inner.revision + 1;
         set_meta(&mut value, "resourceVersion", Some(json!(revision.to_string())));
-        let object = Object::new(value, revision);
+        let object = match &read {
+            Some(read) => Object::following(read, value, revision),
+            None => Object::new(value, revision),
+        };
         inner.apply(
             Arc::new(Event {
                 revision,

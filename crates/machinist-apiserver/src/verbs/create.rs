@@ -2,18 +2,23 @@
 
 use serde_json::{Value, json};
 
+use crate::fields::managers::Operation;
 use crate::kinds::Part;
-use crate::object::{drop_field, meta_str, set_meta};
+use crate::object::{MANAGED_FIELDS, drop_field, meta_str, set_meta};
 use crate::resource::Served;
 use crate::status::{ApiError, ApiResult};
 use crate::store::mvcc::{Change, Raced};
-use crate::verbs::write::{admit_namespace, after_commit, check, context, decode_object, key_of, normalise};
+use crate::verbs::write::{
+    admit_namespace, after_commit, as_served, check, check_manager, context, decode_object, key_of,
+    normalise, ownership,
+};
 use crate::verbs::{Answer, Call};
 
 /// Fresh names tried for a `generateName`, as in kube-apiserver.
 const GENERATE_ATTEMPTS: usize = 8;
 
 pub(crate) fn create(call: &Call) -> ApiResult<Answer> {
+    check_manager(call, "CreateOptions")?;
     create_object(call, decode_object(call)?)
 }
 
@@ -59,21 +64,33 @@ fn prepare(call: &Call, mut object: Value) -> ApiResult<Value> {
         return Err(ApiError::unexpected("resourceVersion should not be set on objects to be created"));
     }
     admit_namespace(call, meta_str(&object, "name"))?;
-    normalise(&mut object, served)?;
-    set_meta(&mut object, "uid", Some(json!(call.core.config.ids.uid())));
-    set_meta(&mut object, "creationTimestamp", Some(json!(call.core.now())));
-    for ignored in ["deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
+    let claim = normalise(&mut object, served)?;
+    // Nobody can make what is already going.
+    for ignored in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
         set_meta(&mut object, ignored, None);
     }
+    let owners = ownership(call, Part::Main, Operation::Update).created(&as_served(&object, served), claim);
+    finish(call, &mut object)?;
+    set_meta(&mut object, MANAGED_FIELDS, Some(json!(owners.text())));
+    Ok(object)
+}
+
+/// What a new object in its stored form lacks: what the server sets, and what admission does. Then checks it.
+pub(crate) fn finish(call: &Call, object: &mut Value) -> ApiResult<()> {
+    let served = &call.served;
+    set_meta(object, "uid", Some(json!(call.core.config.ids.uid())));
+    set_meta(object, "creationTimestamp", Some(json!(call.core.now())));
+    for ignored in ["deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
+        set_meta(object, ignored, None);
+    }
     if served.counts_generations() {
-        set_meta(&mut object, "generation", Some(json!(1)));
+        set_meta(object, "generation", Some(json!(1)));
     }
     if served.is_custom() && served.has_status() {
-        drop_field(&mut object, "status");
+        drop_field(object, "status");
     }
-    served.rules().on_create(&mut object, &context(call))?;
-    check(call, &object, None, Part::Main)?;
-    Ok(object)
+    served.rules().on_create(object, &context(call))?;
+    check(call, object, None, Part::Main)
 }
 
 /// Puts the object into the path's namespace.

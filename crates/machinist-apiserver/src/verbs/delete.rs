@@ -282,7 +282,7 @@ pub(crate) fn delete_collection(call: &Call) -> ApiResult<Answer> {
             Err(error) if error.code() == 404 => {}
             Err(error) => return Err(error),
         }
-        items.push(crate::verbs::get::in_version(object.value(), &call.served));
+        items.push(crate::verbs::get::in_version(&object.whole(), &call.served));
     }
     let mut body = json!({
         "kind": call.served.resource.list_kind, "apiVersion": call.served.api_version(),

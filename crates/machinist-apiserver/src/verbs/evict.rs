@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use crate::fields::track::own_status;
 use crate::object::{Object, child_map, is_deleting, meta_str, to_bytes};
 use crate::status::{ApiError, ApiResult, Target};
 use crate::store::mvcc::{Change, Key};
@@ -126,6 +127,9 @@ fn take_disruption(call: &Call, name: &str, pod: &str) -> ApiResult<()> {
         }
         if left == 0 {
             set_insufficient(status, &now, observed);
+        }
+        if let Some(served) = call.core.registry().find("policy", "v1", BUDGETS) {
+            own_status(&call.core, served, &budget, &mut value);
         }
         let change = Change::Update { read: budget, value };
         if call.commit(&table, &key, change).is_ok() {

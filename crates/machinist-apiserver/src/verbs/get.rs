@@ -64,12 +64,22 @@ impl Shape {
 /// The object's text as `served` shows it.
 pub(crate) fn render(object: &Object, served: &Served, shape: Shape, now: Timestamp) -> Bytes {
     if let Shape::Table(include) = shape {
-        return to_bytes(&table::of_one(object.value(), served, Header::Shown, include, now));
+        return to_bytes(&table::of_one(&object.whole(), served, Header::Shown, include, now));
     }
-    match reshaped(object.value(), served, shape) {
+    if shape == Shape::Full && is_shown_as_stored(served) {
+        return object.text();
+    }
+    match reshaped(&object.whole(), served, shape) {
         None => object.text(),
         Some(value) => to_bytes(&value),
     }
+}
+
+/// Whether objects are shown as they are stored, all of them.
+pub(crate) fn is_shown_as_stored(served: &Served) -> bool {
+    let is_own_version = || served.version().name == served.resource.storage_version;
+    let lacks_nothing = || !served.version().schema.has_defaults;
+    !served.is_converted() && (!served.is_custom() || (is_own_version() && lacks_nothing()))
 }
 
 /// The object as `served` shows it, when that differs from how it is stored; what a table shows of it is the table's

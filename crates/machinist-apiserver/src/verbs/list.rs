@@ -12,7 +12,7 @@ use crate::store::mvcc::Compacted;
 use crate::store::page::Continue;
 use crate::store::selector::Selector;
 use crate::table::{self, Header};
-use crate::verbs::get::{Shape, parse_revision, reshaped, wait_for};
+use crate::verbs::get::{Shape, in_version, is_shown_as_stored, parse_revision, wait_for};
 use crate::verbs::{Answer, Call};
 
 /// How fresh a list has to be.
@@ -188,7 +188,7 @@ fn render_list(call: &Call, metadata: Map<String, Value>, items: &[Arc<Object>])
         Shape::Metadata => ("meta.k8s.io/v1".to_owned(), "PartialObjectMetadataList".to_owned()),
         Shape::Table(include) => {
             let now = call.core.config.clock.now();
-            let rows = items.iter().map(|item| table::row(item.value(), served, include, now)).collect();
+            let rows = items.iter().map(|item| table::row(&item.whole(), served, include, now)).collect();
             return to_bytes(&table::table(served, Header::Shown, metadata, rows));
         }
     };
@@ -202,9 +202,9 @@ fn render_list(call: &Call, metadata: Map<String, Value>, items: &[Arc<Object>])
         // Typed lists say the type of their items once, in their own kind.
         if shape == Shape::Full && !served.is_custom() {
             text.push(b'{');
-            text.extend_from_slice(&match reshaped(item.value(), served, shape) {
-                None => item.text_after_type(),
-                Some(value) => Object::new(value, item.revision()).text_after_type(),
+            text.extend_from_slice(&match is_shown_as_stored(served) {
+                true => item.text_after_type(),
+                false => Object::new(in_version(&item.whole(), served), item.revision()).text_after_type(),
             });
         } else {
             text.extend_from_slice(&call.render(item));

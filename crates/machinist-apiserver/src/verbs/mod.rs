@@ -1,5 +1,6 @@
 //! One module per verb, all on the same write path.
 
+pub(crate) mod apply;
 pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod evict;
@@ -165,7 +166,10 @@ impl Call {
             Effect::DryRun => match change {
                 Change::Create(_) if self.core.store.get(table, key).is_some() => Err(Raced),
                 Change::Create(value) => Ok(Object::new(value, 0)),
-                Change::Update { read, value } => Ok(Object::new(value, read.revision())),
+                Change::Update { read, value } => {
+                    let revision = read.revision();
+                    Ok(Object::following(&read, value, revision))
+                }
                 Change::Delete { read } => Ok(read),
             },
         }

@@ -3,15 +3,24 @@
 use serde_json::{Map, Value, json};
 
 use crate::crd::validate::type_name;
+use crate::fields::apply::{Refused, scale_conflict_error};
+use crate::fields::managers::{Managers, Operation};
+use crate::fields::set::FieldSet;
 use crate::kinds::Part;
-use crate::object::{meta_str, metadata, to_bytes};
+use crate::object::{MANAGED_FIELDS, Object, meta_str, metadata, set_meta, take_managed_fields, to_bytes};
 use crate::resource::ScalePaths;
 use crate::status::{ApiError, ApiResult, FieldErrors};
 use crate::store::mvcc::Key;
+use crate::verbs::apply;
 use crate::verbs::get::{in_version, read};
-use crate::verbs::update::decode_patch;
-use crate::verbs::write::{MAX_ATTEMPTS, Written, commit_update, decode_body, prepare_update};
+use crate::verbs::update::{decode_patch, is_apply};
+use crate::verbs::write::{
+    MAX_ATTEMPTS, Written, as_served, commit_update, decode_body, ownership, prepare_update, settle,
+};
 use crate::verbs::{Answer, Call};
+
+/// `apiVersion` of a Scale.
+const API_VERSION: &str = "autoscaling/v1";
 
 pub(crate) async fn get(call: &Call) -> ApiResult<Answer> {
     let object = read(call).await?;
@@ -24,6 +33,9 @@ pub(crate) fn update(call: &Call) -> ApiResult<Answer> {
 }
 
 pub(crate) fn patch(call: &Call) -> ApiResult<Answer> {
+    if is_apply(call) {
+        return apply(call);
+    }
     let patch = decode_patch(call)?;
     let any = crate::crd::schema::Schema::default();
     change(call, |current| patch.apply(current, &any))
@@ -53,15 +65,14 @@ fn change(call: &Call, wanted: impl Fn(&Value) -> ApiResult<Value>) -> ApiResult
             )));
         }
         let mut new = in_version(read.value(), &call.served);
+        let is_gone = replicas == 0;
         set_at(&mut new, &paths.spec_replicas, replicas);
-        prepare_update(call, &mut new, read.value(), Part::Main)?;
+        prepare_update(call, &mut new, &read, Part::Main)?;
+        if is_gone {
+            disown_count(&mut new, paths);
+        }
         if let Ok(written) = commit_update(call, &read, new) {
-            let answer = Answer::json(200, to_bytes(&scale_of(written.object().value(), paths)));
-            return Ok(match written {
-                Written::Kept(object) if object.revision() == read.revision() => answer,
-                Written::Kept(object) => answer.committed(call, object.revision()),
-                Written::Ended(_, revision) => answer.committed(call, revision),
-            });
+            return Ok(answer(call, &read, written, paths));
         }
     }
     Err(ApiError::stale(&call.served.target(&call.path.name)))
@@ -103,6 +114,69 @@ impl ScalePaths {
                 Ok(_) => {}
             }
         }
+    }
+}
+
+/// A Scale of none says nothing of the count: nobody owns it then.
+fn disown_count(new: &mut Value, paths: &ScalePaths) {
+    let Some(Value::String(text)) = take_managed_fields(new) else { return };
+    let mut managers = Managers::stored(Some(&text));
+    let steps: Vec<&str> = paths.spec_replicas.iter().map(String::as_str).collect();
+    managers.disown(&FieldSet::of_fields(&[&steps]));
+    set_meta(new, MANAGED_FIELDS, Some(json!(managers.text())));
+}
+
+/// Applies a Scale, whose count is the one field that anyone can want. It can be shared and fought for, but as in kube-apiserver it
+/// cannot be changed this way.
+fn apply(call: &Call) -> ApiResult<Answer> {
+    let force = apply::options(call)?;
+    let wanted = apply::decode(call)?;
+    apply::check_wanted(&wanted, API_VERSION, "Scale")?;
+    let (served, paths) = (&call.served, paths(call)?);
+    let mut shaped = json!({"apiVersion": served.api_version(), "kind": served.resource.kind});
+    if let Some(replicas) = wanted.pointer("/spec/replicas") {
+        set_at(&mut shaped, &paths.spec_replicas, replicas.clone());
+    }
+    let key = Key::new(&call.path.namespace, &call.path.name);
+    for _ in 0..MAX_ATTEMPTS {
+        let Some(read) = call.core.store.get(&served.resource.table, &key) else {
+            return Err(served.not_found(&call.path.name));
+        };
+        let claimed = meta_str(&wanted, "resourceVersion");
+        if !claimed.is_empty() && claimed != read.revision().to_string() {
+            return Err(ApiError::stale(&served.target(&call.path.name)));
+        }
+        let live = as_served(read.value(), served).into_owned();
+        let held = Managers::stored(read.managed_fields());
+        let write = ownership(call, Part::Main, Operation::Apply);
+        let applied = write.applied(&live, held, &shaped, force).map_err(|refused| match refused {
+            Refused::Conflicts(conflicts) => scale_conflict_error(&conflicts, API_VERSION),
+            Refused::Wrong(problems) => apply::wrong_type(&wanted, &problems),
+        })?;
+        if applied.value.is_some() {
+            // As in kube-apiserver, which cannot convert the Scale that it has made.
+            return Err(ApiError::unexpected(format!(
+                "failed to convert new object ({}/{}; {API_VERSION}, Kind=Scale) to proper version: request to convert CR to an invalid group/version: {API_VERSION}",
+                meta_str(&wanted, "namespace"),
+                meta_str(&wanted, "name"),
+            )));
+        }
+        let mut new = live;
+        settle(call, &mut new, read.value(), Part::Main)?;
+        set_meta(&mut new, MANAGED_FIELDS, Some(json!(applied.managers.text())));
+        if let Ok(written) = commit_update(call, &read, new) {
+            return Ok(answer(call, &read, written, paths));
+        }
+    }
+    Err(ApiError::stale(&served.target(&call.path.name)))
+}
+
+fn answer(call: &Call, read: &Object, written: Written, paths: &ScalePaths) -> Answer {
+    let answer = Answer::json(200, to_bytes(&scale_of(written.object().value(), paths)));
+    match written {
+        Written::Kept(object) if object.revision() == read.revision() => answer,
+        Written::Kept(object) => answer.committed(call, object.revision()),
+        Written::Ended(_, revision) => answer.committed(call, revision),
     }
 }
 

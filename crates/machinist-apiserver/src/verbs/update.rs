@@ -3,19 +3,22 @@
 use serde_json::{Value, json};
 
 use crate::kinds::{Part, decode};
-use crate::object::{meta_str, set_meta};
-use crate::patch::{Patch, Strategic};
+use crate::object::{MANAGED_FIELDS, meta_str, set_meta};
+use crate::patch::{self, Patch, Strategic};
 use crate::status::{ApiError, ApiResult, FieldErrors};
 use crate::store::mvcc::Key;
 use crate::store::mvcc::Raced;
+use crate::verbs::apply;
 use crate::verbs::create::{create_object, place};
 use crate::verbs::get::in_version;
 use crate::verbs::write::{
-    MAX_ATTEMPTS, Written, check_type, commit_update, decode_object, judge_fields, prepare_update,
+    MAX_ATTEMPTS, Written, check_manager, check_type, commit_update, decode_object, judge_fields,
+    manager_problems, prepare_update,
 };
 use crate::verbs::{Answer, Call};
 
 pub(crate) fn update(call: &Call, part: Part) -> ApiResult<Answer> {
+    check_manager(call, "UpdateOptions")?;
     let mut value = decode_object(call)?;
     place(&mut value, &call.served, &call.path.namespace)?;
     check_name(call, &value)?;
@@ -38,7 +41,7 @@ pub(crate) fn update(call: &Call, part: Part) -> ApiResult<Answer> {
         }
         let unconditional = check_revision(call, &value, read.revision())?;
         let mut new = value.clone();
-        prepare_update(call, &mut new, read.value(), part)?;
+        prepare_update(call, &mut new, &read, part)?;
         match commit_update(call, &read, new) {
             Ok(written) => return Ok(answer(call, &written, read.revision())),
             Err(Raced) if unconditional => {}
@@ -49,7 +52,7 @@ pub(crate) fn update(call: &Call, part: Part) -> ApiResult<Answer> {
 }
 
 /// The body must name the object that the path names.
-fn check_name(call: &Call, value: &Value) -> ApiResult<()> {
+pub(crate) fn check_name(call: &Call, value: &Value) -> ApiResult<()> {
     let (named, asked) = (meta_str(value, "name"), &call.path.name);
     if named == asked {
         return Ok(());
@@ -69,7 +72,7 @@ fn storage_key(call: &Call) -> String {
 }
 
 /// Whether the update is unconditional; refuses one that may not be, or whose revision is not the current one.
-fn check_revision(call: &Call, value: &Value, current: u64) -> ApiResult<bool> {
+pub(crate) fn check_revision(call: &Call, value: &Value, current: u64) -> ApiResult<bool> {
     match meta_str(value, "resourceVersion") {
         "" | "0" => {
             if call.served.allows_unconditional_update() {
@@ -94,13 +97,22 @@ fn check_revision(call: &Call, value: &Value, current: u64) -> ApiResult<bool> {
 }
 
 pub(crate) fn patch(call: &Call, part: Part) -> ApiResult<Answer> {
+    if is_apply(call) {
+        return apply::apply(call, part);
+    }
     let patch = decode_patch(call)?;
+    // Only a patch that names them sees who owns which fields: for all others they are as before.
+    let sees_owners = memory_contains(&call.body, MANAGED_FIELDS.as_bytes());
     let key = Key::new(&call.path.namespace, &call.path.name);
     for _ in 0..MAX_ATTEMPTS {
         let Some(read) = call.core.store.get(&call.served.resource.table, &key) else {
             return Err(call.served.not_found(&call.path.name));
         };
-        let mut new = patch.apply(&in_version(read.value(), &call.served), &call.served.version().schema)?;
+        let base = match sees_owners {
+            true => in_version(&read.whole(), &call.served),
+            false => in_version(read.value(), &call.served),
+        };
+        let mut new = patch.apply(&base, &call.served.version().schema)?;
         check_type(&mut new, &call.served)?;
         check_name(call, &new)?;
         place(&mut new, &call.served, &call.path.namespace)?;
@@ -115,7 +127,7 @@ pub(crate) fn patch(call: &Call, part: Part) -> ApiResult<Answer> {
         judge_fields(call, &new, Vec::new(), |why| {
             wrong_patch(&new, &format!("strict decoding error: {why}"))
         })?;
-        prepare_update(call, &mut new, read.value(), part)?;
+        prepare_update(call, &mut new, &read, part)?;
         if let Ok(written) = commit_update(call, &read, new) {
             return Ok(answer(call, &written, read.revision()));
         }
@@ -143,15 +155,27 @@ pub(crate) fn decode_patch(call: &Call) -> ApiResult<Patch> {
     let content_type =
         call.headers.get(http::header::CONTENT_TYPE).and_then(|c| c.to_str().ok()).unwrap_or_default();
     let strategic = if call.served.is_custom() { Strategic::Unsupported } else { Strategic::Supported };
-    if call.query.has("force") && content_type != "application/apply-patch+yaml" {
-        let mut errors = FieldErrors::default();
+    let mut errors = FieldErrors::default();
+    if call.query.has("force") {
         errors.forbidden("force", "may not be specified for non-apply patch");
+    }
+    manager_problems(call.query.text("fieldManager"), &mut errors);
+    if !errors.is_empty() {
         return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", &errors));
     }
     Patch::decode(content_type, &call.body, strategic)
 }
 
-fn answer(call: &Call, written: &Written, before: u64) -> Answer {
+/// Whether a patch says what its sender wants the object to be.
+pub(crate) fn is_apply(call: &Call) -> bool {
+    call.content_type().split(';').next().unwrap_or_default().trim() == patch::APPLY
+}
+
+fn memory_contains(body: &[u8], word: &[u8]) -> bool {
+    body.windows(word.len()).any(|window| window == word)
+}
+
+pub(crate) fn answer(call: &Call, written: &Written, before: u64) -> Answer {
     let answer = Answer::json(200, call.render(written.object()));
     match written {
         Written::Kept(object) if object.revision() == before => answer,

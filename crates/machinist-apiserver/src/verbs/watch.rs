@@ -22,7 +22,7 @@ use crate::store::selector::Selector;
 use crate::store::watch::{Feed, Interest};
 use crate::table::{self, Header, Include};
 use crate::verbs::Call;
-use crate::verbs::get::{Shape, parse_revision, render, wait_for};
+use crate::verbs::get::{Shape, is_shown_as_stored, parse_revision, render, wait_for};
 use crate::verbs::list::{prefix, refuse_options, selector};
 
 /// Marks the bookmark that ends the initial events.
@@ -191,7 +191,7 @@ impl Lines {
 
     fn shown(&mut self, object: &Object) -> Bytes {
         match self.shape {
-            Shape::Table(include) => to_bytes(&self.table(object.value(), include)),
+            Shape::Table(include) => to_bytes(&self.table(&object.whole(), include)),
             Shape::Full | Shape::Metadata => render(object, &self.served, self.shape, self.clock.now()),
         }
     }
@@ -325,14 +325,8 @@ impl Watch {
     }
 }
 
-/// Whether objects are shown as they are stored.
-fn is_shown_as_stored(served: &Served) -> bool {
-    !served.is_converted()
-        && (!served.is_custom() || served.version().name == served.resource.storage_version)
-}
-
 fn with_revision(object: &Object, revision: u64) -> Arc<Object> {
     let mut value: Value = object.value().clone();
     object::set_meta(&mut value, "resourceVersion", Some(json!(revision.to_string())));
-    Object::new(value, revision)
+    Object::following(object, value, revision)
 }

@@ -1,5 +1,6 @@
 //! The write path: what every create, update, patch and delete passes through between decoding and commit.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -7,13 +8,20 @@ use serde_json::{Map, Value, json};
 use crate::body::{self, Decoded, FieldValidation};
 use crate::crd::rules::judge;
 use crate::crd::{default, prune, registration, validate};
+use crate::fields::managers::{Manager, Operation, differ_in_time_only};
+use crate::fields::track::{Claim, Write, own_status};
+use crate::fields::versions::Versions;
 use crate::kinds::{Context, Part, custom_resource_definition, decode, notation};
 use crate::meta;
-use crate::object::{self, Object, copy_field, copy_meta, drop_field, is_deleting, meta_str, set_meta};
+use crate::object::{
+    self, MANAGED_FIELDS, Object, copy_field, copy_meta, drop_field, is_deleting, meta_str, set_meta,
+    take_managed_fields,
+};
 use crate::resource::Served;
 use crate::server::Core;
-use crate::status::{ApiError, ApiResult, FieldErrors, Target};
+use crate::status::{ApiError, ApiResult, FieldErrorKind, FieldErrors, Target};
 use crate::store::mvcc::{Change, Key, Raced};
+use crate::verbs::get::{in_version, is_shown_as_stored};
 use crate::verbs::{Call, Effect};
 
 /// Attempts to commit on top of what others wrote meanwhile, before the caller is told to try again.
@@ -125,33 +133,115 @@ pub(crate) fn check_type(value: &mut Value, served: &Served) -> ApiResult<()> {
     Ok(())
 }
 
-/// From the served form to the stored one: metadata normalised, unknown fields pruned, defaults filled.
-pub(crate) fn normalise(value: &mut Value, served: &Served) -> ApiResult<()> {
+/// From the served form to the stored one: metadata normalised, unknown fields pruned, defaults filled. Gives back what the client
+/// says about who owns the fields.
+pub(crate) fn normalise(value: &mut Value, served: &Served) -> ApiResult<Claim> {
+    if served.is_custom() {
+        prune::drop_nulls(value, &served.version().schema);
+    }
+    normalise_applied(value, served)
+}
+
+/// As `normalise`, of an object that was put together here: a null that somebody applies is one.
+pub(crate) fn normalise_applied(value: &mut Value, served: &Served) -> ApiResult<Claim> {
     let version = served.version();
     if !value.get("metadata").is_some_and(Value::is_object) {
         value["metadata"] = json!({});
     }
     let meta_schema = notation::object_meta();
+    let claim;
     if served.is_custom() {
         decode::check_types(&value["metadata"], &meta_schema, "ObjectMeta", &version.name)?;
+        claim = Claim::of(take_managed_fields(value).as_ref());
         prune::normalise(&mut value["metadata"], &meta_schema);
-        prune::drop_nulls(value, &version.schema);
         prune::prune(value, &version.schema);
         default::fill(value, &version.schema);
         value["apiVersion"] = json!(served.storage_api_version());
     } else {
         decode::check_types(value, &version.schema, &served.resource.kind, &version.name)?;
+        claim = Claim::of(take_managed_fields(value).as_ref());
         prune::normalise(value, &version.schema);
         served.rules().make_stored(value);
         default::fill(value, &version.schema);
+        served.rules().fill_defaults(value);
         if !served.is_converted() {
             prune::normalise(value, &version.schema);
         }
     }
-    // Field ownership is not tracked yet; what a client sends of it is not kept.
-    set_meta(value, "managedFields", None);
     set_meta(value, "selfLink", None);
-    Ok(())
+    Ok(claim)
+}
+
+/// This write, for keeping track of who owns what.
+pub(crate) fn ownership(call: &Call, part: Part, operation: Operation) -> Write<'_> {
+    let asked = call.query.text("fieldManager");
+    let name = if asked.is_empty() { manager_of_agent(&call.origin.user_agent) } else { asked.to_owned() };
+    Write {
+        versions: Versions::new(&call.core, &call.served),
+        manager: Manager {
+            name: if name.is_empty() { "unknown".to_owned() } else { name },
+            operation,
+            api_version: call.served.api_version(),
+            subresource: call.path.subresource.clone(),
+        },
+        part,
+        now: call.core.now(),
+    }
+}
+
+/// Longest name of a manager, in bytes.
+const LONGEST_MANAGER: usize = 128;
+
+/// The program's name of a `User-Agent`, as far as it can be printed.
+fn manager_of_agent(agent: &str) -> String {
+    let mut name = String::new();
+    for letter in agent.split('/').next().unwrap_or_default().chars().filter(|c| !c.is_control()) {
+        if LONGEST_MANAGER < name.len() + letter.len_utf8() {
+            break;
+        }
+        name.push(letter);
+    }
+    name
+}
+
+/// Refuses a `fieldManager` that is too long or cannot be printed; `options` names the options of that kind of write.
+pub(crate) fn check_manager(call: &Call, options: &str) -> ApiResult<()> {
+    let mut errors = FieldErrors::default();
+    manager_problems(call.query.text("fieldManager"), &mut errors);
+    if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid("meta.k8s.io", options, "", &errors)) }
+}
+
+/// A text as Go quotes it.
+fn go_quoted(text: &str) -> String {
+    let mut quoted = String::from('"');
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => quoted.extend(['\\', letter]),
+            '\u{7}' => quoted.push_str("\\a"),
+            '\u{8}' => quoted.push_str("\\b"),
+            '\u{c}' => quoted.push_str("\\f"),
+            '\n' => quoted.push_str("\\n"),
+            '\r' => quoted.push_str("\\r"),
+            '\t' => quoted.push_str("\\t"),
+            '\u{b}' => quoted.push_str("\\v"),
+            letter if letter.is_ascii_control() => quoted.push_str(&format!("\\x{:02x}", u32::from(letter))),
+            letter if letter.is_control() => quoted.push_str(&format!("\\u{:04x}", u32::from(letter))),
+            letter => quoted.push(letter),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+pub(crate) fn manager_problems(name: &str, errors: &mut FieldErrors) {
+    if LONGEST_MANAGER < name.len() {
+        let why = format!("may not be more than {LONGEST_MANAGER} bytes");
+        errors.push(FieldErrorKind::TooLong, "fieldManager", None, why);
+    }
+    for (at, letter) in name.char_indices().filter(|(_, letter)| letter.is_control()) {
+        let why = format!("invalid character U+{:04X} (at position {at})", u32::from(letter));
+        errors.push_shown(FieldErrorKind::Invalid, "fieldManager", Some(go_quoted(name)), why);
+    }
 }
 
 pub(crate) fn context<'a>(call: &'a Call) -> Context<'a> {
@@ -200,13 +290,33 @@ pub(crate) fn check(call: &Call, object: &Value, old: Option<&Value>, part: Part
     Err(ApiError::invalid(&served.resource.group, &served.resource.kind, meta_str(object, "name"), &errors))
 }
 
-/// Puts `new` over `old`: what an update of `part` may change stays, everything else is put back. Then checks it.
-pub(crate) fn prepare_update(call: &Call, new: &mut Value, old: &Value, part: Part) -> ApiResult<()> {
+/// Puts `new` over what was read: what an update of `part` may change stays, everything else is put back. Then checks it. Whoever
+/// changes a field comes to own it.
+pub(crate) fn prepare_update(call: &Call, new: &mut Value, read: &Object, part: Part) -> ApiResult<()> {
+    let claim = normalise(new, &call.served)?;
+    let owners = {
+        let before = as_served(read.value(), &call.served);
+        let after = as_served(new, &call.served);
+        ownership(call, part, Operation::Update).updated(&before, &after, read.managed_fields(), claim)
+    };
+    settle(call, new, read.value(), part)?;
+    if let Some(owners) = owners {
+        set_meta(new, MANAGED_FIELDS, Some(json!(owners.text())));
+    }
+    Ok(())
+}
+
+/// A stored object as the request's version has it.
+pub(crate) fn as_served<'v>(stored: &'v Value, served: &Served) -> Cow<'v, Value> {
+    if is_shown_as_stored(served) { Cow::Borrowed(stored) } else { Cow::Owned(in_version(stored, served)) }
+}
+
+/// As `prepare_update`, of an object in its stored form whose fields have their owners.
+pub(crate) fn settle(call: &Call, new: &mut Value, old: &Value, part: Part) -> ApiResult<()> {
     let served = &call.served;
     // What was stored before its definition had a default is compared as it is shown: with it.
     let filled = served.is_custom().then(|| default::filled(old, &served.version().schema)).flatten();
     let old = filled.as_ref().unwrap_or(old);
-    normalise(new, served)?;
     copy_meta(new, old, "generation");
     match part {
         Part::Status if served.is_custom() => {
@@ -257,13 +367,25 @@ fn specification_changed(new: &Value, old: &Value, served: &Served) -> bool {
 pub(crate) fn commit_update(call: &Call, read: &Arc<Object>, mut new: Value) -> Result<Written, Raced> {
     set_meta(&mut new, "resourceVersion", Some(json!(read.revision().to_string())));
     let key = key_of(&new);
+    let owners = take_managed_fields(&mut new);
+    let is_same = new == *read.value()
+        && match owners.as_ref().and_then(Value::as_str) {
+            // Who writes what is there already has not written just now.
+            Some(owners) => {
+                differ_in_time_only(read.managed_fields(), Some(owners).filter(|o| !o.is_empty()))
+            }
+            None => true,
+        };
+    if let Some(owners) = owners {
+        set_meta(&mut new, MANAGED_FIELDS, Some(owners));
+    }
     if ends(call, &new, read.value()) {
         let table = &call.served.resource.table;
         let gone = call.commit(table, &key, Change::Delete { read: read.clone() })?;
         after_commit(call, gone.value());
-        return Ok(Written::Ended(Object::new(new, read.revision()), gone.revision()));
+        return Ok(Written::Ended(Object::following(read, new, read.revision()), gone.revision()));
     }
-    if new == *read.value() {
+    if is_same {
         return Ok(Written::Kept(read.clone()));
     }
     let change = Change::Update { read: read.clone(), value: new };
@@ -336,7 +458,12 @@ pub(crate) fn after_commit(call: &Call, object: &Value) {
 /// Gives a definition its conditions, and serves what it defines.
 pub(crate) fn register(core: &Core, definition: &Arc<Object>) {
     let mut current = definition.clone();
-    if let Some(value) = registration::established(&current, &core.registry(), &core.now()) {
+    if let Some(mut value) = registration::established(&current, &core.registry(), &core.now()) {
+        let registry = core.registry();
+        let served = registry.find("apiextensions.k8s.io", "v1", custom_resource_definition::TABLE);
+        if let Some(served) = served {
+            own_status(core, served, &current, &mut value);
+        }
         let table: Arc<str> = custom_resource_definition::TABLE.into();
         let change = Change::Update { read: current.clone(), value };
         // Whoever wrote in between runs through here as well.

@@ -1,0 +1,165 @@
+//! One step of a path into an object, in the notation of FieldsV1.
+//!
+//! | text | names |
+//! |---|---|
+//! | `f:replicas` | a field of a map |
+//! | `k:{"type":"Ready"}` | the item of a list that has these values under its keys |
+//! | `v:"a"` | the item of a set |
+//! | `i:0` | a place in a list; nothing here makes one, and others may have |
+
+use std::cmp::Ordering;
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+/// A step, as its text: equal steps have equal texts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Element(Box<str>);
+
+/// What a step's text says, by its first letter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Class {
+    Field,
+    Key,
+    Value,
+    Index,
+}
+
+/// Why a text is no step.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Unreadable {
+    /// A class of steps that some later version may know; it is left out.
+    UnknownClass,
+    Malformed,
+}
+
+impl Element {
+    pub(crate) fn field(name: &str) -> Self {
+        Element(format!("f:{name}").into())
+    }
+
+    /// The item with these values under the keys of its list.
+    pub(crate) fn key(keys: Map<String, Value>) -> Self {
+        Element(format!("k:{}", escaped(&Value::Object(keys))).into())
+    }
+
+    /// The item of a set.
+    pub(crate) fn value(item: &Value) -> Self {
+        Element(format!("v:{}", escaped(item)).into())
+    }
+
+    /// Reads a step and brings it into the one form that it has here.
+    pub(crate) fn parse(text: &str) -> Result<Self, Unreadable> {
+        let Some((class, rest)) = text.split_at_checked(2) else { return Err(Unreadable::Malformed) };
+        let json = || serde_json::from_str::<Value>(rest).map_err(|_| Unreadable::Malformed);
+        match class {
+            "f:" => Ok(Element(text.into())),
+            "v:" => Ok(Element::value(&json()?)),
+            "k:" => match json()? {
+                Value::Object(keys) => Ok(Element::key(keys)),
+                _ => Err(Unreadable::Malformed),
+            },
+            "i:" => rest
+                .parse::<i64>()
+                .map(|at| Element(format!("i:{at}").into()))
+                .map_err(|_| Unreadable::Malformed),
+            other if other.ends_with(':') => Err(Unreadable::UnknownClass),
+            _ => Err(Unreadable::Malformed),
+        }
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The name of a field.
+    pub(crate) fn field_name(&self) -> Option<&str> {
+        self.0.strip_prefix("f:")
+    }
+
+    fn class(&self) -> Class {
+        match self.0.as_bytes().first() {
+            Some(b'f') => Class::Field,
+            Some(b'k') => Class::Key,
+            Some(b'v') => Class::Value,
+            _ => Class::Index,
+        }
+    }
+
+    /// The order in which refusals list steps: as in a set, and numbers by what they are worth.
+    pub(crate) fn compare_shown(&self, other: &Self) -> Ordering {
+        let json = |element: &Self| serde_json::from_str::<Value>(&element.0[2..]).unwrap_or(Value::Null);
+        match (self.class(), other.class()) {
+            (Class::Key, Class::Key) => match (json(self), json(other)) {
+                (Value::Object(a), Value::Object(b)) => compare_keys(&a, &b),
+                _ => self.cmp(other),
+            },
+            (Class::Value, Class::Value) => compare_values(&json(self), &json(other)),
+            _ => self.cmp(other),
+        }
+    }
+}
+
+impl Ord for Element {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.class().cmp(&other.class()).then_with(|| self.0.cmp(&other.0))
+    }
+}
+
+impl PartialOrd for Element {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// As refusals show it: `.replicas`, `[type="Ready"]`, `[="a"]`.
+impl fmt::Display for Element {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rest = &self.0[2..];
+        let json = || serde_json::from_str::<Value>(rest).unwrap_or(Value::Null);
+        match self.class() {
+            Class::Field => write!(f, ".{rest}"),
+            Class::Value => write!(f, "[={}]", json()),
+            Class::Index => write!(f, "[{rest}]"),
+            Class::Key => {
+                let keys = json();
+                let pairs = keys.as_object().into_iter().flatten().map(|(k, v)| format!("{k}={v}"));
+                write!(f, "[{}]", pairs.collect::<Vec<_>>().join(","))
+            }
+        }
+    }
+}
+
+/// A path from the root of an object.
+pub(crate) struct Path<'a>(pub(crate) &'a [&'a Element]);
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|element| element.fmt(f))
+    }
+}
+
+/// JSON text with the three letters escaped that Go's encoder escapes, so that a step has the same text everywhere.
+fn escaped(value: &Value) -> String {
+    let text = value.to_string();
+    if !text.contains(['<', '>', '&']) {
+        return text;
+    }
+    text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+}
+
+fn compare_keys(a: &Map<String, Value>, b: &Map<String, Value>) -> Ordering {
+    let pairs = a.iter().zip(b);
+    let differing = pairs.map(|((k, v), (l, w))| k.cmp(l).then_with(|| compare_values(v, w)));
+    differing.into_iter().find(|order| order.is_ne()).unwrap_or_else(|| a.len().cmp(&b.len()))
+}
+
+fn compare_values(a: &Value, b: &Value) -> Ordering {
+    match (a.as_f64(), b.as_f64()) {
+        (Some(a), Some(b)) => a.total_cmp(&b),
+        // Numbers come before anything else.
+        (Some(_), None) => Ordering::Less,
+        (None, Some(_)) => Ordering::Greater,
+        (None, None) => a.to_string().cmp(&b.to_string()),
+    }
+}

@@ -1,0 +1,191 @@
+//! What a POST, PUT or PATCH does to who owns what.
+//!
+//! Whoever changes a field owns it from then on, and nobody else does. A field that is gone has no owner. What is the same as
+//! before changes nothing, so only the difference between the two versions is looked at.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::fields::collect::coarsened;
+use crate::fields::compare::Comparison;
+use crate::fields::managers::{Entry, Manager, Managers, Operation};
+use crate::fields::set::FieldSet;
+use crate::fields::versions::{Versions, never_owned, put_back, unmade, view};
+use crate::kinds::Part;
+use crate::object::{MANAGED_FIELDS, Object, set_meta};
+use crate::resource::Served;
+use crate::server::Core;
+
+/// One write: by whom, when, and through which part of the resource.
+pub(crate) struct Write<'a> {
+    pub(crate) versions: Versions<'a>,
+    pub(crate) manager: Manager,
+    pub(crate) part: Part,
+    /// `metav1.Time`
+    pub(crate) now: String,
+}
+
+/// What a body says of `metadata.managedFields`.
+pub(crate) enum Claim {
+    /// Nothing that could be understood: it is as before.
+    Nothing,
+    /// An empty list, or one with an empty entry: nobody owns anything any more, until somebody applies.
+    Reset,
+    /// Other managers than before.
+    Managers(Managers),
+}
+
+impl Claim {
+    pub(crate) fn of(list: Option<&Value>) -> Self {
+        let Some(Value::Array(entries)) = list else { return Claim::Nothing };
+        let is_reset = match entries.as_slice() {
+            [] => true,
+            [only] => only.as_object().is_some_and(serde_json::Map::is_empty),
+            _ => false,
+        };
+        if is_reset {
+            return Claim::Reset;
+        }
+        match list.and_then(Managers::given) {
+            Some(managers) if !managers.is_empty() => Claim::Managers(managers),
+            Some(_) | None => Claim::Nothing,
+        }
+    }
+}
+
+/// The name under which the server itself writes.
+const SERVER: &str = "kube-apiserver";
+
+/// Lets the server own what it changes itself in the status of an object that was read: `value` says so afterwards.
+pub(crate) fn own_status(core: &Core, served: &Served, read: &Object, value: &mut Value) {
+    let write = Write {
+        versions: Versions::new(core, served),
+        manager: Manager {
+            name: SERVER.to_owned(),
+            operation: Operation::Update,
+            api_version: served.api_version(),
+            subresource: "status".to_owned(),
+        },
+        part: Part::Status,
+        now: core.now(),
+    };
+    let managers = write.updated(read.value(), value, read.managed_fields(), Claim::Nothing);
+    if let Some(managers) = managers {
+        set_meta(value, MANAGED_FIELDS, Some(Value::String(managers.text())));
+    }
+}
+
+impl Write<'_> {
+    /// The managers after a new object was made. `object` is in the request's version, as it came from the client.
+    pub(crate) fn created(&self, object: &Value, claim: Claim) -> Managers {
+        let before = match claim {
+            Claim::Managers(managers) => managers,
+            Claim::Nothing | Claim::Reset => Managers::default(),
+        };
+        self.changed(&unmade(self.versions.own()), object, before)
+    }
+
+    /// The managers after an object was changed, `None` when they are as before. Both versions are in the request's version.
+    pub(crate) fn updated(
+        &self,
+        before: &Value,
+        after: &Value,
+        held: Option<&str>,
+        claim: Claim,
+    ) -> Option<Managers> {
+        let (managers, claimed) = match (self.part, claim) {
+            (Part::Main, Claim::Reset) => return Some(Managers::default()),
+            (Part::Main, Claim::Managers(managers)) => (managers, true),
+            // Other parts of an object say nothing about who owns the whole. And where nobody is kept track of, nobody will be before
+            // somebody applies.
+            (_, _) => (Managers::stored(Some(held?)), false),
+        };
+        let difference = self.difference(before, after);
+        if difference.is_empty() && !claimed {
+            return None;
+        }
+        Some(self.taken_over(before, after, difference, managers))
+    }
+
+    /// The managers once this write has changed `before` into `after`.
+    pub(crate) fn changed(&self, before: &Value, after: &Value, managers: Managers) -> Managers {
+        self.taken_over(before, after, self.difference(before, after), managers)
+    }
+
+    fn difference(&self, before: &Value, after: &Value) -> Comparison {
+        let own = self.versions.own();
+        Comparison::of(before, after, view(own)).without(put_back(own, self.part))
+    }
+
+    fn taken_over(
+        &self,
+        before: &Value,
+        after: &Value,
+        difference: Comparison,
+        mut managers: Managers,
+    ) -> Managers {
+        // Nobody can convert a custom resource to a version that it does not have. kube-apiserver gives up keeping track of it then.
+        let custom = self.versions.own().is_custom();
+        if custom && managers.0.iter().any(|entry| self.versions.named(&entry.api_version).is_none()) {
+            return Managers::default();
+        }
+        self.coarsen(&mut managers);
+        let mut gained = difference.set();
+        gained.subtract(never_owned());
+        self.disown(&mut managers, before, after, difference, |_, _| {});
+        if !gained.is_empty() {
+            if let Some(held) = managers.find(&self.manager) {
+                gained.unite(&held.fields);
+            }
+            managers.put(self.manager.owning(gained, Some(self.now.clone())));
+        }
+        managers.cap();
+        managers
+    }
+
+    /// Brings what managers own into line with today's schema.
+    pub(crate) fn coarsen(&self, managers: &mut Managers) {
+        // The types of built-in kinds do not change while a server runs.
+        if !self.versions.own().is_custom() {
+            return;
+        }
+        for entry in &mut managers.0 {
+            let Some(served) = self.versions.named(&entry.api_version) else { continue };
+            if let Some(fields) = coarsened(&entry.fields, view(&served)) {
+                entry.fields = fields;
+            }
+        }
+    }
+
+    /// Takes from every manager what was changed or removed. `taken` hears of what was changed, manager by manager.
+    pub(crate) fn disown(
+        &self,
+        managers: &mut Managers,
+        before: &Value,
+        after: &Value,
+        difference: Comparison,
+        mut taken: impl FnMut(&Entry, &FieldSet),
+    ) {
+        let mut by_version: BTreeMap<String, Option<Comparison>> = BTreeMap::new();
+        by_version.insert(self.versions.own().api_version(), Some(difference));
+        managers.0.retain_mut(|entry| {
+            let difference = by_version.entry(entry.api_version.clone()).or_insert_with(|| {
+                let served = self.versions.named(&entry.api_version)?;
+                let (before, after) =
+                    (self.versions.convert(before, &served), self.versions.convert(after, &served));
+                Some(Comparison::of(&before, &after, view(&served)))
+            });
+            // Its version is no longer served.
+            let Some(difference) = difference else { return false };
+            let mut lost = entry.fields.intersection(&difference.added);
+            lost.unite(&entry.fields.intersection(&difference.changed));
+            if !lost.is_empty() {
+                taken(entry, &lost);
+                entry.fields.subtract(&lost);
+            }
+            entry.fields.subtract(&difference.removed);
+            !entry.fields.is_empty()
+        });
+    }
+}
