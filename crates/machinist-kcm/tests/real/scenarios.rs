@@ -1,101 +1,17 @@
-//! The same controllers beside a real kube-apiserver that no kube-controller-manager serves.
+//! Stories that a cluster's controllers, whoever they are, must bring to the same end.
 
 use std::time::Duration;
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, EvictParams, GroupVersionKind, PostParams};
+use kube::api::{Api, DeleteParams, DynamicObject, EvictParams, Patch, PatchParams, PostParams};
 use kube::{Client, Config as ClientConfig};
-use machinist_kcm::{CaPair, Config};
-use machinist_kube::{ClientOptions, KubeconfigSource, connect};
 use serde_json::{Value, json};
 
-use crate::certificates::request;
-use crate::world::{config_map, node, owner, pod};
+use crate::cluster::Cluster as Real;
+use crate::objects::{SCALED, config_map, node, owner, pod, request, scaled_definition};
 
-/// Generous: the server is real, and so is time.
-const WITHIN: Duration = Duration::from_secs(30);
-
-struct Real {
-    client: Client,
-}
-
-impl Real {
-    fn api(&self, kind: &str, namespace: &str) -> Api<DynamicObject> {
-        let (api_version, kind) = kind.rsplit_once('/').unwrap_or(("v1", kind));
-        let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-        match namespace {
-            "" => Api::all_with(self.client.clone(), &resource),
-            namespace => Api::namespaced_with(self.client.clone(), namespace, &resource),
-        }
-    }
-
-    async fn create(&self, kind: &str, namespace: &str, object: Value) -> String {
-        let object: DynamicObject = serde_json::from_value(object).expect("an object");
-        let made = self.api(kind, namespace).create(&PostParams::default(), &object).await.expect("created");
-        made.metadata.uid.expect("the server gives a UID")
-    }
-
-    async fn until(
-        &self,
-        kind: &str,
-        namespace: &str,
-        name: &str,
-        holds: impl Fn(Option<&DynamicObject>) -> bool,
-    ) {
-        let api = self.api(kind, namespace);
-        let mut last = None;
-        let attempt = async {
-            loop {
-                last = api.get_opt(name).await.expect("read");
-                if holds(last.as_ref()) {
-                    return;
-                }
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        };
-        let done = tokio::time::timeout(WITHIN, attempt).await;
-        assert!(done.is_ok(), "{kind} {name} within {WITHIN:?}: {last:#?}");
-    }
-
-    async fn until_gone(&self, kind: &str, namespace: &str, name: &str) {
-        self.until(kind, namespace, name, |object| object.is_none()).await;
-    }
-}
-
-fn variable(name: &str) -> String {
-    std::env::var(name).unwrap_or_else(|_| panic!("{name} is to name a file"))
-}
-
-fn text(name: &str) -> String {
-    std::fs::read_to_string(variable(name)).expect("readable")
-}
-
-#[tokio::test]
-#[ignore = "needs an empty kube-apiserver without kube-controller-manager, as REAL_KUBECONFIG, REAL_CA and REAL_CA_KEY name it"]
-async fn everything_works_beside_a_real_server() {
-    let source = KubeconfigSource::File(variable("REAL_KUBECONFIG").into());
-    let client = connect(&source, &ClientOptions::new("kcm")).await.expect("a client");
-    let mut config = Config::default();
-    config.ca = Some(CaPair::from_pem(&text("REAL_CA"), &text("REAL_CA_KEY")).expect("an authority"));
-    config.node_monitor_grace = Duration::from_secs(4);
-    config.node_monitor_period = Duration::from_secs(1);
-    config.missing_node_quarantine = Duration::from_secs(3);
-    let controllers = tokio::spawn(machinist_kcm::run(client.clone(), config));
-    let real = Real { client };
-    real.create("ServiceAccount", "default", json!({ "metadata": { "name": "default" } })).await;
-
-    collects_garbage(&real).await;
-    serves_budgets(&real).await;
-    signs(&real).await;
-    finds_lost_nodes(&real).await;
-    clears_tokens(&real).await;
-    assert!(!controllers.is_finished());
-    controllers.abort();
-}
-
-async fn collects_garbage(real: &Real) {
+pub(crate) async fn collects_garbage(real: &Real) {
     for (name, params) in [("bg", DeleteParams::background()), ("fg", DeleteParams::foreground())] {
         let uid = real.create("ConfigMap", "default", config_map(name, &[])).await;
         let mut of_it = owner("v1", "ConfigMap", name, &uid);
@@ -117,7 +33,7 @@ async fn collects_garbage(real: &Real) {
     .await;
 }
 
-async fn serves_budgets(real: &Real) {
+pub(crate) async fn serves_budgets(real: &Real) {
     real.create("Node", "", node("n", "True")).await;
     for name in ["p1", "p2"] {
         real.create("Pod", "default", pod(name, "n")).await;
@@ -152,8 +68,8 @@ async fn serves_budgets(real: &Real) {
     .await;
 }
 
-async fn signs(real: &Real) {
-    let kubeconfig = kube::config::Kubeconfig::read_from(variable("REAL_KUBECONFIG")).expect("a kubeconfig");
+pub(crate) async fn signs(real: &Real) {
+    let kubeconfig = kube::config::Kubeconfig::read_from(&real.kubeconfig).expect("a kubeconfig");
     let mut config =
         ClientConfig::from_custom_kubeconfig(kubeconfig, &Default::default()).await.expect("a config");
     config.auth_info.impersonate = Some("system:bootstrap:abcdef".to_owned());
@@ -166,7 +82,7 @@ async fn signs(real: &Real) {
     real.until(CSR, "", "join", |it| it.is_some_and(|it| it.data["status"]["certificate"].is_string())).await;
 }
 
-async fn finds_lost_nodes(real: &Real) {
+pub(crate) async fn finds_lost_nodes(real: &Real) {
     let key = |value: &Value| value["key"].as_str().unwrap_or_default().replace("node.kubernetes.io/", "");
     real.until("Node", "", "n", |it| {
         let taints = it.and_then(|it| it.data["spec"]["taints"].as_array().cloned()).unwrap_or_default();
@@ -186,7 +102,7 @@ async fn finds_lost_nodes(real: &Real) {
     real.until_gone("Pod", "default", "p1").await;
 }
 
-async fn clears_tokens(real: &Real) {
+pub(crate) async fn clears_tokens(real: &Real) {
     let soon = machinist_kube::SystemClock::shared().now() + Duration::from_secs(3);
     real.create("Secret", "kube-system", json!({
         "apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
@@ -194,4 +110,77 @@ async fn clears_tokens(real: &Real) {
     }))
     .await;
     real.until_gone("Secret", "kube-system", "bootstrap-token-aaaaaa").await;
+}
+
+/// What a namespace is given, what it says while finalizers hold it, and that it ends. Returns what is to be the same everywhere.
+pub(crate) async fn ends_namespaces(real: &Real) -> Value {
+    const NAMESPACE: &str = "ending";
+    real.create("apiextensions.k8s.io/v1/CustomResourceDefinition", "", scaled_definition()).await;
+    real.until_listed(SCALED).await;
+    let named =
+        |name: &str, finalizers: &[&str]| json!({ "metadata": { "name": name, "finalizers": finalizers } });
+    real.create("Namespace", "", named(NAMESPACE, &[])).await;
+    real.until("ServiceAccount", NAMESPACE, "default", |it| it.is_some()).await;
+    real.until("ConfigMap", NAMESPACE, "kube-root-ca.crt", |it| it.is_some()).await;
+    let given = real.api("ConfigMap", NAMESPACE).get("kube-root-ca.crt").await.expect("it was there");
+    let of_kind = |kind: &str, object: Value| {
+        let (api_version, kind) = kind.rsplit_once('/').unwrap_or(("v1", kind));
+        let mut object = object;
+        object["apiVersion"] = json!(api_version);
+        object["kind"] = json!(kind);
+        object
+    };
+    real.create("ConfigMap", NAMESPACE, of_kind("ConfigMap", named("plain", &[]))).await;
+    real.create("Secret", NAMESPACE, of_kind("Secret", named("held", &["a.b/secret"]))).await;
+    real.create(SCALED, NAMESPACE, of_kind(SCALED, named("held", &["a.b/set"]))).await;
+    real.api("Namespace", "").delete(NAMESPACE, &DeleteParams::default()).await.expect("deleted");
+    let says_remaining = |it: Option<&DynamicObject>| {
+        let conditions =
+            it.and_then(|it| it.data["status"]["conditions"].as_array().cloned()).unwrap_or_default();
+        conditions.iter().any(|it| it["type"] == "NamespaceContentRemaining" && it["status"] == "True")
+    };
+    real.until("Namespace", "", NAMESPACE, says_remaining).await;
+    real.until_gone("ConfigMap", NAMESPACE, "plain").await;
+    let going = real.api("Namespace", "").get(NAMESPACE).await.expect("it stays");
+    let refused = {
+        let object: DynamicObject =
+            serde_json::from_value(of_kind("ConfigMap", named("late", &[]))).expect("an object");
+        real.api("ConfigMap", NAMESPACE).create(&PostParams::default(), &object).await
+    };
+    let refused = match refused {
+        Err(kube::Error::Api(status)) => json!([status.code, status.message]),
+        other => panic!("a namespace that ends took {other:?}"),
+    };
+    for (kind, name) in [("Secret", "held"), (SCALED, "held")] {
+        let patch = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+        real.api(kind, NAMESPACE).patch(name, &PatchParams::default(), &patch).await.expect("let go");
+    }
+    real.until_gone("Namespace", "", NAMESPACE).await;
+    json!({
+        "annotations": given.metadata.annotations, "keys": given.data["data"].as_object().map(|it| it.keys().collect::<Vec<_>>()),
+        "conditions": without_times(&going.data["status"]["conditions"]), "phase": going.data["status"]["phase"],
+        "refused": refused,
+    })
+}
+
+/// Conditions by type, but for when they changed.
+fn without_times(conditions: &Value) -> Value {
+    let mut conditions = conditions.as_array().cloned().unwrap_or_default();
+    for condition in &mut conditions {
+        condition.as_object_mut().expect("a condition").remove("lastTransitionTime");
+    }
+    conditions.sort_by_key(|it| it["type"].to_string());
+    Value::Array(conditions)
+}
+
+/// A namespace whose Pod is bound to a Node that does not exist ends too.
+pub(crate) async fn ends_namespaces_with_lost_pods(real: &Real) {
+    const NAMESPACE: &str = "lost";
+    real.create("Namespace", "", json!({ "metadata": { "name": NAMESPACE } })).await;
+    real.until("ServiceAccount", NAMESPACE, "default", |it| it.is_some()).await;
+    let mut lost = pod("p", "nowhere");
+    lost["metadata"]["namespace"] = json!(NAMESPACE);
+    real.create("Pod", NAMESPACE, lost).await;
+    real.api("Namespace", "").delete(NAMESPACE, &DeleteParams::default()).await.expect("deleted");
+    real.until_gone("Namespace", "", NAMESPACE).await;
 }
