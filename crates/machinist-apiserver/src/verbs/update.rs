@@ -49,7 +49,7 @@ pub(crate) fn update(call: &Call, part: Part) -> ApiResult<Answer> {
 }
 
 /// The body must name the object that the path names.
-fn check_name(call: &Call, value: &Value) -> ApiResult<()> {
+pub(crate) fn check_name(call: &Call, value: &Value) -> ApiResult<()> {
     let (named, asked) = (meta_str(value, "name"), &call.path.name);
     if named == asked {
         return Ok(());

@@ -1,5 +1,6 @@
 //! The embedded server as its clients meet it.
 
+mod authorization;
 mod client;
 mod conformance;
 mod controls;
