@@ -9,6 +9,7 @@
 mod cluster;
 pub(crate) mod kubeconfig;
 mod manifest;
+mod permissions;
 mod progress;
 mod view;
 mod writes;
