@@ -163,10 +163,8 @@ impl Namespaces {
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, resource);
         let metadata: Api<PartialObjectMeta<DynamicObject>> =
             Api::namespaced_with(self.client.clone(), namespace, resource);
-        let what = match resource.group.as_str() {
-            "" => resource.plural.clone(),
-            group => format!("{}.{group}", resource.plural),
-        };
+        // The core group's name is empty, and the dot stays: kube-controller-manager says it so.
+        let what = format!("{}.{}", resource.plural, resource.group);
         let listed = match left(&metadata).await {
             Ok(listed) if listed.is_empty() => return,
             Ok(listed) => listed,

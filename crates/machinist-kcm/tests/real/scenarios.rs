@@ -9,7 +9,7 @@ use kube::{Client, Config as ClientConfig};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster as Real;
-use crate::objects::{SCALED, config_map, node, owner, pod, request, scaled_definition};
+use crate::objects::{SCALED, config_map, node, owner, pod, ready, request, scaled_definition};
 
 pub(crate) async fn collects_garbage(real: &Real) {
     for (name, params) in [("bg", DeleteParams::background()), ("fg", DeleteParams::foreground())] {
@@ -37,8 +37,7 @@ pub(crate) async fn serves_budgets(real: &Real) {
     real.create("Node", "", node("n", "True")).await;
     for name in ["p1", "p2"] {
         real.create("Pod", "default", pod(name, "n")).await;
-        let ready = json!({ "status": { "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] } });
-        let patch = kube::api::Patch::Merge(ready);
+        let patch = Patch::Merge(json!({ "status": ready() }));
         real.api("Pod", "default").patch_status(name, &Default::default(), &patch).await.expect("ready");
     }
     const BUDGET: &str = "policy/v1/PodDisruptionBudget";
