@@ -19,6 +19,8 @@ use crate::tokens;
 
 /// Group of everyone who authenticated.
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
+/// What tells by which credential somebody came.
+pub(crate) const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 /// Group of everyone else.
 pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
 /// Group of everyone who authenticated with a bootstrap token.

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 pub use key::{TokenKey, TokenKeyError};
 
-use crate::authn::{Identity, account_groups};
+use crate::authn::{CREDENTIAL_ID, Identity, account_groups};
 use crate::object::{self, Object};
 use crate::server::Core;
 use crate::store::mvcc::Key;
@@ -130,7 +130,7 @@ fn holder(core: &Core, claims: &Value, now: Timestamp) -> Option<Identity> {
         }
     }
     if let Some(id) = claims["jti"].as_str() {
-        extra.insert(format!("{known}/credential-id"), vec![format!("JTI={id}")]);
+        extra.insert(CREDENTIAL_ID.to_owned(), vec![format!("JTI={id}")]);
     }
     let groups = account_groups(namespace);
     Some(Identity { uid: uid.to_owned(), extra, ..Identity::new(account_user(namespace, name), groups) })
