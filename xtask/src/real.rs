@@ -63,6 +63,13 @@ const LANES: &[Lane] = &[
         form: Form::TestTarget { package: "machinist-apiserver", feature: "real-lane", target: "real" },
     },
     Lane {
+        name: "kcm",
+        about: "our controllers and kube-controller-manager come to the same ends",
+        roles: Roles::OneClusterEach,
+        controller_managers: ControllerManagers::Target,
+        form: Form::TestTarget { package: "machinist-kcm", feature: "real-lane", target: "real" },
+    },
+    Lane {
         name: "scenarios",
         about: "create, scale, roll, heal, drain and delete on two real clusters",
         roles: Roles::OneClusterEach,

@@ -10,7 +10,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use machinist_apiserver::conformance::{Endpoint, Remote, load, prepare, run};
+use machinist_apiserver::conformance::{Endpoint, Remote, choose, load, prepare, run};
 use machinist_apiserver::{Ids, RandomIds};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -23,10 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         prepare(&endpoint, &folder.join("definitions")).await?;
-        for case in load(&folder.join("cases"))? {
-            if !wanted.is_empty() && !wanted.contains(&case.name) {
-                continue;
-            }
+        for case in choose(load(&folder.join("cases"))?, &wanted)? {
             let namespace = format!("case-{}", RandomIds.suffix());
             let transcript = run(&endpoint, &case, &namespace).await?;
             let file = folder.join("golden").join(format!("{}.json", case.name));

@@ -1,23 +1,28 @@
-//! Who is asking: identities, client certificates and bootstrap tokens.
+//! Who is asking: identities, client certificates, bootstrap tokens and tokens of ServiceAccounts.
 //!
-//! One code path for HTTPS and in-process callers. ServiceAccount tokens and RBAC are absent: an authenticated caller may
-//! do everything ([`authorize`] is the seam).
+//! One code path for HTTPS and in-process callers. What somebody may do is decided elsewhere (`authz`).
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::object;
-use crate::route::Route;
+use crate::server::Core;
 use crate::status::{ApiError, ApiResult};
-use crate::store::mvcc::{Key, Store};
+use crate::store::mvcc::Key;
+use crate::tokens;
 
 /// Group of everyone who authenticated.
-const AUTHENTICATED: &str = "system:authenticated";
+pub(crate) const AUTHENTICATED: &str = "system:authenticated";
+/// What tells by which credential somebody came.
+pub(crate) const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+/// Group of everyone else.
+pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
 /// Group of everyone who authenticated with a bootstrap token.
 const BOOTSTRAPPERS: &str = "system:bootstrappers";
 /// Type of the Secrets that are bootstrap tokens.
@@ -28,8 +33,17 @@ const TOKEN_TYPE: &str = "bootstrap.kubernetes.io/token";
 pub struct Identity {
     /// User name.
     pub user: String,
+    /// What tells two users of one name apart; empty where nothing does.
+    pub uid: String,
     /// Groups, `system:authenticated` included.
     pub groups: Vec<String>,
+    /// Whatever else the authenticator knows.
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+/// The groups of a ServiceAccount, but for that of everyone.
+pub(crate) fn account_groups(namespace: &str) -> Vec<String> {
+    vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")]
 }
 
 impl Identity {
@@ -39,7 +53,28 @@ impl Identity {
         if !groups.iter().any(|g| g == AUTHENTICATED) {
             groups.push(AUTHENTICATED.to_owned());
         }
-        Identity { user: user.into(), groups }
+        Identity { user: user.into(), uid: String::new(), groups, extra: BTreeMap::new() }
+    }
+
+    /// Who did not say who they are.
+    pub(crate) fn nobody() -> Self {
+        let groups = vec![UNAUTHENTICATED.to_owned()];
+        Identity { user: "system:anonymous".into(), uid: String::new(), groups, extra: BTreeMap::new() }
+    }
+
+    /// As reviews and signing requests show it.
+    pub(crate) fn user_info(&self) -> Value {
+        let mut shown = json!({"username": self.user});
+        if !self.uid.is_empty() {
+            shown["uid"] = json!(self.uid);
+        }
+        if !self.groups.is_empty() {
+            shown["groups"] = json!(self.groups);
+        }
+        if !self.extra.is_empty() {
+            shown["extra"] = json!(self.extra);
+        }
+        shown
     }
 
     /// The cluster's administrator.
@@ -73,7 +108,7 @@ impl fmt::Debug for Credentials {
 
 /// What authentication needs to know.
 pub(crate) struct Authenticator<'a> {
-    pub(crate) store: &'a Store,
+    pub(crate) core: &'a Core,
     pub(crate) ca: &'a crate::tls::CertificateAuthority,
     pub(crate) now: Timestamp,
 }
@@ -97,17 +132,23 @@ impl Authenticator<'_> {
         let header =
             headers.get(http::header::AUTHORIZATION).and_then(|h| h.to_str().ok()).and_then(bearer_of);
         let token = bearer.as_deref().or(header);
-        token.and_then(|token| self.bootstrap_token(token)).map(Arc::new).ok_or_else(ApiError::unauthorized)
+        let known = token.and_then(|token| match tokens::looks_like_one(token) {
+            // Only a token that was made for this server lets in here.
+            true => tokens::identify(self.core, token, &[tokens::ISSUER]).ok().map(|(identity, _)| identity),
+            false => self.bootstrap_token(token),
+        });
+        known.map(Arc::new).ok_or_else(ApiError::unauthorized)
     }
 
     /// The identity behind `id.secret`, if such a token exists, is meant for authentication and has not expired.
-    fn bootstrap_token(&self, token: &str) -> Option<Identity> {
+    pub(crate) fn bootstrap_token(&self, token: &str) -> Option<Identity> {
         let (id, secret) = token.split_once('.')?;
         let plain = |text: &str| text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
         if id.len() != 6 || secret.len() != 16 || !plain(id) || !plain(secret) {
             return None;
         }
-        let held = self.store.get("secrets", &Key::new("kube-system", &format!("bootstrap-token-{id}")))?;
+        let held =
+            self.core.store.get("secrets", &Key::new("kube-system", &format!("bootstrap-token-{id}")))?;
         let held = held.value();
         if held.get("type")? != TOKEN_TYPE || object::is_deleting(held) {
             return None;
@@ -148,9 +189,4 @@ fn data(secret: &Value, key: &str) -> Option<String> {
 /// Compares without telling by its duration how far the texts agree.
 fn same_secret(a: &str, b: &str) -> bool {
     a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |acc, (a, b)| acc | (a ^ b)) == 0
-}
-
-/// Whether `identity` may do what `route` says. Everyone who authenticated may; RBAC takes this place later.
-pub(crate) fn authorize(_identity: &Identity, _route: &Route) -> ApiResult<()> {
-    Ok(())
 }

@@ -10,9 +10,13 @@ use sha2::{Digest as _, Sha256};
 
 use crate::resource::{Registry, Served, Subresource, join_group_version};
 
-/// The Kubernetes version that this server behaves like: the oldest that kube 5.0 supports, within reach of kubectl 1.32.
-const MINOR: &str = "33";
-pub(crate) const GIT_VERSION: &str = "v1.33.4+machinist";
+/// The Kubernetes version that this server behaves like: the one that its answers are held against.
+const REFERENCE: &str = include_str!("../conformance/REFERENCE");
+
+/// That version, and that this is not Kubernetes.
+pub(crate) fn git_version() -> String {
+    format!("{}+machinist", REFERENCE.trim())
+}
 
 /// What a path without objects answers.
 pub(crate) enum Document {
@@ -121,8 +125,10 @@ fn aggregated_resource(served: &Served) -> Value {
 }
 
 fn version() -> Value {
+    let mut numbers = REFERENCE.trim().trim_start_matches('v').split('.');
+    let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
     json!({
-        "major": "1", "minor": MINOR, "gitVersion": GIT_VERSION, "gitCommit": "", "gitTreeState": "clean",
+        "major": major, "minor": minor, "gitVersion": git_version(), "gitCommit": "", "gitTreeState": "clean",
         "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "rustc", "platform": "linux/amd64",
     })
 }
@@ -169,8 +175,11 @@ fn resource(served: &Served) -> Value {
     let of = &served.resource;
     let mut row = json!({
         "name": of.plural, "singularName": of.singular, "namespaced": of.namespaced, "kind": of.kind,
-        "verbs": resource_verbs(served), "storageVersionHash": storage_version_hash(served),
+        "verbs": resource_verbs(served),
     });
+    if !served.is_only_created() {
+        row["storageVersionHash"] = json!(storage_version_hash(served));
+    }
     if !of.short_names.is_empty() {
         row["shortNames"] = json!(of.short_names);
     }
@@ -182,6 +191,9 @@ fn resource(served: &Served) -> Value {
 
 /// In the order in which either kind of resource lists them.
 fn resource_verbs(served: &Served) -> Vec<&'static str> {
+    if served.is_only_created() {
+        return vec!["create"];
+    }
     let mut verbs = if served.is_custom() {
         ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
     } else {
@@ -203,7 +215,7 @@ fn storage_version_hash(served: &Served) -> String {
 
 fn subresource_verbs(name: &str) -> &'static [&'static str] {
     match name {
-        "eviction" | "binding" => &["create"],
+        "eviction" | "binding" | "token" => &["create"],
         "finalize" => &["update"],
         _ => &["get", "patch", "update"],
     }

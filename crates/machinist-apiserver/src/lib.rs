@@ -11,11 +11,12 @@
 //!
 //! [`Server::load`] is for tests and for taking over: it stores an object as it is, past all of that.
 //!
-//! Deliberately absent, with a seam each: RBAC (`authn`), persistence
+//! Deliberately absent, with a seam: persistence
 //! (`store::mvcc`). Never for production clusters.
 
 mod audit;
 mod authn;
+mod authz;
 mod body;
 mod clock;
 #[cfg(feature = "conformance")]
@@ -32,6 +33,7 @@ mod openapi;
 mod patch;
 mod protobuf;
 mod resource;
+mod reviews;
 mod route;
 mod server;
 mod service;
@@ -39,10 +41,12 @@ mod status;
 mod store;
 mod table;
 mod tls;
+mod tokens;
 mod verbs;
 
 pub use audit::{AuditRecord, Commit, Subscription};
 pub use authn::Identity;
+pub use authz::Authorization;
 pub use clock::{Clock, Ids, RandomIds, SeededIds, SystemClock, TokioClock};
 pub use listen::{ServeError, Serving};
 pub use load::LoadError;
@@ -52,3 +56,4 @@ pub use service::{ApiService, Body, ReplicaView, Unanswered};
 pub use status::{ApiError, ApiResult, Target};
 pub use store::mvcc::{History, Key};
 pub use tls::{CertificateAuthority, Issued, TlsError};
+pub use tokens::{TokenKey, TokenKeyError};

@@ -23,6 +23,8 @@ const IMMUTABLE: &str = "field is immutable";
 pub(crate) enum NameRule {
     Subdomain,
     Label,
+    /// Anything that can be one part of a path.
+    PathSegment,
 }
 
 /// What is wrong with `name` under `rule`.
@@ -35,6 +37,12 @@ pub(crate) fn name_problems(name: &str, rule: NameRule) -> Vec<String> {
             }
             if !is_subdomain(name) {
                 problems.push(SUBDOMAIN_PROBLEM.to_owned());
+            }
+        }
+        NameRule::PathSegment if matches!(name, "." | "..") => problems.push(format!("may not be '{name}'")),
+        NameRule::PathSegment => {
+            for part in ["/", "%"].iter().filter(|part| name.contains(**part)) {
+                problems.push(format!("may not contain '{part}'"));
             }
         }
         NameRule::Label if name.contains('.') => problems.push("must not contain dots".to_owned()),

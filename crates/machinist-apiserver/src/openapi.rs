@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha512};
 
 use crate::crd::schema::{Format, ListType, MAX_DEPTH, MapType, PatchStrategy, Schema, Type};
-use crate::discovery::GIT_VERSION;
+use crate::discovery::git_version;
 use crate::kinds::notation;
 use crate::object::to_bytes;
 use crate::resource::{Registry, Served};
@@ -72,7 +72,7 @@ fn document(all: &[&Served]) -> Value {
         resource_paths(served, &kind, &mut schemas, &mut paths);
     }
     json!({
-        "openapi": "3.0.0", "info": {"title": "Kubernetes", "version": GIT_VERSION},
+        "openapi": "3.0.0", "info": {"title": "Kubernetes", "version": git_version()},
         "paths": paths, "components": {"schemas": schemas.0},
     })
 }
@@ -299,6 +299,9 @@ fn type_path(name: &str, group: &str, version: &str) -> String {
         "DaemonEndpoints" => built_in_name("", "v1", "NodeDaemonEndpoints"),
         "ContainerResources" => built_in_name("", "v1", "ResourceRequirements"),
         "Eviction" => built_in_name("policy", "v1", name),
+        "TokenRequest" | "TokenRequestSpec" | "TokenRequestStatus" | "BoundObjectReference" => {
+            built_in_name("authentication.k8s.io", "v1", name)
+        }
         "Scale" | "ScaleSpec" | "ScaleStatus" => built_in_name("autoscaling", "v1", name),
         _ => built_in_name(group, version, name),
     }
@@ -383,6 +386,15 @@ fn resource_paths(served: &Served, kind: &str, schemas: &mut Schemas, paths: &mu
         true => custom_name(&of.group, &served.version().name, &of.list_kind),
         false => built_in_name(&of.group, &served.version().name, &of.list_kind),
     };
+    if served.is_only_created() {
+        let at = if of.namespaced { format!("{base}/namespaces/{{namespace}}") } else { base };
+        let asked = [op("post", "post", "create", ON_WRITE, Some(kind), kind)];
+        let (scope, below): (_, &[&str]) =
+            if of.namespaced { ("Namespaced", &["namespace"]) } else { ("", &[]) };
+        let shown = path_item(served, &asked, &format!("{scope}{}", of.kind), below);
+        paths.insert(format!("{at}/{}", of.plural), shown);
+        return;
+    }
     schemas.shared("DeleteOptions");
     let options = type_path("DeleteOptions", "", "");
     let at = if of.namespaced { format!("{base}/namespaces/{{namespace}}") } else { base.clone() };
@@ -413,7 +425,7 @@ fn resource_paths(served: &Served, kind: &str, schemas: &mut Schemas, paths: &mu
     paths.insert(object.clone(), path_item(served, &one, &id, &named));
     for sub in served.subresources() {
         let kind = match sub.kind.as_str() {
-            "Scale" | "Eviction" => {
+            "Scale" | "Eviction" | "TokenRequest" => {
                 schemas.shared(&sub.kind);
                 type_path(&sub.kind, "", "")
             }

@@ -124,6 +124,11 @@ impl Served {
         self.built_in().is_some_and(|row| row.create_on_update)
     }
 
+    /// Whether objects are asked and answered, and never kept.
+    pub(crate) fn is_only_created(&self) -> bool {
+        self.built_in().is_some_and(|row| row.only_created)
+    }
+
     /// Whether all objects can be deleted with one request.
     pub(crate) fn deletes_collections(&self) -> bool {
         self.built_in().is_none_or(|row| row.deletes_collections)

@@ -12,14 +12,17 @@ use tokio::time::Instant;
 
 use crate::audit::{AuditFeed, AuditRecord, Commit, Origin, Subscription};
 use crate::authn::{Credentials, Identity};
+use crate::authz::{Authorization, roles};
 use crate::clock::{Clock, Ids, RandomIds, SystemClock, rfc3339_seconds};
+use crate::fields::track::server_owns;
 use crate::load::{self, LoadError};
-use crate::object::Object;
+use crate::object::{MANAGED_FIELDS, Object};
 use crate::openapi::Documents;
-use crate::resource::Registry;
+use crate::resource::{Registry, split_api_version};
 use crate::service::ApiService;
 use crate::store::mvcc::{Change, History, Key, Store};
 use crate::tls::{CertificateAuthority, TlsError, certificates};
+use crate::tokens::{TokenKey, TokenKeyError};
 
 /// How a server is set up. `Config::default()` is right for `machinist up`; a simulation sets all of it.
 #[derive(Debug)]
@@ -42,6 +45,10 @@ pub struct Config {
     pub event_ttl: Option<Duration>,
     /// The certificate authority; made on first use when absent.
     pub ca: Option<CertificateAuthority>,
+    /// Signs the tokens of ServiceAccounts; made on first use when absent.
+    pub token_key: Option<TokenKey>,
+    /// Whether callers are asked what they may do.
+    pub authorization: Authorization,
 }
 
 impl Default for Config {
@@ -57,6 +64,8 @@ impl Default for Config {
             future_revision_wait: Duration::from_secs(3),
             event_ttl: Some(Duration::from_secs(3600)),
             ca: None,
+            token_key: None,
+            authorization: Authorization::AlwaysAllow,
         }
     }
 }
@@ -76,6 +85,7 @@ pub(crate) struct Core {
     /// What was last described in OpenAPI, and how.
     described: Mutex<Option<(Arc<Registry>, Arc<Documents>)>>,
     ca: OnceLock<CertificateAuthority>,
+    token_key: OnceLock<TokenKey>,
     /// Events by when they were written, oldest first.
     written_events: Mutex<VecDeque<WrittenEvent>>,
     /// The server's own tasks run here, whoever calls.
@@ -104,6 +114,7 @@ impl Server {
             registry: RwLock::new(Arc::new(Registry::built_in())),
             described: Mutex::default(),
             ca: OnceLock::new(),
+            token_key: OnceLock::new(),
             written_events: Mutex::default(),
             tasks: Handle::current(),
             config,
@@ -263,6 +274,18 @@ impl Core {
         Ok(self.ca.get_or_init(|| ca))
     }
 
+    /// The key that signs the tokens of ServiceAccounts.
+    pub(crate) fn token_key(&self) -> Result<&TokenKey, TokenKeyError> {
+        if let Some(key) = self.token_key.get() {
+            return Ok(key);
+        }
+        let key = match &self.config.token_key {
+            Some(given) => given.clone(),
+            None => TokenKey::generate()?,
+        };
+        Ok(self.token_key.get_or_init(|| key))
+    }
+
     /// Notes that an Event was written, and deletes those whose time is over and that nobody wrote again. Events cost no
     /// timer this way: they grow old only as fast as new ones come.
     pub(crate) fn expire_events(&self, key: &Key, revision: u64) {
@@ -307,12 +330,26 @@ impl Core {
                 }),
             );
         }
+        if self.config.authorization == Authorization::Rbac {
+            for initial in roles::initial() {
+                self.seed(initial.table, initial.namespace, initial.object.clone());
+            }
+        }
         // A cluster's first revisions are history before anyone can have read them.
         self.store.compact(None);
     }
 
     fn seed(&self, table: &str, namespace: &str, mut object: Value) {
         let name = crate::object::meta_str(&object, "name").to_owned();
+        let (group, version) = split_api_version(object["apiVersion"].as_str().unwrap_or_default());
+        let served = self.registry().find(group, version, table).cloned().expect("a built-in kind is served");
+        // What every write of the kind is given in any case is nobody's.
+        let mut said = object.clone();
+        for given in ["spec", "status"] {
+            crate::object::drop_field(&mut said, given);
+        }
+        let owners = server_owns(self, &served, &said);
+        crate::object::set_meta(&mut object, MANAGED_FIELDS, Some(json!(owners.text())));
         crate::object::set_meta(&mut object, "uid", Some(json!(self.config.ids.uid())));
         crate::object::set_meta(&mut object, "creationTimestamp", Some(json!(self.now())));
         let done = self.store.commit(

@@ -21,15 +21,18 @@ use tokio::sync::Notify;
 use tower::Service;
 
 use crate::audit::{AuditRecord, Origin};
-use crate::authn::{Authenticator, Credentials, Identity, authorize};
+use crate::authn::{Authenticator, Credentials, Identity};
+use crate::authz::{Attributes, authorize, impersonation};
 use crate::body::FieldValidation;
 use crate::discovery::{self, Document};
 use crate::kinds::Part;
 use crate::object::to_bytes;
 use crate::openapi;
+use crate::reviews;
 use crate::route::{Query, ResourcePath, Route, verb};
 use crate::server::Core;
 use crate::status::{ApiError, ApiResult};
+use crate::tokens;
 use crate::verbs::get::Shape;
 use crate::verbs::{
     Answer, Call, Effect, create, delete, evict, get, list, scale, update, watch as watch_verb,
@@ -219,13 +222,15 @@ impl ApiService {
     {
         let identity = match (&route, self.authenticate(&parts)) {
             (_, Ok(identity)) => identity,
-            (Route::Other(path), Err(_)) if discovery::is_public(path) => {
-                Arc::new(Identity::new("system:anonymous", [""; 0]))
-            }
+            (Route::Other(path), Err(_)) if discovery::is_public(path) => Arc::new(Identity::nobody()),
             (_, Err(error)) => return Err(error),
         };
         record.user.clone_from(&identity.user);
-        authorize(&identity, &route)?;
+        let asked = Attributes::of(&parts, &route);
+        let acting = impersonation::impersonated(&self.core, &identity, &parts.headers, &asked)?;
+        let identity = acting.map_or(identity, Arc::new);
+        record.user.clone_from(&identity.user);
+        authorize(&self.core, &identity, &asked)?;
         match route {
             Route::Other(path) => {
                 record.verb = method_name(&parts.method);
@@ -249,7 +254,7 @@ impl ApiService {
         }
         // A CA that cannot be made leaves nobody whose certificate could be verified.
         let ca = self.core.ca().map_err(|e| ApiError::internal(e.to_string()))?;
-        let authenticator = Authenticator { store: &self.core.store, ca, now: self.core.config.clock.now() };
+        let authenticator = Authenticator { core: &self.core, ca, now: self.core.config.clock.now() };
         authenticator.authenticate(&self.credentials, &parts.headers)
     }
 
@@ -327,6 +332,13 @@ enum Reply {
 }
 
 async fn perform(call: &Call, verb: &str) -> ApiResult<Reply> {
+    if call.served.is_only_created() {
+        return match (call.path.name.is_empty(), verb) {
+            (true, "create") => reviews::create(call).map(Reply::Answer),
+            (true, _) => Err(ApiError::method_not_allowed()),
+            (false, _) => Err(ApiError::no_such_resource()),
+        };
+    }
     let part = match call.path.subresource.as_str() {
         "" => Part::Main,
         "status" if call.served.has_status() => Part::Status,
@@ -365,6 +377,7 @@ async fn subresource(call: &Call, verb: &str, name: &str) -> ApiResult<Reply> {
         ("approval", "get") => get::get(call).await,
         ("approval", "update") => update::update(call, Part::Approval),
         ("approval", "patch") => update::patch(call, Part::Approval),
+        ("token", "create") => tokens::request::create(call),
         ("finalize", "update") => update::update(call, Part::Finalize),
         _ => Err(ApiError::method_not_allowed()),
     };
@@ -377,6 +390,12 @@ fn other(path: &str, parts: &request::Parts, core: &Core) -> Reply {
     }
     if let Some(reply) = api_description(path, parts, core) {
         return reply;
+    }
+    if let Some(answered) = tokens::discovery::document(path, &text_header(parts, header::HOST), core) {
+        return match answered {
+            Ok((media_type, text)) => Reply::Made(response(200, media_type, full(text))),
+            Err(error) => Reply::Made(refused(&error)),
+        };
     }
     let accept = text_header(parts, header::ACCEPT);
     if discovery::wants_aggregated(&accept)

@@ -52,7 +52,10 @@ impl ApiError {
 
     /// 403 for one object.
     pub fn forbidden(target: &Target<'_>, why: &str) -> Self {
-        Self::new(403, "Forbidden", format!("{target} is forbidden: {why}")).about(target)
+        let whole = target.to_string();
+        // What is about no object in particular names none.
+        let what = if target.name.is_empty() { whole.trim_end_matches(" \"\"") } else { &whole };
+        Self::new(403, "Forbidden", format!("{what} is forbidden: {why}")).about(target)
     }
 
     /// 404 for one object.
@@ -64,6 +67,11 @@ impl ApiError {
     pub fn method_not_allowed() -> Self {
         Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
             .with_empty_details()
+    }
+
+    /// 404: there is nothing of that kind at this path.
+    pub fn no_such_resource() -> Self {
+        Self::new(404, "NotFound", "the server could not find the requested resource").with_empty_details()
     }
 
     /// 406: none of the asked media types can be produced.

@@ -13,9 +13,10 @@ use rcgen::{
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
+use sha2::{Digest as _, Sha256};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::authn::Identity;
+use crate::authn::{CREDENTIAL_ID, Identity};
 
 /// How long the CA and what the server issues for itself are valid. The server lives for a session, not for years.
 const VALID_YEARS: i32 = 10;
@@ -163,7 +164,11 @@ impl CertificateAuthority {
         let user = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
         let groups: Vec<String> =
             subject.iter_organization().filter_map(|o| o.as_str().ok().map(str::to_owned)).collect();
-        Some(Identity::new(user, groups))
+        // Which certificate it was.
+        let digest: String = Sha256::digest(leaf).iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut identity = Identity::new(user, groups);
+        identity.extra.insert(CREDENTIAL_ID.to_owned(), vec![format!("X509SHA256={digest}")]);
+        Some(identity)
     }
 
     pub(crate) fn verifier(&self) -> Arc<dyn ClientCertVerifier> {

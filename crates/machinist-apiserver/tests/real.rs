@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use machinist_apiserver::conformance::{Case, Endpoint, Remote, load, prepare, run};
+use machinist_apiserver::conformance::{Case, Endpoint, Remote, choose, load, prepare, run};
 use machinist_apiserver::{Ids, RandomIds};
 use serde::Deserialize;
 
@@ -63,10 +63,7 @@ async fn compare() -> Result<usize, Box<dyn Error>> {
         Endpoint::Remote(Arc::new(Remote::from_kubeconfig(&control.kubeconfig, Some(control.etcd))?));
     prepare(&endpoint, &folder.join("definitions")).await?;
     let mut failed = 0;
-    for case in load(&folder.join("cases"))? {
-        if !wanted.is_empty() && !wanted.contains(&case.name) {
-            continue;
-        }
+    for case in choose(load(&folder.join("cases"))?, &wanted)? {
         match ask(&endpoint, &case, &folder, &recorded).await? {
             None => println!("PASSED  {}", case.name),
             Some(difference) => {

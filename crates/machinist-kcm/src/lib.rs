@@ -13,9 +13,10 @@
 //! | `node_lifecycle` | conditions, taints and Pods of Nodes that have fallen silent |
 //! | `lost_pods` | deletes Pods whose Node does not exist |
 //! | `bootstrap_tokens` | deletes bootstrap tokens at their expiration |
+//! | `namespaces` | empties namespaces that are going, and lets them go |
+//! | `provisions` | gives each namespace its default ServiceAccount and the server's CA |
 //!
-//! Deliberately absent: namespace finalisation (it follows with namespaces that finalise at all), default ServiceAccounts
-//! (the embedded server makes them), workload kinds, and leader election: nothing here breaks when two processes do it, since
+//! Deliberately absent: the aggregation of ClusterRoles, workload kinds, and leader election: nothing here breaks when two processes do it, since
 //! every write names what it was decided on.
 
 mod config;
@@ -25,7 +26,9 @@ mod certificates;
 mod disruption;
 mod garbage_collector;
 mod lost_pods;
+mod namespaces;
 mod node_lifecycle;
+mod provisions;
 
 mod facts;
 mod kinds;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::future::{BoxFuture, FutureExt, join_all, select_all};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod, Secret, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Api, DynamicObject, PartialObjectMeta};
 use kube::{Client, Resource};
@@ -26,8 +26,10 @@ use crate::garbage_collector::graph::{Collected, Graph, ItemFacts};
 use crate::garbage_collector::{self, GarbageCollector};
 use crate::kinds::Kinds;
 use crate::lost_pods::{self, LostPods};
+use crate::namespaces::{self, NamespaceFacts, Namespaces};
 use crate::node_lifecycle::decision::Patience;
 use crate::node_lifecycle::{self, LEASE_NAMESPACE, LeaseFacts, NodeLifecycle};
+use crate::provisions::{self, AccountFacts, Provisions, RootCaFacts};
 use crate::view::View;
 use crate::work::{Controller, work};
 
@@ -43,12 +45,17 @@ pub(crate) struct Controllers {
     budgets: Arc<View<BudgetFacts>>,
     requests: Arc<View<RequestFacts>>,
     tokens: Arc<View<TokenFacts>>,
+    spaces: Arc<View<NamespaceFacts>>,
+    accounts: Arc<View<AccountFacts>>,
+    root_cas: Arc<View<RootCaFacts>>,
     garbage_collector: GarbageCollector,
     disruption: Disruption,
     certificates: Certificates,
     node_lifecycle: NodeLifecycle,
     lost_pods: LostPods,
     bootstrap_tokens: BootstrapTokens,
+    namespaces: Namespaces,
+    provisions: Provisions,
 }
 
 /// Part of what runs; ends only when it can never succeed.
@@ -79,10 +86,17 @@ impl Controllers {
         })]);
         let mut requests = View::new(&[]);
         let mut tokens = View::new(&[]);
+        let mut spaces = View::new(&[]);
+        let mut accounts = View::new(&[]);
+        let mut root_cas = View::new(&[]);
 
         let life = node_lifecycle::Listener::new(config.node_monitor_period, seed);
         life.listen(&mut nodes, &mut pods, &mut leases);
         let lost = lost_pods::listen(&mut nodes, &mut pods, seed);
+        let to_empty = namespaces::listen(&mut spaces, &mut pods, seed);
+        let to_provide = provisions::listen(&mut spaces, &mut accounts, &mut root_cas, seed);
+        let (spaces, accounts, root_cas) = (Arc::new(spaces), Arc::new(accounts), Arc::new(root_cas));
+        let root_ca = config.ca.as_ref().map(|ca| ca.certificate_pem().to_owned());
         let to_sign = certificates::listen(&mut requests, seed);
         let to_expire = bootstrap_tokens::listen(&mut tokens, seed);
         let to_count = disruption::listen_to_budgets(&mut budgets, seed);
@@ -127,8 +141,20 @@ impl Controllers {
                 pods.clone(),
             ),
             bootstrap_tokens: BootstrapTokens::new(client(), clock(), config.skew, to_expire, tokens.clone()),
+            namespaces: Namespaces::new(client(), clock(), to_empty),
+            provisions: Provisions::new(
+                client(),
+                root_ca,
+                to_provide,
+                spaces.clone(),
+                accounts.clone(),
+                root_cas.clone(),
+            ),
             nodes,
             pods,
+            spaces,
+            accounts,
+            root_cas,
             leases: Arc::new(leases),
             budgets,
             requests,
@@ -168,6 +194,19 @@ impl Controllers {
                 Some(bootstrap_tokens::FIELD_SELECTOR),
                 TokenFacts::parse,
             ),
+            self.follow(&self.spaces, Api::<Namespace>::all(all()), None, NamespaceFacts::parse),
+            self.follow(
+                &self.accounts,
+                Api::<ServiceAccount>::all(all()),
+                Some(provisions::ACCOUNT_SELECTOR),
+                AccountFacts::parse,
+            ),
+            self.follow(
+                &self.root_cas,
+                Api::<ConfigMap>::all(all()),
+                Some(provisions::ROOT_CA_SELECTOR),
+                RootCaFacts::parse,
+            ),
         ];
         for Collected { resource, view } in self.garbage_collector.graph().kinds() {
             let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(all(), &resource.api);
@@ -201,7 +240,14 @@ impl Controllers {
             self.budgets.synced().await;
             self.pods.synced().await;
         };
+        let provision_views = || async {
+            self.spaces.synced().await;
+            self.accounts.synced().await;
+            self.root_cas.synced().await;
+        };
         vec![
+            begin(&self.namespaces, self.spaces.synced()),
+            begin(&self.provisions, provision_views()),
             begin(&self.garbage_collector, self.collected_kinds_listed()),
             begin(&self.disruption, budget_views()),
             begin(&self.certificates, self.requests.synced()),

@@ -43,7 +43,7 @@ pub(crate) struct Step {
     /// Forgets the past.
     #[serde(default)]
     pub(crate) compact: bool,
-    /// `admin` unless said otherwise; `nobody`, or `bearer TOKEN`.
+    /// `admin` unless said otherwise; `nobody`, `bearer TOKEN`, `as USER` or `as USER in GROUP,GROUP`.
     #[serde(default)]
     pub(crate) actor: Option<String>,
     #[serde(default)]
@@ -94,6 +94,14 @@ pub enum CaseError {
         /// Why not.
         source: std::io::Error,
     },
+    /// Its name.
+    #[error("there is no case {name:?}; there are {known}")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
     /// Its content.
     #[error("{}: {message}", file.display())]
     Parse {
@@ -102,6 +110,18 @@ pub enum CaseError {
         /// What is wrong.
         message: String,
     },
+}
+
+/// The cases with these names; all when none is named.
+///
+/// # Errors
+/// When there is no case of a name: a mistyped one must not pass for one that was played.
+pub fn choose(cases: Vec<Case>, names: &[String]) -> Result<Vec<Case>, CaseError> {
+    if let Some(unknown) = names.iter().find(|name| cases.iter().all(|case| case.name != **name)) {
+        let known: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
+        return Err(CaseError::Unknown { name: unknown.clone(), known: known.join(", ") });
+    }
+    Ok(cases.into_iter().filter(|case| names.is_empty() || names.contains(&case.name)).collect())
 }
 
 /// Reads every case of a folder, in order of their names.

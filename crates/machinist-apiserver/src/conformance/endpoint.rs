@@ -71,6 +71,11 @@ pub(crate) enum Actor {
     Admin,
     Nobody,
     Bearer(String),
+    /// The admin, acting as somebody.
+    As {
+        user: String,
+        groups: Vec<String>,
+    },
 }
 
 impl Endpoint {
@@ -86,10 +91,19 @@ impl Endpoint {
         {
             request.headers_mut().insert(http::header::AUTHORIZATION, header);
         }
+        if let Actor::As { user, groups } = actor {
+            let headers = request.headers_mut();
+            let named = [("impersonate-user", user)]
+                .into_iter()
+                .chain(groups.iter().map(|it| ("impersonate-group", it)));
+            for (name, value) in named {
+                headers.append(name, value.parse().map_err(EndpointError::connection)?);
+            }
+        }
         match self {
             Endpoint::Embedded(server) => {
                 let mut service = match actor {
-                    Actor::Admin => server.service_as(Identity::admin()),
+                    Actor::Admin | Actor::As { .. } => server.service_as(Identity::admin()),
                     Actor::Nobody | Actor::Bearer(_) => server.service_anonymous(),
                 };
                 service.call(request).await.map_err(EndpointError::connection)
@@ -163,7 +177,10 @@ impl Remote {
     ) -> Result<Response<Body>, EndpointError> {
         let stream = TcpStream::connect(&self.authority).await.map_err(EndpointError::connection)?;
         let name = ServerName::try_from(self.host.clone()).map_err(EndpointError::connection)?;
-        let connector = if *actor == Actor::Admin { &self.admin } else { &self.nobody };
+        let connector = match actor {
+            Actor::Admin | Actor::As { .. } => &self.admin,
+            Actor::Nobody | Actor::Bearer(_) => &self.nobody,
+        };
         let stream = connector.connect(name, stream).await.map_err(EndpointError::connection)?;
         if let Ok(host) = self.authority.parse() {
             request.headers_mut().insert(http::header::HOST, host);

@@ -13,6 +13,6 @@ mod case;
 mod endpoint;
 mod run;
 
-pub use case::{Case, CaseError, load};
+pub use case::{Case, CaseError, choose, load};
 pub use endpoint::{Endpoint, EndpointError, Remote};
 pub use run::{RunError, Transcript, prepare, run};

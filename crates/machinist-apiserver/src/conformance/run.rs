@@ -179,7 +179,7 @@ impl<'a> Scene<'a> {
         let verb =
             step.verb.as_deref().ok_or_else(|| self.wrong(&step.id, "has neither verb nor watch".into()))?;
         let request = self.build(step, verb, &step.path)?;
-        let mut answer = self.answer(&step.id, &actor(step), request).await?;
+        let mut answer = self.answer(&step.id, &self.actor(step)?, request).await?;
         if let (false, Some(Value::Array(items))) = (step.among.is_empty(), answer.body.get_mut("items")) {
             let name =
                 |item: &Value| item.pointer("/metadata/name").and_then(Value::as_str).map(str::to_owned);
@@ -222,7 +222,7 @@ impl<'a> Scene<'a> {
         let mut step = step.clone();
         step.query.insert("watch".into(), "true".into());
         let request = self.build(&step, "GET", path)?;
-        let sent = tokio::time::timeout(PATIENCE, self.endpoint.send(&actor(&step), request)).await;
+        let sent = tokio::time::timeout(PATIENCE, self.endpoint.send(&self.actor(&step)?, request)).await;
         let response = match sent {
             Ok(response) => response.map_err(|source| self.unreachable(&step.id, source))?,
             Err(_elapsed) => return Err(self.wrong(&step.id, "no answer".into())),
@@ -327,6 +327,22 @@ impl<'a> Scene<'a> {
             .map_err(|e| self.wrong(&step.id, format!("is not a request: {e}")))
     }
 
+    /// `admin`, `nobody`, `bearer TOKEN`, `as USER` or `as USER in GROUP,GROUP`; with references.
+    fn actor(&self, step: &Step) -> Result<Actor, RunError> {
+        let text = self.resolve(&step.id, step.actor.as_deref().unwrap_or("admin"))?;
+        Ok(match text.split_once(' ') {
+            None if text == "admin" => Actor::Admin,
+            None if text == "nobody" => Actor::Nobody,
+            Some(("bearer", token)) => Actor::Bearer(token.to_owned()),
+            Some(("as", whom)) => {
+                let (user, groups) = whom.split_once(" in ").unwrap_or((whom, ""));
+                let groups = groups.split(',').filter(|it| !it.is_empty()).map(str::to_owned).collect();
+                Actor::As { user: user.to_owned(), groups }
+            }
+            _ => return Err(self.wrong(&step.id, format!("there is no actor {text:?}"))),
+        })
+    }
+
     async fn request(
         &self,
         step: &str,
@@ -420,16 +436,6 @@ impl<'a> Scene<'a> {
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
         })
-    }
-}
-
-fn actor(step: &Step) -> Actor {
-    match step.actor.as_deref() {
-        None | Some("admin") => Actor::Admin,
-        Some(other) => match other.strip_prefix("bearer ") {
-            Some(token) => Actor::Bearer(token.to_owned()),
-            None => Actor::Nobody,
-        },
     }
 }
 

@@ -57,6 +57,22 @@ impl Claim {
 /// The name under which the server itself writes.
 const SERVER: &str = "kube-apiserver";
 
+/// The owners of an object that the server itself makes.
+pub(crate) fn server_owns(core: &Core, served: &Served, object: &Value) -> Managers {
+    let write = Write {
+        versions: Versions::new(core, served),
+        manager: Manager {
+            name: SERVER.to_owned(),
+            operation: Operation::Update,
+            api_version: served.api_version(),
+            subresource: String::new(),
+        },
+        part: Part::Main,
+        now: core.now(),
+    };
+    write.created(object, Claim::Nothing)
+}
+
 /// Lets the server own what it changes itself in the status of an object that was read: `value` says so afterwards.
 pub(crate) fn own_status(core: &Core, served: &Served, read: &Object, value: &mut Value) {
     let write = Write {

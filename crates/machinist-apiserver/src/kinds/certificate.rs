@@ -18,9 +18,8 @@ impl Rules for CertificateSigningRequests {
         for claimed in ["username", "uid", "groups", "extra"] {
             spec.remove(claimed);
         }
-        spec.insert("username".into(), json!(context.identity.user));
-        if !context.identity.groups.is_empty() {
-            spec.insert("groups".into(), json!(context.identity.groups));
+        if let Value::Object(known) = context.identity.user_info() {
+            spec.extend(known);
         }
         Ok(())
     }

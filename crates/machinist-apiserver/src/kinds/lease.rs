@@ -2,12 +2,21 @@
 
 use serde_json::Value;
 
-use crate::kinds::{Part, Rules};
-use crate::status::FieldErrors;
+use crate::authz::restriction;
+use crate::kinds::{Context, Part, Rules};
+use crate::status::{ApiResult, FieldErrors};
 
 pub(crate) struct Leases;
 
 impl Rules for Leases {
+    fn on_create(&self, object: &mut Value, context: &Context<'_>) -> ApiResult<()> {
+        restriction::admit_lease(context, object)
+    }
+
+    fn on_update(&self, new: &mut Value, _old: &Value, _part: Part, context: &Context<'_>) -> ApiResult<()> {
+        restriction::admit_lease(context, new)
+    }
+
     fn validate(&self, object: &Value, _old: Option<&Value>, _part: Part, errors: &mut FieldErrors) {
         let spec = |key: &str| object.get("spec").and_then(|s| s.get(key));
         if let Some(seconds) = spec("leaseDurationSeconds").filter(|s| s.as_i64().is_some_and(|s| s <= 0)) {

@@ -12,13 +12,15 @@ pub(crate) mod node;
 pub(crate) mod notation;
 pub(crate) mod pod;
 pub(crate) mod pod_disruption_budget;
+pub(crate) mod rbac;
 pub(crate) mod table;
 
 use serde_json::Value;
 
 use crate::authn::Identity;
 use crate::server::Core;
-use crate::status::{ApiResult, FieldErrors};
+use crate::status::{ApiResult, FieldErrors, Target};
+use crate::store::mvcc::Key;
 
 /// What a kind's rules may look at.
 pub(crate) struct Context<'a> {
@@ -70,6 +72,11 @@ pub(crate) trait Rules: Sync {
     /// Whether a deletion does no more than mark the object, because something else has to be cleared away first.
     fn is_only_marked(&self, object: &Value) -> bool {
         self.outlives_finalizers(object)
+    }
+
+    /// Whether the object of this name may be deleted by this caller at all.
+    fn admit_delete(&self, _object: &Target<'_>, _key: &Key, _context: &Context<'_>) -> ApiResult<()> {
+        Ok(())
     }
 
     /// Changes that come with the deletion mark.

@@ -3,13 +3,17 @@
 use serde_json::{Value, json};
 
 use crate::kinds::{Context, Part, Rules};
+use crate::meta::qualified_name_problem;
 use crate::object::{self, child_map, copy_field};
-use crate::status::ApiResult;
+use crate::status::{ApiError, ApiResult, FieldErrors, Target};
+use crate::store::mvcc::Key;
 
 /// The label by which selectors find a namespace by name.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 /// The entry in `spec.finalizers` that the namespace controller takes out when the namespace is empty.
 const CONTENT_FINALIZER: &str = "kubernetes";
+/// Namespaces without which a cluster is none (NamespaceLifecycle).
+const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
 pub(crate) struct Namespaces;
 
@@ -41,6 +45,22 @@ impl Rules for Namespaces {
         Ok(())
     }
 
+    fn validate(&self, object: &Value, old: Option<&Value>, part: Part, errors: &mut FieldErrors) {
+        if old.is_none() || part == Part::Finalize {
+            validate_finalizers(object, errors);
+        }
+        if let (Some(old), Part::Status) = (old, part) {
+            validate_phase(object, old, errors);
+        }
+    }
+
+    fn admit_delete(&self, object: &Target<'_>, _key: &Key, _context: &Context<'_>) -> ApiResult<()> {
+        match IMMORTAL.contains(&object.name) {
+            true => Err(ApiError::forbidden(object, "this namespace may not be deleted")),
+            false => Ok(()),
+        }
+    }
+
     fn on_delete(&self, object: &mut Value, _now: &str) {
         child_map(object, "status").insert("phase".into(), json!("Terminating"));
     }
@@ -58,4 +78,30 @@ fn label_with_name(object: &mut Value) {
             labels.insert(NAME_LABEL.into(), json!(name));
         }
     }
+}
+
+fn validate_finalizers(object: &Value, errors: &mut FieldErrors) {
+    let finalizers = object.pointer("/spec/finalizers").and_then(Value::as_array).into_iter().flatten();
+    for (index, finalizer) in finalizers.enumerate() {
+        let name = finalizer.as_str().unwrap_or_default();
+        let place = format!("spec.finalizers[{index}]");
+        if let Some(problem) = qualified_name_problem(name) {
+            errors.invalid(place, json!(name), problem);
+        } else if name != CONTENT_FINALIZER && !name.contains('/') {
+            let problem = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.invalid(place, json!(name), problem);
+        }
+    }
+}
+
+/// The phase says whether the namespace is going, and nothing else.
+fn validate_phase(object: &Value, old: &Value, errors: &mut FieldErrors) {
+    let phase = object.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
+    let (terminating, deleting) = (phase == "Terminating", object::is_deleting(old));
+    let problem = match (deleting, terminating) {
+        (true, false) => "may only be 'Terminating' if `deletionTimestamp` is not empty",
+        (false, true) => "may only be 'Active' if `deletionTimestamp` is empty",
+        (true, true) | (false, false) => return,
+    };
+    errors.invalid("status.Phase", json!(phase), problem);
 }

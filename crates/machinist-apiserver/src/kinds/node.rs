@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::authz::restriction;
 use crate::kinds::{Context, Part, Rules};
 use crate::object::child_map;
 use crate::status::{ApiResult, FieldErrorKind, FieldErrors};
@@ -12,7 +13,8 @@ const NOT_READY: &str = "node.kubernetes.io/not-ready";
 pub(crate) struct Nodes;
 
 impl Rules for Nodes {
-    fn on_create(&self, object: &mut Value, _context: &Context<'_>) -> ApiResult<()> {
+    fn on_create(&self, object: &mut Value, context: &Context<'_>) -> ApiResult<()> {
+        restriction::admit_node(context, object, None)?;
         let taints = child_map(object, "spec").entry("taints").or_insert_with(|| json!([]));
         if let Some(taints) = taints.as_array_mut() {
             let held = taints.iter().any(|t| t["key"] == NOT_READY && t["effect"] == "NoSchedule");
@@ -21,6 +23,10 @@ impl Rules for Nodes {
             }
         }
         Ok(())
+    }
+
+    fn on_update(&self, new: &mut Value, old: &Value, _part: Part, context: &Context<'_>) -> ApiResult<()> {
+        restriction::admit_node(context, new, Some(old))
     }
 
     fn fill_defaults(&self, object: &mut Value) {

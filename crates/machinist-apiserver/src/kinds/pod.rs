@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::authz::restriction;
 use crate::kinds::{Context, Part, Rules};
 use crate::meta::{NameRule, name_problems};
 use crate::object::{child_map, copy_meta, meta_str};
@@ -27,6 +28,7 @@ impl Rules for Pods {
     }
 
     fn on_create(&self, object: &mut Value, context: &Context<'_>) -> ApiResult<()> {
+        restriction::admit_new_pod(context, object)?;
         admit_service_account(object, context)?;
         let spec = child_map(object, "spec");
         tolerate_lost_nodes(spec);
@@ -37,7 +39,12 @@ impl Rules for Pods {
         Ok(())
     }
 
-    fn on_update(&self, new: &mut Value, old: &Value, part: Part, _context: &Context<'_>) -> ApiResult<()> {
+    fn admit_delete(&self, object: &Target<'_>, key: &Key, context: &Context<'_>) -> ApiResult<()> {
+        restriction::admit_pod_delete(context, key, object)
+    }
+
+    fn on_update(&self, new: &mut Value, old: &Value, part: Part, context: &Context<'_>) -> ApiResult<()> {
+        restriction::admit_pod_update(context, new, old, part)?;
         if part == Part::Status {
             copy_meta(new, old, "ownerReferences");
             copy_meta(new, old, "deletionTimestamp");

@@ -2,7 +2,7 @@
 
 use crate::kinds::{
     Plain, Rules, certificate, config, custom_resource_definition, event, lease, namespace, node, pod,
-    pod_disruption_budget,
+    pod_disruption_budget, rbac,
 };
 use crate::meta::NameRule;
 
@@ -35,6 +35,8 @@ pub(crate) struct BuiltIn {
     pub(crate) returns_deleted: bool,
     /// DELETE of the whole collection is taken.
     pub(crate) deletes_collections: bool,
+    /// Asked and answered with one POST, and never kept.
+    pub(crate) only_created: bool,
     /// Field labels besides `metadata.name` and `metadata.namespace`.
     pub(crate) fields: &'static [(&'static str, &'static str)],
     pub(crate) rules: &'static dyn Rules,
@@ -61,9 +63,25 @@ const ROW: BuiltIn = BuiltIn {
     create_on_update: false,
     returns_deleted: false,
     deletes_collections: true,
+    only_created: false,
     fields: &[],
     rules: &Plain,
 };
+
+/// What roles and bindings have in common.
+const RBAC: BuiltIn = BuiltIn { group: "rbac.authorization.k8s.io", names: NameRule::PathSegment, ..ROW };
+
+/// What the reviews of who somebody is have in common.
+const ASKED_WHO: BuiltIn = BuiltIn {
+    group: "authentication.k8s.io",
+    namespaced: false,
+    only_created: true,
+    deletes_collections: false,
+    ..ROW
+};
+
+/// What the reviews of whether somebody may have in common.
+const ASKED_WHETHER: BuiltIn = BuiltIn { group: "authorization.k8s.io", ..ASKED_WHO };
 
 /// Field labels of events, under either of their names; `involvedObject` is how they are stored.
 const EVENT_FIELDS: &[(&str, &str)] = &[
@@ -164,6 +182,7 @@ pub(crate) static BUILT_INS: &[BuiltIn] = &[
         short_names: &["sa"],
         type_name: "ServiceAccount",
         table: "serviceaccounts",
+        subresources: &[("token", "authentication.k8s.io/v1/TokenRequest")],
         returns_deleted: true,
         rules: &config::ServiceAccounts,
         ..ROW
@@ -246,6 +265,87 @@ pub(crate) static BUILT_INS: &[BuiltIn] = &[
         fields: &[("spec.signerName", "spec.signerName")],
         rules: &certificate::CertificateSigningRequests,
         ..ROW
+    },
+    BuiltIn {
+        kind: "Role",
+        plural: "roles",
+        singular: "role",
+        type_name: "Role",
+        table: "roles",
+        rules: &rbac::Roles { resource: "roles" },
+        ..RBAC
+    },
+    BuiltIn {
+        kind: "ClusterRole",
+        plural: "clusterroles",
+        singular: "clusterrole",
+        namespaced: false,
+        type_name: "ClusterRole",
+        table: "clusterroles",
+        rules: &rbac::Roles { resource: "clusterroles" },
+        ..RBAC
+    },
+    BuiltIn {
+        kind: "RoleBinding",
+        plural: "rolebindings",
+        singular: "rolebinding",
+        type_name: "RoleBinding",
+        table: "rolebindings",
+        rules: &rbac::Bindings { resource: "rolebindings" },
+        ..RBAC
+    },
+    BuiltIn {
+        kind: "ClusterRoleBinding",
+        plural: "clusterrolebindings",
+        singular: "clusterrolebinding",
+        namespaced: false,
+        type_name: "ClusterRoleBinding",
+        table: "clusterrolebindings",
+        rules: &rbac::Bindings { resource: "clusterrolebindings" },
+        ..RBAC
+    },
+    BuiltIn {
+        kind: "TokenReview",
+        plural: "tokenreviews",
+        singular: "tokenreview",
+        type_name: "TokenReview",
+        ..ASKED_WHO
+    },
+    BuiltIn {
+        kind: "SelfSubjectReview",
+        plural: "selfsubjectreviews",
+        singular: "selfsubjectreview",
+        type_name: "SelfSubjectReview",
+        ..ASKED_WHO
+    },
+    BuiltIn {
+        kind: "SubjectAccessReview",
+        plural: "subjectaccessreviews",
+        singular: "subjectaccessreview",
+        type_name: "SubjectAccessReview",
+        ..ASKED_WHETHER
+    },
+    BuiltIn {
+        kind: "LocalSubjectAccessReview",
+        plural: "localsubjectaccessreviews",
+        singular: "localsubjectaccessreview",
+        namespaced: true,
+        type_name: "LocalSubjectAccessReview",
+        ..ASKED_WHETHER
+    },
+    BuiltIn {
+        kind: "SelfSubjectAccessReview",
+        plural: "selfsubjectaccessreviews",
+        singular: "selfsubjectaccessreview",
+        type_name: "SelfSubjectAccessReview",
+        ..ASKED_WHETHER
+    },
+    BuiltIn {
+        kind: "SelfSubjectRulesReview",
+        plural: "selfsubjectrulesreviews",
+        singular: "selfsubjectrulesreview",
+        type_name: "SelfSubjectRulesReview",
+        ..ASKED_WHETHER
     },
     BuiltIn {
         group: "apiextensions.k8s.io",

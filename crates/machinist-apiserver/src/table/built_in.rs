@@ -54,6 +54,8 @@ pub(super) fn printer(type_name: &str) -> Printer {
         "PodDisruptionBudget" => (DISRUPTION_BUDGET, disruption_budget),
         "CertificateSigningRequest" => (SIGNING_REQUEST, signing_request),
         "CustomResourceDefinition" => (DEFINITION, custom_resource_definition),
+        "Role" | "ClusterRole" => (ROLE, role),
+        "RoleBinding" | "ClusterRoleBinding" => (ROLE_BINDING, role_binding),
         _ => (PLAIN, plain),
     };
     Printer { columns, cells }
@@ -110,6 +112,40 @@ const PLAIN: &[Column] = &[NAME, AGE];
 
 fn plain(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![name(object), age(object, now)]
+}
+
+const ROLE: &[Column] = &[
+    NAME,
+    Column { name: "Created At", of: "date", description: "Time at which the role was made", priority: 0 },
+];
+
+fn role(object: &Value, _now: Timestamp) -> Vec<Value> {
+    vec![name(object), json!(meta_str(object, "creationTimestamp"))]
+}
+
+const ROLE_BINDING: &[Column] = &[
+    NAME,
+    column("Role", "Role that is granted"),
+    AGE,
+    wide("Users", "Users to whom it is granted"),
+    wide("Groups", "Groups to whom it is granted"),
+    wide("ServiceAccounts", "ServiceAccounts to whom it is granted"),
+];
+
+fn role_binding(object: &Value, now: Timestamp) -> Vec<Value> {
+    let subjects = |kind: &str| {
+        let of_kind = list(object, "/subjects").iter().filter(|subject| subject["kind"] == kind);
+        let names: Vec<String> = of_kind
+            .map(|subject| match kind {
+                "ServiceAccount" => format!("{}/{}", text(subject, "/namespace"), text(subject, "/name")),
+                _ => text(subject, "/name").to_owned(),
+            })
+            .collect();
+        json!(names.join(", "))
+    };
+    let role = format!("{}/{}", text(object, "/roleRef/kind"), text(object, "/roleRef/name"));
+    let [users, groups, accounts] = ["User", "Group", "ServiceAccount"].map(subjects);
+    vec![name(object), json!(role), age(object, now), users, groups, accounts]
 }
 
 const NAMESPACE: &[Column] = &[NAME, column("Status", "Phase of the namespace"), AGE];

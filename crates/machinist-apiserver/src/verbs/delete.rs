@@ -12,7 +12,7 @@ use crate::status::{ApiError, ApiResult, Target};
 use crate::store::mvcc::{Change, Key, Raced};
 use crate::store::selector::Selector;
 use crate::verbs::list::{prefix, selector};
-use crate::verbs::write::{MAX_ATTEMPTS, after_commit, decode_body};
+use crate::verbs::write::{MAX_ATTEMPTS, after_commit, context, decode_body};
 use crate::verbs::{Answer, Call};
 
 const ORPHAN: &str = "orphan";
@@ -92,6 +92,7 @@ pub(crate) enum Deleted {
 pub(crate) fn delete(call: &Call) -> ApiResult<Answer> {
     let options = DeleteOptions::of(call)?;
     let key = Key::new(&call.path.namespace, &call.path.name);
+    call.served.rules().admit_delete(&call.served.target(&call.path.name), &key, &context(call))?;
     let deleted = delete_one(call, &key, &options)?;
     Ok(match deleted {
         Deleted::Unchanged(object) => Answer::json(200, call.render(&object)),

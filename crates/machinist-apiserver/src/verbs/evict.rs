@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use crate::authz::restriction;
 use crate::fields::track::own_status;
 use crate::object::{Object, child_map, is_deleting, meta_str, to_bytes};
 use crate::status::{ApiError, ApiResult, Target};
 use crate::store::mvcc::{Change, Key};
 use crate::store::selector::Selector;
 use crate::verbs::delete::{DeleteOptions, Deleted, delete_one};
-use crate::verbs::write::{MAX_ATTEMPTS, decode_body};
+use crate::verbs::write::{MAX_ATTEMPTS, context, decode_body};
 use crate::verbs::{Answer, Call};
 
 const BUDGETS: &str = "poddisruptionbudgets";
@@ -28,6 +29,7 @@ pub(crate) fn evict(call: &Call) -> ApiResult<Answer> {
     let body = eviction.get("deleteOptions").cloned().unwrap_or_else(|| json!({}));
     let options = DeleteOptions::parse(&body, call)?;
     let key = Key::new(&call.path.namespace, &call.path.name);
+    restriction::admit_eviction(&context(call), &key, &call.path.name)?;
     let Some(pod) = call.core.store.get("pods", &key) else {
         return Err(call.served.not_found(&call.path.name));
     };

@@ -13,7 +13,7 @@ use crate::status::{ApiError, ApiResult, FieldErrors};
 use crate::store::mvcc::Key;
 use crate::verbs::apply;
 use crate::verbs::get::{in_version, read};
-use crate::verbs::update::{decode_patch, is_apply};
+use crate::verbs::update::{check_name, decode_patch, is_apply};
 use crate::verbs::write::{
     MAX_ATTEMPTS, Written, as_served, commit_update, decode_body, ownership, prepare_update, settle,
 };
@@ -53,6 +53,13 @@ fn change(call: &Call, wanted: impl Fn(&Value) -> ApiResult<Value>) -> ApiResult
             return Err(call.served.not_found(&call.path.name));
         };
         let scale = wanted(&scale_of(read.value(), paths))?;
+        check_name(call, &scale)?;
+        let namespace = meta_str(&scale, "namespace");
+        if !namespace.is_empty() && namespace != call.path.namespace {
+            return Err(ApiError::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
         let claimed = meta_str(&scale, "resourceVersion");
         if !claimed.is_empty() && claimed != read.revision().to_string() {
             return Err(ApiError::stale(&call.served.target(&call.path.name)));

@@ -5,8 +5,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use machinist_apiserver::conformance::{Case, Endpoint, load, prepare, run};
-use machinist_apiserver::{Config, Server};
+use machinist_apiserver::conformance::{Case, Endpoint, choose, load, prepare, run};
+use machinist_apiserver::{Authorization, Config, Server};
 
 fn folder(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("conformance").join(name)
@@ -69,12 +69,15 @@ fn diff(golden: &str, replayed: &str) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn the_embedded_server_gives_the_answers_of_the_real_one() {
-    let only = std::env::var("CONFORMANCE_CASE").ok();
+    let wanted: Vec<String> = std::env::var("CONFORMANCE_CASE").into_iter().collect();
     let mut failures = Vec::new();
-    for case in cases().into_iter().filter(|c| only.as_ref().is_none_or(|name| *name == c.name)) {
+    for case in choose(cases(), &wanted).unwrap_or_else(|error| panic!("CONFORMANCE_CASE: {error}")) {
         let golden = fs::read_to_string(folder("golden").join(format!("{}.json", case.name)));
         let golden = golden.unwrap_or_else(|e| panic!("case {} has no golden: {e}", case.name));
-        let endpoint = Endpoint::Embedded(Server::new(Config::default()));
+        let endpoint = Endpoint::Embedded(Server::new(Config {
+            authorization: Authorization::Rbac,
+            ..Config::default()
+        }));
         prepare(&endpoint, &folder("definitions")).await.expect("definitions");
         match run(&endpoint, &case, "case-embedded").await {
             Err(error) => failures.push(error.to_string()),
@@ -99,4 +102,11 @@ fn every_golden_has_a_case_and_every_required_fact_is_covered() {
     let required = (1..=9).chain([11]).chain(12..=40).chain([43]);
     let missing: Vec<u32> = required.filter(|fact| !cases.iter().any(|c| c.facts.contains(fact))).collect();
     assert!(missing.is_empty(), "facts without a case: {missing:?}");
+}
+
+#[test]
+fn a_case_that_does_not_exist_is_refused_with_those_that_do() {
+    let refused = choose(cases(), &["wacth".to_owned()]).expect_err("no such case").to_string();
+    assert!(refused.contains("\"wacth\"") && refused.contains("watch"), "{refused}");
+    assert_eq!(choose(cases(), &["watch".to_owned()]).expect("a case").len(), 1);
 }

@@ -1,6 +1,7 @@
 //! The embedded server as its clients meet it.
 
 mod apply;
+mod authorization;
 mod client;
 mod conformance;
 mod controls;

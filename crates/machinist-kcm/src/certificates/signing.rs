@@ -27,6 +27,8 @@ pub struct CaPair {
     issuer: Issuer<'static, KeyPair>,
     /// Nothing that it signs is valid for longer.
     not_after: Timestamp,
+    /// For those who have to know the authority.
+    certificate_pem: String,
 }
 
 /// Why a certificate authority cannot be used. The messages never quote the key.
@@ -77,7 +79,12 @@ impl CaPair {
         let not_after =
             Timestamp::from_second(parsed.validity().not_after.timestamp()).unwrap_or(Timestamp::MAX);
         let issuer = Issuer::from_ca_cert_pem(certificate, key).map_err(|_| CaError::NotAnAuthority)?;
-        Ok(Self { issuer, not_after })
+        Ok(Self { issuer, not_after, certificate_pem: certificate.to_owned() })
+    }
+
+    /// The authority's certificate.
+    pub(crate) fn certificate_pem(&self) -> &str {
+        &self.certificate_pem
     }
 
     /// Signs what is wished for, valid from about `now`; the certificate in PEM.

@@ -1,38 +1,16 @@
 //! A kubelet joins with a bootstrap token and gets its certificate.
 
 use base64::Engine as _;
-use k8s_openapi::ByteString;
-use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::Node;
 use kube::Client;
 use kube::api::{Api, PostParams};
-use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::{Value, json};
 
+use crate::objects::request;
 use crate::world::World;
 
 const CSRS: &str = "certificatesigningrequests";
-
-pub(crate) fn request(name: &str, user: &str) -> CertificateSigningRequest {
-    let mut params = CertificateParams::default();
-    params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, user);
-    params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
-    let key = KeyPair::generate().expect("a key");
-    let pem = params.serialize_request(&key).and_then(|request| request.pem()).expect("a request");
-    let mut request = CertificateSigningRequest {
-        spec: CertificateSigningRequestSpec {
-            request: ByteString(pem.into_bytes()),
-            signer_name: "kubernetes.io/kube-apiserver-client-kubelet".to_owned(),
-            usages: Some(vec!["client auth".to_owned(), "digital signature".to_owned()]),
-            expiration_seconds: Some(3600),
-            ..CertificateSigningRequestSpec::default()
-        },
-        ..CertificateSigningRequest::default()
-    };
-    request.metadata.name = Some(name.to_owned());
-    request
-}
 
 async fn file(client: &Client, request: &CertificateSigningRequest) {
     let api: Api<CertificateSigningRequest> = Api::all(client.clone());

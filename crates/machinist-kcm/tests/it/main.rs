@@ -1,9 +1,11 @@
-//! The controllers beside the embedded API server, under paused time; and once, on request, beside a real one.
+//! The controllers beside the embedded API server, under paused time.
 
 mod certificates;
 mod disruption;
 mod garbage_collector;
 mod lifetime;
+mod namespaces;
 mod node_lifecycle;
-mod real;
+#[path = "../objects/mod.rs"]
+mod objects;
 mod world;

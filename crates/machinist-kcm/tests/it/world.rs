@@ -18,6 +18,8 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
+pub(crate) use crate::objects::{SCALED, config_map, node, owner, pod, ready, scaled_definition};
+
 const AGENT: &str = "kcm";
 
 /// When every test begins.
@@ -151,10 +153,14 @@ impl World {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
     }
 
-    /// What the controllers wrote since the last call, and how it was answered.
+    /// What the controllers wrote since the last call, and how it was answered; but for what every namespace starts with, which is
+    /// the same in every story.
     pub(crate) fn requests(&mut self) -> Vec<String> {
         let records = self.audit.drain();
-        let writes = records.iter().filter(|record| record.user_agent == AGENT && record.is_write());
+        let is_told = |record: &&Arc<AuditRecord>| {
+            record.user_agent == AGENT && record.is_write() && record.name != "kube-root-ca.crt"
+        };
+        let writes = records.iter().filter(is_told);
         writes
             .map(|it| {
                 let slash = if it.subresource.is_empty() { "" } else { "/" };
@@ -182,62 +188,9 @@ fn api_of(client: &Client, kind: &str, namespace: &str) -> Api<DynamicObject> {
     }
 }
 
-/// A ConfigMap in the namespace `default`, owned by these.
-pub(crate) fn config_map(name: &str, owners: &[Value]) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": { "name": name, "namespace": "default", "ownerReferences": owners },
-    })
-}
-
-/// An owner reference.
-pub(crate) fn owner(api_version: &str, kind: &str, name: &str, uid: &str) -> Value {
-    json!({ "apiVersion": api_version, "kind": kind, "name": name, "uid": uid })
-}
-
-/// A Node that has posted this status of Ready.
-pub(crate) fn node(name: &str, ready: &str) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "Node", "metadata": { "name": name },
-        "status": { "conditions": [
-            { "type": "Ready", "status": ready, "reason": "KubeletReady", "lastHeartbeatTime": "2030-01-01T00:00:00Z" },
-        ] },
-    })
-}
-
-/// A Pod on a Node.
-pub(crate) fn pod(name: &str, node: &str) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": { "name": name, "namespace": "default", "labels": { "app": "web" } },
-        "spec": { "nodeName": node, "containers": [{ "name": "c", "image": "web:1" }] },
-    })
-}
-
-/// The status of a Pod that is ready.
-pub(crate) fn ready() -> Value {
-    json!({ "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] })
-}
-
-pub(crate) const SCALED: &str = "t.dev/v1/Set";
-
 /// Defines a kind with a scale, and tells how it is collected.
 pub(crate) async fn define_scaled(world: &World) -> GcResource {
-    let definition = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": { "name": "sets.t.dev" },
-        "spec": {
-            "group": "t.dev", "scope": "Namespaced", "names": { "plural": "sets", "kind": "Set" },
-            "versions": [{
-                "name": "v1", "served": true, "storage": true,
-                "subresources": { "scale": { "specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas" } },
-                "schema": { "openAPIV3Schema": { "type": "object", "properties": {
-                    "spec": { "type": "object", "properties": { "replicas": { "type": "integer" } } },
-                    "status": { "type": "object", "x-kubernetes-preserve-unknown-fields": true },
-                } } },
-            }],
-        },
-    });
+    let definition = scaled_definition();
     let definition: CustomResourceDefinition = serde_json::from_value(definition).expect("a definition");
     let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
     definitions.create(&PostParams::default(), &definition).await.expect("defined");

@@ -10,6 +10,7 @@ mod cluster;
 pub(crate) mod kubeconfig;
 mod manifest;
 mod private_folder;
+mod permissions;
 mod progress;
 mod view;
 mod writes;

@@ -16,7 +16,7 @@ use anyhow::Context;
 use kube::api::{ApiResource, PostParams};
 use kube::{Api, Client};
 use machinist_api::{Machine, MachineClass, MachineDeployment, MachineSet, crd};
-use machinist_apiserver::{Config, Identity, Server, Serving};
+use machinist_apiserver::{Authorization, Config, Identity, Server, Serving};
 use machinist_cloud_sim::{Clock, Cloud, Settings};
 use machinist_controllers::{
     Clients, Inspector, MachineController, MachineOptions, Manager, Options, Running, listen, serve,
@@ -28,9 +28,9 @@ use machinist_node_sim::{Fleet, FleetOptions, HttpsConnector, Metadata};
 use machinist_plan::mcm::machine::Defaults;
 use tokio::task::JoinSet;
 
-use super::kubeconfig;
 use super::private_folder::PrivateFolder;
 use super::writes::{MACHINE_CONTROLLER, MANAGER, UP};
+use super::{kubeconfig, permissions};
 use crate::args::UpArgs;
 use crate::wiring;
 
@@ -76,9 +76,10 @@ impl Cluster {
         let (folder, private) = folder(args.data_dir.as_deref())?;
         let cloud = open_cloud(args.data_dir.as_deref())?;
         let leftovers = remove_leftovers(&cloud)?;
-        let server = Server::new(Config::default());
+        let server = Server::new(Config { authorization: Authorization::Rbac, ..Config::default() });
         let serving = server.serve(args.listen, &folder).await.context("API server")?;
         let client = client(&server, UP);
+        permissions::install(&client).await?;
         install_crds(&client).await?;
 
         let mut parts = JoinSet::new();

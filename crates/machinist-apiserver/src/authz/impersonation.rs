@@ -1,0 +1,111 @@
+//! Acting as somebody else (`kubectl --as`): the `Impersonate-*` headers, each of which the real caller must be allowed to send.
+
+use std::collections::BTreeMap;
+
+use http::HeaderMap;
+
+use crate::authn::{AUTHENTICATED, Identity, UNAUTHENTICATED, account_groups};
+use crate::authz::{Attributes, authorize, decide, refusal};
+use crate::route::percent_decode;
+use crate::server::Core;
+use crate::status::{ApiError, ApiResult};
+
+const USER: &str = "impersonate-user";
+const GROUP: &str = "impersonate-group";
+const UID: &str = "impersonate-uid";
+const EXTRA: &str = "impersonate-extra-";
+const ACCOUNT: &str = "system:serviceaccount:";
+
+/// Whom the headers name; `None` when they name nobody. `asked` is what the request itself asks for.
+pub(crate) fn impersonated(
+    core: &Core,
+    caller: &Identity,
+    headers: &HeaderMap,
+    asked: &Attributes,
+) -> ApiResult<Option<Identity>> {
+    let Some(wanted) = wanted(headers)? else { return Ok(None) };
+    let may_be_user = decide(core, caller, &user(&wanted.user));
+    if !may_be_user.allowed {
+        // kube-apiserver then looks for a permission that is limited to what is asked, and tells of that one.
+        let verb = format!("impersonate-on:{}:{}", mode(&wanted.user), asked.verb);
+        return Err(refusal(caller, &Attributes { verb, ..asked.clone() }, &may_be_user.reason));
+    }
+    for group in &wanted.groups {
+        authorize(core, caller, &impersonate("", "groups", "", group))?;
+    }
+    for (key, values) in &wanted.extra {
+        for value in values {
+            authorize(core, caller, &impersonate("authentication.k8s.io", "userextras", key, value))?;
+        }
+    }
+    if !wanted.uid.is_empty() {
+        authorize(core, caller, &impersonate("authentication.k8s.io", "uids", "", &wanted.uid))?;
+    }
+    Ok(Some(completed(wanted)))
+}
+
+fn wanted(headers: &HeaderMap) -> ApiResult<Option<Identity>> {
+    let text =
+        |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+    let groups: Vec<String> =
+        headers.get_all(GROUP).iter().filter_map(|value| value.to_str().ok().map(str::to_owned)).collect();
+    let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, value) in headers {
+        let Some(key) = name.as_str().strip_prefix(EXTRA) else { continue };
+        let key = percent_decode(key).unwrap_or_else(|| key.to_owned()).to_lowercase();
+        extra.entry(key).or_default().extend(value.to_str().ok().map(str::to_owned));
+    }
+    let wanted = Identity { user: text(USER), uid: text(UID), groups, extra };
+    let asks_for_more = !wanted.groups.is_empty() || !wanted.uid.is_empty() || !wanted.extra.is_empty();
+    match (wanted.user.is_empty(), asks_for_more) {
+        (false, _) => Ok(Some(wanted)),
+        (true, false) => Ok(None),
+        (true, true) => {
+            Err(ApiError::bad_request("requested groups, a uid or extra without impersonating a user name"))
+        }
+    }
+}
+
+fn impersonate(group: &str, resource: &str, subresource: &str, name: &str) -> Attributes {
+    Attributes {
+        verb: "impersonate".into(),
+        group: group.into(),
+        resource: resource.into(),
+        subresource: subresource.into(),
+        name: name.into(),
+        ..Attributes::default()
+    }
+}
+
+fn user(user: &str) -> Attributes {
+    match user.strip_prefix(ACCOUNT).and_then(|rest| rest.split_once(':')) {
+        Some((namespace, name)) => {
+            Attributes { namespace: namespace.into(), ..impersonate("", "serviceaccounts", "", name) }
+        }
+        None => impersonate("", "users", "", user),
+    }
+}
+
+fn mode(user: &str) -> &'static str {
+    match user {
+        _ if user.starts_with(ACCOUNT) => "serviceaccount",
+        _ if user.starts_with("system:node:") => "arbitrary-node",
+        _ => "user-info",
+    }
+}
+
+/// With the groups that come with being somebody at all.
+fn completed(mut wanted: Identity) -> Identity {
+    if wanted.groups.is_empty()
+        && let Some((namespace, _)) = wanted.user.strip_prefix(ACCOUNT).and_then(|rest| rest.split_once(':'))
+    {
+        wanted.groups = account_groups(namespace);
+    }
+    let has = |groups: &[String], group: &str| groups.iter().any(|it| it == group);
+    let nobody = wanted.user == "system:anonymous" || has(&wanted.groups, UNAUTHENTICATED);
+    let group = if nobody { UNAUTHENTICATED } else { AUTHENTICATED };
+    if !has(&wanted.groups, group) {
+        wanted.groups.push(group.to_owned());
+    }
+    wanted
+}

@@ -1,0 +1,116 @@
+//! Whether somebody may do something: SubjectAccessReview, and its forms for oneself and for one namespace.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::{check_metadata, invalid, text, texts};
+use crate::authn::Identity;
+use crate::authz::{Attributes, decide};
+use crate::status::{ApiResult, FieldErrorKind, FieldErrors};
+use crate::verbs::Call;
+
+pub(super) fn review(call: &Call, mut asked: Value) -> ApiResult<Value> {
+    let kind = call.served.resource.kind.as_str();
+    let mut errors = FieldErrors::default();
+    if kind == "LocalSubjectAccessReview" {
+        check_place(call, &asked, &mut errors);
+        if !errors.is_empty() {
+            return Err(invalid(call, &errors));
+        }
+    }
+    check(&asked, kind, &mut errors);
+    check_metadata(&asked, &mut errors);
+    if !errors.is_empty() {
+        return Err(invalid(call, &errors));
+    }
+    let own = (kind == "SelfSubjectAccessReview").then(|| call.identity.as_ref().clone());
+    let subject = own.unwrap_or_else(|| subject(&asked));
+    let decision = decide(&call.core, &subject, &attributes(&asked));
+    let mut status = json!({"allowed": decision.allowed});
+    if !decision.reason.is_empty() {
+        status["reason"] = json!(decision.reason);
+    }
+    asked["status"] = status;
+    Ok(asked)
+}
+
+fn check(asked: &Value, kind: &str, errors: &mut FieldErrors) {
+    let has = |key: &str| asked["spec"].get(key).is_some_and(|it| !it.is_null());
+    match (has("resourceAttributes"), has("nonResourceAttributes")) {
+        (true, true) => {
+            push_paths(asked, "cannot be specified in combination with resourceAttributes", errors)
+        }
+        (false, false) => errors.invalid(
+            "spec.resourceAttributes",
+            Value::Null,
+            "exactly one of nonResourceAttributes or resourceAttributes must be specified",
+        ),
+        (true, false) | (false, true) => {}
+    }
+    let names_nobody = text(asked, "/spec/user").is_empty() && texts(asked, "/spec/groups").is_empty();
+    if kind != "SelfSubjectAccessReview" && names_nobody {
+        errors.invalid("spec.user", json!(""), "at least one of user or group must be specified");
+    }
+}
+
+/// A review of one namespace asks about that namespace.
+fn check_place(call: &Call, asked: &Value, errors: &mut FieldErrors) {
+    let asked_about = text(asked, "/spec/resourceAttributes/namespace");
+    if asked["spec"].get("resourceAttributes").is_some() && asked_about != call.path.namespace {
+        let field = "spec.resourceAttributes.namespace";
+        errors.invalid(field, json!(asked_about), "must match metadata.namespace");
+    }
+    if asked["spec"].get("nonResourceAttributes").is_some() {
+        push_paths(asked, "disallowed on this kind of request", errors);
+    }
+}
+
+/// Complains of the path attributes, with the names and order of their internal type.
+fn push_paths(asked: &Value, problem: &str, errors: &mut FieldErrors) {
+    let of = |key: &str| json!(text(asked, &format!("/spec/nonResourceAttributes/{key}")));
+    let shown = format!("{{\"Path\":{},\"Verb\":{}}}", of("path"), of("verb"));
+    errors.push_shown(FieldErrorKind::Invalid, "spec.nonResourceAttributes", Some(shown), problem);
+}
+
+fn subject(asked: &Value) -> Identity {
+    let extra = asked.pointer("/spec/extra").and_then(Value::as_object).into_iter().flatten();
+    let extra: BTreeMap<String, Vec<String>> =
+        extra.map(|(key, values)| (key.to_lowercase(), texts(values, ""))).collect();
+    Identity {
+        user: text(asked, "/spec/user"),
+        uid: text(asked, "/spec/uid"),
+        groups: texts(asked, "/spec/groups"),
+        extra,
+    }
+}
+
+fn attributes(asked: &Value) -> Attributes {
+    if asked["spec"].get("nonResourceAttributes").is_some() {
+        let of = |key: &str| text(asked, &format!("/spec/nonResourceAttributes/{key}"));
+        return Attributes { verb: of("verb"), path: Some(of("path")), ..Attributes::default() };
+    }
+    let of = |key: &str| text(asked, &format!("/spec/resourceAttributes/{key}"));
+    Attributes {
+        verb: of("verb"),
+        group: of("group"),
+        resource: of("resource"),
+        subresource: of("subresource"),
+        namespace: of("namespace"),
+        name: of("name"),
+        path: None,
+        selected_node: selected_node(asked),
+    }
+}
+
+/// The node that the review's field selector demands.
+fn selected_node(asked: &Value) -> Option<String> {
+    let selector = asked.pointer("/spec/resourceAttributes/fieldSelector")?;
+    let requirements = selector.get("requirements").and_then(Value::as_array).into_iter().flatten();
+    let by_requirement = requirements
+        .filter(|it| it["key"] == "spec.nodeName" && it["operator"] == "In")
+        .find_map(|it| it.pointer("/values/0").and_then(Value::as_str));
+    let raw = selector.get("rawSelector").and_then(Value::as_str).unwrap_or_default();
+    let by_text = raw.split(',').find_map(|term| term.strip_prefix("spec.nodeName="));
+    by_requirement.or(by_text).map(|node| node.trim_start_matches('=').to_owned())
+}

@@ -1,0 +1,162 @@
+//! What a namespace that is going says of itself: five conditions, in the words of kube-controller-manager.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Namespace, NamespaceCondition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::{DynamicObject, PartialObjectMeta};
+
+/// What a pass found in a namespace.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// Why it is not known which kinds there are.
+    pub(super) discovery_failed: Option<String>,
+    failures: Vec<String>,
+    /// How many objects are left, by resource.
+    remaining: BTreeMap<String, usize>,
+    /// How many of them wait for a finalizer, by finalizer.
+    finalizers: BTreeMap<String, usize>,
+    /// Whether nothing but the Pods was looked at yet. kube-controller-manager tells of no content then.
+    pub(super) waits_for_pods: bool,
+    /// How long the most patient of them may take to end by itself, if that is known.
+    pub(super) estimate: Option<Duration>,
+}
+
+impl Found {
+    /// Notes a kind that could not be deleted or listed.
+    pub(super) fn failed(&mut self, what: &str, error: &kube::Error) {
+        self.failures.push(format!("{what}: {error}"));
+    }
+
+    /// Notes what is left of a kind.
+    pub(super) fn remains(&mut self, what: &str, objects: &[PartialObjectMeta<DynamicObject>]) {
+        if objects.is_empty() {
+            return;
+        }
+        self.remaining.insert(what.to_owned(), objects.len());
+        for object in objects {
+            for finalizer in object.metadata.finalizers.iter().flatten() {
+                *self.finalizers.entry(finalizer.clone()).or_default() += 1;
+            }
+            let grace = object.metadata.deletion_grace_period_seconds.and_then(|it| u64::try_from(it).ok());
+            if let Some(grace) = grace.filter(|seconds| 0 < *seconds).map(Duration::from_secs) {
+                self.estimate = Some(self.estimate.map_or(grace, |longest| longest.max(grace)));
+            }
+        }
+    }
+
+    /// Whether nothing is left, for all that is known.
+    pub(super) fn is_clear(&self) -> bool {
+        self.discovery_failed.is_none() && self.failures.is_empty() && self.remaining.is_empty()
+    }
+
+    fn conditions(&self) -> [Said; 5] {
+        let failures = self.failures.join(", ");
+        let count = |(what, count): (&String, &usize)| format!("{what} has {count} resource instances");
+        let told = !self.waits_for_pods;
+        let remaining: Vec<String> = self.remaining.iter().filter(|_| told).map(count).collect();
+        let held = |(what, count): (&String, &usize)| format!("{what} in {count} resource instances");
+        let finalizers: Vec<String> = self.finalizers.iter().filter(|_| told).map(held).collect();
+        [
+            Said::of(
+                "NamespaceDeletionDiscoveryFailure",
+                ("ResourcesDiscovered", "All resources successfully discovered"),
+                self.discovery_failed.as_ref().map(|why| {
+                    let message =
+                        format!("Discovery failed for some groups, 1 failing: unable to retrieve the complete list: {why}");
+                    ("DiscoveryFailed", message)
+                }),
+            ),
+            // Groups and versions come parsed.
+            Said::of(
+                "NamespaceDeletionGroupVersionParsingFailure",
+                ("ParsedGroupVersions", "All legacy kube types successfully parsed"),
+                None,
+            ),
+            Said::of(
+                "NamespaceDeletionContentFailure",
+                (
+                    "ContentDeleted",
+                    "All content successfully deleted, may be waiting on finalization",
+                ),
+                (!failures.is_empty()).then(|| {
+                    let message = format!(
+                        "Failed to delete all resource types, {} remaining: {failures}",
+                        self.failures.len()
+                    );
+                    ("ContentDeletionFailed", message)
+                }),
+            ),
+            Said::of(
+                "NamespaceContentRemaining",
+                ("ContentRemoved", "All content successfully removed"),
+                (!remaining.is_empty()).then(|| {
+                    let message = format!("Some resources are remaining: {}", remaining.join(", "));
+                    ("SomeResourcesRemain", message)
+                }),
+            ),
+            Said::of(
+                "NamespaceFinalizersRemaining",
+                ("ContentHasNoFinalizers", "All content-preserving finalizers finished"),
+                (!finalizers.is_empty()).then(|| {
+                    let message =
+                        format!("Some content in the namespace has finalizers remaining: {}", finalizers.join(", "));
+                    ("SomeFinalizersRemain", message)
+                }),
+            ),
+        ]
+    }
+}
+
+/// One condition, without its time.
+struct Said {
+    of: &'static str,
+    holds: bool,
+    reason: &'static str,
+    message: String,
+}
+
+impl Said {
+    /// `trouble` if there is any, else that `fine` is the case.
+    fn of(of: &'static str, fine: (&'static str, &str), trouble: Option<(&'static str, String)>) -> Self {
+        match trouble {
+            Some((reason, message)) => Self { of, holds: true, reason, message },
+            None => Self { of, holds: false, reason: fine.0, message: fine.1.to_owned() },
+        }
+    }
+}
+
+/// The namespace with these conditions; `None` if it has them already.
+pub(super) fn with_conditions(namespace: &Namespace, found: &Found, now: Timestamp) -> Option<Namespace> {
+    let mut changed = namespace.clone();
+    let conditions = changed.status.get_or_insert_default().conditions.get_or_insert_default();
+    let mut is_changed = false;
+    for said in found.conditions() {
+        let status = if said.holds { "True" } else { "False" };
+        let wanted = NamespaceCondition {
+            type_: said.of.to_owned(),
+            status: status.to_owned(),
+            reason: Some(said.reason.to_owned()),
+            message: Some(said.message),
+            last_transition_time: Some(Time(now)),
+        };
+        match conditions.iter_mut().find(|it| it.type_ == said.of) {
+            Some(held) if says_the_same(held, &wanted) => {}
+            Some(held) => {
+                *held = wanted;
+                is_changed = true;
+            }
+            None => {
+                conditions.push(wanted);
+                is_changed = true;
+            }
+        }
+    }
+    is_changed.then_some(changed)
+}
+
+fn says_the_same(one: &NamespaceCondition, other: &NamespaceCondition) -> bool {
+    (&one.status, &one.reason, &one.message) == (&other.status, &other.reason, &other.message)
+}

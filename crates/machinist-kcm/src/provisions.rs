@@ -1,0 +1,199 @@
+//! What every namespace has from the start: the ServiceAccount `default`, and the ConfigMap by which Pods know the server's CA.
+//!
+//! One controller for both, since both answer the same question: is it there, as it must be? Whoever deletes or changes one gets it
+//! back. Every write names a name that must be free, or exactly the version that was wrong.
+//!
+//! Deliberately absent: the CA's ConfigMap where this process holds no CA, and ServiceAccounts besides `default`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client};
+use machinist_kube::{KeyQueue, ObjectKey, WriteOutcome};
+
+use crate::namespaces::NamespaceFacts;
+use crate::view::View;
+use crate::work::{Controller, Next};
+
+/// Selects the one ServiceAccount of each namespace.
+pub(crate) const ACCOUNT_SELECTOR: &str = "metadata.name=default";
+/// Selects the one ConfigMap of each namespace.
+pub(crate) const ROOT_CA_SELECTOR: &str = "metadata.name=kube-root-ca.crt";
+
+const ACCOUNT: &str = "default";
+const ROOT_CA: &str = "kube-root-ca.crt";
+const ROOT_CA_KEY: &str = "ca.crt";
+const DESCRIPTION: (&str, &str) = (
+    "kubernetes.io/description",
+    "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service \
+     IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters.",
+);
+
+/// What is known of a default account: that it is there.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct AccountFacts;
+
+impl AccountFacts {
+    pub(crate) fn parse(_account: ServiceAccount) -> Self {
+        Self
+    }
+}
+
+/// What a namespace's CA ConfigMap holds.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RootCaFacts {
+    certificate: Option<String>,
+    described: bool,
+}
+
+impl RootCaFacts {
+    pub(crate) fn parse(map: ConfigMap) -> Self {
+        let annotations = map.metadata.annotations.unwrap_or_default();
+        Self {
+            certificate: map.data.unwrap_or_default().remove(ROOT_CA_KEY),
+            described: annotations.get(DESCRIPTION.0).is_some_and(|it| it == DESCRIPTION.1),
+        }
+    }
+}
+
+/// The controller. Its keys are names of namespaces.
+pub(crate) struct Provisions {
+    client: Client,
+    /// PEM.
+    root_ca: Option<String>,
+    queue: KeyQueue<String>,
+    namespaces: Arc<View<NamespaceFacts>>,
+    accounts: Arc<View<AccountFacts>>,
+    root_cas: Arc<View<RootCaFacts>>,
+}
+
+/// A queue that is woken for each namespace that may lack something.
+pub(crate) fn listen(
+    namespaces: &mut View<NamespaceFacts>,
+    accounts: &mut View<AccountFacts>,
+    root_cas: &mut View<RootCaFacts>,
+    seed: u64,
+) -> KeyQueue<String> {
+    let queue = KeyQueue::new(|_| Duration::ZERO, seed);
+    let on_namespace = queue.clone();
+    namespaces.listen(move |change| {
+        if change.old.is_none() {
+            on_namespace.wake(change.key.name.clone());
+        }
+    });
+    let on_account = queue.clone();
+    accounts.listen(move |change| {
+        if change.new.is_none() {
+            on_account.wake(change.key.namespace.clone());
+        }
+    });
+    let on_root_ca = queue.clone();
+    root_cas.listen(move |change| {
+        if change.old != change.new {
+            on_root_ca.wake(change.key.namespace.clone());
+        }
+    });
+    queue
+}
+
+impl Controller for Provisions {
+    type Key = String;
+
+    const NAME: &'static str = "provisions";
+
+    fn queue(&self) -> &KeyQueue<String> {
+        &self.queue
+    }
+
+    async fn pass(&self, namespace: &String) -> Next {
+        let is_active = self
+            .namespaces
+            .store()
+            .get(&ObjectKey::cluster_scoped(namespace))
+            .is_some_and(|it| !it.facts.is_deleting);
+        if !is_active {
+            return Next::Idle;
+        }
+        let account = self.provide_account(namespace).await;
+        account.sooner(self.provide_root_ca(namespace).await)
+    }
+}
+
+impl Provisions {
+    pub(crate) fn new(
+        client: Client,
+        root_ca: Option<String>,
+        queue: KeyQueue<String>,
+        namespaces: Arc<View<NamespaceFacts>>,
+        accounts: Arc<View<AccountFacts>>,
+        root_cas: Arc<View<RootCaFacts>>,
+    ) -> Self {
+        Self { client, root_ca, queue, namespaces, accounts, root_cas }
+    }
+
+    async fn provide_account(&self, namespace: &str) -> Next {
+        if self.accounts.store().get(&ObjectKey::new(namespace, ACCOUNT)).is_some() {
+            return Next::Idle;
+        }
+        let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
+        let account =
+            ServiceAccount { metadata: metadata(namespace, ACCOUNT, None), ..ServiceAccount::default() };
+        let result = api.create(&PostParams::default(), &account).await;
+        after_create("create a default service account", &result)
+    }
+
+    async fn provide_root_ca(&self, namespace: &str) -> Next {
+        let Some(certificate) = &self.root_ca else { return Next::Idle };
+        let held = {
+            let store = self.root_cas.store();
+            let entry = store.get(&ObjectKey::new(namespace, ROOT_CA));
+            entry.map(|entry| (entry.facts.clone(), entry.resource_version))
+        };
+        let wanted = RootCaFacts { certificate: Some(certificate.clone()), described: true };
+        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+        let map = |version: Option<u64>| ConfigMap {
+            metadata: metadata(namespace, ROOT_CA, version),
+            data: Some([(ROOT_CA_KEY.to_owned(), certificate.clone())].into()),
+            ..ConfigMap::default()
+        };
+        match held {
+            Some((facts, _)) if *facts == wanted => Next::Idle,
+            Some((_, version)) => {
+                let result = api.replace(ROOT_CA, &PostParams::default(), &map(Some(version))).await;
+                Next::after_write("write the CA of a namespace", WriteOutcome::of(&result))
+            }
+            None => {
+                let result = api.create(&PostParams::default(), &map(None)).await;
+                after_create("create the CA of a namespace", &result)
+            }
+        }
+    }
+}
+
+fn metadata(namespace: &str, name: &str, version: Option<u64>) -> ObjectMeta {
+    let annotations =
+        (name == ROOT_CA).then(|| [(DESCRIPTION.0.to_owned(), DESCRIPTION.1.to_owned())].into());
+    ObjectMeta {
+        name: Some(name.to_owned()),
+        namespace: Some(namespace.to_owned()),
+        resource_version: version.map(|it| it.to_string()),
+        annotations,
+        ..ObjectMeta::default()
+    }
+}
+
+/// Somebody else may have been quicker, and the namespace may have gone: both are as good.
+fn after_create<T>(what: &str, result: &Result<T, kube::Error>) -> Next {
+    match result {
+        Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => Next::Idle,
+        Err(kube::Error::Api(status)) if status.code == 403 && says_terminating(status) => Next::Idle,
+        _ => Next::after_write(what, WriteOutcome::of(result)),
+    }
+}
+
+fn says_terminating(status: &kube::core::Status) -> bool {
+    let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
+    causes.iter().any(|cause| cause.reason == "NamespaceTerminating")
+}

@@ -1,0 +1,93 @@
+//! Namespaces that end, and what every namespace has from the start.
+
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
+
+use crate::world::{World, config_map, define_scaled, pod};
+
+fn namespace(name: &str) -> Value {
+    json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })
+}
+
+fn within(mut object: Value, namespace: &str, finalizers: &[&str]) -> Value {
+    object["metadata"]["namespace"] = json!(namespace);
+    object["metadata"]["finalizers"] = json!(finalizers);
+    object
+}
+
+fn condition<'a>(namespace: &'a Value, of: &str) -> &'a Value {
+    let conditions = namespace["status"]["conditions"].as_array().expect("conditions");
+    conditions.iter().find(|it| it["type"] == of).expect("the condition")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_starts_with_its_account_and_the_ca() {
+    let mut world = World::start().await;
+    world.create(namespace("a")).await;
+    let in_a = |world: &World, resource: &str, name: &str| {
+        let all = world.server.snapshot(resource);
+        all.iter().any(|it| it.name() == name && it.value()["metadata"]["namespace"] == "a")
+    };
+    world.until("the account", 5, |world| in_a(world, "serviceaccounts", "default")).await;
+    world.until("the CA", 5, |world| in_a(world, "configmaps", "kube-root-ca.crt")).await;
+
+    world.delete("ConfigMap", "a", "kube-root-ca.crt", &DeleteParams::default()).await;
+    world.until("the CA is back", 5, |world| in_a(world, "configmaps", "kube-root-ca.crt")).await;
+    world.patch("ConfigMap", "a", "kube-root-ca.crt", json!({ "data": { "ca.crt": "forged" } })).await;
+    let is_forged = |world: &World| {
+        world.server.snapshot("configmaps").iter().any(|it| it.value()["data"]["ca.crt"] == "forged")
+    };
+    world.until("the CA is what it was", 5, |world| !is_forged(world)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_namespace_ends_at_once() {
+    let mut world = World::start().await;
+    world.create(namespace("a")).await;
+    world.pass(1).await;
+    world.delete("Namespace", "", "a", &DeleteParams::default()).await;
+    let seconds = world.until("it is gone", 10, |world| !world.exists("namespaces", "a")).await;
+    assert_eq!(seconds, 0);
+    let left = |resource: &str| {
+        world.server.snapshot(resource).iter().any(|it| it.value()["metadata"]["namespace"] == "a")
+    };
+    assert!(!left("serviceaccounts") && !left("configmaps"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_finalizer_holds_is_told_and_waited_for() {
+    let mut world = World::start().await;
+    define_scaled(&world).await;
+    world.create(namespace("a")).await;
+    let set = json!({ "apiVersion": "t.dev/v1", "kind": "Set", "metadata": { "name": "s" } });
+    world.create(within(set, "a", &["t.dev/held"])).await;
+    world.create(within(config_map("c", &[]), "a", &[])).await;
+    world.delete("Namespace", "", "a", &DeleteParams::default()).await;
+    world.pass(20).await;
+    let held = world.get("namespaces", "a").expect("it stays");
+    assert!(!world.exists("configmaps", "c"));
+    let remaining = condition(&held, "NamespaceContentRemaining");
+    assert_eq!((&remaining["status"], &remaining["reason"]), (&json!("True"), &json!("SomeResourcesRemain")));
+    assert_eq!(remaining["message"], "Some resources are remaining: sets.t.dev has 1 resource instances");
+    let finalizers = condition(&held, "NamespaceFinalizersRemaining");
+    let told = "Some content in the namespace has finalizers remaining: t.dev/held in 1 resource instances";
+    assert_eq!(finalizers["message"], told);
+
+    world.patch("t.dev/v1/Set", "a", "s", json!({ "metadata": { "finalizers": null } })).await;
+    world.until("it is gone", 30, |world| !world.exists("namespaces", "a")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_node_does_not_exist_does_not_hold_its_namespace() {
+    let mut world = World::start().await;
+    world.create(namespace("a")).await;
+    world.pass(1).await;
+    world.create(within(pod("p", "nowhere"), "a", &[])).await;
+    world.create(within(config_map("c", &[]), "a", &[])).await;
+    world.delete("Namespace", "", "a", &DeleteParams::default()).await;
+    world.pass(10).await;
+    // What a pod uses outlives it.
+    assert!(world.exists("pods", "p") && world.exists("configmaps", "c"));
+    world.until("it is gone", 90, |world| !world.exists("namespaces", "a")).await;
+    assert!(!world.exists("configmaps", "c"));
+}

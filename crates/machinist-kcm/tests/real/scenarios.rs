@@ -1,0 +1,188 @@
+//! Stories that a cluster's controllers, whoever they are, must bring to the same end.
+
+use std::time::Duration;
+
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, DeleteParams, DynamicObject, EvictParams, Patch, PatchParams, PostParams};
+use kube::{Client, Config as ClientConfig};
+use serde_json::{Value, json};
+
+use crate::cluster::Cluster as Real;
+use crate::objects::{SCALED, config_map, node, owner, pod, ready, request, scaled_definition};
+
+pub(crate) async fn collects_garbage(real: &Real) {
+    for (name, params) in [("bg", DeleteParams::background()), ("fg", DeleteParams::foreground())] {
+        let uid = real.create("ConfigMap", "default", config_map(name, &[])).await;
+        let mut of_it = owner("v1", "ConfigMap", name, &uid);
+        of_it["blockOwnerDeletion"] = json!(true);
+        let below = format!("{name}-below");
+        real.create("ConfigMap", "default", config_map(&below, &[of_it])).await;
+        real.api("ConfigMap", "default").delete(name, &params).await.expect("deleted");
+        real.until_gone("ConfigMap", "default", &below).await;
+        real.until_gone("ConfigMap", "default", name).await;
+    }
+    let uid = real.create("ConfigMap", "default", config_map("or", &[])).await;
+    real.create("ConfigMap", "default", config_map("or-below", &[owner("v1", "ConfigMap", "or", &uid)]))
+        .await;
+    real.api("ConfigMap", "default").delete("or", &DeleteParams::orphan()).await.expect("deleted");
+    real.until_gone("ConfigMap", "default", "or").await;
+    real.until("ConfigMap", "default", "or-below", |it| {
+        it.is_some_and(|it| it.metadata.owner_references.is_none())
+    })
+    .await;
+}
+
+pub(crate) async fn serves_budgets(real: &Real) {
+    real.create("Node", "", node("n", "True")).await;
+    for name in ["p1", "p2"] {
+        real.create("Pod", "default", pod(name, "n")).await;
+        let patch = Patch::Merge(json!({ "status": ready() }));
+        real.api("Pod", "default").patch_status(name, &Default::default(), &patch).await.expect("ready");
+    }
+    const BUDGET: &str = "policy/v1/PodDisruptionBudget";
+    let budget = json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": { "name": "web" },
+        "spec": { "minAvailable": 1, "selector": { "matchLabels": { "app": "web" } } },
+    });
+    real.create(BUDGET, "default", budget).await;
+    let allowed = |count: i64| {
+        move |it: Option<&DynamicObject>| {
+            it.is_some_and(|it| {
+                it.data["status"]["disruptionsAllowed"] == count
+                    && it.data["status"]["observedGeneration"] == 1
+            })
+        }
+    };
+    real.until(BUDGET, "default", "web", allowed(1)).await;
+    let pods: Api<Pod> = Api::namespaced(real.client.clone(), "default");
+    pods.evict("p1", &EvictParams::default()).await.expect("granted");
+    let refused = pods.evict("p2", &EvictParams::default()).await;
+    assert!(matches!(&refused, Err(kube::Error::Api(status)) if status.code == 429), "{refused:?}");
+    real.until(BUDGET, "default", "web", |it| {
+        it.is_some_and(|it| {
+            it.data["status"]["currentHealthy"] == 1 && it.data["status"].get("disruptedPods").is_none()
+        })
+    })
+    .await;
+}
+
+pub(crate) async fn signs(real: &Real) {
+    let kubeconfig = kube::config::Kubeconfig::read_from(&real.kubeconfig).expect("a kubeconfig");
+    let mut config =
+        ClientConfig::from_custom_kubeconfig(kubeconfig, &Default::default()).await.expect("a config");
+    config.auth_info.impersonate = Some("system:bootstrap:abcdef".to_owned());
+    config.auth_info.impersonate_groups =
+        Some(vec!["system:bootstrappers".to_owned(), "system:masters".to_owned()]);
+    let bootstrapper = Client::try_from(config).expect("a client");
+    let api: Api<CertificateSigningRequest> = Api::all(bootstrapper);
+    api.create(&PostParams::default(), &request("join", "system:node:a")).await.expect("filed");
+    const CSR: &str = "certificates.k8s.io/v1/CertificateSigningRequest";
+    real.until(CSR, "", "join", |it| it.is_some_and(|it| it.data["status"]["certificate"].is_string())).await;
+}
+
+pub(crate) async fn finds_lost_nodes(real: &Real) {
+    // It is the only node: where all are lost kube-controller-manager evicts nobody, so only the taint that keeps Pods away is common.
+    let is_unreachable =
+        |taint: &Value| taint["key"] == "node.kubernetes.io/unreachable" && taint["effect"] == "NoSchedule";
+    real.until("Node", "", "n", |it| {
+        it.is_some_and(|it| {
+            it.data["spec"]["taints"].as_array().is_some_and(|all| all.iter().any(is_unreachable))
+        })
+    })
+    .await;
+    real.until("Pod", "default", "p2", |it| {
+        it.is_some_and(|it| {
+            it.data["status"]["conditions"]
+                .as_array()
+                .is_some_and(|all| all.iter().any(|it| it["type"] == "Ready" && it["status"] == "False"))
+        })
+    })
+    .await;
+    real.api("Node", "").delete("n", &DeleteParams::default()).await.expect("deleted");
+    real.until_gone("Pod", "default", "p2").await;
+    real.until_gone("Pod", "default", "p1").await;
+}
+
+pub(crate) async fn clears_tokens(real: &Real) {
+    let soon = machinist_kube::SystemClock::shared().now() + Duration::from_secs(3);
+    real.create("Secret", "kube-system", json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
+        "metadata": { "name": "bootstrap-token-aaaaaa" }, "stringData": { "expiration": soon.to_string() },
+    }))
+    .await;
+    real.until_gone("Secret", "kube-system", "bootstrap-token-aaaaaa").await;
+}
+
+/// What a namespace is given, what it says while finalizers hold it, and that it ends. Returns what is to be the same everywhere.
+pub(crate) async fn ends_namespaces(real: &Real) -> Value {
+    const NAMESPACE: &str = "ending";
+    real.create("apiextensions.k8s.io/v1/CustomResourceDefinition", "", scaled_definition()).await;
+    real.until_listed(SCALED).await;
+    let named =
+        |name: &str, finalizers: &[&str]| json!({ "metadata": { "name": name, "finalizers": finalizers } });
+    real.create("Namespace", "", named(NAMESPACE, &[])).await;
+    real.until("ServiceAccount", NAMESPACE, "default", |it| it.is_some()).await;
+    real.until("ConfigMap", NAMESPACE, "kube-root-ca.crt", |it| it.is_some()).await;
+    let given = real.api("ConfigMap", NAMESPACE).get("kube-root-ca.crt").await.expect("it was there");
+    let of_kind = |kind: &str, object: Value| {
+        let (api_version, kind) = kind.rsplit_once('/').unwrap_or(("v1", kind));
+        let mut object = object;
+        object["apiVersion"] = json!(api_version);
+        object["kind"] = json!(kind);
+        object
+    };
+    real.create("ConfigMap", NAMESPACE, of_kind("ConfigMap", named("plain", &[]))).await;
+    real.create("Secret", NAMESPACE, of_kind("Secret", named("held", &["a.b/secret"]))).await;
+    real.create(SCALED, NAMESPACE, of_kind(SCALED, named("held", &["a.b/set"]))).await;
+    real.api("Namespace", "").delete(NAMESPACE, &DeleteParams::default()).await.expect("deleted");
+    let says_remaining = |it: Option<&DynamicObject>| {
+        let conditions =
+            it.and_then(|it| it.data["status"]["conditions"].as_array().cloned()).unwrap_or_default();
+        conditions.iter().any(|it| it["type"] == "NamespaceContentRemaining" && it["status"] == "True")
+    };
+    real.until("Namespace", "", NAMESPACE, says_remaining).await;
+    real.until_gone("ConfigMap", NAMESPACE, "plain").await;
+    let going = real.api("Namespace", "").get(NAMESPACE).await.expect("it stays");
+    let refused = {
+        let object: DynamicObject =
+            serde_json::from_value(of_kind("ConfigMap", named("late", &[]))).expect("an object");
+        real.api("ConfigMap", NAMESPACE).create(&PostParams::default(), &object).await
+    };
+    let refused = match refused {
+        Err(kube::Error::Api(status)) => json!([status.code, status.message]),
+        other => panic!("a namespace that ends took {other:?}"),
+    };
+    for (kind, name) in [("Secret", "held"), (SCALED, "held")] {
+        let patch = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+        real.api(kind, NAMESPACE).patch(name, &PatchParams::default(), &patch).await.expect("let go");
+    }
+    real.until_gone("Namespace", "", NAMESPACE).await;
+    json!({
+        "annotations": given.metadata.annotations, "keys": given.data["data"].as_object().map(|it| it.keys().collect::<Vec<_>>()),
+        "conditions": without_times(&going.data["status"]["conditions"]), "phase": going.data["status"]["phase"],
+        "refused": refused,
+    })
+}
+
+/// Conditions by type, but for when they changed.
+fn without_times(conditions: &Value) -> Value {
+    let mut conditions = conditions.as_array().cloned().unwrap_or_default();
+    for condition in &mut conditions {
+        condition.as_object_mut().expect("a condition").remove("lastTransitionTime");
+    }
+    conditions.sort_by_key(|it| it["type"].to_string());
+    Value::Array(conditions)
+}
+
+/// A namespace whose Pod is bound to a Node that does not exist ends too.
+pub(crate) async fn ends_namespaces_with_lost_pods(real: &Real) {
+    const NAMESPACE: &str = "lost";
+    real.create("Namespace", "", json!({ "metadata": { "name": NAMESPACE } })).await;
+    real.until("ServiceAccount", NAMESPACE, "default", |it| it.is_some()).await;
+    let mut lost = pod("p", "nowhere");
+    lost["metadata"]["namespace"] = json!(NAMESPACE);
+    real.create("Pod", NAMESPACE, lost).await;
+    real.api("Namespace", "").delete(NAMESPACE, &DeleteParams::default()).await.expect("deleted");
+    real.until_gone("Namespace", "", NAMESPACE).await;
+}
