@@ -5,8 +5,8 @@
 //! ([`Server::serve`]). It holds only what kube-apiserver itself does: garbage collection, signing, node lifecycle and
 //! token cleaning are clients' work.
 //!
-//! A request takes one path: route, authentication, authorisation, decoding, the current object, patch, pruning,
-//! defaulting, validation, metadata rules, the no-op check, commit, event, answer. Time and randomness are injected
+//! A request takes one path: route, authentication, authorisation, decoding, the current object, patch or apply, pruning,
+//! defaulting, owners of fields, validation, metadata rules, the no-op check, commit, event, answer. Time and randomness are injected
 //! ([`Clock`], [`Ids`]), so that a simulation repeats exactly.
 //!
 //! [`Server::load`] is for tests and for taking over: it stores an object as it is, past all of that.

@@ -39,6 +39,8 @@ pub(crate) struct Applied {
 pub(crate) enum Refused {
     /// What is wanted does not fit the schema.
     Wrong(Vec<String>),
+    /// The object cannot be shown in the version in which somebody wrote it.
+    Unconvertible(String),
     Conflicts(Vec<Conflict>),
 }
 
@@ -121,7 +123,8 @@ impl Write<'_> {
         let mut conflicts = Vec::new();
         self.disown(&mut managers, live, &merged, difference, |entry, fields| {
             conflicts.push(Conflict { owner: entry.clone(), fields: fields.clone() });
-        });
+        })
+        .map_err(Refused::Unconvertible)?;
         if force == Force::Refrain && !conflicts.is_empty() {
             conflicts.sort_by(|a, b| a.owner.compare_shown(&b.owner));
             return Err(Refused::Conflicts(conflicts));
@@ -144,7 +147,8 @@ impl Write<'_> {
         let Some(last) = last.filter(|last| !last.fields.is_empty()) else { return merged };
         // In the version that it was applied in, which may be gone: then nothing can be told of it.
         let Some(then) = self.versions.named(&last.api_version) else { return merged };
-        let merged_then = self.versions.convert(&merged, &then).into_owned();
+        let own = self.versions.own();
+        let merged_then = convert(&merged, own, &then).into_owned();
         let view_then = view(&then);
         let last_fields = with_named(&last.fields, view_then);
         let mut pruned = without(&merged_then, &last_fields, view_then);

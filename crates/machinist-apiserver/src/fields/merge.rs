@@ -117,6 +117,14 @@ pub(crate) fn problems(value: &Value, view: View<'_>) -> Vec<String> {
     found
 }
 
+/// Problems in one text, as Go lists errors.
+pub(crate) fn joined(problems: &[String]) -> String {
+    match problems {
+        [only] => only.clone(),
+        many => format!("errors:\n  {}", many.join("\n  ")),
+    }
+}
+
 fn look(value: &Value, view: View<'_>, place: &str, depth: usize, found: &mut Vec<String>) {
     let mut complain = |why: String| {
         found.push(if place.is_empty() { why } else { format!("{place}: {why}") });

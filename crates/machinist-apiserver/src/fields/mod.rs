@@ -17,7 +17,7 @@ mod collect;
 mod compare;
 mod element;
 pub(crate) mod managers;
-mod merge;
+pub(crate) mod merge;
 pub(crate) mod set;
 pub(crate) mod track;
 pub(crate) mod versions;

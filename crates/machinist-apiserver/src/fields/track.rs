@@ -141,15 +141,13 @@ impl Write<'_> {
         difference: Comparison,
         mut managers: Managers,
     ) -> Managers {
-        // Nobody can convert a custom resource to a version that it does not have. kube-apiserver gives up keeping track of it then.
-        let custom = self.versions.own().is_custom();
-        if custom && managers.0.iter().any(|entry| self.versions.named(&entry.api_version).is_none()) {
-            return Managers::default();
-        }
         self.coarsen(&mut managers);
         let mut gained = difference.set();
         gained.subtract(never_owned());
-        self.disown(&mut managers, before, after, difference, |_, _| {});
+        if self.disown(&mut managers, before, after, difference, |_, _| {}).is_err() {
+            // As kube-apiserver, which keeps track of nothing rather than refuse the write.
+            return Managers::default();
+        }
         if !gained.is_empty() {
             if let Some(held) = managers.find(&self.manager) {
                 gained.unite(&held.fields);
@@ -175,6 +173,9 @@ impl Write<'_> {
     }
 
     /// Takes from every manager what was changed or removed. `taken` hears of what was changed, manager by manager.
+    ///
+    /// # Errors
+    /// When a custom resource cannot be shown in the version in which somebody wrote it.
     pub(crate) fn disown(
         &self,
         managers: &mut Managers,
@@ -182,18 +183,24 @@ impl Write<'_> {
         after: &Value,
         difference: Comparison,
         mut taken: impl FnMut(&Entry, &FieldSet),
-    ) {
+    ) -> Result<(), String> {
+        let own = self.versions.own();
         let mut by_version: BTreeMap<String, Option<Comparison>> = BTreeMap::new();
-        by_version.insert(self.versions.own().api_version(), Some(difference));
+        by_version.insert(own.api_version(), Some(difference));
+        for version in managers.0.iter().map(|entry| &entry.api_version) {
+            if by_version.contains_key(version) {
+                continue;
+            }
+            // Of a built-in kind nothing is left for those who wrote it in a version that is not served.
+            let difference = match (self.difference_in(before, after, version), own.is_custom()) {
+                (Ok(difference), _) => Some(difference),
+                (Err(_), false) => None,
+                (Err(why), true) => return Err(why),
+            };
+            by_version.insert(version.clone(), difference);
+        }
         managers.0.retain_mut(|entry| {
-            let difference = by_version.entry(entry.api_version.clone()).or_insert_with(|| {
-                let served = self.versions.named(&entry.api_version)?;
-                let (before, after) =
-                    (self.versions.convert(before, &served), self.versions.convert(after, &served));
-                Some(Comparison::of(&before, &after, view(&served)))
-            });
-            // Its version is no longer served.
-            let Some(difference) = difference else { return false };
+            let Some(Some(difference)) = by_version.get(&entry.api_version) else { return false };
             let mut lost = entry.fields.intersection(&difference.added);
             lost.unite(&entry.fields.intersection(&difference.changed));
             if !lost.is_empty() {
@@ -203,5 +210,13 @@ impl Write<'_> {
             entry.fields.subtract(&difference.removed);
             !entry.fields.is_empty()
         });
+        Ok(())
+    }
+
+    fn difference_in(&self, before: &Value, after: &Value, version: &str) -> Result<Comparison, String> {
+        let (before, _) = self.versions.converted(before, version)?;
+        let converted = self.versions.converted(after, version);
+        let (after, served) = converted.map_err(|why| format!("failed to convert new object: {why}"))?;
+        Ok(Comparison::of(&before, &after, view(&served)))
     }
 }

@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 use serde_json::{Value, json};
 
 use crate::crd::schema::{Schema, Type, Zero};
+use crate::fields::merge::{joined, problems};
 use crate::fields::set::FieldSet;
 use crate::fields::view::View;
 use crate::kinds::table::BUILT_INS;
@@ -50,9 +51,26 @@ impl<'a> Versions<'a> {
         (found.resource.table == self.served.resource.table).then(|| found.clone())
     }
 
-    /// An object of the request's version in another one.
-    pub(crate) fn convert<'v>(&self, value: &'v Value, to: &Served) -> Cow<'v, Value> {
-        convert(value, self.served, to)
+    /// An object of the request's version in the one of this `apiVersion`, and that version.
+    ///
+    /// # Errors
+    /// When there is no such version, or it does not know a field that the object has.
+    pub(crate) fn converted<'v>(
+        &self,
+        value: &'v Value,
+        api_version: &str,
+    ) -> Result<(Cow<'v, Value>, Served), String> {
+        let Some(to) = self.named(api_version) else {
+            return Err(format!("request to convert CR to an invalid group/version: {api_version}"));
+        };
+        let converted = convert(value, self.served, &to);
+        if to.is_custom() && matches!(converted, Cow::Owned(_)) {
+            let found = problems(&converted, view(&to));
+            if !found.is_empty() {
+                return Err(joined(&found));
+            }
+        }
+        Ok((converted, to))
     }
 
     /// An object of another version in the request's.
@@ -71,10 +89,11 @@ pub(crate) fn convert<'v>(value: &'v Value, from: &Served, to: &Served) -> Cow<'
     }
     let mut stored = value.clone();
     if from.is_custom() {
-        stored["apiVersion"] = json!(from.storage_api_version());
-    } else {
-        from.rules().make_stored(&mut stored);
+        // The fields of a definition's versions are the same; what one does not know stays, and is found out by `converted`.
+        stored["apiVersion"] = json!(to.api_version());
+        return Cow::Owned(stored);
     }
+    from.rules().make_stored(&mut stored);
     Cow::Owned(in_version(&stored, to))
 }
 

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::fields::apply::{Applied, Force, Refused, conflict_error};
 use crate::fields::managers::{Managers, Operation};
+use crate::fields::merge::joined;
 use crate::fields::versions::unmade;
 use crate::kinds::Part;
 use crate::object::{MANAGED_FIELDS, Object, meta_str, metadata, set_meta};
@@ -151,15 +152,13 @@ fn merge(
     write.applied(live, held, wanted, force).map_err(|refused| match refused {
         Refused::Conflicts(conflicts) => conflict_error(&conflicts),
         Refused::Wrong(problems) => wrong_type(wanted, &problems),
+        Refused::Unconvertible(why) => ApiError::unexpected(why),
     })
 }
 
 /// An object that does not fit the schema is, to kube-apiserver, an error that it did not expect.
 pub(crate) fn wrong_type(wanted: &Value, problems: &[String]) -> ApiError {
-    let what = match problems {
-        [only] => only.clone(),
-        many => format!("errors:\n  {}", many.join("\n  ")),
-    };
+    let what = joined(problems);
     ApiError::unexpected(format!(
         "failed to create typed patch object ({}/{}; {}): {what}",
         meta_str(wanted, "namespace"),

@@ -159,6 +159,7 @@ fn apply(call: &Call) -> ApiResult<Answer> {
         let applied = write.applied(&live, held, &shaped, force).map_err(|refused| match refused {
             Refused::Conflicts(conflicts) => scale_conflict_error(&conflicts, API_VERSION),
             Refused::Wrong(problems) => apply::wrong_type(&wanted, &problems),
+            Refused::Unconvertible(why) => ApiError::unexpected(why),
         })?;
         if applied.value.is_some() {
             // As in kube-apiserver, which cannot convert the Scale that it has made.

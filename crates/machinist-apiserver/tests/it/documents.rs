@@ -117,3 +117,25 @@ proptest! {
         });
     }
 }
+
+#[tokio::test]
+async fn who_applies_finds_how_lists_and_maps_are_owned() {
+    let server = Server::new(Config::default());
+    let core = value(&ask(&server, "/openapi/v3/api/v1", &[]).await);
+    let schema = |name: &str| core["components"]["schemas"][name].clone();
+    let field =
+        |of: &str, name: &str| schema(&format!("io.k8s.api.core.v1.{of}"))["properties"][name].clone();
+    assert_eq!(field("NodeSpec", "taints")["x-kubernetes-list-type"], "atomic");
+    assert_eq!(field("NodeStatus", "conditions")["x-kubernetes-list-map-keys"], json!(["type"]));
+    assert_eq!(
+        field("Container", "ports")["x-kubernetes-list-map-keys"],
+        json!(["containerPort", "protocol"])
+    );
+    assert_eq!(field("PodSpec", "nodeSelector")["x-kubernetes-map-type"], "atomic");
+    let meta = schema("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta");
+    assert_eq!(meta["properties"]["finalizers"]["x-kubernetes-list-type"], "set");
+    let owner = schema("io.k8s.apimachinery.pkg.apis.meta.v1.OwnerReference");
+    assert_eq!(owner["x-kubernetes-map-type"], "atomic");
+    let bodies = &core["paths"]["/api/v1/nodes/{name}"]["patch"]["requestBody"]["content"];
+    assert!(bodies.get("application/apply-patch+yaml").is_some(), "{bodies}");
+}
