@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -18,6 +19,9 @@ use crate::object::Object;
 use crate::openapi::Documents;
 use crate::resource::Registry;
 use crate::service::ApiService;
+use crate::status::ApiError;
+use crate::storage::database::Database;
+use crate::storage::{self, Folder, StorageError};
 use crate::store::mvcc::{Change, History, Key, Store};
 use crate::tls::{CertificateAuthority, TlsError, certificates};
 
@@ -70,6 +74,8 @@ pub struct Server {
 /// What every request works on.
 pub(crate) struct Core {
     pub(crate) store: Store,
+    /// Where the store is saved; locked for as long as it may be written. After the store, which writes as it is dropped.
+    _folder: Option<Folder>,
     pub(crate) config: Config,
     pub(crate) audit: AuditFeed,
     registry: RwLock<Arc<Registry>>,
@@ -98,8 +104,41 @@ const INITIAL_NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-publi
 impl Server {
     /// A server with the initial namespaces. Must be called within a tokio runtime, on which its tasks then run.
     pub fn new(config: Config) -> Self {
+        let store = Store::new(config.history, config.watch_buffer);
+        Self::with_store(config, store, None)
+    }
+
+    /// A server that goes on where the last one on this folder ended, and keeps its state there: objects with their uids and
+    /// revisions, and the certificate authority. Watches from before the start get a 410, as after any compaction; one from the
+    /// newest revision resumes. Must be called within a tokio runtime, and blocks while it reads.
+    ///
+    /// # Guarantees
+    /// What is answered or shown is on stable storage. When the disk fails, the write is answered with 500 and so is every later one;
+    /// reads go on.
+    ///
+    /// # Errors
+    /// When the folder's content cannot be read, or is not what a server wrote. Nothing is changed then.
+    pub fn open(mut config: Config, folder: Folder) -> Result<Self, StorageError> {
+        let (database, saved) = Database::open(&folder)?;
+        if config.ca.is_none() {
+            config.ca = Some(folder.certificate_authority(config.clock.now())?);
+        }
+        let path = folder.path().to_owned();
+        let store = Store::open(database, saved, config.history, config.watch_buffer);
+        let store = store.map_err(|source| StorageError::Io { path: path.clone(), source })?;
+        let server = Self::with_store(config, store, Some(folder));
+        // What a start itself commits is there for its first reader.
+        server.core.store.finish().map_err(|failed| StorageError::Io {
+            path,
+            source: io::Error::other(String::from(&*failed.why)),
+        })?;
+        Ok(server)
+    }
+
+    pub(crate) fn with_store(config: Config, store: Store, folder: Option<Folder>) -> Self {
         let core = Arc::new(Core {
-            store: Store::new(config.history, config.watch_buffer),
+            store,
+            _folder: folder,
             audit: AuditFeed::default(),
             registry: RwLock::new(Arc::new(Registry::built_in())),
             described: Mutex::default(),
@@ -108,6 +147,7 @@ impl Server {
             tasks: Handle::current(),
             config,
         });
+        storage::resume(&core);
         core.bootstrap();
         Server { core }
     }
@@ -165,6 +205,14 @@ impl Server {
         Subscription::new(receiver)
     }
 
+    /// Waits until everything committed so far is on stable storage, and thereby shown; at once for a server in memory.
+    ///
+    /// # Errors
+    /// When the disk failed.
+    pub async fn saved(&self) -> Result<(), ApiError> {
+        self.core.store.saved(self.core.store.head()).await.map_err(|failed| failed.refusal())
+    }
+
     /// The revision of the newest commit.
     pub fn revision(&self) -> u64 {
         self.core.store.revision()
@@ -187,7 +235,7 @@ impl Server {
 
     /// Every object of a resource (`nodes`, `machines.machine.sapcloud.io`), in list order.
     pub fn snapshot(&self, resource: &str) -> Vec<Arc<Object>> {
-        let slice = self.core.store.slice(resource, "", None, None);
+        let slice = self.core.store.slice_shown(resource, "", None, None);
         slice.map(|s| s.items.into_iter().map(|(_, object)| object).collect()).unwrap_or_default()
     }
 
@@ -287,7 +335,7 @@ impl Core {
         }
     }
 
-    /// What kube-apiserver and its controllers make in an empty cluster, as far as it is served here.
+    /// What kube-apiserver and its controllers make in a cluster that lacks it, as far as it is served here.
     fn bootstrap(&self) {
         for namespace in INITIAL_NAMESPACES {
             self.seed(
@@ -313,14 +361,14 @@ impl Core {
 
     fn seed(&self, table: &str, namespace: &str, mut object: Value) {
         let name = crate::object::meta_str(&object, "name").to_owned();
+        let key = Key::new(namespace, &name);
+        // Kept from an earlier run.
+        if self.store.get(table, &key).is_some() {
+            return;
+        }
         crate::object::set_meta(&mut object, "uid", Some(json!(self.config.ids.uid())));
         crate::object::set_meta(&mut object, "creationTimestamp", Some(json!(self.now())));
-        let done = self.store.commit(
-            &Arc::from(table),
-            &Key::new(namespace, &name),
-            Change::Create(object),
-            &Origin::default(),
-        );
-        done.expect("the store is empty and nobody else has it yet");
+        let done = self.store.commit(&Arc::from(table), &key, Change::Create(object), &Origin::default());
+        done.expect("nobody else has the store yet");
     }
 }

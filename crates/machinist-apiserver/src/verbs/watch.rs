@@ -75,7 +75,7 @@ pub(crate) async fn watch(call: &Call) -> ApiResult<Body> {
         Start::State | Start::StateAndMark => {
             let lagging = view.as_ref().filter(|_| stale_state_allowed).and_then(ReplicaView::limit);
             let at = lagging.map(|at| at.max(store.compacted()));
-            match store.slice(table, &interest.prefix, None, at) {
+            match store.slice_shown(table, &interest.prefix, None, at) {
                 Err(Compacted { oldest }) => return Ok(ended(too_old(0, oldest))),
                 Ok(slice) => {
                     let wanted = slice.items.iter().filter(|(_, object)| selector.matches(object.value()));

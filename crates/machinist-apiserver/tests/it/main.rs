@@ -4,6 +4,7 @@ mod client;
 mod conformance;
 mod controls;
 mod documents;
+mod durability;
 mod https;
 mod load;
 mod properties;
