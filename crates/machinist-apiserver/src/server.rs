@@ -74,8 +74,10 @@ pub struct Server {
 /// What every request works on.
 pub(crate) struct Core {
     pub(crate) store: Store,
+    /// The store was not empty.
+    is_continued: bool,
     /// Where the store is saved; locked for as long as it may be written. After the store, which writes as it is dropped.
-    _folder: Option<Folder>,
+    folder: Option<Folder>,
     pub(crate) config: Config,
     pub(crate) audit: AuditFeed,
     registry: RwLock<Arc<Registry>>,
@@ -135,10 +137,21 @@ impl Server {
         Ok(server)
     }
 
+    /// Where it keeps its state, if it does: the place for other things that must outlive it.
+    pub fn folder(&self) -> Option<&Folder> {
+        self.core.folder.as_ref()
+    }
+
+    /// Whether it goes on with the state of an earlier server.
+    pub fn is_continued(&self) -> bool {
+        self.core.is_continued
+    }
+
     pub(crate) fn with_store(config: Config, store: Store, folder: Option<Folder>) -> Self {
         let core = Arc::new(Core {
+            is_continued: 0 < store.head(),
             store,
-            _folder: folder,
+            folder,
             audit: AuditFeed::default(),
             registry: RwLock::new(Arc::new(Registry::built_in())),
             described: Mutex::default(),
@@ -211,6 +224,13 @@ impl Server {
     /// When the disk failed.
     pub async fn saved(&self) -> Result<(), ApiError> {
         self.core.store.saved(self.core.store.head()).await.map_err(|failed| failed.refusal())
+    }
+
+    /// Every object there is as if it had been made just now, resource by resource, and then every commit in order.
+    pub fn state_and_commits(&self) -> Subscription<Arc<Commit>> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        self.core.store.subscribe_from_start(sender);
+        Subscription::new(receiver)
     }
 
     /// The revision of the newest commit.

@@ -448,6 +448,27 @@ impl Store {
     pub(crate) fn subscribe(&self, sender: mpsc::UnboundedSender<Arc<Commit>>) {
         self.shared.write().commit_feeds.add(sender);
     }
+
+    /// As [`Store::subscribe`], and first each object there is, as if it had been made just now.
+    pub(crate) fn subscribe_from_start(&self, sender: mpsc::UnboundedSender<Arc<Commit>>) {
+        let mut inner = self.shared.write();
+        for (resource, table) in &inner.tables {
+            for (key, object) in table.slice("", None, inner.revision) {
+                let origin = Origin::default();
+                // The receiver is in the caller's hands.
+                let _sent = sender.send(Arc::new(Commit {
+                    revision: object.revision(),
+                    resource: resource.clone(),
+                    key,
+                    old: None,
+                    new: Some(object),
+                    user: origin.user,
+                    user_agent: origin.user_agent,
+                }));
+            }
+        }
+        inner.commit_feeds.add(sender);
+    }
 }
 
 impl Shared {

@@ -71,6 +71,11 @@ fn namespace_of(object: &ManifestObject) -> &str {
 }
 
 impl Manifest {
+    /// One of objects that are there already.
+    pub(super) fn of(objects: Vec<ManifestObject>, namespace: &str) -> Self {
+        Self { objects, namespace: namespace.to_owned() }
+    }
+
     /// The objects to wait for.
     pub(super) fn awaited(&self) -> Vec<Awaited> {
         let ours = self.objects.iter().filter(|object| object.api_version == API_VERSION);
