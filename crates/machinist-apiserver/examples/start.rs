@@ -56,6 +56,7 @@ fn node(number: u32) -> serde_json::Value {
             "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"
         })
     };
+    let conditions = ["MemoryPressure", "DiskPressure", "PIDPressure", "Ready"].map(condition);
     json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": {
@@ -66,7 +67,7 @@ fn node(number: u32) -> serde_json::Value {
         },
         "spec": {"providerID": format!("sim:///zone-1/i-{number}"), "podCIDR": "10.1.0.0/24"},
         "status": {
-            "conditions": ["MemoryPressure", "DiskPressure", "PIDPressure", "Ready"].map(condition),
+            "conditions": conditions,
             "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}, {"type": "Hostname", "address": format!("node-{number}")}],
             "capacity": {"cpu": "4", "memory": "16Gi", "pods": "110", "ephemeral-storage": "100Gi"},
             "allocatable": {"cpu": "3900m", "memory": "15Gi", "pods": "110", "ephemeral-storage": "90Gi"},

@@ -3,18 +3,20 @@
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
-/// One immutable version of one object. Its JSON text is made once and shared by every reader and watcher.
+/// One immutable version of one object. Its JSON text is made once and shared by every reader and watcher. Either of value and text is
+/// made from the other when it is needed: as a value an object takes ten times the memory, and most are only ever shown.
 #[derive(Debug)]
 pub struct Object {
-    value: Value,
+    value: OnceLock<Value>,
     revision: u64,
     text: OnceLock<Text>,
 }
 
 /// The JSON text, which begins with `kind` and `apiVersion`, and where what follows them starts.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Text {
     whole: Bytes,
     after_type: usize,
@@ -22,12 +24,36 @@ struct Text {
 
 impl Object {
     pub(crate) fn new(value: Value, revision: u64) -> Arc<Self> {
-        Arc::new(Object { value, revision, text: OnceLock::new() })
+        Arc::new(Object { value: value.into(), revision, text: OnceLock::new() })
+    }
+
+    /// An object from its text, as [`Object::text`] made it, and where what follows its type starts. `None` if it is not that.
+    pub(crate) fn of_text(whole: Bytes, after_type: usize, revision: u64) -> Option<Arc<Self>> {
+        let mut reader = serde_json::Deserializer::from_slice(&whole);
+        // It was limited when it was stored.
+        reader.disable_recursion_limit();
+        serde::de::IgnoredAny::deserialize(&mut reader).ok()?;
+        reader.end().ok()?;
+        let is_object = whole.first() == Some(&b'{') && after_type < whole.len();
+        let text = Text { whole, after_type };
+        is_object.then(|| Arc::new(Object { value: OnceLock::new(), revision, text: text.into() }))
+    }
+
+    /// The same as nothing but its text; `None` as long as that was never made.
+    pub(crate) fn cooled(&self) -> Option<Arc<Self>> {
+        let text = self.text.get()?.clone();
+        Some(Arc::new(Object { value: OnceLock::new(), revision: self.revision, text: text.into() }))
     }
 
     /// The object in its storage version.
     pub fn value(&self) -> &Value {
-        &self.value
+        self.value.get_or_init(|| {
+            let text = self.text.get().map(|text| &*text.whole).unwrap_or_default();
+            let mut reader = serde_json::Deserializer::from_slice(text);
+            reader.disable_recursion_limit();
+            // It is what we wrote, and was read to its end before.
+            Value::deserialize(&mut reader).unwrap_or_default()
+        })
     }
 
     /// The revision of the write that made this version (`metadata.resourceVersion`).
@@ -37,26 +63,35 @@ impl Object {
 
     /// `metadata.name`.
     pub fn name(&self) -> &str {
-        meta_str(&self.value, "name")
+        meta_str(self.value(), "name")
     }
 
     /// `metadata.namespace`, empty for cluster-scoped objects.
     pub fn namespace(&self) -> &str {
-        meta_str(&self.value, "namespace")
+        meta_str(self.value(), "namespace")
     }
 
     /// `metadata.uid`.
     pub fn uid(&self) -> &str {
-        meta_str(&self.value, "uid")
+        meta_str(self.value(), "uid")
     }
 
     pub(crate) fn text(&self) -> Bytes {
-        self.text.get_or_init(|| Text::of(&self.value)).whole.clone()
+        self.typed_text().whole.clone()
+    }
+
+    /// Where in the text what follows `kind` and `apiVersion` starts.
+    pub(crate) fn after_type(&self) -> usize {
+        self.typed_text().after_type
+    }
+
+    fn typed_text(&self) -> &Text {
+        self.text.get_or_init(|| Text::of(self.value()))
     }
 
     /// The text without its opening brace, `kind` and `apiVersion`: how a list of a built-in kind shows its items.
     pub(crate) fn text_after_type(&self) -> Bytes {
-        let text = self.text.get_or_init(|| Text::of(&self.value));
+        let text = self.typed_text();
         text.whole.slice(text.after_type..)
     }
 }

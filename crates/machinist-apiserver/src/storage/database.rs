@@ -1,7 +1,7 @@
 //! The file: every object as it is now, and the revision counter.
 //!
-//! Two tables. `objects` maps `resource NUL key` to the object's JSON text, in which `metadata.resourceVersion` is the revision of its
-//! last write; `counters` holds the file's format and the revision of the newest commit, which may have been a deletion.
+//! Two tables. `objects` maps `resource NUL key` to the revision of the object's last write, the place where what follows its type starts
+//! in its text, and that text, JSON; `counters` holds the file's format and the revision of the newest commit, which may have been a deletion.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -13,12 +13,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use redb::backends::FileBackend;
 use redb::{Builder, Durability, ReadableDatabase as _, ReadableTable as _, TableDefinition};
-use serde::Deserialize as _;
-use serde_json::Value;
 
-use crate::object::{Object, meta_str};
+use crate::object::Object;
 use crate::storage::StorageError;
 use crate::storage::folder::{Folder, PRIVATE_FILE, beside, move_into_place};
 use crate::store::mvcc::{Event, Key};
@@ -123,7 +122,7 @@ impl Database {
                 if event.deleted {
                     objects.remove(place.as_str())?;
                 } else {
-                    objects.insert(place.as_str(), &event.object.text()[..])?;
+                    objects.insert(place.as_str(), &row(&event.object())[..])?;
                 }
             }
             transaction.open_table(COUNTERS)?.insert(REVISION_COUNTER, revision)?;
@@ -172,18 +171,29 @@ impl Database {
     }
 }
 
-/// An object from its text. Why it is none is said without quoting it: it may be a Secret.
-fn parse(text: &[u8], newest: u64) -> Result<Arc<Object>, String> {
-    let mut reader = serde_json::Deserializer::from_slice(text);
-    // It was limited when it was stored.
-    reader.disable_recursion_limit();
-    let value = Value::deserialize(&mut reader).map_err(|e| format!("no JSON at column {}", e.column()))?;
-    reader.end().map_err(|e| format!("more than one JSON value, at column {}", e.column()))?;
-    match meta_str(&value, "resourceVersion").parse() {
-        Ok(revision) if revision <= newest => Ok(Object::new(value, revision)),
-        Ok(_) => Err("metadata.resourceVersion is newer than the newest revision".into()),
-        Err(_) => Err("metadata.resourceVersion is no number".into()),
+/// What is stored of an object: eight bytes of revision, four of the length of its type, its text.
+fn row(object: &Object) -> Vec<u8> {
+    let (text, after_type) = (object.text(), object.after_type());
+    let mut row = Vec::with_capacity(HEAD + text.len());
+    row.extend_from_slice(&object.revision().to_be_bytes());
+    // A type is two short names.
+    row.extend_from_slice(&u32::try_from(after_type).unwrap_or_default().to_be_bytes());
+    row.extend_from_slice(&text);
+    row
+}
+
+const HEAD: usize = 12;
+
+/// An object from its row. Why it is none is said without quoting it: it may be a Secret.
+fn parse(row: &[u8], newest: u64) -> Result<Arc<Object>, &'static str> {
+    let (revision, rest) = row.split_first_chunk().ok_or("there is no revision")?;
+    let (after_type, text) = rest.split_first_chunk().ok_or("there is no length of the type")?;
+    let (revision, after_type) = (u64::from_be_bytes(*revision), u32::from_be_bytes(*after_type));
+    if newest < revision {
+        return Err("its revision is newer than the newest one");
     }
+    let after_type = usize::try_from(after_type).map_err(|_| "its type is too long")?;
+    Object::of_text(Bytes::copy_from_slice(text), after_type, revision).ok_or("its text is no JSON object")
 }
 
 /// Makes the file under another name first, so that a crash never leaves half of one.

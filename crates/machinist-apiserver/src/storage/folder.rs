@@ -20,8 +20,8 @@ const CA_KEY_FILE: &str = "ca.key";
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
-    /// Locked; the lock goes with the handle, however the process ends.
-    _lock: File,
+    /// Locked; the lock goes with the process, however it ends.
+    lock: File,
 }
 
 impl Folder {
@@ -42,7 +42,7 @@ impl Folder {
         let lock =
             open.write(true).create(true).truncate(false).mode(PRIVATE_FILE).open(&file).map_err(io)?;
         match lock.try_lock() {
-            Ok(()) => Ok(Folder { path: path.to_owned(), _lock: lock }),
+            Ok(()) => Ok(Folder { path: path.to_owned(), lock }),
             Err(TryLockError::WouldBlock) => Err(StorageError::InUse { folder: path.to_owned() }),
             Err(TryLockError::Error(source)) => Err(io(source)),
         }
@@ -112,6 +112,14 @@ impl Folder {
         let kept = CertificateAuthority::from_pem(certificate_pem, key_pem).map_err(broken)?;
         kept.check(now).map_err(broken)?;
         Ok(kept)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // A child that is being started has a copy of the handle for a moment, and would keep the lock with it. If this fails, closing
+        // the handle is what is left.
+        let _closed = self.lock.unlock();
     }
 }
 

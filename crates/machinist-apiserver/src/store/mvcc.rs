@@ -67,24 +67,54 @@ impl Default for History {
     }
 }
 
+/// How many of the newest events keep their objects as values, for writers and watchers that look into them; older ones are read
+/// again from their text when somebody does.
+const WARM_EVENTS: usize = 500;
+
 /// What happened to one object at one revision.
 #[derive(Debug)]
 pub(crate) struct Event {
     pub(crate) revision: u64,
     pub(crate) table: Arc<str>,
     pub(crate) key: Key,
-    pub(crate) old: Option<Arc<Object>>,
-    /// The new version, or for a deletion the last one with the deletion's revision.
-    pub(crate) object: Arc<Object>,
+    versions: RwLock<Versions>,
     pub(crate) deleted: bool,
     at: Instant,
     lines: [OnceLock<Bytes>; 3],
 }
 
+#[derive(Debug)]
+struct Versions {
+    old: Option<Arc<Object>>,
+    object: Arc<Object>,
+}
+
 impl Event {
+    /// The version before, if there was one.
+    pub(crate) fn old(&self) -> Option<Arc<Object>> {
+        self.versions.read().unwrap_or_else(PoisonError::into_inner).old.clone()
+    }
+
+    /// The new version, or for a deletion the last one with the deletion's revision.
+    pub(crate) fn object(&self) -> Arc<Object> {
+        self.versions.read().unwrap_or_else(PoisonError::into_inner).object.clone()
+    }
+
+    /// Keeps of both versions the text alone, where there is one. Returns what the new one is from now on.
+    fn cool(&self) -> Arc<Object> {
+        let mut versions = self.versions.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(old) = versions.old.as_ref().and_then(|old| old.cooled()) {
+            versions.old = Some(old);
+        }
+        if let Some(object) = versions.object.cooled() {
+            versions.object = object;
+        }
+        versions.object.clone()
+    }
+
     /// The watch line of this event, made once for all watchers that want this type and the plain object.
     pub(crate) fn line(&self, kind: EventKind) -> Bytes {
-        self.lines[kind as usize].get_or_init(|| watch_line(kind.as_str(), &self.object.text())).clone()
+        self.lines[kind as usize].get_or_init(|| watch_line(kind.as_str(), &self.object().text())).clone()
     }
 }
 
@@ -332,8 +362,7 @@ impl Store {
             revision,
             table: table.clone(),
             key: key.clone(),
-            old: read,
-            object: object.clone(),
+            versions: RwLock::new(Versions { old: read, object: object.clone() }),
             deleted,
             at: Instant::now(),
             lines: [const { OnceLock::new() }; 3],
@@ -342,7 +371,7 @@ impl Store {
         match &self.journal {
             None => {
                 inner.show(&event, origin);
-                inner.forget_as(self.shared.history);
+                inner.forget_as(self.shared.history, 1);
                 drop(inner);
                 self.shared.committed.notify_waiters();
             }
@@ -483,7 +512,7 @@ impl Shared {
         for Unsaved { event, origin } in &batch {
             inner.show(event, origin);
         }
-        inner.forget_as(self.history);
+        inner.forget_as(self.history, batch.len());
         drop(inner);
         self.committed.notify_waiters();
     }
@@ -521,10 +550,11 @@ impl Inner {
     fn apply(&mut self, event: &Arc<Event>) {
         self.head = event.revision;
         let table = self.tables.entry(event.table.clone()).or_default();
-        table.objects.entry(event.key.clone()).or_default().push(Version {
-            revision: event.revision,
-            object: (!event.deleted).then(|| event.object.clone()),
-        });
+        table
+            .objects
+            .entry(event.key.clone())
+            .or_default()
+            .push(Version { revision: event.revision, object: (!event.deleted).then(|| event.object()) });
     }
 
     /// Shows a commit to readers and watchers.
@@ -546,10 +576,20 @@ impl Inner {
         Ok(Slice { items, revision: at })
     }
 
-    fn forget_as(&mut self, history: History) {
-        if let History::Bounded { age, events } = history {
-            self.forget_older(age, events);
+    /// Lets go of what `history` does not ask for after `shown` more commits: of old versions altogether, of others as values.
+    fn forget_as(&mut self, history: History, shown: usize) {
+        let History::Bounded { age, events } = history else { return };
+        let to = self.log.len().saturating_sub(WARM_EVENTS);
+        for index in to.saturating_sub(shown)..to {
+            let event = &self.log[index];
+            let cold = event.cool();
+            let held = self.tables.get_mut(&event.table).and_then(|table| table.objects.get_mut(&event.key));
+            let version = held.into_iter().flatten().find(|version| version.revision == event.revision);
+            if let Some(object) = version.and_then(|version| version.object.as_mut()) {
+                *object = cold;
+            }
         }
+        self.forget_older(age, events);
     }
 
     fn forget_older(&mut self, age: Duration, keep: usize) {
