@@ -104,6 +104,10 @@ async fn after_a_kill_an_old_kubeconfig_works_and_machines_go_on_as_the_nodes_th
     let before = list().await;
     assert_eq!((before.0.len(), before.1.len()), (3, 3));
     drop(process);
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a process that is run as people run it goes by the real clock"
+    )]
     let killed_at = jiff::Timestamp::now();
 
     let mut process = Process::start(&mut up(folder.path(), ""));
