@@ -25,6 +25,27 @@ pub(crate) struct BenchArgs {
 enum Bench {
     /// Scale from 0 to N machines and back with an instant cloud: machines a second, requests a machine, conflicts, memory
     Scale(ScaleArgs),
+    /// The embedded API server, in memory and with a data folder, beside kube-apiserver with etcd: one mix of requests, in one run
+    Apiserver(ApiserverArgs),
+}
+
+#[derive(clap::Args)]
+struct ApiserverArgs {
+    /// How long each part is measured
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    seconds: u32,
+
+    /// How many objects memory and restart are measured with
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    objects: u32,
+
+    /// Leave kube-apiserver out; ratios are then absent
+    #[arg(long)]
+    embedded_only: bool,
+
+    /// Text for people, or one JSON object
+    #[arg(long, short, value_enum, default_value_t = Output::Text)]
+    output: Output,
 }
 
 #[derive(clap::Args)]
@@ -58,6 +79,15 @@ enum Output {
     Json,
 }
 
+impl Output {
+    fn name(self) -> &'static str {
+        match self {
+            Output::Text => "text",
+            Output::Json => "json",
+        }
+    }
+}
+
 #[derive(clap::Args)]
 pub(crate) struct KillArgs {
     /// How many machines there are in the end, from 3 at first
@@ -86,10 +116,41 @@ const MACHINIST: &str = "machinist";
 const NODE_GRACE: Duration = Duration::from_secs(50);
 
 pub(crate) fn bench(args: &BenchArgs) -> Result<()> {
-    let Bench::Scale(args) = &args.what;
+    match &args.what {
+        Bench::Scale(args) => scale(args),
+        Bench::Apiserver(args) => apiserver(args),
+    }
+}
+
+fn apiserver(args: &ApiserverArgs) -> Result<()> {
+    build(&[BENCH])?;
+    let mut command = Command::new(release_folder()?.join(BENCH));
+    command.args([
+        "apiserver",
+        "--seconds",
+        &args.seconds.to_string(),
+        "--objects",
+        &args.objects.to_string(),
+    ]);
+    command.args(["--output", args.output.name()]);
+    if args.embedded_only {
+        return ensure_success(command.arg("--embedded-only"));
+    }
+    // As in production, and as ours with its data folder: etcd syncs to disk. Nobody writes an audit log.
+    let options = Options {
+        roles: Roles::OneClusterForBoth,
+        controller_managers: ControllerManagers::None,
+        durability: Durability::Fsync,
+        audit: Audit::Off,
+        ..Options::default()
+    };
+    with_clusters(command, &options)
+}
+
+fn scale(args: &ScaleArgs) -> Result<()> {
     let mut command = Command::new(release_folder()?.join(BENCH));
     command.args(["scale", "--machines", &args.machines.to_string()]);
-    command.args(["--output", if args.output == Output::Json { "json" } else { "text" }]);
+    command.args(["--output", args.output.name()]);
     if let Some(folder) = &args.logs {
         command.arg("--logs").arg(folder);
     }
@@ -106,9 +167,10 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<()> {
                 roles: Roles::OneClusterForBoth,
                 controller_managers: ControllerManagers::None,
                 durability: Durability::Fsync,
+                audit: Audit::Metadata,
                 ..Options::default()
             };
-            with_clusters(command, options)
+            with_clusters(command, &options)
         }
     }
 }
@@ -128,9 +190,10 @@ pub(crate) fn kill(args: &KillArgs) -> Result<()> {
         controller_managers: ControllerManagers::Target,
         node_grace: NODE_GRACE,
         durability: Durability::None,
+        audit: Audit::Metadata,
         ..Options::default()
     };
-    with_clusters(command, options)
+    with_clusters(command, &options)
 }
 
 /// Built before any cluster runs, or the compiler would slow it down.
@@ -143,10 +206,10 @@ fn build(packages: &[&str]) -> Result<()> {
     ensure_success(&mut command)
 }
 
-/// Runs a command beside clusters that write down every request.
-fn with_clusters(mut command: Command, options: Options) -> Result<()> {
+/// Runs a command beside clusters.
+fn with_clusters(mut command: Command, options: &Options) -> Result<()> {
     let assets = Assets::provide()?;
-    let mut control_plane = ControlPlane::start(&assets, &Options { audit: Audit::Metadata, ..options })?;
+    let mut control_plane = ControlPlane::start(&assets, options)?;
     let clusters = serde_json::to_string(&control_plane.describe())?;
     ensure_success(command.env(CLUSTERS_VARIABLE, clusters))?;
     control_plane.ensure_alive()

@@ -5,7 +5,7 @@
 //! | `envtest` | finds or builds kube-apiserver, kube-controller-manager, etcd and kubectl, and prints their folder |
 //! | `control-plane` | runs one or two real clusters until its standard input closes |
 //! | `real` | runs the test lanes that need real clusters |
-//! | `bench` | measures the controllers on the embedded or the real API server |
+//! | `bench` | measures the controllers on the embedded or the real API server, and the two servers side by side |
 //! | `kill` | scales on real clusters while the controllers are killed |
 //! | `crds` | writes `deploy/crds` as the program prints it |
 //! | `tidy` | checks the rules of this workspace that the compiler cannot check |
@@ -50,7 +50,7 @@ enum Task {
     ControlPlane(control_plane::Args),
     /// Run the test lanes that need real clusters
     Real(real::Args),
-    /// Measure the controllers, in the release build
+    /// Measure the controllers, or the embedded API server, in the release build
     Bench(bench::BenchArgs),
     /// Scale up and down on real clusters while the controllers are killed, and see that nothing is lost or doubled
     Kill(bench::KillArgs),

@@ -68,8 +68,8 @@ impl Commit {
             revision: event.revision,
             resource: event.table.clone(),
             key: event.key.clone(),
-            old: event.old.clone(),
-            new: (!event.deleted).then(|| event.object.clone()),
+            old: event.old(),
+            new: (!event.deleted).then(|| event.object()),
             user: origin.user.clone(),
             user_agent: origin.user_agent.clone(),
         }

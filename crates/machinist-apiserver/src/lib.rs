@@ -1,9 +1,9 @@
 //! An embedded, faithful subset of kube-apiserver.
 //!
-//! One [`Server`] holds one cluster's state in memory. In process it is a [`tower::Service`] per caller
-//! ([`Server::service_as`]), made for `kube::Client::new`; over the network it is HTTPS on a listener with a kubeconfig
-//! ([`Server::serve`]). It holds only what kube-apiserver itself does: garbage collection, signing, node lifecycle and
-//! token cleaning are clients' work.
+//! One [`Server`] holds one cluster's state in memory, and keeps it in a folder if it is given one ([`Server::open`]). In
+//! process it is a [`tower::Service`] per caller ([`Server::service_as`]), made for `kube::Client::new`; over the network it is
+//! HTTPS on a listener with a kubeconfig ([`Server::serve`]). It holds only what kube-apiserver itself does: garbage
+//! collection, signing, node lifecycle and token cleaning are clients' work.
 //!
 //! A request takes one path: route, authentication, authorisation, decoding, the current object, patch or apply, pruning,
 //! defaulting, owners of fields, validation, metadata rules, the no-op check, commit, event, answer. Time and randomness are injected
@@ -11,8 +11,7 @@
 //!
 //! [`Server::load`] is for tests and for taking over: it stores an object as it is, past all of that.
 //!
-//! Deliberately absent, with a seam: persistence
-//! (`store::mvcc`). Never for production clusters.
+//! Never for production clusters.
 
 mod audit;
 mod authn;
@@ -38,6 +37,7 @@ mod route;
 mod server;
 mod service;
 mod status;
+mod storage;
 mod store;
 mod table;
 mod tls;
@@ -54,6 +54,7 @@ pub use object::Object;
 pub use server::{Config, Server};
 pub use service::{ApiService, Body, ReplicaView, Unanswered};
 pub use status::{ApiError, ApiResult, Target};
+pub use storage::{Folder, StorageError};
 pub use store::mvcc::{History, Key};
 pub use tls::{CertificateAuthority, Issued, TlsError};
 pub use tokens::{TokenKey, TokenKeyError};

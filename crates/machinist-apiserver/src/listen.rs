@@ -1,9 +1,9 @@
 //! The server over HTTPS on a listener, with what a client needs to reach it: CA, key and kubeconfig in a folder.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write as _};
+use std::fs;
+use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +27,7 @@ use tower::Service as _;
 use crate::authn::Credentials;
 use crate::server::{Core, Server};
 use crate::service::ApiService;
+use crate::storage::{PRIVATE_FOLDER, replace};
 use crate::tls::{Issued, TlsError, certificates, provider};
 
 /// How long a connection may take to become one.
@@ -35,9 +36,6 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_CONNECTIONS: usize = 4096;
 /// Most requests at a time on one HTTP/2 connection. Controllers keep many watches open on one.
 const MAX_STREAMS: u32 = 1000;
-/// Files with secrets are for their owner alone.
-const PRIVATE_FILE: u32 = 0o600;
-const PRIVATE_FOLDER: u32 = 0o700;
 
 /// The server cannot be reached over the network.
 #[derive(Debug, thiserror::Error)]
@@ -255,14 +253,12 @@ impl ClientCertVerifier for AskOnly {
     }
 }
 
-/// Writes a file that only its owner may read. An existing one is replaced, not opened: it might be readable by others.
+/// Writes a file that only its owner may read, unless it says the same already.
 fn write_private(file: &Path, text: &str) -> io::Result<()> {
-    match fs::remove_file(file) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        Ok(()) | Err(_) => {}
+    match fs::read(file) {
+        Ok(present) if present == text.as_bytes() => Ok(()),
+        Ok(_) | Err(_) => replace(file, text.as_bytes()),
     }
-    let mut open = OpenOptions::new().write(true).create_new(true).mode(PRIVATE_FILE).open(file)?;
-    open.write_all(text.as_bytes())
 }
 
 fn kubeconfig_text(address: SocketAddr, ca_pem: &str, admin: &Issued) -> String {

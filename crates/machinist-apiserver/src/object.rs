@@ -7,19 +7,28 @@
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
-/// One immutable version of one object. Its JSON text is made once and shared by every reader and watcher.
+/// One immutable version of one object. Its JSON text is made once and shared by every reader and watcher. Either of parts and text is
+/// made from the other when it is needed: as a value an object takes ten times the memory, and most are only ever shown.
 #[derive(Debug)]
 pub struct Object {
-    value: Value,
-    managed_fields: Option<Arc<str>>,
+    parts: OnceLock<Parts>,
     revision: u64,
     text: OnceLock<Text>,
 }
 
-/// The JSON text, which begins with `kind` and `apiVersion`, and where what follows them starts.
+/// What writes and rules work on.
 #[derive(Debug)]
+struct Parts {
+    /// But for `metadata.managedFields`.
+    value: Value,
+    managed_fields: Option<Arc<str>>,
+}
+
+/// The JSON text, which begins with `kind` and `apiVersion`, and where what follows them starts.
+#[derive(Debug, Clone)]
 struct Text {
     whole: Bytes,
     after_type: usize,
@@ -28,31 +37,65 @@ struct Text {
 impl Object {
     pub(crate) fn new(mut value: Value, revision: u64) -> Arc<Self> {
         let managed_fields = take_managed_fields(&mut value).and_then(managed_fields_text);
-        Arc::new(Object { value, managed_fields, revision, text: OnceLock::new() })
+        Self::of_parts(Parts { value, managed_fields }, revision)
+    }
+
+    fn of_parts(parts: Parts, revision: u64) -> Arc<Self> {
+        Arc::new(Object { parts: parts.into(), revision, text: OnceLock::new() })
+    }
+
+    /// An object from its text, as [`Object::text`] made it, and where what follows its type starts. `None` if it is not that.
+    pub(crate) fn of_text(whole: Bytes, after_type: usize, revision: u64) -> Option<Arc<Self>> {
+        let mut reader = serde_json::Deserializer::from_slice(&whole);
+        // It was limited when it was stored.
+        reader.disable_recursion_limit();
+        serde::de::IgnoredAny::deserialize(&mut reader).ok()?;
+        reader.end().ok()?;
+        let is_object = whole.first() == Some(&b'{') && after_type < whole.len();
+        let text = Text { whole, after_type };
+        is_object.then(|| Arc::new(Object { parts: OnceLock::new(), revision, text: text.into() }))
+    }
+
+    /// The same as nothing but its text; `None` as long as that was never made.
+    pub(crate) fn cooled(&self) -> Option<Arc<Self>> {
+        let text = self.text.get()?.clone();
+        Some(Arc::new(Object { parts: OnceLock::new(), revision: self.revision, text: text.into() }))
     }
 
     /// What comes after `previous`. Its fields have the same owners, unless `value` says otherwise.
     pub(crate) fn following(previous: &Object, mut value: Value, revision: u64) -> Arc<Self> {
         let managed_fields = match take_managed_fields(&mut value) {
             Some(given) => managed_fields_text(given),
-            None => previous.managed_fields.clone(),
+            None => previous.parts().managed_fields.clone(),
         };
-        Arc::new(Object { value, managed_fields, revision, text: OnceLock::new() })
+        Self::of_parts(Parts { value, managed_fields }, revision)
     }
 
     /// The object in its storage version, but for `metadata.managedFields`: see [`Object::managed_fields`].
     pub fn value(&self) -> &Value {
-        &self.value
+        &self.parts().value
     }
 
     /// `metadata.managedFields` as JSON text, `None` when nobody owns any field.
     pub fn managed_fields(&self) -> Option<&str> {
-        self.managed_fields.as_deref()
+        self.parts().managed_fields.as_deref()
+    }
+
+    fn parts(&self) -> &Parts {
+        self.parts.get_or_init(|| {
+            let text = self.text.get().map(|text| &*text.whole).unwrap_or_default();
+            let mut reader = serde_json::Deserializer::from_slice(text);
+            reader.disable_recursion_limit();
+            // It is what we wrote, and was read to its end before.
+            let mut value = Value::deserialize(&mut reader).unwrap_or_default();
+            let managed_fields = take_managed_fields(&mut value).and_then(managed_fields_text);
+            Parts { value, managed_fields }
+        })
     }
 
     /// The object in its storage version, whole, as clients see it.
     pub fn whole(&self) -> Value {
-        let mut value = self.value.clone();
+        let mut value = self.value().clone();
         let list = self.managed_fields().and_then(|text| serde_json::from_str(text).ok());
         if let Some(list) = list {
             set_meta(&mut value, MANAGED_FIELDS, Some(list));
@@ -67,31 +110,39 @@ impl Object {
 
     /// `metadata.name`.
     pub fn name(&self) -> &str {
-        meta_str(&self.value, "name")
+        meta_str(self.value(), "name")
     }
 
     /// `metadata.namespace`, empty for cluster-scoped objects.
     pub fn namespace(&self) -> &str {
-        meta_str(&self.value, "namespace")
+        meta_str(self.value(), "namespace")
     }
 
     /// `metadata.uid`.
     pub fn uid(&self) -> &str {
-        meta_str(&self.value, "uid")
+        meta_str(self.value(), "uid")
     }
 
     pub(crate) fn text(&self) -> Bytes {
-        self.made_text().whole.clone()
+        self.typed_text().whole.clone()
+    }
+
+    /// Where in the text what follows `kind` and `apiVersion` starts.
+    pub(crate) fn after_type(&self) -> usize {
+        self.typed_text().after_type
+    }
+
+    fn typed_text(&self) -> &Text {
+        self.text.get_or_init(|| {
+            let Parts { value, managed_fields } = self.parts();
+            Text::of(value, managed_fields.as_deref())
+        })
     }
 
     /// The text without its opening brace, `kind` and `apiVersion`: how a list of a built-in kind shows its items.
     pub(crate) fn text_after_type(&self) -> Bytes {
-        let text = self.made_text();
+        let text = self.typed_text();
         text.whole.slice(text.after_type..)
-    }
-
-    fn made_text(&self) -> &Text {
-        self.text.get_or_init(|| Text::of(&self.value, self.managed_fields()))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -20,6 +21,9 @@ use crate::object::{MANAGED_FIELDS, Object};
 use crate::openapi::Documents;
 use crate::resource::{Registry, split_api_version};
 use crate::service::ApiService;
+use crate::status::ApiError;
+use crate::storage::database::Database;
+use crate::storage::{self, Folder, StorageError};
 use crate::store::mvcc::{Change, History, Key, Store};
 use crate::tls::{CertificateAuthority, TlsError, certificates};
 use crate::tokens::{TokenKey, TokenKeyError};
@@ -79,6 +83,10 @@ pub struct Server {
 /// What every request works on.
 pub(crate) struct Core {
     pub(crate) store: Store,
+    /// The store was not empty.
+    is_continued: bool,
+    /// Where the store is saved; locked for as long as it may be written. After the store, which writes as it is dropped.
+    folder: Option<Folder>,
     pub(crate) config: Config,
     pub(crate) audit: AuditFeed,
     registry: RwLock<Arc<Registry>>,
@@ -108,8 +116,55 @@ const INITIAL_NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-publi
 impl Server {
     /// A server with the initial namespaces. Must be called within a tokio runtime, on which its tasks then run.
     pub fn new(config: Config) -> Self {
+        let store = Store::new(config.history, config.watch_buffer);
+        Self::with_store(config, store, None)
+    }
+
+    /// A server that goes on where the last one on this folder ended, and keeps its state there: objects with their uids and
+    /// revisions, the certificate authority, and the key of tokens. Watches from before the start get a 410, as after any compaction; one from the
+    /// newest revision resumes. Must be called within a tokio runtime, and blocks while it reads.
+    ///
+    /// # Guarantees
+    /// What is answered or shown is on stable storage. When the disk fails, the write is answered with 500 and so is every later one;
+    /// reads go on.
+    ///
+    /// # Errors
+    /// When the folder's content cannot be read, or is not what a server wrote. Nothing is changed then.
+    pub fn open(mut config: Config, folder: Folder) -> Result<Self, StorageError> {
+        let (database, saved) = Database::open(&folder)?;
+        if config.ca.is_none() {
+            config.ca = Some(folder.certificate_authority(config.clock.now())?);
+        }
+        if config.token_key.is_none() {
+            config.token_key = Some(folder.token_key()?);
+        }
+        let path = folder.path().to_owned();
+        let store = Store::open(database, saved, config.history, config.watch_buffer);
+        let store = store.map_err(|source| StorageError::Io { path: path.clone(), source })?;
+        let server = Self::with_store(config, store, Some(folder));
+        // What a start itself commits is there for its first reader.
+        server.core.store.finish().map_err(|failed| StorageError::Io {
+            path,
+            source: io::Error::other(String::from(&*failed.why)),
+        })?;
+        Ok(server)
+    }
+
+    /// Where it keeps its state, if it does: the place for other things that must outlive it.
+    pub fn folder(&self) -> Option<&Folder> {
+        self.core.folder.as_ref()
+    }
+
+    /// Whether it goes on with the state of an earlier server.
+    pub fn is_continued(&self) -> bool {
+        self.core.is_continued
+    }
+
+    pub(crate) fn with_store(config: Config, store: Store, folder: Option<Folder>) -> Self {
         let core = Arc::new(Core {
-            store: Store::new(config.history, config.watch_buffer),
+            is_continued: 0 < store.head(),
+            store,
+            folder,
             audit: AuditFeed::default(),
             registry: RwLock::new(Arc::new(Registry::built_in())),
             described: Mutex::default(),
@@ -119,6 +174,7 @@ impl Server {
             tasks: Handle::current(),
             config,
         });
+        storage::resume(&core);
         core.bootstrap();
         Server { core }
     }
@@ -176,6 +232,21 @@ impl Server {
         Subscription::new(receiver)
     }
 
+    /// Waits until everything committed so far is on stable storage, and thereby shown; at once for a server in memory.
+    ///
+    /// # Errors
+    /// When the disk failed.
+    pub async fn saved(&self) -> Result<(), ApiError> {
+        self.core.store.saved(self.core.store.head()).await.map_err(|failed| failed.refusal())
+    }
+
+    /// Every object there is as if it had been made just now, resource by resource, and then every commit in order.
+    pub fn state_and_commits(&self) -> Subscription<Arc<Commit>> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        self.core.store.subscribe_from_start(sender);
+        Subscription::new(receiver)
+    }
+
     /// The revision of the newest commit.
     pub fn revision(&self) -> u64 {
         self.core.store.revision()
@@ -198,7 +269,7 @@ impl Server {
 
     /// Every object of a resource (`nodes`, `machines.machine.sapcloud.io`), in list order.
     pub fn snapshot(&self, resource: &str) -> Vec<Arc<Object>> {
-        let slice = self.core.store.slice(resource, "", None, None);
+        let slice = self.core.store.slice_shown(resource, "", None, None);
         slice.map(|s| s.items.into_iter().map(|(_, object)| object).collect()).unwrap_or_default()
     }
 
@@ -310,7 +381,7 @@ impl Core {
         }
     }
 
-    /// What kube-apiserver and its controllers make in an empty cluster, as far as it is served here.
+    /// What kube-apiserver and its controllers make in a cluster that lacks it, as far as it is served here.
     fn bootstrap(&self) {
         for namespace in INITIAL_NAMESPACES {
             self.seed(
@@ -341,6 +412,11 @@ impl Core {
 
     fn seed(&self, table: &str, namespace: &str, mut object: Value) {
         let name = crate::object::meta_str(&object, "name").to_owned();
+        let key = Key::new(namespace, &name);
+        // Kept from an earlier run.
+        if self.store.get(table, &key).is_some() {
+            return;
+        }
         let (group, version) = split_api_version(object["apiVersion"].as_str().unwrap_or_default());
         let served = self.registry().find(group, version, table).cloned().expect("a built-in kind is served");
         // What every write of the kind is given in any case is nobody's.
@@ -352,12 +428,7 @@ impl Core {
         crate::object::set_meta(&mut object, MANAGED_FIELDS, Some(json!(owners.text())));
         crate::object::set_meta(&mut object, "uid", Some(json!(self.config.ids.uid())));
         crate::object::set_meta(&mut object, "creationTimestamp", Some(json!(self.now())));
-        let done = self.store.commit(
-            &Arc::from(table),
-            &Key::new(namespace, &name),
-            Change::Create(object),
-            &Origin::default(),
-        );
-        done.expect("the store is empty and nobody else has it yet");
+        let done = self.store.commit(&Arc::from(table), &key, Change::Create(object), &Origin::default());
+        done.expect("nobody else has the store yet");
     }
 }

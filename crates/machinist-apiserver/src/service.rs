@@ -235,6 +235,8 @@ impl ApiService {
             Route::Other(path) => {
                 record.verb = method_name(&parts.method);
                 record.resource.clone_from(&path);
+                // What is served follows definitions that may not be saved yet. If they cannot be, it is told all the same.
+                let _failed = self.core.store.saved(self.core.store.head()).await;
                 Ok(other(&path, &parts, &self.core))
             }
             Route::Resource(path) => {
@@ -312,7 +314,20 @@ impl ApiService {
             view: self.view.clone(),
             path,
         };
+        let changes = !matches!(record.verb, "get" | "list" | "watch");
+        let store = &self.core.store;
+        if changes {
+            store.writable().map_err(|failed| failed.refusal())?;
+        }
         let reply = perform(&call, record.verb).await;
+        if changes {
+            // A refusal waits as well: it may rest on a commit that is not saved yet.
+            let seen = match &reply {
+                Ok(Reply::Answer(Answer { revision: Some(committed), .. })) => *committed,
+                _ => store.head(),
+            };
+            store.saved(seen).await.map_err(|failed| failed.refusal())?;
+        }
         let warnings = call.warnings.into_inner().unwrap_or_else(PoisonError::into_inner);
         Ok(match reply {
             Ok(Reply::Answer(answer)) => Reply::Answer(Answer { warnings, ..answer }),

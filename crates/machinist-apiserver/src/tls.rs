@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, SanType,
+    KeyPair, KeyUsagePurpose, PublicKeyData as _, SanType,
 };
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
@@ -101,6 +101,21 @@ impl CertificateAuthority {
             .allow_unauthenticated()
             .build()?;
         Ok(CertificateAuthority { certificate_pem, key_pem, verifier })
+    }
+
+    /// Whether the key is the certificate's, and the certificate is still good.
+    pub(crate) fn check(&self, now: Timestamp) -> Result<(), TlsError> {
+        let first = certificates(&self.certificate_pem)?.remove(0);
+        let (_, parsed) =
+            X509Certificate::from_der(&first).map_err(|e| TlsError::Pem(format!("ca.crt: {e}")))?;
+        let key = KeyPair::from_pem(&self.key_pem)?;
+        if parsed.public_key().raw != key.subject_public_key_info() {
+            return Err(TlsError::Pem("ca.key is not the key of ca.crt".into()));
+        }
+        if parsed.validity().not_after.timestamp() <= now.as_second() {
+            return Err(TlsError::Pem("ca.crt has expired: move the folder away to start anew".into()));
+        }
+        Ok(())
     }
 
     /// The CA's certificate, what clients trust.

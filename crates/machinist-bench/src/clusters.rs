@@ -1,5 +1,6 @@
 //! Real clusters, as `cargo xtask control-plane` describes them.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
@@ -10,11 +11,14 @@ pub const CLUSTERS_VARIABLE: &str = "MACHINIST_REAL_CLUSTERS";
 
 /// The two roles. One cluster may play both.
 #[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Clusters {
     /// Where Machines live.
     pub control: Cluster,
     /// Where Nodes live.
     pub target: Cluster,
+    /// From the start of the first program until the server was ready.
+    pub seconds_to_ready: f64,
 }
 
 /// How one cluster is reached, and where it writes down who asked for what.
@@ -29,6 +33,8 @@ pub struct Cluster {
     pub kubeconfig: PathBuf,
     /// What clients trust.
     pub ca_file: PathBuf,
+    /// By program: `etcd`, `kube-apiserver`.
+    pub process_ids: BTreeMap<String, u32>,
     audit_log: Option<PathBuf>,
 }
 

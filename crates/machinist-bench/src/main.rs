@@ -9,7 +9,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use machinist_bench::{kill, scale};
+use machinist_bench::{apiserver, kill, scale};
 
 #[derive(Parser)]
 #[command(name = "machinist-bench", about = "Measures the two controllers, and kills them")]
@@ -24,6 +24,11 @@ enum Job {
     Scale(scale::Args),
     /// Scale while the controllers are killed, and see that nothing is lost or doubled
     Kill(kill::Args),
+    /// Put one mix of requests to the embedded API server and to kube-apiserver
+    Apiserver(apiserver::Args),
+    /// The embedded API server as a process, for the former
+    #[command(hide = true)]
+    EmbeddedServer(apiserver::EmbeddedArgs),
 }
 
 #[tokio::main]
@@ -37,6 +42,11 @@ async fn main() -> ExitCode {
             println!("{verdict}");
             verdict.holds()
         }),
+        Job::Apiserver(args) => apiserver::run(&args).await.map(|report| {
+            println!("{report}");
+            true
+        }),
+        Job::EmbeddedServer(args) => apiserver::serve(&args).await.map(|()| true),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

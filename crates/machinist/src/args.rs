@@ -89,7 +89,9 @@ pub(crate) enum Format {
 #[command(
     after_help = "Without --manifest it applies a quick start: a Secret, a MachineClass, and the MachineDeployment workers \
     with 3 replicas.\n\nThe controllers serve one namespace: that of the machine objects in the manifests, else default. Machine objects \
-    in another namespace stay as they are.\n\nThe API server keeps its objects in memory; --data-dir keeps the cloud's ledger.\n\n\
+    in another namespace stay as they are.\n\nWith --data-dir the next start goes on where this one ends, however it ends: the API server's \
+    objects, the cloud's ledger and its machines, and the CA, so that an old kubeconfig still works. The quick start is then not applied \
+    again; a manifest that is given again is. Without it everything is kept in memory.\n\n\
     Exit codes: 0 the awaited state was reached, or nothing was awaited and it was stopped; 1 it failed, took longer than \
     --timeout, or was stopped before; 2 the command line is wrong."
 )]
@@ -98,7 +100,7 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "FILE", help_heading = "What runs")]
     pub manifest: Vec<PathBuf>,
 
-    /// Keep the ledger of the simulated cloud in this folder [default: in memory]
+    /// Keep everything in this folder, and go on with what is in it [default: in memory]
     #[arg(long, value_name = "DIR", help_heading = "What runs")]
     pub data_dir: Option<PathBuf>,
 

@@ -1,5 +1,6 @@
 //! One real cluster: the flags it is started with, and when it counts as started.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener};
@@ -62,6 +63,8 @@ pub(crate) struct Description {
     /// Lines of `audit.k8s.io/v1` events, if asked for.
     audit_log: Option<PathBuf>,
     controller_manager: bool,
+    /// By program, for whoever measures them.
+    process_ids: BTreeMap<&'static str, u32>,
     /// Everything of this cluster, logs as `<program>.log` included.
     folder: PathBuf,
 }
@@ -211,6 +214,7 @@ impl<'a> Starting<'a> {
                 Audit::Metadata => Some(self.folder.join("audit.log")),
             },
             controller_manager: self.settings.controller_manager.is_some(),
+            process_ids: self.processes.ids(),
             folder: self.folder,
         };
         Cluster { description, kubectl: self.assets.path(Program::Kubectl), processes: self.processes }

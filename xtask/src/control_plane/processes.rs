@@ -7,6 +7,7 @@
 //!
 //! The children and the warden have process groups of their own: a Ctrl-C in the terminal reaches us, and only us.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -89,6 +90,11 @@ impl Processes {
         self.children.push(Running { name, child, log });
         let line = self.line_to_warden.as_mut().expect("the line is open until the drop");
         line.write_all(format!("{id}\n").as_bytes()).context("the warden of the processes is gone")
+    }
+
+    /// Their process ids, by name.
+    pub(super) fn ids(&self) -> BTreeMap<&'static str, u32> {
+        self.children.iter().map(|running| (running.name, running.child.id())).collect()
     }
 
     /// The first child that ended, if any did.

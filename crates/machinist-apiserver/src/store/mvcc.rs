@@ -14,6 +14,9 @@ use tokio::time::Instant;
 
 use crate::audit::{Commit, CommitFeed, Origin};
 use crate::object::{Object, set_meta};
+use crate::status::ApiError;
+use crate::storage::database::{Database, State};
+use crate::storage::journal::{Journal, Unsaved};
 use crate::store::watch::{Feed, Interest};
 
 /// Where an object lies within its resource: `namespace/name`, or `name` for cluster-scoped ones. Compared as text, which
@@ -64,24 +67,54 @@ impl Default for History {
     }
 }
 
+/// How many of the newest events keep their objects as values, for writers and watchers that look into them; older ones are read
+/// again from their text when somebody does.
+const WARM_EVENTS: usize = 500;
+
 /// What happened to one object at one revision.
 #[derive(Debug)]
 pub(crate) struct Event {
     pub(crate) revision: u64,
     pub(crate) table: Arc<str>,
     pub(crate) key: Key,
-    pub(crate) old: Option<Arc<Object>>,
-    /// The new version, or for a deletion the last one with the deletion's revision.
-    pub(crate) object: Arc<Object>,
+    versions: RwLock<Versions>,
     pub(crate) deleted: bool,
     at: Instant,
     lines: [OnceLock<Bytes>; 3],
 }
 
+#[derive(Debug)]
+struct Versions {
+    old: Option<Arc<Object>>,
+    object: Arc<Object>,
+}
+
 impl Event {
+    /// The version before, if there was one.
+    pub(crate) fn old(&self) -> Option<Arc<Object>> {
+        self.versions.read().unwrap_or_else(PoisonError::into_inner).old.clone()
+    }
+
+    /// The new version, or for a deletion the last one with the deletion's revision.
+    pub(crate) fn object(&self) -> Arc<Object> {
+        self.versions.read().unwrap_or_else(PoisonError::into_inner).object.clone()
+    }
+
+    /// Keeps of both versions the text alone, where there is one. Returns what the new one is from now on.
+    fn cool(&self) -> Arc<Object> {
+        let mut versions = self.versions.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(old) = versions.old.as_ref().and_then(|old| old.cooled()) {
+            versions.old = Some(old);
+        }
+        if let Some(object) = versions.object.cooled() {
+            versions.object = object;
+        }
+        versions.object.clone()
+    }
+
     /// The watch line of this event, made once for all watchers that want this type and the plain object.
     pub(crate) fn line(&self, kind: EventKind) -> Bytes {
-        self.lines[kind as usize].get_or_init(|| watch_line(kind.as_str(), &self.object.text())).clone()
+        self.lines[kind as usize].get_or_init(|| watch_line(kind.as_str(), &self.object().text())).clone()
     }
 }
 
@@ -142,17 +175,46 @@ pub(crate) struct Slice {
     pub(crate) revision: u64,
 }
 
+/// The disk failed. What was committed since its last success is not shown to anyone, and nothing is written any more.
+#[derive(Debug, Clone)]
+pub(crate) struct NotSaved {
+    pub(crate) why: Arc<str>,
+}
+
+impl NotSaved {
+    /// What the writer is told.
+    pub(crate) fn refusal(&self) -> ApiError {
+        ApiError::internal(format!(
+            "the server cannot write to its data folder, and takes no more changes until it is started again: {}",
+            self.why
+        ))
+    }
+}
+
+/// The state. Without a journal a commit is shown as it is made; with one, when it is on stable storage.
 #[derive(Debug)]
 pub(crate) struct Store {
+    shared: Arc<Shared>,
+    /// Dropped with the store, which waits until everything is written.
+    journal: Option<Journal>,
+    watch_buffer: usize,
+}
+
+/// What the journal's thread works on, too.
+#[derive(Debug)]
+pub(crate) struct Shared {
     inner: RwLock<Inner>,
     /// For requests that wait for a revision. Wakes them in the order in which they came, so that a simulation repeats.
     committed: Notify,
     history: History,
-    watch_buffer: usize,
+    failed: OnceLock<NotSaved>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
+    /// The revision of the newest commit, on which the next write builds.
+    head: u64,
+    /// The revision of the newest commit that may be shown: `head`, unless there is a journal that has not saved it yet.
     revision: u64,
     compacted: u64,
     tables: BTreeMap<Arc<str>, Table>,
@@ -181,25 +243,52 @@ struct Watcher {
 }
 
 impl Store {
+    /// An empty store in memory.
     pub(crate) fn new(history: History, watch_buffer: usize) -> Self {
-        Store { inner: RwLock::new(Inner::default()), committed: Notify::new(), history, watch_buffer }
+        Store { shared: Shared::new(Inner::default(), history), journal: None, watch_buffer }
     }
 
-    /// The revision of the newest commit.
+    /// A store that goes on from what was saved, and saves what is committed.
+    pub(crate) fn open(
+        database: Database,
+        saved: State,
+        history: History,
+        watch_buffer: usize,
+    ) -> std::io::Result<Self> {
+        let shared = Shared::new(Inner::of_saved(saved), history);
+        let journal = Some(Journal::start(database, shared.clone())?);
+        Ok(Store { shared, journal, watch_buffer })
+    }
+
+    /// The revision of the newest commit that may be shown.
     pub(crate) fn revision(&self) -> u64 {
-        self.read().revision
+        self.shared.read().revision
     }
 
+    /// The revision of the newest commit, saved or not.
+    pub(crate) fn head(&self) -> u64 {
+        self.shared.read().head
+    }
+
+    /// The newest version, for a write to build on: it may not be saved yet, and then must not be shown before it is.
     pub(crate) fn get(&self, table: &str, key: &Key) -> Option<Arc<Object>> {
-        self.read().tables.get(table)?.objects.get(key)?.last()?.object.clone()
+        self.shared.read().tables.get(table)?.objects.get(key)?.last()?.object.clone()
+    }
+
+    /// The newest version that may be shown.
+    pub(crate) fn get_shown(&self, table: &str, key: &Key) -> Option<Arc<Object>> {
+        let inner = self.shared.read();
+        version_at(inner.tables.get(table)?.objects.get(key)?, inner.revision)
     }
 
     /// The object as it was at `revision`.
     pub(crate) fn get_at(&self, table: &str, key: &Key, revision: u64) -> Option<Arc<Object>> {
-        version_at(self.read().tables.get(table)?.objects.get(key)?, revision)
+        let inner = self.shared.read();
+        version_at(inner.tables.get(table)?.objects.get(key)?, revision.min(inner.revision))
     }
 
-    /// Everything under `prefix` (a namespace with its slash, or nothing) after `after`, at `revision` or now.
+    /// Everything under `prefix` (a namespace with its slash, or nothing) after `after`, at `revision` or as it is for a write to
+    /// build on.
     pub(crate) fn slice(
         &self,
         table: &str,
@@ -207,18 +296,27 @@ impl Store {
         after: Option<&Key>,
         revision: Option<u64>,
     ) -> Result<Slice, Compacted> {
-        let inner = self.read();
-        let at = revision.unwrap_or(inner.revision);
-        if at < inner.compacted {
-            return Err(Compacted { oldest: inner.compacted });
-        }
-        let items = inner.tables.get(table).map(|t| t.slice(prefix, after, at)).unwrap_or_default();
-        Ok(Slice { items, revision: at })
+        let inner = self.shared.read();
+        inner.slice(table, prefix, after, revision.unwrap_or(inner.head))
+    }
+
+    /// As [`Store::slice`], but without a revision as it may be shown.
+    pub(crate) fn slice_shown(
+        &self,
+        table: &str,
+        prefix: &str,
+        after: Option<&Key>,
+        revision: Option<u64>,
+    ) -> Result<Slice, Compacted> {
+        let inner = self.shared.read();
+        // What is committed and not saved is not there yet for a reader, whatever revision it asks for.
+        let asked = revision.filter(|asked| inner.head < *asked || *asked <= inner.revision);
+        inner.slice(table, prefix, after, asked.unwrap_or(inner.revision))
     }
 
     /// Whether the resource holds no object at all.
     pub(crate) fn is_empty(&self, table: &str) -> bool {
-        let inner = self.read();
+        let inner = self.shared.read();
         inner.tables.get(table).is_none_or(|t| {
             t.objects.values().all(|versions| versions.last().is_none_or(|v| v.object.is_none()))
         })
@@ -242,7 +340,7 @@ impl Store {
                 (Some(read), last, true)
             }
         };
-        let mut inner = self.write();
+        let mut inner = self.shared.write();
         let current = inner
             .tables
             .get(table)
@@ -257,48 +355,83 @@ impl Store {
         if !unchanged {
             return Err(Raced);
         }
-        let revision = inner.revision + 1;
+        let revision = inner.head + 1;
         set_meta(&mut value, "resourceVersion", Some(json!(revision.to_string())));
         let object = match &read {
             Some(read) => Object::following(read, value, revision),
             None => Object::new(value, revision),
         };
-        inner.apply(
-            Arc::new(Event {
-                revision,
-                table: table.clone(),
-                key: key.clone(),
-                old: read,
-                object: object.clone(),
-                deleted,
-                at: Instant::now(),
-                lines: [const { OnceLock::new() }; 3],
-            }),
-            origin,
-        );
-        if let History::Bounded { age, events } = self.history {
-            inner.forget_older(age, events);
+        let event = Arc::new(Event {
+            revision,
+            table: table.clone(),
+            key: key.clone(),
+            versions: RwLock::new(Versions { old: read, object: object.clone() }),
+            deleted,
+            at: Instant::now(),
+            lines: [const { OnceLock::new() }; 3],
+        });
+        inner.apply(&event);
+        match &self.journal {
+            None => {
+                inner.show(&event, origin);
+                inner.forget_as(self.shared.history, 1);
+                drop(inner);
+                self.shared.committed.notify_waiters();
+            }
+            // Under the lock, so that the journal has them in order.
+            Some(journal) => journal.append(event, origin.clone()),
         }
-        drop(inner);
-        self.committed.notify_waiters();
         Ok(object)
+    }
+
+    /// Waits until what was committed up to `revision` is on stable storage and shown; at once without a journal.
+    pub(crate) async fn saved(&self, revision: u64) -> Result<(), NotSaved> {
+        if revision <= self.revision() {
+            return Ok(());
+        }
+        loop {
+            // Enlisted before the look, so that no commit in between is missed.
+            let mut committed = pin!(self.shared.committed.notified());
+            committed.as_mut().enable();
+            if revision <= self.revision() {
+                return Ok(());
+            }
+            self.writable()?;
+            committed.await;
+        }
+    }
+
+    /// Blocks until what was committed is saved; for a start, before anyone can ask.
+    pub(crate) fn finish(&self) -> Result<(), NotSaved> {
+        if let Some(journal) = &self.journal {
+            journal.finish();
+        }
+        self.writable()
+    }
+
+    /// Whether writes have a chance to be saved.
+    pub(crate) fn writable(&self) -> Result<(), NotSaved> {
+        match self.shared.failed.get() {
+            None => Ok(()),
+            Some(failed) => Err(failed.clone()),
+        }
     }
 
     /// Forgets every version that is not current at `revision` (or now).
     pub(crate) fn compact(&self, revision: Option<u64>) {
-        let mut inner = self.write();
+        let mut inner = self.shared.write();
         let revision = revision.unwrap_or(inner.revision).min(inner.revision);
         inner.compact(revision);
     }
 
     /// The oldest revision that can still be read or resumed from.
     pub(crate) fn compacted(&self) -> u64 {
-        self.read().compacted
+        self.shared.read().compacted
     }
 
     /// What happened after `from`, then what happens from now on.
     pub(crate) fn watch(&self, table: &Arc<str>, interest: Interest, from: u64) -> Result<Feed, Compacted> {
-        let mut inner = self.write();
+        let mut inner = self.shared.write();
         if from < inner.compacted {
             return Err(Compacted { oldest: inner.compacted });
         }
@@ -314,20 +447,20 @@ impl Store {
 
     /// Ends a watch.
     pub(crate) fn unwatch(&self, table: &str, id: u64) {
-        if let Some(table) = self.write().tables.get_mut(table) {
+        if let Some(table) = self.shared.write().tables.get_mut(table) {
             table.watchers.remove(&id);
         }
     }
 
     /// How many watches are open; a leak check for tests.
     pub(crate) fn watchers(&self) -> usize {
-        self.read().tables.values().map(|t| t.watchers.len()).sum()
+        self.shared.read().tables.values().map(|t| t.watchers.len()).sum()
     }
 
     /// The newest revision provided that `feed` has nothing left to deliver; what a bookmark may promise.
     pub(crate) fn revision_if_drained(&self, feed: &Feed) -> Option<u64> {
         // Events are sent under the write lock, so the emptiness seen under the read lock belongs to this revision.
-        let inner = self.read();
+        let inner = self.shared.read();
         feed.is_drained().then_some(inner.revision)
     }
 
@@ -335,7 +468,7 @@ impl Store {
     pub(crate) async fn reaches(&self, revision: u64) {
         loop {
             // Enlisted before the look, so that no commit in between is missed.
-            let mut committed = pin!(self.committed.notified());
+            let mut committed = pin!(self.shared.committed.notified());
             committed.as_mut().enable();
             if revision <= self.revision() {
                 return;
@@ -345,7 +478,53 @@ impl Store {
     }
 
     pub(crate) fn subscribe(&self, sender: mpsc::UnboundedSender<Arc<Commit>>) {
-        self.write().commit_feeds.add(sender);
+        self.shared.write().commit_feeds.add(sender);
+    }
+
+    /// As [`Store::subscribe`], and first each object there is, as if it had been made just now.
+    pub(crate) fn subscribe_from_start(&self, sender: mpsc::UnboundedSender<Arc<Commit>>) {
+        let mut inner = self.shared.write();
+        for (resource, table) in &inner.tables {
+            for (key, object) in table.slice("", None, inner.revision) {
+                let origin = Origin::default();
+                // The receiver is in the caller's hands.
+                let _sent = sender.send(Arc::new(Commit {
+                    revision: object.revision(),
+                    resource: resource.clone(),
+                    key,
+                    old: None,
+                    new: Some(object),
+                    user: origin.user,
+                    user_agent: origin.user_agent,
+                }));
+            }
+        }
+        inner.commit_feeds.add(sender);
+    }
+}
+
+impl Shared {
+    fn new(inner: Inner, history: History) -> Arc<Self> {
+        let committed = Notify::new();
+        Arc::new(Shared { inner: RwLock::new(inner), committed, history, failed: OnceLock::new() })
+    }
+
+    /// Shows a batch of commits that has been saved.
+    pub(crate) fn show(&self, batch: Vec<Unsaved>) {
+        let mut inner = self.write();
+        for Unsaved { event, origin } in &batch {
+            inner.show(event, origin);
+        }
+        inner.forget_as(self.history, batch.len());
+        drop(inner);
+        self.committed.notify_waiters();
+    }
+
+    /// Ends all writing: what is not saved by now never will be.
+    pub(crate) fn fail(&self, why: String) {
+        // A second failure adds nothing to the first.
+        let _told = self.failed.set(NotSaved { why: why.into() });
+        self.committed.notify_waiters();
     }
 
     // A poisoned lock means a panic between two plain assignments; the data is still the last committed state.
@@ -359,18 +538,61 @@ impl Store {
 }
 
 impl Inner {
-    fn apply(&mut self, event: Arc<Event>, origin: &Origin) {
+    /// What was saved, and no past.
+    fn of_saved(saved: State) -> Self {
+        let revision = saved.revision;
+        let mut inner = Inner { head: revision, revision, compacted: revision, ..Inner::default() };
+        for (table, key, object) in saved.objects {
+            let versions = vec![Version { revision: object.revision(), object: Some(object) }];
+            inner.tables.entry(table).or_default().objects.insert(key, versions);
+        }
+        inner
+    }
+
+    /// Makes a commit what the next write builds on.
+    fn apply(&mut self, event: &Arc<Event>) {
+        self.head = event.revision;
+        let table = self.tables.entry(event.table.clone()).or_default();
+        table
+            .objects
+            .entry(event.key.clone())
+            .or_default()
+            .push(Version { revision: event.revision, object: (!event.deleted).then(|| event.object()) });
+    }
+
+    /// Shows a commit to readers and watchers.
+    fn show(&mut self, event: &Arc<Event>, origin: &Origin) {
         self.revision = event.revision;
         let table = self.tables.entry(event.table.clone()).or_default();
-        table.objects.entry(event.key.clone()).or_default().push(Version {
-            revision: event.revision,
-            object: (!event.deleted).then(|| event.object.clone()),
-        });
         table.log.push_back(event.clone());
         self.log.push_back(event.clone());
         // A full buffer means a watcher that does not read: it is dropped, its stream ends, and it resumes or relists.
-        table.watchers.retain(|_, w| !w.interest.covers(&event) || w.events.try_send(event.clone()).is_ok());
-        self.commit_feeds.publish(|| Commit::of(&event, origin));
+        table.watchers.retain(|_, w| !w.interest.covers(event) || w.events.try_send(event.clone()).is_ok());
+        self.commit_feeds.publish(|| Commit::of(event, origin));
+    }
+
+    fn slice(&self, table: &str, prefix: &str, after: Option<&Key>, at: u64) -> Result<Slice, Compacted> {
+        if at < self.compacted {
+            return Err(Compacted { oldest: self.compacted });
+        }
+        let items = self.tables.get(table).map(|t| t.slice(prefix, after, at)).unwrap_or_default();
+        Ok(Slice { items, revision: at })
+    }
+
+    /// Lets go of what `history` does not ask for after `shown` more commits: of old versions altogether, of others as values.
+    fn forget_as(&mut self, history: History, shown: usize) {
+        let History::Bounded { age, events } = history else { return };
+        let to = self.log.len().saturating_sub(WARM_EVENTS);
+        for index in to.saturating_sub(shown)..to {
+            let event = &self.log[index];
+            let cold = event.cool();
+            let held = self.tables.get_mut(&event.table).and_then(|table| table.objects.get_mut(&event.key));
+            let version = held.into_iter().flatten().find(|version| version.revision == event.revision);
+            if let Some(object) = version.and_then(|version| version.object.as_mut()) {
+                *object = cold;
+            }
+        }
+        self.forget_older(age, events);
     }
 
     fn forget_older(&mut self, age: Duration, keep: usize) {
@@ -481,8 +703,8 @@ mod tests {
         let gone = store.commit(&table(), &Key::new("", "a"), Change::Delete { read }, &Origin::default());
         assert_eq!(gone.expect("nobody else writes").revision(), 2);
         store.compact(None);
-        assert!(store.read().tables["things"].objects.is_empty());
-        assert!(store.read().log.is_empty());
+        assert!(store.shared.read().tables["things"].objects.is_empty());
+        assert!(store.shared.read().log.is_empty());
     }
 
     #[test]

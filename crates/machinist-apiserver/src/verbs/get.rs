@@ -129,12 +129,12 @@ pub(crate) async fn read(call: &Call) -> ApiResult<Arc<Object>> {
     let found = match (wanted, &call.view) {
         ("0", Some(view)) => match view.limit() {
             Some(limit) => call.core.store.get_at(table, &key, limit),
-            None => call.core.store.get(table, &key),
+            None => call.core.store.get_shown(table, &key),
         },
-        ("" | "0", _) => call.core.store.get(table, &key),
+        ("" | "0", _) => call.core.store.get_shown(table, &key),
         (text, _) => {
             wait_for(&call.core, parse_revision(text)?).await?;
-            call.core.store.get(table, &key)
+            call.core.store.get_shown(table, &key)
         }
     };
     found.ok_or_else(|| call.served.not_found(&call.path.name))

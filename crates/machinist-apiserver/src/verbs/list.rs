@@ -58,7 +58,7 @@ pub(crate) async fn list(call: &Call) -> ApiResult<Answer> {
     let table = &call.served.resource.table;
     let prefix = prefix(&call.path.namespace);
     let after = page.as_ref().map(|p| &p.after);
-    let slice = match call.core.store.slice(table, &prefix, after, revision) {
+    let slice = match call.core.store.slice_shown(table, &prefix, after, revision) {
         Ok(slice) => slice,
         Err(Compacted { oldest }) => {
             return Err(expired(page.as_ref(), revision.unwrap_or_default(), oldest));

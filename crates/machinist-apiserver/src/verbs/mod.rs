@@ -120,6 +120,25 @@ impl Answer {
 }
 
 impl Call {
+    /// The server's own call on a resource.
+    pub(crate) fn of_server(core: Arc<Core>, served: Served) -> Call {
+        Call {
+            core,
+            path: ResourcePath { plural: served.resource.plural.clone(), ..ResourcePath::default() },
+            served,
+            query: Query::default(),
+            headers: HeaderMap::new(),
+            body: Bytes::new(),
+            identity: Arc::new(Identity::admin()),
+            origin: Origin::default(),
+            shape: Shape::Full,
+            view: None,
+            effect: Effect::Commit,
+            validation: FieldValidation::Ignore,
+            warnings: Mutex::default(),
+        }
+    }
+
     /// The same caller, on another resource.
     pub(crate) fn on(&self, served: Served) -> Call {
         Call {

@@ -75,7 +75,7 @@ pub(crate) async fn watch(call: &Call) -> ApiResult<Body> {
         Start::State | Start::StateAndMark => {
             let lagging = view.as_ref().filter(|_| stale_state_allowed).and_then(ReplicaView::limit);
             let at = lagging.map(|at| at.max(store.compacted()));
-            match store.slice(table, &interest.prefix, None, at) {
+            match store.slice_shown(table, &interest.prefix, None, at) {
                 Err(Compacted { oldest }) => return Ok(ended(too_old(0, oldest))),
                 Ok(slice) => {
                     let wanted = slice.items.iter().filter(|(_, object)| selector.matches(object.value()));
@@ -186,7 +186,7 @@ impl Lines {
         if self.shape == Shape::Full && is_shown_as_stored(&self.served) {
             return event.line(kind);
         }
-        self.event(kind, &event.object)
+        self.event(kind, &event.object())
     }
 
     fn shown(&mut self, object: &Object) -> Bytes {
@@ -308,8 +308,8 @@ impl Watch {
 
     /// How this watch sees an event: entering and leaving its selector are ADDED and DELETED.
     fn line(&mut self, event: &Event) -> Option<Bytes> {
-        let matched = event.old.as_ref().is_some_and(|old| self.selector.matches(old.value()));
-        let matches = !event.deleted && self.selector.matches(event.object.value());
+        let matched = event.old().is_some_and(|old| self.selector.matches(old.value()));
+        let matches = !event.deleted && self.selector.matches(event.object().value());
         let kind = match (matched, matches) {
             (false, false) => return None,
             (false, true) => EventKind::Added,
@@ -318,7 +318,7 @@ impl Watch {
         };
         if kind == EventKind::Deleted && !event.deleted {
             // It left the selector: shown as it last matched, at the revision at which it left.
-            let left = event.old.as_ref().map(|old| with_revision(old, event.revision))?;
+            let left = event.old().map(|old| with_revision(&old, event.revision))?;
             return Some(self.lines.event(kind, &left));
         }
         Some(self.lines.shared_event(kind, event))

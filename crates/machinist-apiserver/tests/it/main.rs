@@ -6,6 +6,7 @@ mod client;
 mod conformance;
 mod controls;
 mod documents;
+mod durability;
 mod https;
 mod load;
 mod properties;

@@ -7,10 +7,11 @@
 //! Nothing is asked twice: progress, the awaited state and the counts all come from what the API server and the cloud commit.
 
 mod cluster;
+mod kept;
 pub(crate) mod kubeconfig;
 mod manifest;
-mod private_folder;
 mod permissions;
+mod private_folder;
 mod progress;
 mod view;
 mod writes;
@@ -24,6 +25,7 @@ use machinist_apiserver::{AuditRecord, Commit, Subscription};
 use tokio::time::Instant;
 
 use self::cluster::Cluster;
+use self::kept::Note;
 use self::manifest::{Kinds, Manifest};
 use self::progress::{End, Progress, Reachable, Stopped, Summary};
 use self::view::View;
@@ -96,7 +98,7 @@ impl Story {
     /// Follows a cluster, whose controllers serve one namespace, from now on.
     fn new(cluster: &Cluster, namespace: &str, progress: Progress) -> Self {
         Self {
-            commits: cluster.server.commits(),
+            commits: cluster.server.state_and_commits(),
             requests: cluster.server.audit(),
             view: View::of(namespace),
             writes: Writes::default(),
@@ -125,8 +127,26 @@ impl Story {
             self.progress
                 .note(&format!("Removed {count} instances of an earlier run, whose API server is gone"))?;
         }
+        if let Some(before) = cluster.moved {
+            self.progress.note(&format!(
+                "{before}, where the API server listened before, is taken: kubeconfigs of that time do not reach it"
+            ))?;
+        }
         let mut kinds = Kinds::new(cluster.client.clone());
-        manifest.apply(&mut kinds, &self.progress).await?;
+        let found;
+        let manifest = if cluster.kept.is_some() {
+            self.progress.note(
+                "Goes on with what the data folder holds; the quick start is not applied again (--manifest applies one)",
+            )?;
+            found =
+                Manifest::of(kept::machine_objects(&cluster.server, &cluster.namespace), &cluster.namespace);
+            &found
+        } else {
+            self.apply(args, manifest, &mut kinds, cluster).await?;
+            manifest
+        };
+        // What was true before the manifest was applied decides nothing.
+        self.catch_up()?;
         let Some(until) = args.until else {
             return self.follow(cluster, |_, _| false).await.map(|()| End::Interrupted);
         };
@@ -146,6 +166,26 @@ impl Story {
         }
     }
 
+    /// Applies the manifest, and notes that for the next run: before, if it was asked for, since the quick start is then not wanted,
+    /// and afterwards for the quick start, since half of one is not wanted either.
+    async fn apply(
+        &self,
+        args: &UpArgs,
+        manifest: &Manifest,
+        kinds: &mut Kinds,
+        cluster: &Cluster,
+    ) -> anyhow::Result<()> {
+        let note = || match cluster.server.folder() {
+            Some(folder) => Note { namespace: cluster.namespace.clone() }.write(folder),
+            None => Ok(()),
+        };
+        if !args.manifest.is_empty() {
+            note()?;
+        }
+        manifest.apply(kinds, &self.progress).await?;
+        if args.manifest.is_empty() { note() } else { Ok(()) }
+    }
+
     /// Deletes what the manifest brought, machines first.
     async fn undo(
         &mut self,
@@ -162,6 +202,18 @@ impl Story {
         self.follow(cluster, |view, _| view.is_all_absent()).await
     }
 
+    /// Takes in everything that has happened.
+    fn catch_up(&mut self) -> anyhow::Result<()> {
+        self.commits.drain().iter().try_for_each(|commit| self.take_in(commit))
+    }
+
+    fn take_in(&mut self, commit: &Commit) -> anyhow::Result<()> {
+        match self.view.take_in(commit) {
+            Some(change) => Ok(self.progress.changed(&change)?),
+            None => Ok(()),
+        }
+    }
+
     /// Takes in what happens and tells it, until `is_over`.
     async fn follow(
         &mut self,
@@ -173,11 +225,7 @@ impl Story {
                 return Ok(());
             }
             tokio::select! {
-                Some(commit) = self.commits.next() => {
-                    if let Some(change) = self.view.take_in(&commit) {
-                        self.progress.changed(&change)?;
-                    }
-                }
+                Some(commit) = self.commits.next() => self.take_in(&commit)?,
                 Some(request) = self.requests.next() => self.writes.take_in(&request),
                 error = cluster.ended() => return Err(error),
             }

@@ -3,5 +3,6 @@
 mod commands;
 mod process;
 mod processes;
+mod restart;
 mod up;
 mod why;

@@ -111,7 +111,7 @@ fn what_the_api_server_refuses_is_said_in_its_words() {
 }
 
 #[test]
-fn it_stops_cleanly_when_asked_and_can_start_again_on_the_same_ledger() {
+fn it_stops_cleanly_when_asked_and_goes_on_when_started_again() {
     let mut up = Up::start(None);
     for _ in 0..3 {
         up.process.line_with("\"state\":\"Running\"");
@@ -124,9 +124,26 @@ fn it_stops_cleanly_when_asked_and_can_start_again_on_the_same_ledger() {
     let mut again = machinist("up --until gone -o json --data-dir");
     let ended = Ended::of(again.arg(folder.path()));
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    let result = ended.result();
+    assert_eq!((&result["instancesAlive"], &result["instancesEver"]), (&0.into(), &3.into()));
+}
+
+#[test]
+fn instances_of_an_api_server_whose_state_is_gone_are_removed() {
+    let mut up = Up::start(None);
+    for _ in 0..3 {
+        up.process.line_with("\"state\":\"Running\"");
+    }
+    let Up { process, folder, .. } = up;
+    process.terminate().cleanly();
+    for file in ["state.redb", "up.json"] {
+        std::fs::remove_file(folder.path().join(file)).expect("it is there");
+    }
+    let ended = Ended::of(machinist("up --until ready -o json --data-dir").arg(folder.path()));
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
     assert!(ended.stdout.contains("Removed 3 instances of an earlier run"), "{}", ended.stdout);
     let result = ended.result();
-    assert_eq!((&result["instancesAlive"], &result["instancesEver"]), (&0.into(), &6.into()));
+    assert_eq!((&result["instancesAlive"], &result["instancesEver"]), (&3.into(), &6.into()));
 }
 
 #[test]

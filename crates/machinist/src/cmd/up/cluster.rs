@@ -13,10 +13,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use kube::api::{ApiResource, PostParams};
-use kube::{Api, Client};
+use kube::api::{ApiResource, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt as _};
 use machinist_api::{Machine, MachineClass, MachineDeployment, MachineSet, crd};
-use machinist_apiserver::{Authorization, Config, Identity, Server, Serving};
+use machinist_apiserver::{
+    Authorization, Config, Folder, Identity, ServeError, Server, Serving, StorageError,
+};
 use machinist_cloud_sim::{Clock, Cloud, Settings};
 use machinist_controllers::{
     Clients, Inspector, MachineController, MachineOptions, Manager, Options, Running, listen, serve,
@@ -28,6 +30,7 @@ use machinist_node_sim::{Fleet, FleetOptions, HttpsConnector, Metadata};
 use machinist_plan::mcm::machine::Defaults;
 use tokio::task::JoinSet;
 
+use super::kept::{self, Note};
 use super::private_folder::PrivateFolder;
 use super::writes::{MACHINE_CONTROLLER, MANAGER, UP};
 use super::{kubeconfig, permissions};
@@ -55,8 +58,14 @@ pub(super) struct Cluster {
     pub client: Client,
     /// What the two controllers know.
     pub inspectors: [Inspector; 2],
-    /// How many instances of an earlier run were in the ledger.
+    /// The namespace that the controllers serve.
+    pub namespace: String,
+    /// What an earlier run applied is there, and nothing else is to be applied.
+    pub kept: Option<Note>,
+    /// How many instances were removed that an earlier run left in the ledger without the API objects.
     pub leftovers: usize,
+    /// Where the API server used to listen, if it cannot any more.
+    pub moved: Option<SocketAddr>,
     serving: Serving,
     fleet: Fleet,
     manager: Running,
@@ -74,10 +83,13 @@ impl Cluster {
     /// Names what could not be had: an address in use, a folder that cannot be written.
     pub(super) async fn start(args: &UpArgs, namespace: &str) -> anyhow::Result<Self> {
         let (folder, private) = folder(args.data_dir.as_deref())?;
+        // The API server first: it locks the folder.
+        let server = open_server(args.data_dir.as_deref())?;
+        let kept = if args.manifest.is_empty() { read_note(&server)? } else { None };
+        let namespace = kept.as_ref().map_or(namespace, |note| &note.namespace).to_owned();
         let cloud = open_cloud(args.data_dir.as_deref())?;
-        let leftovers = remove_leftovers(&cloud)?;
-        let server = Server::new(Config { authorization: Authorization::Rbac, ..Config::default() });
-        let serving = server.serve(args.listen, &folder).await.context("API server")?;
+        let leftovers = if server.is_continued() { 0 } else { remove_leftovers(&cloud)? };
+        let (serving, moved) = listen_where_it_was(args, &server, &folder).await?;
         let client = client(&server, UP);
         permissions::install(&client).await?;
         install_crds(&client).await?;
@@ -88,15 +100,18 @@ impl Cluster {
         let metadata = Metadata { server: serving.url(), ca_pem: serving.ca_pem.clone() };
         let fleet = Fleet::start(&cloud, FleetOptions::new(metadata, Arc::new(HttpsConnector)));
 
-        let manager =
-            Manager::start(clients(&server, MANAGER), options(namespace, "machine-controller-manager"), None);
+        let manager = Manager::start(
+            clients(&server, MANAGER),
+            options(&namespace, "machine-controller-manager"),
+            None,
+        );
         let provider = Arc::new(SimProvider::in_process(cloud.clone()));
         let mut machine_options = MachineOptions::new(provider, CLUSTER);
         machine_options.defaults =
             Arc::new(Defaults { exhausted_retry: ASK_AN_EXHAUSTED_CLOUD_AGAIN, ..Defaults::default() });
         let machine_controller = MachineController::start(
             clients(&server, MACHINE_CONTROLLER),
-            options(namespace, "machine-controller"),
+            options(&namespace, "machine-controller"),
             machine_options,
             None,
         );
@@ -117,7 +132,10 @@ impl Cluster {
             kubeconfig,
             client,
             inspectors,
+            namespace,
+            kept,
             leftovers,
+            moved,
             serving,
             fleet,
             manager,
@@ -153,7 +171,7 @@ impl Cluster {
     }
 }
 
-/// Where kubeconfig, CA and ledger lie. Without a named folder they are private and temporary.
+/// Where kubeconfig, CA, ledger and the API server's state lie. Without a named folder they are private and temporary.
 fn folder(data_dir: Option<&Path>) -> anyhow::Result<(PathBuf, Option<PrivateFolder>)> {
     match data_dir {
         Some(folder) => Ok((folder.to_owned(), None)),
@@ -165,6 +183,47 @@ fn folder(data_dir: Option<&Path>) -> anyhow::Result<(PathBuf, Option<PrivateFol
     }
 }
 
+/// The API server, with the state of an earlier run if there is a folder for it.
+fn open_server(data_dir: Option<&Path>) -> anyhow::Result<Server> {
+    let config = || Config { authorization: Authorization::Rbac, ..Config::default() };
+    let Some(path) = data_dir else { return Ok(Server::new(config())) };
+    let flag = format!("--data-dir {}", path.display());
+    let opened = Folder::open(path).and_then(|folder| Server::open(config(), folder));
+    opened.map_err(|error| match error {
+        StorageError::Io { .. } => {
+            anyhow::Error::new(error).context(format!("{flag}: expected a folder that can be written"))
+        }
+        StorageError::InUse { .. }
+        | StorageError::Foreign { .. }
+        | StorageError::Newer { .. }
+        | StorageError::Damaged { .. }
+        | StorageError::Certificates { .. } => anyhow::Error::new(error).context(flag),
+    })
+}
+
+fn read_note(server: &Server) -> anyhow::Result<Option<Note>> {
+    server.folder().map_or(Ok(None), Note::read)
+}
+
+/// Listens on the address that was asked for. If any will do, it is the one that kubeconfigs of an earlier run have, unless somebody
+/// else has it by now; then that is returned, too.
+async fn listen_where_it_was(
+    args: &UpArgs,
+    server: &Server,
+    folder: &Path,
+) -> anyhow::Result<(Serving, Option<SocketAddr>)> {
+    let before = args.data_dir.as_deref().and_then(kept::address);
+    let before = before.filter(|before| args.listen.port() == 0 && before.ip() == args.listen.ip());
+    if let Some(before) = before {
+        match server.serve(before, folder).await {
+            Ok(serving) => return Ok((serving, None)),
+            Err(ServeError::Bind { .. }) => {}
+            Err(error) => return Err(anyhow::Error::new(error).context("API server")),
+        }
+    }
+    Ok((server.serve(args.listen, folder).await.context("API server")?, before))
+}
+
 /// The cloud, with its ledger if there is a folder for it.
 fn open_cloud(data_dir: Option<&Path>) -> anyhow::Result<Cloud> {
     match data_dir {
@@ -173,8 +232,8 @@ fn open_cloud(data_dir: Option<&Path>) -> anyhow::Result<Cloud> {
     }
 }
 
-/// Removes what an earlier run left in the ledger: the API server that knew these instances ended with that run, and nobody could
-/// ever delete them.
+/// Removes what is in a ledger without the API server's state: the objects that knew these instances are gone, and nobody could ever
+/// delete them.
 fn remove_leftovers(cloud: &Cloud) -> anyhow::Result<usize> {
     let ledger = cloud.ledger();
     for entry in ledger.alive() {
@@ -200,13 +259,18 @@ fn options(namespace: &str, component: &'static str) -> Options {
     options
 }
 
-/// Installs the machine kinds.
+/// Installs the machine kinds, over those of an earlier run.
 pub(super) async fn install_crds(client: &Client) -> anyhow::Result<()> {
     let api = Api::all(client.clone());
     for definition in crd::all_crds() {
-        api.create(&PostParams::default(), &definition)
-            .await
-            .with_context(|| format!("installing {}", crd::file_name(&definition)))?;
+        let installed = match api.create(&PostParams::default(), &definition).await {
+            Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {
+                let merge = Patch::Merge(&definition);
+                api.patch(&definition.name_any(), &PatchParams::default(), &merge).await
+            }
+            created => created,
+        };
+        installed.with_context(|| format!("installing {}", crd::file_name(&definition)))?;
     }
     Ok(())
 }

@@ -137,6 +137,14 @@ impl Written {
 }
 
 impl Manifest {
+    /// One of objects that are there already.
+    pub(super) fn of(objects: Vec<ManifestObject>, namespace: &str) -> Self {
+        let manifest: Arc<str> = "the kept state".into();
+        let objects =
+            objects.into_iter().map(|object| Written { manifest: manifest.clone(), object }).collect();
+        Self { objects, namespace: namespace.to_owned() }
+    }
+
     /// The objects to wait for.
     pub(super) fn awaited(&self) -> Vec<Awaited> {
         let ours = self.objects.iter().filter(|it| it.object.api_version == API_VERSION);

@@ -1,0 +1,223 @@
+//! The folder: locked, private, and its small files written as a whole.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use crate::storage::StorageError;
+use crate::tls::{CertificateAuthority, TlsError};
+use crate::tokens::TokenKey;
+
+/// Files with secrets are for their owner alone, and here all may hold some.
+pub(crate) const PRIVATE_FILE: u32 = 0o600;
+pub(crate) const PRIVATE_FOLDER: u32 = 0o700;
+
+const LOCK_FILE: &str = "lock";
+const CA_CERTIFICATE_FILE: &str = "ca.crt";
+const CA_KEY_FILE: &str = "ca.key";
+const TOKEN_KEY_FILE: &str = "tokens.key";
+
+/// A folder that keeps what must outlive the server, and is no other server's while this exists.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    /// Locked; the lock goes with the process, however it ends.
+    lock: File,
+}
+
+impl Folder {
+    /// Makes the folder if it is not there, and locks it. A new or empty one is made its owner's alone.
+    ///
+    /// # Errors
+    /// When the file system refuses, or another process has it.
+    pub fn open(path: &Path) -> Result<Self, StorageError> {
+        let io = |source| StorageError::Io { path: path.to_owned(), source };
+        DirBuilder::new().recursive(true).mode(PRIVATE_FOLDER).create(path).map_err(io)?;
+        // An empty one becomes ours. One with other things in it may have to be read by others; our files in it are private anyway.
+        if fs::read_dir(path).map_err(io)?.next().is_none() {
+            fs::set_permissions(path, Permissions::from_mode(PRIVATE_FOLDER)).map_err(io)?;
+        }
+        let file = path.join(LOCK_FILE);
+        let io = |source| StorageError::Io { path: file.clone(), source };
+        let mut open = OpenOptions::new();
+        let lock =
+            open.write(true).create(true).truncate(false).mode(PRIVATE_FILE).open(&file).map_err(io)?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Folder { path: path.to_owned(), lock }),
+            Err(TryLockError::WouldBlock) => Err(StorageError::InUse { folder: path.to_owned() }),
+            Err(TryLockError::Error(source)) => Err(io(source)),
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A file's text, if there is one.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is no text.
+    pub fn read(&self, name: &str) -> Result<Option<String>, StorageError> {
+        let path = self.path.join(name);
+        match fs::read_to_string(&path) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(StorageError::Io { path, source }),
+        }
+    }
+
+    /// Replaces a file as a whole: after a crash there is the old text or the new one. It is on stable storage when this returns.
+    ///
+    /// # Errors
+    /// When the file system refuses.
+    pub fn write(&self, name: &str, text: &str) -> Result<(), StorageError> {
+        let path = self.path.join(name);
+        replace(&path, text.as_bytes()).map_err(|source| StorageError::Io { path, source })
+    }
+
+    /// The text of a file that is made once and then kept: keys, for example.
+    ///
+    /// # Errors
+    /// When it can be neither read nor made.
+    pub fn keep<E>(&self, name: &str, make: impl FnOnce() -> Result<String, E>) -> Result<String, E>
+    where
+        E: From<StorageError>,
+    {
+        if let Some(kept) = self.read(name)? {
+            return Ok(kept);
+        }
+        let text = make()?;
+        self.write(name, &text)?;
+        Ok(text)
+    }
+
+    /// The cluster's certificate authority: what it issued before a restart is good after it.
+    pub(crate) fn certificate_authority(
+        &self,
+        now: jiff::Timestamp,
+    ) -> Result<CertificateAuthority, StorageError> {
+        let broken = |source| StorageError::Certificates { folder: self.path.clone(), source };
+        // The certificate is written last: where it is missing, nobody was ever given anything.
+        let Some(certificate_pem) = self.read(CA_CERTIFICATE_FILE)? else {
+            let made = CertificateAuthority::generate(now).map_err(broken)?;
+            self.write(CA_KEY_FILE, made.key_pem())?;
+            self.write(CA_CERTIFICATE_FILE, made.certificate_pem())?;
+            return Ok(made);
+        };
+        let Some(key_pem) = self.read(CA_KEY_FILE)? else {
+            return Err(broken(TlsError::Pem(format!(
+                "{CA_CERTIFICATE_FILE} is there and {CA_KEY_FILE} is not"
+            ))));
+        };
+        let kept = CertificateAuthority::from_pem(certificate_pem, key_pem).map_err(broken)?;
+        kept.check(now).map_err(broken)?;
+        Ok(kept)
+    }
+
+    /// The key that signs tokens: those of before a restart are good after it.
+    pub(crate) fn token_key(&self) -> Result<TokenKey, StorageError> {
+        let broken = || {
+            let why = format!("{TOKEN_KEY_FILE}: expected a private ECDSA key over P-256");
+            StorageError::Certificates { folder: self.path.clone(), source: TlsError::Pem(why) }
+        };
+        let made = || TokenKey::generate().map(|key| key.pem().to_owned()).map_err(|_| broken());
+        TokenKey::from_pem(&self.keep(TOKEN_KEY_FILE, made)?).map_err(|_| broken())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // A child that is being started has a copy of the handle for a moment, and would keep the lock with it. If this fails, closing
+        // the handle is what is left.
+        let _closed = self.lock.unlock();
+    }
+}
+
+/// Replaces a file as a whole, readable by its owner alone, and waits until it is on stable storage.
+pub(crate) fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
+    let unfinished = beside(file, ".new");
+    // Not opened but made anew: a left-over one might be readable by others.
+    match fs::remove_file(&unfinished) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let mut open = OpenOptions::new().write(true).create_new(true).mode(PRIVATE_FILE).open(&unfinished)?;
+    open.write_all(content)?;
+    open.sync_all()?;
+    move_into_place(&unfinished, file)
+}
+
+/// `file` with a suffix.
+pub(crate) fn beside(file: &Path, suffix: &str) -> PathBuf {
+    let mut name = file.file_name().map(ToOwned::to_owned).unwrap_or_default();
+    name.push(suffix);
+    file.with_file_name(name)
+}
+
+/// Renames a file; the new name is on stable storage when this returns.
+pub(crate) fn move_into_place(from: &Path, to: &Path) -> io::Result<()> {
+    fs::rename(from, to)?;
+    let folder = to.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).expect("it is there").permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_folder_and_its_files_are_for_their_owner_alone() {
+        let parent = tempfile::tempdir().expect("a temporary folder");
+        let path = parent.path().join("a/b");
+        fs::create_dir_all(&path).expect("made");
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("open to all");
+        let folder = Folder::open(&path).expect("ours");
+        folder.write("secret", "text").expect("written");
+        assert_eq!(mode(&path), PRIVATE_FOLDER);
+        for file in ["secret", LOCK_FILE] {
+            assert_eq!(mode(&path.join(file)), PRIVATE_FILE, "{file}");
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_made_once() {
+        let parent = tempfile::tempdir().expect("a temporary folder");
+        let folder = Folder::open(parent.path()).expect("ours");
+        let keep = |text: &str| folder.keep("a", || Ok::<_, StorageError>(text.to_owned()));
+        assert_eq!(keep("first").expect("made"), "first");
+        assert_eq!(keep("second").expect("kept"), "first");
+    }
+
+    #[test]
+    fn a_token_of_before_a_restart_is_good_after_it() {
+        let parent = tempfile::tempdir().expect("a temporary folder");
+        let folder = Folder::open(parent.path()).expect("ours");
+        let signature = folder.token_key().expect("made").sign(b"text").expect("signed");
+        assert!(folder.token_key().expect("kept").verifies(b"text", &signature));
+        assert_eq!(mode(&parent.path().join(TOKEN_KEY_FILE)), PRIVATE_FILE);
+        folder.write(TOKEN_KEY_FILE, "no key").expect("written");
+        assert!(folder.token_key().is_err(), "damaged, and not replaced");
+    }
+
+    #[test]
+    fn a_certificate_authority_without_its_key_is_refused_and_not_replaced() {
+        let parent = tempfile::tempdir().expect("a temporary folder");
+        let folder = Folder::open(parent.path()).expect("ours");
+        let now = jiff::Timestamp::UNIX_EPOCH;
+        let made = folder.certificate_authority(now).expect("made");
+        let kept = folder.certificate_authority(now).expect("kept");
+        assert_eq!(made.certificate_pem(), kept.certificate_pem());
+        let other = CertificateAuthority::generate(now).expect("made");
+        folder.write(CA_KEY_FILE, other.key_pem()).expect("written");
+        assert!(folder.certificate_authority(now).is_err(), "the key of another");
+        fs::remove_file(parent.path().join(CA_KEY_FILE)).expect("removed");
+        assert!(folder.certificate_authority(now).is_err(), "no key");
+        assert_eq!(folder.read(CA_CERTIFICATE_FILE).expect("read").as_deref(), Some(made.certificate_pem()));
+    }
+}

@@ -1,0 +1,149 @@
+//! Group commit: commits queue up while a batch is being synced, and are the next batch.
+//!
+//! One thread writes. It is a thread and not a task because a sync blocks, and because it must outlive a runtime that ends: what was
+//! committed is written even then.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use crate::audit::Origin;
+use crate::storage::database::{Database, broken};
+use crate::store::mvcc::{Event, Shared};
+
+/// A commit on its way to the disk.
+pub(crate) struct Unsaved {
+    pub(crate) event: Arc<Event>,
+    pub(crate) origin: Origin,
+}
+
+/// Most commits in one batch, so that the first of a burst need not wait for all of it.
+const MAX_BATCH: usize = 512;
+
+/// The queue, and the thread that empties it. Dropping it writes what is queued, and closes the file.
+pub(crate) struct Journal {
+    queue: Arc<Queue>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    state: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    commits: Vec<Unsaved>,
+    /// A batch is on its way.
+    is_writing: bool,
+    /// The server is going: what is queued is the last.
+    is_closing: bool,
+    /// Nothing is written any more.
+    has_ended: bool,
+}
+
+impl fmt::Debug for Journal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Journal")
+    }
+}
+
+impl Journal {
+    /// Starts writing. Each batch is shown by `shared` once it is on stable storage.
+    pub(crate) fn start(database: Database, shared: Arc<Shared>) -> std::io::Result<Self> {
+        let queue = Arc::new(Queue::default());
+        let writer = Writer { queue: queue.clone(), database, shared };
+        let thread =
+            std::thread::Builder::new().name("machinist-journal".into()).spawn(move || writer.run())?;
+        Ok(Journal { queue, thread: Some(thread) })
+    }
+
+    /// Queues a commit. To be called in the order of revisions, hence under the store's lock.
+    pub(crate) fn append(&self, event: Arc<Event>, origin: Origin) {
+        let mut waiting = self.queue.lock();
+        // After a failure nothing is written and nothing is shown: there is nothing to keep it for.
+        if !waiting.has_ended {
+            waiting.commits.push(Unsaved { event, origin });
+            drop(waiting);
+            self.queue.changed.notify_all();
+        }
+    }
+
+    /// Blocks until nothing is queued and nothing is on its way, or nothing is written any more.
+    pub(crate) fn finish(&self) {
+        let is_busy =
+            |waiting: &mut Waiting| !waiting.has_ended && (waiting.is_writing || !waiting.commits.is_empty());
+        let waited = self.queue.changed.wait_while(self.queue.lock(), is_busy);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.queue.lock().is_closing = true;
+        self.queue.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // It catches the panics of the database, and has none of its own.
+            let _ended = thread.join();
+        }
+    }
+}
+
+impl Queue {
+    // A poisoned lock means a panic between plain assignments.
+    fn lock(&self) -> std::sync::MutexGuard<'_, Waiting> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next batch; `None` when there will be no more.
+    fn next(&self) -> Option<Vec<Unsaved>> {
+        let mut waiting = self.lock();
+        waiting.is_writing = false;
+        loop {
+            if !waiting.commits.is_empty() {
+                waiting.is_writing = true;
+                let length = waiting.commits.len().min(MAX_BATCH);
+                return Some(waiting.commits.drain(..length).collect());
+            }
+            if waiting.is_closing {
+                return None;
+            }
+            // For who waits for the end of it.
+            self.changed.notify_all();
+            waiting = self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn end(&self) {
+        let mut waiting = self.lock();
+        waiting.has_ended = true;
+        waiting.commits = Vec::new();
+        self.changed.notify_all();
+    }
+}
+
+struct Writer {
+    queue: Arc<Queue>,
+    database: Database,
+    shared: Arc<Shared>,
+}
+
+impl Writer {
+    fn run(self) {
+        while let Some(batch) = self.queue.next() {
+            let events = batch.iter().map(|unsaved| &*unsaved.event);
+            let written = catch_unwind(AssertUnwindSafe(|| self.database.write(events)));
+            match written.unwrap_or_else(|panic| Err(broken(&*panic))) {
+                Ok(()) => self.shared.show(batch),
+                Err(error) => {
+                    tracing::error!(%error, "Cannot write to the data folder; refusing writes from now on");
+                    self.shared.fail(error.to_string());
+                    break;
+                }
+            }
+        }
+        self.queue.end();
+    }
+}

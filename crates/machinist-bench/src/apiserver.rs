@@ -1,0 +1,106 @@
+//! The embedded API server beside kube-apiserver with etcd: the same requests, from the same client, on the same machine, in one run.
+//!
+//! ```text
+//! for each server: start -> kinds -> writes -> reads -> watch fan-out -> fill -> memory (-> kill, start again)
+//! ```
+//!
+//! All are processes of their own and are spoken to over HTTPS with a client certificate, by a client that neither builds nor reads
+//! typed objects: what it costs itself is on both sides of a ratio, which it pulls towards 1.
+//!
+//! Deliberately absent: absolute promises. What a machine can do varies; what it can do with either server is compared.
+
+mod load;
+mod report;
+mod subject;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use machinist_apiserver::{Config, Folder, Server};
+
+use self::load::Load;
+use self::report::Measured;
+pub use self::report::Report;
+use self::subject::Subject;
+use crate::scale::Format;
+
+/// What may be chosen.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// How long each part is measured, in seconds
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    seconds: u32,
+
+    /// How many objects memory and restart are measured with
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    objects: u32,
+
+    /// Leave kube-apiserver out
+    #[arg(long)]
+    embedded_only: bool,
+
+    /// Text for people, or one JSON object
+    #[arg(long, short, value_enum, default_value_t = Format::Text)]
+    output: Format,
+}
+
+/// What the process that is measured needs to know.
+#[derive(Debug, Clone, clap::Args)]
+pub struct EmbeddedArgs {
+    /// Where the kubeconfig is written
+    #[arg(long)]
+    folder: PathBuf,
+
+    /// Keep the state in that folder, too
+    #[arg(long)]
+    keep: bool,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// When a server cannot be started, or a request is refused.
+pub async fn run(args: &Args) -> Result<Report> {
+    let memory = measure(Subject::embedded(subject::Keeping::Memory).await?, args).await?;
+    let data_dir = measure(Subject::embedded(subject::Keeping::Folder).await?, args).await?;
+    let real = match args.embedded_only {
+        true => None,
+        false => Some(measure(Subject::real().await?, args).await?),
+    };
+    Ok(Report { format: args.output, objects: args.objects, memory, data_dir, real })
+}
+
+async fn measure(mut subject: Subject, args: &Args) -> Result<Measured> {
+    let load = Load::prepare(subject.client().await?, Duration::from_secs(args.seconds.into())).await?;
+    let writes = load.writes().await?;
+    let reads = load.reads().await?;
+    let fan_out = load.fan_out().await?;
+    load.fill(args.objects).await?;
+    let memory_mb = subject.resident_mb()?;
+    let restart_ms = subject.restart().await?;
+    Ok(Measured {
+        name: subject.name.clone(),
+        start_ms: subject.start_ms,
+        writes,
+        reads,
+        fan_out,
+        memory_mb,
+        restart_ms,
+    })
+}
+
+/// The embedded server, until it is killed.
+///
+/// # Errors
+/// When it cannot start.
+pub async fn serve(args: &EmbeddedArgs) -> Result<()> {
+    let server = match args.keep {
+        true => Server::open(Config::default(), Folder::open(&args.folder)?)?,
+        false => Server::new(Config::default()),
+    };
+    let address = std::net::SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
+    let serving = server.serve(address, &args.folder).await?;
+    subject::say_ready(&serving.url())?;
+    std::future::pending().await
+}

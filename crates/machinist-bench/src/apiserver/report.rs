@@ -1,0 +1,197 @@
+//! What came out: JSON for programs, a table for people.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::requests::round;
+use crate::scale::Format;
+
+/// Goals of the embedded server, beside kube-apiserver with etcd.
+const START_MS: f64 = 50.0;
+const WRITES_IN_MEMORY: f64 = 10.0;
+const WRITES_DATA_FOLDER: f64 = 2.0;
+const MEMORY_MB: f64 = 100.0;
+const RESTART_MS: f64 = 500.0;
+
+/// How many requests a second, and how long one takes.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Rate {
+    /// Requests answered per second.
+    pub(super) per_second: f64,
+    /// Half of them are faster, in milliseconds.
+    pub(super) p50_ms: f64,
+    /// One in a hundred is slower, in milliseconds.
+    pub(super) p99_ms: f64,
+}
+
+/// How fast watchers see a change.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Fanned {
+    /// Events delivered per second, over all watchers.
+    pub(super) events_per_second: f64,
+    /// From asking for the change until a watcher has it: half are faster, in milliseconds.
+    pub(super) p50_ms: f64,
+    /// One in a hundred is slower, in milliseconds.
+    pub(super) p99_ms: f64,
+}
+
+/// One server's figures.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Measured {
+    /// Which one.
+    pub(super) name: String,
+    /// From the start of the process until its first answer, in milliseconds.
+    pub(super) start_ms: f64,
+    /// The mix of writes.
+    pub(super) writes: Rate,
+    /// The mix of reads.
+    pub(super) reads: Rate,
+    /// 100 watchers of one object.
+    pub(super) fan_out: Fanned,
+    /// Memory of all its processes, filled with objects, in megabytes.
+    pub(super) memory_mb: f64,
+    /// From the start of the process until its first answer, with all those objects, after a SIGKILL.
+    pub(super) restart_ms: Option<f64>,
+}
+
+/// All figures. Displayed in the chosen format.
+#[derive(Debug)]
+pub struct Report {
+    pub(super) format: Format,
+    pub(super) objects: u32,
+    pub(super) memory: Measured,
+    pub(super) data_dir: Measured,
+    pub(super) real: Option<Measured>,
+}
+
+/// What a program reads. Ratios are above 1 where the embedded server is better; absent without the other one.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Figures<'a> {
+    writes_ratio: Option<f64>,
+    writes_ratio_data_dir: Option<f64>,
+    reads_ratio: Option<f64>,
+    p99_ratio: Option<f64>,
+    p99_ratio_data_dir: Option<f64>,
+    fan_out_ratio: Option<f64>,
+    memory_ratio: Option<f64>,
+    start_ms: f64,
+    restart_ms: Option<f64>,
+    memory_mb: f64,
+    objects: u32,
+    memory: &'a Measured,
+    data_dir: &'a Measured,
+    real: Option<&'a Measured>,
+}
+
+impl Rate {
+    pub(super) fn of(mut delays: Vec<Duration>, within: Duration) -> Self {
+        let per_second = delays.len() as f64 / within.as_secs_f64();
+        let (p50_ms, p99_ms) = percentiles(&mut delays);
+        Rate { per_second: round(per_second), p50_ms, p99_ms }
+    }
+}
+
+impl Fanned {
+    pub(super) fn of(mut delays: Vec<Duration>, took: Duration) -> Self {
+        let events_per_second = delays.len() as f64 / took.as_secs_f64();
+        let (p50_ms, p99_ms) = percentiles(&mut delays);
+        Fanned { events_per_second: round(events_per_second), p50_ms, p99_ms }
+    }
+}
+
+/// The 50th and the 99th, in milliseconds.
+fn percentiles(delays: &mut [Duration]) -> (f64, f64) {
+    delays.sort_unstable();
+    let at = |share: usize| {
+        let delay = delays.get(delays.len() * share / 100).copied().unwrap_or_default();
+        round(delay.as_secs_f64() * 1000.0)
+    };
+    (at(50), at(99))
+}
+
+impl Report {
+    fn figures(&self) -> Figures<'_> {
+        let real = self.real.as_ref();
+        let ratio = |of: &dyn Fn(&Measured) -> f64| real.map(|real| round(of(real)));
+        Figures {
+            writes_ratio: ratio(&|real| self.memory.writes.per_second / real.writes.per_second),
+            writes_ratio_data_dir: ratio(&|real| self.data_dir.writes.per_second / real.writes.per_second),
+            reads_ratio: ratio(&|real| self.memory.reads.per_second / real.reads.per_second),
+            p99_ratio: ratio(&|real| real.writes.p99_ms / self.memory.writes.p99_ms),
+            p99_ratio_data_dir: ratio(&|real| real.writes.p99_ms / self.data_dir.writes.p99_ms),
+            fan_out_ratio: ratio(&|real| real.fan_out.p50_ms / self.memory.fan_out.p50_ms),
+            memory_ratio: ratio(&|real| real.memory_mb / self.memory.memory_mb),
+            start_ms: round(self.memory.start_ms),
+            restart_ms: self.data_dir.restart_ms.map(round),
+            memory_mb: round(self.memory.memory_mb),
+            objects: self.objects,
+            memory: &self.memory,
+            data_dir: &self.data_dir,
+            real,
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let figures = self.figures();
+        if self.format == Format::Json {
+            return f.write_str(&serde_json::to_string(&figures).map_err(|_| fmt::Error)?);
+        }
+        writeln!(
+            f,
+            "{:<24}{:>9}{:>24}{:>24}{:>26}{:>10}{:>10}",
+            "",
+            "start",
+            "writes/s  (p50, p99)",
+            "reads/s  (p50, p99)",
+            "watchers see in (p50, p99)",
+            "memory",
+            "restart"
+        )?;
+        for measured in [Some(&self.memory), Some(&self.data_dir), self.real.as_ref()].into_iter().flatten() {
+            let Measured { name, start_ms, writes, reads, fan_out, memory_mb, restart_ms } = measured;
+            let rate =
+                |rate: &Rate| format!("{:.0} ({:.1}, {:.1} ms)", rate.per_second, rate.p50_ms, rate.p99_ms);
+            let restart = restart_ms.map_or(String::new(), |ms| format!("{ms:.0} ms"));
+            writeln!(
+                f,
+                "{name:<24}{:>9}{:>24}{:>24}{:>26}{:>10}{restart:>10}",
+                format!("{start_ms:.0} ms"),
+                rate(writes),
+                rate(reads),
+                format!("{:.1}, {:.1} ms", fan_out.p50_ms, fan_out.p99_ms),
+                format!("{memory_mb:.0} MB"),
+            )?;
+        }
+        let goals = [
+            ("start, in ms, below", Some(figures.start_ms), START_MS, false),
+            (
+                "writes in memory, times those of kube-apiserver, at least",
+                figures.writes_ratio,
+                WRITES_IN_MEMORY,
+                true,
+            ),
+            (
+                "writes with a data folder, times those, at least",
+                figures.writes_ratio_data_dir,
+                WRITES_DATA_FOLDER,
+                true,
+            ),
+            ("memory with all objects, in MB, below", Some(figures.memory_mb), MEMORY_MB, false),
+            ("restart with all objects, in ms, below", figures.restart_ms, RESTART_MS, false),
+        ];
+        for (what, measured, goal, at_least) in goals {
+            let Some(measured) = measured else { continue };
+            let is_met = if at_least { goal <= measured } else { measured < goal };
+            writeln!(f, "{} {what} {goal}: {measured:.1}", if is_met { "kept  " } else { "MISSED" })?;
+        }
+        Ok(())
+    }
+}

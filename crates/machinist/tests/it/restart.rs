@@ -1,0 +1,148 @@
+//! `machinist up --data-dir`: ended or killed at any moment, and started again.
+
+use std::path::Path;
+
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::runtime::wait::await_condition;
+use kube::{Api, ResourceExt as _};
+use serde_json::json;
+
+use crate::process::{Ended, Process, client, machinist};
+
+const MACHINES: u64 = 50;
+
+/// After how many lines about machines and Nodes it is killed, and after how many after its next start. A scale-up from 3 to 50 has
+/// about 235.
+const MOMENTS: [(usize, usize); 5] = [(0, 0), (3, 60), (40, 10), (90, 90), (180, 5)];
+
+fn up(folder: &Path, more: &str) -> std::process::Command {
+    let mut command = machinist("up -o json --data-dir");
+    command.arg(folder).args(more.split_whitespace());
+    command
+}
+
+/// Runs it until it says so many lines about machines and Nodes, and kills it.
+fn kill_after(mut process: Process, lines: usize) {
+    for _ in 0..lines {
+        process.line_with("\"state\":");
+    }
+    // Dropping a process kills it with SIGKILL.
+    drop(process);
+}
+
+fn deployments(client: kube::Client) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("machine.sapcloud.io", "v1alpha1", "MachineDeployment");
+    Api::default_namespaced_with(client, &ApiResource::from_gvk(&kind))
+}
+
+async fn scale(folder: &Path, replicas: u64) {
+    let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+    let deployments = deployments(client(&folder.join("kubeconfig")).await);
+    deployments.patch("workers", &PatchParams::default(), &patch).await.expect("scaled");
+}
+
+#[tokio::test]
+async fn a_scale_up_that_is_killed_ends_with_what_was_asked_for_and_nothing_made_twice() {
+    for (first, second) in MOMENTS {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let ended = Ended::of(&mut up(folder.path(), "--until ready"));
+        assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+
+        let mut process = Process::start(&mut up(folder.path(), ""));
+        process.line_with("Goes on with what the data folder holds");
+        for _ in 0..6 {
+            // The three machines and Nodes that there are.
+            process.line_with("\"state\":");
+        }
+        scale(folder.path(), MACHINES).await;
+        kill_after(process, first);
+        let mut process = Process::start(&mut up(folder.path(), ""));
+        process.line_with("started");
+        kill_after(process, second);
+
+        let ended = Ended::of(&mut up(folder.path(), "--until ready --timeout 3m"));
+        assert_eq!(
+            ended.code,
+            Some(0),
+            "killed after {first} and {second}: {}{}",
+            ended.stdout,
+            ended.stderr
+        );
+        let result = ended.result();
+        for field in ["machines", "running", "nodesReady", "instancesAlive", "instancesEver"] {
+            assert_eq!(result[field], MACHINES, "killed after {first} and {second}: {field} of {result}");
+        }
+        let ledger = std::fs::read_to_string(folder.path().join("ledger.jsonl")).expect("a ledger");
+        let kinds = |what: &str| ledger.lines().filter(|line| line.contains(what)).count();
+        assert_eq!(kinds("\"gone\""), 0, "nothing was deleted on the way");
+    }
+}
+
+#[tokio::test]
+async fn after_a_kill_an_old_kubeconfig_works_and_machines_go_on_as_the_nodes_they_were() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut process = Process::start(&mut up(folder.path(), ""));
+    for _ in 0..3 {
+        process.line_with("\"state\":\"Running\"");
+    }
+    let copy = tempfile::NamedTempFile::new().expect("a temporary file");
+    std::fs::copy(folder.path().join("kubeconfig"), copy.path()).expect("copied");
+    let list = async || {
+        let client = client(copy.path()).await;
+        let nodes: Api<Node> = Api::all(client.clone());
+        let requests: Api<CertificateSigningRequest> = Api::all(client);
+        let all = ListParams::default();
+        let nodes = nodes.list(&all).await.expect("listed").items.into_iter();
+        let requests = requests.list(&all).await.expect("listed").items.into_iter();
+        let nodes: Vec<_> = nodes.map(|node| (node.name_any(), node.uid())).collect();
+        (nodes, requests.map(|request| request.name_any()).collect::<Vec<_>>())
+    };
+    let before = list().await;
+    assert_eq!((before.0.len(), before.1.len()), (3, 3));
+    drop(process);
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a process that is run as people run it goes by the real clock"
+    )]
+    let killed_at = jiff::Timestamp::now();
+
+    let mut process = Process::start(&mut up(folder.path(), ""));
+    process.line_with("started");
+    // Only the Node itself may renew its Lease, and its bootstrap token is long gone.
+    let leases: Api<Lease> = Api::namespaced(client(copy.path()).await, "kube-node-lease");
+    for (node, _) in &before.0 {
+        let renewed = await_condition(leases.clone(), node, |lease: Option<&Lease>| {
+            let renewed_at = lease.and_then(|lease| lease.spec.as_ref()?.renew_time.as_ref());
+            renewed_at.is_some_and(|at| killed_at < at.0)
+        });
+        renewed.await.expect("watched");
+    }
+    assert_eq!(list().await, before, "the same Nodes, and nobody asked for a new certificate");
+    process.terminate().cleanly();
+}
+
+#[tokio::test]
+async fn a_manifest_that_is_given_again_is_applied_again_and_a_quick_start_is_not() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let ended = Ended::of(&mut up(folder.path(), "--until ready"));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let mut process = Process::start(&mut up(folder.path(), ""));
+    process.line_with("the quick start is not applied again");
+    scale(folder.path(), 1).await;
+    process.terminate().cleanly();
+    let ended = Ended::of(&mut up(folder.path(), "--until ready"));
+    assert_eq!(ended.result()["machines"], 1, "{}", ended.stdout);
+
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/quickstart.yaml");
+    let ended = Ended::of(&mut up(folder.path(), &format!("--until ready --manifest {manifest}")));
+    assert!(
+        ended.stdout.contains("\"object\":\"MachineDeployment workers\",\"how\":\"updated\""),
+        "{}",
+        ended.stdout
+    );
+    assert_eq!(ended.result()["machines"], 3, "{}", ended.stdout);
+}
