@@ -51,7 +51,7 @@ pub(crate) async fn run(args: &UpArgs, output: Output) -> anyhow::Result<ExitCod
         () = &mut stop => return Ok(exit_code(args, End::Interrupted)),
         cluster = Cluster::start(args, &manifest.namespace) => cluster?,
     };
-    let mut story = Story::new(&cluster, &manifest.namespace, progress);
+    let mut story = Story::new(&cluster, progress);
     let result = tokio::select! {
         () = &mut stop => Ok(End::Interrupted),
         ended = story.play(args, &manifest, &mut cluster) => ended,
@@ -67,7 +67,7 @@ pub(crate) async fn run(args: &UpArgs, output: Output) -> anyhow::Result<ExitCod
         let stays = args.kubeconfig_out.is_some() || args.data_dir.is_some();
         story.progress.stopped(&Stopped {
             instances_alive: cloud.alive(),
-            ledger_kept_in: args.data_dir.as_deref(),
+            kept_in: args.data_dir.as_deref(),
             kubeconfig_kept: stays.then_some(kubeconfig.as_path()),
         })?;
     }
@@ -95,12 +95,12 @@ struct Story {
 }
 
 impl Story {
-    /// Follows a cluster, whose controllers serve one namespace, from now on.
-    fn new(cluster: &Cluster, namespace: &str, progress: Progress) -> Self {
+    /// Follows a cluster from now on, and what its start found there.
+    fn new(cluster: &Cluster, progress: Progress) -> Self {
         Self {
             commits: cluster.server.state_and_commits(),
             requests: cluster.server.audit(),
-            view: View::of(namespace),
+            view: View::of(&cluster.namespace),
             writes: Writes::default(),
             progress,
         }
@@ -114,12 +114,16 @@ impl Story {
         cluster: &mut Cluster,
     ) -> anyhow::Result<End> {
         let deadline = Instant::now() + args.timeout.unwrap_or(DEFAULT_TIMEOUT);
+        let found = cluster.kept.is_some().then(|| {
+            Manifest::of(kept::machine_objects(&cluster.server, &cluster.namespace), &cluster.namespace)
+        });
+        let manifest = found.as_ref().unwrap_or(manifest);
         let awaited = manifest.awaited();
         self.progress.reachable(&Reachable {
             api_server: &cluster.api_server(),
             kubeconfig: &cluster.kubeconfig,
             cloud: &cluster.cloud_url,
-            namespace: &manifest.namespace,
+            namespace: &cluster.namespace,
             example: awaited.first(),
         })?;
         if 0 < cluster.leftovers {
@@ -133,18 +137,13 @@ impl Story {
             ))?;
         }
         let mut kinds = Kinds::new(cluster.client.clone());
-        let found;
-        let manifest = if cluster.kept.is_some() {
+        if found.is_some() {
             self.progress.note(
                 "Goes on with what the data folder holds; the quick start is not applied again (--manifest applies one)",
             )?;
-            found =
-                Manifest::of(kept::machine_objects(&cluster.server, &cluster.namespace), &cluster.namespace);
-            &found
         } else {
             self.apply(args, manifest, &mut kinds, cluster).await?;
-            manifest
-        };
+        }
         // What was true before the manifest was applied decides nothing.
         self.catch_up()?;
         let Some(until) = args.until else {

@@ -154,7 +154,7 @@ fn what_is_not_reached_is_counted_by_what_is_wanted() {
     process.ask_to_stop();
     let stopped: serde_json::Value =
         serde_json::from_str(&process.line_with("\"stopped\"")).expect("one JSON object");
-    assert_eq!(stopped["ledgerKeptIn"], folder.path().to_str().expect("a path of text"));
+    assert_eq!(stopped["keptIn"], folder.path().to_str().expect("a path of text"));
     process.wait().cleanly();
 
     let quota = "apiVersion: machine.sapcloud.io/v1alpha1\nkind: MachineSet\nmetadata: {name: w}\nspec: {replicas: 7, selector: \
@@ -176,7 +176,7 @@ fn people_are_told_what_ends_and_what_stays() {
     process.line_with("Namespace    default");
     process.ask_to_stop();
     let line = process.line_with("Stopped the API server, the controllers and ");
-    assert!(line.contains("nothing of them is kept (--data-dir would keep the cloud's ledger)"), "{line}");
+    assert!(line.contains("nothing of them is kept (--data-dir would keep them)"), "{line}");
     process.wait().cleanly();
 }
 

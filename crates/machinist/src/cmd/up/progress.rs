@@ -42,8 +42,8 @@ pub(super) struct Reachable<'a> {
 pub(super) struct Stopped<'a> {
     /// Instances that were alive in the cloud.
     pub instances_alive: usize,
-    /// The folder that keeps the cloud's ledger, if one does.
-    pub ledger_kept_in: Option<&'a Path>,
+    /// The folder that keeps the API server's objects and the cloud's ledger, if one does.
+    pub kept_in: Option<&'a Path>,
     /// The kubeconfig that is still there, and leads nowhere now.
     pub kubeconfig_kept: Option<&'a Path>,
 }
@@ -272,18 +272,18 @@ fn render_reachable(at: &Reachable<'_>) -> String {
 }
 
 fn render_stopped(what: &Stopped<'_>) -> String {
-    let Stopped { instances_alive, ledger_kept_in, kubeconfig_kept } = what;
+    let Stopped { instances_alive, kept_in, kubeconfig_kept } = what;
     let mut text =
         format!("Stopped the API server, the controllers and {instances_alive} simulated instances");
-    match ledger_kept_in {
+    match kept_in {
         Some(folder) => {
             let folder = folder.display();
             text.push_str(&format!(
-                "; the API server's objects are lost, and the cloud's ledger is kept in {folder}: up --data-dir {folder} goes on \
-                 with it, and first removes the instances that nobody knows any more"
+                "; the API server's objects, the cloud's ledger and its machines are kept in {folder}: up --data-dir {folder} goes \
+                 on with them"
             ));
         }
-        None => text.push_str("; nothing of them is kept (--data-dir would keep the cloud's ledger)"),
+        None => text.push_str("; nothing of them is kept (--data-dir would keep them)"),
     }
     if let Some(file) = kubeconfig_kept {
         text.push_str(&format!("; nobody answers at the address in {} any more", file.display()));
