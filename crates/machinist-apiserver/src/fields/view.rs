@@ -14,7 +14,13 @@ pub(crate) struct View<'a> {
     schema: &'a Schema,
     /// The place holds a whole custom resource: what every object has is not in its schema.
     resource: bool,
+    /// How many fields and items lead here.
+    depth: usize,
 }
+
+/// Deepest that fields are told apart; what lies deeper is owned as a whole. A set of fields nests as deep as its object does, and a few
+/// levels on top of that: whoever can read an object must be able to read who owns it.
+const DEEPEST: usize = 100;
 
 /// How the value at a place is owned.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -47,12 +53,12 @@ impl fmt::Display for Unidentified {
 impl<'a> View<'a> {
     /// The schema of a built-in kind, in which metadata has its place.
     pub(crate) fn of_built_in(schema: &'a Schema) -> Self {
-        View { schema, resource: false }
+        View { schema, resource: false, depth: 0 }
     }
 
     /// The schema of a custom resource.
     pub(crate) fn of_custom(schema: &'a Schema) -> Self {
-        View { schema, resource: true }
+        View { schema, resource: true, depth: 0 }
     }
 
     pub(crate) fn schema(self) -> &'a Schema {
@@ -61,6 +67,9 @@ impl<'a> View<'a> {
 
     /// How `value` is owned.
     pub(crate) fn shape(self, value: &Value) -> Shape {
+        if DEEPEST <= self.depth {
+            return Shape::Leaf;
+        }
         match value {
             Value::Object(_) => match (self.schema.of, self.schema.map) {
                 (Some(Type::Object) | None, MapType::Granular) if !self.schema.int_or_string => Shape::Map,
@@ -92,11 +101,11 @@ impl<'a> View<'a> {
                 _ => None,
             };
             if let Some(of) = common {
-                let view = View::of_built_in(notation::shared_schema(of));
+                let view = self.below(notation::shared_schema(of), false);
                 return Some(Field { view, named: true });
             }
         }
-        let below = |schema: &'a Schema| View { schema, resource: schema.embedded_resource };
+        let below = |schema: &'a Schema| self.below(schema, schema.embedded_resource);
         if let Some(schema) = self.schema.properties.get(name) {
             return Some(Field { view: below(schema), named: true });
         }
@@ -105,21 +114,25 @@ impl<'a> View<'a> {
         }
         self.schema.preserve_unknown.then(|| {
             let free = if self.schema.named_inside { "any" } else { "free" };
-            Field { view: View::of_built_in(notation::shared_schema(free)), named: self.schema.named_inside }
+            Field { view: self.below(notation::shared_schema(free), false), named: self.schema.named_inside }
         })
+    }
+
+    fn below<'b>(self, schema: &'b Schema, resource: bool) -> View<'b> {
+        View { schema, resource, depth: self.depth + 1 }
     }
 
     /// The field `name`, or what is known of one that the schema does not know: nothing.
     pub(crate) fn field_or_any(self, name: &str) -> Field<'a> {
-        let unknown = || Field { view: View::of_built_in(notation::shared_schema("free")), named: false };
+        let unknown = || Field { view: self.below(notation::shared_schema("free"), false), named: false };
         self.field(name).unwrap_or_else(unknown)
     }
 
     /// The items of a list.
     pub(crate) fn items(self) -> View<'a> {
         match &self.schema.items {
-            Some(schema) => View { schema, resource: schema.embedded_resource },
-            None => View::of_built_in(notation::shared_schema("free")),
+            Some(schema) => self.below(schema, schema.embedded_resource),
+            None => self.below(notation::shared_schema("free"), false),
         }
     }
 

@@ -250,3 +250,28 @@ async fn a_write_that_changes_no_field_changes_no_owner_and_commits_nothing() {
     assert_eq!(server.revision(), before);
     assert_eq!(made["metadata"]["managedFields"][0]["manager"], "a");
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_object_as_deep_as_can_be_read_is_answered_no_deeper() {
+    let server = Server::new(Config::default());
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "wells.t.dev"},
+        "spec": {"group": "t.dev", "scope": "Namespaced", "names": {"plural": "wells", "kind": "Well"}, "versions": [{
+            "name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                "type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}}
+        }]}
+    });
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    assert_eq!(send(&server, "POST", definitions, "application/json", &definition).await.0, 201);
+    let wells = "/apis/t.dev/v1/namespaces/default/wells";
+    let well = |bottom: Value| {
+        let deep = (0..125).fold(bottom, |below, _| json!({"k": below}));
+        json!({"apiVersion": "t.dev/v1", "kind": "Well", "metadata": {"name": "w"}, "spec": deep})
+    };
+    // Reading the answers is the test: the parser stops where any client's may.
+    assert_eq!(send(&server, "POST", wells, "application/json", &well(json!(1))).await.0, 201);
+    let (code, answer) = apply(&server, &format!("{wells}/w"), "m", &well(json!(2))).await;
+    assert_eq!(code, 200, "{answer}");
+    let (code, answer) = apply(&server, &format!("{wells}/w"), "m", &well(json!(3))).await;
+    assert_eq!((code, answer["metadata"]["managedFields"].as_array().map(Vec::len)), (200, Some(2)));
+}
