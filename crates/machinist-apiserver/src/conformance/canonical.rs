@@ -11,6 +11,7 @@
 //! | managedFields | sorted, without times |
 //! | descriptions of a table's columns | dropped |
 //! | a duration in a table's cell | `<age>` |
+//! | rules of somebody's review | sorted: a server lists them in the order of its cache |
 //! | causes of a refusal | sorted, and the message that lists them too |
 
 use std::collections::BTreeMap;
@@ -81,7 +82,7 @@ impl<'a> Canonical<'a> {
         self.ranks = revisions.into_iter().zip(1..).collect();
         answers
             .iter()
-            .map(|answer| Answer { body: sorted_causes(self.value(&answer.body, "")), ..answer.clone() })
+            .map(|answer| Answer { body: in_order(self.value(&answer.body, "")), ..answer.clone() })
             .collect()
     }
 
@@ -194,8 +195,14 @@ impl<'a> Canonical<'a> {
     }
 }
 
-/// A schema's complaints come in the random order of a Go map. Sorts them, and the message that lists them.
-fn sorted_causes(mut body: Value) -> Value {
+/// A schema's complaints come in the random order of a Go map, and somebody's rules in that of a cache. Sorts them, and the message
+/// that lists complaints.
+fn in_order(mut body: Value) -> Value {
+    for list in ["/status/resourceRules", "/status/nonResourceRules"] {
+        if let Some(Value::Array(rules)) = body.pointer_mut(list) {
+            rules.sort_by_key(Value::to_string);
+        }
+    }
     let Some(causes) = body.pointer_mut("/details/causes").and_then(Value::as_array_mut) else { return body };
     let line = |cause: &Value| {
         format!(
