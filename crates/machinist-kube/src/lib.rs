@@ -13,7 +13,7 @@
 //! * [`queue`]: which object to look at next, and when.
 //! * [`barrier`]: nobody decides on a view that lacks the process's own writes.
 //! * [`patch`], [`outcome`]: how a write is guarded, and what its answer means.
-//! * [`lease`], [`recorder`], [`health`], [`clock`]: leadership, Events, whether a server answers, the time.
+//! * [`lease`], [`recorder`], [`clock`]: leadership, Events, the time.
 //!
 //! Deliberately absent: `kube::runtime::Controller` and its `Store` (they schedule in random order, end on a panic and
 //! miss deletions on a relist), and any knowledge of machines.
