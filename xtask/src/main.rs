@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `envtest` | finds or builds kube-apiserver, kube-controller-manager, etcd and kubectl, and prints their folder |
 //! | `control-plane` | runs one or two real clusters until its standard input closes |
+//! | `conformance` | holds the embedded API server against a real one, or its recorded answers |
 //! | `real` | runs the test lanes that need real clusters |
 //! | `bench` | measures the controllers on the embedded or the real API server, and the two servers side by side |
 //! | `kill` | scales on real clusters while the controllers are killed |
@@ -24,6 +25,7 @@
 )]
 
 mod bench;
+mod conformance;
 mod control_plane;
 mod crds;
 mod envtest;
@@ -48,6 +50,8 @@ enum Task {
     Envtest,
     /// Run one or two real clusters until standard input closes; the first line of output is JSON that tells where they are
     ControlPlane(control_plane::Args),
+    /// Hold the embedded API server against a real one, by level, with the ledger of what differs
+    Conformance(conformance::Args),
     /// Run the test lanes that need real clusters
     Real(real::Args),
     /// Measure the controllers, or the embedded API server, in the release build
@@ -64,6 +68,7 @@ fn main() -> ExitCode {
     let outcome = match Args::parse().task {
         Task::Envtest => envtest::run(),
         Task::ControlPlane(args) => control_plane::run(&args),
+        Task::Conformance(args) => conformance::run(&args),
         Task::Real(args) => real::run(&args),
         Task::Bench(args) => bench::bench(&args),
         Task::Kill(args) => bench::kill(&args),

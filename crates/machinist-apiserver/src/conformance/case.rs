@@ -1,9 +1,11 @@
 //! Cases as they are written down.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// A list of requests that show something about the server.
@@ -18,7 +20,63 @@ pub struct Case {
     /// Numbers of the verified facts of the real server that it covers.
     #[serde(default)]
     pub facts: Vec<u32>,
+    /// What a server must do before this is of interest.
+    pub level: Level,
     pub(crate) steps: Vec<Step>,
+}
+
+/// How far a server's faithfulness goes; each level stands on those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Level {
+    /// Objects, and who was first.
+    Cl0,
+    /// Lists and watches.
+    Cl1,
+    /// Definitions, their schemas and rules.
+    Cl2,
+    /// Patches, apply, and who owns which field.
+    Cl3,
+    /// Evictions, and what depends on what.
+    Cl4,
+    /// What kubectl asks.
+    Cl5,
+    /// Who somebody is and what he may.
+    Cl6,
+}
+
+impl Level {
+    /// All of them, from the first.
+    pub const ALL: [Level; 7] =
+        [Level::Cl0, Level::Cl1, Level::Cl2, Level::Cl3, Level::Cl4, Level::Cl5, Level::Cl6];
+
+    /// What it is about.
+    pub fn about(self) -> &'static str {
+        match self {
+            Level::Cl0 => "objects and concurrency",
+            Level::Cl1 => "lists and watches",
+            Level::Cl2 => "definitions, schemas, rules",
+            Level::Cl3 => "patches, apply, ownership",
+            Level::Cl4 => "evictions and budgets",
+            Level::Cl5 => "what kubectl asks",
+            Level::Cl6 => "identity and permission",
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CL{}", *self as u8)
+    }
+}
+
+impl FromStr for Level {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Level::ALL.into_iter().find(|level| level.to_string().eq_ignore_ascii_case(text));
+        known.ok_or_else(|| format!("there is no level {text:?}; there are CL0 to CL6"))
+    }
 }
 
 /// One step: a request (`verb`), or one of the acts on a watch.
@@ -154,8 +212,11 @@ pub(crate) fn files(folder: &Path) -> Result<Vec<PathBuf>, CaseError> {
 
 /// Parses one YAML file.
 pub(crate) fn parse<T: serde::de::DeserializeOwned>(file: &Path) -> Result<T, CaseError> {
-    let text =
-        std::fs::read_to_string(file).map_err(|source| CaseError::Read { file: file.to_owned(), source })?;
-    serde_saphyr::from_str(&text)
+    serde_saphyr::from_str(&read(file)?)
         .map_err(|e| CaseError::Parse { file: file.to_owned(), message: e.to_string() })
+}
+
+/// Reads a file.
+pub(crate) fn read(file: &Path) -> Result<String, CaseError> {
+    std::fs::read_to_string(file).map_err(|source| CaseError::Read { file: file.to_owned(), source })
 }

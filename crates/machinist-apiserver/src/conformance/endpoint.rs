@@ -79,6 +79,18 @@ pub(crate) enum Actor {
 }
 
 impl Endpoint {
+    /// The server's `gitVersion`.
+    ///
+    /// # Errors
+    /// When it cannot be reached.
+    pub async fn version(&self) -> Result<String, EndpointError> {
+        let request = Request::get("/version").body(Full::default()).map_err(EndpointError::connection)?;
+        let body = self.send(&Actor::Admin, request).await?.into_body().collect().await;
+        let bytes = body.map_err(EndpointError::connection)?.to_bytes();
+        let version: Value = serde_json::from_slice(&bytes).map_err(EndpointError::connection)?;
+        Ok(version["gitVersion"].as_str().unwrap_or_default().to_owned())
+    }
+
     /// Sends one request; the body of the answer is still to be read.
     pub(crate) async fn send(
         &self,

@@ -10,9 +10,17 @@
 
 mod canonical;
 mod case;
+mod compare;
+mod corpus;
 mod endpoint;
+mod ledger;
+mod report;
 mod run;
 
-pub use case::{Case, CaseError, choose, load};
+pub use case::{Case, CaseError, Level, choose, load};
+pub use compare::{Comparison, Difference, compare};
+pub use corpus::{Corpus, Feature, Importance};
 pub use endpoint::{Endpoint, EndpointError, Remote};
+pub use ledger::{Divergence, Ledger, Place};
+pub use report::{Report, Tally};
 pub use run::{RunError, Transcript, prepare, run};

@@ -9,10 +9,11 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, Full};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::conformance::canonical::{Answer, Canonical};
-use crate::conformance::case::{Case, CaseError, Step, files, parse};
+use crate::conformance::case::{Case, CaseError, Step, files, parse, read};
 use crate::conformance::endpoint::{Actor, Endpoint, EndpointError};
 use crate::service::Body;
 
@@ -22,23 +23,48 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The answers to a case, canonicalised.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Transcript {
     case: String,
     /// `gitVersion` of the server that answered.
     pub server: String,
-    answers: Value,
+    answers: Vec<Value>,
 }
 
 impl Transcript {
-    /// The transcript as a golden file has it, in the name of its own server.
-    pub fn text(&self) -> String {
-        self.text_as_of(&self.server)
+    #[cfg(test)]
+    pub(crate) fn of(case: &str, server: &str, answers: Vec<Value>) -> Self {
+        Transcript { case: case.to_owned(), server: server.to_owned(), answers }
     }
 
-    /// The text that this transcript would have if `server` had given these answers.
-    pub fn text_as_of(&self, server: &str) -> String {
-        let document = json!({"case": self.case, "server": server, "answers": self.answers});
+    /// Reads a golden file.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is in any byte not what [`Transcript::text`] writes.
+    pub fn load(file: &Path) -> Result<Self, CaseError> {
+        let wrong = |message: String| CaseError::Parse { file: file.to_owned(), message };
+        let text = read(file)?;
+        let transcript: Transcript = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+        if transcript.text() != text {
+            return Err(wrong("was changed by hand: recording would not write it so".to_owned()));
+        }
+        Ok(transcript)
+    }
+
+    /// The case that was played.
+    pub fn case(&self) -> &str {
+        &self.case
+    }
+
+    /// The answers, one object each, with the step's name.
+    pub(crate) fn answers(&self) -> &[Value] {
+        &self.answers
+    }
+
+    /// The transcript as a golden file has it.
+    pub fn text(&self) -> String {
+        let document = json!({"case": self.case, "server": self.server, "answers": self.answers});
         let mut text = serde_json::to_string_pretty(&document).expect("a JSON value serialises");
         text.push('\n');
         text
@@ -108,15 +134,15 @@ pub async fn prepare(endpoint: &Endpoint, definitions: &Path) -> Result<(), RunE
 pub async fn run(endpoint: &Endpoint, case: &Case, namespace: &str) -> Result<Transcript, RunError> {
     let mut scene = Scene::new(endpoint, &case.name, namespace);
     scene.set_up().await?;
-    let version = scene.request("version", "GET", "/version", None).await?;
+    let server = endpoint.version().await.map_err(|source| scene.unreachable("version", source))?;
     for step in &case.steps {
         scene.play(step).await?;
     }
     let answers = Canonical::new(namespace).answers(&scene.answers);
     Ok(Transcript {
         case: case.name.clone(),
-        server: version.body["gitVersion"].as_str().unwrap_or_default().to_owned(),
-        answers: serde_json::to_value(answers).expect("answers serialise"),
+        server,
+        answers: answers.iter().map(|it| serde_json::to_value(it).expect("an answer serialises")).collect(),
     })
 }
 

@@ -1,0 +1,125 @@
+//! Everything that the folder `conformance` holds: cases, recorded answers, the ledger, and which feature is shown where.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::conformance::case::{Case, CaseError, Level, load, parse, read};
+use crate::conformance::ledger::Ledger;
+use crate::conformance::run::Transcript;
+
+/// The folder, read.
+#[derive(Debug, Clone)]
+pub struct Corpus {
+    /// In order of their names.
+    pub cases: Vec<Case>,
+    /// Where we knowingly differ.
+    pub ledger: Ledger,
+    /// What a server is expected to have, and where it is shown.
+    pub features: Vec<Feature>,
+    folder: PathBuf,
+}
+
+/// Something that clients expect of a server.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Feature {
+    /// What it is.
+    pub feature: String,
+    /// How much depends on it.
+    pub importance: Importance,
+    /// The level that is not reached without it.
+    pub level: Level,
+    /// The cases that show it, or single steps of them as `case/step`. None when it is not served.
+    #[serde(default)]
+    pub shown: Vec<String>,
+    /// Where else it is shown, when no request to both servers could.
+    #[serde(default)]
+    pub elsewhere: Option<String>,
+}
+
+/// How much depends on a feature.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Importance {
+    /// Controllers or plain kubectl do not work without it.
+    M,
+    /// Somebody would miss it.
+    S,
+    /// It may come later.
+    L,
+}
+
+impl Corpus {
+    /// Reads the folder.
+    ///
+    /// # Errors
+    /// When a file cannot be read or is not what it should be, or when one names a case or a step that is not there.
+    pub fn load(folder: &Path) -> Result<Self, CaseError> {
+        let features = folder.join("features.yaml");
+        let corpus = Corpus {
+            cases: load(&folder.join("cases"))?,
+            ledger: Ledger::load(&folder.join("divergences.yaml"))?,
+            features: parse(&features)?,
+            folder: folder.to_owned(),
+        };
+        for feature in &corpus.features {
+            let broken = |message| CaseError::Parse { file: features.clone(), message };
+            if let Some(unknown) = feature.shown.iter().find(|it| !corpus.has(it)) {
+                return Err(broken(format!(
+                    "{:?} is shown by {unknown:?}, which is not there",
+                    feature.feature
+                )));
+            }
+            let is_shown = !feature.shown.is_empty() || feature.elsewhere.is_some();
+            if feature.importance == Importance::M && !is_shown {
+                return Err(broken(format!("{:?} is a must, and nothing shows it", feature.feature)));
+            }
+        }
+        let names = |case: &str| corpus.cases.iter().any(|it| it.name == case);
+        let unknown = corpus.ledger.entries.iter().flat_map(|it| &it.at).find(|place| !names(&place.case));
+        match unknown {
+            Some(place) => Err(CaseError::Parse {
+                file: folder.join("divergences.yaml"),
+                message: format!("there is no case {:?}", place.case),
+            }),
+            None => Ok(corpus),
+        }
+    }
+
+    /// The version of the server whose answers are recorded.
+    ///
+    /// # Errors
+    /// When the file that says so cannot be read.
+    pub fn reference(&self) -> Result<String, CaseError> {
+        Ok(read(&self.folder.join("REFERENCE"))?.trim().to_owned())
+    }
+
+    /// What was recorded of a case.
+    ///
+    /// # Errors
+    /// When there is nothing, or somebody changed it.
+    pub fn golden(&self, case: &str) -> Result<Transcript, CaseError> {
+        Transcript::load(&self.golden_file(case))
+    }
+
+    /// Where the recorded answers of a case are kept.
+    pub fn golden_file(&self, case: &str) -> PathBuf {
+        self.folder.join("golden").join(format!("{case}.json"))
+    }
+
+    /// The definitions that cases build on.
+    pub fn definitions(&self) -> PathBuf {
+        self.folder.join("definitions")
+    }
+
+    fn has(&self, shown: &str) -> bool {
+        let (case, step) = parts(shown);
+        let case = self.cases.iter().find(|it| it.name == case);
+        case.is_some_and(|it| step.is_none_or(|step| it.steps.iter().any(|it| it.id == step && !it.setup)))
+    }
+}
+
+/// `case` or `case/step`.
+pub(crate) fn parts(shown: &str) -> (&str, Option<&str>) {
+    shown.split_once('/').map_or((shown, None), |(case, step)| (case, Some(step)))
+}

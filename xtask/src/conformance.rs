@@ -1,0 +1,75 @@
+//! `cargo xtask conformance`: the embedded API server held against a real one, by level, with the ledger of what differs.
+//!
+//! The comparison is a program of `machinist-apiserver`, which has the async runtime that this crate does without. Here a real control
+//! plane is started for it, where one is wanted.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+
+use crate::control_plane::{Audit, ControlPlane, ControllerManagers, Durability, Options, Pods, Roles};
+use crate::envtest::Assets;
+use crate::real::ensure_success;
+use crate::workspace::cargo;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Compare one level only, CL0 to CL6
+    #[arg(long, value_name = "CLn")]
+    level: Option<String>,
+
+    /// Compare this case only (may be given several times)
+    #[arg(long = "case", value_name = "NAME")]
+    cases: Vec<String>,
+
+    /// Ask a kube-apiserver now; else its recorded answers are taken
+    #[arg(long)]
+    real: bool,
+
+    /// Ask a kube-apiserver now, and keep what it says as the recorded answers
+    #[arg(long)]
+    record: bool,
+
+    /// Text for people, or one JSON object
+    #[arg(long, short, value_parser = ["text", "json"], default_value = "text")]
+    output: String,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let mut command = cargo();
+    command.args(["run", "--quiet", "--package", "machinist-apiserver", "--features", "conformance"]);
+    command.args(["--example", "conformance", "--", "--output", &args.output]);
+    if let Some(level) = &args.level {
+        command.args(["--level", level]);
+    }
+    for case in &args.cases {
+        command.args(["--case", case]);
+    }
+    if !args.real && !args.record {
+        return ensure_success(&mut command);
+    }
+    if let Some(reason) = Assets::reason_they_cannot_be_had() {
+        bail!(
+            "no kube-apiserver to ask: {reason}; without --real and --record the recorded answers are taken"
+        );
+    }
+    let mut control_plane = ControlPlane::start(
+        &Assets::provide()?,
+        &Options {
+            roles: Roles::OneClusterForBoth,
+            controller_managers: ControllerManagers::None,
+            pods: Pods::AsAlways,
+            audit: Audit::Off,
+            durability: Durability::None,
+            ..Options::default()
+        },
+    )?;
+    let description = serde_json::to_value(control_plane.describe())?;
+    let of_control = |key: &str| PathBuf::from(description["control"][key].as_str().unwrap_or_default());
+    command.arg("--kubeconfig").arg(of_control("kubeconfig")).arg("--etcd").arg(of_control("etcd"));
+    if args.record {
+        command.arg("--record");
+    }
+    ensure_success(&mut command)?;
+    control_plane.ensure_alive()
+}
