@@ -132,7 +132,9 @@ async fn half(
                 ));
             }
         }
-        world.ensure_alive()?;
+        for program in world.revive()? {
+            tell(&format!("the {program} could not renew its Lease in time, ended, and was started again"));
+        }
         tokio::time::sleep(LOOK_EVERY).await;
     }
     half.took = began.elapsed();

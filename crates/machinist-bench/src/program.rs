@@ -94,6 +94,22 @@ impl Process {
         }
     }
 
+    /// Starts it anew if it has ended because it lost its Lease, as whatever runs controllers would. Whether it did.
+    ///
+    /// # Errors
+    /// When it has ended for any other reason: with the end of its log.
+    pub(crate) fn revive(&mut self) -> Result<bool> {
+        if self.child.try_wait()?.is_none() {
+            return Ok(false);
+        }
+        let log = tail(&self.command.log);
+        if !log.lines().last().is_some_and(|line| line.contains("leadership was lost")) {
+            self.ensure_alive()?;
+        }
+        self.restart()?;
+        Ok(true)
+    }
+
     /// Its resident memory in megabytes.
     ///
     /// # Errors

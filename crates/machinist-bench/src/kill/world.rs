@@ -135,6 +135,9 @@ impl World {
     pub(super) async fn kill_one(&mut self, drawn: Program, event: &Event) -> Result<Option<String>> {
         for victim in [drawn, event.author()] {
             let Some(controller) = self.controller(victim).filter(|it| it.is_acting()) else { continue };
+            if controller.process.revive()? {
+                continue;
+            }
             let before = controller.process.id().unwrap_or_default();
             controller.process.kill().await?;
             controller.process.restart()?;
@@ -144,11 +147,19 @@ impl World {
         Ok(None)
     }
 
-    /// Fails if a program has ended by itself.
-    pub(super) fn ensure_alive(&mut self) -> Result<()> {
+    /// Starts controllers again that lost their short Leases, on a machine that is too busy to renew them in time: that is one more death,
+    /// and not an end. Answers who. Fails if a program has ended for any other reason.
+    pub(super) fn revive(&mut self) -> Result<Vec<Program>> {
         self.cloud.ensure_alive()?;
-        self.machine_controller.process.ensure_alive()?;
-        self.manager.process.ensure_alive()
+        let mut revived = Vec::new();
+        for program in [Program::MachineController, Program::Manager] {
+            if let Some(controller) = self.controller(program)
+                && controller.process.revive()?
+            {
+                revived.push(program);
+            }
+        }
+        Ok(revived)
     }
 
     /// What exists and ever existed in the cloud.
