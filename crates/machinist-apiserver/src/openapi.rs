@@ -165,6 +165,7 @@ impl Schemas {
         }
         match &schema.patch {
             PatchStrategy::Replace => {}
+            PatchStrategy::ReplaceMap => shown["x-kubernetes-patch-strategy"] = json!("replace"),
             PatchStrategy::MergeValues => shown["x-kubernetes-patch-strategy"] = json!("merge"),
             PatchStrategy::MergeByKey(key) => {
                 let strategy = if schema.retain_keys { "merge,retainKeys" } else { "merge" };

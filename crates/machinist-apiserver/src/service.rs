@@ -297,7 +297,7 @@ impl ApiService {
             },
             effect: match parts.method {
                 http::Method::GET | http::Method::HEAD => Effect::Commit,
-                _ => Effect::asked(&query, &parts.headers, &body, &served)?,
+                _ => Effect::asked(&query, &parts.headers, &body, &served, record.verb)?,
             },
             validation: match record.verb {
                 "create" => FieldValidation::asked(&query, "CreateOptions")?,

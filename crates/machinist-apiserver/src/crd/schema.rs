@@ -155,8 +155,11 @@ pub(crate) enum MapType {
 /// How a strategic merge patch treats a list; custom resources have none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum PatchStrategy {
+    /// Lists are replaced, maps are merged key by key.
     #[default]
     Replace,
+    /// A map that is replaced, too.
+    ReplaceMap,
     /// Union of plain values.
     MergeValues,
     /// By the named key of each item.

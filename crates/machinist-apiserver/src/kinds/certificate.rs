@@ -114,7 +114,7 @@ fn validate_request(object: &Value, errors: &mut FieldErrors) {
         errors.invalid(
             "spec.signerName",
             json!(text("signerName")),
-            "must be a fully qualified domain and path of the form \"example.com/signer-name\"",
+            "must be a fully qualified domain and path of the form 'example.com/signer-name'",
         );
     }
     let no_usages = object.pointer("/spec/usages").and_then(Value::as_array).is_none_or(Vec::is_empty);

@@ -152,6 +152,9 @@ fn validate_spec(object: &Value, errors: &mut FieldErrors) {
             "must have exactly one version marked as storage version",
         );
     }
+    if stored == 0 {
+        errors.invalid("status.storedVersions", Value::Null, "must have at least one stored version");
+    }
     for (index, version) in versions(object).iter().enumerate() {
         let place = format!("spec.versions[{index}]");
         if version["name"].as_str().unwrap_or_default().is_empty() {

@@ -6,9 +6,20 @@ use crate::crd::schema::{Format, MAX_DEPTH, Schema, Type};
 use crate::crd::validate::type_name;
 use crate::status::{ApiError, ApiResult};
 
-/// Refuses `object` if a value in it has another type than `schema` says. Nulls are taken for absent.
+/// Refuses an object if a value in it has another type than its schema says. Nulls are taken for absent.
 pub(crate) fn check_types(object: &Value, schema: &Schema, kind: &str, version: &str) -> ApiResult<()> {
-    match mismatch(object, schema, kind, 0) {
+    check_part(object, schema, kind, kind, version)
+}
+
+/// The same of a part, which has the Go type `part`, of an object of `kind`.
+pub(crate) fn check_part(
+    value: &Value,
+    schema: &Schema,
+    part: &str,
+    kind: &str,
+    version: &str,
+) -> ApiResult<()> {
+    match mismatch(value, schema, part, 0) {
         None => Ok(()),
         Some(why) => Err(ApiError::bad_request(format!(
             "{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"
@@ -44,9 +55,9 @@ fn mismatch(value: &Value, schema: &Schema, field: &str, depth: usize) -> Option
         return Some(why);
     }
     match value {
-        Value::Object(map) => map.iter().find_map(|(key, child)| {
-            let below = schema.property(key)?;
-            mismatch(child, below, &format!("{field}.{key}"), depth + 1)
+        Value::Object(map) => map.iter().find_map(|(key, child)| match schema.properties.get(key) {
+            Some(below) => mismatch(child, below, &format!("{field}.{key}"), depth + 1),
+            None => mismatch(child, schema.additional.as_ref()?, field, depth + 1),
         }),
         Value::Array(items) => {
             let below = schema.items.as_ref()?;

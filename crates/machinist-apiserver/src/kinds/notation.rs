@@ -124,6 +124,7 @@ fn field_schema(
                 schema.patch = PatchStrategy::MergeValues;
                 schema.list = ListType::Set;
             }
+            "replace" => schema.patch = PatchStrategy::ReplaceMap,
             "keyed" => {
                 let keys = words.next().unwrap_or_else(|| panic!("types.txt: no keys in {text:?}"));
                 schema.list = ListType::Map(keys.split(',').map(str::to_owned).collect());

@@ -36,7 +36,9 @@ pub(crate) struct Pointer {
 impl Operation {
     pub(crate) fn parse_all(patch: &Value) -> ApiResult<Vec<Self>> {
         let Some(list) = patch.as_array() else {
-            return Err(ApiError::bad_request("error decoding patch: a JSON patch is a list of operations"));
+            return Err(ApiError::bad_request(
+                "json: cannot unmarshal object into Go value of type jsonpatch.Patch",
+            ));
         };
         if MAX_OPERATIONS < list.len() {
             return Err(ApiError::too_large(MAX_OPERATIONS));

@@ -32,7 +32,7 @@ impl Patch {
         };
         match (media_type, strategic) {
             (JSON, _) => Ok(Patch::Json(json::Operation::parse_all(&decoded()?)?)),
-            (MERGE, _) => match decoded()? {
+            (MERGE, _) => match serde_json::from_slice(body).unwrap_or_default() {
                 Value::Null => Err(ApiError::bad_request("Invalid JSON Patch")),
                 patch => is_map(&patch)
                     .map_err(|why| ApiError::bad_request(format!("error decoding patch: {why}")))

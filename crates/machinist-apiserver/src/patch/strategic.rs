@@ -81,7 +81,7 @@ fn merge_child(
     match change {
         Value::Object(change) => {
             let child = target.entry(key).or_insert_with(|| Value::Object(Map::new()));
-            if !child.is_object() {
+            if !child.is_object() || schema.patch == PatchStrategy::ReplaceMap {
                 *child = Value::Object(Map::new());
             }
             match child.as_object_mut() {
@@ -114,7 +114,7 @@ fn merge_list(
 ) -> ApiResult<()> {
     let before = target.clone();
     match &schema.patch {
-        PatchStrategy::Replace => {
+        PatchStrategy::Replace | PatchStrategy::ReplaceMap => {
             *target = change.iter().filter(|item| directive(item).is_none()).cloned().collect();
             return Ok(());
         }
@@ -198,7 +198,7 @@ fn delete_values(target: Option<&mut Value>, unwanted: &Value) {
 fn sort_by_order(items: &mut Vec<Value>, order: &[Value], before: &[Value], schema: &Schema) {
     let identity = |item: &Value| match &schema.patch {
         PatchStrategy::MergeByKey(key) => item.get(key).cloned().unwrap_or(Value::Null),
-        PatchStrategy::MergeValues | PatchStrategy::Replace => item.clone(),
+        PatchStrategy::MergeValues | PatchStrategy::Replace | PatchStrategy::ReplaceMap => item.clone(),
     };
     let place_in =
         |list: &[Value], item: &Value| list.iter().position(|other| identity(other) == identity(item));

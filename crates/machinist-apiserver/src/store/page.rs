@@ -35,7 +35,9 @@ impl Continue {
     }
 
     pub(crate) fn decode(token: &str) -> ApiResult<Self> {
-        let invalid = |why: &str| ApiError::bad_request(format!("continue key is not valid: {why}"));
+        let invalid = |why: &str| {
+            ApiError::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
+        };
         let bytes =
             URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).map_err(|e| invalid(&e.to_string()))?;
         let wire: Wire = serde_json::from_slice(&bytes).map_err(|e| invalid(&e.to_string()))?;

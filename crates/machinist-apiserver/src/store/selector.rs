@@ -202,15 +202,15 @@ fn parse_labels(text: &str) -> ApiResult<Vec<LabelRequirement>> {
             if text.trim().is_empty() {
                 continue;
             }
-            return Err(unparsable(text, "found ',', expected: identifier after ','"));
+            return Err(unparsable("found ',', expected: identifier after ','"));
         }
-        requirements.push(parse_label_term(term, text)?);
+        requirements.push(parse_label_term(term)?);
     }
     Ok(requirements)
 }
 
-fn unparsable(text: &str, why: &str) -> ApiError {
-    ApiError::bad_request(format!("unable to parse requirement: {why} (in {text:?})"))
+fn unparsable(why: &str) -> ApiError {
+    ApiError::bad_request(format!("unable to parse requirement: {why}"))
 }
 
 /// Splits at commas outside parentheses.
@@ -231,38 +231,35 @@ fn split_labels(text: &str) -> Vec<&str> {
     terms
 }
 
-fn parse_label_term(term: &str, text: &str) -> ApiResult<LabelRequirement> {
+fn parse_label_term(term: &str) -> ApiResult<LabelRequirement> {
     if let Some(key) = term.strip_prefix('!') {
-        return Ok(LabelRequirement::Absent(label_key(key.trim(), text)?));
+        return Ok(LabelRequirement::Absent(label_key(key.trim())?));
     }
     if let Some((head, values)) = term.split_once('(') {
         let Some(values) = values.trim_end().strip_suffix(')') else {
-            return Err(unparsable(text, "found '', expected: ',' or ')'"));
+            return Err(unparsable("found '', expected: ',' or ')'"));
         };
         let values: Vec<String> = values.split(',').map(|v| v.trim().to_owned()).collect();
         for value in &values {
-            label_value(value, text)?;
+            label_value(value)?;
         }
         let mut words = head.split_whitespace();
         return match (words.next(), words.next(), words.next()) {
-            (Some(key), Some("in"), None) => Ok(LabelRequirement::In(label_key(key, text)?, values)),
-            (Some(key), Some("notin"), None) => Ok(LabelRequirement::NotIn(label_key(key, text)?, values)),
-            _ => Err(unparsable(text, &format!("found '{head}', expected: in, notin, =, ==, !=, gt, lt"))),
+            (Some(key), Some("in"), None) => Ok(LabelRequirement::In(label_key(key)?, values)),
+            (Some(key), Some("notin"), None) => Ok(LabelRequirement::NotIn(label_key(key)?, values)),
+            _ => Err(unparsable(&format!("found '{head}', expected: in, notin, =, ==, !=, gt, lt"))),
         };
     }
     for (operator, make) in OPERATORS {
         if let Some((key, value)) = term.split_once(operator) {
             let value = value.trim();
-            label_value(value, text)?;
-            return make(label_key(key.trim(), text)?, value).ok_or_else(|| {
-                unparsable(
-                    text,
-                    &format!("for 'Gt', 'Lt' operators, the value must be an integer: {value:?}"),
-                )
+            label_value(value)?;
+            return make(label_key(key.trim())?, value).ok_or_else(|| {
+                unparsable(&format!("for 'Gt', 'Lt' operators, the value must be an integer: {value:?}"))
             });
         }
     }
-    Ok(LabelRequirement::Exists(label_key(term, text)?))
+    Ok(LabelRequirement::Exists(label_key(term)?))
 }
 
 type MakeRequirement = fn(String, &str) -> Option<LabelRequirement>;
@@ -276,17 +273,17 @@ const OPERATORS: [(&str, MakeRequirement); 5] = [
     ("<", |key, value| Some(LabelRequirement::Below(key, value.parse().ok()?))),
 ];
 
-fn label_key(key: &str, text: &str) -> ApiResult<String> {
+fn label_key(key: &str) -> ApiResult<String> {
     match crate::meta::qualified_name_problem(key) {
         None => Ok(key.to_owned()),
-        Some(why) => Err(unparsable(text, &format!("key: Invalid value: {key:?}: {why}"))),
+        Some(why) => Err(unparsable(&format!("key: Invalid value: {key:?}: {why}"))),
     }
 }
 
-fn label_value(value: &str, text: &str) -> ApiResult<()> {
+fn label_value(value: &str) -> ApiResult<()> {
     match crate::meta::label_value_problem(value) {
         None => Ok(()),
-        Some(why) => Err(unparsable(text, &format!("values[0]: Invalid value: {value:?}: {why}"))),
+        Some(why) => Err(unparsable(&format!("values[0]: Invalid value: {value:?}: {why}"))),
     }
 }
 

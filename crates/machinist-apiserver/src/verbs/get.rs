@@ -30,21 +30,18 @@ pub(crate) enum Shape {
 }
 
 impl Shape {
-    /// The first acceptable media type that can be produced, 406 when there is none. JSON in a shape that is not known
-    /// here is answered as plain JSON, which every client understands.
+    /// The first acceptable media type that can be produced, 406 when there is none.
     pub(crate) fn negotiate(headers: &HeaderMap, query: &Query) -> ApiResult<Self> {
         let accept = headers.get(http::header::ACCEPT).and_then(|a| a.to_str().ok()).unwrap_or_default();
         if accept.trim().is_empty() {
             return Ok(Shape::Full);
         }
-        let mut takes_json = false;
         for range in accept.split(',') {
             let mut parts = range.split(';').map(str::trim);
             let media_type = parts.next().unwrap_or_default();
             if !matches!(media_type, "application/json" | "application/*" | "*/*") {
                 continue;
             }
-            takes_json = true;
             let parameters: BTreeMap<&str, &str> = parts.filter_map(|p| p.split_once('=')).collect();
             let is_v1 = parameters.get("v").is_none_or(|v| *v == "v1")
                 && parameters.get("g").is_none_or(|g| *g == "meta.k8s.io");
@@ -57,7 +54,7 @@ impl Shape {
                 Some(_) => {}
             }
         }
-        if takes_json { Ok(Shape::Full) } else { Err(ApiError::not_acceptable()) }
+        Err(ApiError::not_acceptable())
     }
 }
 

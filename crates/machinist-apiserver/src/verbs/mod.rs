@@ -67,6 +67,7 @@ impl Effect {
         headers: &HeaderMap,
         body: &Bytes,
         served: &Served,
+        verb: &str,
     ) -> ApiResult<Self> {
         let mut asked: Vec<String> =
             Vec::from_iter(query.has("dryRun").then(|| query.text("dryRun").to_owned()));
@@ -81,11 +82,17 @@ impl Effect {
             }
         }
         let mut errors = FieldErrors::default();
-        for value in asked.iter().filter(|v| *v != "All") {
-            errors.not_supported("dryRun", Value::String(value.clone()), &["All".to_owned()]);
+        if asked.iter().any(|value| value != "All") {
+            errors.not_supported("dryRun", asked.clone().into(), &["All".to_owned()]);
         }
+        let options = match verb {
+            "create" => "CreateOptions",
+            "update" => "UpdateOptions",
+            "patch" => "PatchOptions",
+            _ => "DeleteOptions",
+        };
         match (errors.is_empty(), asked.is_empty()) {
-            (false, _) => Err(ApiError::invalid("meta.k8s.io", "DryRunOptions", "", &errors)),
+            (false, _) => Err(ApiError::invalid("meta.k8s.io", options, "", &errors)),
             (true, true) => Ok(Effect::Commit),
             (true, false) => Ok(Effect::DryRun),
         }

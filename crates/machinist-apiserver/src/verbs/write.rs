@@ -151,7 +151,8 @@ pub(crate) fn normalise_applied(value: &mut Value, served: &Served) -> ApiResult
     let meta_schema = notation::object_meta();
     let claim;
     if served.is_custom() {
-        decode::check_types(&value["metadata"], &meta_schema, "ObjectMeta", &version.name)?;
+        let kind = &served.resource.kind;
+        decode::check_part(&value["metadata"], &meta_schema, "ObjectMeta", kind, &version.name)?;
         claim = Claim::of(take_managed_fields(value).as_ref());
         prune::normalise(&mut value["metadata"], &meta_schema);
         prune::prune(value, &version.schema);
