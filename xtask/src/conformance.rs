@@ -36,9 +36,16 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let mut command = cargo();
-    command.args(["run", "--quiet", "--package", "machinist-apiserver", "--features", "conformance"]);
-    command.args(["--example", "conformance", "--", "--output", &args.output]);
+    let example = |task: &str| {
+        let mut command = cargo();
+        command.args([task, "--quiet", "--package", "machinist-apiserver", "--features", "conformance"]);
+        command.args(["--example", "conformance"]);
+        command
+    };
+    // Compiled before a cluster runs: it would idle for minutes.
+    ensure_success(&mut example("build"))?;
+    let mut command = example("run");
+    command.args(["--", "--output", &args.output]);
     if let Some(level) = &args.level {
         command.args(["--level", level]);
     }

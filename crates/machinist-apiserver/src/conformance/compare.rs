@@ -5,13 +5,14 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::conformance::ledger::Ledger;
 use crate::conformance::run::Transcript;
 
 /// A place in which the answers to a step differ.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Difference {
     /// The step that was answered.
     pub step: String,
@@ -68,7 +69,9 @@ impl Comparison {
 pub fn compare(real: &Transcript, ours: &Transcript, ledger: &Ledger) -> Comparison {
     let (mut real_answers, mut our_answers) = (real.answers().to_vec(), ours.answers().to_vec());
     let mut comparison = Comparison { answers: real_answers.len(), ..Comparison::default() };
-    for (entry, place) in ledger.places_of(real.case()) {
+    // From the last, so that items at the end of a list can go without moving others.
+    let places: Vec<_> = ledger.places_of(real.case()).collect();
+    for (entry, place) in places.into_iter().rev() {
         let of = |answers: &[Value]| answers.iter().position(|it| it["step"] == *place.step);
         let (Some(in_real), Some(in_ours)) = (of(&real_answers), of(&our_answers)) else {
             comparison.stale.push(format!("{entry}: there is no answer to {:?}", place.step));
@@ -101,8 +104,11 @@ fn take(answer: &mut Value, pointer: &str) -> Option<Value> {
     let (above, key) = pointer.rsplit_once('/')?;
     match answer.pointer_mut(above)? {
         Value::Object(map) => map.remove(&key.replace("~1", "/").replace("~0", "~")),
-        // An item keeps its place, or those after it would all differ.
-        Value::Array(items) => items.get_mut(key.parse::<usize>().ok()?).map(Value::take),
+        Value::Array(items) => {
+            let index: usize = key.parse().ok()?;
+            // An item that others follow leaves its place behind, or they would all differ.
+            if index + 1 == items.len() { items.pop() } else { items.get_mut(index).map(Value::take) }
+        }
         _ => None,
     }
 }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use crate::conformance::case::Level;
-use crate::conformance::compare::Comparison;
+use crate::conformance::compare::{Comparison, Difference};
 use crate::conformance::corpus::{Corpus, Feature, Importance, parts};
 
 /// What came of comparing.
@@ -50,6 +50,8 @@ struct Summary<'a> {
     all: Tally,
     levels: BTreeMap<String, Tally>,
     features: BTreeMap<Importance, Rows>,
+    /// What the ledger does not explain, by case.
+    differences: BTreeMap<&'a str, &'a [Difference]>,
     faults: Vec<String>,
 }
 
@@ -123,6 +125,11 @@ impl<'a> Report<'a> {
         Level::ALL.into_iter().map(|level| (level, self.tally(Some(level)))).filter(|(_, it)| it.cases != 0)
     }
 
+    fn unexplained(&self) -> impl Iterator<Item = (&str, &[Difference])> {
+        let all = self.compared.iter().map(|(case, (_, it))| (case.as_str(), it.differences.as_slice()));
+        all.filter(|(_, differences)| !differences.is_empty())
+    }
+
     /// One JSON object, in one line.
     pub fn json(&self) -> String {
         let summary = Summary {
@@ -130,6 +137,7 @@ impl<'a> Report<'a> {
             all: self.tally(None),
             levels: self.levels().map(|(level, tally)| (level.to_string(), tally)).collect(),
             features: self.rows(),
+            differences: self.unexplained().collect(),
             faults: self.faults(),
         };
         serde_json::to_string(&summary).expect("a summary serialises")
