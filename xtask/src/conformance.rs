@@ -30,6 +30,10 @@ pub(crate) struct Args {
     #[arg(long)]
     record: bool,
 
+    /// Break the embedded server on purpose, in one place after the other, and say which cases notice
+    #[arg(long, conflicts_with_all = ["real", "record", "output"])]
+    broken: bool,
+
     /// Text for people, or one JSON object
     #[arg(long, short, value_parser = ["text", "json"], default_value = "text")]
     output: String,
@@ -45,7 +49,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     // Compiled before a cluster runs: it would idle for minutes.
     ensure_success(&mut example("build"))?;
     let mut command = example("run");
-    command.args(["--", "--output", &args.output]);
+    command.arg("--");
+    if args.broken {
+        command.arg("--broken");
+    } else {
+        command.args(["--output", &args.output]);
+    }
     if let Some(level) = &args.level {
         command.args(["--level", level]);
     }

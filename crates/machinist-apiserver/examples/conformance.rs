@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use clap::{Parser, ValueEnum};
 use machinist_apiserver::conformance::{
-    Case, Corpus, Endpoint, Level, Remote, Report, Transcript, choose, compare, prepare, run,
+    Case, Corpus, Endpoint, Fault, Level, Remote, Report, RunError, Transcript, choose, compare, prepare, run,
 };
 use machinist_apiserver::{Authorization, Config, Ids, RandomIds, Server};
 
@@ -38,6 +38,10 @@ struct Args {
     /// Keep what it answers as the recorded answers
     #[arg(long, requires = "kubeconfig")]
     record: bool,
+
+    /// Break the embedded server on purpose, in one place after the other, and say which cases notice
+    #[arg(long, conflicts_with_all = ["kubeconfig", "output"])]
+    broken: bool,
 
     /// Text for people, or one JSON object
     #[arg(long, short, value_enum, default_value_t = Output::Text)]
@@ -67,6 +71,9 @@ fn play(args: &Args) -> Result<bool, Box<dyn Error>> {
     let cases = choose(corpus.cases.clone(), &args.cases)?;
     let cases = cases.into_iter().filter(|case| args.level.is_none_or(|level| level == case.level));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    if args.broken {
+        return runtime.block_on(notice(&corpus, &cases.collect::<Vec<_>>()));
+    }
     runtime.block_on(async {
         let real = match &args.kubeconfig {
             Some(file) => {
@@ -89,7 +96,7 @@ fn play(args: &Args) -> Result<bool, Box<dyn Error>> {
             if args.record {
                 std::fs::write(corpus.golden_file(&case.name), theirs.text())?;
             }
-            let ours = ours(&corpus, &case).await?;
+            let ours = answers(&corpus, &case, Endpoint::Embedded).await?;
             report.add(&case.name, case.level, compare(&theirs, &ours, &corpus.ledger));
         }
         match args.output {
@@ -101,9 +108,34 @@ fn play(args: &Args) -> Result<bool, Box<dyn Error>> {
 }
 
 /// What the embedded server answers; each case has a server of its own.
-async fn ours(corpus: &Corpus, case: &Case) -> Result<Transcript, Box<dyn Error>> {
+async fn answers(
+    corpus: &Corpus,
+    case: &Case,
+    endpoint: impl FnOnce(Server) -> Endpoint,
+) -> Result<Transcript, RunError> {
     let config = Config { authorization: Authorization::Rbac, ..Config::default() };
-    let embedded = Endpoint::Embedded(Server::new(config));
+    let embedded = endpoint(Server::new(config));
     prepare(&embedded, &corpus.definitions()).await?;
-    Ok(run(&embedded, case, "case-embedded").await?)
+    run(&embedded, case, "case-embedded").await
+}
+
+/// Whether each fault is noticed; says by what.
+async fn notice(corpus: &Corpus, cases: &[Case]) -> Result<bool, Box<dyn Error>> {
+    // Waiting for what never comes takes no time.
+    tokio::time::pause();
+    let mut all = true;
+    for fault in Fault::ALL {
+        let mut noticed = Vec::new();
+        for case in cases {
+            let differs = match answers(corpus, case, |server| Endpoint::Broken(server, fault)).await {
+                Ok(ours) => !compare(&corpus.golden(&case.name)?, &ours, &corpus.ledger).is_explained(),
+                Err(_not_played_to_its_end) => true,
+            };
+            noticed.extend(differs.then_some(case.name.as_str()));
+        }
+        all &= !noticed.is_empty();
+        let by = if noticed.is_empty() { "nobody".to_owned() } else { noticed.join(", ") };
+        println!("{fault:?}: noticed by {by}");
+    }
+    Ok(all)
 }

@@ -17,6 +17,7 @@ use tokio_rustls::TlsConnector;
 use tower::Service as _;
 
 use crate::authn::Identity;
+use crate::conformance::broken::{self, Fault};
 use crate::server::Server;
 use crate::service::Body;
 use crate::tls::provider;
@@ -26,6 +27,8 @@ use crate::tls::provider;
 pub enum Endpoint {
     /// The embedded server.
     Embedded(Server),
+    /// The embedded server, with something wrong on purpose.
+    Broken(Server, Fault),
     /// A server over HTTPS.
     Remote(Arc<Remote>),
 }
@@ -60,7 +63,7 @@ pub enum EndpointError {
 }
 
 impl EndpointError {
-    fn connection(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+    pub(crate) fn connection(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         EndpointError::Connection(error.into())
     }
 }
@@ -76,6 +79,16 @@ pub(crate) enum Actor {
         user: String,
         groups: Vec<String>,
     },
+}
+
+impl Actor {
+    /// Whom the embedded server takes him for, unless he has to say so himself.
+    fn identity(&self) -> Option<Identity> {
+        match self {
+            Actor::Admin | Actor::As { .. } => Some(Identity::admin()),
+            Actor::Nobody | Actor::Bearer(_) => None,
+        }
+    }
 }
 
 impl Endpoint {
@@ -114,12 +127,13 @@ impl Endpoint {
         }
         match self {
             Endpoint::Embedded(server) => {
-                let mut service = match actor {
-                    Actor::Admin | Actor::As { .. } => server.service_as(Identity::admin()),
-                    Actor::Nobody | Actor::Bearer(_) => server.service_anonymous(),
+                let mut service = match actor.identity() {
+                    Some(identity) => server.service_as(identity),
+                    None => server.service_anonymous(),
                 };
                 service.call(request).await.map_err(EndpointError::connection)
             }
+            Endpoint::Broken(server, fault) => broken::send(server, *fault, actor.identity(), request).await,
             Endpoint::Remote(remote) => remote.send(actor, request).await,
         }
     }
@@ -127,7 +141,7 @@ impl Endpoint {
     /// Forgets the past up to now.
     pub(crate) async fn compact(&self) -> Result<(), EndpointError> {
         match self {
-            Endpoint::Embedded(server) => {
+            Endpoint::Embedded(server) | Endpoint::Broken(server, _) => {
                 server.compact();
                 Ok(())
             }

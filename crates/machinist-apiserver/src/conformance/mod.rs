@@ -8,6 +8,7 @@
 //! Not compared: the exact time of anything (only its format), of field owners not even that, and headers other than
 //! `Content-Type`, `Warning` and `Retry-After`.
 
+mod broken;
 mod canonical;
 mod case;
 mod compare;
@@ -17,6 +18,7 @@ mod ledger;
 mod report;
 mod run;
 
+pub use broken::Fault;
 pub use case::{Case, CaseError, Level, choose, load};
 pub use compare::{Comparison, Difference, compare};
 pub use corpus::{Corpus, Feature, Importance};

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use machinist_apiserver::conformance::{
-    Case, Corpus, Endpoint, Level, Report, Transcript, choose, compare, prepare, run,
+    Case, Corpus, Endpoint, Fault, Level, Report, RunError, Transcript, choose, compare, prepare, run,
 };
 use machinist_apiserver::{Authorization, Config, Server};
 
@@ -15,11 +15,15 @@ fn corpus() -> Corpus {
     Corpus::load(&folder).unwrap_or_else(|error| panic!("{error}"))
 }
 
-async fn replay(corpus: &Corpus, case: &Case) -> Transcript {
-    let endpoint =
-        Endpoint::Embedded(Server::new(Config { authorization: Authorization::Rbac, ..Config::default() }));
-    prepare(&endpoint, &corpus.definitions()).await.expect("definitions");
-    run(&endpoint, case, "case-embedded").await.unwrap_or_else(|error| panic!("{error}"))
+async fn replay(
+    corpus: &Corpus,
+    case: &Case,
+    endpoint: impl FnOnce(Server) -> Endpoint,
+) -> Result<Transcript, RunError> {
+    let config = Config { authorization: Authorization::Rbac, ..Config::default() };
+    let endpoint = endpoint(Server::new(config));
+    prepare(&endpoint, &corpus.definitions()).await?;
+    run(&endpoint, case, "case-embedded").await
 }
 
 #[tokio::test(start_paused = true)]
@@ -36,11 +40,34 @@ async fn the_embedded_server_gives_the_answers_of_the_real_one() {
             "{} was not recorded with the others",
             case.name
         );
-        let ours = replay(&corpus, &case).await;
+        let ours = replay(&corpus, &case, Endpoint::Embedded).await.unwrap_or_else(|error| panic!("{error}"));
         report.add(&case.name, case.level, compare(&golden, &ours, &corpus.ledger));
     }
     let faults = report.faults();
     assert!(faults.is_empty(), "{} differences\n{}", faults.len(), faults.join("\n"));
+}
+
+/// Each with the case that is about what is broken.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_broken_on_purpose_is_noticed() {
+    let about = [
+        (Fault::Finalizers, "delete"),
+        (Fault::WatchOrder, "watch"),
+        (Fault::Status, "update"),
+        (Fault::SelectorTransition, "watch"),
+        (Fault::FieldOwnership, "apply"),
+    ];
+    assert_eq!(about.map(|(fault, _)| fault), Fault::ALL);
+    let corpus = corpus();
+    for (fault, name) in about {
+        let case = corpus.cases.iter().find(|case| case.name == name).expect("the case");
+        let golden = corpus.golden(name).expect("a golden");
+        // A step that is not answered as its case expects ends the case: noticed as well.
+        if let Ok(ours) = replay(&corpus, case, |server| Endpoint::Broken(server, fault)).await {
+            let differences = compare(&golden, &ours, &corpus.ledger).differences;
+            assert!(!differences.is_empty(), "{name} does not notice {fault:?}");
+        }
+    }
 }
 
 #[test]
