@@ -20,7 +20,7 @@ pub(crate) struct Output(Arc<Mutex<Sink>>);
 struct Sink {
     to: Box<dyn Write + Send>,
     live: Live,
-    size: fn() -> Option<Size>,
+    size_of_terminal: fn() -> Option<Size>,
     colours: Colours,
 }
 
@@ -30,7 +30,12 @@ impl Output {
         let wants_none = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let colours = if wants_none { Colours::Unwanted } else { Colours::Shown };
         let to = Box::new(io::stdout());
-        Self(Arc::new(Mutex::new(Sink { to, live: Live::default(), size: size_of_stdout, colours })))
+        Self(Arc::new(Mutex::new(Sink {
+            to,
+            live: Live::default(),
+            size_of_terminal: size_of_stdout,
+            colours,
+        })))
     }
 
     /// Text as it is; above the table, if there is one.
@@ -48,9 +53,13 @@ impl Output {
         self.line(&serde_json::to_string(value)?)
     }
 
-    /// Shows a table below everything else, in place of the one before. It should fit the terminal.
+    /// Shows a table below everything else, in place of the one before. It should fit the terminal. What is there already is not sent
+    /// again.
     pub(crate) fn show(&self, table: Vec<Line>) -> io::Result<()> {
         let mut sink = self.sink();
+        if sink.live.is_drawn(&table, sink.size()) {
+            return Ok(());
+        }
         let sent = sink.replaced("", table);
         sink.send(&sent)
     }
@@ -69,7 +78,7 @@ impl Output {
 
     /// How much room there is.
     pub(crate) fn size(&self) -> Size {
-        (self.sink().size)().unwrap_or(Size::USUAL)
+        self.sink().size()
     }
 
     /// Something that writes to stderr and spares the table.
@@ -83,6 +92,10 @@ impl Output {
 }
 
 impl Sink {
+    fn size(&self) -> Size {
+        (self.size_of_terminal)().unwrap_or(Size::USUAL)
+    }
+
     fn write(&mut self, text: &str) -> io::Result<()> {
         if self.live.table().is_empty() {
             return self.send(text);
@@ -93,7 +106,7 @@ impl Sink {
     }
 
     fn replaced(&mut self, above: &str, table: Vec<Line>) -> String {
-        let size = (self.size)().unwrap_or(Size::USUAL);
+        let size = self.size();
         self.live.replace(above, table, size, self.colours)
     }
 
@@ -108,7 +121,7 @@ impl Sink {
         if table.is_empty() || !io::stderr().is_terminal() {
             return io::stderr().write_all(bytes);
         }
-        let erased = self.live.erase((self.size)().unwrap_or(Size::USUAL));
+        let erased = self.live.erase(self.size());
         self.send(&erased)?;
         let written = io::stderr().write_all(bytes);
         let sent = self.replaced("", table);
@@ -179,6 +192,32 @@ mod tests {
         let error = anyhow::Error::new(refused).context("client: refused").context("cluster a: no answer");
         assert_eq!(one_line(&error), "cluster a: no answer: client: refused");
     }
+
+    fn table(text: &str) -> Vec<Line> {
+        vec![Line { look: Look::Plain, text: text.to_owned() }]
+    }
+
+    #[test]
+    fn what_is_shown_already_is_not_sent_again() {
+        let (output, written) = Output::memory();
+        output.show(table("a")).expect("shown");
+        let once = written.text();
+        output.show(table("a")).expect("shown");
+        assert_eq!(written.text(), once);
+        output.show(table("b")).expect("shown");
+        output.line("above").expect("written");
+        let last = written.text();
+        let (_, last) = last.rsplit_once("above").expect("it was written");
+        assert!(last.contains('b'), "the table is below what is written: {last:?}");
+    }
+
+    #[test]
+    fn without_a_table_everything_is_written_as_it_is() {
+        let (output, written) = Output::memory();
+        output.line("a line").expect("written");
+        output.text("a \x1b text\n").expect("written");
+        assert_eq!(written.text(), "a line\na \x1b text\n");
+    }
 }
 
 #[cfg(test)]
@@ -210,7 +249,8 @@ pub(crate) mod memory {
         pub(crate) fn memory() -> (Self, Written) {
             let written = Written::default();
             let to = Box::new(written.clone());
-            let sink = Sink { to, live: Live::default(), size: || None, colours: Colours::Unwanted };
+            let sink =
+                Sink { to, live: Live::default(), size_of_terminal: || None, colours: Colours::Unwanted };
             (Self(Arc::new(Mutex::new(sink))), written)
         }
     }

@@ -58,6 +58,8 @@ pub(crate) struct Line {
 #[derive(Debug, Default)]
 pub(super) struct Live {
     drawn: Vec<Line>,
+    /// What the terminal was when they were drawn.
+    size: Option<Size>,
 }
 
 impl Live {
@@ -75,7 +77,13 @@ impl Live {
         }
         sent.push_str(ERASE_BELOW);
         self.drawn = table;
+        self.size = Some(size);
         sent
+    }
+
+    /// Whether just this is on a terminal of this size already.
+    pub(super) fn is_drawn(&self, table: &[Line], size: Size) -> bool {
+        self.drawn == table && self.size == Some(size)
     }
 
     /// What to send so that something else can be written in place of the table.

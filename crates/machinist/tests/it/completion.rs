@@ -21,7 +21,8 @@ fn completed_by_bash(line: &str) -> Vec<String> {
     bash.args(["--norc", "-c", script, "bash", env!("CARGO_BIN_EXE_machinist"), line]);
     let ended = Ended::of(&mut bash);
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{line}");
-    ended.stdout.lines().map(str::to_owned).collect()
+    // Where nothing is offered an empty line is printed.
+    ended.stdout.lines().filter(|offered| !offered.is_empty()).map(str::to_owned).collect()
 }
 
 #[test]

@@ -88,15 +88,16 @@ impl Screen {
         Ok(())
     }
 
-    /// Draws it for the last time, and leaves it there.
+    /// Draws it for the last time, and leaves it there; unless there is nothing in it.
     ///
     /// # Errors
     /// When the terminal is gone.
     pub(super) fn end(&mut self, view: &View) -> io::Result<()> {
         let drawn = self.draw(view);
-        if let Some(table) = self.0.take() {
-            table.output.settle();
-        }
+        let Some(table) = self.0.take() else { return drawn };
+        let is_empty = view.listed().next().is_none();
+        let drawn = if is_empty { drawn.and_then(|()| table.output.show(Vec::new())) } else { drawn };
+        table.output.settle();
         drawn
     }
 }
@@ -109,4 +110,25 @@ fn leave_room_for_panics(output: &Output) {
         output.settle_if_idle();
         before(info);
     }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::{Line, Look};
+
+    #[test]
+    fn a_table_that_was_shown_when_something_panicked_stays_and_the_next_one_is_below() {
+        let (output, written) = Output::memory();
+        let table = |text: &str| vec![Line { look: Look::Plain, text: text.to_owned() }];
+        leave_room_for_panics(&output);
+        output.show(table("before")).expect("shown");
+        let panicked = std::panic::catch_unwind(|| panic!("a bug of the test, on purpose"));
+        assert!(panicked.is_err());
+        let before = written.text();
+        output.show(table("after")).expect("shown");
+        let after = written.text();
+        let after = after.strip_prefix(&before).expect("nothing is taken back");
+        assert!(after.contains("after") && !after.contains("\x1b[1A"), "the cursor goes up: {after:?}");
+    }
 }
