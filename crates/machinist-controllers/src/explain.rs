@@ -19,6 +19,7 @@ use machinist_plan::facts::{
     TOKEN_NAMESPACE, TOKEN_TYPE, Token,
 };
 use machinist_plan::{Reason, Step, TokenUse, Why};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::act::DriverPool;
@@ -136,6 +137,7 @@ fn shared(clients: Clients, options: Options, machine: MachineOptions) -> Arc<Sh
         is_synced: |_| true,
         started: Mutex::default(),
         clock_steps: ClockSteps::default(),
+        decided: Notify::default(),
         options,
     })
 }
@@ -191,11 +193,9 @@ fn recall_failure(shared: &Shared, id: &ObjectKey, explanation: &mut Explanation
     explanation.why.next = Step::Expect("the controller repeats the call; its /why says when");
 }
 
-/// A Machine that is unhealthy for too long is given up by another decision, about all Machines of its deployment. What that one
-/// waits for is what this Machine waits for.
+/// What a Machine waits for that waits for its turn: what the decision about all Machines of its deployment waits for.
 fn await_turn(shared: &Arc<Shared>, id: &ObjectKey, explanation: &mut Explanation) {
-    let is_overdue = explanation.why.deadline.as_ref().is_some_and(|deadline| deadline.at <= explanation.at);
-    if !matches!(explanation.why.reason, Reason::Unhealthy { .. }) || !is_overdue {
+    if !may_await_turn(&explanation.why, explanation.at) {
         return;
     }
     let key = {
@@ -205,13 +205,25 @@ fn await_turn(shared: &Arc<Shared>, id: &ObjectKey, explanation: &mut Explanatio
     let Some(key) = key else { return };
     let Key::Replacement(owner) = &key else { return };
     if let Ok(turn) = decide::<kinds::Replacements>(shared, &key, owner)
-        && matches!(
-            turn.why.reason,
-            Reason::ReplacementLimit { .. } | Reason::ReplacementGap { .. } | Reason::ClockSkew { .. }
-        )
+        && is_about_turns(&turn.why)
     {
         explanation.why = turn.why;
     }
+}
+
+/// Whether a Machine may be waiting for its turn: one that is unhealthy for too long is given up by another decision, about all
+/// Machines of its deployment.
+pub(crate) fn may_await_turn(machine: &Why, now: Timestamp) -> bool {
+    let is_overdue = machine.deadline.as_ref().is_some_and(|deadline| deadline.at <= now);
+    matches!(machine.reason, Reason::Unhealthy { .. }) && is_overdue
+}
+
+/// Whether that other decision gives up nobody for now.
+pub(crate) fn is_about_turns(replacement: &Why) -> bool {
+    matches!(
+        replacement.reason,
+        Reason::ReplacementLimit { .. } | Reason::ReplacementGap { .. } | Reason::ClockSkew { .. }
+    )
 }
 
 /// Whether somebody ever asked for a certificate with the Machine's token.

@@ -8,6 +8,7 @@
 //!
 //! Both may run in one program; they share nothing but the API server.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
@@ -20,11 +21,14 @@ use machinist_plan::facts::{
     BudgetFacts, ClassFacts, MachineDeploymentFacts, MachineFacts, MachineSetFacts, NodeFacts, PodFacts,
     TOKEN_NAMESPACE, TOKEN_TYPE,
 };
+use machinist_plan::{Reason, Why};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::act::DriverPool;
 use crate::clock_steps::ClockSteps;
+use crate::explain::{is_about_turns, may_await_turn};
 use crate::feed::{Fed, feed};
 use crate::mcm;
 use crate::memory::WhyRecord;
@@ -138,6 +142,7 @@ impl Running {
             is_synced,
             started: Mutex::default(),
             clock_steps: ClockSteps::default(),
+            decided: Notify::default(),
             options,
         });
         Self { shared, tasks: JoinSet::new() }
@@ -207,6 +212,33 @@ impl Inspector {
     /// Everything that was last decided, by key.
     pub fn whys(&self) -> Vec<(Key, WhyRecord)> {
         self.shared.world.lock().memory.whys.iter().map(|(key, why)| (key.clone(), why.clone())).collect()
+    }
+
+    /// What each object waits for; those that wait for nothing are left out.
+    ///
+    /// A Machine that waits for its turn to be replaced is told with what the decision about turns waits for, as
+    /// [`explain`](crate::explain()) tells it.
+    pub fn waits(&self) -> BTreeMap<Key, Why> {
+        let now = self.shared.now();
+        let world = self.shared.world.lock();
+        let waiting = world.memory.whys.iter().filter(|(_, record)| record.why.reason != Reason::Settled);
+        let first = waiting.map(|(key, record)| {
+            let turn = || {
+                let Key::Machine(id) = key else { return None };
+                let machine = world.machines.get(id)?;
+                let turn = world.memory.whys.get(&world.replacement_key(&machine.facts))?;
+                is_about_turns(&turn.why).then_some(&turn.why)
+            };
+            let turn = may_await_turn(&record.why, now).then(turn).flatten();
+            (key.clone(), turn.unwrap_or(&record.why).clone())
+        });
+        first.collect()
+    }
+
+    /// Waits until something is decided otherwise than before; returns at once if that happened since the last call. For one who
+    /// waits at a time.
+    pub async fn decided(&self) {
+        self.shared.decided.notified().await;
     }
 
     /// Whether all stores are complete.

@@ -17,6 +17,7 @@ use machinist_kube::lease::Leadership;
 use machinist_kube::recorder::Recorder;
 use machinist_kube::{KeyQueue, ObjectKey, Skew};
 use machinist_plan::{Plan, Reason, Step, Wait, Why};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -52,6 +53,8 @@ pub(crate) struct Shared {
     /// When they first were; or when the clock last stepped, which is a beginning as well.
     pub started: Mutex<Option<Timestamp>>,
     pub clock_steps: ClockSteps,
+    /// Told whenever something is decided otherwise than before, for whoever shows it.
+    pub decided: Notify,
 }
 
 /// What observing a key came to.
@@ -138,6 +141,7 @@ async fn pass<K: Kind>(shared: &Arc<Shared>, key: &Key, id: &K::Id) {
         Ok(Observed::NotYet) => return,
         Ok(Observed::Gone) => {
             shared.world.lock().memory.forget_key(key);
+            shared.decided.notify_one();
             return shared.queue.remove(key);
         }
     };
@@ -326,8 +330,11 @@ impl Shared {
 
     /// What was last decided about a key.
     pub(crate) fn note(&self, key: &Key, why: Why, actions: Vec<String>) {
-        let record = WhyRecord { at: self.now(), why, actions };
-        self.world.lock().memory.whys.insert(key.clone(), record);
+        let record = WhyRecord { at: self.now(), why: why.clone(), actions };
+        let before = self.world.lock().memory.whys.insert(key.clone(), record);
+        if before.is_none_or(|before| before.why != why) {
+            self.decided.notify_one();
+        }
     }
 
     /// Says that a pass panicked, counts it, and looks again after a pause.

@@ -32,7 +32,8 @@ pub(crate) use self::value::{ClusterFlag, ExplainedKind, ObjectArg};
     after_help = "Start here:\n  \
         machinist up                    a cluster with three machines, in this terminal; Ctrl-C ends it\n  \
         machinist up --until ready      the same, and ends as soon as everything runs\n  \
-        machinist why machine/NAME      what a machine waits for, and what comes next\n\n\
+        machinist why machine/NAME      what a machine waits for, and what comes next\n  \
+        machinist completion bash       a script that lets the shell complete all this; zsh and fish, too\n\n\
         Exit codes: 0 it did what was asked; 1 it failed, or the awaited state was not reached; 2 the command line is wrong."
 )]
 pub(crate) struct Cli {
@@ -71,6 +72,10 @@ pub(crate) enum Command {
     SimCloud(SimCloudArgs),
     /// Print the CustomResourceDefinitions, ready for kubectl apply
     Crds(CrdsArgs),
+    /// Print a script that lets a shell complete commands and flags
+    ///
+    /// Let the shell read it at its start; see the examples below.
+    Completion(CompletionArgs),
     /// Print the version
     Version(VersionArgs),
 }
@@ -92,6 +97,8 @@ pub(crate) enum Format {
     in another namespace stay as they are.\n\nWith --data-dir the next start goes on where this one ends, however it ends: the API server's \
     objects, the cloud's ledger and its machines, and the CA, so that an old kubeconfig still works. The quick start is then not applied \
     again; a manifest that is given again is. Without it everything is kept in memory.\n\n\
+    On a terminal a table shows deployments, machines and nodes, and what each waits for, as `machinist why` says it. There are plain \
+    lines instead with --plain, with TERM=dumb, and wherever the output is no terminal; NO_COLOR takes the colours away.\n\n\
     Exit codes: 0 the awaited state was reached, or nothing was awaited and it was stopped; 1 it failed, took longer than \
     --timeout, or was stopped before; 2 the command line is wrong."
 )]
@@ -126,9 +133,13 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "DURATION", value_parser = value::some_duration, requires = "until", help_heading = "When it ends")]
     pub timeout: Option<Duration>,
 
-    /// Progress as lines for people, or as one JSON object per line, the result last
+    /// Progress for people, or as one JSON object per line, the result last
     #[arg(long, short, value_name = "FORMAT", value_enum, default_value_t = Format::Text, help_heading = "Output")]
     pub output: Format,
+
+    /// Progress as plain lines on a terminal too, instead of a table that is kept up to date
+    #[arg(long, help_heading = "Output")]
+    pub plain: bool,
 
     #[command(flatten)]
     pub log: LogArgs,
@@ -221,6 +232,29 @@ pub(crate) enum CrdFormat {
     Yaml,
     /// A `v1` `List`.
     Json,
+}
+
+/// Print a script that lets a shell complete commands and flags.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    source <(machinist completion bash)                                          in ~/.bashrc\n  \
+    source <(machinist completion zsh)                                           in ~/.zshrc, after compinit\n  \
+    machinist completion fish > ~/.config/fish/completions/machinist.fish        once")]
+pub(crate) struct CompletionArgs {
+    /// The shell that is to read it
+    #[arg(value_name = "SHELL", value_enum)]
+    pub shell: ShellName,
+}
+
+/// A shell that can complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ShellName {
+    /// Of the GNU project.
+    Bash,
+    /// The Z shell.
+    Zsh,
+    /// The friendly interactive shell.
+    Fish,
 }
 
 /// Print the version.

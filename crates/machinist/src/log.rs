@@ -7,6 +7,7 @@ use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::LogArgs;
+use crate::output::Output;
 
 /// How talkative a command is when nothing is said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,12 +32,13 @@ const OURS: [&str; 10] = [
     "machinist_plan",
 ];
 
-/// Starts logging. A second call changes nothing.
-pub(crate) fn start(args: &LogArgs, voice: Voice) {
+/// Starts logging, beside what else is written. A second call changes nothing.
+pub(crate) fn start(args: &LogArgs, voice: Voice, output: &Output) {
+    let output = output.clone();
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::new(directives(args, voice)))
         .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr);
+        .with_writer(move || output.stderr());
     // It fails when there is one already; that one is as good.
     let _ = subscriber.try_init();
 }

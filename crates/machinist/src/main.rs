@@ -52,25 +52,26 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     let output = Output::stdout();
     match command {
         Command::Crds(args) => cmd::crds::run(&args, &output),
+        Command::Completion(args) => cmd::completion::run(&args, &output),
         Command::Version(args) => cmd::version::run(&args, &output),
         Command::MachineControllerManager(args) => {
-            log::start(&args.log, Voice::Daemon);
+            log::start(&args.log, Voice::Daemon, &output);
             block_on(cmd::machine_controller_manager::run(&args))
         }
         Command::MachineController(args) => {
-            log::start(&args.log, Voice::Daemon);
+            log::start(&args.log, Voice::Daemon, &output);
             block_on(cmd::machine_controller::run(&args))
         }
         Command::Up(args) => {
-            log::start(&args.log, Voice::Command);
+            log::start(&args.log, Voice::Command, &output);
             block_on(cmd::up::run(&args, output))
         }
         Command::Why(args) => {
-            log::start(&args.log, Voice::Command);
+            log::start(&args.log, Voice::Command, &output);
             block_on(cmd::why::run(&args, &output))
         }
         Command::SimCloud(args) => {
-            log::start(&args.log, Voice::Daemon);
+            log::start(&args.log, Voice::Daemon, &output);
             block_on(cmd::sim_cloud::run(&args, &output))
         }
     }

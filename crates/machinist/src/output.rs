@@ -1,27 +1,46 @@
-//! What users read: results on stdout, complaints on stderr.
+//! What users read: results on stdout, complaints on stderr; and on a terminal, below both, a table that is kept up to date.
 //!
 //! `println!` panics when the reader has gone; here that is an error like any other, and `main` ends quietly on it.
 
-use std::io::{self, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+mod live;
+
+use std::io::{self, IsTerminal as _, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
+use self::live::{Colours, Live};
+pub(crate) use self::live::{Line, Look, Size, fit, width};
+
 /// Where results go. A clone writes to the same place; each call writes whole lines.
 #[derive(Clone)]
-pub(crate) struct Output(Arc<Mutex<dyn Write + Send>>);
+pub(crate) struct Output(Arc<Mutex<Sink>>);
+
+/// A place to write to, and the table that is shown there.
+struct Sink {
+    to: Box<dyn Write + Send>,
+    live: Live,
+    size_of_terminal: fn() -> Option<Size>,
+    colours: Colours,
+}
 
 impl Output {
     /// The standard output.
     pub(crate) fn stdout() -> Self {
-        Self(Arc::new(Mutex::new(io::stdout())))
+        let wants_none = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let colours = if wants_none { Colours::Unwanted } else { Colours::Shown };
+        let to = Box::new(io::stdout());
+        Self(Arc::new(Mutex::new(Sink {
+            to,
+            live: Live::default(),
+            size_of_terminal: size_of_stdout,
+            colours,
+        })))
     }
 
-    /// Text as it is.
+    /// Text as it is; above the table, if there is one.
     pub(crate) fn text(&self, text: &str) -> io::Result<()> {
-        let mut to = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        to.write_all(text.as_bytes())?;
-        to.flush()
+        self.sink().write(text)
     }
 
     /// One line.
@@ -33,6 +52,108 @@ impl Output {
     pub(crate) fn json(&self, value: &impl Serialize) -> io::Result<()> {
         self.line(&serde_json::to_string(value)?)
     }
+
+    /// Shows a table below everything else, in place of the one before. It should fit the terminal. What is there already is not sent
+    /// again.
+    pub(crate) fn show(&self, table: Vec<Line>) -> io::Result<()> {
+        let mut sink = self.sink();
+        if sink.live.is_drawn(&table, sink.size()) {
+            return Ok(());
+        }
+        let sent = sink.replaced("", table);
+        sink.send(&sent)
+    }
+
+    /// Leaves the table as it is: what is written from now on is below it.
+    pub(crate) fn settle(&self) {
+        self.sink().live.settle();
+    }
+
+    /// The same, from within a panic: whoever panicked may be writing.
+    pub(crate) fn settle_if_idle(&self) {
+        if let Ok(mut sink) = self.0.try_lock() {
+            sink.live.settle();
+        }
+    }
+
+    /// How much room there is.
+    pub(crate) fn size(&self) -> Size {
+        self.sink().size()
+    }
+
+    /// Something that writes to stderr and spares the table.
+    pub(crate) fn stderr(&self) -> impl Write + use<> {
+        Stderr(self.clone())
+    }
+
+    fn sink(&self) -> MutexGuard<'_, Sink> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sink {
+    fn size(&self) -> Size {
+        (self.size_of_terminal)().unwrap_or(Size::USUAL)
+    }
+
+    fn write(&mut self, text: &str) -> io::Result<()> {
+        if self.live.table().is_empty() {
+            return self.send(text);
+        }
+        let table = self.live.table().to_vec();
+        let sent = self.replaced(text, table);
+        self.send(&sent)
+    }
+
+    fn replaced(&mut self, above: &str, table: Vec<Line>) -> String {
+        let size = self.size();
+        self.live.replace(above, table, size, self.colours)
+    }
+
+    fn send(&mut self, text: &str) -> io::Result<()> {
+        self.to.write_all(text.as_bytes())?;
+        self.to.flush()
+    }
+
+    /// Writes to stderr. Where that is a terminal too, it is most likely the same one.
+    fn write_aside(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let table = self.live.table().to_vec();
+        if table.is_empty() || !io::stderr().is_terminal() {
+            return io::stderr().write_all(bytes);
+        }
+        let erased = self.live.erase(self.size());
+        self.send(&erased)?;
+        let written = io::stderr().write_all(bytes);
+        let sent = self.replaced("", table);
+        self.send(&sent)?;
+        written
+    }
+}
+
+/// Writes to stderr, above the table.
+struct Stderr(Output);
+
+impl Write for Stderr {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.sink().write_aside(bytes).map(|()| bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Whether stdout is a terminal that can move its cursor.
+pub(crate) fn is_live_terminal() -> bool {
+    let term = std::env::var_os("TERM").unwrap_or_default();
+    io::stdout().is_terminal() && !term.is_empty() && term != "dumb"
+}
+
+fn size_of_stdout() -> Option<Size> {
+    let (columns, rows) = terminal_size::terminal_size_of(io::stdout())?;
+    let size = Size { columns: usize::from(columns.0), rows: usize::from(rows.0) };
+    // A pseudo-terminal that nobody looks at is 0 by 0.
+    (0 < size.columns && 0 < size.rows).then_some(size)
 }
 
 /// One line for people on stderr.
@@ -71,6 +192,32 @@ mod tests {
         let error = anyhow::Error::new(refused).context("client: refused").context("cluster a: no answer");
         assert_eq!(one_line(&error), "cluster a: no answer: client: refused");
     }
+
+    fn table(text: &str) -> Vec<Line> {
+        vec![Line { look: Look::Plain, text: text.to_owned() }]
+    }
+
+    #[test]
+    fn what_is_shown_already_is_not_sent_again() {
+        let (output, written) = Output::memory();
+        output.show(table("a")).expect("shown");
+        let once = written.text();
+        output.show(table("a")).expect("shown");
+        assert_eq!(written.text(), once);
+        output.show(table("b")).expect("shown");
+        output.line("above").expect("written");
+        let last = written.text();
+        let (_, last) = last.rsplit_once("above").expect("it was written");
+        assert!(last.contains('b'), "the table is below what is written: {last:?}");
+    }
+
+    #[test]
+    fn without_a_table_everything_is_written_as_it_is() {
+        let (output, written) = Output::memory();
+        output.line("a line").expect("written");
+        output.text("a \x1b text\n").expect("written");
+        assert_eq!(written.text(), "a line\na \x1b text\n");
+    }
 }
 
 #[cfg(test)]
@@ -78,7 +225,7 @@ pub(crate) mod memory {
     use super::*;
 
     /// What was written to an [`Output`].
-    #[derive(Clone)]
+    #[derive(Clone, Default)]
     pub(crate) struct Written(Arc<Mutex<Vec<u8>>>);
 
     impl Written {
@@ -87,11 +234,24 @@ pub(crate) mod memory {
         }
     }
 
+    impl Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("no writer panicked").write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
     impl Output {
         /// An output that tests can read.
         pub(crate) fn memory() -> (Self, Written) {
-            let buffer = Arc::new(Mutex::new(Vec::new()));
-            (Self(buffer.clone()), Written(buffer))
+            let written = Written::default();
+            let to = Box::new(written.clone());
+            let sink =
+                Sink { to, live: Live::default(), size_of_terminal: || None, colours: Colours::Unwanted };
+            (Self(Arc::new(Mutex::new(sink))), written)
         }
     }
 }

@@ -283,6 +283,13 @@ async fn a_machine_that_waits_for_its_turn_to_be_replaced_says_whose_turn_it_is(
         "waits for its turn: the deployment wants 3 machines and has 2; MachineSet w is frozen; \
          since 2027-01-15T07:10:00Z; next: remove the label freeze of MachineSet w"
     );
+
+    let (machine_controller, _manager) = world.start();
+    let inspector = machine_controller.inspector();
+    // It says the same as soon as it has decided about all of them, and whoever listens is told.
+    while inspector.waits().get(&key) != Some(&explained.why) {
+        tokio::time::timeout(Duration::from_secs(60), inspector.decided()).await.expect("it decides");
+    }
 }
 
 /// A provider whose accounts open only with an entry `token`.

@@ -13,6 +13,8 @@ mod manifest;
 mod permissions;
 mod private_folder;
 mod progress;
+mod screen;
+mod table;
 mod view;
 mod writes;
 
@@ -27,7 +29,8 @@ use tokio::time::Instant;
 use self::cluster::Cluster;
 use self::kept::Note;
 use self::manifest::{Kinds, Manifest};
-use self::progress::{End, Progress, Reachable, Stopped, Summary};
+use self::progress::{End, Form, Progress, Reachable, Stopped, Summary};
+use self::screen::Screen;
 use self::view::View;
 use self::writes::Writes;
 use crate::args::{Until, UpArgs};
@@ -46,16 +49,20 @@ pub(crate) async fn run(args: &UpArgs, output: Output) -> anyhow::Result<ExitCod
     manifest.rehearse().await?;
     let stop = stop::requested().context("listening for signals")?;
     tokio::pin!(stop);
-    let progress = Progress::new(output, args.output);
+    let form = Form::of(args);
+    let progress = Progress::new(output.clone(), form);
     let mut cluster = tokio::select! {
         () = &mut stop => return Ok(exit_code(args, End::Interrupted)),
         cluster = Cluster::start(args, &manifest.namespace) => cluster?,
     };
-    let mut story = Story::new(&cluster, progress);
+    let screen = Screen::new(form, &output, &cluster.inspectors).context("listening for signals")?;
+    let mut story = Story::new(&cluster, progress, screen);
     let result = tokio::select! {
         () = &mut stop => Ok(End::Interrupted),
         ended = story.play(args, &manifest, &mut cluster) => ended,
     };
+    let shown = story.screen.end(&story.view);
+    let result = result.and_then(|end| shown.map(|()| end).map_err(anyhow::Error::from));
     let summary = match &result {
         Ok(end) if args.until.is_some() => Some(story.sum_up(*end, &cluster)?),
         Ok(_) | Err(_) => None,
@@ -92,17 +99,19 @@ struct Story {
     view: View,
     writes: Writes,
     progress: Progress,
+    screen: Screen,
 }
 
 impl Story {
     /// Follows a cluster from now on, and what its start found there.
-    fn new(cluster: &Cluster, progress: Progress) -> Self {
+    fn new(cluster: &Cluster, progress: Progress, screen: Screen) -> Self {
         Self {
             commits: cluster.server.state_and_commits(),
             requests: cluster.server.audit(),
             view: View::of(&cluster.namespace),
             writes: Writes::default(),
             progress,
+            screen,
         }
     }
 
@@ -207,6 +216,7 @@ impl Story {
     }
 
     fn take_in(&mut self, commit: &Commit) -> anyhow::Result<()> {
+        self.screen.changed();
         match self.view.take_in(commit) {
             Some(change) => Ok(self.progress.changed(&change)?),
             None => Ok(()),
@@ -226,6 +236,7 @@ impl Story {
             tokio::select! {
                 Some(commit) = self.commits.next() => self.take_in(&commit)?,
                 Some(request) = self.requests.next() => self.writes.take_in(&request),
+                () = self.screen.is_due() => self.screen.draw(&self.view)?,
                 error = cluster.ended() => return Err(error),
             }
         }

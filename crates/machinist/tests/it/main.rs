@@ -1,6 +1,7 @@
 //! The program as people run it: the built binary, its output, its exit codes, its processes.
 
 mod commands;
+mod completion;
 mod process;
 mod processes;
 mod restart;

@@ -1,4 +1,6 @@
 //! What `up` tells while it works: plain lines for people, or one JSON object per line for programs.
+//!
+//! Where people see a table, lines say only what no table shows, or what it shows for too short a time.
 
 use std::io;
 use std::path::Path;
@@ -8,15 +10,37 @@ use serde::Serialize;
 
 use super::view::{Awaited, Change};
 use super::writes::WritesPerMachine;
-use crate::args::Format;
-use crate::output::Output;
+use crate::args::{Format, UpArgs};
+use crate::output::{self, Output};
 
 /// Tells what happens.
 #[derive(Clone)]
 pub(super) struct Progress {
     output: Output,
-    format: Format,
+    form: Form,
     started: tokio::time::Instant,
+}
+
+/// How it is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// Everything in lines for people.
+    Lines,
+    /// A table for people, and lines above it.
+    Table,
+    /// One JSON object per line.
+    Json,
+}
+
+impl Form {
+    /// What was asked for, where the terminal can do it.
+    pub(super) fn of(args: &UpArgs) -> Self {
+        match args.output {
+            Format::Json => Self::Json,
+            Format::Text if !args.plain && output::is_live_terminal() => Self::Table,
+            Format::Text => Self::Lines,
+        }
+    }
 }
 
 /// Where everything can be reached.
@@ -98,8 +122,8 @@ pub(super) struct Summary {
 
 impl Progress {
     /// Starts to tell; seconds count from now.
-    pub(super) fn new(output: Output, format: Format) -> Self {
-        Self { output, format, started: tokio::time::Instant::now() }
+    pub(super) fn new(output: Output, form: Form) -> Self {
+        Self { output, form, started: tokio::time::Instant::now() }
     }
 
     /// How long it has been.
@@ -109,17 +133,17 @@ impl Progress {
 
     /// The cluster is up.
     pub(super) fn reachable(&self, at: &Reachable<'_>) -> io::Result<()> {
-        match self.format {
-            Format::Json => self.event("started", at),
-            Format::Text => self.output.text(&render_reachable(at)),
+        match self.form {
+            Form::Json => self.event("started", at),
+            Form::Lines | Form::Table => self.output.text(&render_reachable(at)),
         }
     }
 
     /// The cluster is no more.
     pub(super) fn stopped(&self, what: &Stopped<'_>) -> io::Result<()> {
-        match self.format {
-            Format::Json => self.event("stopped", what),
-            Format::Text => self.line(&render_stopped(what)),
+        match self.form {
+            Form::Json => self.event("stopped", what),
+            Form::Lines | Form::Table => self.line(&render_stopped(what)),
         }
     }
 
@@ -130,9 +154,9 @@ impl Progress {
             object: &'a str,
             how: &'static str,
         }
-        match self.format {
-            Format::Json => self.event("applied", &Applied { object, how }),
-            Format::Text => self.line(&format!("{object} {how}")),
+        match self.form {
+            Form::Json => self.event("applied", &Applied { object, how }),
+            Form::Lines | Form::Table => self.line(&format!("{object} {how}")),
         }
     }
 
@@ -142,17 +166,18 @@ impl Progress {
         struct Note<'a> {
             message: &'a str,
         }
-        match self.format {
-            Format::Json => self.event("note", &Note { message }),
-            Format::Text => self.line(message),
+        match self.form {
+            Form::Json => self.event("note", &Note { message }),
+            Form::Lines | Form::Table => self.line(message),
         }
     }
 
     /// Something changed in the cluster.
     pub(super) fn changed(&self, change: &Change) -> io::Result<()> {
-        match self.format {
-            Format::Json => self.changed_json(change),
-            Format::Text => self.line(&render(change)),
+        match self.form {
+            Form::Json => self.changed_json(change),
+            Form::Table if is_shown(change) => Ok(()),
+            Form::Lines | Form::Table => self.line(&render(change)),
         }
     }
 
@@ -190,9 +215,9 @@ impl Progress {
 
     /// It has ended.
     pub(super) fn ended(&self, summary: &Summary) -> io::Result<()> {
-        match self.format {
-            Format::Json => self.output.json(summary),
-            Format::Text => self.line(&render_summary(summary)),
+        match self.form {
+            Form::Json => self.output.json(summary),
+            Form::Lines | Form::Table => self.line(&render_summary(summary)),
         }
     }
 
@@ -208,6 +233,15 @@ impl Progress {
 /// Seconds with three decimals: more is noise, and long numbers are hard to compare.
 fn milliseconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1000.0).round() / 1000.0
+}
+
+/// Whether a table tells it. A problem may be over before anybody looked.
+fn is_shown(change: &Change) -> bool {
+    match change {
+        Change::Machine { problem, .. } => problem.is_none(),
+        Change::MachineGone { .. } | Change::Node { .. } | Change::NodeGone { .. } => true,
+        Change::Unserved { .. } | Change::Warning { .. } => false,
+    }
 }
 
 fn render(change: &Change) -> String {
@@ -228,11 +262,11 @@ fn render(change: &Change) -> String {
 }
 
 /// A Machine has no phase until a controller has written one.
-fn phase_word(phase: &str) -> &str {
+pub(super) fn phase_word(phase: &str) -> &str {
     if phase.is_empty() { "created" } else { phase }
 }
 
-fn readiness(ready: bool) -> &'static str {
+pub(super) fn readiness(ready: bool) -> &'static str {
     if ready { "Ready" } else { "NotReady" }
 }
 
@@ -301,12 +335,17 @@ fn render_summary(summary: &Summary) -> String {
         End::Timeout => "Timed out",
         End::Interrupted => "Interrupted",
     };
+    let counts = render_counts(*running, *wanted, *machines, *nodes_ready);
+    format!(
+        "{what}: {counts}, {instances_alive} instances alive of {instances_ever} ever made; writes per machine: machine \
+         controller {machine_controller}, manager {manager}, events {events}"
+    )
+}
+
+/// How far machines and Nodes are, in one line.
+pub(super) fn render_counts(running: usize, wanted: u64, machines: usize, nodes_ready: usize) -> String {
     // Less is told where it says the same.
     let exist =
-        if u64::try_from(*machines) == Ok(*wanted) { String::new() } else { format!(" ({machines} exist)") };
-    format!(
-        "{what}: {running} of {wanted} machines Running{exist}, {nodes_ready} Nodes ready, {instances_alive} instances alive of \
-         {instances_ever} ever made; writes per machine: machine controller {machine_controller}, manager {manager}, \
-         events {events}"
-    )
+        if u64::try_from(machines) == Ok(wanted) { String::new() } else { format!(" ({machines} exist)") };
+    format!("{running} of {wanted} machines Running{exist}, {nodes_ready} Nodes ready")
 }

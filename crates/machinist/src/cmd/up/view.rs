@@ -51,9 +51,46 @@ struct Owned {
     uid: String,
     owner: Option<String>,
     replicas: u64,
+    ready: u64,
     is_leaving: bool,
     /// Whether its status says that all its machines are ready and of the current template.
     is_complete: bool,
+}
+
+/// An object as a list of them shows it. Sets are left out where a deployment speaks for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Listed<'v> {
+    /// A MachineDeployment.
+    Deployment(&'v str, Replicas),
+    /// A MachineSet that nobody owns.
+    Set(&'v str, Replicas),
+    /// A Machine.
+    Machine {
+        /// Its name.
+        name: &'v str,
+        /// Its phase; empty when it has none yet.
+        phase: &'v str,
+        /// The name of its Node, once known.
+        node: Option<&'v str>,
+    },
+    /// A Node.
+    Node {
+        /// Its name.
+        name: &'v str,
+        /// Whether it is ready.
+        ready: bool,
+    },
+}
+
+/// How many Machines an owner has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Replicas {
+    /// Ready, as its status says.
+    pub ready: u64,
+    /// Wanted.
+    pub wanted: u64,
+    /// Whether it is being deleted, and all of them with it.
+    pub is_leaving: bool,
 }
 
 /// Something that people should see.
@@ -133,16 +170,26 @@ impl View {
 
     /// Takes in one commit. Returns what people should see of it.
     pub(super) fn take_in(&mut self, commit: &Commit) -> Option<Change> {
-        let (namespace, name) = commit.key.as_str().split_once('/').unwrap_or(("", commit.key.as_str()));
-        let key = (namespace.to_owned(), name.to_owned());
-        if let Some(present) = self.present.get_mut(&(commit.resource.to_string(), key.clone())) {
-            *present = commit.new.is_some();
-        }
         let new = commit.new.as_ref().map(|object| object.value());
-        if [MACHINES, SETS, DEPLOYMENTS].contains(&&*commit.resource) && key.0 != self.served {
+        self.take_in_object(&commit.resource, commit.key.as_str(), new)
+    }
+
+    /// Takes in what an object is now, if it still is. Its key is `namespace/name`, or the name alone.
+    pub(super) fn take_in_object(
+        &mut self,
+        resource: &str,
+        key: &str,
+        new: Option<&Value>,
+    ) -> Option<Change> {
+        let (namespace, name) = key.split_once('/').unwrap_or(("", key));
+        let key = (namespace.to_owned(), name.to_owned());
+        if let Some(present) = self.present.get_mut(&(resource.to_owned(), key.clone())) {
+            *present = new.is_some();
+        }
+        if [MACHINES, SETS, DEPLOYMENTS].contains(&resource) && key.0 != self.served {
             return self.take_in_unserved(key, new?);
         }
-        match (&*commit.resource, new) {
+        match (resource, new) {
             (MACHINES, new) => self.take_in_machine(key, new),
             (SETS, Some(set)) => {
                 self.sets.insert(key, Owned::read(set));
@@ -286,6 +333,26 @@ impl View {
         self.present.values().all(|present| !present)
     }
 
+    /// Every object that people follow, by kind and name.
+    pub(super) fn listed(&self) -> impl Iterator<Item = Listed<'_>> {
+        let deployments =
+            self.deployments.iter().map(|((_, name), it)| Listed::Deployment(name, it.replicas()));
+        let sets = self.sets.iter().filter(|(_, set)| set.owner.is_none());
+        let sets = sets.map(|((_, name), it)| Listed::Set(name, it.replicas()));
+        let machines = self.machines.iter().map(|((_, name), machine)| Listed::Machine {
+            name,
+            phase: &machine.phase,
+            node: machine.node.as_deref(),
+        });
+        let nodes = self.nodes.iter().map(|(name, ready)| Listed::Node { name, ready: *ready });
+        deployments.chain(sets).chain(machines).chain(nodes)
+    }
+
+    /// The namespace that the controllers serve.
+    pub(super) fn served(&self) -> &str {
+        &self.served
+    }
+
     /// How many Machines there are.
     pub(super) fn machines(&self) -> usize {
         self.machines.len()
@@ -330,6 +397,10 @@ impl Machine {
 }
 
 impl Owned {
+    fn replicas(&self) -> Replicas {
+        Replicas { ready: self.ready, wanted: self.replicas, is_leaving: self.is_leaving }
+    }
+
     fn read(owner: &Value) -> Self {
         let (spec, status) = (&owner["spec"], &owner["status"]);
         let count = |value: &Value| value.as_u64().unwrap_or(0);
@@ -345,6 +416,7 @@ impl Owned {
             uid: text(&owner["metadata"]["uid"]).unwrap_or_default(),
             owner: controller_uid(owner),
             replicas,
+            ready: count(&status["readyReplicas"]),
             is_leaving: is_leaving(owner),
             is_complete,
         }
