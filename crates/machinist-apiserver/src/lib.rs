@@ -23,6 +23,8 @@ pub mod conformance;
 mod crd;
 mod discovery;
 mod fields;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod kinds;
 mod listen;
 mod load;
