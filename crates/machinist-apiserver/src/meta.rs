@@ -1,5 +1,7 @@
 //! The rules of `metadata`, the same for every kind: names, labels, owners, finalizers, and what an update may not change.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use crate::object::{self, metadata};
@@ -221,7 +223,7 @@ fn shown_owners(owners: &[Value]) -> String {
 /// Checks what no update may change.
 pub(crate) fn validate_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     if object::is_deleting(old) {
-        let before = object::finalizers(old);
+        let before: HashSet<&str> = object::finalizers(old).into_iter().collect();
         let added: Vec<&str> = object::finalizers(new).into_iter().filter(|f| !before.contains(f)).collect();
         if !added.is_empty() {
             let list: Vec<String> = added.iter().map(|f| format!("\"{f}\"")).collect();

@@ -39,8 +39,9 @@ fn of_map(map: &Map<String, Value>, view: View<'_>, set: &mut FieldSet) {
 }
 
 fn of_list(items: &[Value], view: View<'_>, set: &mut FieldSet) {
-    let identified: Vec<(Element, &Value)> =
+    let mut identified: Vec<(Element, &Value)> =
         items.iter().filter_map(|item| Some((view.identify(item).ok()?, item))).collect();
+    identified.sort_by(|(a, _), (b, _)| a.cmp(b));
     let (mut seen, mut repeated) = (BTreeSet::new(), BTreeSet::new());
     for (element, _) in &identified {
         if !seen.insert(element) {

@@ -2,7 +2,8 @@
 //!
 //! Only what differs is walked into: equal values cost one comparison.
 
-use std::collections::BTreeMap;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
@@ -74,13 +75,21 @@ impl Comparison {
         after: Option<&Map<String, Value>>,
         view: View<'_>,
     ) {
-        for (name, old) in before.into_iter().flatten() {
-            let new = after.and_then(|map| map.get(name));
-            self.child(view.field_or_any(name).view, Some(old), new, || Element::field(name));
-        }
-        for (name, new) in after.into_iter().flatten() {
-            if before.is_none_or(|map| !map.contains_key(name)) {
-                self.child(view.field_or_any(name).view, None, Some(new), || Element::field(name));
+        // In order, as sets take them best: maps are sorted.
+        let mut olds = before.into_iter().flatten().peekable();
+        let mut news = after.into_iter().flatten().peekable();
+        loop {
+            let order = match (olds.peek(), news.peek()) {
+                (None, None) => break,
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some((old, _)), Some((new, _))) => old.cmp(new),
+            };
+            let old = if order.is_le() { olds.next() } else { None };
+            let new = if order.is_ge() { news.next() } else { None };
+            if let Some((name, _)) = old.or(new) {
+                let (old, new) = (old.map(|(_, value)| value), new.map(|(_, value)| value));
+                self.child(view.field_or_any(name).view, old, new, || Element::field(name));
             }
         }
     }
@@ -139,7 +148,8 @@ impl Comparison {
     fn list(&mut self, before: Option<&Value>, after: Option<&Value>, view: View<'_>) {
         let (before, after) = (identified(before, view), identified(after, view));
         let nobody = Vec::new();
-        let elements = before.keys().chain(after.keys().filter(|e| !before.contains_key(*e)));
+        // In order, as sets take them best.
+        let elements: BTreeSet<&Element> = before.keys().chain(after.keys()).collect();
         for element in elements {
             let old = before.get(element).unwrap_or(&nobody);
             let new = after.get(element).unwrap_or(&nobody);

@@ -42,7 +42,8 @@ impl FieldSet {
         self.0.is_empty()
     }
 
-    /// Adds what is known of `element`: whether it is in the set, and the paths below it. To be called once an element.
+    /// Adds what is known of `element`: whether it is in the set, and the paths below it. To be called once an element, and in their
+    /// order where they are many: what comes late has to be put in between.
     pub(crate) fn push(&mut self, element: Element, member: bool, below: FieldSet) {
         let node = Node { element, member, below };
         if node.is_nothing() {
@@ -112,21 +113,24 @@ impl FieldSet {
 
     /// Adds the paths of `other`.
     pub(crate) fn unite(&mut self, other: &FieldSet) {
-        let mut from = 0;
-        for node in &other.0 {
-            match self.0[from..].binary_search_by(|held| held.element.cmp(&node.element)) {
-                Ok(at) => {
-                    let held = &mut self.0[from + at];
-                    held.member |= node.member;
-                    held.below.unite(&node.below);
-                    from += at + 1;
-                }
-                Err(at) => {
-                    self.0.insert(from + at, node.clone());
-                    from += at + 1;
-                }
-            }
+        if other.is_empty() {
+            return;
         }
+        // Both are sorted, and may be long: what is new is put in on one way through.
+        let mut new = other.0.iter().peekable();
+        let mut all = Vec::with_capacity(self.0.len().max(other.0.len()));
+        for mut held in std::mem::take(&mut self.0) {
+            while let Some(node) = new.next_if(|node| node.element < held.element) {
+                all.push(node.clone());
+            }
+            if let Some(node) = new.next_if(|node| node.element == held.element) {
+                held.member |= node.member;
+                held.below.unite(&node.below);
+            }
+            all.push(held);
+        }
+        all.extend(new.cloned());
+        self.0 = all;
     }
 
     /// Takes the paths of `other` away, those alone: what lies below them stays.

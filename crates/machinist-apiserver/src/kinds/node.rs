@@ -1,5 +1,7 @@
 //! Nodes: the taint that a new one gets, and what an update may not change.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use crate::authz::restriction;
@@ -68,6 +70,7 @@ fn allocate_capacity(object: &mut Value) {
 fn validate_taints(object: &Value, errors: &mut FieldErrors) {
     let Some(taints) = object.pointer("/spec/taints").and_then(Value::as_array) else { return };
     let effects = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+    let mut seen = HashSet::new();
     for (index, taint) in taints.iter().enumerate() {
         let place = format!("metadata.taints[{index}]");
         let key = taint["key"].as_str().unwrap_or_default();
@@ -80,8 +83,7 @@ fn validate_taints(object: &Value, errors: &mut FieldErrors) {
         } else if !effects.contains(&effect) {
             errors.not_supported(format!("{place}.effect"), json!(effect), &effects.map(str::to_owned));
         }
-        let same = |other: &Value| other["key"] == taint["key"] && other["effect"] == taint["effect"];
-        if taints[..index].iter().any(same) {
+        if !seen.insert((key, effect)) {
             errors.push_shown(
                 FieldErrorKind::Duplicate,
                 place,
@@ -106,8 +108,9 @@ fn shown_taint(taint: &Value) -> String {
 
 fn validate_addresses(object: &Value, errors: &mut FieldErrors) {
     let Some(addresses) = object.pointer("/status/addresses").and_then(Value::as_array) else { return };
+    let mut seen = HashSet::new();
     for (index, address) in addresses.iter().enumerate() {
-        if addresses[..index].contains(address) {
+        if !seen.insert(address.to_string()) {
             errors.duplicate(format!("status.addresses[{index}]"), address.clone());
         }
     }

@@ -1,5 +1,7 @@
 //! Pods: the defaults of admission and strategy, graceful deletion, and what an update may not change.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value, json};
 
 use crate::authz::restriction;
@@ -179,6 +181,7 @@ fn validate_containers(object: &Value, errors: &mut FieldErrors) {
         errors.required("spec.containers", "");
         return;
     };
+    let mut names = HashSet::new();
     for (index, container) in containers.iter().enumerate() {
         let text = |key: &str| container.get(key).and_then(Value::as_str).unwrap_or_default();
         let place = format!("spec.containers[{index}]");
@@ -188,7 +191,7 @@ fn validate_containers(object: &Value, errors: &mut FieldErrors) {
             for problem in name_problems(text("name"), NameRule::Label) {
                 errors.invalid(format!("{place}.name"), json!(text("name")), problem);
             }
-            if containers[..index].iter().any(|c| c["name"] == container["name"]) {
+            if !names.insert(text("name")) {
                 errors.duplicate(format!("{place}.name"), json!(text("name")));
             }
         }
@@ -209,8 +212,8 @@ fn validate_spec_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     let tolerations = |object: &Value| {
         object.pointer("/spec/tolerations").and_then(Value::as_array).cloned().unwrap_or_default()
     };
-    let kept = tolerations(new);
-    if !tolerations(old).iter().all(|t| kept.contains(t)) {
+    let kept: HashSet<String> = tolerations(new).iter().map(Value::to_string).collect();
+    if !tolerations(old).iter().all(|t| kept.contains(&t.to_string())) {
         errors.forbidden(
             "spec.tolerations",
             "existing toleration can not be modified except its tolerationSeconds",

@@ -3,6 +3,8 @@
 //! The knowledge is the schema's [`PatchStrategy`]. Directives: `$patch: delete | replace | merge`, `$retainKeys`,
 //! `$deleteFromPrimitiveList/x` and `$setElementOrder/x`.
 
+use std::collections::{HashMap, HashSet, VecDeque};
+
 use serde_json::{Map, Value};
 
 use crate::crd::schema::{PatchStrategy, Schema};
@@ -40,7 +42,8 @@ fn merge_map(target: &mut Map<String, Value>, patch: &Map<String, Value>, schema
         Some(other) => return Err(unknown_directive(other)),
     }
     if let Some(keep) = patch.get(RETAIN_KEYS).and_then(Value::as_array) {
-        target.retain(|key, _| keep.iter().any(|k| k == key));
+        let keep: HashSet<&str> = keep.iter().filter_map(Value::as_str).collect();
+        target.retain(|key, _| keep.contains(key.as_str()));
     }
     for (key, change) in patch {
         if key == DIRECTIVE || key == RETAIN_KEYS || key.starts_with(ELEMENT_ORDER) {
@@ -119,11 +122,8 @@ fn merge_list(
             return Ok(());
         }
         PatchStrategy::MergeValues => {
-            for item in change {
-                if !target.contains(item) {
-                    target.push(item.clone());
-                }
-            }
+            let mut held = texts(target);
+            target.extend(change.iter().filter(|item| held.insert(item.to_string())).cloned());
         }
         PatchStrategy::MergeByKey(merge_key) => merge_by_key(target, change, merge_key, schema)?,
     }
@@ -143,35 +143,51 @@ fn merge_by_key(
     }
     let any = Schema::default();
     let below = schema.items.as_deref().unwrap_or(&any);
-    for item in change {
-        let Some(id) = item.get(merge_key) else {
+    // Lists may be as long as bodies, so items are found by the text of what identifies them, and leave a gap when they go.
+    let mut items: Vec<Option<Value>> = std::mem::take(target).into_iter().map(Some).collect();
+    let mut places: HashMap<String, VecDeque<usize>> = HashMap::new();
+    for (at, item) in items.iter().enumerate() {
+        if let Some(id) = item.as_ref().and_then(|item| item.get(merge_key)) {
+            places.entry(id.to_string()).or_default().push_back(at);
+        }
+    }
+    for change in change {
+        let Some(id) = change.get(merge_key) else {
             return Err(ApiError::unexpected(format!(
-                "map: {item} does not contain declared merge key: {merge_key}"
+                "map: {change} does not contain declared merge key: {merge_key}"
             )));
         };
-        let found = target.iter().position(|held| held.get(merge_key) == Some(id));
-        match (directive(item), found) {
+        let held = places.entry(id.to_string()).or_default();
+        let found = held.front().copied();
+        match (directive(change), found) {
             (Some("delete"), Some(at)) => {
-                target.remove(at);
+                items[at] = None;
+                held.pop_front();
             }
             (Some("delete"), None) => {}
-            (Some("replace"), Some(at)) => target[at] = plain(item),
-            (Some("replace"), None) => target.push(plain(item)),
+            (Some("replace"), Some(at)) => items[at] = Some(plain(change)),
+            (Some("replace"), None) => {
+                held.push_back(items.len());
+                items.push(Some(plain(change)));
+            }
             (None | Some("merge"), Some(at)) => {
-                if let (Some(held), Some(item)) = (target[at].as_object_mut(), item.as_object()) {
-                    merge_map(held, item, below)?;
+                let item = items[at].as_mut().and_then(Value::as_object_mut);
+                if let (Some(item), Some(change)) = (item, change.as_object()) {
+                    merge_map(item, change, below)?;
                 }
             }
             (None | Some("merge"), None) => {
                 let mut fresh = Map::new();
-                if let Some(item) = item.as_object() {
-                    merge_map(&mut fresh, item, below)?;
+                if let Some(change) = change.as_object() {
+                    merge_map(&mut fresh, change, below)?;
                 }
-                target.push(Value::Object(fresh));
+                held.push_back(items.len());
+                items.push(Some(Value::Object(fresh)));
             }
             (Some(other), _) => return Err(unknown_directive(other)),
         }
     }
+    target.extend(items.into_iter().flatten());
     Ok(())
 }
 
@@ -189,34 +205,46 @@ fn without_directives(map: &Map<String, Value>) -> Map<String, Value> {
 
 fn delete_values(target: Option<&mut Value>, unwanted: &Value) {
     if let (Some(Value::Array(items)), Some(unwanted)) = (target, unwanted.as_array()) {
-        items.retain(|item| !unwanted.contains(item));
+        let unwanted = texts(unwanted);
+        items.retain(|item| !unwanted.contains(&item.to_string()));
     }
+}
+
+/// The items as texts: equal values have equal ones.
+fn texts(list: &[Value]) -> HashSet<String> {
+    list.iter().map(Value::to_string).collect()
 }
 
 /// Interleaves the items that `order` lists, in that order, with the others, which keep the order they had `before`. An
 /// unlisted item goes before a listed one only where it did before; new listed items come first.
 fn sort_by_order(items: &mut Vec<Value>, order: &[Value], before: &[Value], schema: &Schema) {
     let identity = |item: &Value| match &schema.patch {
-        PatchStrategy::MergeByKey(key) => item.get(key).cloned().unwrap_or(Value::Null),
-        PatchStrategy::MergeValues | PatchStrategy::Replace | PatchStrategy::ReplaceMap => item.clone(),
+        PatchStrategy::MergeByKey(key) => item.get(key).unwrap_or(&Value::Null).to_string(),
+        PatchStrategy::MergeValues | PatchStrategy::Replace | PatchStrategy::ReplaceMap => item.to_string(),
     };
-    let place_in =
-        |list: &[Value], item: &Value| list.iter().position(|other| identity(other) == identity(item));
-    let (mut listed, mut others): (Vec<Value>, Vec<Value>) =
-        std::mem::take(items).into_iter().partition(|item| place_in(order, item).is_some());
-    listed.sort_by_key(|item| place_in(order, item));
-    others.sort_by_key(|item| place_in(before, item));
-    let mut listed = listed.into_iter().peekable();
-    let mut others = others.into_iter().peekable();
-    while let (Some(other), Some(next)) = (others.peek(), listed.peek()) {
-        let other_was_first = match (place_in(before, other), place_in(before, next)) {
-            (Some(other), Some(next)) => other < next,
-            _ => false,
-        };
-        items.extend(if other_was_first { others.next() } else { listed.next() });
+    let first_places = |list: &[Value]| -> HashMap<String, usize> {
+        list.iter().enumerate().rev().map(|(at, item)| (identity(item), at)).collect()
+    };
+    let (ordered, earlier) = (first_places(order), first_places(before));
+    let (mut listed, mut others) = (Vec::new(), Vec::new());
+    for item in std::mem::take(items) {
+        let id = identity(&item);
+        let was = earlier.get(&id).copied();
+        match ordered.get(&id) {
+            Some(place) => listed.push((*place, was, item)),
+            None => others.push((was, item)),
+        }
     }
-    items.extend(listed);
-    items.extend(others);
+    listed.sort_by_key(|(place, ..)| *place);
+    others.sort_by_key(|(was, _)| *was);
+    let mut listed = listed.into_iter().map(|(_, was, item)| (was, item)).peekable();
+    let mut others = others.into_iter().peekable();
+    while let (Some((other, _)), Some((next, _))) = (others.peek(), listed.peek()) {
+        let other_was_first = other.zip(*next).is_some_and(|(other, next)| other < next);
+        let first = if other_was_first { others.next() } else { listed.next() };
+        items.extend(first.map(|(_, item)| item));
+    }
+    items.extend(listed.chain(others).map(|(_, item)| item));
 }
 
 fn unknown_directive(directive: &str) -> ApiError {

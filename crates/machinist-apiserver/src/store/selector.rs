@@ -1,5 +1,7 @@
 //! Label and field selectors.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::object;
@@ -16,8 +18,8 @@ pub(crate) struct Selector {
 enum LabelRequirement {
     Exists(String),
     Absent(String),
-    In(String, Vec<String>),
-    NotIn(String, Vec<String>),
+    In(String, BTreeSet<String>),
+    NotIn(String, BTreeSet<String>),
     Above(String, i64),
     Below(String, i64),
 }
@@ -42,13 +44,14 @@ impl Selector {
         let selector = selector?;
         let mut labels = Vec::new();
         for (key, value) in selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten() {
-            labels.push(LabelRequirement::In(key.clone(), vec![value.as_str()?.to_owned()]));
+            labels.push(LabelRequirement::In(key.clone(), BTreeSet::from([value.as_str()?.to_owned()])));
         }
         for expression in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
             let key = expression.get("key")?.as_str()?.to_owned();
-            let values = expression.get("values").and_then(Value::as_array).map_or_else(Vec::new, |values| {
-                values.iter().filter_map(|v| v.as_str().map(str::to_owned)).collect()
-            });
+            let values =
+                expression.get("values").and_then(Value::as_array).map_or_else(BTreeSet::new, |values| {
+                    values.iter().filter_map(|v| v.as_str().map(str::to_owned)).collect()
+                });
             labels.push(match expression.get("operator")?.as_str()? {
                 "In" => LabelRequirement::In(key, values),
                 "NotIn" => LabelRequirement::NotIn(key, values),
@@ -81,8 +84,8 @@ impl LabelRequirement {
         match self {
             Self::Exists(key) => label(key).is_some(),
             Self::Absent(key) => label(key).is_none(),
-            Self::In(key, values) => label(key).is_some_and(|v| values.iter().any(|want| want == v)),
-            Self::NotIn(key, values) => label(key).is_none_or(|v| values.iter().all(|want| want != v)),
+            Self::In(key, values) => label(key).is_some_and(|v| values.contains(v)),
+            Self::NotIn(key, values) => label(key).is_none_or(|v| !values.contains(v)),
             Self::Above(key, bound) => number(key).is_some_and(|v| *bound < v),
             Self::Below(key, bound) => number(key).is_some_and(|v| v < *bound),
         }
@@ -239,7 +242,7 @@ fn parse_label_term(term: &str) -> ApiResult<LabelRequirement> {
         let Some(values) = values.trim_end().strip_suffix(')') else {
             return Err(unparsable("found '', expected: ',' or ')'"));
         };
-        let values: Vec<String> = values.split(',').map(|v| v.trim().to_owned()).collect();
+        let values: BTreeSet<String> = values.split(',').map(|v| v.trim().to_owned()).collect();
         for value in &values {
             label_value(value)?;
         }
@@ -266,9 +269,9 @@ type MakeRequirement = fn(String, &str) -> Option<LabelRequirement>;
 
 /// Longest first, so that `!=` and `==` are not read as `=`.
 const OPERATORS: [(&str, MakeRequirement); 5] = [
-    ("!=", |key, value| Some(LabelRequirement::NotIn(key, vec![value.to_owned()]))),
-    ("==", |key, value| Some(LabelRequirement::In(key, vec![value.to_owned()]))),
-    ("=", |key, value| Some(LabelRequirement::In(key, vec![value.to_owned()]))),
+    ("!=", |key, value| Some(LabelRequirement::NotIn(key, BTreeSet::from([value.to_owned()])))),
+    ("==", |key, value| Some(LabelRequirement::In(key, BTreeSet::from([value.to_owned()])))),
+    ("=", |key, value| Some(LabelRequirement::In(key, BTreeSet::from([value.to_owned()])))),
     (">", |key, value| Some(LabelRequirement::Above(key, value.parse().ok()?))),
     ("<", |key, value| Some(LabelRequirement::Below(key, value.parse().ok()?))),
 ];
