@@ -5,7 +5,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -32,6 +34,8 @@ use crate::tls::{Issued, TlsError, certificates, provider};
 
 /// How long a connection may take to become one.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection may last without having asked for anything: whoever only begins to ask takes a place that others need.
+const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Most connections at a time; a listener on loopback has few clients, and a runaway one must not take all memory.
 const MAX_CONNECTIONS: usize = 4096;
 /// Most requests at a time on one HTTP/2 connection. Controllers keep many watches open on one.
@@ -184,11 +188,23 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, core: Arc<Core>) {
         chain.iter().map(|certificate| certificate.as_ref().to_vec()).collect()
     });
     let handle = ApiService::new(core, Credentials::Presented { certificate: chain, bearer: None });
-    let service = service_fn(move |request: Request<Incoming>| handle.clone().call(request));
+    let has_asked = Arc::new(AtomicBool::new(false));
+    let asks = has_asked.clone();
+    let service = service_fn(move |request: Request<Incoming>| {
+        asks.store(true, Ordering::Relaxed);
+        handle.clone().call(request)
+    });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE_TIMEOUT);
     builder.http2().timer(TokioTimer::new()).max_concurrent_streams(MAX_STREAMS);
-    if let Err(error) = builder.serve_connection(TokioIo::new(stream), service).await {
+    let mut served = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    // The timeouts of HTTP begin with its first bytes, or after them.
+    let ended = match tokio::time::timeout(FIRST_REQUEST_TIMEOUT, &mut served).await {
+        Ok(ended) => ended,
+        Err(_elapsed) if has_asked.load(Ordering::Relaxed) => served.await,
+        Err(_elapsed) => return,
+    };
+    if let Err(error) = ended {
         tracing::debug!(error, "Connection ended");
     }
 }

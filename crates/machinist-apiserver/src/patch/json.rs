@@ -12,6 +12,9 @@ const MAX_OPERATIONS: usize = 10_000;
 /// Most bytes that the `copy` operations of one patch may add up to: copies of copies grow without bound.
 const MAX_COPIED: usize = 3 * 1024 * 1024;
 
+/// Most values that the operations of one patch may move or look at: an item put in at the front of a list moves all others.
+const MAX_WORK: usize = 100_000_000;
+
 /// Deepest that a patch may leave an object: as deep as the decoder reads one from a body.
 const DEEPEST: usize = MAX_DEPTH - 1;
 
@@ -68,7 +71,27 @@ impl Operation {
     }
 }
 
+impl Operation {
+    /// Where it puts something in or takes something out.
+    fn places(&self) -> impl Iterator<Item = &Pointer> {
+        let (from, path) = match self {
+            Operation::Add { path, .. } | Operation::Remove { path } => (None, Some(path)),
+            Operation::Move { from, path } => (Some(from), Some(path)),
+            Operation::Copy { path, .. } => (None, Some(path)),
+            Operation::Replace { .. } | Operation::Test { .. } => (None, None),
+        };
+        from.into_iter().chain(path)
+    }
+}
+
 impl Pointer {
+    /// How many items of a list a change here moves.
+    fn moves(&self, root: &Value) -> usize {
+        let Some((last, above)) = self.steps.split_last() else { return 0 };
+        let items = follow(root, above).and_then(Value::as_array).map_or(0, Vec::len);
+        items.saturating_sub(last.parse().unwrap_or(items))
+    }
+
     fn parse(text: &str) -> ApiResult<Self> {
         let steps = match text.strip_prefix('/') {
             Some(rest) => rest.split('/').map(|s| s.replace("~1", "/").replace("~0", "~")).collect(),
@@ -82,11 +105,7 @@ impl Pointer {
     }
 
     fn get<'a>(&self, root: &'a Value) -> Option<&'a Value> {
-        self.steps.iter().try_fold(root, |at, step| match at {
-            Value::Object(map) => map.get(step),
-            Value::Array(items) => items.get(index(step, items.len())?),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
-        })
+        follow(root, &self.steps)
     }
 
     fn parent<'a>(&self, root: &'a mut Value) -> Option<(&'a mut Value, &str)> {
@@ -103,6 +122,15 @@ impl Pointer {
     }
 }
 
+/// What the steps lead to.
+fn follow<'a>(root: &'a Value, steps: &[String]) -> Option<&'a Value> {
+    steps.iter().try_fold(root, |at, step| match at {
+        Value::Object(map) => map.get(step),
+        Value::Array(items) => items.get(index(step, items.len())?),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+    })
+}
+
 /// An array index, negative ones not allowed.
 fn index(step: &str, length: usize) -> Option<usize> {
     let plain = step == "0" || !step.starts_with('0');
@@ -115,7 +143,12 @@ pub(crate) fn apply(document: &mut Value, operations: &[Operation]) -> ApiResult
     let mut copied = 0;
     // At least the document's depth; counted anew only where an operation lets it seem too much.
     let mut deepest = depth(document);
+    let mut work = 0_usize;
     for operation in operations {
+        work = work.saturating_add(operation.places().map(|path| path.moves(document)).sum());
+        if MAX_WORK < work {
+            return Err(ApiError::too_large(MAX_WORK));
+        }
         let done = match operation {
             Operation::Add { path, value } => add(document, path, value.clone()),
             Operation::Remove { path } => remove(document, path).map(drop),
@@ -151,12 +184,22 @@ pub(crate) fn apply(document: &mut Value, operations: &[Operation]) -> ApiResult
         });
         if DEEPEST < deepest {
             deepest = depth(document);
+            work = work.saturating_add(size(document));
         }
         if DEEPEST < deepest {
             return Err(ApiError::unprocessable_patch());
         }
     }
     if document.is_object() { Ok(()) } else { Err(no_object(document)) }
+}
+
+/// How many values there are in a value, itself included.
+fn size(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(size).sum::<usize>(),
+        Value::Object(map) => 1 + map.values().map(size).sum::<usize>(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 1,
+    }
 }
 
 /// How many maps and lists lie one in another; 0 for a plain value.
@@ -332,6 +375,17 @@ mod tests {
             })
             .collect();
         assert!(check(json!({"a": {}, "b": nested(3)}), json!(moving)).is_ok());
+    }
+
+    #[test]
+    fn no_patch_moves_items_for_ever() {
+        let list = json!({"l": vec![0; 100_000]});
+        let fronts = |count: usize| Value::from(vec![json!({"op": "remove", "path": "/l/0"}); count]);
+        assert!(check(list.clone(), fronts(100)).is_ok());
+        assert_eq!(check(list.clone(), fronts(5000)), Err(413));
+        // At the end nothing moves.
+        let ends = Value::from(vec![json!({"op": "add", "path": "/l/-", "value": 0}); 5000]);
+        assert!(check(list, ends).is_ok());
     }
 
     #[test]
