@@ -352,7 +352,8 @@ pub(crate) fn settle(call: &Call, new: &mut Value, old: &Value, part: Part) -> A
     if served.counts_generations() && part == Part::Main && specification_changed(new, old, served) {
         set_meta(new, "generation", Some(json!(object::generation(old) + 1)));
     }
-    check(call, new, Some(old), part)
+    check(call, new, Some(old), part)?;
+    served.rules().permit(new, Some(old), part, &context(call))
 }
 
 /// Whether anything besides metadata, and status where that is a subresource, differs.
