@@ -73,17 +73,26 @@ pub(crate) fn server_owns(core: &Core, served: &Served, object: &Value) -> Manag
     write.created(object, Claim::Nothing)
 }
 
+/// Lets the server own what it changes itself in an object that was read: `value` says so afterwards.
+pub(crate) fn own_change(core: &Core, served: &Served, read: &Object, value: &mut Value) {
+    own(core, served, read, value, Part::Main, "");
+}
+
 /// Lets the server own what it changes itself in the status of an object that was read: `value` says so afterwards.
 pub(crate) fn own_status(core: &Core, served: &Served, read: &Object, value: &mut Value) {
+    own(core, served, read, value, Part::Status, "status");
+}
+
+fn own(core: &Core, served: &Served, read: &Object, value: &mut Value, part: Part, subresource: &str) {
     let write = Write {
         versions: Versions::new(core, served),
         manager: Manager {
             name: SERVER.to_owned(),
             operation: Operation::Update,
             api_version: served.api_version(),
-            subresource: "status".to_owned(),
+            subresource: subresource.to_owned(),
         },
-        part: Part::Status,
+        part,
         now: core.now(),
     };
     let managers = write.updated(read.value(), value, read.managed_fields(), Claim::Nothing);

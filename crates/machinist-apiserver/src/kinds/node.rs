@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use crate::authz::restriction;
 use crate::kinds::{Context, Part, Rules};
 use crate::object::child_map;
-use crate::status::{ApiResult, FieldErrorKind, FieldErrors};
+use crate::status::{ApiResult, FieldErrorKind, FieldErrors, Target};
+use crate::store::mvcc::Key;
 
 /// Set on every new Node by the TaintNodesByCondition admission; the node lifecycle controller lifts it.
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
@@ -27,6 +28,10 @@ impl Rules for Nodes {
 
     fn on_update(&self, new: &mut Value, old: &Value, _part: Part, context: &Context<'_>) -> ApiResult<()> {
         restriction::admit_node(context, new, Some(old))
+    }
+
+    fn admit_delete(&self, object: &Target<'_>, _key: &Key, context: &Context<'_>) -> ApiResult<()> {
+        restriction::admit_node_delete(context, object.name)
     }
 
     fn fill_defaults(&self, object: &mut Value) {

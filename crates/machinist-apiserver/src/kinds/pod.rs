@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::authz::restriction;
+use crate::kinds::pod_references::{self as refers, MIRROR};
 use crate::kinds::{Context, Part, Rules};
 use crate::meta::{NameRule, name_problems};
 use crate::object::{child_map, copy_meta, meta_str};
@@ -28,8 +29,8 @@ impl Rules for Pods {
     }
 
     fn on_create(&self, object: &mut Value, context: &Context<'_>) -> ApiResult<()> {
-        restriction::admit_new_pod(context, object)?;
         admit_service_account(object, context)?;
+        restriction::admit_new_pod(context, object)?;
         let spec = child_map(object, "spec");
         tolerate_lost_nodes(spec);
         spec.entry("priority").or_insert(json!(0));
@@ -40,7 +41,7 @@ impl Rules for Pods {
     }
 
     fn admit_delete(&self, object: &Target<'_>, key: &Key, context: &Context<'_>) -> ApiResult<()> {
-        restriction::admit_pod_delete(context, key, object)
+        restriction::admit_pod_delete(context, key, object.name)
     }
 
     fn on_update(&self, new: &mut Value, old: &Value, part: Part, context: &Context<'_>) -> ApiResult<()> {
@@ -63,6 +64,7 @@ impl Rules for Pods {
     }
 
     fn validate(&self, object: &Value, old: Option<&Value>, part: Part, errors: &mut FieldErrors) {
+        validate_mirror(object, old, errors);
         match (old, part) {
             (None, _) => validate_containers(object, errors),
             (Some(old), Part::Main) => validate_spec_update(object, old, errors),
@@ -94,15 +96,24 @@ fn list_addresses(object: &mut Value) {
     }
 }
 
-/// The ServiceAccount admission: the account must exist; "default" when none is named.
+/// The ServiceAccount admission: the account must exist; "default" when none is named. A mirror has none, and no way to one.
 fn admit_service_account(object: &mut Value, context: &Context<'_>) -> ApiResult<()> {
     let (namespace, name) = (meta_str(object, "namespace").to_owned(), meta_str(object, "name").to_owned());
-    let spec = child_map(object, "spec");
-    let account =
-        match spec.get("serviceAccountName").or_else(|| spec.get("serviceAccount")).and_then(Value::as_str) {
-            Some(account) if !account.is_empty() => account.to_owned(),
-            _ => "default".to_owned(),
+    let account = refers::account(object).to_owned();
+    if refers::is_mirror(object) {
+        let refuse =
+            |why| Err(ApiError::forbidden(&Target { group: "", resource: "pods", name: &name }, why));
+        return match () {
+            () if !account.is_empty() => refuse("a mirror pod may not reference service accounts"),
+            () if !refers::secrets(object).is_empty() => refuse("a mirror pod may not reference secrets"),
+            () if refers::projects_tokens(object) => {
+                refuse("a mirror pod may not use ServiceAccountToken volume projections")
+            }
+            () => Ok(()),
         };
+    }
+    let account = if account.is_empty() { "default".to_owned() } else { account };
+    let spec = child_map(object, "spec");
     spec.insert("serviceAccountName".into(), json!(account));
     spec.insert("serviceAccount".into(), json!(account));
     if context.core.store.get("serviceaccounts", &Key::new(&namespace, &account)).is_none() {
@@ -170,6 +181,24 @@ fn quality_of_service(spec: &Map<String, Value>) -> &'static str {
         (false, _) => "BestEffort",
         (true, true) => "Guaranteed",
         (true, false) => "Burstable",
+    }
+}
+
+/// What mirrors a node's own file says so from the start, and on that node.
+fn validate_mirror(object: &Value, old: Option<&Value>, errors: &mut FieldErrors) {
+    let place = format!("metadata.annotations[{MIRROR}]");
+    let mirrored = refers::mirrored(object);
+    let change = old.map(|old| (refers::mirrored(old), mirrored)).filter(|(before, after)| before != after);
+    match change {
+        Some((Some(_), _)) => {
+            errors.forbidden(place.clone(), "may not remove or update mirror pod annotation");
+        }
+        Some((None, _)) => errors.forbidden(place.clone(), "may not add mirror pod annotation"),
+        None => {}
+    }
+    let node = object.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
+    if let (Some(mirrored), true) = (mirrored, node.is_empty()) {
+        errors.invalid(place, mirrored.clone(), "must set spec.nodeName if mirror pod annotation is set");
     }
 }
 

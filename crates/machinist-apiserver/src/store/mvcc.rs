@@ -33,6 +33,11 @@ impl Key {
         Key(text.into())
     }
 
+    /// Empty for what is in no namespace.
+    pub(crate) fn namespace(&self) -> &str {
+        self.0.split_once('/').map_or("", |(namespace, _)| namespace)
+    }
+
     /// `namespace/name`, or `name`.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::authz::{Attributes, authorize};
 use crate::fields::managers::Operation;
 use crate::kinds::Part;
 use crate::object::{MANAGED_FIELDS, drop_field, meta_str, set_meta};
@@ -90,7 +91,17 @@ pub(crate) fn finish(call: &Call, object: &mut Value) -> ApiResult<()> {
         drop_field(object, "status");
     }
     served.rules().on_create(object, &context(call))?;
-    check(call, object, None, Part::Main)
+    check(call, object, None, Part::Main)?;
+    may_make(call)?;
+    served.rules().permit(object, None, Part::Main, &context(call))
+}
+
+/// PUT and apply of what is not there make it, for which leave to change it is not enough. The path of a POST names no object.
+fn may_make(call: &Call) -> ApiResult<()> {
+    if call.path.name.is_empty() {
+        return Ok(());
+    }
+    authorize(&call.core, &call.identity, &Attributes::on("create", &call.path))
 }
 
 /// Puts the object into the path's namespace.

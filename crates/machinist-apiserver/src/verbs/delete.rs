@@ -272,6 +272,9 @@ fn propagate(object: &mut Value, options: &DeleteOptions) -> bool {
 pub(crate) fn delete_collection(call: &Call) -> ApiResult<Answer> {
     let options = DeleteOptions::of(call)?;
     let selector = selector(call)?;
+    // Asked once, about no name in particular, as kube-apiserver does it.
+    let nameless = Key::new(&call.path.namespace, "");
+    call.served.rules().admit_delete(&call.served.target(""), &nameless, &context(call))?;
     let mut items = Vec::new();
     let mut revision = None;
     let list_revision = call.core.store.revision();

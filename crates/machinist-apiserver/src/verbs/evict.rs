@@ -259,6 +259,7 @@ pub(crate) fn bind(call: &Call) -> ApiResult<Answer> {
         errors.required("target.name", "");
         return Err(ApiError::invalid("", "Binding", &call.path.name, &errors));
     }
+    restriction::admit_binding(&context(call), &call.path.name)?;
     let key = Key::new(&call.path.namespace, &call.path.name);
     for _ in 0..MAX_ATTEMPTS {
         let Some(pod) = call.core.store.get("pods", &key) else {

@@ -165,6 +165,11 @@ impl Call {
         }
     }
 
+    /// Whether what is sent changes what there is. Reviews and tokens are made, answered and not kept.
+    pub(crate) fn is_kept(&self) -> bool {
+        !self.served.is_only_created() && self.path.subresource != "token"
+    }
+
     pub(crate) fn content_type(&self) -> &str {
         content_type(&self.headers)
     }

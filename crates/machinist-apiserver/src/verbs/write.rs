@@ -353,7 +353,8 @@ pub(crate) fn settle(call: &Call, new: &mut Value, old: &Value, part: Part) -> A
     if served.counts_generations() && part == Part::Main && specification_changed(new, old, served) {
         set_meta(new, "generation", Some(json!(object::generation(old) + 1)));
     }
-    check(call, new, Some(old), part)
+    check(call, new, Some(old), part)?;
+    served.rules().permit(new, Some(old), part, &context(call))
 }
 
 /// Whether anything besides metadata, and status where that is a subresource, differs.
@@ -415,7 +416,11 @@ pub(crate) fn admit_namespace(call: &Call, object: &str) -> ApiResult<()> {
         return Ok(());
     }
     let name = call.path.namespace.as_str();
-    let Some(namespace) = call.core.store.get("namespaces", &Key::new("", name)) else {
+    let (store, key) = (&call.core.store, Key::new("", name));
+    // Who builds nothing on it is answered at once, and with nothing that is not saved.
+    let held =
+        if call.is_kept() { store.get("namespaces", &key) } else { store.get_shown("namespaces", &key) };
+    let Some(namespace) = held else {
         return Err(ApiError::not_found(&Target { group: "", resource: "namespaces", name }));
     };
     let terminating = namespace.value().pointer("/status/phase").is_some_and(|p| p == "Terminating");
