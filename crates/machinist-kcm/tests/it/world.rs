@@ -190,9 +190,13 @@ fn api_of(client: &Client, kind: &str, namespace: &str) -> Api<DynamicObject> {
 
 /// Defines a kind with a scale, and tells how it is collected.
 pub(crate) async fn define_scaled(world: &World) -> GcResource {
-    let definition = scaled_definition();
+    define(world, scaled_definition()).await;
+    GcResource::namespaced(ApiResource::from_gvk(&GroupVersionKind::gvk("t.dev", "v1", "Set")))
+}
+
+/// Defines a kind.
+pub(crate) async fn define(world: &World, definition: Value) {
     let definition: CustomResourceDefinition = serde_json::from_value(definition).expect("a definition");
     let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
     definitions.create(&PostParams::default(), &definition).await.expect("defined");
-    GcResource::namespaced(ApiResource::from_gvk(&GroupVersionKind::gvk("t.dev", "v1", "Set")))
 }
