@@ -68,8 +68,9 @@ impl Judge<'_> {
             }
             Value::Array(items) => {
                 let Some(below) = &schema.items else { return };
+                let past_items = schema.list.past_items(old);
                 for (index, item) in items.iter().enumerate() {
-                    let past = old.and_then(|old| schema.list.same_item(item, old));
+                    let past = past_items.of(item);
                     let place = format!("{field}[{index}]");
                     self.node(item, past, below, &place, below.embedded_resource, depth + 1);
                 }
