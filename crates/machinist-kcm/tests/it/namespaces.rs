@@ -42,6 +42,32 @@ async fn a_namespace_starts_with_its_account_and_the_ca() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_ca_is_restored_and_what_others_put_beside_it_stays() {
+    let mut world = World::start().await;
+    world.create(namespace("a")).await;
+    let the_map = |world: &World| {
+        let all = world.server.snapshot("configmaps");
+        let found = all.iter().find(|it| it.name() == "kube-root-ca.crt" && it.namespace() == "a");
+        found.map(|it| it.value().clone())
+    };
+    world.until("the CA", 5, |world| the_map(world).is_some()).await;
+    let before = the_map(&world).expect("there");
+    let changed = json!({
+        "metadata": { "labels": { "mine": "yes" }, "annotations": { "mine": "too", "kubernetes.io/description": null } },
+        "data": { "ca.crt": "forged", "another.crt": "forged" },
+    });
+    world.patch("ConfigMap", "a", "kube-root-ca.crt", changed).await;
+    world
+        .until("it is restored", 5, |world| the_map(world).is_some_and(|it| it["data"] == before["data"]))
+        .await;
+    let after = the_map(&world).expect("there");
+    assert_eq!(after["metadata"]["labels"], json!({ "mine": "yes" }));
+    assert_eq!(after["metadata"]["annotations"]["mine"], "too");
+    let description = |map: &Value| map["metadata"]["annotations"]["kubernetes.io/description"].clone();
+    assert_eq!(description(&after), description(&before));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_empty_namespace_ends_at_once() {
     let mut world = World::start().await;
     world.create(namespace("a")).await;
