@@ -52,7 +52,11 @@ fn merged_list(live: &[Value], wanted: &[Value], view: View<'_>) -> Vec<Value> {
         named.rev().collect()
     };
     let (in_live, in_wanted) = (place(&live_ids), place(&wanted_ids));
-    let repeated = |id: &Element| live_ids.iter().flatten().filter(|other| *other == id).count() != 1;
+    let mut count_in_live = BTreeMap::new();
+    for id in live_ids.iter().flatten() {
+        *count_in_live.entry(id).or_insert(0) += 1;
+    }
+    let repeated = |id: &Element| count_in_live.get(id) != Some(&1);
     let mut all = Vec::new();
     let take = |all: &mut Vec<Value>, id: &Element, item: &Value| {
         // Items of the live list that cannot be told apart are all replaced by the one that is wanted.

@@ -514,6 +514,16 @@ impl Shared {
         Arc::new(Shared { inner: RwLock::new(inner), committed, history, failed: OnceLock::new() })
     }
 
+    #[cfg(test)]
+    pub(crate) fn empty() -> Arc<Self> {
+        Self::new(Inner::default(), History::Manual)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.get().is_some()
+    }
+
     /// Shows a batch of commits that has been saved.
     pub(crate) fn show(&self, batch: Vec<Unsaved>) {
         let mut inner = self.write();

@@ -305,7 +305,7 @@ pub(crate) fn delete_collection(call: &Call) -> ApiResult<Answer> {
 fn matching(call: &Call, namespace: &str, selector: &Selector) -> Vec<(Key, Arc<Object>)> {
     let slice = call.core.store.slice(&call.served.resource.table, &prefix(namespace), None, None);
     let items = slice.map(|s| s.items).unwrap_or_default();
-    items.into_iter().filter(|(_, object)| selector.matches(object.value())).collect()
+    items.into_iter().filter(|(_, object)| selector.selects(object)).collect()
 }
 
 /// Deletes all instances of a definition that is going.

@@ -82,7 +82,7 @@ fn budgets_of(call: &Call, pod: &Value) -> Vec<Arc<Object>> {
         .into_iter()
         .map(|(_, budget)| budget)
         .filter(|budget| {
-            let selector = Selector::from_label_selector(budget.value().pointer("/spec/selector"));
+            let selector = Selector::from_label_selector(budget.glance().pointer("/spec/selector"));
             selector.is_some_and(|s| s.matches(pod))
         })
         .collect()

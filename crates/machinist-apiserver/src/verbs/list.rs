@@ -69,7 +69,7 @@ pub(crate) async fn list(call: &Call) -> ApiResult<Answer> {
     let mut last = None;
     let mut rest = slice.items.into_iter();
     for (key, object) in rest.by_ref() {
-        if !selector.matches(object.value()) {
+        if !selector.selects(&object) {
             continue;
         }
         if limit != 0 && items.len() == limit {

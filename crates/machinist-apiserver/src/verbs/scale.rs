@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::body::Decoded;
 use crate::crd::validate::type_name;
 use crate::fields::apply::{Refused, scale_conflict_error};
 use crate::fields::managers::{Managers, Operation};
@@ -137,7 +138,7 @@ fn disown_count(new: &mut Value, paths: &ScalePaths) {
 /// cannot be changed this way.
 fn apply(call: &Call) -> ApiResult<Answer> {
     let force = apply::options(call)?;
-    let wanted = apply::decode(call)?;
+    let Decoded { value: wanted, repeated } = apply::decode(call)?;
     apply::check_wanted(&wanted, API_VERSION, "Scale")?;
     let (served, paths) = (&call.served, paths(call)?);
     let mut shaped = json!({"apiVersion": served.api_version(), "kind": served.resource.kind});
@@ -161,6 +162,7 @@ fn apply(call: &Call) -> ApiResult<Answer> {
             Refused::Wrong(problems) => apply::wrong_type(&wanted, &problems),
             Refused::Unconvertible(why) => ApiError::unexpected(why),
         })?;
+        apply::judge_repeated(call, &repeated)?;
         if applied.value.is_some() {
             // As in kube-apiserver, which cannot convert the Scale that it has made.
             return Err(ApiError::unexpected(format!(
