@@ -5,14 +5,21 @@
 //! they have in common on every server). Recorded from a real server it is the golden answer, kept as a file; replayed
 //! against the embedded server it has to come out the same, byte for byte. So a changed byte in a golden fails its case.
 //!
+//! Nobody thinks of everything: [`generated`] makes cases from seeds, [`compare`] plays one against two servers at once, and
+//! [`shorten`] leaves out of it what a difference does not need, so that it can be read, and kept as a case.
+//!
 //! Not compared: the exact time of anything (only its format), of field owners not even that, and headers other than
 //! `Content-Type`, `Warning` and `Retry-After`.
 
 mod canonical;
 mod case;
+mod compare;
 mod endpoint;
+mod generate;
 mod run;
 
 pub use case::{Case, CaseError, choose, load};
+pub use compare::{Difference, compare, digest, digests, shorten};
 pub use endpoint::{Endpoint, EndpointError, Remote};
+pub use generate::generated;
 pub use run::{RunError, Transcript, prepare, run};

@@ -1,0 +1,200 @@
+//! One case on two servers, and the shortest part of it that still tells them apart.
+
+use std::fmt;
+
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::clock::{Ids, RandomIds};
+use crate::conformance::case::{Case, Step};
+use crate::conformance::endpoint::Endpoint;
+use crate::conformance::run::{RunError, Transcript, run};
+
+/// How often a case is played in order to make it shorter: enough for a hundred steps, and an end for those that do not repeat.
+const ATTEMPTS: usize = 150;
+/// How many places of one answer are shown.
+const SHOWN: usize = 12;
+
+/// One step that two servers answer differently.
+#[derive(Debug, Clone)]
+pub struct Difference {
+    /// The step's id.
+    pub step: String,
+    /// What the first server says, canonicalised.
+    pub first: Value,
+    /// What the second one says.
+    pub second: Value,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "step {}", self.step)?;
+        let mut places = Vec::new();
+        collect_differences(&self.first, &self.second, String::new(), &mut places);
+        for (place, first, second) in places.iter().take(SHOWN) {
+            write!(f, "\n  {place}\n    first  {first}\n    second {second}")?;
+        }
+        if SHOWN < places.len() {
+            write!(f, "\n  and {} places more", places.len() - SHOWN)?;
+        }
+        Ok(())
+    }
+}
+
+/// The steps that two servers answer differently, in their order. Each server gets a namespace for it that is not used before.
+///
+/// # Errors
+/// When a server cannot be reached. That one of them stops in the middle is a difference.
+pub async fn compare(case: &Case, first: &Endpoint, second: &Endpoint) -> Result<Vec<Difference>, RunError> {
+    let outcomes = (outcome(case, first).await?, outcome(case, second).await?);
+    let (first, second) = match outcomes {
+        (Ok(first), Ok(second)) => (first, second),
+        // Both stop at what neither can do: nothing is known of the rest, so that is no agreement.
+        (first, second) => {
+            let text = |outcome: &Result<Transcript, (String, String)>| match outcome {
+                Ok(_) => json!("goes on"),
+                Err((_, why)) => json!(why),
+            };
+            let step =
+                [&first, &second].into_iter().find_map(|it| it.as_ref().err()).map(|(step, _)| step.clone());
+            let difference =
+                Difference { step: step.unwrap_or_default(), first: text(&first), second: text(&second) };
+            return Ok(vec![difference]);
+        }
+    };
+    let pairs = first.answers().iter().zip(second.answers());
+    let differing = pairs.filter_map(|(first, second)| {
+        let (first, second) = (without_prose(first), without_prose(second));
+        let step = first["step"].as_str().unwrap_or_default().to_owned();
+        (first != second).then_some(Difference { step, first, second })
+    });
+    Ok(differing.collect())
+}
+
+/// A line for each answer: its step, its code, its reason if it is a refusal, and a digest of all of it. A golden for sequences, whose
+/// answers are too many to be kept: it tells which step is answered otherwise, and [`compare`] how.
+pub fn digests(transcript: &Transcript) -> Vec<String> {
+    let line = |answer: &Value| {
+        let comparable = without_prose(answer);
+        let mut words =
+            vec![answer["step"].as_str().unwrap_or_default().to_owned(), answer["code"].to_string()];
+        words.extend(answer["body"]["reason"].as_str().map(str::to_owned));
+        words.push(digest(&comparable.to_string()));
+        words.join(" ")
+    };
+    transcript.answers().iter().map(line).collect()
+}
+
+/// A few letters that differ when the text does.
+pub fn digest(text: &str) -> String {
+    const BYTES: usize = 5;
+    Sha256::digest(text.as_bytes()).iter().take(BYTES).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The shortest part of a case found in which the two servers still differ at the same step, and how they do.
+///
+/// Steps are left out together whose ids begin alike up to the first `-`: a watch, what it waits for and what it saw.
+///
+/// # Errors
+/// When a server cannot be reached.
+pub async fn shorten(
+    case: &Case,
+    difference: Difference,
+    first: &Endpoint,
+    second: &Endpoint,
+) -> Result<(Case, Difference), RunError> {
+    let mut difference = difference;
+    let mut units = units(&case.steps);
+    // What comes later has no part in it.
+    if let Some(last) = units.iter().position(|unit| unit.iter().any(|step| step.id == difference.step)) {
+        units.truncate(last + 1);
+    }
+    let mut attempts = 0;
+    let mut size = units.len().div_ceil(2);
+    loop {
+        let mut at = 0;
+        while at + 1 < units.len() && attempts < ATTEMPTS {
+            // The last unit is the one that differs.
+            let end = (at + size).min(units.len() - 1);
+            let kept: Vec<Vec<Step>> = units[..at].iter().chain(&units[end..]).cloned().collect();
+            attempts += 1;
+            let found = compare(&of(case, &kept), first, second).await?;
+            match found.into_iter().find(|it| it.step == difference.step) {
+                Some(same) => (units, difference) = (kept, same),
+                None => at = end,
+            }
+        }
+        if size <= 1 || ATTEMPTS <= attempts {
+            return Ok((of(case, &units), difference));
+        }
+        size = size.div_ceil(2);
+    }
+}
+
+fn units(steps: &[Step]) -> Vec<Vec<Step>> {
+    let begins = |step: &Step| step.id.split('-').next().unwrap_or_default().to_owned();
+    steps.chunk_by(|a, b| begins(a) == begins(b)).map(<[Step]>::to_vec).collect()
+}
+
+fn of(case: &Case, units: &[Vec<Step>]) -> Case {
+    Case { steps: units.concat(), ..case.clone() }
+}
+
+/// The transcript, or the step at which it ends and why.
+async fn outcome(case: &Case, endpoint: &Endpoint) -> Result<Result<Transcript, (String, String)>, RunError> {
+    let namespace = format!("case-{}", RandomIds.suffix());
+    match run(endpoint, case, &namespace).await {
+        Ok(transcript) => Ok(Ok(transcript)),
+        Err(RunError::Step { step, why, .. }) => Ok(Err((step, why.replace(&namespace, "<ns>")))),
+        Err(other) => Err(other),
+    }
+}
+
+/// Where messages go on in the words of a program's parser, or in its language's syntax for values.
+const PROSE_AFTER: [&str; 0] = [];
+
+/// The answer without words that no client can rely on; what they are about is compared.
+fn without_prose(answer: &Value) -> Value {
+    match answer {
+        Value::Object(map) => Value::Object(
+            map.iter()
+                .map(|(key, value)| match (key.as_str(), value) {
+                    ("message", Value::String(text)) => (key.clone(), json!(cut(text))),
+                    _ => (key.clone(), without_prose(value)),
+                })
+                .collect(),
+        ),
+        Value::Array(items) => items.iter().map(without_prose).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => answer.clone(),
+    }
+}
+
+fn cut(message: &str) -> &str {
+    let ends = PROSE_AFTER.iter().filter_map(|start| message.find(start).map(|at| at + start.len()));
+    &message[..ends.min().unwrap_or(message.len())]
+}
+
+fn collect_differences(
+    first: &Value,
+    second: &Value,
+    place: String,
+    into: &mut Vec<(String, String, String)>,
+) {
+    match (first, second) {
+        (Value::Object(a), Value::Object(b)) => {
+            let more = b.keys().filter(|key| !a.contains_key(*key));
+            for key in a.keys().chain(more) {
+                let absent = Value::String("<absent>".into());
+                let (a, b) = (a.get(key).unwrap_or(&absent), b.get(key).unwrap_or(&absent));
+                collect_differences(a, b, format!("{place}/{key}"), into);
+            }
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            for (index, (a, b)) in a.iter().zip(b).enumerate() {
+                collect_differences(a, b, format!("{place}/{index}"), into);
+            }
+        }
+        (a, b) if a == b => {}
+        (a, b) => into.push((place, a.to_string(), b.to_string())),
+    }
+}
