@@ -54,14 +54,19 @@ impl Rules for PodDisruptionBudgets {
 
 /// A specification with the names and order of its internal type, as refusals show it.
 fn shown_spec(spec: &Value) -> String {
-    let names = [
-        ("MinAvailable", "minAvailable"),
-        ("Selector", "selector"),
-        ("MaxUnavailable", "maxUnavailable"),
-        ("UnhealthyPodEvictionPolicy", "unhealthyPodEvictionPolicy"),
-    ];
-    let field = |(shown, key): (&str, &str)| format!("\"{shown}\":{}", spec.get(key).unwrap_or(&Value::Null));
-    format!("{{{}}}", names.map(field).join(","))
+    let shown = |key: &str| spec.get(key).unwrap_or(&Value::Null).to_string();
+    let selector = spec.get("selector").and_then(Value::as_object).map_or("null".to_owned(), |selector| {
+        let fields = ["matchLabels", "matchExpressions"]
+            .iter()
+            .filter_map(|key| Some(format!("\"{key}\":{}", selector.get(*key)?)));
+        format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
+    });
+    format!(
+        "{{\"MinAvailable\":{},\"Selector\":{selector},\"MaxUnavailable\":{},\"UnhealthyPodEvictionPolicy\":{}}}",
+        shown("minAvailable"),
+        shown("maxUnavailable"),
+        shown("unhealthyPodEvictionPolicy")
+    )
 }
 
 /// A count that is not negative, or a percentage of at most 100.
