@@ -178,6 +178,8 @@ impl Story {
         let mut body = self.body(kind, name);
         let generates = self.dice.chance(5) && !self.with_generated_name.contains(&kind.plural);
         if generates {
+            // A refusal would say the name, and not that it is one of chance.
+            body = self.base(kind, name);
             self.with_generated_name.push(kind.plural);
             if let Some(metadata) = body["metadata"].as_object_mut() {
                 metadata.remove("name");
@@ -186,7 +188,7 @@ impl Story {
         } else if self.dice.chance(4) {
             body["metadata"]["name"] = json!(self.dice.among(&["UPPER", "", "a b", "-a", "${fill.254}"]));
         }
-        if self.dice.chance(3) {
+        if !generates && self.dice.chance(3) {
             body["metadata"]["resourceVersion"] = json!("1");
         }
         let mut step = self.step("POST", kind.collection.to_owned());
@@ -243,7 +245,8 @@ impl Story {
                 step.query.insert("resourceVersionMatch".into(), matching.into());
             }
             self.steps.push(step);
-        } else if self.dice.chance(35) {
+        } else if !kind.is_cluster_scoped() && self.dice.chance(35) {
+            // With others in the collection, a page may end before the last object that is selected.
             self.pages(step);
         } else {
             self.steps.push(step);
@@ -451,11 +454,9 @@ impl Story {
         } else {
             let mut body = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": "${ns}"}});
             if self.dice.chance(25) {
-                body["deleteOptions"] = parse(self.dice.among(&[
-                    r#"{"gracePeriodSeconds": 0}"#,
-                    r#"{"preconditions": {"uid": "other"}}"#,
-                    r#"{"dryRun": ["All"]}"#,
-                ]));
+                body["deleteOptions"] = parse(
+                    self.dice.among(&[r#"{"preconditions": {"uid": "other"}}"#, r#"{"dryRun": ["All"]}"#]),
+                );
             }
             ("eviction", body)
         };
@@ -572,9 +573,16 @@ impl Story {
 
     /// Whether the write is a real one, and not a dry run.
     fn add_write_options(&self, step: &mut Step) -> bool {
-        let dry = self.dice.chance(6);
+        // A dry run of a PUT that makes an object keeps the revision it was given, if any.
+        let makes = step.verb.as_deref() == Some("PUT") && step.path.contains("/leases/");
+        let dry = !makes && self.dice.chance(6);
         if dry {
             step.query.insert("dryRun".into(), "All".into());
+            // So does that of an apply.
+            let metadata = step.body.as_mut().and_then(|body| body.get_mut("metadata"));
+            if let (Some("apply"), Some(Value::Object(metadata))) = (step.patch.as_deref(), metadata) {
+                metadata.remove("resourceVersion");
+            }
         }
         if self.dice.chance(10) {
             let strictness = self.dice.among(&["Strict", "Warn"]);
@@ -624,7 +632,7 @@ impl Story {
         let mut body = self.base(kind, name);
         let count = self.dice.below(4);
         self.add_fields(&mut body, kind.fields, count);
-        if self.dice.chance(3) {
+        if kind.collection.starts_with("/api/") && self.dice.chance(3) {
             body["kind"] = json!(self.dice.among(&["Other", ""]));
         }
         body
@@ -654,8 +662,7 @@ impl Story {
     fn add_fields(&self, body: &mut Value, fields: &[Field], count: usize) {
         for _ in 0..count {
             let field = self.field(fields);
-            let value = if self.dice.chance(3) { Some(Value::Null) } else { self.value(field) };
-            if let Some(value) = value {
+            if let Some(value) = self.value(field) {
                 set(body, field.at, value);
             }
         }
@@ -683,15 +690,8 @@ impl Story {
             let op = self.dice.among(&["add", "add", "replace", "remove"]);
             return json!({"op": op, "path": format!("{path}/{at}"), "value": element});
         }
-        match self.dice.weighted(&[
-            (40, "add"),
-            (15, "replace"),
-            (15, "remove"),
-            (12, "test"),
-            (6, "move"),
-            (6, "copy"),
-        ]) {
-            op @ ("move" | "copy") => {
+        match self.dice.weighted(&[(40, "add"), (15, "replace"), (15, "remove"), (12, "test"), (6, "move")]) {
+            op @ "move" => {
                 json!({"op": op, "from": path, "path": format!("/{}", self.field(fields).at)})
             }
             "remove" => json!({"op": "remove", "path": path}),

@@ -5,8 +5,11 @@
 use std::fs;
 use std::path::PathBuf;
 
-use machinist_apiserver::conformance::{Case, Endpoint, choose, load, prepare, run};
+use machinist_apiserver::conformance::{
+    Case, Endpoint, choose, digest, digests, generated, load, prepare, run,
+};
 use machinist_apiserver::{Authorization, Config, Server};
+use serde_json::Value;
 
 fn folder(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("conformance").join(name)
@@ -90,6 +93,37 @@ async fn the_embedded_server_gives_the_answers_of_the_real_one() {
         }
     }
     assert!(failures.is_empty(), "{} cases differ\n{}", failures.len(), failures.join("\n"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn generated_sequences_have_the_answers_of_the_real_server() {
+    let text = fs::read_to_string(folder("generated.json")).expect("the digests");
+    let recorded: Value = serde_json::from_str(&text).expect("JSON");
+    let steps = recorded["steps"].as_u64().and_then(|it| usize::try_from(it).ok()).expect("a number");
+    let mut failures = Vec::new();
+    for sequence in recorded["sequences"].as_array().expect("sequences") {
+        let seed = sequence["seed"].as_u64().expect("a seed");
+        let case = generated(seed, steps);
+        assert_eq!(sequence["case"], digest(&case.yaml()), "seed {seed} makes another case now: record anew");
+        let endpoint = Endpoint::Embedded(Server::new(Config {
+            authorization: Authorization::Rbac,
+            ..Config::default()
+        }));
+        prepare(&endpoint, &folder("definitions")).await.expect("definitions");
+        let answers = digests(&run(&endpoint, &case, "case-embedded").await.expect("played to its end"));
+        let golden = sequence["answers"].as_array().expect("answers");
+        assert_eq!(golden.len(), answers.len(), "seed {seed}");
+        let differs =
+            golden.iter().zip(&answers).find(|(golden, answer)| golden.as_str() != Some(answer.as_str()));
+        if let Some((golden, answer)) = differs {
+            failures.push(format!("CONFORMANCE_SEED={seed}: golden {golden}, replayed {answer}"));
+        }
+    }
+    assert!(
+        failures.is_empty(),
+        "`cargo xtask real --lane goldens` shows how they differ\n{}",
+        failures.join("\n")
+    );
 }
 
 #[test]
