@@ -98,7 +98,7 @@ fn has_count(object: &Value, paths: &ScalePaths) -> ApiResult<()> {
         return Ok(());
     }
     let place = paths.spec_replicas.join(".");
-    Err(ApiError::internal(&format!("the spec replicas field \".{place}\" does not exist")))
+    Err(ApiError::internal(format!("the spec replicas field \".{place}\" does not exist")))
 }
 
 /// Why the decoder of a Scale does not take its count.

@@ -77,12 +77,12 @@ fn storage_key(call: &Call) -> String {
     format!("/registry/{group}{}/{}", of.plural, Key::new(&call.path.namespace, &call.path.name))
 }
 
-/// Whether the update is unconditional; refuses one that may not be, or whose revision is not the current one.
-pub(crate) fn check_revision(call: &Call, value: &Value, current: u64) -> ApiResult<bool> {
+/// Refuses an update that names no revision and has to, or one that is not the current.
+pub(crate) fn check_revision(call: &Call, value: &Value, current: u64) -> ApiResult<()> {
     match meta_str(value, "resourceVersion") {
         "" | "0" => {
             if call.served.allows_unconditional_update() {
-                return Ok(true);
+                return Ok(());
             }
             let mut errors = FieldErrors::default();
             errors.invalid("metadata.resourceVersion", json!(0), "must be specified for an update");
@@ -94,7 +94,7 @@ pub(crate) fn check_revision(call: &Call, value: &Value, current: u64) -> ApiRes
                 ApiError::unexpected(format!("strconv.ParseUint: parsing \"{claimed}\": invalid syntax"))
             })?;
             if parsed == current {
-                Ok(false)
+                Ok(())
             } else {
                 Err(ApiError::stale(&call.served.target(&call.path.name)))
             }

@@ -9,8 +9,11 @@ use serde_json::{Value, json};
 
 use super::{Act, MAPS, act, in_runtime, perform, send};
 
-/// Selectors, and whether they take the labels' `l`.
-const SELECTORS: [(&str, fn(Option<&str>) -> bool); 3] = [
+/// Whether a selector takes an object with this label `l`.
+type Takes = fn(Option<&str>) -> bool;
+
+/// Selectors, and what they take.
+const SELECTORS: [(&str, Takes); 3] = [
     ("labelSelector=l%3D1", |label| label == Some("1")),
     ("labelSelector=l%20notin%20(0)", |label| label != Some("0")),
     ("labelSelector=!l", |label| label.is_none()),
