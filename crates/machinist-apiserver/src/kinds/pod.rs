@@ -1,5 +1,7 @@
 //! Pods: the defaults of admission and strategy, graceful deletion, and what an update may not change.
 
+use std::net::IpAddr;
+
 use serde_json::{Map, Value, json};
 
 use crate::authz::restriction;
@@ -49,6 +51,10 @@ impl Rules for Pods {
         if part == Part::Status {
             copy_meta(new, old, "ownerReferences");
             copy_meta(new, old, "deletionTimestamp");
+            let class = old.pointer("/status/qosClass").cloned();
+            if let (Some(class), false) = (class, new.pointer("/status/qosClass").is_some()) {
+                child_map(new, "status").insert("qosClass".into(), class);
+            }
         }
         if part == Part::Main {
             // What defaults and admission gave the pod, a body without it keeps.
@@ -67,8 +73,11 @@ impl Rules for Pods {
         validate_mirror(object, old, errors);
         match (old, part) {
             (None, _) => validate_containers(object, errors),
-            (Some(old), Part::Main) => validate_spec_update(object, old, errors),
-            (Some(_), Part::Status | Part::Approval | Part::Finalize) => {}
+            (Some(old), Part::Main) => {
+                validate_containers(object, errors);
+                validate_spec_update(object, old, errors);
+            }
+            (Some(_), Part::Status | Part::Approval | Part::Finalize) => validate_addresses(object, errors),
         }
     }
 
@@ -90,8 +99,34 @@ impl Rules for Pods {
 fn list_addresses(object: &mut Value) {
     let status = child_map(object, "status");
     for (one, list) in [("podIP", "podIPs"), ("hostIP", "hostIPs")] {
-        if let (Some(address), false) = (status.get(one).cloned(), status.contains_key(list)) {
-            status.insert(list.into(), json!([{"ip": address}]));
+        let address = status.get(one).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let first = status.get(list).and_then(|list| list.get(0)).and_then(|it| it["ip"].as_str());
+        match first {
+            Some(first) if address.is_empty() => {
+                let first = json!(first);
+                status.insert(one.into(), first);
+            }
+            Some(first) if first == address => {}
+            Some(_) | None if address.is_empty() => {}
+            Some(_) | None => {
+                status.insert(list.into(), json!([{"ip": address}]));
+            }
+        }
+    }
+}
+
+fn validate_addresses(object: &Value, errors: &mut FieldErrors) {
+    for list in ["podIPs", "hostIPs"] {
+        let addresses = object.pointer(&format!("/status/{list}")).and_then(Value::as_array);
+        for (index, address) in addresses.into_iter().flatten().enumerate() {
+            let address = address["ip"].as_str().unwrap_or_default();
+            if address.parse::<IpAddr>().is_err() {
+                errors.invalid(
+                    format!("status.{list}[{index}]"),
+                    json!(address),
+                    "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+                );
+            }
         }
     }
 }
@@ -229,6 +264,12 @@ fn validate_containers(object: &Value, errors: &mut FieldErrors) {
 
 /// Of a pod's spec only images, the deadline, and added tolerations change after creation.
 fn validate_spec_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
+    let count =
+        |object: &Value| object.pointer("/spec/containers").and_then(Value::as_array).map_or(0, Vec::len);
+    if count(new) != count(old) {
+        errors.forbidden("spec.containers", "pod updates may not add or remove containers");
+        return;
+    }
     if frozen_spec(new) != frozen_spec(old) {
         errors.forbidden(
             "spec",

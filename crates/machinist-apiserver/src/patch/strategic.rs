@@ -79,6 +79,15 @@ fn merge_child(
     order: Option<&Value>,
 ) -> ApiResult<()> {
     match change {
+        // What is not there yet is taken from the patch, whatever directive it has.
+        Value::Object(change)
+            if !target.contains_key(key)
+                && directive(&Value::Object(change.clone()))
+                    .is_some_and(|it| !matches!(it, "merge" | "delete" | "replace")) =>
+        {
+            target.insert(key.to_owned(), Value::Object(without_directives(change)));
+            Ok(())
+        }
         Value::Object(change) => {
             let child = target.entry(key).or_insert_with(|| Value::Object(Map::new()));
             if !child.is_object() || schema.patch == PatchStrategy::ReplaceMap {

@@ -116,7 +116,7 @@ fn change(
         check_revision(call, &new, read.revision())?;
     }
     set_meta(&mut new, "resourceVersion", Some(json!(read.revision().to_string())));
-    normalise_applied(&mut new, served)?;
+    normalise_applied(&mut new, served).map_err(|error| unconvertible(call, &wanted.value, error))?;
     settle(call, &mut new, read.value(), part)?;
     set_meta(&mut new, MANAGED_FIELDS, Some(json!(applied.managers.text())));
     Ok(commit_update(call, read, new).map(|written| answer(call, &written, read.revision())))
@@ -142,7 +142,7 @@ fn create(call: &Call, wanted: &Decoded, force: Force) -> ApiResult<Result<Answe
     // There is no revision yet that a name for one could be wrong about.
     set_meta(&mut object, "resourceVersion", None);
     admit_namespace(call, meta_str(&object, "name"))?;
-    normalise_applied(&mut object, served)?;
+    normalise_applied(&mut object, served).map_err(|error| unconvertible(call, &wanted.value, error))?;
     finish(call, &mut object)?;
     set_meta(&mut object, MANAGED_FIELDS, Some(json!(applied.managers.text())));
     let key = key_of(&object);
@@ -168,6 +168,20 @@ fn merge(
     })?;
     judge_repeated(call, &wanted.repeated)?;
     Ok(applied)
+}
+
+/// A value that its kind's decoder refuses is, in what was applied, an error that kube-apiserver did not expect.
+fn unconvertible(call: &Call, wanted: &Value, error: ApiError) -> ApiError {
+    if call.served.is_custom() {
+        return error;
+    }
+    let kind = shown_type(wanted);
+    let why = error.message().split_once(": ").map_or(error.message(), |(_, why)| why);
+    ApiError::unexpected(format!(
+        "failed to convert new object ({}/{}; {kind}) to proper version: unable to convert unstructured object to {kind}: error decoding from json: {why}",
+        meta_str(wanted, "namespace"),
+        meta_str(wanted, "name"),
+    ))
 }
 
 /// An object that does not fit the schema is, to kube-apiserver, an error that it did not expect.

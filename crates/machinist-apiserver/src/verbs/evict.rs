@@ -255,9 +255,7 @@ pub(crate) fn bind(call: &Call) -> ApiResult<Answer> {
     let binding = decode_body(call)?;
     let node = binding.pointer("/target/name").and_then(Value::as_str).unwrap_or_default();
     if node.is_empty() {
-        let mut errors = crate::status::FieldErrors::default();
-        errors.required("target.name", "");
-        return Err(ApiError::invalid("", "Binding", &call.path.name, &errors));
+        return Err(ApiError::unexpected("target.name: Required value"));
     }
     restriction::admit_binding(&context(call), &call.path.name)?;
     let key = Key::new(&call.path.namespace, &call.path.name);

@@ -14,7 +14,7 @@ use crate::status::{ApiError, ApiResult, FieldErrors};
 use crate::store::mvcc::Key;
 use crate::verbs::apply;
 use crate::verbs::get::{in_version, read};
-use crate::verbs::update::{check_name, decode_patch, is_apply};
+use crate::verbs::update::{check_name, decode_patch, is_apply, wrong_patch};
 use crate::verbs::write::{
     MAX_ATTEMPTS, Written, as_served, commit_update, decode_body, ownership, prepare_update, settle,
 };
@@ -25,11 +25,17 @@ const API_VERSION: &str = "autoscaling/v1";
 
 pub(crate) async fn get(call: &Call) -> ApiResult<Answer> {
     let object = read(call).await?;
+    has_count(object.value(), paths(call)?)?;
     Ok(Answer::json(200, to_bytes(&scale_of(object.value(), paths(call)?))))
 }
 
 pub(crate) fn update(call: &Call) -> ApiResult<Answer> {
     let wanted = decode_body(call)?;
+    if let Some(why) = wrong_count(&wanted) {
+        return Err(ApiError::bad_request(format!(
+            "Scale in version \"v1\" cannot be handled as a Scale: {why}"
+        )));
+    }
     change(call, |_current| Ok(wanted.clone()))
 }
 
@@ -39,7 +45,13 @@ pub(crate) fn patch(call: &Call) -> ApiResult<Answer> {
     }
     let patch = decode_patch(call)?;
     let any = crate::crd::schema::Schema::default();
-    change(call, |current| patch.apply(current, &any))
+    change(call, |current| {
+        let scale = patch.apply(current, &any)?;
+        match wrong_count(&scale) {
+            None => Ok(scale),
+            Some(why) => Err(wrong_patch(&scale, &why)),
+        }
+    })
 }
 
 fn paths(call: &Call) -> ApiResult<&ScalePaths> {
@@ -65,13 +77,8 @@ fn change(call: &Call, wanted: impl Fn(&Value) -> ApiResult<Value>) -> ApiResult
         if !claimed.is_empty() && claimed != read.revision().to_string() {
             return Err(ApiError::stale(&call.served.target(&call.path.name)));
         }
-        let replicas = scale.pointer("/spec/replicas").cloned().unwrap_or_else(|| json!(0));
-        if !replicas.is_i64() {
-            return Err(ApiError::bad_request(format!(
-                "Scale in version \"v1\" cannot be handled as a Scale: json: cannot unmarshal {} into Go struct field ScaleSpec.spec.replicas of type int32",
-                type_name(&replicas)
-            )));
-        }
+        let replicas = scale.pointer("/spec/replicas").filter(|it| it.is_i64()).cloned();
+        let replicas = replicas.unwrap_or_else(|| json!(0));
         let mut new = in_version(read.value(), &call.served);
         let is_gone = replicas == 0;
         set_at(&mut new, &paths.spec_replicas, replicas);
@@ -84,6 +91,22 @@ fn change(call: &Call, wanted: impl Fn(&Value) -> ApiResult<Value>) -> ApiResult
         }
     }
     Err(ApiError::stale(&call.served.target(&call.path.name)))
+}
+
+/// A Scale without its count can be written, and not be read.
+fn has_count(object: &Value, paths: &ScalePaths) -> ApiResult<()> {
+    if at(object, &paths.spec_replicas).is_some() {
+        return Ok(());
+    }
+    let place = paths.spec_replicas.join(".");
+    Err(ApiError::internal(format!("the spec replicas field \".{place}\" does not exist")))
+}
+
+/// Why the decoder of a Scale does not take its count.
+fn wrong_count(scale: &Value) -> Option<String> {
+    let replicas = scale.pointer("/spec/replicas").filter(|it| !it.is_null() && !it.is_i64())?;
+    let found = type_name(replicas);
+    Some(format!("json: cannot unmarshal {found} into Go struct field ScaleSpec.spec.replicas of type int32"))
 }
 
 fn scale_of(object: &Value, paths: &ScalePaths) -> Value {

@@ -52,7 +52,12 @@ pub(crate) fn decode_body(call: &Call) -> ApiResult<Value> {
 pub(crate) fn decode_object(call: &Call) -> ApiResult<Value> {
     let Decoded { mut value, repeated } = body::decode(call.content_type(), &call.body, &call.served)?;
     check_type(&mut value, &call.served)?;
-    let kind = &call.served.resource.kind;
+    let (kind, version) = (&call.served.resource.kind, call.served.version());
+    if call.served.is_custom() {
+        decode::check_metadata(&value["metadata"], kind, &version.name)?;
+    } else {
+        decode::check_types(&value, &version.schema, kind, &version.name)?;
+    }
     judge_fields(call, &value, repeated, |why| {
         let version = &call.served.version().name;
         ApiError::bad_request(format!(
@@ -151,8 +156,7 @@ pub(crate) fn normalise_applied(value: &mut Value, served: &Served) -> ApiResult
     let meta_schema = notation::object_meta();
     let claim;
     if served.is_custom() {
-        let kind = &served.resource.kind;
-        decode::check_part(&value["metadata"], &meta_schema, "ObjectMeta", kind, &version.name)?;
+        decode::check_metadata(&value["metadata"], &served.resource.kind, &version.name)?;
         claim = Claim::of(take_managed_fields(value).as_ref());
         prune::normalise(&mut value["metadata"], &meta_schema);
         prune::prune(value, &version.schema);

@@ -8,6 +8,7 @@ mod controls;
 mod documents;
 mod durability;
 mod https;
+mod linearizability;
 mod load;
 mod properties;
 mod service;
