@@ -23,6 +23,7 @@ pub mod conformance;
 mod crd;
 mod discovery;
 mod fields;
+mod go;
 mod kinds;
 mod listen;
 mod load;

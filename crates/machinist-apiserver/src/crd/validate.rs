@@ -249,7 +249,8 @@ fn type_or_value(value: &Value) -> String {
 }
 
 /// `a.b`, with `a[b.c/d]`-less simplicity: kube-apiserver joins keys of maps with a dot as well.
-fn join(field: &str, key: &str) -> String {
+/// The place of a field below a place.
+pub(crate) fn join(field: &str, key: &str) -> String {
     if field.is_empty() { key.to_owned() } else { format!("{field}.{key}") }
 }
 

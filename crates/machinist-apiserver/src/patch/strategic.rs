@@ -6,6 +6,7 @@
 use serde_json::{Map, Value};
 
 use crate::crd::schema::{PatchStrategy, Schema};
+use crate::go;
 use crate::status::{ApiError, ApiResult};
 
 const DIRECTIVE: &str = "$patch";
@@ -155,7 +156,8 @@ fn merge_by_key(
     for item in change {
         let Some(id) = item.get(merge_key) else {
             return Err(ApiError::unexpected(format!(
-                "map: {item} does not contain declared merge key: {merge_key}"
+                "map: {} does not contain declared merge key: {merge_key}",
+                go::plainly(item)
             )));
         };
         let found = target.iter().position(|held| held.get(merge_key) == Some(id));

@@ -7,6 +7,7 @@ use crate::crd::validate::type_name;
 use crate::fields::apply::{Refused, scale_conflict_error};
 use crate::fields::managers::{Managers, Operation};
 use crate::fields::set::FieldSet;
+use crate::go;
 use crate::kinds::Part;
 use crate::object::{MANAGED_FIELDS, Object, meta_str, metadata, set_meta, take_managed_fields, to_bytes};
 use crate::resource::ScalePaths;
@@ -220,8 +221,8 @@ fn count_at(object: &Value, path: &[String]) -> Result<i64, String> {
         let Some(map) = at.as_object() else {
             return Err(format!(
                 "{} is of the type {}, expected map[string]interface{{}}",
-                shown(at),
-                go_type(at)
+                go::plainly(at),
+                go::type_name(at)
             ));
         };
         match map.get(step) {
@@ -229,36 +230,8 @@ fn count_at(object: &Value, path: &[String]) -> Result<i64, String> {
             None => return Ok(0),
         }
     }
-    at.as_i64().ok_or_else(|| format!("{} is of the type {}, expected int64", shown(at), go_type(at)))
-}
-
-/// A value as Go prints it.
-fn shown(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Null => "<nil>".to_owned(),
-        Value::Array(items) => {
-            let items: Vec<String> = items.iter().map(shown).collect();
-            format!("[{}]", items.join(" "))
-        }
-        Value::Object(map) => {
-            let entries: Vec<String> = map.iter().map(|(k, v)| format!("{k}:{}", shown(v))).collect();
-            format!("map[{}]", entries.join(" "))
-        }
-        Value::Bool(_) | Value::Number(_) => value.to_string(),
-    }
-}
-
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(n) if n.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    }
+    at.as_i64()
+        .ok_or_else(|| format!("{} is of the type {}, expected int64", go::plainly(at), go::type_name(at)))
 }
 
 fn at<'a>(object: &'a Value, path: &[String]) -> Option<&'a Value> {

@@ -10,7 +10,6 @@ use machinist_apiserver::conformance::{
     run,
 };
 use machinist_apiserver::{Authorization, Config, Server};
-use serde_json::Value;
 
 fn corpus() -> Corpus {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("conformance");

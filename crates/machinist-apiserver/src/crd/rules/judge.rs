@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::crd::rules::extent::Extent;
 use crate::crd::rules::{Rule, cost, functions, value};
 use crate::crd::schema::{MAX_DEPTH, Schema};
+use crate::crd::validate::join;
 use crate::status::{FieldErrorKind, FieldErrors};
 
 /// Appends a complaint for every rule that a whole object breaks.
@@ -198,10 +199,6 @@ fn value_of(value: &Value) -> Value {
 fn is_message(text: &str) -> bool {
     const LONGEST: usize = 5 << 10;
     !text.trim().is_empty() && !text.contains('\n') && text.len() <= LONGEST
-}
-
-fn join(field: &str, key: &str) -> String {
-    if field.is_empty() { key.to_owned() } else { format!("{field}.{key}") }
 }
 
 fn shown_field(field: &str) -> String {
