@@ -202,6 +202,11 @@ impl ControlPlane {
         std::iter::once(&mut self.control).chain(&mut self.target).try_for_each(Cluster::ensure_alive)
     }
 
+    /// The kubectl that belongs to the clusters.
+    pub(crate) fn kubectl(&self) -> &Path {
+        &self.kubectl
+    }
+
     pub(crate) fn describe(&self) -> Description<'_> {
         Description {
             control: self.control.describe(),

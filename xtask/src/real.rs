@@ -5,6 +5,7 @@
 //! a lane that failed, or does not exist, fails the command.
 
 mod join;
+mod kubectl;
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -39,6 +40,8 @@ struct Lane {
     roles: Roles,
     /// Recorded answers are those of an API server that nobody else works on.
     controller_managers: ControllerManagers,
+    /// After which time a silent Node becomes Unknown.
+    node_grace: Duration,
     form: Form,
 }
 
@@ -47,12 +50,18 @@ enum Form {
     TestTarget { package: &'static str, feature: &'static str, target: &'static str },
 }
 
+/// So that healing is seen.
+const SHORT_GRACE: Duration = Duration::from_secs(8);
+/// For lanes whose nodes are never heard of again.
+const LONG_GRACE: Duration = Duration::from_secs(3600);
+
 const LANES: &[Lane] = &[
     Lane {
         name: "join",
         about: "a machine joins with a bootstrap token, and no other way; what the scenarios rest on",
         roles: Roles::OneClusterForBoth,
         controller_managers: ControllerManagers::All,
+        node_grace: SHORT_GRACE,
         form: Form::Check(join::check),
     },
     Lane {
@@ -60,13 +69,23 @@ const LANES: &[Lane] = &[
         about: "the recorded answers are what the real server says",
         roles: Roles::OneClusterForBoth,
         controller_managers: ControllerManagers::None,
+        node_grace: SHORT_GRACE,
         form: Form::TestTarget { package: "machinist-apiserver", feature: "real-lane", target: "real" },
+    },
+    Lane {
+        name: "kubectl",
+        about: "what kubectl says of the embedded server is what it says of the real one",
+        roles: Roles::OneClusterForBoth,
+        controller_managers: ControllerManagers::All,
+        node_grace: LONG_GRACE,
+        form: Form::Check(kubectl::check),
     },
     Lane {
         name: "kcm",
         about: "our controllers and kube-controller-manager come to the same ends",
         roles: Roles::OneClusterEach,
         controller_managers: ControllerManagers::Target,
+        node_grace: SHORT_GRACE,
         form: Form::TestTarget { package: "machinist-kcm", feature: "real-lane", target: "real" },
     },
     Lane {
@@ -74,6 +93,7 @@ const LANES: &[Lane] = &[
         about: "create, scale, roll, heal, drain and delete on two real clusters",
         roles: Roles::OneClusterEach,
         controller_managers: ControllerManagers::All,
+        node_grace: SHORT_GRACE,
         form: Form::TestTarget { package: "machinist-sim", feature: "real-lane", target: "real" },
     },
 ];
@@ -152,6 +172,7 @@ fn run_one(lane: &Lane, assets: &Assets, test_arguments: &[String]) -> Result<()
         &Options {
             roles: lane.roles,
             controller_managers: lane.controller_managers,
+            node_grace: lane.node_grace,
             audit: Audit::Metadata,
             durability: Durability::None,
             ..Options::default()
@@ -218,6 +239,7 @@ mod tests {
             about: "",
             roles: Roles::OneClusterEach,
             controller_managers: ControllerManagers::None,
+            node_grace: SHORT_GRACE,
             form: Form::TestTarget { package: "xtask", feature: "real-lane", target: "real" },
         };
         let packages = workspace::packages().expect("cargo knows this workspace");

@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use clap::{Parser, ValueEnum};
 use machinist_apiserver::conformance::{
-    Case, Corpus, Endpoint, Fault, Level, Remote, Report, RunError, Transcript, choose, compare, prepare, run,
+    Case, Corpus, Endpoint, Fault, Level, Remote, Report, RunError, Sequences, Transcript, choose, compare,
+    prepare, run,
 };
 use machinist_apiserver::{Authorization, Config, Ids, RandomIds, Server};
 
@@ -98,6 +99,19 @@ fn play(args: &Args) -> Result<bool, Box<dyn Error>> {
             }
             let ours = answers(&corpus, &case, Endpoint::Embedded).await?;
             report.add(&case.name, case.level, compare(&theirs, &ours, &corpus.ledger));
+        }
+        if args.cases.is_empty() {
+            let sequences = match &real {
+                Some(remote) => Sequences::ask(remote).await?,
+                None => Sequences::load(&corpus.sequences_file())?,
+            };
+            if args.record {
+                std::fs::write(corpus.sequences_file(), sequences.text())?;
+            }
+            for case in sequences.cases().filter(|it| args.level.is_none_or(|level| level == it.level)) {
+                let ours = answers(&corpus, &case, Endpoint::Embedded).await?;
+                report.add(&case.name, case.level, sequences.compare(&case.name, &ours));
+            }
         }
         match args.output {
             Output::Text => print!("{}", report.text()),

@@ -11,11 +11,13 @@ use tokio::sync::mpsc;
 use crate::object::Object;
 use crate::store::mvcc::{Event, Key};
 
-/// One answered request. A watch is recorded when it is opened.
+/// One answered request, refused ones included. A watch is recorded when it is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditRecord {
     /// Authenticated user name, empty when authentication failed.
     pub user: String,
+    /// As whom the user acted, if as somebody else.
+    pub impersonated: Option<String>,
     /// `User-Agent`, empty when not sent.
     pub user_agent: String,
     /// get, list, watch, create, update, patch, delete, deletecollection; for other paths the lower-case HTTP method.
@@ -28,7 +30,7 @@ pub struct AuditRecord {
     pub subresource: String,
     /// Namespace, empty when cluster-wide.
     pub namespace: String,
-    /// Object name; for creates the name the object was created under.
+    /// Object name; for creates the name the object was created under, if it was.
     pub name: String,
     /// HTTP status code.
     pub code: u16,
@@ -56,7 +58,7 @@ pub struct Commit {
     pub old: Option<Arc<Object>>,
     /// The version after, if the object still exists.
     pub new: Option<Arc<Object>>,
-    /// Who asked.
+    /// Who asked, or as whom it was asked.
     pub user: Arc<str>,
     /// Which program asked.
     pub user_agent: Arc<str>,

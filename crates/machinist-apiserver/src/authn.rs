@@ -109,35 +109,41 @@ impl fmt::Debug for Credentials {
 /// What authentication needs to know.
 pub(crate) struct Authenticator<'a> {
     pub(crate) core: &'a Core,
-    pub(crate) ca: &'a crate::tls::CertificateAuthority,
     pub(crate) now: Timestamp,
 }
 
 impl Authenticator<'_> {
-    /// Who the caller is; 401 for nobody.
+    /// Who the caller is; `None` for one who presents nothing to be known by, 401 for one whose credentials are no good.
     pub(crate) fn authenticate(
         &self,
         credentials: &Credentials,
         headers: &http::HeaderMap,
-    ) -> ApiResult<Arc<Identity>> {
+    ) -> ApiResult<Option<Arc<Identity>>> {
         let (certificate, bearer) = match credentials {
-            Credentials::Trusted(identity) => return Ok(identity.clone()),
+            Credentials::Trusted(identity) => return Ok(Some(identity.clone())),
             Credentials::Presented { certificate, bearer } => (certificate, bearer),
         };
-        if let Some(chain) = certificate
-            && let Some(identity) = self.ca.identify(chain, self.now)
-        {
-            return Ok(Arc::new(identity));
+        if let Some(chain) = certificate {
+            // A CA that cannot be made leaves nobody whose certificate could be verified.
+            let ca = self.core.ca().map_err(|e| ApiError::internal(e.to_string()))?;
+            if let Some(identity) = ca.identify(chain, self.now) {
+                return Ok(Some(Arc::new(identity)));
+            }
         }
+        // What is no text is a credential all the same, and no good one.
         let header =
-            headers.get(http::header::AUTHORIZATION).and_then(|h| h.to_str().ok()).and_then(bearer_of);
-        let token = bearer.as_deref().or(header);
+            headers.get(http::header::AUTHORIZATION).map(|it| String::from_utf8_lossy(it.as_bytes()));
+        let token = bearer.as_deref().or_else(|| header.as_deref().and_then(bearer_of));
         let known = token.and_then(|token| match tokens::looks_like_one(token) {
             // Only a token that was made for this server lets in here.
             true => tokens::identify(self.core, token, &[tokens::ISSUER]).ok().map(|(identity, _)| identity),
             false => self.bootstrap_token(token),
         });
-        known.map(Arc::new).ok_or_else(ApiError::unauthorized)
+        match known {
+            Some(identity) => Ok(Some(Arc::new(identity))),
+            None if certificate.is_none() && token.is_none() => Ok(None),
+            None => Err(ApiError::unauthorized()),
+        }
     }
 
     /// The identity behind `id.secret`, if such a token exists, is meant for authentication and has not expired.
@@ -147,8 +153,10 @@ impl Authenticator<'_> {
         if id.len() != 6 || secret.len() != 16 || !plain(id) || !plain(secret) {
             return None;
         }
-        let held =
-            self.core.store.get("secrets", &Key::new("kube-system", &format!("bootstrap-token-{id}")))?;
+        let held = self
+            .core
+            .store
+            .get_shown("secrets", &Key::new("kube-system", &format!("bootstrap-token-{id}")))?;
         let held = held.value();
         if held.get("type")? != TOKEN_TYPE || object::is_deleting(held) {
             return None;
@@ -177,7 +185,8 @@ impl Authenticator<'_> {
 
 fn bearer_of(header: &str) -> Option<&str> {
     let (scheme, token) = header.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
 /// A value of a Secret's data, decoded.

@@ -1,13 +1,15 @@
 //! From a request's body to an object: JSON, YAML or protobuf, and what of it the object's type does not know.
 //!
 //! `fieldValidation` says what is done about fields that are unknown or named twice: nothing, a `Warning` header each, or a
-//! refusal. Repeated fields are seen in JSON; in YAML they are a mistake in any case.
+//! refusal. Repeated fields are seen in JSON and in what is applied; elsewhere in YAML they are a mistake in any case.
 
 use std::collections::HashSet;
 use std::fmt;
 
+use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value, json};
+use serde_saphyr::{DuplicateKeyPolicy, Spanned, options};
 
 use crate::protobuf::{self, Undecodable};
 use crate::resource::Served;
@@ -92,6 +94,99 @@ fn json(body: &[u8]) -> ApiResult<Decoded> {
     let value = node.deserialize(&mut deserializer).map_err(unrecognised)?;
     deserializer.end().map_err(unrecognised)?;
     Ok(Decoded { value, repeated })
+}
+
+/// Decodes what somebody applies, which is YAML even where it is JSON: of a field that it names twice the last counts, and each such
+/// field is told by its line, as kube-apiserver's parser does.
+pub(crate) fn applied(text: &str) -> Result<Decoded, String> {
+    let decoded = match json(text.as_bytes()) {
+        Ok(decoded) => decoded,
+        // What is not JSON is YAML.
+        Err(_) => match serde_saphyr::from_str(text) {
+            Ok(value) => Decoded { value, repeated: Vec::new() },
+            Err(error) => {
+                let last_wins = options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
+                let value = serde_saphyr::from_str_with_options(text, last_wins);
+                Decoded { value: value.map_err(|_| error.to_string())?, repeated: vec![error.to_string()] }
+            }
+        },
+    };
+    if decoded.repeated.is_empty() {
+        return Ok(decoded);
+    }
+    let last_wins = options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
+    match serde_saphyr::from_str_with_options::<Lined>(text, last_wins) {
+        Ok(Lined { repeated }) if !repeated.is_empty() => Ok(Decoded { repeated, ..decoded }),
+        Ok(_) | Err(_) => Ok(decoded),
+    }
+}
+
+/// The fields that a YAML text names twice, by their lines.
+struct Lined {
+    repeated: Vec<String>,
+}
+
+impl<'de> Deserialize<'de> for Lined {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Walk;
+
+        impl<'de> Visitor<'de> for Walk {
+            type Value = Vec<String>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a YAML value")
+            }
+
+            fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+                Ok(Vec::new())
+            }
+
+            fn visit_bool<E: Error>(self, _: bool) -> Result<Self::Value, E> {
+                Ok(Vec::new())
+            }
+
+            fn visit_i64<E: Error>(self, _: i64) -> Result<Self::Value, E> {
+                Ok(Vec::new())
+            }
+
+            fn visit_u64<E: Error>(self, _: u64) -> Result<Self::Value, E> {
+                Ok(Vec::new())
+            }
+
+            fn visit_f64<E: Error>(self, _: f64) -> Result<Self::Value, E> {
+                Ok(Vec::new())
+            }
+
+            fn visit_str<E: Error>(self, _: &str) -> Result<Self::Value, E> {
+                Ok(Vec::new())
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+                let mut repeated = Vec::new();
+                while let Some(item) = items.next_element::<Lined>()? {
+                    repeated.extend(item.repeated);
+                }
+                repeated.truncate(MAX_COMPLAINTS);
+                Ok(repeated)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+                let (mut repeated, mut known) = (Vec::new(), HashSet::new());
+                while let Some(key) = entries.next_key::<Spanned<String>>()? {
+                    repeated.extend(entries.next_value::<Lined>()?.repeated);
+                    let Spanned { value: name, referenced, .. } = key;
+                    let line = referenced.line();
+                    if !known.insert(name.clone()) {
+                        repeated.push(format!("line {line}: key {name:?} already set in map"));
+                    }
+                }
+                repeated.truncate(MAX_COMPLAINTS);
+                Ok(repeated)
+            }
+        }
+
+        deserializer.deserialize_any(Walk).map(|repeated| Lined { repeated })
+    }
 }
 
 /// Where in a body a value is.
@@ -194,4 +289,19 @@ fn repeated_fields_are_told_with_their_place() {
     assert_eq!(decoded.value, json!({"a": 2, "b": [{"c": "x"}], "d": -1}));
     assert_eq!(decoded.repeated, ["duplicate field \"a\"", "duplicate field \"b[0].c\""]);
     assert!(json(b"{} {}").is_err());
+}
+
+#[test]
+fn what_is_applied_tells_its_repeated_fields_by_their_lines() {
+    let decoded = applied("a: 1\nb:\n- c: {d: 2}\n  c: 3\na: 4\n").expect("YAML");
+    assert_eq!(decoded.value, json!({"a": 4, "b": [{"c": 3}]}));
+    assert_eq!(
+        decoded.repeated,
+        ["line 4: key \"c\" already set in map", "line 5: key \"a\" already set in map"]
+    );
+    let decoded = applied("{\"a\": 1,\n\"a\": \"x\\u00e9\"}").expect("JSON");
+    assert_eq!(decoded.value, json!({"a": "xé"}));
+    assert_eq!(decoded.repeated, ["line 2: key \"a\" already set in map"]);
+    assert!(applied("a: 1\nb: 2\n").expect("YAML").repeated.is_empty());
+    assert!(applied("a: [").is_err());
 }

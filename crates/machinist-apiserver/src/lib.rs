@@ -25,6 +25,7 @@ mod discovery;
 mod fields;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
+mod go;
 mod kinds;
 mod listen;
 mod load;

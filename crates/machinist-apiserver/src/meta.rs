@@ -18,6 +18,7 @@ const SUBDOMAIN_PROBLEM: &str = "a lowercase RFC 1123 subdomain must consist of 
 const LABEL_PROBLEM: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 const LABEL_VALUE_PROBLEM: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 const NAME_PART_PROBLEM: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+const QUALIFIED_NAME_PROBLEM: &str = "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
 const IMMUTABLE: &str = "field is immutable";
 
 /// Which names a kind allows.
@@ -79,31 +80,55 @@ fn is_name_part(text: &str) -> bool {
 }
 
 /// What is wrong with a label key, annotation key or finalizer (`prefix/name` or `name`).
-pub(crate) fn qualified_name_problem(text: &str) -> Option<String> {
+pub(crate) fn qualified_name_problems(text: &str) -> Vec<String> {
+    let mut problems = Vec::new();
     let name = match text.split_once('/') {
-        Some(("", _)) => return Some("prefix part must be non-empty".into()),
+        Some((_, name)) if name.contains('/') => return vec![QUALIFIED_NAME_PROBLEM.to_owned()],
         Some((prefix, name)) => {
-            if !is_subdomain(prefix) || SUBDOMAIN_LENGTH < prefix.len() {
-                return Some(format!("prefix part {SUBDOMAIN_PROBLEM}"));
+            if prefix.is_empty() {
+                problems.push("prefix part must be non-empty".to_owned());
+            } else {
+                let of_prefix = name_problems(prefix, NameRule::Subdomain);
+                problems.extend(of_prefix.into_iter().map(|problem| format!("prefix part {problem}")));
             }
             name
         }
         None => text,
     };
     if name.is_empty() {
-        return Some(format!("name part must be non-empty; {NAME_PART_PROBLEM}"));
+        problems.push("name part must be non-empty".to_owned());
+    } else if LABEL_LENGTH < name.len() {
+        problems.push(format!("name part must be no more than {LABEL_LENGTH} bytes"));
     }
-    if LABEL_LENGTH < name.len() {
-        return Some(format!("name part must be no more than {LABEL_LENGTH} characters"));
+    if !is_name_part(name) {
+        problems.push(NAME_PART_PROBLEM.to_owned());
     }
-    (!is_name_part(name)).then(|| NAME_PART_PROBLEM.to_owned())
+    problems
 }
 
-pub(crate) fn label_value_problem(text: &str) -> Option<String> {
+/// The same in one sentence.
+pub(crate) fn qualified_name_problem(text: &str) -> Option<String> {
+    in_one(&qualified_name_problems(text))
+}
+
+pub(crate) fn label_value_problems(text: &str) -> Vec<String> {
+    let mut problems = Vec::new();
     if LABEL_LENGTH < text.len() {
-        return Some(format!("must be no more than {LABEL_LENGTH} characters"));
+        problems.push(format!("must be no more than {LABEL_LENGTH} bytes"));
     }
-    (!text.is_empty() && !is_name_part(text)).then(|| LABEL_VALUE_PROBLEM.to_owned())
+    if !text.is_empty() && !is_name_part(text) {
+        problems.push(LABEL_VALUE_PROBLEM.to_owned());
+    }
+    problems
+}
+
+/// The same in one sentence.
+pub(crate) fn label_value_problem(text: &str) -> Option<String> {
+    in_one(&label_value_problems(text))
+}
+
+fn in_one(problems: &[String]) -> Option<String> {
+    (!problems.is_empty()).then(|| problems.join("; "))
 }
 
 /// Checks the metadata of an object that is about to be stored.
@@ -132,7 +157,7 @@ pub(crate) fn validate(object: &Value, namespaced: bool, rule: NameRule, errors:
     validate_annotations(object, errors);
     validate_owners(object, errors);
     for finalizer in object::finalizers(object) {
-        if let Some(problem) = qualified_name_problem(finalizer) {
+        for problem in qualified_name_problems(finalizer) {
             errors.invalid("metadata.finalizers", json!(finalizer), problem);
         }
     }
@@ -140,11 +165,12 @@ pub(crate) fn validate(object: &Value, namespaced: bool, rule: NameRule, errors:
 
 fn validate_labels(object: &Value, field: &str, errors: &mut FieldErrors) {
     for (key, value) in object::labels(object).into_iter().flatten() {
-        if let Some(problem) = qualified_name_problem(key) {
+        for problem in qualified_name_problems(key) {
+            let problem = problem.replace("a qualified name must", "a valid label key must");
             errors.invalid(field, json!(key), problem);
         }
         let value = value.as_str().unwrap_or_default();
-        if let Some(problem) = label_value_problem(value) {
+        for problem in label_value_problems(value) {
             errors.invalid(field, json!(value), problem);
         }
     }
@@ -157,7 +183,7 @@ fn validate_annotations(object: &Value, errors: &mut FieldErrors) {
     };
     let mut size = 0;
     for (key, value) in annotations {
-        if let Some(problem) = qualified_name_problem(&key.to_ascii_lowercase()) {
+        for problem in qualified_name_problems(&key.to_ascii_lowercase()) {
             errors.invalid("metadata.annotations", json!(key), problem);
         }
         size += key.len() + value.as_str().map_or(0, str::len);
@@ -191,6 +217,10 @@ fn validate_owners(object: &Value, errors: &mut FieldErrors) {
                 errors.invalid(format!("{place}.{key}"), json!(""), problem);
             }
         }
+        if text("apiVersion") == "v1" && text("kind") == "Event" {
+            let why = "/v1, Kind=Event is disallowed from being an owner";
+            errors.push_shown(FieldErrorKind::Invalid, place, Some(shown_owner(owner)), why);
+        }
         if owner.get("controller") == Some(&Value::Bool(true)) {
             let this = format!("{}/{}", text("kind"), text("name"));
             if let Some(first) = controller {
@@ -211,13 +241,14 @@ fn validate_owners(object: &Value, errors: &mut FieldErrors) {
 
 /// Owner references with their fields in the order of their type.
 fn shown_owners(owners: &[Value]) -> String {
-    let shown = owners.iter().map(|owner| {
-        let fields = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"]
-            .iter()
-            .filter_map(|key| Some(format!("\"{key}\":{}", owner.get(*key)?)));
-        format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
-    });
-    format!("[{}]", shown.collect::<Vec<_>>().join(","))
+    format!("[{}]", owners.iter().map(shown_owner).collect::<Vec<_>>().join(","))
+}
+
+fn shown_owner(owner: &Value) -> String {
+    let fields = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"]
+        .iter()
+        .filter_map(|key| Some(format!("\"{key}\":{}", owner.get(*key)?)));
+    format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
 }
 
 /// Checks what no update may change.
@@ -245,6 +276,9 @@ pub(crate) fn validate_update(new: &Value, old: &Value, errors: &mut FieldErrors
             errors.invalid(format!("metadata.{key}"), now, IMMUTABLE);
         }
     }
+    validate_labels(new, "metadata.labels", errors);
+    validate_annotations(new, errors);
+    validate_owners(new, errors);
 }
 
 #[cfg(test)]

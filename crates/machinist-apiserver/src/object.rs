@@ -4,6 +4,7 @@
 //! and not owners, so versions share it, and nobody clones or walks it who has no business with it. A value on its way into the store says
 //! it under its usual name: as a list, as clients give it; as a text, which is how it is kept; or not at all, and then it is as before.
 
+use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -81,22 +82,38 @@ impl Object {
         self.parts().managed_fields.as_deref()
     }
 
+    /// The value for one look. That of an object which is kept as nothing but its text is read anew and not kept: who goes over
+    /// many objects leaves them as small as they are.
+    pub(crate) fn glance(&self) -> Cow<'_, Value> {
+        match self.parts.get() {
+            Some(parts) => Cow::Borrowed(&parts.value),
+            None => Cow::Owned(self.read().value),
+        }
+    }
+
     fn parts(&self) -> &Parts {
-        self.parts.get_or_init(|| {
-            let text = self.text.get().map(|text| &*text.whole).unwrap_or_default();
-            let mut reader = serde_json::Deserializer::from_slice(text);
-            reader.disable_recursion_limit();
-            // It is what we wrote, and was read to its end before.
-            let mut value = Value::deserialize(&mut reader).unwrap_or_default();
-            let managed_fields = take_managed_fields(&mut value).and_then(managed_fields_text);
-            Parts { value, managed_fields }
-        })
+        self.parts.get_or_init(|| self.read())
+    }
+
+    fn read(&self) -> Parts {
+        let mut value = self.read_whole();
+        let managed_fields = take_managed_fields(&mut value).and_then(managed_fields_text);
+        Parts { value, managed_fields }
+    }
+
+    fn read_whole(&self) -> Value {
+        let text = self.text.get().map(|text| &*text.whole).unwrap_or_default();
+        let mut reader = serde_json::Deserializer::from_slice(text);
+        reader.disable_recursion_limit();
+        // It is what we wrote, and was read to its end before.
+        Value::deserialize(&mut reader).unwrap_or_default()
     }
 
     /// The object in its storage version, whole, as clients see it.
     pub fn whole(&self) -> Value {
-        let mut value = self.value().clone();
-        let list = self.managed_fields().and_then(|text| serde_json::from_str(text).ok());
+        let Some(Parts { value, managed_fields }) = self.parts.get() else { return self.read_whole() };
+        let mut value = value.clone();
+        let list = managed_fields.as_deref().and_then(|text| serde_json::from_str(text).ok());
         if let Some(list) = list {
             set_meta(&mut value, MANAGED_FIELDS, Some(list));
         }
@@ -306,4 +323,24 @@ pub(crate) fn child_value<'a>(object: &'a mut Value, key: &str) -> &'a mut Value
     let child = as_map(object).entry(key).or_insert_with(|| Value::Object(Map::new()));
     as_map(child);
     child
+}
+
+#[test]
+fn an_object_that_is_only_looked_at_stays_its_text() {
+    use serde_json::json;
+
+    let owners = json!([{ "manager": "m", "operation": "Update" }]);
+    let value =
+        json!({ "kind": "K", "metadata": { "name": "a", "labels": { "l": "1" }, "managedFields": owners } });
+    let warm = Object::new(value, 7);
+    let whole = warm.whole();
+    assert_eq!(whole["metadata"]["managedFields"], owners);
+    assert_eq!(warm.text().len(), whole.to_string().len());
+
+    let cold = warm.cooled().expect("it has a text");
+    assert_eq!(*cold.glance(), *warm.value());
+    assert_eq!(cold.whole(), whole);
+    assert!(cold.parts.get().is_none());
+    assert_eq!((cold.value(), cold.managed_fields()), (warm.value(), warm.managed_fields()));
+    assert!(cold.parts.get().is_some(), "a write builds on it, and more than once");
 }

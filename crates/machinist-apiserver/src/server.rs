@@ -15,7 +15,7 @@ use crate::audit::{AuditFeed, AuditRecord, Commit, Origin, Subscription};
 use crate::authn::{Credentials, Identity};
 use crate::authz::{Authorization, roles};
 use crate::clock::{Clock, Ids, RandomIds, SystemClock, rfc3339_seconds};
-use crate::fields::track::server_owns;
+use crate::fields::track::{own_change, server_owns};
 use crate::load::{self, LoadError};
 use crate::object::{MANAGED_FIELDS, Object};
 use crate::openapi::Documents;
@@ -404,6 +404,7 @@ impl Core {
         if self.config.authorization == Authorization::Rbac {
             for initial in roles::initial() {
                 self.seed(initial.table, initial.namespace, initial.object.clone());
+                self.renew(initial);
             }
         }
         // A cluster's first revisions are history before anyone can have read them.
@@ -429,6 +430,20 @@ impl Core {
         crate::object::set_meta(&mut object, "uid", Some(json!(self.config.ids.uid())));
         crate::object::set_meta(&mut object, "creationTimestamp", Some(json!(self.now())));
         let done = self.store.commit(&Arc::from(table), &key, Change::Create(object), &Origin::default());
+        done.expect("nobody else has the store yet");
+    }
+
+    /// Brings a role or binding up to date that was kept from an earlier run.
+    fn renew(&self, initial: &roles::Initial) {
+        let key = Key::new(initial.namespace, crate::object::meta_str(&initial.object, "name"));
+        let read = self.store.get(initial.table, &key).expect("it was seeded");
+        let Some(mut value) = roles::renewed(read.value(), &initial.object) else { return };
+        let (group, version) = split_api_version(initial.object["apiVersion"].as_str().unwrap_or_default());
+        let registry = self.registry();
+        let served = registry.find(group, version, initial.table).expect("a built-in kind is served");
+        own_change(self, served, &read, &mut value);
+        let change = Change::Update { read, value };
+        let done = self.store.commit(&Arc::from(initial.table), &key, change, &Origin::default());
         done.expect("nobody else has the store yet");
     }
 }

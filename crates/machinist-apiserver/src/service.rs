@@ -170,18 +170,7 @@ impl ApiService {
             parts.headers.insert(header::USER_AGENT, agent);
         }
         let route = Route::parse(parts.uri.path());
-        let mut record = AuditRecord {
-            user: String::new(),
-            user_agent: text_header(&parts, header::USER_AGENT),
-            verb: "",
-            group: String::new(),
-            resource: String::new(),
-            subresource: String::new(),
-            namespace: String::new(),
-            name: String::new(),
-            code: 0,
-            revision: None,
-        };
+        let mut record = record_of(&parts, &route);
         // Nothing of a request that broke off is used again, apart from the record, which is complete at any moment.
         let dispatched =
             AssertUnwindSafe(self.dispatch(parts, route, body, &mut record)).catch_unwind().await;
@@ -220,29 +209,24 @@ impl ApiService {
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<BoxError>,
     {
-        let identity = match (&route, self.authenticate(&parts)) {
-            (_, Ok(identity)) => identity,
-            (Route::Other(path), Err(_)) if discovery::is_public(path) => Arc::new(Identity::nobody()),
-            (_, Err(error)) => return Err(error),
+        let identity = match (&route, self.authenticate(&parts)?) {
+            (_, Some(identity)) => identity,
+            (Route::Other(path), None) if discovery::is_public(path) => Arc::new(Identity::nobody()),
+            (Route::Other(_) | Route::Resource(_), None) => return Err(ApiError::unauthorized()),
         };
         record.user.clone_from(&identity.user);
         let asked = Attributes::of(&parts, &route);
         let acting = impersonation::impersonated(&self.core, &identity, &parts.headers, &asked)?;
+        record.impersonated = acting.as_ref().map(|acting| acting.user.clone());
         let identity = acting.map_or(identity, Arc::new);
-        record.user.clone_from(&identity.user);
         authorize(&self.core, &identity, &asked)?;
         match route {
             Route::Other(path) => {
-                record.verb = method_name(&parts.method);
-                record.resource.clone_from(&path);
                 // What is served follows definitions that may not be saved yet. If they cannot be, it is told all the same.
                 let _failed = self.core.store.saved(self.core.store.head()).await;
                 Ok(other(&path, &parts, &self.core))
             }
             Route::Resource(path) => {
-                record.verb = method_name(&parts.method);
-                record.group.clone_from(&path.group);
-                record.resource.clone_from(&path.plural);
                 // Only now: whoever is nobody cannot make the server hold a body.
                 let body = read_body(body).await?;
                 self.resource(parts, path, body, identity, record).await
@@ -250,13 +234,8 @@ impl ApiService {
         }
     }
 
-    fn authenticate(&self, parts: &request::Parts) -> ApiResult<Arc<Identity>> {
-        if let Credentials::Trusted(identity) = &self.credentials {
-            return Ok(identity.clone());
-        }
-        // A CA that cannot be made leaves nobody whose certificate could be verified.
-        let ca = self.core.ca().map_err(|e| ApiError::internal(e.to_string()))?;
-        let authenticator = Authenticator { core: &self.core, ca, now: self.core.config.clock.now() };
+    fn authenticate(&self, parts: &request::Parts) -> ApiResult<Option<Arc<Identity>>> {
+        let authenticator = Authenticator { core: &self.core, now: self.core.config.clock.now() };
         authenticator.authenticate(&self.credentials, &parts.headers)
     }
 
@@ -268,11 +247,6 @@ impl ApiService {
         identity: Arc<Identity>,
         record: &mut AuditRecord,
     ) -> ApiResult<Reply> {
-        record.group.clone_from(&path.group);
-        record.resource.clone_from(&path.plural);
-        record.subresource.clone_from(&path.subresource);
-        record.namespace.clone_from(&path.namespace);
-        record.name.clone_from(&path.name);
         let registry = self.core.registry();
         let Some(served) = registry.find(&path.group, &path.version, &path.plural).cloned() else {
             record.verb = method_name(&parts.method);
@@ -314,7 +288,7 @@ impl ApiService {
             view: self.view.clone(),
             path,
         };
-        let changes = !matches!(record.verb, "get" | "list" | "watch");
+        let changes = !matches!(record.verb, "get" | "list" | "watch") && call.is_kept();
         let store = &self.core.store;
         if changes {
             store.writable().map_err(|failed| failed.refusal())?;
@@ -334,6 +308,34 @@ impl ApiService {
             Ok(other) => other,
             Err(error) => Reply::Made(warned(refused(&error), &warnings)),
         })
+    }
+}
+
+/// What is known of a request before anyone has looked at who sends it, so that a refusal tells what was refused.
+fn record_of(parts: &request::Parts, route: &Route) -> AuditRecord {
+    let path = match route {
+        Route::Other(path) => ResourcePath { plural: path.clone(), ..ResourcePath::default() },
+        Route::Resource(path) => path.clone(),
+    };
+    let verb = match route {
+        Route::Other(_) => None,
+        Route::Resource(path) => {
+            let query = Query::parse(parts.uri.query()).unwrap_or_default();
+            verb(&parts.method, path, &query).ok()
+        }
+    };
+    AuditRecord {
+        user: String::new(),
+        impersonated: None,
+        user_agent: text_header(parts, header::USER_AGENT),
+        verb: verb.unwrap_or_else(|| method_name(&parts.method)),
+        group: path.group,
+        resource: path.plural,
+        subresource: path.subresource,
+        namespace: path.namespace,
+        name: path.name,
+        code: 0,
+        revision: None,
     }
 }
 

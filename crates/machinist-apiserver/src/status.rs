@@ -84,6 +84,12 @@ impl ApiError {
         Self::new(409, "AlreadyExists", format!("{target} already exists")).about(target)
     }
 
+    /// The same refusal, with something said before it.
+    pub(crate) fn with_preface(mut self, preface: &str) -> Self {
+        self.0.message.insert_str(0, preface);
+        self
+    }
+
     /// 409 Conflict with its cause.
     pub fn conflict(target: &Target<'_>, why: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on {target}: {why}");
@@ -165,7 +171,10 @@ impl ApiError {
 
     /// 500.
     pub fn internal(message: impl Into<String>) -> Self {
-        Self::new(500, "InternalError", format!("Internal error occurred: {}", message.into()))
+        let message = message.into();
+        let mut error = Self::new(500, "InternalError", format!("Internal error occurred: {message}"));
+        error.0.details.insert("causes".into(), json!([{"message": message}]));
+        error
     }
 
     /// 504 because the asked revision has not come to pass.

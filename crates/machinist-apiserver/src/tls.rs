@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use rcgen::{
@@ -14,6 +16,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use sha2::{Digest as _, Sha256};
+use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::authn::{CREDENTIAL_ID, Identity};
@@ -189,6 +192,50 @@ impl CertificateAuthority {
     pub(crate) fn verifier(&self) -> Arc<dyn ClientCertVerifier> {
         self.verifier.clone()
     }
+}
+
+/// The subject that a request for a certificate names.
+pub(crate) struct Requested {
+    /// Empty when it names none.
+    pub(crate) common_name: String,
+    pub(crate) organizations: Vec<String>,
+}
+
+impl Requested {
+    /// From a request's PEM text in base64. What cannot be read is refused as a whole: a name that is skipped is not looked at.
+    pub(crate) fn parse(request: &str) -> Result<Self, String> {
+        let pem = STANDARD.decode(request).map_err(|e| e.to_string())?;
+        let block = rustls_pemfile::read_one(&mut pem.as_slice());
+        let Ok(Some(rustls_pemfile::Item::Csr(der))) = block else {
+            return Err("PEM block type must be CERTIFICATE REQUEST".to_owned());
+        };
+        let (_, parsed) = X509CertificationRequest::from_der(&der).map_err(|e| e.to_string())?;
+        let subject = &parsed.certification_request_info.subject;
+        let names: Result<Vec<&str>, _> = subject.iter_common_name().map(|name| name.as_str()).collect();
+        let organizations: Result<Vec<&str>, _> =
+            subject.iter_organization().map(|name| name.as_str()).collect();
+        let (Ok(names), Ok(organizations)) = (names, organizations) else {
+            return Err("a name in the subject is not readable text".to_owned());
+        };
+        Ok(Requested {
+            common_name: names.last().copied().unwrap_or_default().to_owned(),
+            organizations: organizations.into_iter().map(str::to_owned).collect(),
+        })
+    }
+}
+
+/// Whether a PEM text is certificates and nothing else; says why not.
+pub(crate) fn check_certificates(pem: &[u8]) -> Result<(), String> {
+    let mut found = 0;
+    let mut rest = pem;
+    while let Some(item) = rustls_pemfile::read_one(&mut rest).map_err(|e| e.to_string())? {
+        let rustls_pemfile::Item::X509Certificate(der) = item else {
+            return Err("only CERTIFICATE PEM blocks are allowed".to_owned());
+        };
+        X509Certificate::from_der(&der).map_err(|e| e.to_string())?;
+        found += 1;
+    }
+    if found == 0 { Err("must contain at least one CERTIFICATE PEM block".to_owned()) } else { Ok(()) }
 }
 
 /// The one crypto provider of the project.

@@ -1,8 +1,7 @@
 //! CertificateSigningRequests of kubelets: approving what may be approved without a person, signing what is approved, and
 //! clearing up afterwards.
 //!
-//! Deliberately absent: the other built-in signers (clients and servers get their certificates elsewhere), and asking the
-//! server for the requester's permissions, see [`approval`].
+//! Deliberately absent: the other built-in signers (clients and servers get their certificates elsewhere).
 
 pub(crate) mod approval;
 pub(crate) mod request;
@@ -13,9 +12,10 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use k8s_openapi::ByteString;
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{DeleteParams, PatchParams, Preconditions};
+use kube::api::{DeleteParams, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client};
 use machinist_kube::{GuardedPatch, KeyQueue, ObjectKey, SharedClock, WriteOutcome};
 use serde_json::{Value, json};
@@ -29,6 +29,9 @@ use signing::CaPair;
 /// How long requests are kept, so that people can see what became of them: settled ones an hour, others a day.
 const SETTLED_KEPT_FOR: SignedDuration = SignedDuration::from_hours(1);
 const PENDING_KEPT_FOR: SignedDuration = SignedDuration::from_hours(24);
+
+/// When to ask again whether a requester may have what he asks for: a binding may be made after the request.
+const ASK_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
 const CONDITIONS: [&str; 2] = ["status", "conditions"];
 
@@ -70,9 +73,20 @@ impl Controller for Certificates {
             (entry.facts.clone(), entry.resource_version)
         };
         match (approval::grounds(&request), self.to_sign(&request)) {
-            (Some(grounds), _) => self.approve(key, &request, grounds).await,
-            (None, Some(ca)) => self.sign(key, &request, ca).await,
-            (None, None) => self.clear_up(key, &request, resource_version).await,
+            ([], Some(ca)) => self.sign(key, &request, ca).await,
+            ([], None) => self.clear_up(key, &request, resource_version).await,
+            (candidates, _) => {
+                for grounds in candidates {
+                    match self.is_allowed(&request, *grounds).await {
+                        Ok(true) => return self.approve(key, &request, *grounds).await,
+                        Ok(false) => {}
+                        Err(error) => return Next::after_failed_read("ask what a requester may", &error),
+                    }
+                }
+                // A person may approve it, or allow it yet.
+                let asked_again = Next::In(ASK_AGAIN_AFTER);
+                self.clear_up(key, &request, resource_version).await.sooner(asked_again)
+            }
         }
     }
 }
@@ -93,6 +107,13 @@ impl Certificates {
     fn to_sign(&self, request: &RequestFacts) -> Option<&CaPair> {
         let is_ours = request.state == State::Approved && request.signer == KUBELET_CLIENT_SIGNER;
         self.ca.as_ref().filter(|_| is_ours)
+    }
+
+    /// Whether the server allows the requester a certificate on these grounds.
+    async fn is_allowed(&self, request: &RequestFacts, grounds: Grounds) -> Result<bool, kube::Error> {
+        let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
+        let answer = api.create(&PostParams::default(), &grounds.review(request)).await?;
+        Ok(answer.status.is_some_and(|status| status.allowed))
     }
 
     async fn approve(&self, key: &ObjectKey, request: &RequestFacts, grounds: Grounds) -> Next {

@@ -35,6 +35,9 @@ const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// Objects of one kind that are listed at once while it is found out what is left.
 const PAGE: u32 = 500;
 
+/// Pages that are counted at most, so that a pass ends although somebody goes on making objects of a kind that it is not told of.
+const MOST_PAGES: usize = 1_000;
+
 /// What is known of one namespace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct NamespaceFacts {
@@ -136,7 +139,8 @@ impl Namespaces {
         found
     }
 
-    /// Every kind whose objects lie in namespaces and can be deleted, in its preferred version.
+    /// Every kind whose objects lie in namespaces and can be deleted: in its group's preferred version, or else, as a group may
+    /// serve a kind in others only, in the most stable that has it.
     async fn kinds(&self) -> Result<Vec<(ApiResource, Bulk)>, kube::Error> {
         let discovery = Discovery::new(self.client.clone()).run().await?;
         let mut kinds = BTreeMap::new();
@@ -146,13 +150,15 @@ impl Namespaces {
                 && capabilities.supports_operation(verbs::LIST)
         };
         for group in discovery.groups() {
-            for (resource, capabilities) in group.recommended_resources() {
+            let versions = [group.preferred_version_or_latest()].into_iter().chain(group.versions());
+            for (resource, capabilities) in versions.flat_map(|version| group.versioned_resources(version)) {
                 if clearable(&capabilities) {
                     let bulk = match capabilities.supports_operation(verbs::DELETE_COLLECTION) {
                         true => Bulk::AtOnce,
                         false => Bulk::OneByOne,
                     };
-                    kinds.insert((resource.group.clone(), resource.plural.clone()), (resource, bulk));
+                    let kind = (resource.group.clone(), resource.plural.clone());
+                    kinds.entry(kind).or_insert((resource, bulk));
                 }
             }
         }
@@ -218,14 +224,24 @@ enum Bulk {
 
 type Listed = Vec<PartialObjectMeta<DynamicObject>>;
 
-/// What is left of a kind, up to a page of it.
+/// What is left of a kind, page by page.
 async fn left(api: &Api<PartialObjectMeta<DynamicObject>>) -> Result<Listed, kube::Error> {
-    match api.list(&ListParams::default().limit(PAGE)).await {
-        Ok(list) => Ok(list.items),
-        // The kind went meanwhile, and its objects with it.
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
-        Err(error) => Err(error),
+    let mut left = Vec::new();
+    let mut page = ListParams::default().limit(PAGE);
+    for _ in 0..MOST_PAGES {
+        let list = match api.list(&page).await {
+            Ok(list) => list,
+            // The kind went meanwhile, and its objects with it.
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        left.extend(list.items);
+        match list.metadata.continue_.filter(|more| !more.is_empty()) {
+            Some(more) => page = page.continue_token(&more),
+            None => break,
+        }
     }
+    Ok(left)
 }
 
 async fn delete_all(api: &Api<DynamicObject>, listed: &Listed, bulk: Bulk) -> Result<(), kube::Error> {

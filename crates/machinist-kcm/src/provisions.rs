@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
-use kube::api::{ObjectMeta, PostParams};
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use machinist_kube::{KeyQueue, ObjectKey, WriteOutcome};
+use serde_json::{Map, Value, json};
 
 use crate::namespaces::NamespaceFacts;
 use crate::view::View;
@@ -45,14 +46,18 @@ impl AccountFacts {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RootCaFacts {
     certificate: Option<String>,
+    /// Under which other keys it holds something, which it must not.
+    strange_keys: Vec<String>,
     described: bool,
 }
 
 impl RootCaFacts {
     pub(crate) fn parse(map: ConfigMap) -> Self {
         let annotations = map.metadata.annotations.unwrap_or_default();
+        let mut data = map.data.unwrap_or_default();
         Self {
-            certificate: map.data.unwrap_or_default().remove(ROOT_CA_KEY),
+            certificate: data.remove(ROOT_CA_KEY),
+            strange_keys: data.into_keys().collect(),
             described: annotations.get(DESCRIPTION.0).is_some_and(|it| it == DESCRIPTION.1),
         }
     }
@@ -60,13 +65,13 @@ impl RootCaFacts {
 
 /// The controller. Its keys are names of namespaces.
 pub(crate) struct Provisions {
-    client: Client,
+    pub(crate) client: Client,
     /// PEM.
-    root_ca: Option<String>,
-    queue: KeyQueue<String>,
-    namespaces: Arc<View<NamespaceFacts>>,
-    accounts: Arc<View<AccountFacts>>,
-    root_cas: Arc<View<RootCaFacts>>,
+    pub(crate) root_ca: Option<String>,
+    pub(crate) queue: KeyQueue<String>,
+    pub(crate) namespaces: Arc<View<NamespaceFacts>>,
+    pub(crate) accounts: Arc<View<AccountFacts>>,
+    pub(crate) root_cas: Arc<View<RootCaFacts>>,
 }
 
 /// A queue that is woken for each namespace that may lack something.
@@ -122,24 +127,12 @@ impl Controller for Provisions {
 }
 
 impl Provisions {
-    pub(crate) fn new(
-        client: Client,
-        root_ca: Option<String>,
-        queue: KeyQueue<String>,
-        namespaces: Arc<View<NamespaceFacts>>,
-        accounts: Arc<View<AccountFacts>>,
-        root_cas: Arc<View<RootCaFacts>>,
-    ) -> Self {
-        Self { client, root_ca, queue, namespaces, accounts, root_cas }
-    }
-
     async fn provide_account(&self, namespace: &str) -> Next {
         if self.accounts.store().get(&ObjectKey::new(namespace, ACCOUNT)).is_some() {
             return Next::Idle;
         }
         let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
-        let account =
-            ServiceAccount { metadata: metadata(namespace, ACCOUNT, None), ..ServiceAccount::default() };
+        let account = ServiceAccount { metadata: metadata(namespace, ACCOUNT), ..ServiceAccount::default() };
         let result = api.create(&PostParams::default(), &account).await;
         after_create("create a default service account", &result)
     }
@@ -151,37 +144,49 @@ impl Provisions {
             let entry = store.get(&ObjectKey::new(namespace, ROOT_CA));
             entry.map(|entry| (entry.facts.clone(), entry.resource_version))
         };
-        let wanted = RootCaFacts { certificate: Some(certificate.clone()), described: true };
+        let wanted =
+            RootCaFacts { certificate: Some(certificate.clone()), strange_keys: Vec::new(), described: true };
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
-        let map = |version: Option<u64>| ConfigMap {
-            metadata: metadata(namespace, ROOT_CA, version),
-            data: Some([(ROOT_CA_KEY.to_owned(), certificate.clone())].into()),
-            ..ConfigMap::default()
-        };
         match held {
             Some((facts, _)) if *facts == wanted => Next::Idle,
-            Some((_, version)) => {
-                let result = api.replace(ROOT_CA, &PostParams::default(), &map(Some(version))).await;
+            Some((facts, version)) => {
+                let patch = Patch::Merge(repair(&facts, certificate, version));
+                let result = api.patch(ROOT_CA, &PatchParams::default(), &patch).await;
                 Next::after_write("write the CA of a namespace", WriteOutcome::of(&result))
             }
             None => {
-                let result = api.create(&PostParams::default(), &map(None)).await;
+                let map = ConfigMap {
+                    metadata: ObjectMeta {
+                        annotations: Some([(DESCRIPTION.0.to_owned(), DESCRIPTION.1.to_owned())].into()),
+                        ..metadata(namespace, ROOT_CA)
+                    },
+                    data: Some([(ROOT_CA_KEY.to_owned(), certificate.clone())].into()),
+                    ..ConfigMap::default()
+                };
+                let result = api.create(&PostParams::default(), &map).await;
                 after_create("create the CA of a namespace", &result)
             }
         }
     }
 }
 
-fn metadata(namespace: &str, name: &str, version: Option<u64>) -> ObjectMeta {
-    let annotations =
-        (name == ROOT_CA).then(|| [(DESCRIPTION.0.to_owned(), DESCRIPTION.1.to_owned())].into());
-    ObjectMeta {
-        name: Some(name.to_owned()),
-        namespace: Some(namespace.to_owned()),
-        resource_version: version.map(|it| it.to_string()),
-        annotations,
-        ..ObjectMeta::default()
-    }
+/// A merge patch that makes the data and the description what they must be, in exactly this version. The rest, such as labels that
+/// somebody put there, stays.
+fn repair(held: &RootCaFacts, certificate: &str, version: u64) -> Value {
+    let mut data: Map<String, Value> =
+        held.strange_keys.iter().map(|key| (key.clone(), Value::Null)).collect();
+    data.insert(ROOT_CA_KEY.to_owned(), certificate.into());
+    json!({
+        "metadata": {
+            "resourceVersion": version.to_string(),
+            "annotations": { DESCRIPTION.0: DESCRIPTION.1 },
+        },
+        "data": data,
+    })
+}
+
+fn metadata(namespace: &str, name: &str) -> ObjectMeta {
+    ObjectMeta { name: Some(name.to_owned()), namespace: Some(namespace.to_owned()), ..ObjectMeta::default() }
 }
 
 /// Somebody else may have been quicker, and the namespace may have gone: both are as good.

@@ -97,6 +97,11 @@ impl Cluster {
         &self.description
     }
 
+    /// Its administrator's kubeconfig.
+    pub(crate) fn kubeconfig(&self) -> &Path {
+        &self.description.kubeconfig
+    }
+
     /// A kubectl with this cluster's administrator as its user.
     pub(crate) fn kubectl(&self) -> Command {
         kubectl(&self.kubectl, &self.description.kubeconfig)

@@ -59,6 +59,11 @@ pub(crate) fn confirm(context: &Context<'_>, grant: &Grant<'_>) -> ApiResult<()>
     Err(ApiError::forbidden(&target, &why))
 }
 
+/// Whether rules that are held grant all that another one does.
+pub(crate) fn grant_all(held: &[Rule], wanted: &Rule) -> bool {
+    broken_down(wanted).iter().all(|part| held.iter().any(|rule| covers(rule, part)))
+}
+
 /// What of `wanted` no rule of `held` covers, as sorted lines.
 fn uncovered(held: &[Rule], wanted: &[Rule]) -> Vec<String> {
     let mut open: Vec<Rule> = Vec::new();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 
 use crate::authn::{AUTHENTICATED, Identity, UNAUTHENTICATED, account_groups};
 use crate::authz::{Attributes, authorize, decide, refusal};
@@ -45,17 +45,19 @@ pub(crate) fn impersonated(
 }
 
 fn wanted(headers: &HeaderMap) -> ApiResult<Option<Identity>> {
-    let text =
-        |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
-    let groups: Vec<String> =
-        headers.get_all(GROUP).iter().filter_map(|value| value.to_str().ok().map(str::to_owned)).collect();
+    let first = |name: &str| match headers.get(name) {
+        Some(value) => text(name, value),
+        None => Ok(String::new()),
+    };
+    let groups: ApiResult<Vec<String>> =
+        headers.get_all(GROUP).iter().map(|value| text(GROUP, value)).collect();
     let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (name, value) in headers {
         let Some(key) = name.as_str().strip_prefix(EXTRA) else { continue };
         let key = percent_decode(key).unwrap_or_else(|| key.to_owned()).to_lowercase();
-        extra.entry(key).or_default().extend(value.to_str().ok().map(str::to_owned));
+        extra.entry(key).or_default().push(text(name.as_str(), value)?);
     }
-    let wanted = Identity { user: text(USER), uid: text(UID), groups, extra };
+    let wanted = Identity { user: first(USER)?, uid: first(UID)?, groups: groups?, extra };
     let asks_for_more = !wanted.groups.is_empty() || !wanted.uid.is_empty() || !wanted.extra.is_empty();
     match (wanted.user.is_empty(), asks_for_more) {
         (false, _) => Ok(Some(wanted)),
@@ -64,6 +66,12 @@ fn wanted(headers: &HeaderMap) -> ApiResult<Option<Identity>> {
             Err(ApiError::bad_request("requested groups, a uid or extra without impersonating a user name"))
         }
     }
+}
+
+/// A header's text, of whatever letters. What cannot be read is refused: taken as absent, it would leave the caller who he is.
+fn text(name: &str, value: &HeaderValue) -> ApiResult<String> {
+    let text = std::str::from_utf8(value.as_bytes());
+    text.map(str::to_owned).map_err(|_| ApiError::bad_request(format!("the header {name} is not UTF-8")))
 }
 
 fn impersonate(group: &str, resource: &str, subresource: &str, name: &str) -> Attributes {
@@ -108,4 +116,40 @@ fn completed(mut wanted: Identity) -> Identity {
         wanted.groups.push(group.to_owned());
     }
     wanted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(headers: &[(&'static str, &[u8])]) -> ApiResult<Option<Identity>> {
+        let value = |bytes: &[u8]| HeaderValue::from_bytes(bytes).expect("a value");
+        let mut map = HeaderMap::new();
+        for (name, bytes) in headers {
+            map.append(*name, value(bytes));
+        }
+        wanted(&map)
+    }
+
+    #[test]
+    fn names_are_of_whatever_letters() {
+        let named = [
+            (USER, "jürgen".as_bytes()),
+            (GROUP, "Müßiggänger".as_bytes()),
+            ("impersonate-extra-scopes", "größe".as_bytes()),
+        ];
+        let wanted = of(&named).expect("readable").expect("somebody");
+        assert_eq!((wanted.user.as_str(), wanted.groups), ("jürgen", vec!["Müßiggänger".to_owned()]));
+        assert_eq!(wanted.extra["scopes"], ["größe"]);
+    }
+
+    #[test]
+    fn a_header_that_cannot_be_read_is_refused_and_never_taken_as_absent() {
+        for name in [USER, GROUP, UID, "impersonate-extra-scopes"] {
+            let mut headers = vec![(name, [0xff].as_slice())];
+            assert_eq!(of(&headers).map_err(|e| e.code()), Err(400), "{name} alone");
+            headers.push((USER, b"bob"));
+            assert_eq!(of(&headers).map_err(|e| e.code()), Err(400), "{name}");
+        }
+    }
 }

@@ -65,18 +65,31 @@ impl Attributes {
         };
         let query = Query::parse(parts.uri.query()).unwrap_or_default();
         let verb = verb(&parts.method, path, &query).unwrap_or("unknown");
-        let is_many = matches!(verb, "list" | "watch" | "deletecollection");
-        let selected =
-            |field: &str| is_many.then(|| field_selected(query.text("fieldSelector"), field)).flatten();
+        let selected = |field: &str| field_selected(query.text("fieldSelector"), field);
+        let asked = Attributes::on(verb, path);
+        match verb {
+            // Who looks at the one of this name looks at that one. Who deletes by it has asked for a collection.
+            "list" | "watch" => Attributes {
+                name: selected("metadata.name").unwrap_or_default(),
+                selected_node: selected("spec.nodeName"),
+                ..asked
+            },
+            "deletecollection" => Attributes { selected_node: selected("spec.nodeName"), ..asked },
+            _ => asked,
+        }
+    }
+
+    /// To do `verb` with what a path names.
+    pub(crate) fn on(verb: &str, path: &ResourcePath) -> Self {
         Attributes {
             verb: verb.to_owned(),
             group: path.group.clone(),
             resource: path.plural.clone(),
             subresource: path.subresource.clone(),
             namespace: namespace_of(path),
-            name: selected("metadata.name").unwrap_or_else(|| path.name.clone()),
+            name: path.name.clone(),
             path: None,
-            selected_node: selected("spec.nodeName"),
+            selected_node: None,
         }
     }
 
@@ -96,7 +109,7 @@ fn namespace_of(path: &ResourcePath) -> String {
 }
 
 /// The value that a selector demands of a field.
-fn field_selected(selector: &str, field: &str) -> Option<String> {
+pub(crate) fn field_selected(selector: &str, field: &str) -> Option<String> {
     selector.split(',').find_map(|term| {
         let (key, value) = term.split_once('=')?;
         (key == field).then(|| value.trim_start_matches('=').to_owned())

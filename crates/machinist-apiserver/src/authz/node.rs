@@ -1,12 +1,17 @@
 //! Nodes may read what concerns them: their own Node and Lease, the Pods bound to them, and what those Pods use.
 //!
-//! Where kube-apiserver keeps a graph of who uses what, this looks at the node's Pods in the namespace asked about.
-
-use serde_json::Value;
+//! Where kube-apiserver keeps a graph of who uses what, this looks at the node's Pods in the namespace asked about. A Pod that mirrors
+//! what a node runs from a file opens nothing: the node wrote it itself.
+//!
+//! Deliberately absent: volumes, attachments, claims of resources and slices of them. Nothing here tells which node uses which, so
+//! no node may read any.
 
 use crate::authn::Identity;
 use crate::authz::{Attributes, Decision, roles};
+use crate::kinds::pod_references as refers;
+use crate::object::Object;
 use crate::server::Core;
+use crate::store::mvcc::Key;
 
 /// The namespace of the Leases by which nodes say that they live.
 pub(super) const LEASE_NAMESPACE: &str = "kube-node-lease";
@@ -21,15 +26,17 @@ pub(super) fn decide(core: &Core, user: &Identity, asked: &Attributes) -> Decisi
     let Some(node) = name_of(user).filter(|_| asked.path.is_none()) else { return Decision::default() };
     let verdict = match (asked.group.as_str(), asked.resource.as_str()) {
         ("", "secrets" | "configmaps") => readable(core, node, asked),
-        ("", "persistentvolumeclaims" | "serviceaccounts") if asked.subresource.is_empty() => {
-            related(core, node, asked)
-        }
-        ("", "serviceaccounts") if asked.combined() == "serviceaccounts/token" && asked.verb == "create" => {
-            related(core, node, asked)
-        }
+        ("", "persistentvolumeclaims") if asked.subresource == "status" => claim_status(core, node, asked),
+        ("", "persistentvolumeclaims" | "persistentvolumes")
+        | ("storage.k8s.io", "volumeattachments")
+        | ("resource.k8s.io", "resourceclaims") => gettable(core, node, asked),
+        ("", "serviceaccounts") => account(core, node, asked),
         ("", "nodes") => own_node(node, asked),
         ("", "pods") => own_pods(core, node, asked),
         ("coordination.k8s.io", "leases") => own_lease(node, asked),
+        ("storage.k8s.io", "csinodes") => own_csi_node(node, asked),
+        ("resource.k8s.io", "resourceslices") => own_slices(core, node, asked),
+        ("certificates.k8s.io", "podcertificaterequests") => refuse(""),
         _ => general(asked),
     };
     match verdict {
@@ -64,72 +71,99 @@ fn readable(core: &Core, node: &str, asked: &Attributes) -> Verdict {
     related(core, node, asked)
 }
 
+/// One object, and nothing but a look at it.
+fn gettable(core: &Core, node: &str, asked: &Attributes) -> Verdict {
+    if asked.verb != "get" {
+        return refuse("can only get individual resources of this type");
+    }
+    if !asked.subresource.is_empty() {
+        return refuse("cannot get subresource");
+    }
+    related(core, node, asked)
+}
+
+fn claim_status(core: &Core, node: &str, asked: &Attributes) -> Verdict {
+    match asked.verb.as_str() {
+        "update" | "patch" => related(core, node, asked),
+        _ => refuse("can only get/update/patch this type"),
+    }
+}
+
+/// A look at the account of an own Pod, or a token of it. What the token is bound to is seen to when it is made (`restriction`).
+fn account(core: &Core, node: &str, asked: &Attributes) -> Verdict {
+    if asked.verb == "get" && asked.subresource.is_empty() {
+        return readable(core, node, asked);
+    }
+    if asked.verb != "create" || asked.name.is_empty() {
+        return refuse("can only create tokens for individual service accounts");
+    }
+    if asked.subresource != "token" {
+        return refuse("can only create token subresource of serviceaccount");
+    }
+    related(core, node, asked)
+}
+
 fn related(core: &Core, node: &str, asked: &Attributes) -> Verdict {
     if asked.name.is_empty() {
         return refuse("No Object name found");
     }
-    let slice = core.store.slice("pods", &format!("{}/", asked.namespace), None, None);
+    let slice = core.store.slice_shown("pods", &format!("{}/", asked.namespace), None, None);
     let pods = slice.map(|s| s.items).unwrap_or_default();
-    let uses = pods.iter().any(|(_, pod)| {
-        let spec = &pod.value()["spec"];
-        spec["nodeName"] == node && pod_uses(spec, &asked.resource, &asked.name)
-    });
-    if uses { Ok(()) } else { Err(format!("no relationship found between node '{node}' and this object")) }
+    let uses = pods.iter().any(|(_, pod)| runs(node, pod) && pod_uses(pod, &asked.resource, &asked.name));
+    if uses { Ok(()) } else { unrelated(node) }
 }
 
-fn pod_uses(spec: &Value, resource: &str, name: &str) -> bool {
+fn unrelated(node: &str) -> Verdict {
+    Err(format!("no relationship found between node '{node}' and this object"))
+}
+
+fn runs(node: &str, pod: &Object) -> bool {
+    pod.value()["spec"]["nodeName"] == node
+}
+
+fn pod_uses(pod: &Object, resource: &str, name: &str) -> bool {
+    let pod = pod.value();
+    if refers::is_mirror(pod) {
+        return false;
+    }
     match resource {
-        "serviceaccounts" => spec["serviceAccountName"] == name,
-        "secrets" => {
-            names(spec, &["secretName", "secret", "secretRef", "secretKeyRef"], name) || pulls(spec, name)
-        }
-        "configmaps" => names(spec, &["configMap", "configMapRef", "configMapKeyRef"], name),
-        "persistentvolumeclaims" => names(spec, &["claimName"], name),
+        "serviceaccounts" => refers::account(pod) == name,
+        "secrets" => refers::secrets(pod).contains(&name),
+        "configmaps" => refers::config_maps(pod).contains(&name),
+        "persistentvolumeclaims" => refers::claims(pod).iter().any(|claim| claim == name),
         _ => false,
     }
 }
 
-fn pulls(spec: &Value, name: &str) -> bool {
-    spec["imagePullSecrets"].as_array().into_iter().flatten().any(|secret| secret["name"] == name)
-}
-
-/// Whether somewhere below, one of `fields` is `name` or has it as its `name`.
-fn names(value: &Value, fields: &[&str], name: &str) -> bool {
-    match value {
-        Value::Object(map) => map.iter().any(|(key, child)| {
-            (fields.contains(&key.as_str()) && (*child == name || child["name"] == name))
-                || names(child, fields, name)
-        }),
-        Value::Array(items) => items.iter().any(|item| names(item, fields, name)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
-    }
-}
-
 fn own_node(node: &str, asked: &Attributes) -> Verdict {
-    let reads = matches!(asked.verb.as_str(), "get" | "list" | "watch");
-    if !reads || !matches!(asked.subresource.as_str(), "" | "status") {
-        return general(asked);
-    }
-    match asked.name.as_str() {
-        "" => Err(format!("node '{node}' cannot read all nodes, only its own Node object")),
-        name if name != node => Err(format!("node '{node}' cannot read '{name}', only its own Node object")),
-        _ => Ok(()),
+    match (asked.verb.as_str(), asked.subresource.as_str()) {
+        // Whose Node it is that is written is seen to on its way in.
+        ("create" | "update" | "patch", "") | ("update" | "patch", "status") => Ok(()),
+        ("get" | "list" | "watch", "") => match asked.name.as_str() {
+            "" => Err(format!("node '{node}' cannot read all nodes, only its own Node object")),
+            name if name != node => {
+                Err(format!("node '{node}' cannot read '{name}', only its own Node object"))
+            }
+            _ => Ok(()),
+        },
+        _ => refuse(""),
     }
 }
 
 fn own_pods(core: &Core, node: &str, asked: &Attributes) -> Verdict {
     match (asked.verb.as_str(), asked.subresource.as_str()) {
         ("list" | "watch", "") if asked.selected_node.as_deref() == Some(node) => Ok(()),
-        ("list" | "watch", "") => refuse("can only list/watch pods with spec.nodeName field selector"),
-        ("get", "") => {
-            let key = crate::store::mvcc::Key::new(&asked.namespace, &asked.name);
-            let pod = core.store.get("pods", &key);
-            if pod.is_some_and(|pod| pod.value()["spec"]["nodeName"] == node) {
-                return Ok(());
-            }
-            Err(format!("no relationship found between node '{node}' and this object"))
+        ("list" | "watch", "") if asked.name.is_empty() => {
+            refuse("can only list/watch pods with spec.nodeName field selector")
         }
-        _ => general(asked),
+        ("get" | "list" | "watch", "") => {
+            let key = Key::new(&asked.namespace, &asked.name);
+            let pod = core.store.get_shown("pods", &key);
+            if pod.is_some_and(|pod| runs(node, &pod)) { Ok(()) } else { unrelated(node) }
+        }
+        // Whose Pod it is that is written is seen to on its way in.
+        ("create" | "delete", "") | ("update" | "patch", "status") | ("create", "eviction") => Ok(()),
+        _ => refuse(""),
     }
 }
 
@@ -144,4 +178,34 @@ fn own_lease(node: &str, asked: &Attributes) -> Verdict {
         return refuse("can only access node lease with the same name as the requesting node");
     }
     Ok(())
+}
+
+fn own_csi_node(node: &str, asked: &Attributes) -> Verdict {
+    if !matches!(asked.verb.as_str(), "get" | "create" | "update" | "patch" | "delete") {
+        return refuse("can only get, create, update, patch, or delete a CSINode");
+    }
+    if !asked.subresource.is_empty() {
+        return refuse("cannot authorize CSINode subresources");
+    }
+    if asked.verb != "create" && asked.name != node {
+        return refuse("can only access CSINode with the same name as the requesting node");
+    }
+    Ok(())
+}
+
+fn own_slices(core: &Core, node: &str, asked: &Attributes) -> Verdict {
+    if !asked.subresource.is_empty() {
+        return refuse("cannot authorize ResourceSlice subresources");
+    }
+    match asked.verb.as_str() {
+        "create" => Ok(()),
+        "get" | "update" | "patch" | "delete" => related(core, node, asked),
+        "watch" | "list" | "deletecollection" if asked.selected_node.as_deref() == Some(node) => Ok(()),
+        "watch" | "list" | "deletecollection" => {
+            refuse("can only list/watch/deletecollection resourceslices with nodeName field selector")
+        }
+        _ => refuse(
+            "only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection",
+        ),
+    }
 }

@@ -1,6 +1,7 @@
 //! Roles: what bindings grant to a user.
 //!
-//! Roles and bindings are read from the store for each question, newest state, no cache: a server like this has dozens of them.
+//! Roles and bindings are read from the store for each question, as they may be shown, no cache: a server like this has dozens of
+//! them. What is not saved yet grants nothing: after a crash it would never have been there.
 
 use std::fmt;
 use std::sync::Arc;
@@ -149,8 +150,8 @@ impl fmt::Display for MissingRole {
 pub(crate) fn role_of(core: &Core, binding: &Value, namespace: &str) -> Option<Vec<Rule>> {
     let (kind, name) = (text(binding, "/roleRef/kind"), text(binding, "/roleRef/name"));
     let role = match kind {
-        "Role" => core.store.get("roles", &Key::new(namespace, name)),
-        _ => core.store.get("clusterroles", &Key::new("", name)),
+        "Role" => core.store.get_shown("roles", &Key::new(namespace, name)),
+        _ => core.store.get_shown("clusterroles", &Key::new("", name)),
     };
     role.map(|role| Rule::of_role(role.value()))
 }
@@ -223,7 +224,7 @@ impl fmt::Display for Subject {
 
 fn all(core: &Core, table: &str, namespace: &str) -> Vec<Arc<Object>> {
     let prefix = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
-    let slice = core.store.slice(table, &prefix, None, None);
+    let slice = core.store.slice_shown(table, &prefix, None, None);
     slice.map(|s| s.items.into_iter().map(|(_, object)| object).collect()).unwrap_or_default()
 }
 

@@ -1,12 +1,18 @@
 //! What a node writes must be its own affair (NodeRestriction): the authorizer sees only names, this sees the objects.
+//!
+//! Deliberately absent: what kube-apiserver checks of kinds that are not served here (status of volume claims, CSINodes, slices of
+//! resources, requests for certificates of Pods), and the audiences that CSI drivers ask tokens for. Pods have no token projected into
+//! them here, so a token for this server is granted to every own Pod.
 
 use serde_json::Value;
 
-use crate::authz::{Authorization, node};
+use crate::authz::{Attributes, Authorization, decide, node};
+use crate::kinds::pod_references::{self as refers, MIRROR};
 use crate::kinds::{Context, Part};
-use crate::object::{self, meta_str};
+use crate::object::{Object, meta_str, metadata};
 use crate::status::{ApiError, ApiResult, Target};
 use crate::store::mvcc::Key;
+use crate::tls;
 
 /// Labels in the namespaces of Kubernetes that a kubelet may set on its Node.
 const KUBELET_LABELS: [&str; 11] = [
@@ -25,7 +31,9 @@ const KUBELET_LABELS: [&str; 11] = [
 /// Namespaces of labels that are a kubelet's own.
 const KUBELET_NAMESPACES: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
-const MIRROR: &str = "kubernetes.io/config.mirror";
+/// Signers of kubelets' certificates.
+const KUBELET_SIGNERS: [&str; 2] =
+    ["kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client-kubelet"];
 
 /// The node that writes, if it is one and nodes are held to anything here.
 fn writer<'a>(context: &Context<'a>) -> Option<&'a str> {
@@ -106,12 +114,22 @@ fn is_forbidden(label: &str) -> bool {
     within("node-restriction.kubernetes.io") || (reserved && !allowed)
 }
 
-/// A Pod that is made: nodes make only mirrors of what they run from files.
+/// A Node that is deleted.
+pub(crate) fn admit_node_delete(context: &Context<'_>, name: &str) -> ApiResult<()> {
+    match writer(context) {
+        Some(node) if node != name => {
+            forbidden("nodes", "", name, &format!("node \"{node}\" is not allowed to modify node \"{name}\""))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// A Pod that is made: nodes make only mirrors of what they run from files, and those refer to nothing that a node could read
+/// because of them.
 pub(crate) fn admit_new_pod(context: &Context<'_>, pod: &Value) -> ApiResult<()> {
     let Some(node) = writer(context) else { return Ok(()) };
     let refuse = |why: String| forbidden("pods", "", meta_str(pod, "name"), &why);
-    let annotations = object::metadata(pod).and_then(|it| it.get("annotations"));
-    if annotations.and_then(|it| it.get(MIRROR)).is_none() {
+    if !refers::is_mirror(pod) {
         return refuse(format!(
             "pod does not have \"{MIRROR}\" annotation, node \"{node}\" can only create mirror pods"
         ));
@@ -119,61 +137,195 @@ pub(crate) fn admit_new_pod(context: &Context<'_>, pod: &Value) -> ApiResult<()>
     if pod.pointer("/spec/nodeName").is_none_or(|it| it != node) {
         return refuse(format!("node \"{node}\" can only create pods with spec.nodeName set to itself"));
     }
-    Ok(())
+    let owners = metadata(pod).and_then(|it| it.get("ownerReferences")).and_then(Value::as_array);
+    let only = |what: &str| Err(format!("node \"{node}\" can only create pods with {what} set to itself"));
+    let owned = match owners.map(Vec::as_slice).unwrap_or_default() {
+        [] => only("an owner reference"),
+        [owner] if owner["apiVersion"] != "v1" || owner["kind"] != "Node" || owner["name"] != node => {
+            only("an owner reference")
+        }
+        [owner] if owner["controller"] != true => only("a controller owner reference"),
+        [owner] if owner["blockOwnerDeletion"] == true => {
+            Err(format!("node \"{node}\" must not set blockOwnerDeletion on an owner reference"))
+        }
+        [owner] => {
+            let held = context.core.store.get("nodes", &Key::new("", node));
+            let target = Target { group: "", resource: "nodes", name: node };
+            let held = held.ok_or_else(|| ApiError::not_found(&target))?;
+            let claimed = owner["uid"].as_str().unwrap_or_default();
+            if claimed == held.uid() {
+                Ok(())
+            } else {
+                Err(format!("node {node} UID mismatch: expected {claimed} got {}", held.uid()))
+            }
+        }
+        [_, _, ..] => only("a single owner reference"),
+    };
+    if let Err(why) = owned {
+        return refuse(why);
+    }
+    match refers::of_the_api(pod) {
+        Some(what) => refuse(format!("node \"{node}\" can not create pods that reference {what}")),
+        None => Ok(()),
+    }
 }
 
-/// A Pod whose status is written.
+/// A Pod that is changed: nodes write no more than the status, and of that not what somebody else is to say.
 pub(crate) fn admit_pod_update(context: &Context<'_>, new: &Value, old: &Value, part: Part) -> ApiResult<()> {
-    let Some(node) = writer(context).filter(|_| part == Part::Status) else { return Ok(()) };
+    let Some(node) = writer(context) else { return Ok(()) };
     let refuse = |why: String| forbidden("pods", "", meta_str(old, "name"), &why);
+    if part != Part::Status {
+        let what = "can only create and delete mirror pods";
+        return refuse(format!("unexpected operation \"UPDATE\", node \"{node}\" {what}"));
+    }
     if old.pointer("/spec/nodeName").is_none_or(|it| it != node) {
         let what = "can only update pod status for pods with spec.nodeName set to itself";
         return refuse(format!("node \"{node}\" {what}"));
     }
-    let labels = |object: &Value| object.pointer("/metadata/labels").filter(|it| !is_empty(it)).cloned();
-    if labels(new) != labels(old) {
+    let differs = |place: &str| {
+        let held = |object: &Value| object.pointer(place).filter(|it| !is_empty(it)).cloned();
+        held(new) != held(old)
+    };
+    if differs("/metadata/labels") {
         return refuse(format!("node \"{node}\" cannot update labels through pod status"));
+    }
+    if differs("/status/resourceClaimStatuses") {
+        return refuse(format!("node \"{node}\" cannot update resource claim statues"));
+    }
+    if differs("/status/extendedResourceClaimStatus") {
+        return refuse(format!("node \"{node}\" cannot update extended resource claim status"));
     }
     Ok(())
 }
 
 /// A Pod that is deleted.
-pub(crate) fn admit_pod_delete(context: &Context<'_>, key: &Key, pod: &Target<'_>) -> ApiResult<()> {
+pub(crate) fn admit_pod_delete(context: &Context<'_>, key: &Key, name: &str) -> ApiResult<()> {
+    let Some(node) = writer(context) else { return Ok(()) };
+    let missing = Target { group: "", resource: "pods", name };
+    if is_elsewhere(context, key, &missing, node)? {
+        let why = format!("node \"{node}\" can only delete pods with spec.nodeName set to itself");
+        return forbidden("pods", "", name, &why);
+    }
+    Ok(())
+}
+
+/// A Pod that is bound.
+pub(crate) fn admit_binding(context: &Context<'_>, name: &str) -> ApiResult<()> {
     match writer(context) {
-        Some(node) if is_elsewhere(context, key, node) => {
-            let why = format!("node \"{node}\" can only delete pods with spec.nodeName set to itself");
-            forbidden("pods", "", pod.name, &why)
+        Some(_) => {
+            let why = "unexpected pod subresource \"binding\", only 'status' and 'eviction' are allowed";
+            forbidden("pods", "", name, why)
         }
-        Some(_) | None => Ok(()),
+        None => Ok(()),
     }
 }
 
 /// A Pod that is evicted.
 pub(crate) fn admit_eviction(context: &Context<'_>, key: &Key, name: &str) -> ApiResult<()> {
-    match writer(context) {
-        Some(node) if is_elsewhere(context, key, node) => {
-            let why = format!("node {node} can only evict pods with spec.nodeName set to itself");
-            forbidden("pods", "", name, &why)
-        }
-        Some(_) | None => Ok(()),
-    }
-}
-
-/// Whether the Pod exists and is not on this node.
-fn is_elsewhere(context: &Context<'_>, key: &Key, node: &str) -> bool {
-    let pod = context.core.store.get("pods", key);
-    pod.is_some_and(|pod| pod.value().pointer("/spec/nodeName").is_none_or(|it| it != node))
-}
-
-/// A Lease that is made or changed.
-pub(crate) fn admit_lease(context: &Context<'_>, lease: &Value) -> ApiResult<()> {
     let Some(node) = writer(context) else { return Ok(()) };
-    let name = meta_str(lease, "name");
-    if meta_str(lease, "namespace") == node::LEASE_NAMESPACE && name == node {
+    let missing = Target { group: "", resource: "pod", name };
+    if is_elsewhere(context, key, &missing, node)? {
+        let why = format!("node {node} can only evict pods with spec.nodeName set to itself");
+        return forbidden("pods", "", name, &why);
+    }
+    Ok(())
+}
+
+/// Whether the Pod is not on this node; 404 when there is none, of `missing`.
+fn is_elsewhere(context: &Context<'_>, key: &Key, missing: &Target<'_>, node: &str) -> ApiResult<bool> {
+    let pod = context.core.store.get("pods", key).ok_or_else(|| ApiError::not_found(missing))?;
+    Ok(!is_on(&pod, node))
+}
+
+fn is_on(pod: &Object, node: &str) -> bool {
+    pod.value().pointer("/spec/nodeName").is_some_and(|it| it == node)
+}
+
+/// A token of an account: for a node it ends with a Pod that is on that node.
+pub(crate) fn admit_token(
+    context: &Context<'_>,
+    namespace: &str,
+    account: &str,
+    asked: &Value,
+) -> ApiResult<()> {
+    let Some(node) = writer(context) else { return Ok(()) };
+    let refuse = |why: &str| forbidden("serviceaccounts", "", account, why);
+    let bound = |field: &str| {
+        let value = asked.pointer("/spec/boundObjectRef").and_then(|it| it.get(field));
+        value.and_then(Value::as_str).unwrap_or_default()
+    };
+    let (name, uid) = (bound("name"), bound("uid"));
+    if bound("apiVersion") != "v1" || bound("kind") != "Pod" || name.is_empty() {
+        return refuse("node requested token not bound to a pod");
+    }
+    if uid.is_empty() {
+        return refuse("node requested token with a pod binding without a uid");
+    }
+    let pod = context.core.store.get_shown("pods", &Key::new(namespace, name));
+    let pod = pod.ok_or_else(|| ApiError::not_found(&Target { group: "", resource: "pod", name }))?;
+    if uid != pod.uid() {
+        return refuse(&format!(
+            "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
+        ));
+    }
+    if !is_on(&pod, node) {
+        return refuse("node requested token bound to a pod scheduled on a different node");
+    }
+    let audiences = asked.pointer("/spec/audiences").and_then(Value::as_array);
+    let audience = match audiences.map(Vec::as_slice).unwrap_or_default() {
+        [] => return Ok(()),
+        [one] => one.as_str().unwrap_or_default(),
+        [_, _, ..] => return refuse("node may only request 0 or 1 audiences"),
+    };
+    let may_ask = Attributes {
+        verb: "request-serviceaccounts-token-audience".to_owned(),
+        resource: audience.to_owned(),
+        namespace: namespace.to_owned(),
+        name: account.to_owned(),
+        ..Attributes::default()
+    };
+    if refers::audiences(pod.value()).contains(&audience)
+        || decide(context.core, context.identity, &may_ask).allowed
+    {
         return Ok(());
     }
-    let why = "can only access node lease with the same name as the requesting node";
-    forbidden("leases", "coordination.k8s.io", name, why)
+    let user = &context.identity.user;
+    refuse(&format!(
+        "audience \"{audience}\" not found in pod spec volume, {user} is not authorized to request tokens for this audience"
+    ))
+}
+
+/// A request for a certificate: a node asks for its own name alone.
+pub(crate) fn admit_certificate_request(context: &Context<'_>, object: &Value) -> ApiResult<()> {
+    let Some(node) = writer(context) else { return Ok(()) };
+    let spec = |field: &str| object["spec"][field].as_str().unwrap_or_default();
+    if !KUBELET_SIGNERS.contains(&spec("signerName")) {
+        return Ok(());
+    }
+    let refuse = |why: String| {
+        forbidden("certificatesigningrequests", "certificates.k8s.io", meta_str(object, "name"), &why)
+    };
+    match tls::Requested::parse(spec("request")) {
+        Err(why) => refuse(format!("unable to parse csr: {why}")),
+        Ok(requested) if requested.common_name == format!("system:node:{node}") => Ok(()),
+        Ok(_) => refuse(format!("can only create a node CSR with CN=system:node:{node}")),
+    }
+}
+
+/// A Lease that is made, changed or deleted.
+pub(crate) fn admit_lease(context: &Context<'_>, namespace: &str, name: &str) -> ApiResult<()> {
+    let Some(node) = writer(context) else { return Ok(()) };
+    let refuse = |why: &str| forbidden("leases", "coordination.k8s.io", name, why);
+    if namespace != node::LEASE_NAMESPACE {
+        return refuse(&format!(
+            "can only access leases in the \"{}\" system namespace",
+            node::LEASE_NAMESPACE
+        ));
+    }
+    if name != node {
+        return refuse("can only access node lease with the same name as the requesting node");
+    }
+    Ok(())
 }
 
 #[test]

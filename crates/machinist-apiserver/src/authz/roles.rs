@@ -1,12 +1,20 @@
 //! The roles and bindings that exist from the start, read from `roles.txt`.
 //!
+//! A folder that was kept has those of the program that wrote it. They are brought up to date at each start: what is missing is added,
+//! what somebody added stays, and whoever wants to be left alone says so in the annotation `autoupdate`.
+//!
 //! The text is part of the program, so a mistake in it is our own bug and panics with the line, in the first test that needs it.
 
 use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
+use crate::authz::escalation::grant_all;
 use crate::authz::rbac::{GROUP, Rule};
+use crate::object::child_map;
+
+/// `"false"` keeps a role or binding as it is.
+const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
 /// An object of the start: where it lies in the store, its namespace, and itself.
 pub(crate) struct Initial {
@@ -31,6 +39,46 @@ pub(crate) fn initial() -> &'static [Initial] {
 /// The rules of the role `system:node`.
 pub(crate) fn of_nodes() -> &'static [Rule] {
     &NODE
+}
+
+/// What a kept role or binding has to become; `None` when it has all that it started with.
+pub(crate) fn renewed(kept: &Value, initial: &Value) -> Option<Value> {
+    if kept["metadata"]["annotations"][AUTOUPDATE] == "false" {
+        return None;
+    }
+    let mut new = kept.clone();
+    for map in ["labels", "annotations"] {
+        for (key, value) in initial["metadata"][map].as_object().into_iter().flatten() {
+            let held = child_map(&mut new, "metadata").entry(map).or_insert_with(|| json!({}));
+            if held.get(key).is_none() {
+                held[key] = value.clone();
+            }
+        }
+    }
+    let held = Rule::of_role(kept);
+    let rules = initial["rules"].as_array().into_iter().flatten();
+    add(&mut new, "rules", rules.filter(|rule| !grant_all(&held, &Rule::parse(rule))));
+    let subjects = initial["subjects"].as_array().into_iter().flatten();
+    let is_held = |wanted: &Value| {
+        let mut list = kept["subjects"].as_array().into_iter().flatten();
+        list.any(|held| ["kind", "namespace", "name"].iter().all(|key| held.get(key) == wanted.get(key)))
+    };
+    add(&mut new, "subjects", subjects.filter(|subject| !is_held(subject)));
+    if let Some(rule) = initial.get("aggregationRule").filter(|_| kept.get("aggregationRule").is_none()) {
+        new["aggregationRule"] = rule.clone();
+    }
+    (new != *kept).then_some(new)
+}
+
+fn add<'a>(object: &mut Value, field: &str, items: impl Iterator<Item = &'a Value>) {
+    let mut items = items.cloned().peekable();
+    if items.peek().is_none() {
+        return;
+    }
+    match object.get_mut(field).and_then(Value::as_array_mut) {
+        Some(list) => list.extend(items),
+        None => object[field] = items.collect(),
+    }
 }
 
 fn read(text: &'static str) -> Vec<Initial> {
@@ -86,7 +134,7 @@ fn object(kind: &str, namespace: &str, name: &str) -> Value {
         "apiVersion": format!("{GROUP}/v1"), "kind": kind,
         "metadata": {
             "name": name, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"},
-            "annotations": {"rbac.authorization.kubernetes.io/autoupdate": "true"},
+            "annotations": {AUTOUPDATE: "true"},
         },
     });
     if !namespace.is_empty() {
@@ -171,4 +219,30 @@ fn roles_that_take_in_others_have_their_rules() {
     assert!(!view.is_empty() && view.iter().all(|rule| edit.contains(rule)));
     assert!(edit.iter().all(|rule| admin.contains(rule)) && edit.len() < admin.len());
     assert!(!of_nodes().is_empty());
+}
+
+#[test]
+fn a_kept_role_gets_what_it_misses_and_keeps_what_somebody_added() {
+    let rule = |verbs: &[&str]| json!({"verbs": verbs, "apiGroups": [""], "resources": ["pods"]});
+    let initial = json!({"metadata": {"name": "r", "labels": {"a": "b"}}, "rules": [rule(&["get", "list"])]});
+    let kept = json!({"metadata": {"name": "r", "uid": "u"}, "rules": [rule(&["get"]), rule(&["delete"])]});
+    let new = renewed(&kept, &initial).expect("it misses something");
+    assert_eq!(new["rules"], json!([rule(&["get"]), rule(&["delete"]), rule(&["get", "list"])]));
+    assert_eq!(new["metadata"], json!({"name": "r", "uid": "u", "labels": {"a": "b"}}));
+    assert_eq!(renewed(&new, &initial), None);
+    let mut alone = kept;
+    alone["metadata"]["annotations"] = json!({AUTOUPDATE: "false"});
+    assert_eq!(renewed(&alone, &initial), None);
+}
+
+#[test]
+fn a_kept_binding_gets_the_subjects_it_misses() {
+    let subject = |name: &str| json!({"apiGroup": GROUP, "kind": "Group", "name": name});
+    let binding = |subjects: &[&str]| -> Value {
+        let subjects: Vec<Value> = subjects.iter().map(|name| subject(name)).collect();
+        json!({"metadata": {"name": "b"}, "subjects": subjects})
+    };
+    let new = renewed(&binding(&["mine"]), &binding(&["theirs"])).expect("it misses a subject");
+    assert_eq!(new, binding(&["mine", "theirs"]));
+    assert_eq!(renewed(&new, &binding(&["theirs"])), None);
 }

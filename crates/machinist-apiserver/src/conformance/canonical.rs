@@ -180,10 +180,7 @@ impl<'a> Canonical<'a> {
         if let Some(time) = time_format(text) {
             return time.to_owned();
         }
-        if let Some(name) = self.names.get(text) {
-            return name.clone();
-        }
-        let mut canonical = text.to_owned();
+        let mut canonical = self.names.get(text).cloned().unwrap_or_else(|| text.to_owned());
         for (index, uid) in self.uids.iter().enumerate() {
             canonical = canonical.replace(uid, &format!("U{}", index + 1));
         }

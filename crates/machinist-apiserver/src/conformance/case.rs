@@ -80,7 +80,7 @@ impl FromStr for Level {
 }
 
 /// One step: a request (`verb`), or one of the acts on a watch.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Step {
     pub(crate) id: String,
@@ -139,6 +139,54 @@ pub(crate) struct Step {
     /// Sent to set the scene; its answer is not compared.
     #[serde(default)]
     pub(crate) setup: bool,
+}
+
+impl Case {
+    /// The case as a file has it, a line for each step.
+    pub fn yaml(&self) -> String {
+        let mut text = format!("shows: {}\nfacts: {:?}\nsteps:\n", self.shows, self.facts);
+        for step in &self.steps {
+            let mut step = serde_json::to_value(step).expect("a step serialises");
+            if let Some(keys) = step.as_object_mut() {
+                keys.retain(|_, value| !is_left_out(value));
+            }
+            text.push_str(&format!("- {}\n", flow(&step)));
+        }
+        text
+    }
+}
+
+/// Whether a key of a step says no more than its absence.
+fn is_left_out(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(given) => !given,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        Value::Number(_) => false,
+    }
+}
+
+/// YAML on one line. Strings keep their quotes, which is always right.
+fn flow(value: &Value) -> String {
+    match value {
+        Value::Object(map) => {
+            let entries: Vec<String> =
+                map.iter().map(|(key, v)| format!("{}: {}", plain(key), flow(v))).collect();
+            format!("{{{}}}", entries.join(", "))
+        }
+        Value::Array(items) => format!("[{}]", items.iter().map(flow).collect::<Vec<_>>().join(", ")),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.to_string(),
+    }
+}
+
+/// A key without quotes, where no reader can take it for anything but text.
+fn plain(key: &str) -> String {
+    let is_a_word = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphabetic());
+    let is_another_value =
+        ["true", "false", "null", "yes", "no", "on", "off", "y", "n"].contains(&key.to_lowercase().as_str());
+    if is_a_word && !is_another_value { key.to_owned() } else { Value::from(key).to_string() }
 }
 
 /// A case that cannot be read.
@@ -219,4 +267,21 @@ pub(crate) fn parse<T: serde::de::DeserializeOwned>(file: &Path) -> Result<T, Ca
 /// Reads a file.
 pub(crate) fn read(file: &Path) -> Result<String, CaseError> {
     std::fs::read_to_string(file).map_err(|source| CaseError::Read { file: file.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_case_that_was_written_reads_as_the_same() {
+        let text = r##"{shows: a story, steps: [
+            {id: a, verb: POST, path: "/x/${ns}", body: {"y": {no: [1, null, "# no: comment"]}, "k/l": "\u00e9\n"}, expect: 201},
+            {id: b, close: a, until: DELETED b, setup: true}]}"##;
+        let case: Case = serde_saphyr::from_str(text).expect("a case");
+        let again: Case = serde_saphyr::from_str(&case.yaml()).expect("what was written");
+        assert_eq!(case.yaml(), again.yaml());
+        assert_eq!(case.steps[0].body, again.steps[0].body);
+        assert!(again.steps[1].setup && again.steps[1].until.as_deref() == Some("DELETED b"));
+    }
 }

@@ -107,6 +107,11 @@ impl Corpus {
         self.folder.join("golden").join(format!("{case}.json"))
     }
 
+    /// Where the answers to generated sequences are kept.
+    pub fn sequences_file(&self) -> PathBuf {
+        self.folder.join("generated.json")
+    }
+
     /// The definitions that cases build on.
     pub fn definitions(&self) -> PathBuf {
         self.folder.join("definitions")

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::pem::PemObject as _;
@@ -122,7 +122,9 @@ impl Endpoint {
                 .into_iter()
                 .chain(groups.iter().map(|it| ("impersonate-group", it)));
             for (name, value) in named {
-                headers.append(name, value.parse().map_err(EndpointError::connection)?);
+                // Names of people have more than ASCII in them.
+                let value = HeaderValue::from_bytes(value.as_bytes()).map_err(EndpointError::connection)?;
+                headers.append(name, value);
             }
         }
         match self {

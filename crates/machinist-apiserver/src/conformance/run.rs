@@ -415,7 +415,7 @@ impl<'a> Scene<'a> {
         RunError::Endpoint { case: self.case.to_owned(), step: step.to_owned(), source }
     }
 
-    /// Replaces `${ns}`, `${fill.N}` and `${STEP.path.to.field}`.
+    /// Replaces `${ns}`, `${fill.N}`, `${STEP.path.to.field}` and `${STEP.path|STEP.path|LITERAL}`.
     fn resolve(&self, step: &str, text: &str) -> Result<String, RunError> {
         let mut resolved = String::new();
         let mut rest = text;
@@ -437,6 +437,11 @@ impl<'a> Scene<'a> {
         }
         if let Some(count) = reference.strip_prefix("fill.").and_then(|n| n.parse().ok()) {
             return Ok("x".repeat(count));
+        }
+        if let Some((places, literal)) = reference.rsplit_once('|') {
+            // A step may have been refused, or be left out.
+            let found = places.split('|').find_map(|place| self.reference(step, place).ok());
+            return Ok(found.unwrap_or_else(|| literal.to_owned()));
         }
         let (from, path) = reference.split_once('.').unwrap_or((reference, ""));
         let answer =

@@ -32,8 +32,20 @@ pub(crate) fn resource(definition: &Value) -> Option<Resource> {
     let (group, plural) = (text("/spec/group"), text("/spec/names/plural"));
     let declared = definition.pointer("/spec/versions").and_then(Value::as_array)?;
     let storage = declared.iter().find(|v| v["storage"] == true)?["name"].as_str()?.to_owned();
-    let versions: Vec<Version> =
-        declared.iter().filter(|v| v["served"] == true).filter_map(version).collect();
+    let mut versions = Vec::with_capacity(declared.len());
+    for declared in declared.iter().filter(|v| v["served"] == true) {
+        let mut problems = FieldErrors::default();
+        versions.extend(version(declared, &mut problems));
+        if !problems.is_empty() {
+            // It was taken by a server that understood more, or less: what is not understood now is not enforced.
+            tracing::warn!(
+                definition = format!("{plural}.{group}"),
+                version = declared["name"].as_str(),
+                problems = problems.lines().join("; "),
+                "A part of a definition's schema is not enforced",
+            );
+        }
+    }
     if versions.is_empty() {
         return None;
     }
@@ -53,10 +65,10 @@ pub(crate) fn resource(definition: &Value) -> Option<Resource> {
     })
 }
 
-fn version(declared: &Value) -> Option<Version> {
+/// One version. The definition was validated when it was stored; what is wrong with it now is left out, and told in `problems`.
+fn version(declared: &Value, problems: &mut FieldErrors) -> Option<Version> {
     let published = declared.pointer("/schema/openAPIV3Schema")?;
-    // The definition was validated when it was stored; what it says now is taken as it is.
-    let schema = Schema::parse(published, "", &mut FieldErrors::default());
+    let schema = Schema::parse(published, "openAPIV3Schema", problems);
     let fields = declared.get("selectableFields").and_then(Value::as_array).into_iter().flatten();
     Some(Version {
         name: declared["name"].as_str()?.to_owned(),
@@ -163,5 +175,29 @@ pub(crate) fn set_condition(
     match held {
         Some(at) => list[at] = condition,
         None => list.push(condition),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_that_no_longer_compiles_is_told_and_left_out() {
+        let declared = json!({ "name": "v1", "schema": { "openAPIV3Schema": { "type": "object", "properties": { "spec": {
+            "type": "object", "properties": { "n": { "type": "integer" } }, "x-kubernetes-validations": [
+                { "rule": "self.n.unheardOf() > 0" },
+                { "rule": "self.n > 0" },
+            ],
+        } } } } });
+        let mut problems = FieldErrors::default();
+        let version = version(&declared, &mut problems).expect("it is served all the same");
+        let [problem] = &*problems.lines() else { panic!("{:?}", problems.lines()) };
+        assert!(
+            problem.starts_with("openAPIV3Schema.properties[spec].x-kubernetes-validations[0].rule: "),
+            "{problem}"
+        );
+        assert!(problem.contains("unheardOf"), "{problem}");
+        assert_eq!(version.schema.property("spec").map(|spec| spec.rules.len()), Some(1));
     }
 }

@@ -137,10 +137,33 @@ pub(crate) enum ListType {
 }
 
 impl ListType {
-    /// The item of `old` that `item` once was: the one with its keys, where the list has keys.
-    pub(crate) fn same_item<'a>(&self, item: &Value, old: &'a Value) -> Option<&'a Value> {
-        let ListType::Map(keys) = self else { return None };
-        old.as_array()?.iter().find(|past| keys.iter().all(|key| past.get(key) == item.get(key)))
+    /// The items of a list as it was, to be found by their keys, where the list has keys.
+    pub(crate) fn past_items<'a>(&'a self, old: Option<&'a Value>) -> PastItems<'a> {
+        let (ListType::Map(keys), Some(Value::Array(old))) = (self, old) else { return PastItems::default() };
+        let mut items = BTreeMap::new();
+        for item in old {
+            items.entry(identity(keys, item)).or_insert(item);
+        }
+        PastItems { keys, items }
+    }
+}
+
+/// What tells the items of a list with keys apart. Equal values have equal texts.
+fn identity(keys: &[String], item: &Value) -> Vec<Option<String>> {
+    keys.iter().map(|key| item.get(key).map(Value::to_string)).collect()
+}
+
+/// See [`ListType::past_items`].
+#[derive(Debug, Default)]
+pub(crate) struct PastItems<'a> {
+    keys: &'a [String],
+    items: BTreeMap<Vec<Option<String>>, &'a Value>,
+}
+
+impl<'a> PastItems<'a> {
+    /// What an item once was.
+    pub(crate) fn of(&self, item: &Value) -> Option<&'a Value> {
+        if self.items.is_empty() { None } else { self.items.get(&identity(self.keys, item)).copied() }
     }
 }
 

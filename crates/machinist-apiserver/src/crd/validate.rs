@@ -1,5 +1,7 @@
 //! Checking a value against a schema, in kube-apiserver's words and with its field paths.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::crd::rules::value::duration;
@@ -120,12 +122,14 @@ impl Walk<'_> {
             let text = format!("must have at most {most} items");
             self.errors.push(FieldErrorKind::TooMany, field, Some(count.into()), text);
         }
-        if schema.bounds.unique_items && items.iter().enumerate().any(|(i, item)| items[..i].contains(item)) {
+        let mut seen = BTreeSet::new();
+        if schema.bounds.unique_items && !items.iter().all(|item| seen.insert(item.to_string())) {
             self.errors.invalid(field, Value::Null, format!("{field} in body shouldn't contain duplicates"));
         }
         if let Some(below) = &schema.items {
+            let past_items = schema.list.past_items(old);
             for (index, item) in items.iter().enumerate() {
-                let past = old.and_then(|old| schema.list.same_item(item, old));
+                let past = past_items.of(item);
                 self.node(item, past, below, &format!("{field}[{index}]"), depth + 1);
             }
         }
@@ -138,8 +142,10 @@ impl Walk<'_> {
         match &schema.list {
             ListType::Atomic => {}
             ListType::Set => {
+                // Equal values have equal texts.
+                let mut seen = BTreeSet::new();
                 for (index, item) in items.iter().enumerate() {
-                    if items[..index].contains(item) {
+                    if !seen.insert(item.to_string()) {
                         self.errors.duplicate(format!("{field}[{index}]"), item.clone());
                     }
                 }
@@ -149,13 +155,12 @@ impl Walk<'_> {
                     let pairs = keys.iter().filter_map(|k| Some((k.clone(), item.get(k)?.clone())));
                     Value::Object(pairs.collect())
                 };
-                let mut seen: Vec<Value> = Vec::with_capacity(items.len());
+                let mut seen = BTreeSet::new();
                 for (index, item) in items.iter().enumerate() {
                     let id = identity(item);
-                    if seen.contains(&id) {
-                        self.errors.duplicate(format!("{field}[{index}]"), id.clone());
+                    if !seen.insert(id.to_string()) {
+                        self.errors.duplicate(format!("{field}[{index}]"), id);
                     }
-                    seen.push(id);
                 }
             }
         }
@@ -244,7 +249,8 @@ fn type_or_value(value: &Value) -> String {
 }
 
 /// `a.b`, with `a[b.c/d]`-less simplicity: kube-apiserver joins keys of maps with a dot as well.
-fn join(field: &str, key: &str) -> String {
+/// The place of a field below a place.
+pub(crate) fn join(field: &str, key: &str) -> String {
     if field.is_empty() { key.to_owned() } else { format!("{field}.{key}") }
 }
 
@@ -313,6 +319,39 @@ mod tests {
         let mut errors = FieldErrors::default();
         validate(&value, None, &schema, "spec", &mut errors);
         errors.0.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_list_is_walked_once_however_long_it_is() {
+        // So long that comparing each item with each other would take minutes.
+        const LENGTH: usize = 200_000;
+        let keyed = json!({
+            "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["id"], "items": {
+                "type": "object", "properties": { "id": { "type": "integer" }, "size": { "type": "integer", "maximum": 1 } }
+            }
+        });
+        let set = json!({ "type": "array", "x-kubernetes-list-type": "set", "items": { "type": "string" } });
+        let unique = json!({ "type": "array", "uniqueItems": true, "items": { "type": "string" } });
+        let texts =
+            |length: usize| -> Vec<Value> { (0..length).map(|index| json!(index.to_string())).collect() };
+        let repeated: Vec<Value> = texts(LENGTH).into_iter().chain(texts(1)).collect();
+        assert!(check(set.clone(), texts(LENGTH).into()).is_empty());
+        assert_eq!(check(set, repeated.clone().into()), ["spec[200000]: Duplicate value: \"0\""]);
+        assert!(check(unique.clone(), texts(LENGTH).into()).is_empty());
+        assert_eq!(check(unique, repeated.into()).len(), 1);
+
+        // Each item is compared with what it was, wherever that was.
+        let items = |size: usize| -> Vec<Value> {
+            (0..LENGTH).map(|id| json!({ "id": id, "size": if id == 7 { size } else { 2 } })).collect()
+        };
+        let (old, mut new) = (items(3), items(4));
+        new.reverse();
+        let schema = Schema::parse(&keyed, "schema", &mut FieldErrors::default());
+        let mut errors = FieldErrors::default();
+        validate(&new.into(), Some(&old.into()), &schema, "spec", &mut errors);
+        let complaints: Vec<String> = errors.0.iter().map(ToString::to_string).collect();
+        assert_eq!(complaints.len(), 1, "{:?}", complaints.first());
+        assert!(complaints[0].starts_with("spec[199992].size: "), "{complaints:?}");
     }
 
     #[test]

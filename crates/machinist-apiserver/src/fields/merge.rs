@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use crate::crd::schema::{MAX_DEPTH, Type};
 use crate::fields::element::Element;
 use crate::fields::view::{Shape, View, is_empty};
+use crate::go;
 
 /// `live` with everything that `wanted` says. Nothing goes away by that.
 pub(crate) fn merge(live: &Value, wanted: &Value, view: View<'_>) -> Value {
@@ -52,7 +53,11 @@ fn merged_list(live: &[Value], wanted: &[Value], view: View<'_>) -> Vec<Value> {
         named.rev().collect()
     };
     let (in_live, in_wanted) = (place(&live_ids), place(&wanted_ids));
-    let repeated = |id: &Element| live_ids.iter().flatten().filter(|other| *other == id).count() != 1;
+    let mut count_in_live = BTreeMap::new();
+    for id in live_ids.iter().flatten() {
+        *count_in_live.entry(id).or_insert(0) += 1;
+    }
+    let repeated = |id: &Element| count_in_live.get(id) != Some(&1);
     let mut all = Vec::new();
     let take = |all: &mut Vec<Value>, id: &Element, item: &Value| {
         // Items of the live list that cannot be told apart are all replaced by the one that is wanted.
@@ -153,7 +158,7 @@ fn look(value: &Value, view: View<'_>, place: &str, depth: usize, found: &mut Ve
             Some(Type::Array) => format!("expected list, got {}", shown_plainly(value)),
             Some(Type::String) => format!("expected string, got {}", shown(value)),
             Some(Type::Integer | Type::Number) => {
-                format!("expected numeric (int or float), got {}", go_type(value))
+                format!("expected numeric (int or float), got {}", go::type_name(value))
             }
             Some(Type::Boolean) => format!("expected boolean, got {}", shown_plainly(value)),
             None => format!("expected any scalar, got {}", shown_plainly(value)),
@@ -205,31 +210,5 @@ fn shown(value: &Value) -> String {
 
 /// The same with `%v`.
 fn shown_plainly(value: &Value) -> String {
-    fn inside(value: &Value) -> String {
-        match value {
-            Value::Null => "<nil>".to_owned(),
-            Value::String(text) => text.clone(),
-            Value::Bool(_) | Value::Number(_) => value.to_string(),
-            Value::Array(items) => {
-                format!("[{}]", items.iter().map(inside).collect::<Vec<_>>().join(" "))
-            }
-            Value::Object(map) => {
-                let pairs: Vec<String> = map.iter().map(|(k, v)| format!("{k}:{}", inside(v))).collect();
-                format!("map[{}]", pairs.join(" "))
-            }
-        }
-    }
-    format!("&{{{}}}", inside(value))
-}
-
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    }
+    format!("&{{{}}}", go::plainly(value))
 }

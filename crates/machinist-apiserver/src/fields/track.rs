@@ -59,40 +59,43 @@ const SERVER: &str = "kube-apiserver";
 
 /// The owners of an object that the server itself makes.
 pub(crate) fn server_owns(core: &Core, served: &Served, object: &Value) -> Managers {
-    let write = Write {
-        versions: Versions::new(core, served),
-        manager: Manager {
-            name: SERVER.to_owned(),
-            operation: Operation::Update,
-            api_version: served.api_version(),
-            subresource: String::new(),
-        },
-        part: Part::Main,
-        now: core.now(),
-    };
-    write.created(object, Claim::Nothing)
+    Write::of_server(core, served, Part::Main, "").created(object, Claim::Nothing)
+}
+
+/// Lets the server own what it changes itself in an object that was read: `value` says so afterwards.
+pub(crate) fn own_change(core: &Core, served: &Served, read: &Object, value: &mut Value) {
+    own(core, served, read, value, Part::Main, "");
 }
 
 /// Lets the server own what it changes itself in the status of an object that was read: `value` says so afterwards.
 pub(crate) fn own_status(core: &Core, served: &Served, read: &Object, value: &mut Value) {
-    let write = Write {
-        versions: Versions::new(core, served),
-        manager: Manager {
-            name: SERVER.to_owned(),
-            operation: Operation::Update,
-            api_version: served.api_version(),
-            subresource: "status".to_owned(),
-        },
-        part: Part::Status,
-        now: core.now(),
-    };
+    own(core, served, read, value, Part::Status, "status");
+}
+
+fn own(core: &Core, served: &Served, read: &Object, value: &mut Value, part: Part, subresource: &str) {
+    let write = Write::of_server(core, served, part, subresource);
     let managers = write.updated(read.value(), value, read.managed_fields(), Claim::Nothing);
     if let Some(managers) = managers {
         set_meta(value, MANAGED_FIELDS, Some(Value::String(managers.text())));
     }
 }
 
-impl Write<'_> {
+impl<'a> Write<'a> {
+    /// One that the server makes by itself.
+    fn of_server(core: &'a Core, served: &'a Served, part: Part, subresource: &str) -> Self {
+        Write {
+            versions: Versions::new(core, served),
+            manager: Manager {
+                name: SERVER.to_owned(),
+                operation: Operation::Update,
+                api_version: served.api_version(),
+                subresource: subresource.to_owned(),
+            },
+            part,
+            now: core.now(),
+        }
+    }
+
     /// The managers after a new object was made. `object` is in the request's version, as it came from the client.
     pub(crate) fn created(&self, object: &Value, claim: Claim) -> Managers {
         let before = match claim {

@@ -1,12 +1,25 @@
-//! CertificateSigningRequests: who asked is what the server saw, not what the request says.
+//! CertificateSigningRequests: who asked is what the server saw, not what the request says. Approving and signing are permissions of
+//! their own, on the signer that is asked.
+//!
+//! Deliberately absent: that a request's signature is its key's, and which usages there are.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
+use crate::authz::{Attributes, decide, restriction};
 use crate::kinds::{Context, Part, Rules};
-use crate::object::{child_map, copy_field, drop_field};
-use crate::status::{ApiResult, FieldErrors};
+use crate::object::{child_map, copy_field, drop_field, meta_str};
+use crate::status::{ApiError, ApiResult, FieldErrors, Target};
+use crate::tls;
+
+const GROUP: &str = "certificates.k8s.io";
+/// Signs certificates of clients, of whatever group they ask for.
+const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+/// Conditions by which a request is decided; only `/approval` writes them.
+const VERDICTS: [&str; 2] = ["Approved", "Denied"];
+/// Conditions that, once there, stay, and are true.
+const LASTING: [&str; 3] = ["Approved", "Denied", "Failed"];
 
 pub(crate) struct CertificateSigningRequests;
 
@@ -21,7 +34,7 @@ impl Rules for CertificateSigningRequests {
         if let Value::Object(known) = context.identity.user_info() {
             spec.extend(known);
         }
-        Ok(())
+        restriction::admit_certificate_request(context, object)
     }
 
     fn on_update(&self, new: &mut Value, old: &Value, part: Part, context: &Context<'_>) -> ApiResult<()> {
@@ -30,21 +43,96 @@ impl Rules for CertificateSigningRequests {
             Part::Main | Part::Finalize => copy_field(new, old, "status"),
             Part::Approval => {
                 restore(new, old, "certificate");
-                stamp_conditions(new, &context.now);
+                stamp_conditions(new, old, &context.now);
             }
-            Part::Status => stamp_conditions(new, &context.now),
+            Part::Status => {
+                keep_verdicts(new, old);
+                stamp_conditions(new, old, &context.now);
+            }
         }
         Ok(())
     }
 
     fn validate(&self, object: &Value, old: Option<&Value>, part: Part, errors: &mut FieldErrors) {
-        if let (Some(old), Part::Approval | Part::Status) = (old, part) {
-            validate_verdicts(object, old, errors);
-        }
-        if old.is_none() {
-            validate_request(object, errors);
+        match (old, part) {
+            (None, _) => validate_request(object, errors),
+            (Some(old), Part::Approval | Part::Status) => {
+                validate_conditions(object, errors);
+                validate_certificate(object, old, errors);
+                validate_verdicts(object, old, part, errors);
+                if part == Part::Status
+                    && certificate(old).is_some()
+                    && certificate(old) != certificate(object)
+                {
+                    errors.forbidden(
+                        "status.certificate",
+                        "updates may not modify existing certificate content",
+                    );
+                }
+            }
+            (Some(_), Part::Main | Part::Finalize) => {}
         }
     }
+
+    fn permit(
+        &self,
+        object: &Value,
+        old: Option<&Value>,
+        part: Part,
+        context: &Context<'_>,
+    ) -> ApiResult<()> {
+        let target =
+            Target { group: GROUP, resource: "certificatesigningrequests", name: meta_str(object, "name") };
+        let refuse = |why: String| Err(ApiError::forbidden(&target, &why));
+        // What the request was for when it was decided about, whatever the writer says now.
+        let signer = signer_of(old.unwrap_or(object));
+        match (old, part) {
+            (None, _) if signer == CLIENT_SIGNER => match requested(object) {
+                Err(why) => refuse(format!("failed to parse CSR: {why}")),
+                Ok(names) if names.organizations.iter().any(|it| it == "system:masters") => {
+                    refuse(format!("use of {CLIENT_SIGNER} signer with system:masters group is not allowed"))
+                }
+                Ok(_) => Ok(()),
+            },
+            (Some(_), Part::Approval) if !may(context, "approve", signer) => {
+                refuse(format!("user not permitted to approve requests with signerName \"{signer}\""))
+            }
+            (Some(old), Part::Status)
+                if (certificate(object) != certificate(old) || conditions(object) != conditions(old))
+                    && !may(context, "sign", signer) =>
+            {
+                refuse(format!("user not permitted to sign requests with signerName \"{signer}\""))
+            }
+            (None | Some(_), _) => Ok(()),
+        }
+    }
+}
+
+fn signer_of(object: &Value) -> &str {
+    object.pointer("/spec/signerName").and_then(Value::as_str).unwrap_or_default()
+}
+
+fn requested(object: &Value) -> Result<tls::Requested, String> {
+    tls::Requested::parse(object.pointer("/spec/request").and_then(Value::as_str).unwrap_or_default())
+}
+
+/// Whether the writer has `verb` on a signer, or on all of its domain.
+fn may(context: &Context<'_>, verb: &str, signer: &str) -> bool {
+    let domain = signer.split('/').next().unwrap_or_default();
+    [signer.to_owned(), format!("{domain}/*")].into_iter().any(|name| {
+        let asked = Attributes {
+            verb: verb.to_owned(),
+            group: GROUP.to_owned(),
+            resource: "signers".to_owned(),
+            name,
+            ..Attributes::default()
+        };
+        decide(context.core, context.identity, &asked).allowed
+    })
+}
+
+fn certificate(object: &Value) -> Option<&Value> {
+    object.pointer("/status/certificate").filter(|it| !it.is_null() && *it != "")
 }
 
 fn conditions(object: &Value) -> Vec<Value> {
@@ -64,38 +152,98 @@ fn restore(new: &mut Value, old: &Value, field: &str) {
     }
 }
 
-fn stamp_conditions(new: &mut Value, now: &str) {
-    let list = new.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
-    for condition in list.into_iter().flatten() {
-        if let Some(condition) = condition.as_object_mut() {
-            for stamp in ["lastUpdateTime", "lastTransitionTime"] {
-                condition.entry(stamp).or_insert_with(|| json!(now));
+/// Puts back the verdicts, where there are as many as before: they are not for the signer to change.
+fn keep_verdicts(new: &mut Value, old: &Value) {
+    let before = conditions(old);
+    for verdict in VERDICTS {
+        let held: Vec<&Value> = before.iter().filter(|it| it["type"] == verdict).collect();
+        let list = new.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
+        let written: Vec<&mut Value> =
+            list.into_iter().flatten().filter(|it| it["type"] == verdict).collect();
+        if held.len() == written.len() {
+            for (written, held) in written.into_iter().zip(held) {
+                written.clone_from(held);
             }
         }
     }
 }
 
-fn validate_verdicts(object: &Value, old: &Value, errors: &mut FieldErrors) {
-    let held = |list: &[Value], kind: &str| list.iter().any(|c| c["type"] == kind);
+/// When a condition was written, and when it came to be as it is.
+fn stamp_conditions(new: &mut Value, old: &Value, now: &str) {
+    let before = conditions(old);
+    let list = new.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
+    for condition in list.into_iter().flatten() {
+        let is_same = |it: &&Value| it["type"] == condition["type"] && it["status"] == condition["status"];
+        let since = before.iter().find(is_same).and_then(|it| it.get("lastTransitionTime")).cloned();
+        if let Some(condition) = condition.as_object_mut() {
+            condition.entry("lastUpdateTime").or_insert_with(|| json!(now));
+            condition.entry("lastTransitionTime").or_insert_with(|| since.unwrap_or_else(|| json!(now)));
+        }
+    }
+}
+
+fn validate_conditions(object: &Value, errors: &mut FieldErrors) {
+    let conditions = conditions(object);
+    for (index, condition) in conditions.iter().enumerate() {
+        let text = |key: &str| condition.get(key).and_then(Value::as_str).unwrap_or_default();
+        let place = format!("status.conditions[{index}]");
+        let (kind, status) = (text("type"), text("status"));
+        if kind.is_empty() {
+            errors.required(format!("{place}.type"), "");
+        }
+        let allowed: &[&str] =
+            if LASTING.contains(&kind) { &["True"] } else { &["False", "True", "Unknown"] };
+        if status.is_empty() {
+            errors.required(format!("{place}.status"), "");
+        } else if !allowed.contains(&status) {
+            let allowed: Vec<String> = allowed.iter().map(ToString::to_string).collect();
+            errors.not_supported(format!("{place}.status"), json!(status), &allowed);
+        }
+        let earlier = |wanted: &str| conditions[..index].iter().any(|it| it["type"] == wanted);
+        let opposite = match kind {
+            "Approved" => "Denied",
+            "Denied" => "Approved",
+            _ => "",
+        };
+        if !opposite.is_empty() && earlier(opposite) {
+            errors.invalid(
+                "status.conditions",
+                json!(kind),
+                "Approved and Denied conditions are mutually exclusive",
+            );
+        }
+        if earlier(kind) {
+            errors.duplicate(format!("{place}.type"), json!(kind));
+        }
+    }
+}
+
+fn validate_certificate(object: &Value, old: &Value, errors: &mut FieldErrors) {
+    let Some(given) = certificate(object).filter(|given| Some(*given) != certificate(old)) else { return };
+    let pem = STANDARD.decode(given.as_str().unwrap_or_default()).unwrap_or_default();
+    if let Err(why) = tls::check_certificates(&pem) {
+        errors.invalid("status.certificate", json!("<certificate data>"), why);
+    }
+}
+
+fn validate_verdicts(object: &Value, old: &Value, part: Part, errors: &mut FieldErrors) {
     let (after, before) = (conditions(object), conditions(old));
-    for verdict in ["Approved", "Denied"] {
-        if held(&before, verdict) && !held(&after, verdict) {
+    let count = |list: &[Value], kind: &str| list.iter().filter(|it| it["type"] == kind).count();
+    for kind in LASTING {
+        if count(&after, kind) < count(&before, kind) {
             errors.forbidden(
                 "status.conditions",
-                format!("updates may not remove a condition of type \"{verdict}\""),
+                format!("updates may not remove a condition of type \"{kind}\""),
             );
         }
     }
-    if held(&after, "Approved") && held(&after, "Denied") {
-        errors.invalid(
-            "status.conditions",
-            json!("Denied"),
-            "Approved and Denied conditions are mutually exclusive",
-        );
-    }
-    let certificate = |object: &Value| object.pointer("/status/certificate").cloned();
-    if certificate(old).is_some() && certificate(old) != certificate(object) {
-        errors.forbidden("status.certificate", "updates may not change certificate content");
+    for verdict in VERDICTS {
+        if part == Part::Status && count(&before, verdict) < count(&after, verdict) {
+            errors.forbidden(
+                "status.conditions",
+                format!("updates may not add a condition of type \"{verdict}\""),
+            );
+        }
     }
 }
 

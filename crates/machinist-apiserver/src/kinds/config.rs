@@ -11,6 +11,9 @@ use crate::status::{ApiResult, FieldErrorKind, FieldErrors};
 /// Most bytes that the values of one Secret or ConfigMap may have together.
 const MAX_SIZE: usize = 1024 * 1024;
 
+/// Longest key of a Secret or ConfigMap, in bytes: each may become a file's name.
+const LONGEST_KEY: usize = 253;
+
 pub(crate) struct Secrets;
 
 impl Rules for Secrets {
@@ -32,11 +35,32 @@ impl Rules for Secrets {
                 format!("may not be more than {MAX_SIZE} bytes"),
             );
         }
+        validate_type(object, errors);
         let Some(old) = old else { return };
         if old.get("type") != object.get("type") {
             errors.invalid("type", object["type"].clone(), "field is immutable");
         }
         validate_frozen(object, old, &["data"], errors);
+    }
+}
+
+/// What a secret of a well-known type has to have.
+fn validate_type(object: &Value, errors: &mut FieldErrors) {
+    let has = |key: &str| object.pointer("/data").is_some_and(|data| data.get(key).is_some());
+    let mut require = |keys: &[&str]| {
+        for key in keys.iter().filter(|key| !has(key)) {
+            errors.required(format!("data[{key}]"), "");
+        }
+    };
+    match object.get("type").and_then(Value::as_str).unwrap_or_default() {
+        "kubernetes.io/basic-auth" if !has("username") && !has("password") => {
+            require(&["username", "password"])
+        }
+        "kubernetes.io/tls" => require(&["tls.crt", "tls.key"]),
+        "kubernetes.io/ssh-auth" => require(&["ssh-privatekey"]),
+        "kubernetes.io/dockercfg" => require(&[".dockercfg"]),
+        "kubernetes.io/dockerconfigjson" => require(&[".dockerconfigjson"]),
+        _ => {}
     }
 }
 
@@ -70,6 +94,9 @@ impl Rules for ConfigMaps {
         let fields = |name: &str| object.get(name).and_then(Value::as_object).into_iter().flatten();
         for (key, value) in fields("data") {
             validate_key(key, "data", errors);
+            if object.pointer("/binaryData").is_some_and(|binary| binary.get(key).is_some()) {
+                errors.invalid(format!("data[{key}]"), json!(key), "duplicate of key present in binaryData");
+            }
             size += value.as_str().map_or(0, str::len);
         }
         for (key, value) in fields("binaryData") {
@@ -109,11 +136,18 @@ fn validate_key(key: &str, field: &str, errors: &mut FieldErrors) {
     let plain =
         !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
     let place = format!("{field}[{key}]");
-    if !plain {
-        errors.invalid(place.clone(), json!(key), PROBLEM);
+    let mut problem = |why: &str| errors.invalid(place.clone(), json!(key), why);
+    if LONGEST_KEY < key.len() {
+        problem(&format!("must be no more than {LONGEST_KEY} characters"));
     }
-    if key == "." || key == ".." || key.starts_with("..") {
-        errors.invalid(place, json!(key), "a valid config key must not start with '..'");
+    if !plain {
+        problem(PROBLEM);
+    }
+    match key {
+        "." => problem("must not be '.'"),
+        ".." => problem("must not be '..'"),
+        key if key.starts_with("..") => problem("must not start with '..'"),
+        _ => {}
     }
 }
 

@@ -4,22 +4,21 @@ use serde_json::Value;
 
 use crate::crd::schema::{Format, MAX_DEPTH, Schema, Type};
 use crate::crd::validate::type_name;
+use crate::kinds::notation;
 use crate::status::{ApiError, ApiResult};
 
 /// Refuses an object if a value in it has another type than its schema says. Nulls are taken for absent.
 pub(crate) fn check_types(object: &Value, schema: &Schema, kind: &str, version: &str) -> ApiResult<()> {
-    check_part(object, schema, kind, kind, version)
+    refused(mismatch(object, schema, kind, 0), kind, version)
 }
 
-/// The same of a part, which has the Go type `part`, of an object of `kind`.
-pub(crate) fn check_part(
-    value: &Value,
-    schema: &Schema,
-    part: &str,
-    kind: &str,
-    version: &str,
-) -> ApiResult<()> {
-    match mismatch(value, schema, part, 0) {
+/// Of a custom resource only `metadata` is decoded into a type.
+pub(crate) fn check_metadata(metadata: &Value, kind: &str, version: &str) -> ApiResult<()> {
+    refused(mismatch(metadata, &notation::object_meta(), "ObjectMeta", 0), kind, version)
+}
+
+fn refused(mismatch: Option<String>, kind: &str, version: &str) -> ApiResult<()> {
+    match mismatch {
         None => Ok(()),
         Some(why) => Err(ApiError::bad_request(format!(
             "{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"

@@ -4,17 +4,23 @@ use serde_json::Value;
 
 use crate::authz::restriction;
 use crate::kinds::{Context, Part, Rules};
-use crate::status::{ApiResult, FieldErrors};
+use crate::object::meta_str;
+use crate::status::{ApiResult, FieldErrors, Target};
+use crate::store::mvcc::Key;
 
 pub(crate) struct Leases;
 
 impl Rules for Leases {
     fn on_create(&self, object: &mut Value, context: &Context<'_>) -> ApiResult<()> {
-        restriction::admit_lease(context, object)
+        restriction::admit_lease(context, meta_str(object, "namespace"), meta_str(object, "name"))
+    }
+
+    fn admit_delete(&self, object: &Target<'_>, key: &Key, context: &Context<'_>) -> ApiResult<()> {
+        restriction::admit_lease(context, key.namespace(), object.name)
     }
 
     fn on_update(&self, new: &mut Value, _old: &Value, _part: Part, context: &Context<'_>) -> ApiResult<()> {
-        restriction::admit_lease(context, new)
+        restriction::admit_lease(context, meta_str(new, "namespace"), meta_str(new, "name"))
     }
 
     fn validate(&self, object: &Value, _old: Option<&Value>, _part: Part, errors: &mut FieldErrors) {

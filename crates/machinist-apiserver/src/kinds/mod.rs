@@ -12,6 +12,7 @@ pub(crate) mod node;
 pub(crate) mod notation;
 pub(crate) mod pod;
 pub(crate) mod pod_disruption_budget;
+pub(crate) mod pod_references;
 pub(crate) mod rbac;
 pub(crate) mod table;
 
@@ -63,6 +64,17 @@ pub(crate) trait Rules: Sync {
 
     /// Checks the object that is about to be stored.
     fn validate(&self, _object: &Value, _old: Option<&Value>, _part: Part, _errors: &mut FieldErrors) {}
+
+    /// Whether the writer may write this, asked once it is known to be valid.
+    fn permit(
+        &self,
+        _object: &Value,
+        _old: Option<&Value>,
+        _part: Part,
+        _context: &Context<'_>,
+    ) -> ApiResult<()> {
+        Ok(())
+    }
 
     /// Seconds that a deletion waits for, when this kind is deleted gracefully.
     fn grace(&self, _object: &Value, _asked: Option<i64>) -> Option<i64> {

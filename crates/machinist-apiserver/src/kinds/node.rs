@@ -1,13 +1,15 @@
 //! Nodes: the taint that a new one gets, and what an update may not change.
 
 use std::collections::HashSet;
+use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
 use crate::authz::restriction;
 use crate::kinds::{Context, Part, Rules};
 use crate::object::child_map;
-use crate::status::{ApiResult, FieldErrorKind, FieldErrors};
+use crate::status::{ApiResult, FieldErrorKind, FieldErrors, Target};
+use crate::store::mvcc::Key;
 
 /// Set on every new Node by the TaintNodesByCondition admission; the node lifecycle controller lifts it.
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
@@ -31,13 +33,19 @@ impl Rules for Nodes {
         restriction::admit_node(context, new, Some(old))
     }
 
+    fn admit_delete(&self, object: &Target<'_>, _key: &Key, context: &Context<'_>) -> ApiResult<()> {
+        restriction::admit_node_delete(context, object.name)
+    }
+
     fn fill_defaults(&self, object: &mut Value) {
         allocate_capacity(object);
+        list_pod_ranges(object);
     }
 
     fn validate(&self, object: &Value, old: Option<&Value>, _part: Part, errors: &mut FieldErrors) {
         validate_taints(object, errors);
         validate_addresses(object, errors);
+        validate_pod_ranges(object, errors);
         let Some(old) = old else { return };
         // An update checks the whole node and then the change: a wrong taint is complained of twice.
         validate_taints(object, errors);
@@ -67,6 +75,48 @@ fn allocate_capacity(object: &mut Value) {
     }
 }
 
+/// The range for pods that is given the old way is also the first of the list, and the only one if the list begins with another.
+fn list_pod_ranges(object: &mut Value) {
+    let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    let one = spec.get("podCIDR").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let first = spec.get("podCIDRs").and_then(|list| list.get(0)).and_then(Value::as_str);
+    match first {
+        Some(first) if one.is_empty() => {
+            let first = json!(first);
+            spec.insert("podCIDR".into(), first);
+        }
+        Some(first) if first == one => {}
+        Some(_) | None if one.is_empty() => {}
+        Some(_) | None => {
+            spec.insert("podCIDRs".into(), json!([one]));
+        }
+    }
+}
+
+fn validate_pod_ranges(object: &Value, errors: &mut FieldErrors) {
+    let Some(ranges) = object.pointer("/spec/podCIDRs").and_then(Value::as_array) else { return };
+    let of_range = |range: &Value| -> Option<IpAddr> {
+        let (address, length) = range.as_str()?.split_once('/')?;
+        let address: IpAddr = address.parse().ok()?;
+        let longest = if address.is_ipv4() { 32 } else { 128 };
+        length.parse::<u8>().ok().filter(|length| *length <= longest).map(|_| address)
+    };
+    let families: Vec<Option<bool>> = ranges.iter().map(|it| of_range(it).map(|ip| ip.is_ipv4())).collect();
+    for (index, _) in families.iter().enumerate().filter(|(_, family)| family.is_none()) {
+        errors.invalid(
+            format!("spec.podCIDRs[{index}]"),
+            ranges[index].clone(),
+            "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)",
+        );
+    }
+    let one_of_each =
+        families.len() == 2 && families[0].is_some() && families[1].is_some() && families[0] != families[1];
+    if 1 < families.len() && !one_of_each {
+        let why = "may specify no more than one CIDR for each IP family";
+        errors.invalid("spec.podCIDRs", Value::Array(ranges.clone()), why);
+    }
+}
+
 fn validate_taints(object: &Value, errors: &mut FieldErrors) {
     let Some(taints) = object.pointer("/spec/taints").and_then(Value::as_array) else { return };
     let effects = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
@@ -74,7 +124,7 @@ fn validate_taints(object: &Value, errors: &mut FieldErrors) {
     for (index, taint) in taints.iter().enumerate() {
         let place = format!("metadata.taints[{index}]");
         let key = taint["key"].as_str().unwrap_or_default();
-        if let Some(problem) = crate::meta::qualified_name_problem(key) {
+        for problem in crate::meta::qualified_name_problems(key) {
             errors.invalid(format!("{place}.key"), json!(key), problem);
         }
         let effect = taint["effect"].as_str().unwrap_or_default();

@@ -1,10 +1,12 @@
 //! Pods: the defaults of admission and strategy, graceful deletion, and what an update may not change.
 
 use std::collections::HashSet;
+use std::net::IpAddr;
 
 use serde_json::{Map, Value, json};
 
 use crate::authz::restriction;
+use crate::kinds::pod_references::{self as refers, MIRROR};
 use crate::kinds::{Context, Part, Rules};
 use crate::meta::{NameRule, name_problems};
 use crate::object::{child_map, copy_meta, meta_str};
@@ -30,8 +32,8 @@ impl Rules for Pods {
     }
 
     fn on_create(&self, object: &mut Value, context: &Context<'_>) -> ApiResult<()> {
-        restriction::admit_new_pod(context, object)?;
         admit_service_account(object, context)?;
+        restriction::admit_new_pod(context, object)?;
         let spec = child_map(object, "spec");
         tolerate_lost_nodes(spec);
         spec.entry("priority").or_insert(json!(0));
@@ -42,7 +44,7 @@ impl Rules for Pods {
     }
 
     fn admit_delete(&self, object: &Target<'_>, key: &Key, context: &Context<'_>) -> ApiResult<()> {
-        restriction::admit_pod_delete(context, key, object)
+        restriction::admit_pod_delete(context, key, object.name)
     }
 
     fn on_update(&self, new: &mut Value, old: &Value, part: Part, context: &Context<'_>) -> ApiResult<()> {
@@ -50,6 +52,10 @@ impl Rules for Pods {
         if part == Part::Status {
             copy_meta(new, old, "ownerReferences");
             copy_meta(new, old, "deletionTimestamp");
+            let class = old.pointer("/status/qosClass").cloned();
+            if let (Some(class), false) = (class, new.pointer("/status/qosClass").is_some()) {
+                child_map(new, "status").insert("qosClass".into(), class);
+            }
         }
         if part == Part::Main {
             // What defaults and admission gave the pod, a body without it keeps.
@@ -65,10 +71,14 @@ impl Rules for Pods {
     }
 
     fn validate(&self, object: &Value, old: Option<&Value>, part: Part, errors: &mut FieldErrors) {
+        validate_mirror(object, old, errors);
         match (old, part) {
             (None, _) => validate_containers(object, errors),
-            (Some(old), Part::Main) => validate_spec_update(object, old, errors),
-            (Some(_), Part::Status | Part::Approval | Part::Finalize) => {}
+            (Some(old), Part::Main) => {
+                validate_containers(object, errors);
+                validate_spec_update(object, old, errors);
+            }
+            (Some(_), Part::Status | Part::Approval | Part::Finalize) => validate_addresses(object, errors),
         }
     }
 
@@ -90,21 +100,56 @@ impl Rules for Pods {
 fn list_addresses(object: &mut Value) {
     let status = child_map(object, "status");
     for (one, list) in [("podIP", "podIPs"), ("hostIP", "hostIPs")] {
-        if let (Some(address), false) = (status.get(one).cloned(), status.contains_key(list)) {
-            status.insert(list.into(), json!([{"ip": address}]));
+        let address = status.get(one).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let first = status.get(list).and_then(|list| list.get(0)).and_then(|it| it["ip"].as_str());
+        match first {
+            Some(first) if address.is_empty() => {
+                let first = json!(first);
+                status.insert(one.into(), first);
+            }
+            Some(first) if first == address => {}
+            Some(_) | None if address.is_empty() => {}
+            Some(_) | None => {
+                status.insert(list.into(), json!([{"ip": address}]));
+            }
         }
     }
 }
 
-/// The ServiceAccount admission: the account must exist; "default" when none is named.
+fn validate_addresses(object: &Value, errors: &mut FieldErrors) {
+    for list in ["podIPs", "hostIPs"] {
+        let addresses = object.pointer(&format!("/status/{list}")).and_then(Value::as_array);
+        for (index, address) in addresses.into_iter().flatten().enumerate() {
+            let address = address["ip"].as_str().unwrap_or_default();
+            if address.parse::<IpAddr>().is_err() {
+                errors.invalid(
+                    format!("status.{list}[{index}]"),
+                    json!(address),
+                    "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+                );
+            }
+        }
+    }
+}
+
+/// The ServiceAccount admission: the account must exist; "default" when none is named. A mirror has none, and no way to one.
 fn admit_service_account(object: &mut Value, context: &Context<'_>) -> ApiResult<()> {
     let (namespace, name) = (meta_str(object, "namespace").to_owned(), meta_str(object, "name").to_owned());
-    let spec = child_map(object, "spec");
-    let account =
-        match spec.get("serviceAccountName").or_else(|| spec.get("serviceAccount")).and_then(Value::as_str) {
-            Some(account) if !account.is_empty() => account.to_owned(),
-            _ => "default".to_owned(),
+    let account = refers::account(object).to_owned();
+    if refers::is_mirror(object) {
+        let refuse =
+            |why| Err(ApiError::forbidden(&Target { group: "", resource: "pods", name: &name }, why));
+        return match () {
+            () if !account.is_empty() => refuse("a mirror pod may not reference service accounts"),
+            () if !refers::secrets(object).is_empty() => refuse("a mirror pod may not reference secrets"),
+            () if refers::projects_tokens(object) => {
+                refuse("a mirror pod may not use ServiceAccountToken volume projections")
+            }
+            () => Ok(()),
         };
+    }
+    let account = if account.is_empty() { "default".to_owned() } else { account };
+    let spec = child_map(object, "spec");
     spec.insert("serviceAccountName".into(), json!(account));
     spec.insert("serviceAccount".into(), json!(account));
     if context.core.store.get("serviceaccounts", &Key::new(&namespace, &account)).is_none() {
@@ -175,6 +220,24 @@ fn quality_of_service(spec: &Map<String, Value>) -> &'static str {
     }
 }
 
+/// What mirrors a node's own file says so from the start, and on that node.
+fn validate_mirror(object: &Value, old: Option<&Value>, errors: &mut FieldErrors) {
+    let place = format!("metadata.annotations[{MIRROR}]");
+    let mirrored = refers::mirrored(object);
+    let change = old.map(|old| (refers::mirrored(old), mirrored)).filter(|(before, after)| before != after);
+    match change {
+        Some((Some(_), _)) => {
+            errors.forbidden(place.clone(), "may not remove or update mirror pod annotation");
+        }
+        Some((None, _)) => errors.forbidden(place.clone(), "may not add mirror pod annotation"),
+        None => {}
+    }
+    let node = object.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
+    if let (Some(mirrored), true) = (mirrored, node.is_empty()) {
+        errors.invalid(place, mirrored.clone(), "must set spec.nodeName if mirror pod annotation is set");
+    }
+}
+
 fn validate_containers(object: &Value, errors: &mut FieldErrors) {
     let containers = object.pointer("/spec/containers").and_then(Value::as_array);
     let Some(containers) = containers.filter(|list| !list.is_empty()) else {
@@ -203,6 +266,12 @@ fn validate_containers(object: &Value, errors: &mut FieldErrors) {
 
 /// Of a pod's spec only images, the deadline, and added tolerations change after creation.
 fn validate_spec_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
+    let count =
+        |object: &Value| object.pointer("/spec/containers").and_then(Value::as_array).map_or(0, Vec::len);
+    if count(new) != count(old) {
+        errors.forbidden("spec.containers", "pod updates may not add or remove containers");
+        return;
+    }
     if frozen_spec(new) != frozen_spec(old) {
         errors.forbidden(
             "spec",

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::kinds::{Context, Part, Rules};
 use crate::object::child_map;
-use crate::status::{ApiResult, FieldErrors};
+use crate::status::{ApiResult, FieldErrorKind, FieldErrors};
 
 pub(crate) struct PodDisruptionBudgets;
 
@@ -33,11 +33,8 @@ impl Rules for PodDisruptionBudgets {
         }
         let spec = |key: &str| object.get("spec").and_then(|s| s.get(key));
         if let (Some(_), Some(_)) = (spec("minAvailable"), spec("maxUnavailable")) {
-            errors.invalid(
-                "spec",
-                object["spec"].clone(),
-                "minAvailable and maxUnavailable cannot be both set",
-            );
+            let why = "minAvailable and maxUnavailable cannot be both set";
+            errors.push_shown(FieldErrorKind::Invalid, "spec", Some(shown_spec(&object["spec"])), why);
         }
         for bound in ["minAvailable", "maxUnavailable"] {
             validate_amount(spec(bound), &format!("spec.{bound}"), errors);
@@ -53,6 +50,23 @@ impl Rules for PodDisruptionBudgets {
             );
         }
     }
+}
+
+/// A specification with the names and order of its internal type, as refusals show it.
+fn shown_spec(spec: &Value) -> String {
+    let shown = |key: &str| spec.get(key).unwrap_or(&Value::Null).to_string();
+    let selector = spec.get("selector").and_then(Value::as_object).map_or("null".to_owned(), |selector| {
+        let fields = ["matchLabels", "matchExpressions"]
+            .iter()
+            .filter_map(|key| Some(format!("\"{key}\":{}", selector.get(*key)?)));
+        format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
+    });
+    format!(
+        "{{\"MinAvailable\":{},\"Selector\":{selector},\"MaxUnavailable\":{},\"UnhealthyPodEvictionPolicy\":{}}}",
+        shown("minAvailable"),
+        shown("maxUnavailable"),
+        shown("unhealthyPodEvictionPolicy")
+    )
 }
 
 /// A count that is not negative, or a percentage of at most 100.

@@ -244,6 +244,7 @@ pub(crate) static BUILT_INS: &[BuiltIn] = &[
         short_names: &["pdb"],
         type_name: "PodDisruptionBudget",
         table: "poddisruptionbudgets",
+        names: NameRule::PathSegment,
         has_status: true,
         generation: true,
         unconditional_update: false,

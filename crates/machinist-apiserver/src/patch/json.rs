@@ -92,6 +92,12 @@ impl Pointer {
         items.saturating_sub(last.parse().unwrap_or(items))
     }
 
+    /// What the last step is taken from.
+    fn above(&self) -> Option<Pointer> {
+        let (_, steps) = self.steps.split_last()?;
+        Some(Pointer { text: self.text.clone(), steps: steps.to_vec() })
+    }
+
     fn parse(text: &str) -> ApiResult<Self> {
         let steps = match text.strip_prefix('/') {
             Some(rest) => rest.split('/').map(|s| s.replace("~1", "/").replace("~0", "~")).collect(),
@@ -157,7 +163,10 @@ pub(crate) fn apply(document: &mut Value, operations: &[Operation]) -> ApiResult
                 remove(document, from).and_then(|value| add(document, path, value))
             }
             Operation::Copy { from, path } => {
-                let value = from.get(document).cloned();
+                // A key that a map does not have is copied as null.
+                let missing =
+                    || from.above().and_then(|above| above.get(document)).filter(|it| it.is_object());
+                let value = from.get(document).cloned().or_else(|| missing().map(|_| Value::Null));
                 copied += value.as_ref().map_or(0, |v| v.to_string().len());
                 if MAX_COPIED < copied {
                     return Err(ApiError::too_large(MAX_COPIED));

@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use serde_json::{Map, Value};
 
 use crate::crd::schema::{PatchStrategy, Schema};
+use crate::go;
 use crate::status::{ApiError, ApiResult};
 
 const DIRECTIVE: &str = "$patch";
@@ -82,6 +83,15 @@ fn merge_child(
     order: Option<&Value>,
 ) -> ApiResult<()> {
     match change {
+        // What is not there yet is taken from the patch, whatever directive it has.
+        Value::Object(change)
+            if !target.contains_key(key)
+                && directive(&Value::Object(change.clone()))
+                    .is_some_and(|it| !matches!(it, "merge" | "delete" | "replace")) =>
+        {
+            target.insert(key.to_owned(), Value::Object(without_directives(change)));
+            Ok(())
+        }
         Value::Object(change) => {
             let child = target.entry(key).or_insert_with(|| Value::Object(Map::new()));
             if !child.is_object() || schema.patch == PatchStrategy::ReplaceMap {
@@ -154,7 +164,8 @@ fn merge_by_key(
     for change in change {
         let Some(id) = change.get(merge_key) else {
             return Err(ApiError::unexpected(format!(
-                "map: {change} does not contain declared merge key: {merge_key}"
+                "map: {} does not contain declared merge key: {merge_key}",
+                go::plainly(change)
             )));
         };
         let held = places.entry(id.to_string()).or_default();

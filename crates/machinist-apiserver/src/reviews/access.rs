@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{check_metadata, invalid, text, texts};
 use crate::authn::Identity;
-use crate::authz::{Attributes, decide};
+use crate::authz::{Attributes, decide, field_selected};
 use crate::status::{ApiResult, FieldErrorKind, FieldErrors};
 use crate::verbs::Call;
 
@@ -30,6 +30,9 @@ pub(super) fn review(call: &Call, mut asked: Value) -> ApiResult<Value> {
     let mut status = json!({"allowed": decision.allowed});
     if !decision.reason.is_empty() {
         status["reason"] = json!(decision.reason);
+    }
+    if let Some(trouble) = field_selector_trouble(&asked) {
+        status["evaluationError"] = json!(trouble);
     }
     asked["status"] = status;
     Ok(asked)
@@ -103,14 +106,35 @@ fn attributes(asked: &Value) -> Attributes {
     }
 }
 
-/// The node that the review's field selector demands.
+/// The node that the review's field selector demands: exactly one, for a choice among several demands none.
 fn selected_node(asked: &Value) -> Option<String> {
-    let selector = asked.pointer("/spec/resourceAttributes/fieldSelector")?;
-    let requirements = selector.get("requirements").and_then(Value::as_array).into_iter().flatten();
-    let by_requirement = requirements
+    let by_requirement = field_requirements(asked)
         .filter(|it| it["key"] == "spec.nodeName" && it["operator"] == "In")
-        .find_map(|it| it.pointer("/values/0").and_then(Value::as_str));
-    let raw = selector.get("rawSelector").and_then(Value::as_str).unwrap_or_default();
-    let by_text = raw.split(',').find_map(|term| term.strip_prefix("spec.nodeName="));
-    by_requirement.or(by_text).map(|node| node.trim_start_matches('=').to_owned())
+        .find_map(only_value);
+    let raw = text(asked, "/spec/resourceAttributes/fieldSelector/rawSelector");
+    by_requirement.map(str::to_owned).or_else(|| field_selected(&raw, "spec.nodeName"))
+}
+
+fn field_requirements(asked: &Value) -> impl Iterator<Item = &Value> {
+    let list = asked.pointer("/spec/resourceAttributes/fieldSelector/requirements");
+    list.and_then(Value::as_array).into_iter().flatten()
+}
+
+fn only_value(requirement: &Value) -> Option<&str> {
+    match requirement["values"].as_array()?.as_slice() {
+        [only] => only.as_str(),
+        _ => None,
+    }
+}
+
+/// What is said of requirements that are no equality and were left out of account.
+fn field_selector_trouble(asked: &Value) -> Option<&'static str> {
+    let is_understood =
+        |it: &&Value| (it["operator"] == "In" || it["operator"] == "NotIn") && only_value(it).is_some();
+    let understood = field_requirements(asked).filter(is_understood).count();
+    match (understood, field_requirements(asked).count()) {
+        (understood, all) if understood == all => None,
+        (0, _) => Some("spec.resourceAttributes.fieldSelector ignored due to parse error"),
+        _ => Some("spec.resourceAttributes.fieldSelector partially ignored due to parse error"),
+    }
 }

@@ -18,7 +18,7 @@ pub(super) fn review(call: &Call, mut asked: Value) -> ApiResult<Value> {
         [] => vec![tokens::ISSUER],
         some => some.iter().map(String::as_str).collect(),
     };
-    asked["status"] = match identify(call, &token, &wanted)? {
+    asked["status"] = match identify(call, &token, &wanted) {
         Ok((user, audiences)) => json!({"authenticated": true, "user": user, "audiences": audiences}),
         Err(why) => json!({"user": {}, "error": why}),
     };
@@ -26,10 +26,10 @@ pub(super) fn review(call: &Call, mut asked: Value) -> ApiResult<Value> {
 }
 
 /// The user and those of the wanted audiences that the token is for, or why it is nobody's.
-fn identify(call: &Call, token: &str, wanted: &[&str]) -> ApiResult<Result<(Value, Vec<String>), String>> {
+fn identify(call: &Call, token: &str, wanted: &[&str]) -> Result<(Value, Vec<String>), String> {
     const INVALID: &str = "invalid bearer token";
     if tokens::looks_like_one(token) {
-        return Ok(match tokens::identify(&call.core, token, wanted) {
+        return match tokens::identify(&call.core, token, wanted) {
             Ok((user, audiences)) => Ok((user.user_info(), audiences)),
             Err(Rejected::OtherAudience(of)) => {
                 let shown = |list: Vec<String>| json!(list).to_string().replace("\",\"", "\" \"");
@@ -41,12 +41,11 @@ fn identify(call: &Call, token: &str, wanted: &[&str]) -> ApiResult<Result<(Valu
                 ))
             }
             Err(Rejected::Invalid) => Err(INVALID.to_owned()),
-        });
+        };
     }
-    let ca = call.core.ca().map_err(|e| ApiError::internal(e.to_string()))?;
-    let authenticator = Authenticator { core: &call.core, ca, now: call.core.config.clock.now() };
-    Ok(match authenticator.bootstrap_token(token) {
+    let authenticator = Authenticator { core: &call.core, now: call.core.config.clock.now() };
+    match authenticator.bootstrap_token(token) {
         Some(user) => Ok((user.user_info(), wanted.iter().map(ToString::to_string).collect())),
         None => Err(INVALID.to_owned()),
-    })
+    }
 }

@@ -85,7 +85,7 @@ impl Drop for Journal {
         self.queue.lock().is_closing = true;
         self.queue.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // It catches the panics of the database, and has none of its own.
+            // A panic of its own was told when it happened.
             let _ended = thread.join();
         }
     }
@@ -132,6 +132,7 @@ struct Writer {
 
 impl Writer {
     fn run(self) {
+        let _ending = Ending { queue: &self.queue, shared: &self.shared };
         while let Some(batch) = self.queue.next() {
             let events = batch.iter().map(|unsaved| &*unsaved.event);
             let written = catch_unwind(AssertUnwindSafe(|| self.database.write(events)));
@@ -144,6 +145,43 @@ impl Writer {
                 }
             }
         }
+    }
+}
+
+/// Lets go of who waits for the thread, however it ends: a panic would leave them waiting for ever.
+struct Ending<'a> {
+    queue: &'a Queue,
+    shared: &'a Shared,
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!(
+                "The thread that writes to the data folder panicked; refusing writes from now on"
+            );
+            self.shared.fail("the thread that writes to the data folder panicked".to_owned());
+        }
         self.queue.end();
     }
+}
+
+#[test]
+fn who_waits_for_a_thread_that_panics_is_let_go() {
+    let (queue, shared) = (Arc::new(Queue::default()), Shared::empty());
+    let journal = {
+        let (queue, shared) = (queue.clone(), shared.clone());
+        queue.lock().is_writing = true;
+        let thread = std::thread::spawn({
+            let queue = queue.clone();
+            move || {
+                let _ending = Ending { queue: &queue, shared: &shared };
+                panic!("a bug in what shows a commit");
+            }
+        });
+        Journal { queue, thread: Some(thread) }
+    };
+    journal.finish();
+    assert!(queue.lock().has_ended);
+    assert!(shared.has_failed(), "a write that waits to be saved is told so");
 }

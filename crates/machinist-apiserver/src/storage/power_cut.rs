@@ -13,7 +13,9 @@ use serde_json::{Value, json};
 use tower::Service as _;
 
 use crate::authn::Identity;
+use crate::authz::Authorization;
 use crate::server::{Config, Server};
+use crate::service::ApiService;
 use crate::storage::database::Database;
 use crate::store::mvcc::Store;
 
@@ -175,18 +177,30 @@ impl Draw {
 
 /// A server on a disk.
 fn start(disk: &Disk) -> Server {
+    start_with(disk, Config::default())
+}
+
+fn start_with(disk: &Disk, config: Config) -> Server {
     let (database, saved) = Database::open_on(disk.clone()).expect("what survives a power cut can be read");
-    let config = Config::default();
     let store = Store::open(database, saved, config.history, config.watch_buffer).expect("a thread");
     Server::with_store(config, store, None)
 }
 
 async fn ask(server: &Server, method: Method, path: &str, body: Option<Value>) -> (u16, Value) {
+    ask_through(server.service_as(Identity::admin()), method, path, body).await
+}
+
+async fn ask_through(
+    mut service: ApiService,
+    method: Method,
+    path: &str,
+    body: Option<Value>,
+) -> (u16, Value) {
     let text = body.map(|body| body.to_string()).unwrap_or_default();
     let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
     let request = Request::builder().method(method).uri(path).header("content-type", kind);
     let request = request.body(Full::from(text)).expect("a request");
-    let response = server.service_as(Identity::admin()).call(request).await.expect("an answer");
+    let response = service.call(request).await.expect("an answer");
     let code = response.status().as_u16();
     let body = response.into_body().collect().await.expect("a body").to_bytes();
     (code, serde_json::from_slice(&body).unwrap_or(Value::Null))
@@ -352,4 +366,55 @@ async fn a_power_cut_anywhere_loses_nothing_that_was_answered() {
         "{points} points, {DRAWS} draws each: of the writes that were cut, {lost} were lost and {kept} kept"
     );
     assert!(0 < lost && 0 < kept, "the cuts hit both sides of a sync");
+}
+
+/// A server whose disk is gone after the start.
+async fn diskless() -> Server {
+    let disk = Disk::default();
+    let server = start_with(&disk, Config { authorization: Authorization::Rbac, ..Config::default() });
+    server.saved().await.expect("the start is saved");
+    disk.cut_at(0);
+    server
+}
+
+#[tokio::test]
+async fn a_permission_that_was_not_saved_grants_nothing() {
+    let server = diskless().await;
+    let jane = server.service_as(Identity::new("jane", [""; 0]));
+    let binding = json!({
+        "metadata": {"name": "b"}, "subjects": [{"kind": "User", "name": "jane"}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+    });
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    assert_eq!(ask(&server, Method::POST, bindings, Some(binding)).await.0, 500);
+    assert_eq!(ask_through(jane, Method::GET, PATH, None).await.0, 403);
+}
+
+#[tokio::test]
+async fn a_bootstrap_token_that_was_not_saved_lets_nobody_in() {
+    let server = diskless().await;
+    let secret = json!({
+        "metadata": {"name": "bootstrap-token-abcdef"}, "type": "bootstrap.kubernetes.io/token",
+        "stringData": {
+            "token-id": "abcdef", "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true",
+        },
+    });
+    let secrets = "/api/v1/namespaces/kube-system/secrets";
+    assert_eq!(ask(&server, Method::POST, secrets, Some(secret)).await.0, 500);
+    let bearer = server.service_with_bearer("abcdef.0123456789abcdef");
+    assert_eq!(ask_through(bearer, Method::GET, "/api", None).await.0, 401);
+}
+
+#[tokio::test]
+async fn what_is_not_kept_needs_no_disk() {
+    let server = diskless().await;
+    assert_eq!(ask(&server, Method::POST, PATH, Some(body(1, 1))).await.0, 500);
+    let review = json!({"spec": {"user": "jane", "resourceAttributes": {"verb": "get", "resource": "pods"}}});
+    let reviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+    assert_eq!(ask(&server, Method::POST, reviews, Some(review)).await.0, 201);
+    let token = "/api/v1/namespaces/default/serviceaccounts/default/token";
+    let (code, granted) = ask(&server, Method::POST, token, Some(json!({}))).await;
+    assert_eq!(code, 201, "{granted}");
+    let bearer = granted["status"]["token"].as_str().expect("a token");
+    assert_eq!(ask_through(server.service_with_bearer(bearer), Method::GET, "/api", None).await.0, 200);
 }

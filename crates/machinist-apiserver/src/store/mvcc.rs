@@ -33,6 +33,11 @@ impl Key {
         Key(text.into())
     }
 
+    /// Empty for what is in no namespace.
+    pub(crate) fn namespace(&self) -> &str {
+        self.0.split_once('/').map_or("", |(namespace, _)| namespace)
+    }
+
     /// `namespace/name`, or `name`.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -507,6 +512,16 @@ impl Shared {
     fn new(inner: Inner, history: History) -> Arc<Self> {
         let committed = Notify::new();
         Arc::new(Shared { inner: RwLock::new(inner), committed, history, failed: OnceLock::new() })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn empty() -> Arc<Self> {
+        Self::new(Inner::default(), History::Manual)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.get().is_some()
     }
 
     /// Shows a batch of commits that has been saved.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::object;
+use crate::object::{self, Object};
 use crate::status::{ApiError, ApiResult};
 
 /// Both selectors of a list or watch.
@@ -69,6 +69,11 @@ impl Selector {
 
     pub(crate) fn matches(&self, object: &Value) -> bool {
         self.labels.iter().all(|r| r.matches(object)) && self.fields.iter().all(|r| r.matches(object))
+    }
+
+    /// Whether a stored object matches. It is not looked into if anything does.
+    pub(crate) fn selects(&self, stored: &Object) -> bool {
+        self.is_empty() || self.matches(&stored.glance())
     }
 
     /// The value that the field selector fixes `field` to, if it does.

@@ -24,8 +24,8 @@ impl Interest {
         event.key.as_str().starts_with(&self.prefix)
             && self.name.as_ref().is_none_or(|name| names(&event.key) == name)
             && self.node_name.as_ref().is_none_or(|node| {
-                node_name(event.object().value()) == node
-                    || event.old().is_some_and(|old| node_name(old.value()) == node)
+                node_name(&event.object().glance()) == node
+                    || event.old().is_some_and(|old| node_name(&old.glance()) == node)
             })
     }
 }

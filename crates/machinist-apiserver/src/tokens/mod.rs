@@ -150,7 +150,7 @@ fn still_there(
     uid: &str,
     now: Timestamp,
 ) -> Option<std::sync::Arc<Object>> {
-    let held = core.store.get(table, &Key::new(namespace, name)).filter(|held| held.uid() == uid)?;
+    let held = core.store.get_shown(table, &Key::new(namespace, name)).filter(|held| held.uid() == uid)?;
     let deleted: Option<Timestamp> = object::meta_str(held.value(), "deletionTimestamp").parse().ok();
     let over = deleted.is_some_and(|at| at.as_second() + DELETION_LEEWAY_SECONDS <= now.as_second());
     (!over).then_some(held)

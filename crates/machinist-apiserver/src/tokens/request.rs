@@ -3,6 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
+use crate::authz::restriction;
 use crate::clock::rfc3339_seconds;
 use crate::crd::prune;
 use crate::kinds::{decode, notation};
@@ -10,7 +11,7 @@ use crate::object::{Object, meta_str, to_bytes};
 use crate::status::{ApiError, ApiResult, FieldErrors, Target};
 use crate::store::mvcc::Key;
 use crate::tokens::{ISSUER, PRIVATE, account_user, sign};
-use crate::verbs::write::{admit_namespace, decode_body};
+use crate::verbs::write::{admit_namespace, context, decode_body};
 use crate::verbs::{Answer, Call};
 
 const GROUP: &str = "authentication.k8s.io";
@@ -27,8 +28,9 @@ pub(crate) fn create(call: &Call) -> ApiResult<Answer> {
     prune::normalise(&mut asked, &schema);
     admit_namespace(call, &call.path.name)?;
     check_place(call, &asked)?;
+    restriction::admit_token(&context(call), &call.path.namespace, &call.path.name, &asked)?;
     let key = Key::new(&call.path.namespace, &call.path.name);
-    let account = call.core.store.get("serviceaccounts", &key);
+    let account = call.core.store.get_shown("serviceaccounts", &key);
     let account = account.ok_or_else(|| call.served.not_found(&call.path.name))?;
     let wanted = Wanted::of(&asked)?;
     let bound = bound_to(call, &asked)?;
@@ -123,7 +125,7 @@ fn bound_to(call: &Call, asked: &Value) -> ApiResult<Map<String, Value>> {
         }
     };
     let namespace = if kind == "Node" { "" } else { call.path.namespace.as_str() };
-    let held = call.core.store.get(table, &Key::new(namespace, name));
+    let held = call.core.store.get_shown(table, &Key::new(namespace, name));
     let held = held.ok_or_else(|| ApiError::not_found(&Target { group: "", resource: table, name }))?;
     if kind == "Pod" {
         bind_pod(call, &held, &mut claims)?;
@@ -149,7 +151,7 @@ fn bind_pod(call: &Call, pod: &Object, claims: &mut Map<String, Value>) -> ApiRe
         )));
     }
     let node = spec("nodeName");
-    if let Some(held) = call.core.store.get("nodes", &Key::new("", node)).filter(|_| !node.is_empty()) {
+    if let Some(held) = call.core.store.get_shown("nodes", &Key::new("", node)).filter(|_| !node.is_empty()) {
         claims.insert("node".into(), json!({"name": node, "uid": held.uid()}));
     }
     Ok(())

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use crate::body::{self, Decoded, FieldValidation};
 use crate::fields::apply::{Applied, Force, Refused, conflict_error};
 use crate::fields::managers::{Managers, Operation};
 use crate::fields::merge::joined;
@@ -55,19 +56,30 @@ pub(crate) fn options(call: &Call) -> ApiResult<Force> {
     Ok(if is_off { Force::Refrain } else { Force::Take })
 }
 
-/// The body, an object of the served kind and version that says nothing about owners.
-pub(crate) fn decode(call: &Call) -> ApiResult<Value> {
+/// The body, an object of the served kind and version that says nothing about owners, and the fields that it names twice.
+pub(crate) fn decode(call: &Call) -> ApiResult<Decoded> {
     let wrong = |why: String| ApiError::bad_request(format!("error decoding YAML: {why}"));
     let text = std::str::from_utf8(&call.body).map_err(|e| wrong(e.to_string()))?;
-    let value: Value = match serde_json::from_str(text) {
-        Ok(value) => value,
-        // What is not JSON is YAML.
-        Err(_) => serde_saphyr::from_str(text).map_err(|e| wrong(e.to_string()))?,
-    };
-    if !value.is_object() {
+    let decoded = body::applied(text).map_err(wrong)?;
+    if !decoded.value.is_object() {
         return Err(wrong("the body is not an object".to_owned()));
     }
-    Ok(value)
+    Ok(decoded)
+}
+
+/// Warns of, or refuses, fields that the body names twice. To be asked once the rest of the body is known to be right.
+pub(crate) fn judge_repeated(call: &Call, repeated: &[String]) -> ApiResult<()> {
+    match (repeated.is_empty(), call.validation) {
+        (true, _) | (_, FieldValidation::Ignore) => Ok(()),
+        (false, FieldValidation::Warn) => {
+            call.warn(repeated.to_vec());
+            Ok(())
+        }
+        (false, FieldValidation::Strict) => Err(ApiError::bad_request(format!(
+            "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  {}",
+            repeated.join("\n  ")
+        ))),
+    }
 }
 
 /// Refuses an object of another kind or version than `kind` in `api_version`, or one that says who owns what.
@@ -86,12 +98,12 @@ pub(crate) fn check_wanted(wanted: &Value, api_version: &str, kind: &str) -> Api
 fn change(
     call: &Call,
     read: &Arc<Object>,
-    wanted: &Value,
+    wanted: &Decoded,
     force: Force,
     part: Part,
 ) -> ApiResult<Result<Answer, Raced>> {
     let served = &call.served;
-    check_wanted(wanted, &served.api_version(), &served.resource.kind)?;
+    check_wanted(&wanted.value, &served.api_version(), &served.resource.kind)?;
     let live = as_served(read.value(), served);
     let applied = merge(call, &live, Managers::stored(read.managed_fields()), wanted, force, part)?;
     let mut new = applied.value.unwrap_or_else(|| live.clone().into_owned());
@@ -104,16 +116,16 @@ fn change(
         check_revision(call, &new, read.revision())?;
     }
     set_meta(&mut new, "resourceVersion", Some(json!(read.revision().to_string())));
-    normalise_applied(&mut new, served)?;
+    normalise_applied(&mut new, served).map_err(|error| unconvertible(call, &wanted.value, error))?;
     settle(call, &mut new, read.value(), part)?;
     set_meta(&mut new, MANAGED_FIELDS, Some(json!(applied.managers.text())));
     Ok(commit_update(call, read, new).map(|written| answer(call, &written, read.revision())))
 }
 
 /// Makes the object.
-fn create(call: &Call, wanted: &Value, force: Force) -> ApiResult<Result<Answer, Raced>> {
+fn create(call: &Call, wanted: &Decoded, force: Force) -> ApiResult<Result<Answer, Raced>> {
     let served = &call.served;
-    check_wanted(wanted, &served.api_version(), &served.resource.kind)?;
+    check_wanted(&wanted.value, &served.api_version(), &served.resource.kind)?;
     let live = unmade(served);
     let applied = merge(call, &live, Managers::default(), wanted, force, Part::Main)?;
     let mut object = applied.value.unwrap_or(live);
@@ -130,7 +142,7 @@ fn create(call: &Call, wanted: &Value, force: Force) -> ApiResult<Result<Answer,
     // There is no revision yet that a name for one could be wrong about.
     set_meta(&mut object, "resourceVersion", None);
     admit_namespace(call, meta_str(&object, "name"))?;
-    normalise_applied(&mut object, served)?;
+    normalise_applied(&mut object, served).map_err(|error| unconvertible(call, &wanted.value, error))?;
     finish(call, &mut object)?;
     set_meta(&mut object, MANAGED_FIELDS, Some(json!(applied.managers.text())));
     let key = key_of(&object);
@@ -144,16 +156,32 @@ fn merge(
     call: &Call,
     live: &Value,
     held: Managers,
-    wanted: &Value,
+    wanted: &Decoded,
     force: Force,
     part: Part,
 ) -> ApiResult<Applied> {
     let write = ownership(call, part, Operation::Apply);
-    write.applied(live, held, wanted, force).map_err(|refused| match refused {
+    let applied = write.applied(live, held, &wanted.value, force).map_err(|refused| match refused {
         Refused::Conflicts(conflicts) => conflict_error(&conflicts),
-        Refused::Wrong(problems) => wrong_type(wanted, &problems),
+        Refused::Wrong(problems) => wrong_type(&wanted.value, &problems),
         Refused::Unconvertible(why) => ApiError::unexpected(why),
-    })
+    })?;
+    judge_repeated(call, &wanted.repeated)?;
+    Ok(applied)
+}
+
+/// A value that its kind's decoder refuses is, in what was applied, an error that kube-apiserver did not expect.
+fn unconvertible(call: &Call, wanted: &Value, error: ApiError) -> ApiError {
+    if call.served.is_custom() {
+        return error;
+    }
+    let kind = shown_type(wanted);
+    let why = error.message().split_once(": ").map_or(error.message(), |(_, why)| why);
+    ApiError::unexpected(format!(
+        "failed to convert new object ({}/{}; {kind}) to proper version: unable to convert unstructured object to {kind}: error decoding from json: {why}",
+        meta_str(wanted, "namespace"),
+        meta_str(wanted, "name"),
+    ))
 }
 
 /// An object that does not fit the schema is, to kube-apiserver, an error that it did not expect.

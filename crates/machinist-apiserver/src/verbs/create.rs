@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
+use crate::authz::{Attributes, authorize};
 use crate::fields::managers::Operation;
 use crate::kinds::Part;
-use crate::object::{MANAGED_FIELDS, drop_field, meta_str, set_meta};
+use crate::object::{MANAGED_FIELDS, drop_field, is_deleting, meta_str, set_meta};
 use crate::resource::Served;
 use crate::status::{ApiError, ApiResult};
 use crate::store::mvcc::{Change, Raced};
@@ -44,7 +45,11 @@ pub(crate) fn create_object(call: &Call, value: Value) -> ApiResult<Answer> {
                 return Ok(Answer::json(201, body).committed(call, stored.revision()).named(stored.name()));
             }
             Err(Raced) if attempt < attempts => {}
-            Err(Raced) => return Err(exists),
+            Err(Raced) => {
+                let held = call.core.store.get(table, &key);
+                let is_going = held.is_some_and(|held| is_deleting(held.value()));
+                return Err(if is_going { exists.with_preface("object is being deleted: ") } else { exists });
+            }
         }
     }
     Err(ApiError::internal("no free name was found"))
@@ -60,9 +65,6 @@ fn longest_prefix(prefix: &str) -> &str {
 fn prepare(call: &Call, mut object: Value) -> ApiResult<Value> {
     let served = &call.served;
     place(&mut object, served, &call.path.namespace)?;
-    if !meta_str(&object, "resourceVersion").is_empty() {
-        return Err(ApiError::unexpected("resourceVersion should not be set on objects to be created"));
-    }
     admit_namespace(call, meta_str(&object, "name"))?;
     let claim = normalise(&mut object, served)?;
     // Nobody can make what is already going.
@@ -71,6 +73,9 @@ fn prepare(call: &Call, mut object: Value) -> ApiResult<Value> {
     }
     let owners = ownership(call, Part::Main, Operation::Update).created(&as_served(&object, served), claim);
     finish(call, &mut object)?;
+    if !meta_str(&object, "resourceVersion").is_empty() {
+        return Err(ApiError::unexpected("resourceVersion should not be set on objects to be created"));
+    }
     set_meta(&mut object, MANAGED_FIELDS, Some(json!(owners.text())));
     Ok(object)
 }
@@ -90,7 +95,17 @@ pub(crate) fn finish(call: &Call, object: &mut Value) -> ApiResult<()> {
         drop_field(object, "status");
     }
     served.rules().on_create(object, &context(call))?;
-    check(call, object, None, Part::Main)
+    check(call, object, None, Part::Main)?;
+    may_make(call)?;
+    served.rules().permit(object, None, Part::Main, &context(call))
+}
+
+/// PUT and apply of what is not there make it, for which leave to change it is not enough. The path of a POST names no object.
+fn may_make(call: &Call) -> ApiResult<()> {
+    if call.path.name.is_empty() {
+        return Ok(());
+    }
+    authorize(&call.core, &call.identity, &Attributes::on("create", &call.path))
 }
 
 /// Puts the object into the path's namespace.

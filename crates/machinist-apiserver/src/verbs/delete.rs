@@ -272,6 +272,9 @@ fn propagate(object: &mut Value, options: &DeleteOptions) -> bool {
 pub(crate) fn delete_collection(call: &Call) -> ApiResult<Answer> {
     let options = DeleteOptions::of(call)?;
     let selector = selector(call)?;
+    // Asked once, about no name in particular, as kube-apiserver does it.
+    let nameless = Key::new(&call.path.namespace, "");
+    call.served.rules().admit_delete(&call.served.target(""), &nameless, &context(call))?;
     let mut items = Vec::new();
     let mut revision = None;
     let list_revision = call.core.store.revision();
@@ -302,7 +305,7 @@ pub(crate) fn delete_collection(call: &Call) -> ApiResult<Answer> {
 fn matching(call: &Call, namespace: &str, selector: &Selector) -> Vec<(Key, Arc<Object>)> {
     let slice = call.core.store.slice(&call.served.resource.table, &prefix(namespace), None, None);
     let items = slice.map(|s| s.items).unwrap_or_default();
-    items.into_iter().filter(|(_, object)| selector.matches(object.value())).collect()
+    items.into_iter().filter(|(_, object)| selector.selects(object)).collect()
 }
 
 /// Deletes all instances of a definition that is going.

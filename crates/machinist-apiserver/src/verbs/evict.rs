@@ -82,7 +82,7 @@ fn budgets_of(call: &Call, pod: &Value) -> Vec<Arc<Object>> {
         .into_iter()
         .map(|(_, budget)| budget)
         .filter(|budget| {
-            let selector = Selector::from_label_selector(budget.value().pointer("/spec/selector"));
+            let selector = Selector::from_label_selector(budget.glance().pointer("/spec/selector"));
             selector.is_some_and(|s| s.matches(pod))
         })
         .collect()
@@ -255,10 +255,9 @@ pub(crate) fn bind(call: &Call) -> ApiResult<Answer> {
     let binding = decode_body(call)?;
     let node = binding.pointer("/target/name").and_then(Value::as_str).unwrap_or_default();
     if node.is_empty() {
-        let mut errors = crate::status::FieldErrors::default();
-        errors.required("target.name", "");
-        return Err(ApiError::invalid("", "Binding", &call.path.name, &errors));
+        return Err(ApiError::unexpected("target.name: Required value"));
     }
+    restriction::admit_binding(&context(call), &call.path.name)?;
     let key = Key::new(&call.path.namespace, &call.path.name);
     for _ in 0..MAX_ATTEMPTS {
         let Some(pod) = call.core.store.get("pods", &key) else {

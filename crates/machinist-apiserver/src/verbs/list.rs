@@ -27,8 +27,8 @@ pub(crate) enum Freshness {
 }
 
 pub(crate) async fn list(call: &Call) -> ApiResult<Answer> {
-    let selector = selector(call)?;
     check_list_options(&call.query)?;
+    let selector = selector(call)?;
     let limit = usize::try_from(call.query.number("limit")?.unwrap_or_default()).unwrap_or_default();
     let page = match call.query.text("continue") {
         "" => None,
@@ -69,7 +69,7 @@ pub(crate) async fn list(call: &Call) -> ApiResult<Answer> {
     let mut last = None;
     let mut rest = slice.items.into_iter();
     for (key, object) in rest.by_ref() {
-        if !selector.matches(object.value()) {
+        if !selector.selects(&object) {
             continue;
         }
         if limit != 0 && items.len() == limit {
@@ -192,6 +192,12 @@ fn render_list(call: &Call, metadata: Map<String, Value>, items: &[Arc<Object>])
             return to_bytes(&table::table(served, Header::Shown, metadata, rows));
         }
     };
+    if shape == Shape::Metadata && items.is_empty() {
+        // A list that is nothing in Go.
+        return to_bytes(
+            &json!({"kind": kind, "apiVersion": api_version, "metadata": metadata, "items": null}),
+        );
+    }
     let head = to_bytes(&json!({"kind": kind, "apiVersion": api_version, "metadata": metadata}));
     let mut text = Vec::from(&head[..head.len() - 1]);
     text.extend_from_slice(b",\"items\":[");

@@ -149,20 +149,17 @@ impl Call {
     /// The same caller, on another resource.
     pub(crate) fn on(&self, served: Served) -> Call {
         Call {
-            core: self.core.clone(),
-            path: ResourcePath { plural: served.resource.plural.clone(), ..ResourcePath::default() },
-            served,
-            query: Query::default(),
-            headers: HeaderMap::new(),
-            body: Bytes::new(),
             identity: self.identity.clone(),
             origin: self.origin.clone(),
             shape: self.shape,
-            view: None,
             effect: self.effect,
-            validation: FieldValidation::Ignore,
-            warnings: Mutex::default(),
+            ..Call::of_server(self.core.clone(), served)
         }
+    }
+
+    /// Whether what is sent changes what there is. Reviews and tokens are made, answered and not kept.
+    pub(crate) fn is_kept(&self) -> bool {
+        !self.served.is_only_created() && self.path.subresource != "token"
     }
 
     pub(crate) fn content_type(&self) -> &str {

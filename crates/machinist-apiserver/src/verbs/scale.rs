@@ -2,10 +2,12 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::body::Decoded;
 use crate::crd::validate::type_name;
 use crate::fields::apply::{Refused, scale_conflict_error};
 use crate::fields::managers::{Managers, Operation};
 use crate::fields::set::FieldSet;
+use crate::go;
 use crate::kinds::Part;
 use crate::object::{MANAGED_FIELDS, Object, meta_str, metadata, set_meta, take_managed_fields, to_bytes};
 use crate::resource::ScalePaths;
@@ -13,7 +15,7 @@ use crate::status::{ApiError, ApiResult, FieldErrors};
 use crate::store::mvcc::Key;
 use crate::verbs::apply;
 use crate::verbs::get::{in_version, read};
-use crate::verbs::update::{check_name, decode_patch, is_apply};
+use crate::verbs::update::{check_name, decode_patch, is_apply, wrong_patch};
 use crate::verbs::write::{
     MAX_ATTEMPTS, Written, as_served, commit_update, decode_body, ownership, prepare_update, settle,
 };
@@ -24,11 +26,17 @@ const API_VERSION: &str = "autoscaling/v1";
 
 pub(crate) async fn get(call: &Call) -> ApiResult<Answer> {
     let object = read(call).await?;
+    has_count(object.value(), paths(call)?)?;
     Ok(Answer::json(200, to_bytes(&scale_of(object.value(), paths(call)?))))
 }
 
 pub(crate) fn update(call: &Call) -> ApiResult<Answer> {
     let wanted = decode_body(call)?;
+    if let Some(why) = wrong_count(&wanted) {
+        return Err(ApiError::bad_request(format!(
+            "Scale in version \"v1\" cannot be handled as a Scale: {why}"
+        )));
+    }
     change(call, |_current| Ok(wanted.clone()))
 }
 
@@ -38,7 +46,13 @@ pub(crate) fn patch(call: &Call) -> ApiResult<Answer> {
     }
     let patch = decode_patch(call)?;
     let any = crate::crd::schema::Schema::default();
-    change(call, |current| patch.apply(current, &any))
+    change(call, |current| {
+        let scale = patch.apply(current, &any)?;
+        match wrong_count(&scale) {
+            None => Ok(scale),
+            Some(why) => Err(wrong_patch(&scale, &why)),
+        }
+    })
 }
 
 fn paths(call: &Call) -> ApiResult<&ScalePaths> {
@@ -64,13 +78,8 @@ fn change(call: &Call, wanted: impl Fn(&Value) -> ApiResult<Value>) -> ApiResult
         if !claimed.is_empty() && claimed != read.revision().to_string() {
             return Err(ApiError::stale(&call.served.target(&call.path.name)));
         }
-        let replicas = scale.pointer("/spec/replicas").cloned().unwrap_or_else(|| json!(0));
-        if !replicas.is_i64() {
-            return Err(ApiError::bad_request(format!(
-                "Scale in version \"v1\" cannot be handled as a Scale: json: cannot unmarshal {} into Go struct field ScaleSpec.spec.replicas of type int32",
-                type_name(&replicas)
-            )));
-        }
+        let replicas = scale.pointer("/spec/replicas").filter(|it| it.is_i64()).cloned();
+        let replicas = replicas.unwrap_or_else(|| json!(0));
         let mut new = in_version(read.value(), &call.served);
         let is_gone = replicas == 0;
         set_at(&mut new, &paths.spec_replicas, replicas);
@@ -83,6 +92,22 @@ fn change(call: &Call, wanted: impl Fn(&Value) -> ApiResult<Value>) -> ApiResult
         }
     }
     Err(ApiError::stale(&call.served.target(&call.path.name)))
+}
+
+/// A Scale without its count can be written, and not be read.
+fn has_count(object: &Value, paths: &ScalePaths) -> ApiResult<()> {
+    if at(object, &paths.spec_replicas).is_some() {
+        return Ok(());
+    }
+    let place = paths.spec_replicas.join(".");
+    Err(ApiError::internal(format!("the spec replicas field \".{place}\" does not exist")))
+}
+
+/// Why the decoder of a Scale does not take its count.
+fn wrong_count(scale: &Value) -> Option<String> {
+    let replicas = scale.pointer("/spec/replicas").filter(|it| !it.is_null() && !it.is_i64())?;
+    let found = type_name(replicas);
+    Some(format!("json: cannot unmarshal {found} into Go struct field ScaleSpec.spec.replicas of type int32"))
 }
 
 fn scale_of(object: &Value, paths: &ScalePaths) -> Value {
@@ -137,7 +162,7 @@ fn disown_count(new: &mut Value, paths: &ScalePaths) {
 /// cannot be changed this way.
 fn apply(call: &Call) -> ApiResult<Answer> {
     let force = apply::options(call)?;
-    let wanted = apply::decode(call)?;
+    let Decoded { value: wanted, repeated } = apply::decode(call)?;
     apply::check_wanted(&wanted, API_VERSION, "Scale")?;
     let (served, paths) = (&call.served, paths(call)?);
     let mut shaped = json!({"apiVersion": served.api_version(), "kind": served.resource.kind});
@@ -161,6 +186,7 @@ fn apply(call: &Call) -> ApiResult<Answer> {
             Refused::Wrong(problems) => apply::wrong_type(&wanted, &problems),
             Refused::Unconvertible(why) => ApiError::unexpected(why),
         })?;
+        apply::judge_repeated(call, &repeated)?;
         if applied.value.is_some() {
             // As in kube-apiserver, which cannot convert the Scale that it has made.
             return Err(ApiError::unexpected(format!(
@@ -195,8 +221,8 @@ fn count_at(object: &Value, path: &[String]) -> Result<i64, String> {
         let Some(map) = at.as_object() else {
             return Err(format!(
                 "{} is of the type {}, expected map[string]interface{{}}",
-                shown(at),
-                go_type(at)
+                go::plainly(at),
+                go::type_name(at)
             ));
         };
         match map.get(step) {
@@ -204,36 +230,8 @@ fn count_at(object: &Value, path: &[String]) -> Result<i64, String> {
             None => return Ok(0),
         }
     }
-    at.as_i64().ok_or_else(|| format!("{} is of the type {}, expected int64", shown(at), go_type(at)))
-}
-
-/// A value as Go prints it.
-fn shown(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Null => "<nil>".to_owned(),
-        Value::Array(items) => {
-            let items: Vec<String> = items.iter().map(shown).collect();
-            format!("[{}]", items.join(" "))
-        }
-        Value::Object(map) => {
-            let entries: Vec<String> = map.iter().map(|(k, v)| format!("{k}:{}", shown(v))).collect();
-            format!("map[{}]", entries.join(" "))
-        }
-        Value::Bool(_) | Value::Number(_) => value.to_string(),
-    }
-}
-
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(n) if n.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    }
+    at.as_i64()
+        .ok_or_else(|| format!("{} is of the type {}, expected int64", go::plainly(at), go::type_name(at)))
 }
 
 fn at<'a>(object: &'a Value, path: &[String]) -> Option<&'a Value> {

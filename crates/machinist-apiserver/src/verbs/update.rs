@@ -7,7 +7,6 @@ use crate::object::{MANAGED_FIELDS, meta_str, set_meta};
 use crate::patch::{self, Patch, Strategic};
 use crate::status::{ApiError, ApiResult, FieldErrors};
 use crate::store::mvcc::Key;
-use crate::store::mvcc::Raced;
 use crate::verbs::apply;
 use crate::verbs::create::{create_object, place};
 use crate::verbs::get::in_version;
@@ -26,29 +25,36 @@ pub(crate) fn update(call: &Call, part: Part) -> ApiResult<Answer> {
     for _ in 0..MAX_ATTEMPTS {
         let Some(read) = call.core.store.get(&call.served.resource.table, &key) else {
             if call.served.allows_create_on_update() && part == Part::Main {
+                check_uid(call, &value, "")?;
+                // There is none that it could be compared with.
+                set_meta(&mut value, "resourceVersion", None);
                 return create_object(call, value);
             }
             return Err(call.served.not_found(&call.path.name));
         };
-        let claimed_uid = meta_str(&value, "uid");
-        if !claimed_uid.is_empty() && claimed_uid != read.uid() {
-            let why = format!(
-                "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {claimed_uid}, UID in object meta: {}",
-                storage_key(call),
-                read.uid()
-            );
-            return Err(ApiError::conflict(&call.served.target(&call.path.name), &why));
-        }
-        let unconditional = check_revision(call, &value, read.revision())?;
+        check_uid(call, &value, read.uid())?;
+        check_revision(call, &value, read.revision())?;
         let mut new = value.clone();
         prepare_update(call, &mut new, &read, part)?;
-        match commit_update(call, &read, new) {
-            Ok(written) => return Ok(answer(call, &written, read.revision())),
-            Err(Raced) if unconditional => {}
-            Err(Raced) => return Err(ApiError::stale(&call.served.target(&call.path.name))),
+        // What somebody else did meanwhile says how to refuse: the object may be another one by now, or gone.
+        if let Ok(written) = commit_update(call, &read, new) {
+            return Ok(answer(call, &written, read.revision()));
         }
     }
     Err(ApiError::stale(&call.served.target(&call.path.name)))
+}
+
+/// A body that names a uid wants the object that has it.
+fn check_uid(call: &Call, value: &Value, current: &str) -> ApiResult<()> {
+    let claimed = meta_str(value, "uid");
+    if claimed.is_empty() || claimed == current {
+        return Ok(());
+    }
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {claimed}, UID in object meta: {current}",
+        storage_key(call),
+    );
+    Err(ApiError::conflict(&call.served.target(&call.path.name), &why))
 }
 
 /// The body must name the object that the path names.
@@ -71,12 +77,12 @@ fn storage_key(call: &Call) -> String {
     format!("/registry/{group}{}/{}", of.plural, Key::new(&call.path.namespace, &call.path.name))
 }
 
-/// Whether the update is unconditional; refuses one that may not be, or whose revision is not the current one.
-pub(crate) fn check_revision(call: &Call, value: &Value, current: u64) -> ApiResult<bool> {
+/// Refuses an update that names no revision and has to, or one that is not the current.
+pub(crate) fn check_revision(call: &Call, value: &Value, current: u64) -> ApiResult<()> {
     match meta_str(value, "resourceVersion") {
         "" | "0" => {
             if call.served.allows_unconditional_update() {
-                return Ok(true);
+                return Ok(());
             }
             let mut errors = FieldErrors::default();
             errors.invalid("metadata.resourceVersion", json!(0), "must be specified for an update");
@@ -88,7 +94,7 @@ pub(crate) fn check_revision(call: &Call, value: &Value, current: u64) -> ApiRes
                 ApiError::unexpected(format!("strconv.ParseUint: parsing \"{claimed}\": invalid syntax"))
             })?;
             if parsed == current {
-                Ok(false)
+                Ok(())
             } else {
                 Err(ApiError::stale(&call.served.target(&call.path.name)))
             }
@@ -114,6 +120,7 @@ pub(crate) fn patch(call: &Call, part: Part) -> ApiResult<Answer> {
         };
         let mut new = patch.apply(&base, &call.served.version().schema)?;
         check_type(&mut new, &call.served)?;
+        decodes(call, &new)?;
         check_name(call, &new)?;
         place(&mut new, &call.served, &call.path.namespace)?;
         // A patch that names a revision is guarded by it; one that does not is applied to whatever is current.
@@ -123,7 +130,6 @@ pub(crate) fn patch(call: &Call, part: Part) -> ApiResult<Answer> {
             check_revision(call, &new, read.revision())?;
         }
         set_meta(&mut new, "resourceVersion", Some(json!(read.revision().to_string())));
-        decodes(call, &new)?;
         judge_fields(call, &new, Vec::new(), |why| {
             wrong_patch(&new, &format!("strict decoding error: {why}"))
         })?;
@@ -137,15 +143,16 @@ pub(crate) fn patch(call: &Call, part: Part) -> ApiResult<Answer> {
 
 /// A patch that leaves something which is no object of its kind is a wrong patch.
 fn decodes(call: &Call, patched: &Value) -> ApiResult<()> {
-    if call.served.is_custom() {
-        return Ok(());
-    }
     let of = &call.served.resource;
+    if call.served.is_custom() {
+        return decode::check_metadata(&patched["metadata"], &of.kind, &call.served.version().name)
+            .map_err(|e| wrong_patch(patched, e.message()));
+    }
     decode::check_types(patched, &call.served.version().schema, &of.kind, &call.served.version().name)
         .map_err(|e| wrong_patch(patched, e.message()))
 }
 
-fn wrong_patch(patched: &Value, why: &str) -> ApiError {
+pub(crate) fn wrong_patch(patched: &Value, why: &str) -> ApiError {
     let mut errors = FieldErrors::default();
     errors.invalid("patch", Value::String(patched.to_string()), why);
     ApiError::invalid("", "", "", &errors)

@@ -78,7 +78,7 @@ pub(crate) async fn watch(call: &Call) -> ApiResult<Body> {
             match store.slice_shown(table, &interest.prefix, None, at) {
                 Err(Compacted { oldest }) => return Ok(ended(too_old(0, oldest))),
                 Ok(slice) => {
-                    let wanted = slice.items.iter().filter(|(_, object)| selector.matches(object.value()));
+                    let wanted = slice.items.iter().filter(|(_, object)| selector.selects(object));
                     for (_, object) in wanted {
                         first.push_back(lines.event(EventKind::Added, object));
                     }
@@ -308,8 +308,8 @@ impl Watch {
 
     /// How this watch sees an event: entering and leaving its selector are ADDED and DELETED.
     fn line(&mut self, event: &Event) -> Option<Bytes> {
-        let matched = event.old().is_some_and(|old| self.selector.matches(old.value()));
-        let matches = !event.deleted && self.selector.matches(event.object().value());
+        let matched = event.old().is_some_and(|old| self.selector.selects(&old));
+        let matches = !event.deleted && self.selector.selects(&event.object());
         let kind = match (matched, matches) {
             (false, false) => return None,
             (false, true) => EventKind::Added,

@@ -52,7 +52,12 @@ pub(crate) fn decode_body(call: &Call) -> ApiResult<Value> {
 pub(crate) fn decode_object(call: &Call) -> ApiResult<Value> {
     let Decoded { mut value, repeated } = body::decode(call.content_type(), &call.body, &call.served)?;
     check_type(&mut value, &call.served)?;
-    let kind = &call.served.resource.kind;
+    let (kind, version) = (&call.served.resource.kind, call.served.version());
+    if call.served.is_custom() {
+        decode::check_metadata(&value["metadata"], kind, &version.name)?;
+    } else {
+        decode::check_types(&value, &version.schema, kind, &version.name)?;
+    }
     judge_fields(call, &value, repeated, |why| {
         let version = &call.served.version().name;
         ApiError::bad_request(format!(
@@ -151,8 +156,7 @@ pub(crate) fn normalise_applied(value: &mut Value, served: &Served) -> ApiResult
     let meta_schema = notation::object_meta();
     let claim;
     if served.is_custom() {
-        let kind = &served.resource.kind;
-        decode::check_part(&value["metadata"], &meta_schema, "ObjectMeta", kind, &version.name)?;
+        decode::check_metadata(&value["metadata"], &served.resource.kind, &version.name)?;
         claim = Claim::of(take_managed_fields(value).as_ref());
         prune::normalise(&mut value["metadata"], &meta_schema);
         prune::prune(value, &version.schema);
@@ -353,7 +357,8 @@ pub(crate) fn settle(call: &Call, new: &mut Value, old: &Value, part: Part) -> A
     if served.counts_generations() && part == Part::Main && specification_changed(new, old, served) {
         set_meta(new, "generation", Some(json!(object::generation(old) + 1)));
     }
-    check(call, new, Some(old), part)
+    check(call, new, Some(old), part)?;
+    served.rules().permit(new, Some(old), part, &context(call))
 }
 
 /// Whether anything besides metadata, and status where that is a subresource, differs.
@@ -415,7 +420,11 @@ pub(crate) fn admit_namespace(call: &Call, object: &str) -> ApiResult<()> {
         return Ok(());
     }
     let name = call.path.namespace.as_str();
-    let Some(namespace) = call.core.store.get("namespaces", &Key::new("", name)) else {
+    let (store, key) = (&call.core.store, Key::new("", name));
+    // Who builds nothing on it is answered at once, and with nothing that is not saved.
+    let held =
+        if call.is_kept() { store.get("namespaces", &key) } else { store.get_shown("namespaces", &key) };
+    let Some(namespace) = held else {
         return Err(ApiError::not_found(&Target { group: "", resource: "namespaces", name }));
     };
     let terminating = namespace.value().pointer("/status/phase").is_some_and(|p| p == "Terminating");

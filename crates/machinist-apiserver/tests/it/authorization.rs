@@ -3,13 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::{Method, Request};
+use http_body_util::Full;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding};
 use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
-use machinist_apiserver::{Authorization, Config, Identity, Server, TokenKey, TokioClock};
+use machinist_apiserver::{ApiService, Authorization, Config, Identity, Server, TokenKey, TokioClock};
 use serde_json::json;
+use tower::Service as _;
 
 fn server() -> Server {
     let epoch = "2026-01-01T00:00:00Z".parse().expect("a time");
@@ -123,4 +126,44 @@ async fn without_roles_everyone_who_is_known_may_do_everything() {
     assert_eq!(code(Api::<Secret>::all(jane.clone()).list(&ListParams::default()).await), 200);
     let roles = Api::<ClusterRole>::all(jane).list(&ListParams::default()).await.expect("served");
     assert!(roles.items.is_empty());
+}
+
+async fn ask(service: &ApiService, method: Method, path: &str, headers: &[(&str, &str)]) -> u16 {
+    let mut request = Request::builder().method(method).uri(path);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(Full::new(bytes::Bytes::new())).expect("a request");
+    service.clone().call(request).await.expect("an answer").status().as_u16()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_audit_tells_what_was_refused_to_whom_and_as_whom_he_acted() {
+    let server = server();
+    let mut audit = server.audit();
+    let path = "/api/v1/namespaces/default/secrets/s";
+    assert_eq!(ask(&server.service_anonymous(), Method::GET, path, &[]).await, 401);
+    let jane = server.service_as(Identity::new("jane", [""; 0]));
+    assert_eq!(ask(&jane, Method::DELETE, path, &[]).await, 403);
+    let admin = server.service_as(Identity::admin());
+    assert_eq!(ask(&admin, Method::PUT, path, &[("Impersonate-User", "bob")]).await, 403);
+    let told: Vec<String> = audit
+        .drain()
+        .iter()
+        .map(|it| {
+            let as_whom = it.impersonated.as_deref().unwrap_or("-");
+            format!(
+                "{}|{as_whom}|{} {} {}/{} {}",
+                it.user, it.verb, it.resource, it.namespace, it.name, it.code
+            )
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "|-|get secrets default/s 401",
+            "jane|-|delete secrets default/s 403",
+            "kubernetes-admin|bob|update secrets default/s 403",
+        ]
+    );
 }

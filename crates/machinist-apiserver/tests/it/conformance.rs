@@ -6,7 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use machinist_apiserver::conformance::{
-    Case, Corpus, Endpoint, Fault, Level, Report, RunError, Transcript, choose, compare, prepare, run,
+    Case, Corpus, Endpoint, Fault, Level, Report, RunError, Sequences, Transcript, choose, compare, prepare,
+    run,
 };
 use machinist_apiserver::{Authorization, Config, Server};
 
@@ -76,6 +77,20 @@ fn every_level_has_cases() {
     for level in Level::ALL {
         assert!(cases.iter().any(|case| case.level == level), "{level} has no case");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn generated_sequences_have_the_answers_of_the_real_server() {
+    let corpus = corpus();
+    let recorded = Sequences::load(&corpus.sequences_file()).unwrap_or_else(|error| panic!("{error}"));
+    let mut failures = Vec::new();
+    for case in recorded.cases() {
+        let ours = replay(&corpus, &case, Endpoint::Embedded).await.unwrap_or_else(|error| panic!("{error}"));
+        let found = recorded.compare(&case.name, &ours).differences;
+        failures.extend(found.first().map(|first| format!("{}: {first}", case.name)));
+    }
+    let failures = failures.join("\n");
+    assert!(failures.is_empty(), "`cargo xtask real --lane goldens` shows how they differ\n{failures}");
 }
 
 #[test]

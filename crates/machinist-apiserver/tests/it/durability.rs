@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use http::{Method, Request};
 use http_body_util::{BodyExt as _, Full};
-use machinist_apiserver::{Config, Folder, Identity, Server, StorageError};
+use machinist_apiserver::{Authorization, Config, Folder, Identity, Server, StorageError};
 use serde_json::{Value, json};
 use tower::Service as _;
 
@@ -394,4 +394,33 @@ fn five_hundred_kills_lose_nothing_that_was_answered() {
         "{KILLS} kills, {answered} writes answered, revision {revision}; of those never answered {kept} were kept, {lost} lost"
     );
     assert!(KILLS < answered && 0 < lost && 0 < kept);
+}
+
+#[tokio::test]
+async fn a_kept_folder_gets_what_its_roles_miss_and_keeps_what_was_added() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let open = || {
+        let config = Config { authorization: Authorization::Rbac, ..Config::default() };
+        Server::open(config, Folder::open(folder.path()).expect("a folder")).expect("a server")
+    };
+    let role = |name: &str| format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/{name}");
+    let own = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]});
+    let server = open();
+    let stripped = json!({"rules": [own]});
+    let left_alone = json!({
+        "metadata": {"annotations": {"rbac.authorization.kubernetes.io/autoupdate": "false"}}, "rules": [own],
+    });
+    done(&server, Method::PATCH, &role("system:basic-user"), Some(stripped)).await;
+    done(&server, Method::PATCH, &role("system:discovery"), Some(left_alone)).await;
+    drop(server);
+
+    let server = open();
+    let renewed = done(&server, Method::GET, &role("system:basic-user"), None).await;
+    let groups: Vec<&Value> =
+        renewed["rules"].as_array().expect("rules").iter().map(|rule| &rule["apiGroups"][0]).collect();
+    assert_eq!(groups, ["", "authorization.k8s.io", "authentication.k8s.io"]);
+    assert_eq!(done(&server, Method::GET, &role("system:discovery"), None).await["rules"], json!([own]));
+    let revision = server.revision();
+    drop(server);
+    assert_eq!(open().revision(), revision, "what is up to date is not written");
 }

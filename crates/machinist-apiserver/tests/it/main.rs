@@ -10,6 +10,7 @@ mod durability;
 mod fuzz;
 mod https;
 mod limits;
+mod linearizability;
 mod load;
 mod properties;
 mod service;

@@ -1,5 +1,7 @@
 //! Random stories: whatever is asked, the server answers, and its views of one history agree.
 
+mod relations;
+
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
@@ -34,12 +36,15 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 async fn send(server: &Server, verb: &str, path: &str, body: Option<Value>) -> (u16, Value) {
-    let content_type = if verb == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+    send_as(server, verb, path, if verb == "PATCH" { "merge-patch+json" } else { "json" }, body).await
+}
+
+async fn send_as(server: &Server, verb: &str, path: &str, media: &str, body: Option<Value>) -> (u16, Value) {
     let bytes = body.map(|b| Bytes::from(b.to_string())).unwrap_or_default();
     let request = Request::builder()
         .method(verb)
         .uri(path)
-        .header("Content-Type", content_type)
+        .header("Content-Type", format!("application/{media}"))
         .body(Full::new(bytes))
         .expect("a request");
     let response = server.service_as(Identity::admin()).call(request).await.expect("an answer");
@@ -52,12 +57,16 @@ async fn send(server: &Server, verb: &str, path: &str, body: Option<Value>) -> (
     )
 }
 
-async fn perform(server: &Server, act: &Act) {
-    let path = |name: &u8| format!("{MAPS}/m{name}");
+async fn perform(server: &Server, act: &Act) -> (u16, Value) {
+    perform_with(server, act, "").await
+}
+
+async fn perform_with(server: &Server, act: &Act, query: &str) -> (u16, Value) {
+    let path = |name: &u8| format!("{MAPS}/m{name}?{query}");
     let (code, answer) = match act {
         Act::Create { name, label } => {
             let body = json!({"metadata": {"name": format!("m{name}"), "labels": {"l": label.to_string()}}});
-            send(server, "POST", MAPS, Some(body)).await
+            send(server, "POST", &format!("{MAPS}?{query}"), Some(body)).await
         }
         Act::Label { name, label } => {
             let body = json!({"metadata": {"labels": {"l": label.to_string()}}});
@@ -73,6 +82,7 @@ async fn perform(server: &Server, act: &Act) {
         Act::Delete { name } => send(server, "DELETE", &path(name), None).await,
     };
     assert!(matches!(code, 200 | 201 | 404 | 409 | 422), "{act:?}: {code} {answer}");
+    (code, answer)
 }
 
 fn by_name(items: &[Value]) -> BTreeMap<String, String> {

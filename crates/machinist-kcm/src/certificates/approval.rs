@@ -1,20 +1,19 @@
 //! Which requests are approved without asking a person.
 //!
-//! kube-controller-manager asks the API server whether the requester may `create certificatesigningrequests/nodeclient` or
-//! `/selfnodeclient`; the roles that grant this are by convention bound to the groups named here, which are what decides
-//! on a server without such roles too.
+//! As kube-controller-manager does, the API server is asked whether the requester may `create
+//! certificatesigningrequests/nodeclient` or `/selfnodeclient`: who sets up a cluster binds the roles that grant this, and takes
+//! the bindings away from whom he does not trust.
 
-use super::request::{KUBELET_CLIENT_SIGNER, NODES_GROUP, RequestFacts, State};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 
-const BOOTSTRAP_USER_PREFIX: &str = "system:bootstrap:";
-const BOOTSTRAP_GROUP: &str = "system:bootstrappers";
+use super::request::{KUBELET_CLIENT_SIGNER, RequestFacts, State};
 
 /// Why a request is approved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Grounds {
-    /// A bootstrap token may be turned into the identity of any Node.
+    /// Who may ask for the identity of any Node, such as a bootstrap token.
     Joining,
-    /// A Node may renew its own certificate.
+    /// Who may renew his own, such as a Node.
     Renewal,
 }
 
@@ -22,25 +21,48 @@ impl Grounds {
     /// The words of the condition.
     pub(crate) fn message(self) -> &'static str {
         match self {
-            Self::Joining => {
-                "Auto approving the kubelet client certificate of a node that joins with a bootstrap token."
-            }
-            Self::Renewal => "Auto approving the renewal of a kubelet client certificate by its own node.",
+            Self::Joining => "Auto approving kubelet client certificate after SubjectAccessReview.",
+            Self::Renewal => "Auto approving self kubelet client certificate after SubjectAccessReview.",
         }
+    }
+
+    /// What the requester must be allowed to create, besides the request.
+    fn subresource(self) -> &'static str {
+        match self {
+            Self::Joining => "nodeclient",
+            Self::Renewal => "selfnodeclient",
+        }
+    }
+
+    /// The question whether the requester may have it on these grounds.
+    pub(crate) fn review(self, request: &RequestFacts) -> SubjectAccessReview {
+        let asked = ResourceAttributes {
+            group: Some("certificates.k8s.io".to_owned()),
+            version: Some("*".to_owned()),
+            resource: Some("certificatesigningrequests".to_owned()),
+            subresource: Some(self.subresource().to_owned()),
+            verb: Some("create".to_owned()),
+            ..ResourceAttributes::default()
+        };
+        let spec = SubjectAccessReviewSpec {
+            user: Some(request.username.clone()),
+            uid: request.user_id.clone(),
+            groups: Some(request.groups.iter().cloned().collect()),
+            extra: request.extra.clone(),
+            resource_attributes: Some(asked),
+            ..SubjectAccessReviewSpec::default()
+        };
+        SubjectAccessReview { spec, ..SubjectAccessReview::default() }
     }
 }
 
-/// Why the request is to be approved; `None`: that is up to somebody else.
-pub(crate) fn grounds(request: &RequestFacts) -> Option<Grounds> {
+/// On which grounds the request may be approved, one after the other; on none, if that is up to somebody else.
+pub(crate) fn grounds(request: &RequestFacts) -> &'static [Grounds] {
     let is_for_us = request.state == State::Pending && request.signer == KUBELET_CLIENT_SIGNER;
-    let wish = request.wish.as_ref().ok().filter(|_| is_for_us)?;
-    let is_bootstrapper =
-        request.username.starts_with(BOOTSTRAP_USER_PREFIX) && request.groups.contains(BOOTSTRAP_GROUP);
-    let is_the_node_itself = request.username == wish.user && request.groups.contains(NODES_GROUP);
-    match (is_bootstrapper, is_the_node_itself) {
-        (true, _) => Some(Grounds::Joining),
-        (false, true) => Some(Grounds::Renewal),
-        (false, false) => None,
+    match &request.wish {
+        Ok(wish) if is_for_us && wish.user == request.username => &[Grounds::Renewal, Grounds::Joining],
+        Ok(_) if is_for_us => &[Grounds::Joining],
+        Ok(_) | Err(_) => &[],
     }
 }
 
@@ -87,32 +109,17 @@ pub(crate) mod tests {
         request("system:node:a", "system:nodes", BOOTSTRAPPER)
     }
 
-    fn grounds_of(request: CertificateSigningRequest) -> Option<Grounds> {
+    fn grounds_of(request: CertificateSigningRequest) -> &'static [Grounds] {
         grounds(&RequestFacts::parse(request))
     }
 
     #[test]
-    fn a_bootstrap_token_gets_the_identity_of_a_node() {
-        assert_eq!(grounds_of(joining()), Some(Grounds::Joining));
-    }
-
-    #[test]
-    fn a_node_renews_its_own_identity_and_no_other() {
+    fn who_asks_for_his_own_identity_may_be_allowed_that_alone() {
         let node = ("system:node:a", "system:nodes");
-        assert_eq!(grounds_of(request("system:node:a", "system:nodes", node)), Some(Grounds::Renewal));
-        assert_eq!(grounds_of(request("system:node:b", "system:nodes", node)), None);
-    }
-
-    #[test]
-    fn nobody_else_gets_one_without_a_person() {
-        let strangers = [
-            ("admin", "system:masters"),
-            ("system:bootstrap:abcdef", "others"),
-            ("x", "system:bootstrappers"),
-        ];
-        for stranger in strangers {
-            assert_eq!(grounds_of(request("system:node:a", "system:nodes", stranger)), None, "{stranger:?}");
-        }
+        let both = [Grounds::Renewal, Grounds::Joining];
+        assert_eq!(grounds_of(request("system:node:a", "system:nodes", node)), both);
+        assert_eq!(grounds_of(request("system:node:b", "system:nodes", node)), [Grounds::Joining]);
+        assert_eq!(grounds_of(joining()), [Grounds::Joining]);
     }
 
     #[test]
@@ -120,7 +127,7 @@ pub(crate) mod tests {
         for (user, organization) in
             [("system:node:a", "system:masters"), ("admin", "system:nodes"), ("system:node:", "system:nodes")]
         {
-            assert_eq!(grounds_of(request(user, organization, BOOTSTRAPPER)), None, "{user} {organization}");
+            assert_eq!(grounds_of(request(user, organization, BOOTSTRAPPER)), [], "{user} {organization}");
         }
     }
 
@@ -131,7 +138,7 @@ pub(crate) mod tests {
         params.distinguished_name.push(DnType::CommonName, "system:node:a");
         params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
         params.subject_alt_names = vec![SanType::DnsName("a.example".try_into().expect("a name"))];
-        assert_eq!(grounds_of(with_params(&params, BOOTSTRAPPER)), None);
+        assert_eq!(grounds_of(with_params(&params, BOOTSTRAPPER)), []);
     }
 
     #[test]
@@ -141,25 +148,25 @@ pub(crate) mod tests {
             request.spec.usages = Some(usages.iter().map(|usage| (*usage).to_owned()).collect());
             grounds_of(request)
         };
-        assert_eq!(with(&["client auth", "digital signature"]), Some(Grounds::Joining));
-        assert_eq!(with(&["client auth", "key encipherment"]), None);
-        assert_eq!(with(&["client auth", "digital signature", "server auth"]), None);
-        assert_eq!(with(&[]), None);
+        assert_eq!(with(&["client auth", "digital signature"]), [Grounds::Joining]);
+        assert_eq!(with(&["client auth", "key encipherment"]), []);
+        assert_eq!(with(&["client auth", "digital signature", "server auth"]), []);
+        assert_eq!(with(&[]), []);
     }
 
     #[test]
     fn another_signer_a_settled_request_and_nonsense_are_left_alone() {
         let mut other = joining();
         other.spec.signer_name = "kubernetes.io/kube-apiserver-client".to_owned();
-        assert_eq!(grounds_of(other), None);
+        assert_eq!(grounds_of(other), []);
 
         let mut nonsense = joining();
         nonsense.spec.request = ByteString(b"-----BEGIN CERTIFICATE REQUEST-----".to_vec());
-        assert_eq!(grounds_of(nonsense), None);
+        assert_eq!(grounds_of(nonsense), []);
 
         let mut approved = joining();
         let condition = serde_json::json!({ "conditions": [{ "type": "Denied", "status": "True" }] });
         approved.status = Some(serde_json::from_value(condition).expect("a status"));
-        assert_eq!(grounds_of(approved), None);
+        assert_eq!(grounds_of(approved), []);
     }
 }

@@ -1,6 +1,6 @@
 //! What the controllers know of a CertificateSigningRequest.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
@@ -27,7 +27,9 @@ pub(crate) struct RequestFacts {
     pub(crate) signer: String,
     /// Who asks, as the server saw it.
     pub(crate) username: String,
+    pub(crate) user_id: Option<String>,
     pub(crate) groups: BTreeSet<String>,
+    pub(crate) extra: Option<BTreeMap<String, Vec<String>>>,
     pub(crate) expiration_seconds: Option<i32>,
     /// What is asked for; the error says why it is nothing for a kubelet. Dropped once the matter is settled.
     pub(crate) wish: Result<Wish, String>,
@@ -79,7 +81,9 @@ impl RequestFacts {
             created: metadata.creation_timestamp.map(|time| time.0),
             signer: spec.signer_name,
             username: spec.username.unwrap_or_default(),
+            user_id: spec.uid,
             groups: spec.groups.unwrap_or_default().into_iter().collect(),
+            extra: spec.extra,
             expiration_seconds: spec.expiration_seconds,
             wish,
             state,

@@ -8,7 +8,7 @@ use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
 
 use crate::objects::request;
-use crate::world::World;
+use crate::world::{Authorization, World};
 
 const CSRS: &str = "certificatesigningrequests";
 
@@ -24,9 +24,56 @@ fn certificate(world: &World, name: &str) -> Option<String> {
     Some(String::from_utf8(pem).expect("text"))
 }
 
+/// A world in which bootstrap tokens and nodes may file requests, and nothing else is granted.
+async fn world_with_roles() -> World {
+    let mut world = World::with_authorization(Authorization::Rbac);
+    for group in ["system:bootstrappers", "system:nodes", "people"] {
+        bind(&world, "system:node-bootstrapper", group).await;
+    }
+    world.start_controllers(|_| {});
+    world
+}
+
+async fn bind(world: &World, role: &str, group: &str) {
+    let api_group = "rbac.authorization.k8s.io";
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": { "name": format!("{role}:{group}") },
+        "roleRef": { "apiGroup": api_group, "kind": "ClusterRole", "name": role },
+        "subjects": [{ "apiGroup": api_group, "kind": "Group", "name": group }],
+    });
+    world.create(binding).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_approved_whom_no_binding_allows_it() {
+    let mut world = world_with_roles().await;
+    let bootstrapper = world.client_as("system:bootstrap:abcdef", &["system:bootstrappers"]);
+    file(&bootstrapper, &request("join", "system:node:a")).await;
+    let node = world.client_as("system:node:a", &["system:nodes"]);
+    file(&node, &request("renew", "system:node:a")).await;
+    file(&node, &request("usurp", "system:node:b")).await;
+    world.pass(30).await;
+    assert_eq!(world.requests(), Vec::<String>::new());
+
+    // Each binding allows what it is for, requests that were there before included.
+    let role = |of: &str| format!("system:certificates.k8s.io:certificatesigningrequests:{of}");
+    bind(&world, &role("selfnodeclient"), "system:nodes").await;
+    world.until("it is renewed", 61, |world| certificate(world, "renew").is_some()).await;
+    assert_eq!(certificate(&world, "join"), None);
+    bind(&world, &role("nodeclient"), "system:bootstrappers").await;
+    world.until("it may join", 61, |world| certificate(world, "join").is_some()).await;
+    world.pass(120).await;
+    assert_eq!(certificate(&world, "usurp"), None);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_bootstrap_token_becomes_a_node_that_renews_itself() {
-    let mut world = World::start().await;
+    let mut world = world_with_roles().await;
+    bind(&world, "system:certificates.k8s.io:certificatesigningrequests:nodeclient", "system:bootstrappers")
+        .await;
+    bind(&world, "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient", "system:nodes")
+        .await;
     let bootstrapper = world.client_as("system:bootstrap:abcdef", &["system:bootstrappers"]);
     file(&bootstrapper, &request("join", "system:node:a")).await;
     let seconds = world.until("it is signed", 5, |world| certificate(world, "join").is_some()).await;
@@ -57,7 +104,7 @@ async fn a_bootstrap_token_becomes_a_node_that_renews_itself() {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_person_approves_is_signed_and_what_is_not_for_nodes_fails() {
-    let mut world = World::start().await;
+    let mut world = world_with_roles().await;
     let person = world.client_as("person", &["people"]);
     file(&person, &request("good", "system:node:a")).await;
     file(&person, &request("bad", "admin")).await;
@@ -87,7 +134,11 @@ async fn what_a_person_approves_is_signed_and_what_is_not_for_nodes_fails() {
 
 #[tokio::test(start_paused = true)]
 async fn old_requests_are_cleared_up() {
-    let mut world = World::start().await;
+    let mut world = world_with_roles().await;
+    bind(&world, "system:certificates.k8s.io:certificatesigningrequests:nodeclient", "system:bootstrappers")
+        .await;
+    bind(&world, "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient", "system:nodes")
+        .await;
     let bootstrapper = world.client_as("system:bootstrap:abcdef", &["system:bootstrappers"]);
     file(&bootstrapper, &request("join", "system:node:a")).await;
     file(&bootstrapper, &request("pending", "admin")).await;

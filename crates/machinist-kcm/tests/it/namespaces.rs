@@ -3,7 +3,8 @@
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
-use crate::world::{World, config_map, define_scaled, pod};
+use crate::objects::scaled_definition;
+use crate::world::{World, config_map, define, define_scaled, pod};
 
 fn namespace(name: &str) -> Value {
     json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })
@@ -41,6 +42,32 @@ async fn a_namespace_starts_with_its_account_and_the_ca() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_ca_is_restored_and_what_others_put_beside_it_stays() {
+    let mut world = World::start().await;
+    world.create(namespace("a")).await;
+    let the_map = |world: &World| {
+        let all = world.server.snapshot("configmaps");
+        let found = all.iter().find(|it| it.name() == "kube-root-ca.crt" && it.namespace() == "a");
+        found.map(|it| it.value().clone())
+    };
+    world.until("the CA", 5, |world| the_map(world).is_some()).await;
+    let before = the_map(&world).expect("there");
+    let changed = json!({
+        "metadata": { "labels": { "mine": "yes" }, "annotations": { "mine": "too", "kubernetes.io/description": null } },
+        "data": { "ca.crt": "forged", "another.crt": "forged" },
+    });
+    world.patch("ConfigMap", "a", "kube-root-ca.crt", changed).await;
+    world
+        .until("it is restored", 5, |world| the_map(world).is_some_and(|it| it["data"] == before["data"]))
+        .await;
+    let after = the_map(&world).expect("there");
+    assert_eq!(after["metadata"]["labels"], json!({ "mine": "yes" }));
+    assert_eq!(after["metadata"]["annotations"]["mine"], "too");
+    let description = |map: &Value| map["metadata"]["annotations"]["kubernetes.io/description"].clone();
+    assert_eq!(description(&after), description(&before));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_empty_namespace_ends_at_once() {
     let mut world = World::start().await;
     world.create(namespace("a")).await;
@@ -75,6 +102,48 @@ async fn what_a_finalizer_holds_is_told_and_waited_for() {
 
     world.patch("t.dev/v1/Set", "a", "s", json!({ "metadata": { "finalizers": null } })).await;
     world.until("it is gone", 30, |world| !world.exists("namespaces", "a")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_its_group_does_not_prefer_holds_its_namespace_too() {
+    let mut world = World::start().await;
+    define_scaled(&world).await;
+    let mut old = scaled_definition();
+    old["metadata"]["name"] = json!("bags.t.dev");
+    old["spec"]["names"] = json!({ "plural": "bags", "kind": "Bag" });
+    old["spec"]["versions"][0]["name"] = json!("v1alpha1");
+    define(&world, old).await;
+    world.create(namespace("a")).await;
+    for name in ["held", "free"] {
+        let bag = json!({ "apiVersion": "t.dev/v1alpha1", "kind": "Bag", "metadata": { "name": name } });
+        world.create(within(bag, "a", if name == "held" { &["t.dev/held"] } else { &[] })).await;
+    }
+    world.delete("Namespace", "", "a", &DeleteParams::default()).await;
+    world.pass(20).await;
+    assert!(!world.exists("bags.t.dev", "free"), "it is deleted with its namespace");
+    let held = world.get("namespaces", "a").expect("it stays while there is something in it");
+    let remaining = condition(&held, "NamespaceContentRemaining");
+    assert_eq!(remaining["message"], "Some resources are remaining: bags.t.dev has 1 resource instances");
+
+    world.patch("t.dev/v1alpha1/Bag", "a", "held", json!({ "metadata": { "finalizers": null } })).await;
+    world.until("it is gone", 30, |world| !world.exists("namespaces", "a")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_that_is_left_is_counted() {
+    let world = World::start().await;
+    define_scaled(&world).await;
+    world.create(namespace("a")).await;
+    for index in 0..501 {
+        let set =
+            json!({ "apiVersion": "t.dev/v1", "kind": "Set", "metadata": { "name": format!("s{index}") } });
+        world.create(within(set, "a", &["t.dev/held"])).await;
+    }
+    world.delete("Namespace", "", "a", &DeleteParams::default()).await;
+    world.pass(20).await;
+    let held = world.get("namespaces", "a").expect("it stays");
+    let remaining = condition(&held, "NamespaceContentRemaining");
+    assert_eq!(remaining["message"], "Some resources are remaining: sets.t.dev has 501 resource instances");
 }
 
 #[tokio::test(start_paused = true)]

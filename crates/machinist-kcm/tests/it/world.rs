@@ -9,6 +9,7 @@ use kube::Client;
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
 };
+pub(crate) use machinist_apiserver::Authorization;
 use machinist_apiserver::{
     AuditRecord, Commit, Identity, ReplicaView, SeededIds, Server, Subscription, TokioClock,
 };
@@ -53,7 +54,13 @@ impl World {
 
     /// A world in which nothing runs yet.
     pub(crate) fn without_controllers() -> Self {
+        Self::with_authorization(Authorization::AlwaysAllow)
+    }
+
+    /// A world in which users may what roles grant them, and no controllers run yet.
+    pub(crate) fn with_authorization(authorization: Authorization) -> Self {
         let server = Server::new(machinist_apiserver::Config {
+            authorization,
             clock: Arc::new(TokioClock::starting_at(epoch())),
             ids: Arc::new(SeededIds::new(1)),
             ..machinist_apiserver::Config::default()
@@ -158,7 +165,12 @@ impl World {
     pub(crate) fn requests(&mut self) -> Vec<String> {
         let records = self.audit.drain();
         let is_told = |record: &&Arc<AuditRecord>| {
-            record.user_agent == AGENT && record.is_write() && record.name != "kube-root-ca.crt"
+            // A review is a question.
+            let is_question = record.resource == "subjectaccessreviews";
+            record.user_agent == AGENT
+                && record.is_write()
+                && record.name != "kube-root-ca.crt"
+                && !is_question
         };
         let writes = records.iter().filter(is_told);
         writes
@@ -190,9 +202,13 @@ fn api_of(client: &Client, kind: &str, namespace: &str) -> Api<DynamicObject> {
 
 /// Defines a kind with a scale, and tells how it is collected.
 pub(crate) async fn define_scaled(world: &World) -> GcResource {
-    let definition = scaled_definition();
+    define(world, scaled_definition()).await;
+    GcResource::namespaced(ApiResource::from_gvk(&GroupVersionKind::gvk("t.dev", "v1", "Set")))
+}
+
+/// Defines a kind.
+pub(crate) async fn define(world: &World, definition: Value) {
     let definition: CustomResourceDefinition = serde_json::from_value(definition).expect("a definition");
     let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
     definitions.create(&PostParams::default(), &definition).await.expect("defined");
-    GcResource::namespaced(ApiResource::from_gvk(&GroupVersionKind::gvk("t.dev", "v1", "Set")))
 }

@@ -80,7 +80,7 @@ fn rule(
     let program_of_message =
         message_expression.as_deref().map(|expression| program(expression, Wanted::Text, schema, place));
     let takes_no_past = declared.get("optionalOldSelf") == Some(&Value::Bool(true));
-    let (program, shape) = match compiled {
+    let program = match compiled {
         Ok(compiled) => compiled,
         Err(refusal) => {
             refusal.complain(&format!("{at}.rule"), declared, errors);
@@ -88,7 +88,7 @@ fn rule(
         }
     };
     let message_program = match program_of_message.transpose() {
-        Ok(compiled) => compiled.map(|(program, _)| program),
+        Ok(compiled) => compiled,
         Err(refusal) => {
             refusal.complain(&format!("{at}.messageExpression"), declared, errors);
             return None;
@@ -121,9 +121,6 @@ fn rule(
         field_path,
         is_transition,
         takes_no_past,
-        loops: shape.loops,
-        size: shape.size,
-        splits: shape.splits,
     })
 }
 
@@ -218,14 +215,8 @@ fn as_go_shows(declared: &Value) -> String {
     shown.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
-fn program(
-    text: &str,
-    wanted: Wanted,
-    schema: &Schema,
-    place: Place<'_>,
-) -> Result<(Program, cost::Shape), Refusal> {
-    let (program, shape) =
-        parse(text).map_err(|why| Refusal::Wrong(format!("compilation failed: ERROR: {why}")))?;
+fn program(text: &str, wanted: Wanted, schema: &Schema, place: Place<'_>) -> Result<Program, Refusal> {
+    let program = parse(text).map_err(|why| Refusal::Wrong(format!("compilation failed: ERROR: {why}")))?;
     let steps = types::steps(program.expression(), schema, place.resource, wanted).map_err(|why| {
         Refusal::Wrong(match wanted {
             _ if why.contains("must evaluate to") => why,
@@ -237,11 +228,11 @@ fn program(
     if 1.0 < times {
         return Err(Refusal::Costly(times, wanted));
     }
-    Ok((program, shape))
+    Ok(program)
 }
 
 /// Parses on a stack of its own: the parser recurses as deeply as a text is nested, and a text may be hostile.
-fn parse(text: &str) -> Result<(Program, cost::Shape), String> {
+fn parse(text: &str) -> Result<Program, String> {
     if LONGEST < text.len() {
         return Err(format!("the expression has {} bytes, the limit is {LONGEST}", text.len()));
     }
@@ -257,11 +248,10 @@ fn parse(text: &str) -> Result<(Program, cost::Shape), String> {
         let program = std::panic::catch_unwind(|| Program::compile(text))
             .map_err(|_| "the parser cannot read the expression".to_owned())?
             .map_err(|errors| errors.to_string())?;
-        let shape = cost::shape(program.expression());
-        if cost::MAX_NESTING < shape.nesting {
+        if cost::MAX_NESTING < cost::nesting(program.expression()) {
             return Err(format!("the expression is nested more than {} times", cost::MAX_NESTING));
         }
-        Ok((program, shape))
+        Ok(program)
     };
     std::thread::scope(|scope| {
         std::thread::Builder::new()

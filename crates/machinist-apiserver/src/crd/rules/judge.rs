@@ -1,13 +1,17 @@
 //! Judging an object by the rules of its schema, with its past where it has one.
 
+use std::panic::AssertUnwindSafe;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use kube_cel::cel::objects::OptionalValue;
-use kube_cel::cel::{Context, ExecutionError, Value as Cel};
+use kube_cel::cel::{Context, ExecutionError, Program, Value as Cel};
 use serde_json::Value;
 
+use crate::crd::rules::extent::Extent;
 use crate::crd::rules::{Rule, cost, functions, value};
 use crate::crd::schema::{MAX_DEPTH, Schema};
+use crate::crd::validate::join;
 use crate::status::{FieldErrorKind, FieldErrors};
 
 /// Appends a complaint for every rule that a whole object breaks.
@@ -21,7 +25,7 @@ pub(crate) fn judge(
     errors: &mut FieldErrors,
 ) -> FieldErrors {
     let mut left_alone = FieldErrors::default();
-    let mut judge = Judge { errors, left_alone: &mut left_alone, steps: 0, exhausted: false };
+    let mut judge = Judge { errors, left_alone: &mut left_alone, steps: 0.0, exhausted: false };
     judge.node(object, old, schema, "", true, 0);
     left_alone
 }
@@ -30,7 +34,7 @@ struct Judge<'a> {
     errors: &'a mut FieldErrors,
     left_alone: &'a mut FieldErrors,
     /// What all rules of this object may have come to so far.
-    steps: u64,
+    steps: f64,
     exhausted: bool,
 }
 
@@ -65,8 +69,9 @@ impl Judge<'_> {
             }
             Value::Array(items) => {
                 let Some(below) = &schema.items else { return };
+                let past_items = schema.list.past_items(old);
                 for (index, item) in items.iter().enumerate() {
-                    let past = old.and_then(|old| schema.list.same_item(item, old));
+                    let past = past_items.of(item);
                     let place = format!("{field}[{index}]");
                     self.node(item, past, below, &place, below.embedded_resource, depth + 1);
                 }
@@ -81,8 +86,13 @@ impl Judge<'_> {
         }
         let is_as_it_was = old == Some(value);
         let mut scope = functions::all().new_inner_scope();
-        scope.add_variable_from_value("self", value::shown(value, schema, resource));
+        let now = value::shown(value, schema, resource);
         let past = old.map(|old| value::shown(old, schema, resource));
+        let extents = Extents {
+            now: Rc::new(Extent::of(&now)),
+            past: past.as_ref().map(|past| Rc::new(Extent::of(past))),
+        };
+        scope.add_variable_from_value("self", now);
         for rule in schema.rules.iter() {
             let mut scope = scope.new_inner_scope();
             match (&past, rule.is_transition, rule.takes_no_past) {
@@ -95,31 +105,31 @@ impl Judge<'_> {
                 }
             }
             let known = self.errors.0.len();
-            self.rule(rule, value, old, &scope, field);
+            self.rule(rule, value, &extents, &scope, field);
             if is_as_it_was && !rule.is_transition {
                 self.left_alone.0.extend(self.errors.0.drain(known..));
             }
         }
     }
 
-    fn rule(&mut self, rule: &Rule, value: &Value, old: Option<&Value>, scope: &Context<'_>, field: &str) {
-        let longest =
-            old.into_iter().chain([value]).map(|v| cost::longest(v, rule.splits)).max().unwrap_or(0);
-        self.steps = self.steps.saturating_add(cost::most_steps(rule.size, rule.loops, longest));
-        if cost::MOST_STEPS < self.steps {
+    fn rule(&mut self, rule: &Rule, value: &Value, extents: &Extents, scope: &Context<'_>, field: &str) {
+        if !self.affords(&rule.program, extents) {
             let why = "validation failed due to running out of cost budget, no further validation rules will be run";
-            if !std::mem::replace(&mut self.exhausted, true) {
-                self.errors.invalid(shown_field(field), value_of(value), why);
-            }
+            self.exhaust(value, field, why);
             return;
         }
-        match rule.program.execute(scope) {
+        match run(&rule.program, scope) {
             Ok(Cel::Bool(true)) => {}
             Ok(Cel::Bool(false)) => {
-                let message = rule
-                    .message_program
-                    .as_ref()
-                    .and_then(|program| match program.execute(scope) {
+                let program = rule.message_program.as_ref();
+                if program.is_some_and(|program| !self.affords(program, extents)) {
+                    let why = "messageExpression evaluation failed due to running out of cost budget, no further \
+                               validation rules will be run";
+                    self.exhaust(value, field, why);
+                    return;
+                }
+                let message = program
+                    .and_then(|program| match run(program, scope) {
                         Ok(Cel::String(text)) if is_message(&text) => Some(text.trim().to_owned()),
                         _ => None,
                     })
@@ -142,11 +152,39 @@ impl Judge<'_> {
         }
     }
 
+    /// Takes what a program may come to out of the budget.
+    fn affords(&mut self, program: &Program, extents: &Extents) -> bool {
+        let cost = cost::most(program.expression(), &extents.now, extents.past.as_ref());
+        self.steps += cost.steps;
+        // Written so that what is no number is too much.
+        self.steps <= cost::MOST_STEPS && cost.bytes <= cost::MOST_BYTES
+    }
+
+    /// Says once that the budget is spent. Then nothing else runs.
+    fn exhaust(&mut self, value: &Value, field: &str, why: &str) {
+        self.steps = f64::INFINITY;
+        if !std::mem::replace(&mut self.exhausted, true) {
+            self.errors.invalid(shown_field(field), value_of(value), why);
+        }
+    }
+
     /// A broken rule shows the value where it is a single one.
     fn complain(&mut self, reason: FieldErrorKind, field: &str, value: &Value, message: String) {
         let shown = (!value.is_object() && !value.is_array()).then(|| value.clone());
         self.errors.push(reason, shown_field(field), shown, message);
     }
+}
+
+/// How large a value and its past are.
+struct Extents {
+    now: Rc<Extent>,
+    past: Option<Rc<Extent>>,
+}
+
+/// The library panics on some arguments, such as a precision of a hundred thousand digits.
+fn run(program: &Program, scope: &Context<'_>) -> Result<Cel, ExecutionError> {
+    std::panic::catch_unwind(AssertUnwindSafe(|| program.execute(scope)))
+        .unwrap_or_else(|_| Err(ExecutionError::function_error("rule", "it cannot run on these values")))
 }
 
 /// What an object or a list is called where it is too large to be shown.
@@ -161,10 +199,6 @@ fn value_of(value: &Value) -> Value {
 fn is_message(text: &str) -> bool {
     const LONGEST: usize = 5 << 10;
     !text.trim().is_empty() && !text.contains('\n') && text.len() <= LONGEST
-}
-
-fn join(field: &str, key: &str) -> String {
-    if field.is_empty() { key.to_owned() } else { format!("{field}.{key}") }
 }
 
 fn shown_field(field: &str) -> String {

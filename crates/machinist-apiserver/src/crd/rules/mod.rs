@@ -1,7 +1,8 @@
 //! Rules of custom resources (`x-kubernetes-validations`, written in CEL): compiled with the schema, judged after it.
 //!
 //! [`compile`] turns a schema node's rules into programs and reports those that kube-apiserver would refuse; [`types`] looks
-//! for fields and variables that cannot be; [`cost`] bounds what a rule may come to; [`value`] shows an object to a program, [`functions`] are what it may call;
+//! for fields and variables that cannot be; [`cost`] bounds what a rule may come to, by the [`extent`] of what it runs on;
+//! [`value`] shows an object to a program, [`functions`] are what it may call;
 //! [`judge`] walks an object and its past. The language is the `cel` crate's, the Kubernetes functions are kube-cel's.
 //!
 //! Deliberately absent: the exact cost model of kube-apiserver (ours has its order and errs on the generous side, and does not
@@ -10,6 +11,7 @@
 
 pub(crate) mod compile;
 mod cost;
+mod extent;
 mod functions;
 pub(crate) mod judge;
 #[cfg(test)]
@@ -38,12 +40,6 @@ pub(crate) struct Rule {
     is_transition: bool,
     /// Runs without a past as well, which it then sees as `optional.none()`.
     takes_no_past: bool,
-    /// How many collections are walked inside of each other.
-    loops: u32,
-    /// Expressions in the program.
-    size: u64,
-    /// Makes lists out of texts.
-    splits: bool,
 }
 
 impl Rule {

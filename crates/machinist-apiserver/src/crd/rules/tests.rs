@@ -9,13 +9,18 @@ use crate::status::FieldErrors;
 
 /// A schema of `spec` with one rule, and what the definition is refused for.
 fn schema_with(rule: &str) -> (Schema, Vec<String>) {
+    schema_of(&json!({"rule": rule, "message": "m"}))
+}
+
+fn schema_of(rule: &Value) -> (Schema, Vec<String>) {
     let source = json!({"type": "object", "properties": {"spec": {
         "type": "object",
-        "x-kubernetes-validations": [{"rule": rule, "message": "m"}],
+        "x-kubernetes-validations": [rule],
         "properties": {
             "n": {"type": "integer"},
             "s": {"type": "string", "maxLength": 100},
             "l": {"type": "array", "maxItems": 1000, "items": {"type": "integer"}},
+            "t": {"type": "array", "maxItems": 10, "items": {"type": "string"}},
         }
     }}});
     let mut errors = FieldErrors::default();
@@ -91,14 +96,93 @@ fn loops_inside_of_loops_end_in_a_refusal_and_not_in_a_long_wait() {
     let (_, refused) = schema_with("self.l.all(a, self.l.all(b, self.l.all(c, a + b > c)))");
     assert!(refused[0].contains("estimated rule cost exceeds budget"), "{refused:?}");
 
-    // Nothing is known of what a text is split into; the object decides.
+    let (_, refused) = schema_with(
+        "self.s.split('').all(a, self.s.split('').all(b, self.s.split('').all(c, self.s.split('').all(d, a != d))))",
+    );
+    assert!(refused[0].contains("estimated rule cost exceeds budget"), "{refused:?}");
+
+    // Nothing is known of a list that an expression makes; the object decides.
     let (schema, refused) = schema_with(
-        "self.s.split('').all(a, self.s.split('').all(b, self.s.split('').all(c, a + b + 'z' != c)))",
+        "self.l.map(a, a).all(a, self.l.map(b, b).all(b, self.l.map(c, c).all(c, a + b + c < 9)))",
     );
     assert!(refused.is_empty(), "{refused:?}");
-    assert!(judged(&schema, json!({"s": "abc"})).is_empty());
-    let long = judged(&schema, json!({"s": "x".repeat(1_000)}));
+    assert!(judged(&schema, json!({"l": [1, 2]})).is_empty());
+    let long = judged(&schema, json!({"l": vec![1; 1_000]}));
     assert!(long[0].contains("running out of cost budget"), "{long:?}");
+}
+
+#[test]
+fn a_message_is_paid_for_like_a_rule() {
+    let nested = "self.s.split('').map(a, self.s.split('').map(b, self.s.split('').map(c, self.s.split('').map(d, \
+                  self.s.split('').map(e, e).join()).join()).join()).join()).join()";
+    let (_, refused) = schema_of(&json!({"rule": "self.n > 0", "messageExpression": nested}));
+    assert!(refused[0].contains("estimated messageExpression cost exceeds budget"), "{refused:?}");
+
+    // What the definition cannot tell is left to the object.
+    let hidden = nested.replace("self.s.split('')", "self.l.map(i, string(i))");
+    let (schema, refused) = schema_of(&json!({"rule": "self.n > 0", "messageExpression": hidden}));
+    assert!(refused.is_empty(), "{refused:?}");
+    let short = judged(&schema, json!({"n": 0, "l": [7]}));
+    assert!(short[0].ends_with(": 7"), "{short:?}");
+    let long = judged(&schema, json!({"n": 0, "l": vec![7; 100]}));
+    assert!(
+        long[0].contains("messageExpression evaluation failed due to running out of cost budget"),
+        "{long:?}"
+    );
+    assert!(judged(&schema, json!({"n": 1, "l": vec![7; 100]})).is_empty(), "nobody needs the message");
+}
+
+#[test]
+fn a_text_or_a_list_that_outgrows_memory_is_not_made() {
+    let doubled = ".map(a, a + a)".repeat(40);
+    for rule in [
+        format!("[self.s]{doubled}.size() == 1"),
+        format!("[self.l]{doubled}.size() == 1"),
+        format!("[[self.s]]{doubled}.map(a, a.join('-')).size() == 1"),
+        "[self.s].map(a, a.replace('', a)).map(a, a.replace('', a)).map(a, a.replace('', a)).map(a, a.replace('', a)) \
+         == []"
+            .to_owned(),
+        "[self.s].map(a, [a, a, a, a].join(a)).map(a, a.split('').join(a)).map(a, a.split('').join(a)).map(a, \
+         a.split('').join(a)) == []"
+            .to_owned(),
+        "self.l.map(a, '%.65535f').join('').format(self.l.map(a, 1.5)) == ''".to_owned(),
+        "[self.l].map(a, a.map(b, a).map(c, a.map(d, a))) == []".to_owned(),
+    ] {
+        let (schema, refused) = schema_with(&rule);
+        assert!(refused.is_empty(), "{rule}: {refused:?}");
+        let complaints = judged(&schema, json!({"s": "x".repeat(100), "l": vec![1; 1_000]}));
+        let refusal = complaints.first().expect(&rule);
+        assert!(refusal.contains("running out of cost budget"), "{rule}: {complaints:?}");
+    }
+}
+
+#[test]
+fn what_people_write_is_within_the_budget() {
+    let object = json!({
+        "s": "a/b".repeat(33), "n": 5, "l": (0..200).collect::<Vec<_>>(), "t": ["x".repeat(63), "y", "z"],
+    });
+    for rule in [
+        "self.l.all(a, self.l.exists_one(b, a == b))",
+        "self.l.map(a, a * 2).filter(a, a > 10).size() > 100",
+        "self.s.split('/').all(part, part.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'))",
+        "self.t.map(t, t.upperAscii() + '-' + string(self.n)).join(', ').size() < 1000",
+        "self.s.replace('/', '//').lowerAscii().contains('//')",
+        "'%s has %d of %.2f'.format([self.s, self.n, 1.5]).endsWith('1.50')",
+        "self.l.sum() < 100000 && self.l == self.l && self.l.distinct().size() == self.l.size()",
+        "self.t.exists(t, t in ['x', 'y']) && (has(self.n) ? self.n : 0) + self.l[3] == 8",
+    ] {
+        let (schema, refused) = schema_with(rule);
+        assert!(refused.is_empty(), "{rule}: {refused:?}");
+        assert_eq!(judged(&schema, object.clone()), Vec::<String>::new(), "{rule}");
+    }
+}
+
+#[test]
+fn an_argument_on_which_the_library_panics_refuses_the_object() {
+    let (schema, refused) = schema_with("('%.' + self.s + 'f').format([1.5]) == ''");
+    assert!(refused.is_empty(), "{refused:?}");
+    let complaints = judged(&schema, json!({"s": "99999"}));
+    assert!(complaints[0].contains("evaluating rule: m"), "{complaints:?}");
 }
 
 #[test]

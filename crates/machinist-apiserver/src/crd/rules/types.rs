@@ -139,6 +139,8 @@ enum Ty<'a> {
     Number,
     String,
     Null,
+    /// What a text of so many characters at most is split into.
+    Pieces(f64),
     /// Something else that is certainly none of the above.
     Other,
     /// A value that this schema describes; the flag says that it is a whole object.
@@ -170,6 +172,7 @@ impl<'a> Ty<'a> {
             Ty::String => Some(2),
             Ty::Of(schema, _) if matches!(schema.of, Some(Type::Object)) => Some(3),
             Ty::Of(schema, _) if matches!(schema.of, Some(Type::Array)) => Some(4),
+            Ty::Pieces(_) => Some(4),
             Ty::Unknown | Ty::Null | Ty::Other | Ty::Metadata | Ty::Of(..) => None,
         };
         matches!((class(self), class(other)), (Some(a), Some(b)) if a != b)
@@ -265,7 +268,7 @@ impl<'a> Check<'a> {
                 }
                 Ok(Ty::Other)
             }
-            Expr::Struct(_) => Ok(Ty::Other),
+            Expr::Struct(of) => Err(format!("undeclared reference to '{}' (in container '')", of.type_name)),
             Expr::Comprehension(comprehension) => self.comprehension(comprehension),
         }
     }
@@ -283,10 +286,11 @@ impl<'a> Check<'a> {
     fn call(&mut self, call: &'a CallExpr) -> Result<Ty<'a>, String> {
         let mut operands = Vec::with_capacity(call.args.len());
         let name = call.func_name.as_str();
+        let mut characters = 0.0;
         if let Some(target) = call.target.as_deref().filter(|target| !is_namespace(target)) {
-            let of = self.of(target)?;
-            if matches!(name, "contains" | "startsWith" | "endsWith" | "matches") {
-                self.takes(longest_text(&of) * STEPS_PER_CHARACTER);
+            characters = longest_text(&self.of(target)?);
+            if matches!(name, "contains" | "startsWith" | "endsWith" | "matches" | "split" | "findAll") {
+                self.takes(characters * STEPS_PER_CHARACTER);
             }
         }
         for argument in &call.args {
@@ -343,6 +347,7 @@ impl<'a> Check<'a> {
             }
             operators::INDEX => Ok(element(operands.into_iter().next().unwrap_or(Ty::Unknown))),
             operators::OPT_INDEX | operators::OPT_SELECT => Ok(Ty::Unknown),
+            "split" | "findAll" => Ok(Ty::Pieces(characters)),
             "contains" | "startsWith" | "endsWith" | "matches" | "isIP" | "isCIDR" | "isQuantity"
             | "isSemver" | "hasValue" | "isSorted" => Ok(Ty::Bool),
             "size" | "indexOf" | "lastIndexOf" | "int" | "double" => Ok(Ty::Number),
@@ -380,7 +385,7 @@ impl<'a> Check<'a> {
 }
 
 /// `optional` in `optional.of(x)`, `sets` in `sets.contains(a, b)`: no variable, a part of the function's name.
-fn is_namespace(expression: &Expression) -> bool {
+pub(super) fn is_namespace(expression: &Expression) -> bool {
     const NAMESPACES: [&str; 6] = ["optional", "sets", "strings", "format", "ip", "math"];
     matches!(&expression.expr, Expr::Ident(name) if NAMESPACES.contains(&name.as_str()))
 }
@@ -393,6 +398,7 @@ fn element(of: Ty<'_>) -> Ty<'_> {
             .as_ref()
             .or(schema.additional.as_ref())
             .map_or(Ty::Unknown, |below| Ty::Of(below, below.embedded_resource)),
+        Ty::Pieces(_) => Ty::String,
         _ => Ty::Unknown,
     }
 }
@@ -405,7 +411,11 @@ const LARGEST_REQUEST: f64 = 3_145_728.0;
 
 /// How many items a collection has at most; one where nothing is known of it.
 fn most_items(of: &Ty<'_>) -> f64 {
-    let Ty::Of(schema, _) = of else { return 1.0 };
+    let schema = match of {
+        Ty::Of(schema, _) => schema,
+        Ty::Pieces(characters) => return characters.max(1.0),
+        _ => return 1.0,
+    };
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
     let bound = |count: u64| count as f64;
     if let Some(items) = &schema.items {

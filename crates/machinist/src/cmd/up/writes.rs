@@ -70,6 +70,7 @@ mod tests {
     fn request(user_agent: &str, verb: &'static str, resource: &str, subresource: &str) -> AuditRecord {
         AuditRecord {
             user: "admin".to_owned(),
+            impersonated: None,
             user_agent: user_agent.to_owned(),
             verb,
             group: String::new(),

@@ -1,0 +1,204 @@
+//! What a Pod refers to: its account, Secrets, ConfigMaps and claims.
+//!
+//! A node may read what the Pods refer to that it runs, so these lists are exact: a field that is missing here keeps a node from what
+//! it needs, and one too many opens what is not its own. How volumes of the past name their Secrets is known as well; what they would
+//! mount is nobody's concern here.
+
+use serde_json::Value;
+
+/// The annotation of a Pod that mirrors what a node runs from a file.
+pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// Where a volume names a Secret in its own namespace.
+const VOLUME_SECRETS: [&str; 10] = [
+    "/secret/secretName",
+    "/azureFile/secretName",
+    "/cephfs/secretRef/name",
+    "/cinder/secretRef/name",
+    "/flexVolume/secretRef/name",
+    "/rbd/secretRef/name",
+    "/scaleIO/secretRef/name",
+    "/iscsi/secretRef/name",
+    "/storageos/secretRef/name",
+    "/csi/nodePublishSecretRef/name",
+];
+
+/// Sources of volumes that come from the API, and what of it, in the words of refusals.
+const VOLUMES_OF_THE_API: [(&str, &str); 7] = [
+    ("configMap", "configmaps (via configmap volumes)"),
+    ("secret", "secrets (via secret volumes)"),
+    ("csi", "csidrivers (via CSI volumes)"),
+    ("glusterfs", "endpoints (via glusterFS volumes)"),
+    ("persistentVolumeClaim", "persistentvolumeclaims"),
+    ("ephemeral", "persistentvolumeclaims (via ephemeral volumes)"),
+    ("azureFile", "secrets (via azureFile volumes)"),
+];
+
+/// The same of what is projected into a volume.
+const PROJECTIONS_OF_THE_API: [(&str, &str); 5] = [
+    ("configMap", "configmaps (via projected volumes)"),
+    ("secret", "secrets (via projected volumes)"),
+    ("serviceAccountToken", "serviceaccounts (via projected volumes)"),
+    ("clusterTrustBundle", "clustertrustbundles"),
+    ("podCertificate", "podcertificates"),
+];
+
+/// Whether the Pod mirrors what a node runs from a file.
+pub(crate) fn is_mirror(pod: &Value) -> bool {
+    mirrored(pod).is_some()
+}
+
+/// What the mirror's annotation says.
+pub(crate) fn mirrored(pod: &Value) -> Option<&Value> {
+    pod.get("metadata")?.get("annotations")?.get(MIRROR)
+}
+
+/// The account under either of its names; empty when there is none.
+pub(crate) fn account(pod: &Value) -> &str {
+    let named = |field: &str| text(pod, field).filter(|name| !name.is_empty());
+    named("/spec/serviceAccountName").or_else(|| named("/spec/serviceAccount")).unwrap_or_default()
+}
+
+/// The Secrets that it refers to.
+pub(crate) fn secrets(pod: &Value) -> Vec<&str> {
+    let pulled = items(pod, "/spec/imagePullSecrets").filter_map(|it| text(it, "/name"));
+    let in_volumes = items(pod, "/spec/volumes")
+        .flat_map(|volume| VOLUME_SECRETS.iter().filter_map(|place| text(volume, place)));
+    let projected = projections(pod).filter_map(|it| text(it, "/secret/name"));
+    let in_variables = variables(pod, "/secretRef/name", "/valueFrom/secretKeyRef/name");
+    pulled.chain(in_volumes).chain(projected).chain(in_variables).filter(|name| !name.is_empty()).collect()
+}
+
+/// The ConfigMaps that it refers to.
+pub(crate) fn config_maps(pod: &Value) -> Vec<&str> {
+    let in_volumes = items(pod, "/spec/volumes").filter_map(|volume| text(volume, "/configMap/name"));
+    let projected = projections(pod).filter_map(|it| text(it, "/configMap/name"));
+    let in_variables = variables(pod, "/configMapRef/name", "/valueFrom/configMapKeyRef/name");
+    in_volumes.chain(projected).chain(in_variables).filter(|name| !name.is_empty()).collect()
+}
+
+/// The volume claims that it refers to, those included that are made for it.
+pub(crate) fn claims(pod: &Value) -> Vec<String> {
+    let own = text(pod, "/metadata/name").unwrap_or_default();
+    items(pod, "/spec/volumes")
+        .filter_map(|volume| {
+            let made_for_it = || volume.get("ephemeral").filter(|it| !it.is_null());
+            match text(volume, "/persistentVolumeClaim/claimName") {
+                Some(name) => Some(name.to_owned()),
+                None => made_for_it().map(|_| format!("{own}-{}", text(volume, "/name").unwrap_or_default())),
+            }
+        })
+        .collect()
+}
+
+/// For whom the tokens are that are projected into its volumes; empty for the server itself.
+pub(crate) fn audiences(pod: &Value) -> Vec<&str> {
+    projections(pod)
+        .filter_map(|it| it.get("serviceAccountToken").filter(|token| token.is_object()))
+        .map(|token| text(token, "/audience").unwrap_or_default())
+        .collect()
+}
+
+/// Whether a token is projected into one of its volumes.
+pub(crate) fn projects_tokens(pod: &Value) -> bool {
+    !audiences(pod).is_empty()
+}
+
+/// The first of the API's objects that it refers to, in the words of refusals.
+pub(crate) fn of_the_api(pod: &Value) -> Option<&'static str> {
+    if !account(pod).is_empty() {
+        return Some("serviceaccounts");
+    }
+    if !secrets(pod).is_empty() {
+        return Some("secrets");
+    }
+    if !config_maps(pod).is_empty() {
+        return Some("configmaps");
+    }
+    if items(pod, "/spec/resourceClaims").next().is_some() {
+        return Some("resourceclaims");
+    }
+    let named = |of: &Value, known: &[(&str, &'static str)]| {
+        let is_there = |field: &str| of.get(field).is_some_and(|it| !it.is_null());
+        known.iter().find(|(field, _)| is_there(field)).map(|(_, what)| *what)
+    };
+    items(pod, "/spec/volumes").find_map(|volume| {
+        let mut projected = items(volume, "/projected/sources");
+        named(volume, &VOLUMES_OF_THE_API)
+            .or_else(|| projected.find_map(|source| named(source, &PROJECTIONS_OF_THE_API)))
+    })
+}
+
+/// Everything that is projected into a volume.
+fn projections(pod: &Value) -> impl Iterator<Item = &Value> {
+    items(pod, "/spec/volumes").flat_map(|volume| items(volume, "/projected/sources"))
+}
+
+/// The names that containers' variables are from: of whole objects, and of single values.
+fn variables<'a>(
+    pod: &'a Value,
+    whole: &'static str,
+    single: &'static str,
+) -> impl Iterator<Item = &'a str> + use<'a> {
+    let containers = ["/spec/initContainers", "/spec/containers", "/spec/ephemeralContainers"]
+        .into_iter()
+        .flat_map(|list| items(pod, list));
+    containers.flat_map(move |container| {
+        let wholes = items(container, "/envFrom").filter_map(move |it| text(it, whole));
+        wholes.chain(items(container, "/env").filter_map(move |it| text(it, single)))
+    })
+}
+
+fn items<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
+    value.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
+}
+
+fn text<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
+    value.pointer(pointer).and_then(Value::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn every_place_that_names_a_secret_is_known() {
+        let pod = json!({"spec": {
+            "imagePullSecrets": [{"name": "a"}],
+            "volumes": [
+                {"name": "1", "secret": {"secretName": "b"}},
+                {"name": "2", "csi": {"driver": "d", "nodePublishSecretRef": {"name": "c"}}},
+                {"name": "3", "projected": {"sources": [{"secret": {"name": "d"}}]}},
+                {"name": "4", "rbd": {"secretRef": {"name": "e"}}},
+            ],
+            "containers": [{"env": [{"name": "E", "valueFrom": {"secretKeyRef": {"name": "f", "key": "k"}}}]}],
+            "initContainers": [{"envFrom": [{"secretRef": {"name": "g"}}]}],
+        }});
+        let mut found = secrets(&pod);
+        found.sort_unstable();
+        assert_eq!(found, ["a", "b", "c", "d", "e", "f", "g"]);
+        assert!(config_maps(&pod).is_empty());
+    }
+
+    #[test]
+    fn what_only_looks_like_a_reference_is_none() {
+        let pod = json!({"spec": {
+            "nodeSelector": {"secretName": "a"},
+            "volumes": [{"name": "v", "flexVolume": {"options": {"secret": "a", "secretName": "a"}}}],
+            "containers": [{"env": [{"name": "secretName", "value": "a"}]}],
+        }});
+        assert!(secrets(&pod).is_empty());
+        assert_eq!(of_the_api(&pod), None);
+    }
+
+    #[test]
+    fn a_claim_that_is_made_for_a_pod_has_its_name() {
+        let volumes = json!([
+            {"name": "v", "ephemeral": {"volumeClaimTemplate": {}}},
+            {"name": "w", "persistentVolumeClaim": {"claimName": "c"}},
+            {"name": "x", "emptyDir": {}},
+        ]);
+        assert_eq!(claims(&json!({"metadata": {"name": "p"}, "spec": {"volumes": volumes}})), ["p-v", "c"]);
+    }
+}
