@@ -54,6 +54,9 @@ const MAX_BODY: usize = 3 * 1024 * 1024;
 /// How long a body may take to arrive; a request of kube-apiserver may take as long as a whole.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// What is answered to a request that the server broke down over.
+pub(crate) const PANICKED: &str = "this request made the server panic; its log has the details";
+
 /// One caller's view of the server. Cheap to clone.
 #[derive(Clone)]
 pub struct ApiService {
@@ -176,7 +179,7 @@ impl ApiService {
             AssertUnwindSafe(self.dispatch(parts, route, body, &mut record)).catch_unwind().await;
         let outcome = dispatched.unwrap_or_else(|panic| {
             tracing::error!(panic = panic_text(&*panic), "A request made the server panic");
-            Err(ApiError::internal("this request made the server panic; its log has the details"))
+            Err(ApiError::internal(PANICKED))
         });
         let response = match outcome {
             Ok(Reply::Answer(answer)) => {

@@ -5,7 +5,7 @@
 //! whose parts are reached by requests. Fresh, so that an input fails alone or not at all; under a clock that jumps, so that
 //! nothing waits.
 //!
-//! An input fails when the server panics, calls its own answer an internal error, answers what is no JSON or too much, or does not answer any more. Time and
+//! An input fails when the server panics, answers what is no JSON or too much, or does not answer any more. Time and
 //! memory are for whoever runs a target to watch, from outside: `examples/fuzz.rs` does, and `tests/it/fuzz.rs` replays the corpus.
 //! [`mutated`] makes new inputs out of a corpus, from a seed.
 //!
