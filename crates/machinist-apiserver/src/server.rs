@@ -273,6 +273,11 @@ impl Server {
         slice.map(|s| s.items.into_iter().map(|(_, object)| object).collect()).unwrap_or_default()
     }
 
+    /// What commits and [`Server::snapshot`] call a resource that is served.
+    pub fn resource(&self, group: &str, plural: &str) -> Option<String> {
+        self.core.registry().find_any(group, plural).map(|served| served.resource.table.to_string())
+    }
+
     /// How many watches are open.
     pub fn open_watches(&self) -> usize {
         self.core.store.watchers()

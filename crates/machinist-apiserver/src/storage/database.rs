@@ -19,10 +19,8 @@ use redb::{Builder, Durability, ReadableDatabase as _, ReadableTable as _, Table
 
 use crate::object::Object;
 use crate::storage::StorageError;
-use crate::storage::folder::{Folder, PRIVATE_FILE, beside, move_into_place};
+use crate::storage::folder::{Folder, PRIVATE_FILE, STATE_FILE, beside, move_into_place};
 use crate::store::mvcc::{Event, Key};
-
-const FILE_NAME: &str = "state.redb";
 
 /// What this version writes, and the newest that it reads.
 const FORMAT: u64 = 1;
@@ -59,7 +57,7 @@ impl fmt::Debug for Database {
 impl Database {
     /// Opens the file of a folder, and makes it if it is not there.
     pub(crate) fn open(folder: &Folder) -> Result<(Self, State), StorageError> {
-        let path = folder.path().join(FILE_NAME);
+        let path = folder.path().join(STATE_FILE);
         let io = |source| StorageError::Io { path: path.clone(), source };
         if !fs::exists(&path).map_err(io)? {
             make(&path)?;

@@ -14,6 +14,8 @@ pub(crate) const PRIVATE_FILE: u32 = 0o600;
 pub(crate) const PRIVATE_FOLDER: u32 = 0o700;
 
 const LOCK_FILE: &str = "lock";
+/// The objects; see [`crate::storage::database`].
+pub(crate) const STATE_FILE: &str = "state.redb";
 const CA_CERTIFICATE_FILE: &str = "ca.crt";
 const CA_KEY_FILE: &str = "ca.key";
 const TOKEN_KEY_FILE: &str = "tokens.key";
@@ -48,6 +50,11 @@ impl Folder {
             Err(TryLockError::WouldBlock) => Err(StorageError::InUse { folder: path.to_owned() }),
             Err(TryLockError::Error(source)) => Err(io(source)),
         }
+    }
+
+    /// Whether a server has begun to keep its state there.
+    pub fn holds_state(path: &Path) -> bool {
+        path.join(STATE_FILE).exists()
     }
 
     /// Where it is.

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use machinist_apiserver::{AuditRecord, Commit, Subscription};
+use machinist_apiserver::{AuditRecord, Commit, Folder, Subscription};
 use tokio::time::Instant;
 
 use self::cluster::Cluster;
@@ -46,14 +46,18 @@ const REASONS_TOLD: usize = 5;
 pub(crate) async fn run(args: &UpArgs, output: Output) -> anyhow::Result<ExitCode> {
     // The manifest first: what is wrong with it should cost nobody a start.
     let manifest = manifest::read(&args.manifest)?;
-    manifest.rehearse().await?;
+    // One that may build on what is kept has its turn when that is open.
+    let builds_on_kept = args.data_dir.as_deref().is_some_and(Folder::holds_state);
+    if !builds_on_kept {
+        manifest.rehearse(None).await?;
+    }
     let stop = stop::requested().context("listening for signals")?;
     tokio::pin!(stop);
     let form = Form::of(args);
     let progress = Progress::new(output.clone(), form);
     let mut cluster = tokio::select! {
         () = &mut stop => return Ok(exit_code(args, End::Interrupted)),
-        cluster = Cluster::start(args, &manifest.namespace) => cluster?,
+        cluster = Cluster::start(args, &manifest) => cluster?,
     };
     let screen = Screen::new(form, &output, &cluster.inspectors).context("listening for signals")?;
     let mut story = Story::new(&cluster, progress, screen);
@@ -194,18 +198,31 @@ impl Story {
         if args.manifest.is_empty() { note() } else { Ok(()) }
     }
 
-    /// Deletes what the manifest brought, machines first.
+    /// Deletes what the manifest brought, machines first, and waits for that. What else there is stays, and is told.
     async fn undo(
         &mut self,
         manifest: &Manifest,
         kinds: &mut Kinds,
         cluster: &mut Cluster,
     ) -> anyhow::Result<()> {
-        for (resource, namespace, name) in manifest.identities(kinds).await? {
+        for (resource, namespace, name) in manifest.identities(kinds, &cluster.server).await? {
             self.view.follow_presence(resource, namespace, name);
         }
+        let staying = self.view.follow_leaving(&manifest.awaited());
+        if let Some(first) = staying.first() {
+            let and_more = match staying.len() - 1 {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            self.progress.note(&format!("{first}{and_more} stays: no manifest of this run has it"))?;
+        }
         manifest.delete_machines(kinds).await?;
-        self.follow(cluster, |view, cluster| view.has_no_machines() && cluster.cloud.alive() == 0).await?;
+        let all_goes = staying.is_empty();
+        self.follow(cluster, |view, cluster| {
+            let none_is_left = view.has_no_machines() && cluster.cloud.alive() == 0;
+            none_is_left || (!all_goes && view.have_left())
+        })
+        .await?;
         manifest.delete_rest(kinds).await?;
         self.follow(cluster, |view, _| view.is_all_absent()).await
     }

@@ -31,6 +31,7 @@ use machinist_plan::mcm::machine::Defaults;
 use tokio::task::JoinSet;
 
 use super::kept::{self, Note};
+use super::manifest::Manifest;
 use super::private_folder::PrivateFolder;
 use super::writes::{MACHINE_CONTROLLER, MANAGER, UP};
 use super::{kubeconfig, permissions};
@@ -81,14 +82,14 @@ impl Cluster {
     ///
     /// # Errors
     /// Names what could not be had: an address in use, a folder that cannot be written.
-    pub(super) async fn start(args: &UpArgs, namespace: &str) -> anyhow::Result<Self> {
+    pub(super) async fn start(args: &UpArgs, manifest: &Manifest) -> anyhow::Result<Self> {
         let (folder, private) = folder(args.data_dir.as_deref())?;
-        // The API server first: it locks the folder.
-        let server = open_server(args.data_dir.as_deref())?;
+        let Opened { server, cloud, leftovers, is_continued } = open(args.data_dir.as_deref())?;
+        if is_continued {
+            manifest.rehearse(Some(&server)).await?;
+        }
         let kept = if args.manifest.is_empty() { read_note(&server)? } else { None };
-        let namespace = kept.as_ref().map_or(namespace, |note| &note.namespace).to_owned();
-        let cloud = open_cloud(args.data_dir.as_deref())?;
-        let leftovers = if server.is_continued() { 0 } else { remove_leftovers(&cloud)? };
+        let namespace = kept.as_ref().map_or(&manifest.namespace, |note| &note.namespace).to_owned();
         let (serving, moved) = listen_where_it_was(args, &server, &folder).await?;
         let client = client(&server, UP);
         permissions::install(&client).await?;
@@ -183,13 +184,35 @@ fn folder(data_dir: Option<&Path>) -> anyhow::Result<(PathBuf, Option<PrivateFol
     }
 }
 
-/// The API server, with the state of an earlier run if there is a folder for it.
-fn open_server(data_dir: Option<&Path>) -> anyhow::Result<Server> {
-    let config = || Config { authorization: Authorization::Rbac, ..Config::default() };
-    let Some(path) = data_dir else { return Ok(Server::new(config())) };
+/// What keeps a state, with that of an earlier run if there is a folder for it.
+struct Opened {
+    server: Server,
+    cloud: Cloud,
+    /// How many instances were removed that belong to nobody.
+    leftovers: usize,
+    /// There was something in the folder.
+    is_continued: bool,
+}
+
+fn open(data_dir: Option<&Path>) -> anyhow::Result<Opened> {
+    let config = Config { authorization: Authorization::Rbac, ..Config::default() };
+    let Some(path) = data_dir else {
+        let cloud = Cloud::in_memory(Settings::default(), Clock::wall());
+        return Ok(Opened { server: Server::new(config), cloud, leftovers: 0, is_continued: false });
+    };
+    // Locked before anything in it is touched.
+    let folder = Folder::open(path).map_err(|error| of_folder(path, error))?;
+    let is_continued = Folder::holds_state(path);
+    let cloud = wiring::open_ledger(path)?;
+    // Before there is any state: a start that ends in between is then no reason for the next one to leave them.
+    let leftovers = if is_continued { 0 } else { remove_leftovers(&cloud)? };
+    let server = Server::open(config, folder).map_err(|error| of_folder(path, error))?;
+    Ok(Opened { server, cloud, leftovers, is_continued })
+}
+
+fn of_folder(path: &Path, error: StorageError) -> anyhow::Error {
     let flag = format!("--data-dir {}", path.display());
-    let opened = Folder::open(path).and_then(|folder| Server::open(config(), folder));
-    opened.map_err(|error| match error {
+    match error {
         StorageError::Io { .. } => {
             anyhow::Error::new(error).context(format!("{flag}: expected a folder that can be written"))
         }
@@ -198,7 +221,7 @@ fn open_server(data_dir: Option<&Path>) -> anyhow::Result<Server> {
         | StorageError::Newer { .. }
         | StorageError::Damaged { .. }
         | StorageError::Certificates { .. } => anyhow::Error::new(error).context(flag),
-    })
+    }
 }
 
 fn read_note(server: &Server) -> anyhow::Result<Option<Note>> {
@@ -222,14 +245,6 @@ async fn listen_where_it_was(
         }
     }
     Ok((server.serve(args.listen, folder).await.context("API server")?, before))
-}
-
-/// The cloud, with its ledger if there is a folder for it.
-fn open_cloud(data_dir: Option<&Path>) -> anyhow::Result<Cloud> {
-    match data_dir {
-        None => Ok(Cloud::in_memory(Settings::default(), Clock::wall())),
-        Some(folder) => wiring::open_ledger(folder),
-    }
 }
 
 /// Removes what is in a ledger without the API server's state: the objects that knew these instances are gone, and nobody could ever

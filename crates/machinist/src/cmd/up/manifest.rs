@@ -16,6 +16,7 @@ use kube::discovery::{Scope, pinned_kind};
 use kube::{Api, Client};
 use machinist_api::manifest::{ManifestObject, parse_manifest};
 use machinist_api::mcm::API_VERSION;
+use machinist_apiserver::Server;
 
 use super::progress::Progress;
 use super::view::Awaited;
@@ -180,20 +181,20 @@ impl Manifest {
     pub(super) async fn identities(
         &self,
         kinds: &mut Kinds,
+        server: &Server,
     ) -> anyhow::Result<Vec<(String, String, String)>> {
         let mut identities = Vec::new();
         let is_namespace = |it: &&Written| it.object.api_version == "v1" && it.object.kind == "Namespace";
         for it in self.objects.iter().filter(|it| !is_namespace(it)) {
             let (resource, scope) = kinds.of(it).await?;
-            let table = match resource.group.as_str() {
-                "" => resource.plural.clone(),
-                group => format!("{}.{group}", resource.plural),
-            };
             let namespace = match scope {
                 Scope::Cluster => String::new(),
                 Scope::Namespaced => it.namespace().to_owned(),
             };
-            identities.push((table, namespace, it.object.name.clone()));
+            // What is served no more is gone with its kind.
+            if let Some(resource) = server.resource(&resource.group, &resource.plural) {
+                identities.push((resource, namespace, it.object.name.clone()));
+            }
         }
         Ok(identities)
     }

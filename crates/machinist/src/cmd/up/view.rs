@@ -4,6 +4,7 @@
 //! is as it should be.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use machinist_apiserver::Commit;
 use serde_json::Value;
@@ -31,6 +32,16 @@ pub(super) struct View {
     machines_ever: usize,
     /// Objects whose presence is followed, whatever their kind.
     present: BTreeMap<(String, Name), bool>,
+    leaving: Leaving,
+}
+
+/// Machine objects that are to go, and what goes with them.
+#[derive(Debug, Default)]
+struct Leaving {
+    named: BTreeSet<Awaited>,
+    /// The uids of owners among them: they may be gone before what they own.
+    owners: BTreeSet<String>,
+    nodes: BTreeSet<String>,
 }
 
 /// Namespace and name.
@@ -143,7 +154,7 @@ pub(super) enum Change {
 }
 
 /// A machine object that `up` applied, to be awaited.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Awaited {
     /// A MachineDeployment.
     Deployment(String, String),
@@ -151,6 +162,17 @@ pub(super) enum Awaited {
     Set(String, String),
     /// A Machine without a set.
     Machine(String, String),
+}
+
+/// Kind and name.
+impl fmt::Display for Awaited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Awaited::Deployment(_, name) => write!(f, "MachineDeployment {name}"),
+            Awaited::Set(_, name) => write!(f, "MachineSet {name}"),
+            Awaited::Machine(_, name) => write!(f, "Machine {name}"),
+        }
+    }
 }
 
 impl View {
@@ -165,6 +187,7 @@ impl View {
             warned: BTreeSet::new(),
             machines_ever: 0,
             present: BTreeMap::new(),
+            leaving: Leaving::default(),
         }
     }
 
@@ -186,6 +209,14 @@ impl View {
         if let Some(present) = self.present.get_mut(&(resource.to_owned(), key.clone())) {
             *present = new.is_some();
         }
+        let change = self.take_in_followed(resource, key, new);
+        if !self.leaving.named.is_empty() && [MACHINES, SETS].contains(&resource) {
+            self.note_leaving();
+        }
+        change
+    }
+
+    fn take_in_followed(&mut self, resource: &str, key: Name, new: Option<&Value>) -> Option<Change> {
         if [MACHINES, SETS, DEPLOYMENTS].contains(&resource) && key.0 != self.served {
             return self.take_in_unserved(key, new?);
         }
@@ -312,6 +343,58 @@ impl View {
             && self.sets.is_empty()
             && self.deployments.is_empty()
             && self.nodes.is_empty()
+    }
+
+    /// Follows from now on whether these are there, and what they own. Returns the kinds and names of those that nobody owns and that are
+    /// not among them.
+    pub(super) fn follow_leaving(&mut self, named: &[Awaited]) -> Vec<String> {
+        self.leaving = Leaving { named: named.iter().cloned().collect(), ..Leaving::default() };
+        self.note_leaving();
+        let stays = |it: &Awaited| !self.leaving.named.contains(it);
+        let of = |make: fn(String, String) -> Awaited, (namespace, name): &Name| {
+            make(namespace.clone(), name.clone())
+        };
+        let deployments = self.deployments.keys().map(|key| of(Awaited::Deployment, key));
+        let sets = self.sets.iter().filter(|(_, set)| set.owner.is_none());
+        let sets = sets.map(|(key, _)| of(Awaited::Set, key));
+        let machines = self.machines.iter().filter(|(_, machine)| machine.owner.is_none());
+        let machines = machines.map(|(key, _)| of(Awaited::Machine, key));
+        deployments.chain(sets).chain(machines).filter(stays).map(|it| it.to_string()).collect()
+    }
+
+    /// What has come to belong to those that are to go.
+    fn note_leaving(&mut self) {
+        let Leaving { named, owners, nodes } = &mut self.leaving;
+        for ((namespace, name), deployment) in &self.deployments {
+            if named.contains(&Awaited::Deployment(namespace.clone(), name.clone())) {
+                owners.insert(deployment.uid.clone());
+            }
+        }
+        for ((namespace, name), set) in &self.sets {
+            let is_owned = set.owner.as_ref().is_some_and(|owner| owners.contains(owner));
+            if is_owned || named.contains(&Awaited::Set(namespace.clone(), name.clone())) {
+                owners.insert(set.uid.clone());
+            }
+        }
+        for ((namespace, name), machine) in &self.machines {
+            let is_owned = machine.owner.as_ref().is_some_and(|owner| owners.contains(owner));
+            if is_owned || named.contains(&Awaited::Machine(namespace.clone(), name.clone())) {
+                nodes.extend(machine.node.clone());
+            }
+        }
+    }
+
+    /// Whether none is left of those that are to go, of what they own, and of their Nodes. A Machine is gone when its instance is.
+    pub(super) fn have_left(&self) -> bool {
+        let Leaving { named, owners, nodes } = &self.leaving;
+        let is_named = |make: fn(String, String) -> Awaited, (namespace, name): &Name| {
+            named.contains(&make(namespace.clone(), name.clone()))
+        };
+        let is_owned = |owner: &Option<String>| owner.as_ref().is_some_and(|owner| owners.contains(owner));
+        !self.deployments.keys().any(|key| is_named(Awaited::Deployment, key))
+            && !self.sets.iter().any(|(key, it)| is_owned(&it.owner) || is_named(Awaited::Set, key))
+            && !self.machines.iter().any(|(key, it)| is_owned(&it.owner) || is_named(Awaited::Machine, key))
+            && !nodes.iter().any(|node| self.nodes.contains_key(node))
     }
 
     /// Follows from now on whether an object is there; it is, as far as we know.
@@ -634,6 +717,29 @@ mod tests {
         assert_eq!(world.view.wanted(), 3, "a set's share is its deployment's");
         world.send("DELETE", &format!("{MACHINE_PATH}/machinedeployments/s"), json!({})).await;
         assert_eq!(world.view.wanted(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_leaves_takes_along_what_it_owns_and_nothing_else() {
+        let mut world = World::new().await;
+        let path = format!("{MACHINE_PATH}/machinesets");
+        for name in ["a", "b"] {
+            let set = json!({
+                "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet", "metadata": {"name": name},
+                "spec": {"replicas": 1, "template": {}}
+            });
+            world.send("POST", &path, set).await;
+            let key = ("default".to_owned(), name.to_owned());
+            let uid = world.view.sets[&key].uid.clone();
+            world.machine(&format!("{name}-1"), &uid, "Pending").await;
+        }
+        let staying = world.view.follow_leaving(&[Awaited::Set("default".to_owned(), "b".to_owned())]);
+        assert_eq!(staying, ["MachineSet a"]);
+        world.send("DELETE", &format!("{path}/b"), json!({})).await;
+        assert!(!world.view.have_left(), "its Machine is there");
+        world.send("DELETE", &format!("{MACHINE_PATH}/machines/b-1"), json!({})).await;
+        assert!(world.view.have_left());
+        assert!(!world.view.has_no_machines());
     }
 
     #[tokio::test]

@@ -1,5 +1,8 @@
 use std::io::Write as _;
 
+use machinist_apiserver::{Config, Identity};
+use machinist_kube::{ClientOptions, layer_client};
+
 use super::*;
 
 #[test]
@@ -27,7 +30,7 @@ async fn error_of(texts: &[&str]) -> String {
     let paths: Vec<PathBuf> = files.iter().map(|file| file.path().to_owned()).collect();
     let error = match read(&paths) {
         Err(error) => error,
-        Ok(manifest) => manifest.rehearse().await.expect_err(texts[0]),
+        Ok(manifest) => manifest.rehearse(None).await.expect_err(texts[0]),
     };
     let error = crate::output::one_line(&error);
     paths
@@ -113,11 +116,42 @@ async fn a_namespace_and_a_definition_may_come_with_what_needs_them() {
     file.write_all(text.as_bytes()).expect("written");
     let manifest = read(&[file.path().to_owned()]).expect("sound");
     assert_eq!(manifest.namespace, "team");
-    manifest.rehearse().await.expect("all of it is taken");
+    manifest.rehearse(None).await.expect("all of it is taken");
 }
 
 #[test]
 fn a_manifest_that_is_not_there_is_named() {
     let error = format!("{:#}", read(&["no/such/file.yaml".into()]).expect_err("not there"));
     assert!(error.starts_with("manifest no/such/file.yaml: cannot be read: "), "{error}");
+}
+
+#[tokio::test]
+async fn a_manifest_may_build_on_what_an_earlier_run_left() {
+    let written = |text: &str| {
+        let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
+        file.write_all(text.as_bytes()).expect("written");
+        let manifest = read(&[file.path().to_owned()]).expect("sound");
+        (file, manifest)
+    };
+    let kept = Server::new(Config::default());
+    let client = layer_client(kept.service_as(Identity::admin()), &ClientOptions::new("up"));
+    let first = "apiVersion: v1\nkind: Namespace\nmetadata: {name: team}\n---\n\
+        apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: things.t.dev}\n\
+        spec: {group: t.dev, scope: Namespaced, names: {plural: things, singular: thing, kind: Thing, listKind: ThingList}, \
+        versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]}\n---\n\
+        apiVersion: v1\nkind: Secret\nmetadata: {name: s, namespace: team}\nimmutable: true\nstringData: {a: b}\n";
+    let (_file, manifest) = written(first);
+    let mut kinds = Kinds::new(client);
+    for it in &manifest.objects {
+        apply(&mut kinds, it).await.expect("applied");
+    }
+    let (_file, second) =
+        written("apiVersion: t.dev/v1\nkind: Thing\nmetadata: {name: a, namespace: team}\n");
+    second.rehearse(Some(&kept)).await.expect("the namespace and the kind are there");
+    assert!(second.rehearse(None).await.is_err());
+    // What is there is changed, and may refuse that.
+    let (_file, third) =
+        written("apiVersion: v1\nkind: Secret\nmetadata: {name: s, namespace: team}\nstringData: {a: c}\n");
+    let refused = third.rehearse(Some(&kept)).await.expect_err("the Secret is immutable");
+    assert!(refused.to_string().contains("Secret s: the API server refuses it"), "{refused}");
 }
