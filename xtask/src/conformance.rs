@@ -30,6 +30,10 @@ pub(crate) struct Args {
     #[arg(long)]
     record: bool,
 
+    /// Record anew what kubectl asks, as cases, and what a kube-apiserver answers to them
+    #[arg(long, conflicts_with_all = ["real", "record", "broken", "level", "cases"])]
+    trace: bool,
+
     /// Break the embedded server on purpose, in one place after the other, and say which cases notice
     #[arg(long, conflicts_with_all = ["real", "record", "output"])]
     broken: bool,
@@ -39,16 +43,19 @@ pub(crate) struct Args {
     output: String,
 }
 
+/// The cases that `conformance/kubectl/traced.txt` makes.
+const TRACED: [&str; 4] = ["kubectl_objects", "kubectl_custom", "kubectl_nodes", "kubectl_access"];
+
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let example = |task: &str| {
+    let example = |task: &str, name: &str| {
         let mut command = cargo();
         command.args([task, "--quiet", "--package", "machinist-apiserver", "--features", "conformance"]);
-        command.args(["--example", "conformance"]);
+        command.args(["--example", name]);
         command
     };
     // Compiled before a cluster runs: it would idle for minutes.
-    ensure_success(&mut example("build"))?;
-    let mut command = example("run");
+    ensure_success(&mut example("build", "conformance"))?;
+    let mut command = example("run", "conformance");
     command.arg("--");
     if args.broken {
         command.arg("--broken");
@@ -61,7 +68,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for case in &args.cases {
         command.args(["--case", case]);
     }
-    if !args.real && !args.record {
+    if !args.real && !args.record && !args.trace {
         return ensure_success(&mut command);
     }
     if let Some(reason) = Assets::reason_they_cannot_be_had() {
@@ -82,8 +89,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     )?;
     let description = serde_json::to_value(control_plane.describe())?;
     let of_control = |key: &str| PathBuf::from(description["control"][key].as_str().unwrap_or_default());
+    if args.trace {
+        let mut trace = example("run", "trace");
+        trace.arg("--").arg("--kubeconfig").arg(of_control("kubeconfig"));
+        ensure_success(trace.arg("--kubectl").arg(control_plane.kubectl()))?;
+        for case in TRACED {
+            command.args(["--case", case]);
+        }
+    }
     command.arg("--kubeconfig").arg(of_control("kubeconfig")).arg("--etcd").arg(of_control("etcd"));
-    if args.record {
+    if args.record || args.trace {
         command.arg("--record");
     }
     ensure_success(&mut command)?;

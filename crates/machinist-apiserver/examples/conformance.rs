@@ -130,7 +130,7 @@ async fn answers(
     let config = Config { authorization: Authorization::Rbac, ..Config::default() };
     let embedded = endpoint(Server::new(config));
     prepare(&embedded, &corpus.definitions()).await?;
-    run(&embedded, case, "case-embedded").await
+    run(&embedded, case, "case-embed").await
 }
 
 /// Whether each fault is noticed; says by what.

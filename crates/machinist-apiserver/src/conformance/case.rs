@@ -144,7 +144,8 @@ pub(crate) struct Step {
 impl Case {
     /// The case as a file has it, a line for each step.
     pub fn yaml(&self) -> String {
-        let mut text = format!("shows: {}\nfacts: {:?}\nsteps:\n", self.shows, self.facts);
+        let mut text =
+            format!("shows: {}\nlevel: {}\nfacts: {:?}\nsteps:\n", self.shows, self.level, self.facts);
         for step in &self.steps {
             let mut step = serde_json::to_value(step).expect("a step serialises");
             if let Some(keys) = step.as_object_mut() {
@@ -275,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_case_that_was_written_reads_as_the_same() {
-        let text = r##"{shows: a story, steps: [
+        let text = r##"{shows: a story, level: CL0, steps: [
             {id: a, verb: POST, path: "/x/${ns}", body: {"y": {no: [1, null, "# no: comment"]}, "k/l": "\u00e9\n"}, expect: 201},
             {id: b, close: a, until: DELETED b, setup: true}]}"##;
         let case: Case = serde_saphyr::from_str(text).expect("a case");

@@ -104,6 +104,14 @@ impl Endpoint {
         Ok(version["gitVersion"].as_str().unwrap_or_default().to_owned())
     }
 
+    /// Passes on a request of somebody else, as the administrator.
+    ///
+    /// # Errors
+    /// When the server cannot be reached.
+    pub async fn pass(&self, request: Request<Full<Bytes>>) -> Result<Response<Body>, EndpointError> {
+        self.send(&Actor::Admin, request).await
+    }
+
     /// Sends one request; the body of the answer is still to be read.
     pub(crate) async fn send(
         &self,

@@ -22,6 +22,7 @@ mod ledger;
 mod report;
 mod run;
 mod sequence;
+mod trace;
 
 pub use broken::Fault;
 pub use case::{Case, CaseError, Level, choose, load};
@@ -31,5 +32,6 @@ pub use endpoint::{Endpoint, EndpointError, Remote};
 pub use generate::generated;
 pub use ledger::{Divergence, Ledger, Place};
 pub use report::{Report, Tally};
-pub use run::{RunError, Transcript, prepare, run};
+pub use run::{RunError, Transcript, make_namespace, prepare, run};
 pub use sequence::{Disagreement, Sequences, disagreements, shorten};
+pub use trace::Trace;

@@ -15,10 +15,13 @@ use serde_json::{Value, json};
 use crate::conformance::canonical::{Answer, Canonical};
 use crate::conformance::case::{Case, CaseError, Step, files, parse, read};
 use crate::conformance::endpoint::{Actor, Endpoint, EndpointError};
+use crate::conformance::trace::replaced;
 use crate::service::Body;
 
 /// How long anything is waited for: an answer, an event, a definition to be served.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Stands for the case's namespace in binary bodies, where nothing may change its length.
+pub(crate) const TRACED: &str = "case-trace";
 /// Between two looks at something that is waited for.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -144,6 +147,14 @@ pub async fn run(endpoint: &Endpoint, case: &Case, namespace: &str) -> Result<Tr
         server,
         answers: answers.iter().map(|it| serde_json::to_value(it).expect("an answer serialises")).collect(),
     })
+}
+
+/// Makes a namespace as every case has one.
+///
+/// # Errors
+/// When the server refuses it.
+pub async fn make_namespace(endpoint: &Endpoint, namespace: &str) -> Result<(), RunError> {
+    Scene::new(endpoint, "trace", namespace).set_up().await
 }
 
 struct Scene<'a> {
@@ -312,7 +323,9 @@ impl<'a> Scene<'a> {
         let body = match (&step.base64, &step.raw, &step.body) {
             (Some(text), ..) => {
                 let bytes = STANDARD.decode(text);
-                Some(bytes.map_err(|e| self.wrong(&step.id, format!("its body is not base64: {e}")))?)
+                let bytes =
+                    bytes.map_err(|e| self.wrong(&step.id, format!("its body is not base64: {e}")))?;
+                Some(replaced(&bytes, TRACED, self.namespace))
             }
             (None, Some(raw), _) => Some(raw.clone().into_bytes()),
             (None, None, Some(body)) => {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::fields::managers::Operation;
 use crate::kinds::Part;
-use crate::object::{MANAGED_FIELDS, Object, set_meta, to_bytes};
+use crate::object::{MANAGED_FIELDS, Object, drop_field, set_meta, to_bytes};
 use crate::status::{ApiError, ApiResult, FieldErrors};
 use crate::verbs::create::place;
 use crate::verbs::write::{decode_object, normalise, ownership};
@@ -19,6 +19,8 @@ pub(crate) fn create(call: &Call) -> ApiResult<Answer> {
     let mut asked = decode_object(call)?;
     place(&mut asked, &call.served, &call.path.namespace)?;
     let claim = normalise(&mut asked, &call.served)?;
+    // The answer is the server's, whatever was sent as one.
+    drop_field(&mut asked, "status");
     let owners = ownership(call, Part::Main, Operation::Update).created(&asked, claim);
     let mut answered = match call.served.resource.kind.as_str() {
         "TokenReview" => token::review(call, asked)?,

@@ -24,7 +24,7 @@ async fn replay(
     let config = Config { authorization: Authorization::Rbac, ..Config::default() };
     let endpoint = endpoint(Server::new(config));
     prepare(&endpoint, &corpus.definitions()).await?;
-    run(&endpoint, case, "case-embedded").await
+    run(&endpoint, case, "case-embed").await
 }
 
 #[tokio::test(start_paused = true)]
