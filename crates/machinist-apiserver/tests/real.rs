@@ -95,7 +95,7 @@ async fn ask_all() -> Result<usize, Box<dyn Error>> {
     }
     if wanted.is_empty() {
         for seed in 1..=SEQUENCES {
-            failed += usize::from(!agrees(&endpoint, &folder, seed).await?);
+            failed += usize::from(!agrees(&endpoint, &corpus, seed).await?);
         }
     }
     Ok(failed)

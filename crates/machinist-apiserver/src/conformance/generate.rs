@@ -240,7 +240,7 @@ impl Story {
                 _ => FUTURE.to_owned(),
             };
             // A revision of long ago is compacted on one server and not on the other.
-            let revision = if revision == "1" { "0".to_owned() } else { revision };
+            let revision = if revision == "1" { "0".to_owned() } else { revision.replace("|1}", "|0}") };
             step.query.insert("resourceVersion".into(), revision);
             if self.dice.chance(60) {
                 let matching = self.dice.among(&["Exact", "NotOlderThan", "Roughly"]);

@@ -1,6 +1,7 @@
 //! From the text of a schema node's rules to programs, and what kube-apiserver would refuse of them.
 
 use kube_cel::cel::Program;
+use kube_cel::cel::parser::ParseError;
 use serde_json::Value;
 
 use crate::crd::rules::types::{self, Wanted};
@@ -231,6 +232,25 @@ fn program(text: &str, wanted: Wanted, schema: &Schema, place: Place<'_>) -> Res
     Ok(program)
 }
 
+/// The first errors of many, each with the place in its line, as cel-go shows it. A text without end is not shown again for each.
+fn first_of(errors: &[ParseError], text: &str) -> String {
+    const FIRST: usize = 3;
+    const LONGEST: usize = 1000;
+    let one = |error: &ParseError| {
+        let (line, column) = error.pos;
+        let told = format!("<input>:{line}:{column}: {}", error.msg);
+        let place = usize::try_from(line - 1)
+            .ok()
+            .and_then(|at| text.lines().nth(at))
+            .zip(usize::try_from(column).ok());
+        match place.filter(|(shown, column)| shown.len() < LONGEST && *column < LONGEST) {
+            Some((shown, width)) => format!("{told}\n | {shown}\n | {:.>width$}", "^"),
+            None => told,
+        }
+    };
+    errors.iter().take(FIRST).map(one).collect::<Vec<_>>().join("\nERROR: ")
+}
+
 /// Parses on a stack of its own: the parser recurses as deeply as a text is nested, and a text may be hostile.
 fn parse(text: &str) -> Result<Program, String> {
     if LONGEST < text.len() {
@@ -247,7 +267,7 @@ fn parse(text: &str) -> Result<Program, String> {
         // The parser panics on some texts; that is a wrong text like any other.
         let program = std::panic::catch_unwind(|| Program::compile(text))
             .map_err(|_| "the parser cannot read the expression".to_owned())?
-            .map_err(|errors| errors.to_string())?;
+            .map_err(|errors| first_of(&errors.errors, text))?;
         if cost::MAX_NESTING < cost::nesting(program.expression()) {
             return Err(format!("the expression is nested more than {} times", cost::MAX_NESTING));
         }
