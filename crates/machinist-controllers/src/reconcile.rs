@@ -191,7 +191,13 @@ async fn pass<K: Kind>(shared: &Arc<Shared>, key: &Key, id: &K::Id) {
         Err(stop) => {
             let delay = match &stop {
                 Stop::Stale => shared.queue.retry(key.clone()),
-                Stop::Refused(_) | Stop::Unanswered(_) => {
+                Stop::Refused(_) => {
+                    // The end of the refused write wakes the key at once, and it would be refused again.
+                    let pause = shared.queue.retry(key.clone());
+                    shared.world.lock().memory.pause(key, Instant::now() + pause);
+                    pause
+                }
+                Stop::Unanswered(_) => {
                     shared.forget_pass(key);
                     shared.queue.retry(key.clone())
                 }

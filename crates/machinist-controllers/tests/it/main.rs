@@ -529,6 +529,28 @@ async fn what_changes_nothing_is_tried_less_and_less_often() {
     assert_eq!(told.why.reason.code(), "NoEffect");
 }
 
+/// A Machine's name becomes the value of a label, and 64 characters are too many for one.
+#[tokio::test(start_paused = true)]
+async fn what_the_api_server_refuses_is_tried_less_and_less_often() {
+    let world = World::new().await;
+    world.apply(0).await;
+    let mut requests = world.server.audit();
+    let (_machine_controller, _manager) = world.start();
+    let machines: Api<Machine> = Api::namespaced(world.user.clone(), NAMESPACE);
+    let machine = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine", "metadata": {"name": "y".repeat(64)},
+        "spec": {"class": {"kind": "MachineClass", "name": "c"}},
+    });
+    machines.create(&PostParams::default(), &parse(machine)).await.expect("the Machine is accepted");
+    tokio::time::sleep(Duration::from_secs(30 * 60)).await;
+    let is_refused = |request: &Arc<machinist_apiserver::AuditRecord>| {
+        request.user_agent == "machine-controller" && request.code == 422
+    };
+    let refused = requests.drain().into_iter().filter(is_refused).count();
+    // Pauses of 1, 2, 4 ... 256 seconds, then of five minutes.
+    assert!((8..=20).contains(&refused), "{refused} refusals in half an hour");
+}
+
 #[tokio::test(start_paused = true)]
 async fn nothing_is_remembered_of_what_is_gone_whoever_let_it_go() {
     let world = World::new().await;
