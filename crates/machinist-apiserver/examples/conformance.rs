@@ -13,10 +13,9 @@ use std::sync::Arc;
 
 use clap::{Parser, ValueEnum};
 use machinist_apiserver::conformance::{
-    Case, Corpus, Endpoint, Fault, Level, Remote, Report, RunError, Sequences, Transcript, choose, compare,
-    prepare, run,
+    Case, Corpus, Endpoint, Fault, Level, Remote, Report, Sequences, choose, compare, prepare, run,
+    unused_namespace,
 };
-use machinist_apiserver::{Authorization, Config, Ids, RandomIds, Server};
 
 #[derive(Parser)]
 struct Args {
@@ -91,13 +90,13 @@ fn play(args: &Args) -> Result<bool, Box<dyn Error>> {
         let mut report = Report::new(&corpus, against);
         for case in cases {
             let theirs = match &real {
-                Some(remote) => run(remote, &case, &format!("case-{}", RandomIds.suffix())).await?,
+                Some(remote) => run(remote, &case, &unused_namespace()).await?,
                 None => corpus.golden(&case.name)?,
             };
             if args.record {
                 std::fs::write(corpus.golden_file(&case.name), theirs.text())?;
             }
-            let ours = answers(&corpus, &case, Endpoint::Embedded).await?;
+            let ours = corpus.replay(&case, Endpoint::Embedded).await?;
             report.add(&case.name, case.level, compare(&theirs, &ours, &corpus.ledger));
         }
         if args.cases.is_empty() {
@@ -108,9 +107,10 @@ fn play(args: &Args) -> Result<bool, Box<dyn Error>> {
             if args.record {
                 std::fs::write(corpus.sequences_file(), sequences.text())?;
             }
-            for case in sequences.cases().filter(|it| args.level.is_none_or(|level| level == it.level)) {
-                let ours = answers(&corpus, &case, Endpoint::Embedded).await?;
-                report.add(&case.name, case.level, sequences.compare(&case.name, &ours));
+            let is_wanted = |case: &Case| args.level.is_none_or(|level| level == case.level);
+            for (case, recorded) in sequences.cases().filter(|(case, _)| is_wanted(case)) {
+                let ours = corpus.replay(&case, Endpoint::Embedded).await?;
+                report.add(&case.name, case.level, recorded.compare(&ours));
             }
         }
         match args.output {
@@ -121,18 +121,6 @@ fn play(args: &Args) -> Result<bool, Box<dyn Error>> {
     })
 }
 
-/// What the embedded server answers; each case has a server of its own.
-async fn answers(
-    corpus: &Corpus,
-    case: &Case,
-    endpoint: impl FnOnce(Server) -> Endpoint,
-) -> Result<Transcript, RunError> {
-    let config = Config { authorization: Authorization::Rbac, ..Config::default() };
-    let embedded = endpoint(Server::new(config));
-    prepare(&embedded, &corpus.definitions()).await?;
-    run(&embedded, case, "case-embed").await
-}
-
 /// Whether each fault is noticed; says by what.
 async fn notice(corpus: &Corpus, cases: &[Case]) -> Result<bool, Box<dyn Error>> {
     // Waiting for what never comes takes no time.
@@ -141,7 +129,7 @@ async fn notice(corpus: &Corpus, cases: &[Case]) -> Result<bool, Box<dyn Error>>
     for fault in Fault::ALL {
         let mut noticed = Vec::new();
         for case in cases {
-            let differs = match answers(corpus, case, |server| Endpoint::Broken(server, fault)).await {
+            let differs = match corpus.replay(case, |server| Endpoint::Broken(server, fault)).await {
                 Ok(ours) => !compare(&corpus.golden(&case.name)?, &ours, &corpus.ledger).is_explained(),
                 Err(_not_played_to_its_end) => true,
             };

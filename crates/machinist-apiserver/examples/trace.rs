@@ -18,8 +18,10 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use machinist_apiserver::conformance::{Corpus, Endpoint, Remote, Trace, make_namespace, prepare};
-use machinist_apiserver::{Body, Ids, RandomIds};
+use machinist_apiserver::Body;
+use machinist_apiserver::conformance::{
+    Corpus, Endpoint, Remote, Trace, make_namespace, prepare, unused_namespace,
+};
 use serde_json::Value;
 use tokio::net::TcpListener;
 
@@ -62,7 +64,7 @@ async fn record(args: &Args) -> Result<(), Box<dyn Error>> {
     for section in text.split("\n## ").skip(1) {
         let (title, commands) = section.split_once('\n').unwrap_or((section, ""));
         let (name, shows) = title.split_once(": ").ok_or("a section is headed `NAME: what it shows`")?;
-        let namespace = format!("case-{}", RandomIds.suffix());
+        let namespace = unused_namespace();
         let config = home.path().join(name);
         std::fs::write(&config, kubeconfig(&address.to_string(), &namespace))?;
         make_namespace(&proxy.server, &namespace).await?;

@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use machinist_apiserver::conformance::{
     Corpus, Endpoint, Ledger, Remote, choose, compare, disagreements, generated, prepare, run, shorten,
+    unused_namespace,
 };
-use machinist_apiserver::{Authorization, Config, Ids, RandomIds, Server};
 use serde::Deserialize;
 
 /// Where `cargo xtask real` says which cluster may be used.
@@ -80,7 +80,7 @@ async fn ask_all() -> Result<usize, Box<dyn Error>> {
     let mut failed = 0;
     for case in choose(corpus.cases.clone(), &wanted)? {
         let golden = corpus.golden(&case.name)?;
-        let answers = run(&endpoint, &case, &format!("case-{}", RandomIds.suffix())).await?;
+        let answers = run(&endpoint, &case, &unused_namespace()).await?;
         // The ledger is about us; here a real server is compared with itself.
         let compared = compare(&golden, &answers, &Ledger::default());
         if compared.is_explained() {
@@ -103,9 +103,7 @@ async fn ask_all() -> Result<usize, Box<dyn Error>> {
 
 /// Whether the embedded server answers a generated sequence as the real one does; if not, prints where it does not.
 async fn agrees(real: &Endpoint, corpus: &Corpus, seed: u64) -> Result<bool, Box<dyn Error>> {
-    let config = Config { authorization: Authorization::Rbac, ..Config::default() };
-    let embedded = Endpoint::Embedded(Server::new(config));
-    prepare(&embedded, &corpus.definitions()).await?;
+    let embedded = corpus.embedded(Endpoint::Embedded).await?;
     let case = generated(seed, STEPS);
     let mut found = disagreements(&case, real, &embedded).await?.into_iter();
     let Some(first) = found.next() else {

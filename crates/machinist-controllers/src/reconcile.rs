@@ -336,9 +336,11 @@ impl Shared {
 
     /// What was last decided about a key.
     pub(crate) fn note(&self, key: &Key, why: Why, actions: Vec<String>) {
-        let record = WhyRecord { at: self.now(), why: why.clone(), actions };
-        let before = self.world.lock().memory.whys.insert(key.clone(), record);
-        if before.is_none_or(|before| before.why != why) {
+        let at = self.now();
+        let mut world = self.world.lock();
+        let is_other = world.memory.whys.get(key).is_none_or(|before| before.why != why);
+        world.memory.whys.insert(key.clone(), WhyRecord { at, why, actions });
+        if is_other {
             self.decided.notify_one();
         }
     }

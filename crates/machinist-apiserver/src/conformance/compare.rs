@@ -113,7 +113,14 @@ fn take(answer: &mut Value, pointer: &str) -> Option<Value> {
     }
 }
 
-fn find(step: &str, at: String, real: Option<&Value>, ours: Option<&Value>, found: &mut Vec<Difference>) {
+/// Every place in which two values differ; their pointers go on from `at`.
+pub(crate) fn find(
+    step: &str,
+    at: String,
+    real: Option<&Value>,
+    ours: Option<&Value>,
+    found: &mut Vec<Difference>,
+) {
     if real == ours {
         return;
     }
@@ -140,7 +147,7 @@ fn find(step: &str, at: String, real: Option<&Value>, ours: Option<&Value>, foun
 }
 
 /// A value in one line, for people; long ones lose their end.
-fn shown(value: Option<&Value>) -> String {
+pub(crate) fn shown(value: Option<&Value>) -> String {
     const LONGEST: usize = 400;
     let Some(value) = value else { return "nothing".to_owned() };
     let text = value.to_string();

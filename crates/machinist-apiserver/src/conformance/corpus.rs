@@ -5,8 +5,11 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::conformance::case::{Case, CaseError, Level, load, parse, read};
+use crate::conformance::endpoint::Endpoint;
 use crate::conformance::ledger::Ledger;
-use crate::conformance::run::Transcript;
+use crate::conformance::run::{RunError, Transcript, prepare, run};
+use crate::server::Server;
+use crate::{Authorization, Config};
 
 /// The folder, read.
 #[derive(Debug, Clone)]
@@ -115,6 +118,29 @@ impl Corpus {
     /// The definitions that cases build on.
     pub fn definitions(&self) -> PathBuf {
         self.folder.join("definitions")
+    }
+
+    /// A new embedded server, as `made` it, on which every case can be played.
+    ///
+    /// # Errors
+    /// When it refuses a definition that cases build on.
+    pub async fn embedded(&self, made: impl FnOnce(Server) -> Endpoint) -> Result<Endpoint, RunError> {
+        let config = Config { authorization: Authorization::Rbac, ..Config::default() };
+        let endpoint = made(Server::new(config));
+        prepare(&endpoint, &self.definitions()).await?;
+        Ok(endpoint)
+    }
+
+    /// What a new embedded server, as `made` it, answers to a case.
+    ///
+    /// # Errors
+    /// When the case cannot be played to its end.
+    pub async fn replay(
+        &self,
+        case: &Case,
+        made: impl FnOnce(Server) -> Endpoint,
+    ) -> Result<Transcript, RunError> {
+        run(&self.embedded(made).await?, case, "case-embed").await
     }
 
     fn has(&self, shown: &str) -> bool {

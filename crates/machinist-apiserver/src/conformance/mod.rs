@@ -32,6 +32,6 @@ pub use endpoint::{Endpoint, EndpointError, Remote};
 pub use generate::generated;
 pub use ledger::{Divergence, Ledger, Place};
 pub use report::{Report, Tally};
-pub use run::{RunError, Transcript, make_namespace, prepare, run};
-pub use sequence::{Disagreement, Sequences, disagreements, shorten};
+pub use run::{RunError, Transcript, make_namespace, prepare, run, unused_namespace};
+pub use sequence::{Disagreement, Sequence, Sequences, disagreements, shorten};
 pub use trace::Trace;

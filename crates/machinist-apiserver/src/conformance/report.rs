@@ -87,7 +87,7 @@ impl<'a> Report<'a> {
                 continue;
             }
             tally.cases += 1;
-            let is_equal = comparison.is_equal(None) && comparison.differences.is_empty();
+            let is_equal = comparison.is_equal(None);
             tally.equal += usize::from(is_equal);
             tally.diverging += usize::from(!is_equal);
             tally.ledger += usize::from(!is_equal && comparison.is_explained());

@@ -12,6 +12,7 @@ use http_body_util::{BodyExt, Full};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::clock::{Ids, RandomIds};
 use crate::conformance::canonical::{Answer, Canonical};
 use crate::conformance::case::{Case, CaseError, Step, files, parse, read};
 use crate::conformance::endpoint::{Actor, Endpoint, EndpointError};
@@ -147,6 +148,11 @@ pub async fn run(endpoint: &Endpoint, case: &Case, namespace: &str) -> Result<Tr
         server,
         answers: answers.iter().map(|it| serde_json::to_value(it).expect("an answer serialises")).collect(),
     })
+}
+
+/// A name for a case's namespace that no other case has, as long as [`TRACED`].
+pub fn unused_namespace() -> String {
+    format!("case-{}", RandomIds.suffix())
 }
 
 /// Makes a namespace as every case has one.

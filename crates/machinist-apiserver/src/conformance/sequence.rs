@@ -7,12 +7,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::clock::{Ids, RandomIds};
 use crate::conformance::case::{Case, CaseError, Step, read};
-use crate::conformance::compare::{Comparison, Difference};
+use crate::conformance::compare::{Comparison, Difference, find, shown};
 use crate::conformance::endpoint::Endpoint;
 use crate::conformance::generate::generated;
-use crate::conformance::run::{RunError, Transcript, run};
+use crate::conformance::run::{RunError, Transcript, run, unused_namespace};
 
 /// How often a case is played in order to make it shorter: enough for a hundred steps, and an end for those that do not repeat.
 const ATTEMPTS: usize = 150;
@@ -28,9 +27,10 @@ pub struct Sequences {
     steps: usize,
 }
 
+/// What was recorded of one of them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Sequence {
+pub struct Sequence {
     answers: Vec<String>,
     /// A digest of the requests: another generator makes other ones of a seed.
     case: String,
@@ -50,7 +50,7 @@ impl Sequences {
         let mut sequences = Vec::new();
         for seed in 1..=RECORDED {
             let case = generated(seed, STEPS);
-            let answers = digests(&run(endpoint, &case, &format!("case-{}", RandomIds.suffix())).await?);
+            let answers = digests(&run(endpoint, &case, &unused_namespace()).await?);
             sequences.push(Sequence { answers, case: digest(&case.yaml()), seed });
         }
         Ok(Sequences { sequences, steps: STEPS })
@@ -76,15 +76,16 @@ impl Sequences {
         serde_json::to_string_pretty(self).expect("digests serialise") + "\n"
     }
 
-    /// The sequences, as cases.
-    pub fn cases(&self) -> impl Iterator<Item = Case> {
-        self.sequences.iter().map(|it| generated(it.seed, self.steps))
+    /// The sequences, each with its requests.
+    pub fn cases(&self) -> impl Iterator<Item = (Case, &Sequence)> {
+        self.sequences.iter().map(|it| (generated(it.seed, self.steps), it))
     }
+}
 
-    /// Compares the answers to one of them, the case of this name, with what was recorded.
-    pub fn compare(&self, case: &str, ours: &Transcript) -> Comparison {
-        let is_meant = |it: &&Sequence| generated(it.seed, self.steps).name == case;
-        let recorded = self.sequences.iter().find(is_meant).map_or(&[][..], |it| &it.answers);
+impl Sequence {
+    /// Compares answers to its requests with what was recorded.
+    pub fn compare(&self, ours: &Transcript) -> Comparison {
+        let recorded = &self.answers;
         let ours = digests(ours);
         let mut comparison = Comparison { answers: recorded.len(), ..Comparison::default() };
         for index in 0..recorded.len().max(ours.len()) {
@@ -119,9 +120,10 @@ impl fmt::Display for Disagreement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "step {}", self.step)?;
         let mut places = Vec::new();
-        collect_differences(&self.first, &self.second, String::new(), &mut places);
-        for (place, first, second) in places.iter().take(SHOWN) {
-            write!(f, "\n  {place}\n    first  {first}\n    second {second}")?;
+        find(&self.step, String::new(), Some(&self.first), Some(&self.second), &mut places);
+        for Difference { pointer, real, ours, .. } in places.iter().take(SHOWN) {
+            let (first, second) = (shown(real.as_ref()), shown(ours.as_ref()));
+            write!(f, "\n  {pointer}\n    first  {first}\n    second {second}")?;
         }
         if SHOWN < places.len() {
             write!(f, "\n  and {} places more", places.len() - SHOWN)?;
@@ -238,7 +240,7 @@ fn of(case: &Case, units: &[Vec<Step>]) -> Case {
 
 /// The transcript, or the step at which it ends and why.
 async fn outcome(case: &Case, endpoint: &Endpoint) -> Result<Result<Transcript, (String, String)>, RunError> {
-    let namespace = format!("case-{}", RandomIds.suffix());
+    let namespace = unused_namespace();
     match run(endpoint, case, &namespace).await {
         Ok(transcript) => Ok(Ok(transcript)),
         Err(RunError::Step { step, why, .. }) => Ok(Err((step, why.replace(&namespace, "<ns>")))),
@@ -291,29 +293,4 @@ fn without_prose(answer: &Value) -> Value {
 fn cut(message: &str) -> &str {
     let ends = PROSE.iter().filter_map(|start| message.find(start));
     &message[..ends.min().unwrap_or(message.len())]
-}
-
-fn collect_differences(
-    first: &Value,
-    second: &Value,
-    place: String,
-    into: &mut Vec<(String, String, String)>,
-) {
-    match (first, second) {
-        (Value::Object(a), Value::Object(b)) => {
-            let more = b.keys().filter(|key| !a.contains_key(*key));
-            for key in a.keys().chain(more) {
-                let absent = Value::String("<absent>".into());
-                let (a, b) = (a.get(key).unwrap_or(&absent), b.get(key).unwrap_or(&absent));
-                collect_differences(a, b, format!("{place}/{key}"), into);
-            }
-        }
-        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
-            for (index, (a, b)) in a.iter().zip(b).enumerate() {
-                collect_differences(a, b, format!("{place}/{index}"), into);
-            }
-        }
-        (a, b) if a == b => {}
-        (a, b) => into.push((place, a.to_string(), b.to_string())),
-    }
 }

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::conformance::case::{Case, Level, Step};
 use crate::conformance::run::TRACED;
+use crate::route::percent_decode;
 
 /// Requests in the order in which they were sent.
 #[derive(Debug)]
@@ -51,7 +52,7 @@ impl Trace {
         let mut query: BTreeMap<String, String> = BTreeMap::new();
         for pair in parts.uri.query().unwrap_or_default().split('&').filter(|it| !it.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let value = decoded(value);
+            let value = decoded(&value.replace('+', " "));
             let value = if key == "resourceVersion" || key == "continue" {
                 self.reference(&value).unwrap_or(value)
             } else {
@@ -208,22 +209,9 @@ pub(crate) fn replaced(bytes: &[u8], text: &str, by: &str) -> Vec<u8> {
     bytes
 }
 
-/// `%20` and the like, and `+` as a space.
+/// `%20` and the like; a text that is not encoded as it should be stays as it is.
 fn decoded(text: &str) -> String {
-    let mut bytes = Vec::new();
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        let hex = |it: Option<u8>| char::from(it.unwrap_or_default()).to_digit(16);
-        match byte {
-            b'%' => {
-                let (high, low) = (hex(rest.next()), hex(rest.next()));
-                bytes.extend(high.zip(low).and_then(|(high, low)| u8::try_from(high * 16 + low).ok()));
-            }
-            b'+' => bytes.push(b' '),
-            other => bytes.push(other),
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    percent_decode(text).unwrap_or_else(|| text.to_owned())
 }
 
 #[cfg(test)]

@@ -5,26 +5,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use machinist_apiserver::conformance::{
-    Case, Corpus, Endpoint, Fault, Level, Report, RunError, Sequences, Transcript, choose, compare, prepare,
-    run,
-};
-use machinist_apiserver::{Authorization, Config, Server};
+use machinist_apiserver::conformance::{Corpus, Endpoint, Fault, Level, Report, Sequences, choose, compare};
 
 fn corpus() -> Corpus {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("conformance");
     Corpus::load(&folder).unwrap_or_else(|error| panic!("{error}"))
-}
-
-async fn replay(
-    corpus: &Corpus,
-    case: &Case,
-    endpoint: impl FnOnce(Server) -> Endpoint,
-) -> Result<Transcript, RunError> {
-    let config = Config { authorization: Authorization::Rbac, ..Config::default() };
-    let endpoint = endpoint(Server::new(config));
-    prepare(&endpoint, &corpus.definitions()).await?;
-    run(&endpoint, case, "case-embed").await
 }
 
 #[tokio::test(start_paused = true)]
@@ -41,7 +26,7 @@ async fn the_embedded_server_gives_the_answers_of_the_real_one() {
             "{} was not recorded with the others",
             case.name
         );
-        let ours = replay(&corpus, &case, Endpoint::Embedded).await.unwrap_or_else(|error| panic!("{error}"));
+        let ours = corpus.replay(&case, Endpoint::Embedded).await.unwrap_or_else(|error| panic!("{error}"));
         report.add(&case.name, case.level, compare(&golden, &ours, &corpus.ledger));
     }
     let faults = report.faults();
@@ -64,7 +49,7 @@ async fn a_server_that_is_broken_on_purpose_is_noticed() {
         let case = corpus.cases.iter().find(|case| case.name == name).expect("the case");
         let golden = corpus.golden(name).expect("a golden");
         // A step that is not answered as its case expects ends the case: noticed as well.
-        if let Ok(ours) = replay(&corpus, case, |server| Endpoint::Broken(server, fault)).await {
+        if let Ok(ours) = corpus.replay(case, |server| Endpoint::Broken(server, fault)).await {
             let differences = compare(&golden, &ours, &corpus.ledger).differences;
             assert!(!differences.is_empty(), "{name} does not notice {fault:?}");
         }
@@ -84,9 +69,9 @@ async fn generated_sequences_have_the_answers_of_the_real_server() {
     let corpus = corpus();
     let recorded = Sequences::load(&corpus.sequences_file()).unwrap_or_else(|error| panic!("{error}"));
     let mut failures = Vec::new();
-    for case in recorded.cases() {
-        let ours = replay(&corpus, &case, Endpoint::Embedded).await.unwrap_or_else(|error| panic!("{error}"));
-        let found = recorded.compare(&case.name, &ours).differences;
+    for (case, recorded) in recorded.cases() {
+        let ours = corpus.replay(&case, Endpoint::Embedded).await.unwrap_or_else(|error| panic!("{error}"));
+        let found = recorded.compare(&ours).differences;
         failures.extend(found.first().map(|first| format!("{}: {first}", case.name)));
     }
     let failures = failures.join("\n");
