@@ -52,6 +52,9 @@ impl ProviderSpec {
     }
 }
 
+/// Names of sizes, zones and images are shorter in any cloud.
+const LONGEST_TEXT: usize = 255;
+
 const KNOWN_FIELDS: &[&str] = &["instanceType", "size", "region", "zone", "image", "bootSeconds"];
 
 fn instance_type(fields: &Map<String, Value>) -> Result<String, Error> {
@@ -69,8 +72,13 @@ fn instance_type(fields: &Map<String, Value>) -> Result<String, Error> {
 fn text(fields: &Map<String, Value>, name: &str) -> Result<Option<String>, Error> {
     match fields.get(name) {
         None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) if !text.trim().is_empty() => Ok(Some(text.clone())),
-        Some(_) => Err(invalid(&format!("providerSpec.{name}"), "text that is not empty")),
+        Some(Value::String(text)) if !text.trim().is_empty() && text.len() <= LONGEST_TEXT => {
+            Ok(Some(text.clone()))
+        }
+        Some(_) => {
+            let expected = format!("text that is not empty, of at most {LONGEST_TEXT} bytes");
+            Err(invalid(&format!("providerSpec.{name}"), &expected))
+        }
     }
 }
 
@@ -113,6 +121,10 @@ mod tests {
             (json!({"size": "a", "instanceType": "b"}), "providerSpec.size: expected no size beside"),
             (json!({"size": 7}), "providerSpec.size: expected text"),
             (json!({"size": " "}), "providerSpec.size: expected text"),
+            (
+                json!({"size": "m".repeat(256)}),
+                "providerSpec.size: expected text that is not empty, of at most 255 bytes",
+            ),
             (json!({"size": "a", "zone": []}), "providerSpec.zone: expected text"),
             (json!({"size": "a", "bootSeconds": -1}), "providerSpec.bootSeconds: expected a whole number"),
             (json!({"size": "a", "bootSeconds": 1e9}), "providerSpec.bootSeconds: expected a whole number"),
