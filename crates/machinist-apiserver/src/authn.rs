@@ -15,6 +15,7 @@ use crate::object;
 use crate::server::Core;
 use crate::status::{ApiError, ApiResult};
 use crate::store::mvcc::Key;
+use crate::tls::PresentedCertificate;
 use crate::tokens;
 
 /// Group of everyone who authenticated.
@@ -88,8 +89,8 @@ impl Identity {
 pub(crate) enum Credentials {
     /// The handle's maker vouches.
     Trusted(Arc<Identity>),
-    /// A client certificate whose chain is verified on each request, and the `Authorization` header if there is none.
-    Presented { certificate: Option<Arc<[Vec<u8>]>>, bearer: Option<Arc<str>> },
+    /// A client certificate, which must be valid at each request, and the `Authorization` header if there is none.
+    Presented { certificate: Option<Arc<PresentedCertificate>>, bearer: Option<Arc<str>> },
 }
 
 impl fmt::Debug for Credentials {
@@ -123,11 +124,11 @@ impl Authenticator<'_> {
             Credentials::Trusted(identity) => return Ok(Some(identity.clone())),
             Credentials::Presented { certificate, bearer } => (certificate, bearer),
         };
-        if let Some(chain) = certificate {
+        if let Some(certificate) = certificate {
             // A CA that cannot be made leaves nobody whose certificate could be verified.
             let ca = self.core.ca().map_err(|e| ApiError::internal(e.to_string()))?;
-            if let Some(identity) = ca.identify(chain, self.now) {
-                return Ok(Some(Arc::new(identity)));
+            if let Some(identity) = ca.identify(certificate, self.now) {
+                return Ok(Some(identity));
             }
         }
         // What is no text is a credential all the same, and no good one.

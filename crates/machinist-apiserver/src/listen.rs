@@ -30,7 +30,7 @@ use crate::authn::Credentials;
 use crate::server::{Core, Server};
 use crate::service::ApiService;
 use crate::storage::{PRIVATE_FOLDER, replace};
-use crate::tls::{Issued, TlsError, certificates, provider};
+use crate::tls::{Issued, PresentedCertificate, TlsError, certificates, provider};
 
 /// How long a connection may take to become one.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -184,10 +184,10 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, core: Arc<Core>) {
         }
         Err(_elapsed) => return,
     };
-    let chain = stream.get_ref().1.peer_certificates().map(|chain| -> Arc<[Vec<u8>]> {
-        chain.iter().map(|certificate| certificate.as_ref().to_vec()).collect()
+    let certificate = stream.get_ref().1.peer_certificates().map(|chain| {
+        Arc::new(PresentedCertificate::new(chain.iter().map(|certificate| certificate.as_ref().to_vec())))
     });
-    let handle = ApiService::new(core, Credentials::Presented { certificate: chain, bearer: None });
+    let handle = ApiService::new(core, Credentials::Presented { certificate, bearer: None });
     let has_asked = Arc::new(AtomicBool::new(false));
     let asks = has_asked.clone();
     let service = service_fn(move |request: Request<Incoming>| {

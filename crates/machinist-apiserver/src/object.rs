@@ -168,7 +168,9 @@ impl Text {
         let Some(map) = value.as_object() else {
             return Text { whole: to_bytes(value), after_type: 0 };
         };
-        let mut text = vec![b'{'];
+        // Most are smaller; what is kept is copied from it, without the room that a growing text leaves.
+        let mut text = Vec::with_capacity(4096);
+        text.push(b'{');
         let write = |text: &mut Vec<u8>, key: &str, value: &Value| {
             if text.len() != 1 {
                 text.push(b',');
@@ -200,7 +202,7 @@ impl Text {
         }
         text.push(b'}');
         let after_type = after_type.min(text.len() - 1);
-        Text { whole: text.into(), after_type }
+        Text { whole: Bytes::copy_from_slice(&text), after_type }
     }
 }
 

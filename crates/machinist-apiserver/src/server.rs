@@ -25,7 +25,7 @@ use crate::status::ApiError;
 use crate::storage::database::Database;
 use crate::storage::{self, Folder, StorageError};
 use crate::store::mvcc::{Change, History, Key, Store};
-use crate::tls::{CertificateAuthority, TlsError, certificates};
+use crate::tls::{CertificateAuthority, PresentedCertificate, TlsError, certificates};
 use crate::tokens::{TokenKey, TokenKeyError};
 
 /// How a server is set up. `Config::default()` is right for `machinist up`; a simulation sets all of it.
@@ -201,8 +201,9 @@ impl Server {
     /// # Errors
     /// When the text holds no certificate.
     pub fn service_with_client_cert(&self, pem: &str) -> Result<ApiService, TlsError> {
-        let chain: Vec<Vec<u8>> = certificates(pem)?.iter().map(|c| c.as_ref().to_vec()).collect();
-        let certificate = Some(chain.into());
+        let chain = certificates(pem)?;
+        let certificate =
+            Some(Arc::new(PresentedCertificate::new(chain.iter().map(|c| c.as_ref().to_vec()))));
         Ok(ApiService::new(self.core.clone(), Credentials::Presented { certificate, bearer: None }))
     }
 

@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::ops::RangeInclusive;
+use std::sync::{Arc, OnceLock};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -168,8 +169,21 @@ impl CertificateAuthority {
     }
 
     /// Whose certificate this is, if this CA signed it for client use and it is valid at `now`. CN is the user, every O a
-    /// group.
-    pub(crate) fn identify(&self, chain: &[Vec<u8>], now: Timestamp) -> Option<Identity> {
+    /// group. Signatures are looked at once for a connection, times on each request.
+    pub(crate) fn identify(&self, presented: &PresentedCertificate, now: Timestamp) -> Option<Arc<Identity>> {
+        let recognised = presented.recognised.get();
+        if let Some(recognised) = recognised.filter(|it| it.valid.contains(&now.as_second())) {
+            return Some(recognised.identity.clone());
+        }
+        let identity = Arc::new(self.verify(&presented.chain, now)?);
+        if let Some(valid) = presented.valid() {
+            let _another_request_was_first =
+                presented.recognised.set(Recognised { identity: identity.clone(), valid });
+        }
+        Some(identity)
+    }
+
+    fn verify(&self, chain: &[Vec<u8>], now: Timestamp) -> Option<Identity> {
         let (leaf, above) = chain.split_first()?;
         let leaf_der = CertificateDer::from(leaf.as_slice());
         let above: Vec<CertificateDer<'_>> =
@@ -191,6 +205,37 @@ impl CertificateAuthority {
 
     pub(crate) fn verifier(&self) -> Arc<dyn ClientCertVerifier> {
         self.verifier.clone()
+    }
+}
+
+/// A client's certificate and those that it came with, of one connection to one server.
+pub(crate) struct PresentedCertificate {
+    chain: Vec<Vec<u8>>,
+    recognised: OnceLock<Recognised>,
+}
+
+/// Whom a certificate means.
+struct Recognised {
+    identity: Arc<Identity>,
+    /// In seconds since the epoch, when all certificates of the chain are valid.
+    valid: RangeInclusive<i64>,
+}
+
+impl PresentedCertificate {
+    /// DER, the client's own first.
+    pub(crate) fn new(chain: impl IntoIterator<Item = Vec<u8>>) -> Self {
+        Self { chain: chain.into_iter().collect(), recognised: OnceLock::new() }
+    }
+
+    fn valid(&self) -> Option<RangeInclusive<i64>> {
+        let mut valid = i64::MIN..=i64::MAX;
+        for certificate in &self.chain {
+            let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+            let times = parsed.validity();
+            let (from, to) = (times.not_before.timestamp(), times.not_after.timestamp());
+            valid = *valid.start().max(&from)..=*valid.end().min(&to);
+        }
+        Some(valid)
     }
 }
 
