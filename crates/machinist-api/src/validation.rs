@@ -13,6 +13,7 @@ use std::fmt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
+use crate::constants::labels;
 use crate::duration::DurationText;
 use crate::mcm::{
     InPlaceUpdateStrategy, Machine, MachineClass, MachineDeployment, MachineSet, MachineSpec,
@@ -47,8 +48,21 @@ const REQUIRED_CAPACITY: [&str; 3] = ["cpu", "gpu", "memory"];
 /// What is wrong with a Machine.
 pub fn validate_machine(machine: &Machine) -> Vec<FieldError> {
     let mut found = Findings::default();
+    if let Some(error) = machine.metadata.name.as_deref().and_then(machine_name_error) {
+        found.errors.push(error);
+    }
     check_spec(&mut found, "spec", &machine.spec);
     found.errors
+}
+
+/// What is wrong with the name of a Machine: its Node carries it as a label, and is mostly named by it. A Machine with a longer one gets
+/// an instance that can be recorded nowhere.
+pub fn machine_name_error(name: &str) -> Option<FieldError> {
+    (labels::LONGEST_VALUE < name.len()).then(|| FieldError {
+        field: "metadata.name".to_owned(),
+        expected: format!("at most {} letters, since it becomes the value of a label", labels::LONGEST_VALUE),
+        got: format!("{} letters", name.len()),
+    })
 }
 
 /// What is wrong with a MachineSet.
@@ -247,6 +261,22 @@ mod tests {
                 "spec.class.kind: expected MachineClass, got nothing",
                 "spec.class.name: expected the name of a MachineClass, got nothing",
                 "spec.healthTimeout: expected a duration such as 20m or 1h30m, got \"10 minutes\"",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_machine_is_named_so_that_its_node_can_be_labelled() {
+        let named = |name: String| {
+            let machine =
+                json!({"metadata": {"name": name}, "spec": {"class": {"kind": "MachineClass", "name": "c"}}});
+            told(validate_machine, machine)
+        };
+        assert_eq!(named("m".repeat(63)), [""; 0]);
+        assert_eq!(
+            named("m".repeat(64)),
+            [
+                "metadata.name: expected at most 63 letters, since it becomes the value of a label, got 64 letters"
             ]
         );
     }

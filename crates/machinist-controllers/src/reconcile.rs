@@ -13,8 +13,10 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use machinist_api::constants::reasons;
 use machinist_kube::lease::Leadership;
-use machinist_kube::recorder::Recorder;
+use machinist_kube::recorder::{EventType, Recorder};
 use machinist_kube::{KeyQueue, ObjectKey, Skew};
 use machinist_plan::{Plan, Reason, Step, Wait, Why};
 use tokio::sync::Notify;
@@ -73,7 +75,12 @@ pub(crate) enum Stop {
     /// The view was stale; the store will show what changed.
     Stale,
     /// The API server refused, and will refuse again.
-    Refused(String),
+    Refused {
+        /// What it said.
+        message: String,
+        /// Whether people were told already, in better words than can be found for any change.
+        is_told: bool,
+    },
     /// The API server did not answer, or asked for patience.
     Unanswered(String),
     /// A call may not be started now.
@@ -97,6 +104,8 @@ pub(crate) trait Kind: 'static {
     ) -> impl Future<Output = Result<(), Stop>> + Send;
     /// Whether this action may be performed beside its neighbours of the same sort.
     fn is_independent(action: &Self::Action) -> bool;
+    /// How Events name the object; nothing where a key stands for several.
+    fn reference(snapshot: &Self::Snapshot) -> Option<ObjectReference>;
     /// What names one object of the kind.
     type Id: Send + Sync;
 }
@@ -191,7 +200,10 @@ async fn pass<K: Kind>(shared: &Arc<Shared>, key: &Key, id: &K::Id) {
         Err(stop) => {
             let delay = match &stop {
                 Stop::Stale => shared.queue.retry(key.clone()),
-                Stop::Refused(_) => {
+                Stop::Refused { message, is_told } => {
+                    if !is_told {
+                        shared.tell_refused(key, K::reference(&snapshot), message);
+                    }
                     // The end of the refused write wakes the key at once, and it would be refused again.
                     let pause = shared.queue.retry(key.clone());
                     shared.world.lock().memory.pause(key, Instant::now() + pause);
@@ -215,10 +227,15 @@ async fn pass<K: Kind>(shared: &Arc<Shared>, key: &Key, id: &K::Id) {
 }
 
 impl Stop {
+    /// The API server refused, and nobody was told yet.
+    pub(crate) fn refused(message: impl Into<String>) -> Self {
+        Self::Refused { message: message.into(), is_told: false }
+    }
+
     fn count(&self) -> Count {
         match self {
             Self::Stale => Count::Stale,
-            Self::Refused(_) => Count::Refused,
+            Self::Refused { .. } => Count::Refused,
             Self::Unanswered(_) => Count::Unanswered,
             Self::NotNow(_) => Count::NotNow,
         }
@@ -343,6 +360,15 @@ impl Shared {
         if is_other {
             self.decided.notify_one();
         }
+    }
+
+    /// Says where people look that the API server refused a change: otherwise it would only be seen that nothing happens.
+    fn tell_refused(&self, key: &Key, object: Option<ObjectReference>, message: &str) {
+        if let Some(object) = object {
+            self.recorder.record(&object, EventType::Warning, reasons::CHANGE_REFUSED, message);
+        }
+        let reason = Reason::ChangeRefused { message: message.to_owned() };
+        self.note(key, Why::new(reason, Step::Expect("another attempt after a pause")), Vec::new());
     }
 
     /// Says that a pass panicked, counts it, and looks again after a pause.

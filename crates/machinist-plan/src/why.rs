@@ -229,6 +229,20 @@ pub enum Reason {
         /// The first of them.
         first: Option<String>,
     },
+    /// What uses it is there still, and needs it.
+    InUse {
+        /// What uses it, in words: one of them, and several.
+        by: [&'static str; 2],
+        /// How many do.
+        users: usize,
+        /// The first of them.
+        first: String,
+    },
+    /// A change of it was refused.
+    ChangeRefused {
+        /// What the API server said.
+        message: String,
+    },
     /// Creating or deleting a child failed.
     ChildFailed {
         /// What the API server said.
@@ -349,6 +363,8 @@ impl Reason {
             Self::NodeLeaving { .. } => "NodeLeaving",
             Self::MachinesPending { .. } => "MachinesPending",
             Self::MachinesLeaving { .. } => "MachinesLeaving",
+            Self::InUse { .. } => "InUse",
+            Self::ChangeRefused { .. } => "ChangeRefused",
             Self::ChildFailed { .. } => "ChildFailed",
             Self::Frozen => "Frozen",
             Self::Paused => "Paused",
@@ -411,7 +427,7 @@ impl fmt::Display for Reason {
             }
             Self::Failed { description } => write!(f, "its set to replace it: {description}"),
             Self::Preserved { machine, until: Some(until) } => {
-                write!(f, "Machine {machine}, which has failed and is preserved until {until}")
+                write!(f, "Machine {machine}, which has failed and is preserved until {until:.0}")
             }
             Self::Preserved { machine, until: None } => write!(
                 f,
@@ -448,7 +464,13 @@ impl fmt::Display for Reason {
                 write!(f, "{} to go", machines(*left))?;
                 first.as_ref().map_or(Ok(()), |first| write!(f, "; the first is {first}"))
             }
-            Self::ChildFailed { message } => write!(f, "the API server to accept a change: {message}"),
+            Self::InUse { by: [one, several], users, first } => match users {
+                1 => write!(f, "{one} {first}, which uses it"),
+                many => write!(f, "{many} {several} that use it; the first is {first}"),
+            },
+            Self::ChangeRefused { message } | Self::ChildFailed { message } => {
+                write!(f, "the API server to accept a change: {message}")
+            }
             Self::Frozen => f.write_str("the label freeze to be removed"),
             Self::Paused => f.write_str("spec.paused to be set to false"),
             Self::SurgeBound { machines, most, waiting_for } => {
@@ -508,7 +530,7 @@ impl fmt::Display for Step {
             Self::Nothing => f.write_str("nothing"),
             Self::Mend(what) => f.write_str(what),
             Self::Expect(what) => f.write_str(what),
-            Self::Repeat(call, at) => write!(f, "{call} again at {at}"),
+            Self::Repeat(call, at) => write!(f, "{call} again at {at:.0}"),
         }
     }
 }
@@ -517,13 +539,13 @@ impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "waits for {}", self.reason)?;
         if let Some(since) = self.since {
-            write!(f, "; since {since}")?;
+            write!(f, "; since {since:.0}")?;
         }
         if self.next != Step::Nothing {
             write!(f, "; next: {}", self.next)?;
         }
         if let Some(Deadline { at, then }) = &self.deadline {
-            write!(f, "; by {at}: {then}")?;
+            write!(f, "; by {at:.0}: {then}")?;
         }
         Ok(())
     }

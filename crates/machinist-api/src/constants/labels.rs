@@ -30,6 +30,21 @@ pub const UPDATE_SUCCESSFUL: &str = "successful";
 /// Value of [`UPDATE_RESULT`].
 pub const UPDATE_FAILED: &str = "failed";
 
+/// The most letters that the API server takes as a label's value.
+pub const LONGEST_VALUE: usize = 63;
+
+/// Whether the API server takes that text as a label's value: at most [`LONGEST_VALUE`] letters, digits, `-`, `_` and `.`, the first
+/// and the last of them a letter or a digit; or nothing.
+pub fn is_value(text: &str) -> bool {
+    let may_be_inside = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let ends_well = |end: Option<&u8>| end.is_none_or(u8::is_ascii_alphanumeric);
+    let bytes = text.as_bytes();
+    bytes.len() <= LONGEST_VALUE
+        && bytes.iter().copied().all(may_be_inside)
+        && ends_well(bytes.first())
+        && ends_well(bytes.last())
+}
+
 /// A bool in any of the spellings that Go reads; `None` for all others.
 pub fn parse_bool(text: &str) -> Option<bool> {
     match text {

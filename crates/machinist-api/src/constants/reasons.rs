@@ -71,6 +71,10 @@ pub const UNFROZE_MACHINE_SET: &str = "UnfrozeMachineSet";
 
 /// Event of a MachineDeployment: a set was scaled.
 pub const SCALING_MACHINE_SET: &str = "ScalingMachineSet";
+/// Event of whatever the API server refuses a change of. Ours; Go MCM only logs it.
+pub const CHANGE_REFUSED: &str = "ChangeRefused";
+/// Event of a MachineClass or a Secret that is being deleted and kept for those that use it. Ours; Go MCM only logs it.
+pub const STILL_IN_USE: &str = "StillInUse";
 /// `ReplicaFailure` and `Progressing`, and an Event: the spec cannot be acted upon. Ours; Go MCM only logs it.
 pub const INVALID_SPEC: &str = "InvalidSpec";
 /// The same for a selector that is empty and would select everything; Go MCM has the Event of a MachineDeployment.

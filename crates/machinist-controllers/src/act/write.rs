@@ -208,7 +208,7 @@ fn stop(outcome: WriteOutcome) -> Stop {
         WriteOutcome::Done | WriteOutcome::Stale | WriteOutcome::AlreadyExists | WriteOutcome::NotFound => {
             Stop::Stale
         }
-        WriteOutcome::Invalid { message, .. } | WriteOutcome::Denied { message } => Stop::Refused(message),
+        WriteOutcome::Invalid { message, .. } | WriteOutcome::Denied { message } => Stop::refused(message),
         WriteOutcome::Throttled { .. } => Stop::Unanswered("the API server asks for patience".to_owned()),
         WriteOutcome::Unknown { message } => Stop::Unanswered(message),
     }

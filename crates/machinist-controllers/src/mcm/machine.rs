@@ -66,6 +66,10 @@ impl Kind for Machines {
     fn is_independent(action: &Action) -> bool {
         matches!(action, Action::Drain(_))
     }
+
+    fn reference(s: &Snapshot) -> Option<ObjectReference> {
+        Some(reference(&s.machine))
+    }
 }
 
 fn snapshot(shared: &Shared, world: &World, machine: Arc<MachineFacts>, versions: &mut Versions) -> Snapshot {
@@ -229,8 +233,12 @@ async fn perform(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(
             write.patch::<MachineFacts>(patch).await
         }
         Action::Record { node, provider_id } => {
-            let patch = GuardedPatch::new(&machine.uid)
-                .set_label(machine.labels.as_ref(), labels::NODE, node.as_str())
+            let patch = GuardedPatch::new(&machine.uid);
+            let patch = match labels::is_value(node.as_str()) {
+                true => patch.set_label(machine.labels.as_ref(), labels::NODE, node.as_str()),
+                false => patch,
+            };
+            let patch = patch
                 .test(&["spec", "providerID"], machine.spec.provider_id.clone().map(Value::from).as_ref())
                 .add(&["spec", "providerID"], Value::from(provider_id.as_str()));
             write.patch::<MachineFacts>(with_priority(patch, machine)).await
@@ -300,14 +308,7 @@ async fn perform(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(
 
 /// How an Event names a Machine.
 pub(super) fn reference(machine: &MachineFacts) -> ObjectReference {
-    ObjectReference {
-        api_version: Some("machine.sapcloud.io/v1alpha1".to_owned()),
-        kind: Some("Machine".to_owned()),
-        namespace: Some(machine.namespace.clone()),
-        name: Some(machine.name.clone()),
-        uid: Some(machine.uid.clone()),
-        ..ObjectReference::default()
-    }
+    super::reference("Machine", &machine.namespace, &machine.name, &machine.uid)
 }
 
 /// The priority that ranks a Machine among those to delete; everybody expects it to be there.
@@ -479,7 +480,7 @@ fn ensure(shared: &Arc<Shared>, s: &Snapshot, adopt_made_since: Timestamp) -> Re
     let (_, template) = merge(&secrets);
     let Some(name) = s.machine.node.clone().or_else(|| machinist_instance::NodeName::new(&machine.name))
     else {
-        return Err(Stop::Refused("a Machine without a name".to_owned()));
+        return Err(Stop::refused("a Machine without a name"));
     };
     let spec = InstanceSpec {
         key: machine.key(),

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
-use machinist_api::constants::finalizers;
+use k8s_openapi::api::core::v1::ObjectReference;
+use machinist_api::constants::{finalizers, reasons};
+use machinist_kube::recorder::EventType;
 use machinist_kube::{GuardedPatch, ObjectKey};
-use machinist_plan::Plan;
 use machinist_plan::facts::ClassFacts;
-use machinist_plan::mcm::machine_class::{Action, ClassSnapshot, SecretSnapshot};
+use machinist_plan::mcm::machine_class::{Action, ClassSnapshot, SecretSnapshot, Users};
+use machinist_plan::{Plan, Reason};
 
+use super::reference;
 use crate::Key;
 use crate::act::Write;
 use crate::reconcile::{Kind, Observed, Shared, Stop};
@@ -27,8 +30,9 @@ impl Kind for Classes {
             |(key, entry): &(&ObjectKey, &machinist_kube::Entry<machinist_plan::facts::MachineFacts>)| {
                 key.namespace == id.namespace && entry.facts.spec.class.kind() == "MachineClass"
             };
-        let machines = world.machines.by_index(BY_CLASS, &id.name).filter(here).count();
-        Observed::Ready(ClassSnapshot { class: class.facts.clone(), machines }, class.resource_version)
+        let machines = world.machines.by_index(BY_CLASS, &id.name).filter(here).map(|(key, _)| &key.name);
+        let users = users(world, &Key::Class(id.clone()), machines);
+        Observed::Ready(ClassSnapshot { class: class.facts.clone(), users }, class.resource_version)
     }
 
     fn plan(shared: &Shared, snapshot: &ClassSnapshot) -> Plan<Action> {
@@ -43,6 +47,7 @@ impl Kind for Classes {
                 .add_finalizer(class.finalizers.as_deref(), finalizers::MACHINE_CONTROLLER_MANAGER),
             Action::RemoveFinalizer => GuardedPatch::new(&class.uid)
                 .remove_finalizer(class.finalizers.as_deref(), finalizers::MACHINE_CONTROLLER_MANAGER),
+            Action::Warn(message) => return warn(shared, Self::reference(s), &message),
         };
         let charged = [Key::Class(key.clone())];
         Write { shared, charged: &charged, key }.patch::<ClassFacts>(patch).await
@@ -50,6 +55,10 @@ impl Kind for Classes {
 
     fn is_independent(_: &Action) -> bool {
         false
+    }
+
+    fn reference(s: &ClassSnapshot) -> Option<ObjectReference> {
+        Some(reference("MachineClass", &s.class.namespace, &s.class.name, &s.class.uid))
     }
 }
 
@@ -63,8 +72,10 @@ impl Kind for Secrets {
 
     fn observe(_: &Shared, world: &World, id: &ObjectKey) -> Observed<SecretSnapshot> {
         let Some(secret) = world.secrets.get(id) else { return Observed::Gone };
-        let classes = world.classes.by_index(BY_SECRET, &id.to_string()).count();
-        let snapshot = SecretSnapshot { secret: secret.facts.facts.clone(), classes };
+        let name = id.to_string();
+        let classes = world.classes.by_index(BY_SECRET, &name).map(|(key, _)| &key.name);
+        let users = users(world, &Key::Secret(id.clone()), classes);
+        let snapshot = SecretSnapshot { secret: secret.facts.facts.clone(), users };
         Observed::Ready(snapshot, secret.resource_version)
     }
 
@@ -81,6 +92,7 @@ impl Kind for Secrets {
             Action::RemoveFinalizer => {
                 patch.remove_finalizer(secret.finalizers.as_deref(), finalizers::SECRET)
             }
+            Action::Warn(message) => return warn(shared, Self::reference(s), &message),
         };
         let charged = [Key::Secret(key.clone())];
         Write { shared, charged: &charged, key }.patch::<SecretEntry>(patch).await
@@ -89,4 +101,25 @@ impl Kind for Secrets {
     fn is_independent(_: &Action) -> bool {
         false
     }
+
+    fn reference(s: &SecretSnapshot) -> Option<ObjectReference> {
+        let reference = reference("Secret", &s.secret.namespace, &s.secret.name, &s.secret.uid);
+        Some(ObjectReference { api_version: Some("v1".to_owned()), ..reference })
+    }
+}
+
+/// Those that use something, and whether that was its last `why`: then people were told.
+fn users<'w>(world: &World, key: &Key, names: impl Iterator<Item = &'w String>) -> Users {
+    // In the order of the keys, which is that of the names within a namespace.
+    let mut names = names.peekable();
+    let first = names.peek().map(|name| (*name).clone());
+    let last = world.memory.whys.get(key).map(|record| &record.why.reason);
+    Users { count: names.count(), first, told: matches!(last, Some(Reason::InUse { .. })) }
+}
+
+fn warn(shared: &Shared, object: Option<ObjectReference>, message: &str) -> Result<(), Stop> {
+    if let Some(object) = object {
+        shared.recorder.record(&object, EventType::Warning, reasons::STILL_IN_USE, message);
+    }
+    Ok(())
 }

@@ -70,6 +70,10 @@ impl Kind for Deployments {
     fn is_independent(_: &Action) -> bool {
         false
     }
+
+    fn reference(s: &Snapshot) -> Option<ObjectReference> {
+        Some(reference(s))
+    }
 }
 
 async fn perform(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(), Stop> {
@@ -149,9 +153,9 @@ async fn create_set(shared: &Arc<Shared>, s: &Snapshot, set: MachineSet) -> Resu
         }
         // Of an earlier POST whose answer was lost, or somebody else's: the store will show which.
         Ok(Created::WasThere { .. }) => Ok(()),
-        Err(Stop::Refused(message)) => {
+        Err(Stop::Refused { message, .. }) => {
             tell(shared, s, EventType::Warning, reasons::MACHINE_SET_CREATE_ERROR, &message);
-            Err(Stop::Refused(message))
+            Err(Stop::Refused { message, is_told: true })
         }
         Err(stop) => Err(stop),
     }
@@ -192,14 +196,10 @@ fn status_patch(deployment: &MachineDeploymentFacts, status: &MachineDeploymentS
 }
 
 fn tell(shared: &Shared, s: &Snapshot, kind: EventType, reason: &str, message: &str) {
+    shared.recorder.record(&reference(s), kind, reason, message);
+}
+
+fn reference(s: &Snapshot) -> ObjectReference {
     let deployment = &s.deployment;
-    let reference = ObjectReference {
-        api_version: Some("machine.sapcloud.io/v1alpha1".to_owned()),
-        kind: Some("MachineDeployment".to_owned()),
-        namespace: Some(deployment.namespace.clone()),
-        name: Some(deployment.name.clone()),
-        uid: Some(deployment.uid.clone()),
-        ..ObjectReference::default()
-    };
-    shared.recorder.record(&reference, kind, reason, message);
+    super::reference("MachineDeployment", &deployment.namespace, &deployment.name, &deployment.uid)
 }

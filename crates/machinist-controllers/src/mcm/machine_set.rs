@@ -63,6 +63,10 @@ impl Kind for Sets {
     fn is_independent(action: &Action) -> bool {
         matches!(action, Action::Create { .. } | Action::Delete(_) | Action::SyncMachine(_))
     }
+
+    fn reference(s: &Snapshot) -> Option<ObjectReference> {
+        Some(reference(&s.set))
+    }
 }
 
 async fn perform(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(), Stop> {
@@ -158,10 +162,10 @@ async fn create(shared: &Arc<Shared>, s: &Snapshot, number: u64, name: &str) -> 
                 "A Machine of that name was there already"
             );
         }
-        Err(Stop::Refused(message)) => {
+        Err(Stop::Refused { message, .. }) => {
             shared.recorder.record(&reference(set), EventType::Warning, reasons::FAILED_CREATE, &message);
             shared.remember_failure(&set.uid, &message);
-            return Err(Stop::Refused(message));
+            return Err(Stop::Refused { message, is_told: true });
         }
         Err(stop) => return Err(stop),
     }
@@ -188,10 +192,10 @@ async fn delete(shared: &Arc<Shared>, s: &Snapshot, machine: &MachineFacts) -> R
             shared.world.lock().memory.child_failures.remove(&s.set.uid);
             Ok(())
         }
-        Err(Stop::Refused(message)) => {
+        Err(Stop::Refused { message, .. }) => {
             shared.recorder.record(&reference(&s.set), EventType::Warning, reasons::FAILED_DELETE, &message);
             shared.remember_failure(&s.set.uid, &message);
-            Err(Stop::Refused(message))
+            Err(Stop::Refused { message, is_told: true })
         }
         Err(stop) => Err(stop),
     }
@@ -245,12 +249,5 @@ fn template_patch(s: &Snapshot, machine: &MachineFacts) -> GuardedPatch {
 }
 
 fn reference(set: &MachineSetFacts) -> ObjectReference {
-    ObjectReference {
-        api_version: Some("machine.sapcloud.io/v1alpha1".to_owned()),
-        kind: Some("MachineSet".to_owned()),
-        namespace: Some(set.namespace.clone()),
-        name: Some(set.name.clone()),
-        uid: Some(set.uid.clone()),
-        ..ObjectReference::default()
-    }
+    super::reference("MachineSet", &set.namespace, &set.name, &set.uid)
 }

@@ -8,6 +8,8 @@ mod replacement;
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::ObjectReference;
+
 use crate::Key;
 use crate::world::World;
 
@@ -21,6 +23,18 @@ pub(crate) mod kinds {
 }
 
 pub(crate) use machine::token as token_of;
+
+/// How an Event names an object of the machine API.
+fn reference(kind: &str, namespace: &str, name: &str, uid: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("machine.sapcloud.io/v1alpha1".to_owned()),
+        kind: Some(kind.to_owned()),
+        namespace: Some(namespace.to_owned()),
+        name: Some(name.to_owned()),
+        uid: Some(uid.to_owned()),
+        ..ObjectReference::default()
+    }
+}
 
 /// How often one key is looked at, at most. Keys that count many objects collect what happens to them first.
 pub(crate) fn min_interval(key: &Key) -> Duration {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_api::Phase;
 use machinist_api::{OperationState, OperationType};
 use machinist_kube::recorder::EventType;
@@ -83,5 +84,9 @@ impl Kind for Replacements {
 
     fn is_independent(_: &Action) -> bool {
         false
+    }
+
+    fn reference(_: &Snapshot) -> Option<ObjectReference> {
+        None
     }
 }

@@ -12,13 +12,13 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use machinist_api::{Machine, MachineClass, MachineDeployment, MachineSet, OperationState, Phase, crd};
 use machinist_apiserver::{Config, Identity, Server};
-use machinist_cloud_sim::{Cloud, Settings};
+use machinist_cloud_sim::{Cloud, Foreigner, Settings};
 use machinist_controllers::{
     Clients, Key, MachineController, MachineOptions, Manager, Options, Planners, Running, explain,
 };
 use machinist_driver::{Driver, Provider};
 use machinist_driver_sim::SimProvider;
-use machinist_instance::{AccountId, Credential, Error, ErrorKind};
+use machinist_instance::{AccountId, Credential, Error, ErrorKind, NodeName, UserData};
 use machinist_kube::{ClientOptions, ObjectKey, SharedClock, TokioClock, layer_client};
 use machinist_plan::Plan;
 use machinist_plan::mcm::{machine, machine_deployment};
@@ -110,6 +110,25 @@ impl World {
 
     fn deployments(&self) -> Api<MachineDeployment> {
         Api::namespaced(self.user.clone(), NAMESPACE)
+    }
+
+    /// A Machine of that name that belongs to nobody.
+    async fn make_machine(&self, name: &str) -> Api<Machine> {
+        let machines: Api<Machine> = Api::namespaced(self.user.clone(), NAMESPACE);
+        let machine = json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine", "metadata": {"name": name},
+            "spec": {"class": {"kind": "MachineClass", "name": "c"}},
+        });
+        machines.create(&PostParams::default(), &parse(machine)).await.expect("the Machine is accepted");
+        machines
+    }
+
+    /// The Events of that reason.
+    async fn events(&self, reason: &str) -> Vec<Event> {
+        let events: Api<Event> = Api::namespaced(self.user.clone(), NAMESPACE);
+        let mut events = events.list(&ListParams::default()).await.expect("a list").items;
+        events.retain(|event| event.reason.as_deref() == Some(reason));
+        events
     }
 
     async fn machines(&self) -> Vec<Machine> {
@@ -388,7 +407,7 @@ async fn a_machine_waits_for_user_data_and_is_made_when_the_secret_has_some() {
     let status = world.machines().await.remove(0).status.unwrap_or_default();
     assert_eq!(
         status.last_operation.expect("it has one").description(),
-        "Cloud provider message - waiting for Secret default/empty to have an entry \"userData\""
+        "Creation waits for Secret default/empty to have an entry \"userData\""
     );
     assert_eq!(world.cloud.ledger().ever().len(), 0);
 
@@ -529,19 +548,22 @@ async fn what_changes_nothing_is_tried_less_and_less_often() {
     assert_eq!(told.why.reason.code(), "NoEffect");
 }
 
-/// A Machine's name becomes the value of a label, and 64 characters are too many for one.
 #[tokio::test(start_paused = true)]
-async fn what_the_api_server_refuses_is_tried_less_and_less_often() {
+async fn what_the_api_server_refuses_is_told_and_tried_less_and_less_often() {
     let world = World::new().await;
+    // Whatever somebody set up there that our writes cannot pass.
+    let crds: Api<CustomResourceDefinition> = Api::all(world.user.clone());
+    let rule = Patch::<Value>::Json(parse(json!([{
+        "op": "add",
+        "path": "/spec/versions/0/schema/openAPIV3Schema/properties/spec/x-kubernetes-validations",
+        "value": [{"rule": "!has(self.providerID)", "message": "no ids in this cluster"}],
+    }])));
+    let name = "machines.machine.sapcloud.io";
+    crds.patch(name, &PatchParams::default(), &rule).await.expect("the rule is accepted");
     world.apply(0).await;
     let mut requests = world.server.audit();
-    let (_machine_controller, _manager) = world.start();
-    let machines: Api<Machine> = Api::namespaced(world.user.clone(), NAMESPACE);
-    let machine = json!({
-        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine", "metadata": {"name": "y".repeat(64)},
-        "spec": {"class": {"kind": "MachineClass", "name": "c"}},
-    });
-    machines.create(&PostParams::default(), &parse(machine)).await.expect("the Machine is accepted");
+    let (machine_controller, _manager) = world.start();
+    world.make_machine("m").await;
     tokio::time::sleep(Duration::from_secs(30 * 60)).await;
     let is_refused = |request: &Arc<machinist_apiserver::AuditRecord>| {
         request.user_agent == "machine-controller" && request.code == 422
@@ -549,6 +571,97 @@ async fn what_the_api_server_refuses_is_tried_less_and_less_often() {
     let refused = requests.drain().into_iter().filter(is_refused).count();
     // Pauses of 1, 2, 4 ... 256 seconds, then of five minutes.
     assert!((8..=20).contains(&refused), "{refused} refusals in half an hour");
+    let key = Key::Machine(ObjectKey::new(NAMESPACE, "m"));
+    let told = machine_controller.inspector().why(&key).expect("a reason").why;
+    assert_eq!(told.reason.code(), "ChangeRefused");
+    assert!(told.to_string().contains("no ids in this cluster"), "{told}");
+    let [event] = world.events("ChangeRefused").await.try_into().expect("one Event");
+    assert!(event.message.unwrap_or_default().contains("no ids in this cluster"));
+    assert_eq!(event.involved_object.name.as_deref(), Some("m"));
+}
+
+/// A Machine's name becomes the value of a label, and 64 letters are too many for one.
+#[tokio::test(start_paused = true)]
+async fn a_machine_whose_name_is_too_long_is_told_so_makes_no_instance_and_can_be_deleted() {
+    let world = World::new().await;
+    world.apply(0).await;
+    let _processes = world.start();
+    let name = "y".repeat(64);
+    let machines = world.make_machine(&name).await;
+    let waits = |machine: &Machine| machine.phase() == Phase::CrashLoopBackOff;
+    world.until("it waits", async |w| w.machines().await.iter().any(waits)).await;
+    let status = world.machines().await.remove(0).status.unwrap_or_default();
+    assert_eq!(
+        status.last_operation.expect("it has one").description(),
+        "Creation waits for its spec to be mended: metadata.name: expected at most 63 letters, since it becomes the value \
+         of a label, got 64 letters"
+    );
+    assert_eq!(world.cloud.ledger().ever().len(), 0);
+    machines.delete(&name, &DeleteParams::default()).await.expect("deleted");
+    world.until("it is gone", async |w| w.machines().await.is_empty()).await;
+}
+
+/// A program that did not refuse such names left it.
+#[tokio::test(start_paused = true)]
+async fn an_instance_whose_name_is_too_long_for_a_label_goes_with_its_machine() {
+    let world = World::new().await;
+    world.apply(0).await;
+    let name = "y".repeat(64);
+    let machines = world.make_machine(&name).await;
+    let foreigner = Foreigner {
+        id: None,
+        name: NodeName::new(&name).expect("a name"),
+        key: None,
+        created: world.clock.now(),
+        instance_type: "small".to_owned(),
+        user_data: UserData::default(),
+    };
+    world.cloud.load(&foreigner).expect("it is accepted");
+    let finalizers = json!({"metadata": {"finalizers": ["machine.sapcloud.io/machine-controller-manager"]}});
+    machines.patch(&name, &PatchParams::default(), &Patch::Merge(finalizers)).await.expect("patched");
+    let _processes = world.start();
+    machines.delete(&name, &DeleteParams::default()).await.expect("deleted");
+    world.until("both are gone", async |w| w.machines().await.is_empty() && w.cloud.alive() == 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_deletes_what_is_in_use_is_told_once_what_it_is_kept_for() {
+    let world = World::new().await;
+    let (machine_controller, _manager) = world.start();
+    world.apply(2).await;
+    world.until_running(2).await;
+    let classes: Api<MachineClass> = Api::namespaced(world.user.clone(), NAMESPACE);
+    let secrets: Api<Secret> = Api::namespaced(world.user.clone(), NAMESPACE);
+    classes.delete("c", &DeleteParams::default()).await.expect("deleted");
+    secrets.delete("s", &DeleteParams::default()).await.expect("deleted");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let first = world.machines().await.iter().filter_map(|machine| machine.metadata.name.clone()).min();
+    let first = first.expect("a Machine");
+    let told: Vec<_> =
+        world.events("StillInUse").await.into_iter().map(|it| it.message.unwrap_or_default()).collect();
+    assert_eq!(
+        told,
+        [
+            format!(
+                "Deletion waits for 2 machines that use it; the first is {first}. To have it go: delete what uses it, or \
+                 replace it by machines of another class; no new ones are made of this one."
+            ),
+            "Deletion waits for MachineClass c, which uses it. To have it go: let what uses it refer to another Secret, or \
+             delete it."
+                .to_owned(),
+        ]
+    );
+    let why = |key| machine_controller.inspector().why(&key).expect("a reason").why.reason.code();
+    assert_eq!(why(Key::Class(ObjectKey::new(NAMESPACE, "c"))), "InUse");
+    assert_eq!(why(Key::Secret(ObjectKey::new(NAMESPACE, "s"))), "InUse");
+
+    world.deployments().delete("w", &DeleteParams::default()).await.expect("deleted");
+    world
+        .until("class and Secret are gone", async |_| {
+            let class = classes.get_opt("c").await.expect("an answer");
+            class.is_none() && secrets.get_opt("s").await.expect("an answer").is_none()
+        })
+        .await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -141,7 +141,8 @@ pub enum Action {
     Find(InstanceRef),
     /// Ask the driver to delete the instance.
     Delete(Permit),
-    /// Write label `node`, the provider id and, where missing, the priority to the Machine.
+    /// Write label `node`, the provider id and, where missing, the priority to the Machine. A name that cannot be the value of a
+    /// label is left out: the id is what matters, and it must not be lost to the label.
     Record {
         /// The Node's name.
         node: NodeName,

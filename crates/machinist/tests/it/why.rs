@@ -129,19 +129,22 @@ async fn what_keeps_a_machine_from_being_made() {
         machine/default/a waits for Secret default/absent, which MachineClass no-secret refers to and which does not exist
           next      create Secret default/absent
           deadline  TIME, in SPAN: the Machine is marked Failed
-          status    Create failed: Cloud provider message - waiting for Secret default/absent, which MachineClass no-secret refers to and which does not exist (SPAN ago)
+          status    Create failed: Creation waits for Secret default/absent, which MachineClass no-secret refers to and which does not exist (SPAN ago)
           known     from the machine-controller at URL, which decided so SPAN ago
     "#]]);
 
     world.machine("b", "absent").await;
     world.until::<Machine>("b", has_failed_operation).await;
-    world.why("machine/b", expect![[r#"
+    world.why(
+        "machine/b",
+        expect![[r#"
         machine/default/b waits for MachineClass absent, which does not exist
           next      create MachineClass default/absent
           deadline  TIME, in SPAN: the Machine is marked Failed
-          status    Create failed: Cloud provider message - waiting for MachineClass absent, which does not exist (SPAN ago)
+          status    Create failed: Creation waits for MachineClass absent, which does not exist (SPAN ago)
           known     from the machine-controller at URL, which decided so SPAN ago
-    "#]]);
+    "#]],
+    );
 
     world.up.cloud("PATCH", "/admin/settings", r#"{"quota": 3}"#);
     world.machine("c", "workers").await;
@@ -169,7 +172,7 @@ async fn a_token_that_was_never_used() {
               since     TIME, SPAN ago
               next      the instance boots and its kubelet registers
               deadline  TIME, in SPAN: the Machine is marked Failed
-              known     from the API server; the controller at URL says no more
+              known     from the API server; the controller at URL says the same
         "#]],
     );
 }
@@ -235,7 +238,7 @@ async fn a_rollout_that_may_not_have_more_machines() {
           since     TIME, SPAN ago
           next      the instance boots and its kubelet registers
           deadline  TIME, in SPAN: the Machine is marked Failed
-          known     from the API server; the controller at URL says no more
+          known     from the API server; the controller at URL says the same
     "#]]);
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use machinist_api::code::Code;
 use machinist_api::constants::markers;
+use machinist_api::validation::machine_name_error;
 use machinist_api::{OperationType, Phase};
 use machinist_instance::{Error, Instance};
 
@@ -123,6 +124,10 @@ fn obstacle(s: &Snapshot) -> Option<Obstacle<'_>> {
 
 fn prerequisite(s: &Snapshot) -> Option<Obstacle<'static>> {
     let missing = |reason, mend: String| Some(Obstacle::Missing { reason, mend });
+    if let Some(error) = machine_name_error(&s.machine.name) {
+        let mend = "delete it, and create one with a shorter name".to_owned();
+        return missing(Reason::InvalidSpec(error.to_string()), mend);
+    }
     let class_name = s.machine.spec.class.name().to_owned();
     if s.machine.spec.class.kind().is_empty() || class_name.is_empty() {
         let field = if class_name.is_empty() { "spec.class.name" } else { "spec.class.kind" };
@@ -137,7 +142,8 @@ fn prerequisite(s: &Snapshot) -> Option<Obstacle<'static>> {
         }
     };
     if class.deleting_since.is_some() {
-        let mend = "use another class, or create it again once it is gone".to_owned();
+        let mend =
+            "use another class; this one goes, and can be created again, once no machine uses it".to_owned();
         return missing(Reason::ClassDeleting { class: class_name }, mend);
     }
     for need in &s.secrets {
@@ -222,7 +228,8 @@ impl Obstacle<'_> {
                     Reason::ClassDeleting { .. } => Code::FailedPrecondition,
                     _ => Code::InvalidArgument,
                 };
-                let description = format!("{}waiting for {reason}", markers::CREATE_FAILURE_PREFIX);
+                // Not what the cloud said: nobody asked it.
+                let description = format!("Creation waits for {reason}");
                 OperationWrite::failed(OperationType::Create, description, Some(code))
             }
             Self::Refused { error, .. } => {

@@ -71,7 +71,8 @@ fn unrecorded_node(s: &Snapshot) -> Option<NodeName> {
         return None;
     }
     match s.own_node() {
-        OwnNode::Ours(node) => NodeName::new(&node.name),
+        OwnNode::Ours(node) if labels::is_value(&node.name) => NodeName::new(&node.name),
+        OwnNode::Ours(_) => None,
         OwnNode::Missing | OwnNode::NotOurs(..) => None,
     }
 }

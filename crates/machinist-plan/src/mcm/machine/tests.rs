@@ -277,8 +277,8 @@ fn a_class_that_the_autoscaler_could_not_read_is_refused() {
     });
     let class = ClassFacts::parse(&parse::<MachineClass>(&lacking));
     world().token(1000).with(|s| s.class = Known::Present(Arc::new(class))).check(expect![[r#"
-        do    status: CrashLoopBackOff, Create Failed [InvalidArgument] "Cloud provider message - waiting for MachineClass c to be mended: nodeTemplate.capacity.gpu: expected a quantity, got nothing"
-        do    warning FailedCreate: Cloud provider message - waiting for MachineClass c to be mended: nodeTemplate.capacity.gpu: expected a quantity, got nothing
+        do    status: CrashLoopBackOff, Create Failed [InvalidArgument] "Creation waits for MachineClass c to be mended: nodeTemplate.capacity.gpu: expected a quantity, got nothing"
+        do    warning FailedCreate: Creation waits for MachineClass c to be mended: nodeTemplate.capacity.gpu: expected a quantity, got nothing
         why   waits for MachineClass c to be mended: nodeTemplate.capacity.gpu: expected a quantity, got nothing; next: mend the class; by 2027-01-15T08:19:56Z: the Machine is marked Failed
         wait  until 2027-01-15T08:19:56Z
     "#]]);
@@ -288,8 +288,8 @@ fn a_class_that_the_autoscaler_could_not_read_is_refused() {
 fn a_secret_without_user_data_is_reported_before_anything_boots_from_it() {
     let bare = || Known::Present(Arc::new(SecretFacts { has_user_data: false, ..(*secret()).clone() }));
     world().with(|s| s.secrets[0].facts = bare()).check(expect![[r#"
-        do    status: CrashLoopBackOff, Create Failed [InvalidArgument] "Cloud provider message - waiting for Secret ns/s to have an entry \"userData\""
-        do    warning FailedCreate: Cloud provider message - waiting for Secret ns/s to have an entry "userData"
+        do    status: CrashLoopBackOff, Create Failed [InvalidArgument] "Creation waits for Secret ns/s to have an entry \"userData\""
+        do    warning FailedCreate: Creation waits for Secret ns/s to have an entry "userData"
         why   waits for Secret ns/s to have an entry "userData"; next: add userData to Secret ns/s; by 2027-01-15T08:19:56Z: the Machine is marked Failed
         wait  until 2027-01-15T08:19:56Z
     "#]]);
@@ -309,8 +309,8 @@ fn a_secret_that_is_not_read_is_not_said_to_be_missing() {
         s.secrets[0] = SecretNeed { name: "other/s".into(), facts: Known::Unasked };
     };
     world().with(elsewhere).check(expect![[r#"
-        do    status: CrashLoopBackOff, Create Failed [NotFound] "Cloud provider message - waiting for Secret other/s, which MachineClass c refers to: only Secrets of namespace ns are read"
-        do    warning FailedCreate: Cloud provider message - waiting for Secret other/s, which MachineClass c refers to: only Secrets of namespace ns are read
+        do    status: CrashLoopBackOff, Create Failed [NotFound] "Creation waits for Secret other/s, which MachineClass c refers to: only Secrets of namespace ns are read"
+        do    warning FailedCreate: Creation waits for Secret other/s, which MachineClass c refers to: only Secrets of namespace ns are read
         why   waits for Secret other/s, which MachineClass c refers to: only Secrets of namespace ns are read; next: put the Secret into namespace ns, and let the class refer to that one; by 2027-01-15T08:19:56Z: the Machine is marked Failed
         wait  until 2027-01-15T08:19:56Z
     "#]]);
@@ -410,8 +410,8 @@ fn a_mended_class_is_tried_at_once() {
 #[test]
 fn a_missing_class_is_named() {
     world().with(|s| s.class = Known::Absent).check(expect![[r#"
-        do    status: CrashLoopBackOff, Create Failed [NotFound] "Cloud provider message - waiting for MachineClass c, which does not exist"
-        do    warning FailedCreate: Cloud provider message - waiting for MachineClass c, which does not exist
+        do    status: CrashLoopBackOff, Create Failed [NotFound] "Creation waits for MachineClass c, which does not exist"
+        do    warning FailedCreate: Creation waits for MachineClass c, which does not exist
         why   waits for MachineClass c, which does not exist; next: create MachineClass ns/c; by 2027-01-15T08:19:56Z: the Machine is marked Failed
         wait  until 2027-01-15T08:19:56Z
     "#]]);
@@ -420,8 +420,8 @@ fn a_missing_class_is_named() {
 #[test]
 fn a_missing_secret_is_named() {
     world().with(|s| s.secrets[0].facts = Known::Absent).check(expect![[r#"
-        do    status: CrashLoopBackOff, Create Failed [NotFound] "Cloud provider message - waiting for Secret ns/s, which MachineClass c refers to and which does not exist"
-        do    warning FailedCreate: Cloud provider message - waiting for Secret ns/s, which MachineClass c refers to and which does not exist
+        do    status: CrashLoopBackOff, Create Failed [NotFound] "Creation waits for Secret ns/s, which MachineClass c refers to and which does not exist"
+        do    warning FailedCreate: Creation waits for Secret ns/s, which MachineClass c refers to and which does not exist
         why   waits for Secret ns/s, which MachineClass c refers to and which does not exist; next: create Secret ns/s; by 2027-01-15T08:19:56Z: the Machine is marked Failed
         wait  until 2027-01-15T08:19:56Z
     "#]]);

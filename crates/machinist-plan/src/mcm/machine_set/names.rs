@@ -8,6 +8,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
+use machinist_api::constants::labels;
+
 use crate::facts::fnv1a;
 
 /// Letters of a child's suffix: those that the API server uses for generated names, without vowels and look-alikes.
@@ -17,7 +19,7 @@ const SUFFIX_LENGTH: usize = 5;
 /// How many suffixes there are. A set that has made as many Machines begins again.
 const SUFFIXES: u64 = 27u64.pow(5);
 /// The longest name that a Machine may have: it becomes a host name and a label value.
-const LONGEST_NAME: usize = 63;
+const LONGEST_NAME: usize = labels::LONGEST_VALUE;
 
 /// Name of the child with that number.
 ///
@@ -29,7 +31,9 @@ pub fn child_name(set_name: &str, set_uid: &str, number: u64) -> String {
     // Stepping by anything that shares no factor with 27^5 visits every suffix once.
     let step = if high.is_multiple_of(3) { high + 1 } else { high };
     let mut suffix = (number % SUFFIXES * step + low) % SUFFIXES;
-    let mut name: String = set_name.chars().take(LONGEST_NAME - SUFFIX_LENGTH - 1).collect();
+    let start: String = set_name.chars().take(LONGEST_NAME - SUFFIX_LENGTH - 1).collect();
+    // A name that is cut after a dot would have a part that begins with a hyphen: no name at all.
+    let mut name = start.trim_end_matches('.').to_owned();
     name.push('-');
     for _ in 0..SUFFIX_LENGTH {
         name.push(char::from(LETTERS[usize::try_from(suffix % 27).unwrap_or_default()]));
@@ -134,6 +138,8 @@ mod tests {
         assert_eq!(child_name("w", "uid", u64::MAX), child_name("w", "uid", u64::MAX % SUFFIXES));
         assert_ne!(child_name("w", "uid", 0), child_name("w", "other", 0));
         assert!(child_name(&"w".repeat(100), "uid", 0).len() <= LONGEST_NAME);
+        let cut_after_a_dot = format!("{}.workers", "w".repeat(56));
+        assert_eq!(child_name(&cut_after_a_dot, "uid", 0), format!("{}-84j5n", "w".repeat(56)));
     }
 
     #[test]
