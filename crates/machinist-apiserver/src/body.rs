@@ -90,7 +90,7 @@ fn yaml(body: &[u8]) -> ApiResult<Value> {
 fn json(body: &[u8]) -> ApiResult<Decoded> {
     let mut repeated = Vec::new();
     let mut deserializer = serde_json::Deserializer::from_slice(body);
-    let node = Node { path: Path::Root, repeated: &mut repeated };
+    let node = Node { path: Path::Root(""), repeated: &mut repeated };
     let value = node.deserialize(&mut deserializer).map_err(unrecognised)?;
     deserializer.end().map_err(unrecognised)?;
     Ok(Decoded { value, repeated })
@@ -189,10 +189,10 @@ impl<'de> Deserialize<'de> for Lined {
     }
 }
 
-/// Where in a body a value is.
+/// Where a value lies, below a place that has a name or none. Written out only when there is something to tell about it.
 #[derive(Clone, Copy)]
-enum Path<'a> {
-    Root,
+pub(crate) enum Path<'a> {
+    Root(&'a str),
     Field(&'a Path<'a>, &'a str),
     Item(&'a Path<'a>, usize),
 }
@@ -200,8 +200,7 @@ enum Path<'a> {
 impl fmt::Display for Path<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Path::Root => Ok(()),
-            Path::Field(Path::Root, name) => f.write_str(name),
+            Path::Root(name) | Path::Field(Path::Root(""), name) => f.write_str(name),
             Path::Field(above, name) => write!(f, "{above}.{name}"),
             Path::Item(above, index) => write!(f, "{above}[{index}]"),
         }

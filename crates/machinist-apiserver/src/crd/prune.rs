@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::body::MAX_COMPLAINTS;
+use crate::body::{MAX_COMPLAINTS, Path};
 use crate::crd::schema::{MAX_DEPTH, Schema, Type, Zero};
 
 /// Removes every field that `schema` neither names nor preserves. `metadata`, `apiVersion` and `kind` of the root, and of
@@ -51,15 +51,15 @@ pub(crate) struct Unknown(pub(crate) Vec<String>);
 impl Unknown {
     /// Looks at a value that lies at `place`.
     pub(crate) fn look(&mut self, place: &str, value: &Value, schema: &Schema) {
-        self.look_at(place, value, schema, false, 0);
+        self.look_at(&Path::Root(place), value, schema, false, 0);
     }
 
     /// Looks at a custom resource, but not at its metadata.
     pub(crate) fn look_at_resource(&mut self, value: &Value, schema: &Schema) {
-        self.look_at("", value, schema, true, 0);
+        self.look_at(&Path::Root(""), value, schema, true, 0);
     }
 
-    fn look_at(&mut self, place: &str, value: &Value, schema: &Schema, resource: bool, depth: usize) {
+    fn look_at(&mut self, place: &Path<'_>, value: &Value, schema: &Schema, resource: bool, depth: usize) {
         if schema.is_opaque() || MAX_DEPTH < depth || MAX_COMPLAINTS <= self.0.len() {
             return;
         }
@@ -69,13 +69,13 @@ impl Unknown {
                     if resource && matches!(key.as_str(), "apiVersion" | "kind" | "metadata") {
                         continue;
                     }
-                    let below = if place.is_empty() { key.clone() } else { format!("{place}.{key}") };
+                    let below = Path::Field(place, key);
                     match schema.property(key) {
                         Some(known) => {
                             self.look_at(&below, child, known, known.embedded_resource, depth + 1);
                         }
                         None if !schema.preserve_unknown && self.0.len() < MAX_COMPLAINTS => {
-                            self.0.push(below);
+                            self.0.push(below.to_string());
                         }
                         None => {}
                     }
@@ -84,7 +84,7 @@ impl Unknown {
             Value::Array(items) => {
                 let Some(known) = &schema.items else { return };
                 for (index, item) in items.iter().enumerate() {
-                    let below = format!("{place}[{index}]");
+                    let below = Path::Item(place, index);
                     self.look_at(&below, item, known, known.embedded_resource, depth + 1);
                 }
             }

@@ -52,8 +52,8 @@ impl Patch {
     }
 
     /// The object as the patch leaves it, and an object it is.
-    pub(crate) fn apply(&self, current: &Value, schema: &Schema) -> ApiResult<Value> {
-        let mut patched = current.clone();
+    pub(crate) fn apply(&self, current: Value, schema: &Schema) -> ApiResult<Value> {
+        let mut patched = current;
         match self {
             Patch::Json(operations) => json::apply(&mut patched, operations)?,
             Patch::Merge(patch) => merge::apply(&mut patched, patch),

@@ -59,16 +59,18 @@ pub enum History {
         age: Duration,
         /// How many events are kept at most; what bounds memory under a burst.
         events: usize,
+        /// How long the texts of their objects are at most, in bytes, but for those of the newest few: what bounds memory when
+        /// objects are large.
+        bytes: usize,
     },
     /// Keep everything until [`crate::Server::compact`] is called: the simulator decides.
     Manual,
 }
 
 impl Default for History {
-    /// Five minutes, as etcd is compacted under kube-apiserver, and a number of events that a watcher catches up with in
-    /// seconds.
+    /// Five minutes, as etcd is compacted under kube-apiserver, and no more events than a watcher catches up with in seconds.
     fn default() -> Self {
-        History::Bounded { age: Duration::from_secs(300), events: 20_000 }
+        History::Bounded { age: Duration::from_secs(300), events: 20_000, bytes: 32 << 20 }
     }
 }
 
@@ -82,44 +84,53 @@ pub(crate) struct Event {
     pub(crate) revision: u64,
     pub(crate) table: Arc<str>,
     pub(crate) key: Key,
-    versions: RwLock<Versions>,
+    shown: RwLock<Shown>,
     pub(crate) deleted: bool,
     at: Instant,
-    lines: [OnceLock<Bytes>; 3],
 }
 
+/// What an event shows.
 #[derive(Debug)]
-struct Versions {
+struct Shown {
     old: Option<Arc<Object>>,
     object: Arc<Object>,
+    /// Its watch lines, while it is among the newest: most who watch take it in at once.
+    lines: Option<[OnceLock<Bytes>; 3]>,
 }
 
 impl Event {
     /// The version before, if there was one.
     pub(crate) fn old(&self) -> Option<Arc<Object>> {
-        self.versions.read().unwrap_or_else(PoisonError::into_inner).old.clone()
+        self.shown().old.clone()
     }
 
     /// The new version, or for a deletion the last one with the deletion's revision.
     pub(crate) fn object(&self) -> Arc<Object> {
-        self.versions.read().unwrap_or_else(PoisonError::into_inner).object.clone()
+        self.shown().object.clone()
     }
 
-    /// Keeps of both versions the text alone, where there is one. Returns what the new one is from now on.
-    fn cool(&self) -> Arc<Object> {
-        let mut versions = self.versions.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(old) = versions.old.as_ref().and_then(|old| old.cooled()) {
-            versions.old = Some(old);
-        }
-        if let Some(object) = versions.object.cooled() {
-            versions.object = object;
-        }
-        versions.object.clone()
+    /// Keeps of the new version the text alone, and of the one before what is kept of it elsewhere. Returns what the new one is from
+    /// now on.
+    fn cool(&self, old: Option<Arc<Object>>) -> Arc<Object> {
+        let mut shown = self.shown.write().unwrap_or_else(PoisonError::into_inner);
+        shown.old = old.or_else(|| shown.old.as_ref().map(|old| old.cooled()));
+        shown.object = shown.object.cooled();
+        shown.lines = None;
+        shown.object.clone()
     }
 
     /// The watch line of this event, made once for all watchers that want this type and the plain object.
     pub(crate) fn line(&self, kind: EventKind) -> Bytes {
-        self.lines[kind as usize].get_or_init(|| watch_line(kind.as_str(), &self.object().text())).clone()
+        let shown = self.shown();
+        let made = || watch_line(kind.as_str(), &shown.object.text());
+        match &shown.lines {
+            Some(lines) => lines[kind as usize].get_or_init(made).clone(),
+            None => made(),
+        }
+    }
+
+    fn shown(&self) -> RwLockReadGuard<'_, Shown> {
+        self.shown.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -224,6 +235,10 @@ struct Inner {
     compacted: u64,
     tables: BTreeMap<Arc<str>, Table>,
     log: VecDeque<Arc<Event>>,
+    /// So many of the oldest events in the log are kept as texts.
+    cold_events: usize,
+    /// How long the texts of their objects are.
+    cold_bytes: usize,
     next_watcher: u64,
     commit_feeds: CommitFeed,
 }
@@ -370,16 +385,19 @@ impl Store {
             revision,
             table: table.clone(),
             key: key.clone(),
-            versions: RwLock::new(Versions { old: read, object: object.clone() }),
+            shown: RwLock::new(Shown {
+                old: read,
+                object: object.clone(),
+                lines: Some([const { OnceLock::new() }; 3]),
+            }),
             deleted,
             at: Instant::now(),
-            lines: [const { OnceLock::new() }; 3],
         });
         inner.apply(&event);
         match &self.journal {
             None => {
                 inner.show(&event, origin);
-                inner.forget_as(self.shared.history, 1);
+                inner.forget_as(self.shared.history);
                 drop(inner);
                 self.shared.committed.notify_waiters();
             }
@@ -530,7 +548,7 @@ impl Shared {
         for Unsaved { event, origin } in &batch {
             inner.show(event, origin);
         }
-        inner.forget_as(self.history, batch.len());
+        inner.forget_as(self.history);
         drop(inner);
         self.committed.notify_waiters();
     }
@@ -594,28 +612,37 @@ impl Inner {
         Ok(Slice { items, revision: at })
     }
 
-    /// Lets go of what `history` does not ask for after `shown` more commits: of old versions altogether, of others as values.
-    fn forget_as(&mut self, history: History, shown: usize) {
-        let History::Bounded { age, events } = history else { return };
-        let to = self.log.len().saturating_sub(WARM_EVENTS);
-        for index in to.saturating_sub(shown)..to {
-            let event = &self.log[index];
-            let cold = event.cool();
-            let held = self.tables.get_mut(&event.table).and_then(|table| table.objects.get_mut(&event.key));
-            let version = held.into_iter().flatten().find(|version| version.revision == event.revision);
-            if let Some(object) = version.and_then(|version| version.object.as_mut()) {
+    /// Lets go of what `history` does not ask for: of old versions altogether, of others as values.
+    fn forget_as(&mut self, history: History) {
+        let History::Bounded { age, events, bytes } = history else { return };
+        for index in self.cold_events..self.log.len().saturating_sub(WARM_EVENTS) {
+            let event = self.log[index].clone();
+            let table = self.tables.get_mut(&event.table);
+            let versions = table.and_then(|table| table.objects.get_mut(&event.key));
+            let versions = versions.map(Vec::as_mut_slice).unwrap_or_default();
+            let at = |revision| versions.iter().position(|version: &Version| version.revision == revision);
+            let before = event.old().and_then(|old| versions[at(old.revision())?].object.clone());
+            let here = at(event.revision);
+            let cold = event.cool(before);
+            self.cold_events += 1;
+            self.cold_bytes += cold.text().len();
+            if let Some(object) = here.and_then(|here| versions[here].object.as_mut()) {
                 *object = cold;
             }
         }
-        self.forget_older(age, events);
+        self.forget_older(age, events, bytes);
     }
 
-    fn forget_older(&mut self, age: Duration, keep: usize) {
+    fn forget_older(&mut self, age: Duration, events: usize, bytes: usize) {
         let mut to = None;
-        let surplus = self.log.len().saturating_sub(keep);
+        let surplus = self.log.len().saturating_sub(events);
+        let mut left = self.cold_bytes;
         for (index, event) in self.log.iter().enumerate() {
-            if surplus <= index && event.at.elapsed() <= age {
+            if surplus <= index && left <= bytes && event.at.elapsed() <= age {
                 break;
+            }
+            if index < self.cold_events {
+                left -= event.object().text().len();
             }
             to = Some(event.revision);
         }
@@ -631,6 +658,10 @@ impl Inner {
         self.compacted = revision;
         while self.log.front().is_some_and(|e| e.revision <= revision) {
             let Some(event) = self.log.pop_front() else { break };
+            if 0 < self.cold_events {
+                self.cold_events -= 1;
+                self.cold_bytes -= event.object().text().len();
+            }
             let Some(table) = self.tables.get_mut(&event.table) else { continue };
             table.log.pop_front();
             table.forget(&event.key, revision);

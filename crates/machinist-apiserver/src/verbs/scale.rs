@@ -47,7 +47,7 @@ pub(crate) fn patch(call: &Call) -> ApiResult<Answer> {
     let patch = decode_patch(call)?;
     let any = crate::crd::schema::Schema::default();
     change(call, |current| {
-        let scale = patch.apply(current, &any)?;
+        let scale = patch.apply(current.clone(), &any)?;
         match wrong_count(&scale) {
             None => Ok(scale),
             Some(why) => Err(wrong_patch(&scale, &why)),

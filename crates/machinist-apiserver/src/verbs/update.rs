@@ -118,7 +118,7 @@ pub(crate) fn patch(call: &Call, part: Part) -> ApiResult<Answer> {
             true => in_version(&read.whole(), &call.served),
             false => in_version(read.value(), &call.served),
         };
-        let mut new = patch.apply(&base, &call.served.version().schema)?;
+        let mut new = patch.apply(base, &call.served.version().schema)?;
         check_type(&mut new, &call.served)?;
         decodes(call, &new)?;
         check_name(call, &new)?;

@@ -14,8 +14,7 @@ use crate::fields::versions::Versions;
 use crate::kinds::{Context, Part, custom_resource_definition, decode, notation};
 use crate::meta;
 use crate::object::{
-    self, MANAGED_FIELDS, Object, copy_field, copy_meta, drop_field, is_deleting, meta_str, set_meta,
-    take_managed_fields,
+    self, MANAGED_FIELDS, Object, copy_field, copy_meta, is_deleting, meta_str, set_meta, take_managed_fields,
 };
 use crate::resource::Served;
 use crate::server::Core;
@@ -326,15 +325,16 @@ pub(crate) fn settle(call: &Call, new: &mut Value, old: &Value, part: Part) -> A
     match part {
         Part::Status if served.is_custom() => {
             // A custom resource's status write changes nothing else, metadata included.
-            let status = new.get("status").cloned();
             let claimed = meta_str(new, "resourceVersion").to_owned();
-            let mut kept = old.clone();
-            match status {
-                Some(status) => kept["status"] = status,
-                None => drop_field(&mut kept, "status"),
+            let mut kept = Map::new();
+            for (key, value) in old.as_object().into_iter().flatten().filter(|(key, _)| *key != "status") {
+                kept.insert(key.clone(), value.clone());
             }
-            set_meta(&mut kept, "resourceVersion", Some(json!(claimed)));
-            *new = kept;
+            if let Some(status) = new.as_object_mut().and_then(|new| new.remove("status")) {
+                kept.insert("status".to_owned(), status);
+            }
+            *new = Value::Object(kept);
+            set_meta(new, "resourceVersion", Some(json!(claimed)));
         }
         Part::Status => copy_field(new, old, "spec"),
         Part::Main if served.has_status() => copy_field(new, old, "status"),

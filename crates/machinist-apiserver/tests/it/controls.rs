@@ -138,7 +138,7 @@ async fn a_read_waits_for_a_revision_that_is_about_to_come() {
 #[tokio::test(start_paused = true)]
 async fn history_is_forgotten_by_age_unless_the_simulator_keeps_it() {
     let bounded = Server::new(Config {
-        history: History::Bounded { age: Duration::from_secs(300), events: 1000 },
+        history: History::Bounded { age: Duration::from_secs(300), events: 1000, bytes: 1 << 20 },
         ..Config::default()
     });
     let maps = maps(bounded.service_as(Identity::admin()));
@@ -150,6 +150,27 @@ async fn history_is_forgotten_by_age_unless_the_simulator_keeps_it() {
     tokio::time::advance(Duration::from_secs(101)).await;
     touch(&maps, "a", "2").await;
     assert_eq!(bounded.compacted(), first);
+}
+
+#[tokio::test(start_paused = true)]
+async fn history_is_shorter_when_objects_are_large() {
+    let bounded = Server::new(Config {
+        history: History::Bounded { age: Duration::from_secs(300), events: 1000, bytes: 1 << 20 },
+        ..Config::default()
+    });
+    let maps = maps(bounded.service_as(Identity::admin()));
+    make(&maps, "large").await;
+    for number in 0..800 {
+        touch(&maps, "large", &format!("{number:010240}")).await;
+    }
+    let kept = bounded.revision() - bounded.compacted();
+    // The newest 500, and a MiB of others.
+    assert!((590..=605).contains(&kept), "{kept} of 10 KiB each");
+    make(&maps, "small").await;
+    for number in 0..1000 {
+        touch(&maps, "small", &number.to_string()).await;
+    }
+    assert_eq!(bounded.revision() - bounded.compacted(), 1000);
 }
 
 #[tokio::test(start_paused = true)]
