@@ -6,6 +6,7 @@
 //!
 //! The HTTP port answers from the start, so that a process that waits for its Lease is not taken for a dead one.
 
+mod advice;
 mod clusters;
 mod election;
 mod identity;
@@ -24,11 +25,12 @@ use machinist_kube::lease::{Leadership, LeaseOptions};
 use crate::args::{ClusterArgs, CompatibilityArgs, LeaderArgs, ServerArgs, WrongFlags};
 use crate::{cmd, stop};
 
+pub(crate) use self::advice::{in_shell, set_aside};
 use self::clusters::Sources;
 pub(crate) use self::clusters::describe_kubeconfig;
 use self::election::Election;
 pub(crate) use self::identity::{host_name, seed};
-pub(crate) use self::ledger::open_ledger;
+pub(crate) use self::ledger::{LEDGER_FILE, open_ledger};
 
 /// One of the two controllers, as flags describe it.
 pub(crate) struct Process<'a> {
