@@ -57,7 +57,7 @@ pub use object::Object;
 pub use server::{Config, Server};
 pub use service::{ApiService, Body, ReplicaView, Unanswered};
 pub use status::{ApiError, ApiResult, Target};
-pub use storage::{Folder, StorageError};
+pub use storage::{Folder, Kept, StorageError};
 pub use store::mvcc::{History, Key};
 pub use tls::{CertificateAuthority, Issued, TlsError};
 pub use tokens::{TokenKey, TokenKeyError};

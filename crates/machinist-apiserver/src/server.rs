@@ -22,8 +22,7 @@ use crate::openapi::Documents;
 use crate::resource::{Registry, split_api_version};
 use crate::service::ApiService;
 use crate::status::ApiError;
-use crate::storage::database::Database;
-use crate::storage::{self, Folder, StorageError};
+use crate::storage::{self, Folder, Kept, Past, STATE_FILE, StorageError};
 use crate::store::mvcc::{Change, History, Key, Store};
 use crate::tls::{CertificateAuthority, PresentedCertificate, TlsError, certificates};
 use crate::tokens::{TokenKey, TokenKeyError};
@@ -130,16 +129,25 @@ impl Server {
     ///
     /// # Errors
     /// When the folder's content cannot be read, or is not what a server wrote. Nothing is changed then.
-    pub fn open(mut config: Config, folder: Folder) -> Result<Self, StorageError> {
-        let (database, saved) = Database::open(&folder)?;
+    pub fn open(config: Config, folder: Folder) -> Result<Self, StorageError> {
+        Self::resume(config, Kept::open(folder)?)
+    }
+
+    /// The same, where somebody has looked at what is kept before.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn resume(mut config: Config, kept: Kept) -> Result<Self, StorageError> {
+        let Kept { folder, database, state } = kept;
+        let past = if state.revision == 0 { Past::None } else { Past::Some };
         if config.ca.is_none() {
-            config.ca = Some(folder.certificate_authority(config.clock.now())?);
+            config.ca = Some(folder.certificate_authority(past, config.clock.now())?);
         }
         if config.token_key.is_none() {
-            config.token_key = Some(folder.token_key()?);
+            config.token_key = Some(folder.token_key(past)?);
         }
         let path = folder.path().to_owned();
-        let store = Store::open(database, saved, config.history, config.watch_buffer);
+        let store = Store::open(database, state, config.history, config.watch_buffer);
         let store = store.map_err(|source| StorageError::Io { path: path.clone(), source })?;
         let server = Self::with_store(config, store, Some(folder));
         // What a start itself commits is there for its first reader.
@@ -148,6 +156,14 @@ impl Server {
             source: io::Error::other(String::from(&*failed.why)),
         })?;
         Ok(server)
+    }
+
+    /// Waits until the data folder cannot be written: what was answered is kept, and every later change is refused. Never, where
+    /// everything goes well and for a server in memory.
+    pub async fn failed(&self) -> StorageError {
+        let why = self.core.store.failed().await.why.to_string();
+        let folder = self.core.folder.as_ref().map(|folder| folder.path().to_owned());
+        StorageError::Failed { file: folder.unwrap_or_default().join(STATE_FILE), why }
     }
 
     /// Where it keeps its state, if it does: the place for other things that must outlive it.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use machinist_instance::{ProviderId, UserData};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::call::CallLog;
 use crate::console::Console;
@@ -22,6 +22,8 @@ pub(crate) struct Books {
     pub(crate) state: State,
     pub(crate) calls: CallLog,
     journal: Option<Journal>,
+    /// Why the last commit could not be written to the ledger, if it could not.
+    pub(crate) trouble: watch::Sender<Option<Arc<str>>>,
     folder: Option<PathBuf>,
     pub(crate) user_data: BTreeMap<ProviderId, UserData>,
     pub(crate) consoles: BTreeMap<ProviderId, Console>,
@@ -35,11 +37,17 @@ pub(crate) type Observer = Box<dyn Fn(&Commit) + Send>;
 
 impl Books {
     pub(crate) fn new(settings: Settings, journal: Option<Journal>, folder: Option<PathBuf>) -> Self {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "those who wait tell a person; what happens does not depend on who of them is first"
+        )]
+        let trouble = watch::Sender::new(None);
         Self {
             settings,
             state: State::default(),
             calls: CallLog::default(),
             journal,
+            trouble,
             folder,
             user_data: BTreeMap::new(),
             consoles: BTreeMap::new(),
@@ -94,9 +102,20 @@ impl Books {
     fn commit(&mut self, commit: Commit, user_data: UserData) -> io::Result<()> {
         let line = Line { commit, user_data };
         if let Some(journal) = &mut self.journal {
-            journal.append(&line)?;
+            let written = journal.append(&line);
+            let trouble: Option<Arc<str>> = written.as_ref().err().map(|error| error.to_string().into());
+            // Once for each failure that lasts, however many calls it refuses.
+            self.trouble.send_if_modified(|told| {
+                let is_news = *told != trouble;
+                *told = trouble;
+                is_news
+            });
+            written?;
         }
         let Line { commit, user_data } = line;
+        if let Commit::Made { entry } = &commit {
+            self.clear_disk(entry.serial);
+        }
         self.apply(&commit, user_data);
         for observer in &self.observers {
             observer(&commit);
@@ -133,7 +152,7 @@ impl Books {
         for gone in self.state.ended_by(now) {
             if let Err(error) = self.commit(gone, UserData::default()) {
                 // The entry says by its deletion that it is gone; the commit is tried again at the next call.
-                tracing::warn!(%error, "Cannot write the end of a deletion to the ledger");
+                tracing::debug!(%error, "Cannot write the end of a deletion to the ledger");
             }
         }
     }
@@ -165,13 +184,20 @@ impl Books {
         }
     }
 
+    /// What lies where the disk of a new instance will be is of one that the ledger has lost: nobody may boot from it.
+    fn clear_disk(&self, serial: u64) {
+        if let Some(folder) = self.folder_of_disk(serial) {
+            Disk::in_folder(folder).wipe();
+        }
+    }
+
+    fn folder_of_disk(&self, serial: u64) -> Option<PathBuf> {
+        Some(self.folder.as_ref()?.join("disks").join(serial.to_string()))
+    }
+
     pub(crate) fn disk(&mut self, id: &ProviderId) -> Disk {
         let serial = self.state.by_id(id).map(|entry| entry.serial);
-        let folder = self
-            .folder
-            .as_ref()
-            .zip(serial)
-            .map(|(folder, serial)| folder.join("disks").join(serial.to_string()));
+        let folder = serial.and_then(|serial| self.folder_of_disk(serial));
         let disk = self.disks.entry(id.clone());
         disk.or_insert_with(|| folder.map_or_else(Disk::in_memory, Disk::in_folder)).clone()
     }
@@ -182,5 +208,51 @@ pub(crate) fn user_data(request: &Request) -> UserData {
     match request {
         Request::Ensure(create) => create.user_data.clone(),
         _ => UserData::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use machinist_instance::NodeName;
+
+    use super::*;
+    use crate::Foreigner;
+
+    fn make(books: &mut Books) -> Result<(), Refusal> {
+        let foreigner = Foreigner {
+            id: None,
+            name: NodeName::new("n").expect("not empty"),
+            key: None,
+            created: Timestamp::UNIX_EPOCH,
+            instance_type: "small".to_owned(),
+            user_data: UserData::default(),
+        };
+        let effect = effect::load(books.facts(Timestamp::UNIX_EPOCH, None), &foreigner)
+            .expect("nothing is in its way");
+        books.carry_out(&effect, UserData::default())
+    }
+
+    #[test]
+    fn what_the_ledger_cannot_keep_did_not_happen_and_is_told_once_until_it_can() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let open = || Journal::open(folder.path()).expect("our folder");
+        let (mut journal, _) = open();
+        journal.fail_writes(folder.path());
+        let mut books = Books::new(Settings::default(), Some(journal), None);
+        let mut trouble = books.trouble.subscribe();
+        for is_news in [true, false] {
+            let refusal = make(&mut books).expect_err("nothing can be written");
+            assert_eq!(refusal.code, Code::ServiceUnavailable);
+            assert!(refusal.message.starts_with("the ledger cannot be written: "), "{}", refusal.message);
+            assert_eq!(books.state.ever().count(), 0, "what is not kept is not shown");
+            assert_eq!(trouble.has_changed().expect("the books are there"), is_news);
+            assert!(trouble.borrow_and_update().is_some());
+        }
+        books.journal = Some(open().0);
+        make(&mut books).expect("there is room again");
+        assert!(trouble.has_changed().expect("the books are there"));
+        assert_eq!(*trouble.borrow_and_update(), None);
+        books.journal = None;
+        assert_eq!(open().1.len(), 1, "one line, and no part of another");
     }
 }

@@ -112,6 +112,14 @@ impl Journal {
     }
 }
 
+#[cfg(test)]
+impl Journal {
+    /// From now on every write fails, as on a full disk. The ledger is free for another.
+    pub(crate) fn fail_writes(&mut self, folder: &Path) {
+        self.file = File::open(folder.join(FILE_NAME)).expect("it is there");
+    }
+}
+
 fn read_lines(file: &File, path: &Path) -> Result<(Vec<Line>, u64), OpenError> {
     let (mut lines, mut end) = (Vec::new(), 0);
     let mut reader = BufReader::new(file);

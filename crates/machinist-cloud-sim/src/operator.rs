@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use machinist_instance::{ProviderId, UserData};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::effect::{self, Effect, Facts};
 use crate::{
@@ -45,6 +45,12 @@ impl Cloud {
     /// Changes how it behaves, from the next call on.
     pub fn configure(&self, change: impl FnOnce(&mut Settings)) {
         change(&mut self.lock().settings);
+    }
+
+    /// Why the ledger cannot be written, as long as it cannot: every call that would change something is refused meanwhile, and
+    /// tried again with the next.
+    pub fn ledger_trouble(&self) -> watch::Receiver<Option<Arc<str>>> {
+        self.lock().trouble.subscribe()
     }
 
     /// Everything that exists and ever existed.

@@ -8,6 +8,7 @@ mod controllers;
 mod value;
 
 use std::ffi::OsString;
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -28,7 +29,6 @@ pub(crate) use self::value::{ClusterFlag, ExplainedKind, ObjectArg};
     max_term_width = 110,
     subcommand_required = true,
     arg_required_else_help = true,
-    disable_help_subcommand = true,
     after_help = "Start here:\n  \
         machinist up                    a cluster with three machines, in this terminal; Ctrl-C ends it\n  \
         machinist up --until ready      the same, and ends as soon as everything runs\n  \
@@ -64,7 +64,7 @@ pub(crate) enum Command {
     /// Run the machine controller: Machines, their instances and Nodes, against any cluster
     ///
     /// It makes an instance for each Machine, sees it join as a Node, watches its health, and drains and deletes it.
-    MachineController(MachineControllerArgs),
+    MachineController(Box<MachineControllerArgs>),
     /// Run the simulated cloud as a process of its own
     ///
     /// Its instances boot here too and join the target cluster as a kubelet would: with the bootstrap token in their user data, and
@@ -275,6 +275,25 @@ fn https_url(text: &str) -> Result<String, String> {
     Ok(text.trim_end_matches('/').to_owned())
 }
 
+/// Flags that were read, and do not fit each other or where the program runs.
+#[derive(Debug)]
+pub(crate) struct WrongFlags(String);
+
+impl WrongFlags {
+    /// Says which, and what was expected.
+    pub(crate) fn new(told: impl fmt::Display) -> Self {
+        Self(told.to_string())
+    }
+}
+
+impl fmt::Display for WrongFlags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for WrongFlags {}
+
 /// A command line that was understood.
 #[derive(Debug)]
 pub(crate) struct Parsed {
@@ -336,6 +355,15 @@ mod tests {
         for (line, expected) in [
             ("machinist up --until ready --timeout 5", &["--timeout <DURATION>", "a unit is missing"][..]),
             ("machinist up --timeout 5m", &["--until"]),
+            ("machinist machine-controller --target-kubeconfig a", &["--sim-endpoint <URL>", "required"]),
+            (
+                "machinist machine-controller --sim-endpoint /nope",
+                &["invalid value '/nope' for '--sim-endpoint <URL>': expected http://ADDRESS:PORT"],
+            ),
+            (
+                "machinist machine-controller --sim-endpoint http://a:1 --vmodule /nope",
+                &["invalid value '/nope' for '--vmodule", "': expected MODULE=LEVEL"],
+            ),
             ("machinist up --until never", &["--until <STATE>", "ready", "gone"]),
             ("machinist up --listen here", &["--listen <ADDRESS:PORT>"]),
             ("machinist why pod/a", &["expected machine/NAME, machineset/NAME or machinedeployment/NAME"]),
@@ -343,8 +371,8 @@ mod tests {
                 "machinist sim-cloud --data-dir d --target-ca c --target-server http://a",
                 &["expected https://ADDRESS:PORT"],
             ),
-            ("machinist machine-controller --sim-endpoint x --kube-api-qps=0", &["above 0"]),
-            ("machinist machine-controller --sim-endpoint x --port 70000", &["--port <PORT>"]),
+            ("machinist machine-controller --sim-endpoint http://a:1 --kube-api-qps=0", &["above 0"]),
+            ("machinist machine-controller --sim-endpoint http://a:1 --port 70000", &["--port <PORT>"]),
         ] {
             let text = refused(line);
             for part in expected {

@@ -21,7 +21,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
-use crate::args::{Command, Parsed};
+use crate::args::{Command, Parsed, WrongFlags};
 use crate::log::Voice;
 use crate::output::Output;
 
@@ -41,6 +41,10 @@ fn main() -> ExitCode {
         Ok(code) => code,
         // Whoever read our output has gone: that is no failure of ours, but the job was not done either.
         Err(error) if output::is_broken_pipe(&error) => ExitCode::FAILURE,
+        Err(error) if error.is::<WrongFlags>() => {
+            output::complain(&format!("error: {error}\n\nFor more information, try '--help'."));
+            ExitCode::from(2)
+        }
         Err(error) => {
             output::complain(&format!("error: {}", output::one_line(&error)));
             ExitCode::FAILURE

@@ -162,11 +162,12 @@ pub(crate) fn complain(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// An error and its causes on one line. Libraries differ in whether a message repeats its cause; here each is told once.
+/// An error and its causes on one line. Libraries differ in whether a message repeats its cause; here each is told once. And some
+/// put quoted text into quotes of their own.
 pub(crate) fn one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain() {
-        let text = cause.to_string().replace('\n', " ");
+        let text = cause.to_string().replace('\n', " ").replace("'\"", "'").replace("\"'", "'");
         if line.is_empty() {
             line = text;
         } else if !line.contains(&text) {
@@ -191,6 +192,8 @@ mod tests {
         let refused = io::Error::new(io::ErrorKind::ConnectionRefused, "refused");
         let error = anyhow::Error::new(refused).context("client: refused").context("cluster a: no answer");
         assert_eq!(one_line(&error), "cluster a: no answer: client: refused");
+        let error = anyhow::anyhow!("failed to read from '\"/nope\"'");
+        assert_eq!(one_line(&error), "failed to read from '/nope'");
     }
 
     fn table(text: &str) -> Vec<Line> {

@@ -6,6 +6,7 @@
 //!
 //! The HTTP port answers from the start, so that a process that waits for its Lease is not taken for a dead one.
 
+mod advice;
 mod clusters;
 mod election;
 mod identity;
@@ -21,13 +22,15 @@ use machinist_controllers::{Clients, Options, Running, listen, serve};
 use machinist_kube::ClientOptions;
 use machinist_kube::lease::{Leadership, LeaseOptions};
 
-use crate::args::{ClusterArgs, CompatibilityArgs, LeaderArgs, ServerArgs};
+use crate::args::{ClusterArgs, CompatibilityArgs, LeaderArgs, ServerArgs, WrongFlags};
 use crate::{cmd, stop};
 
+pub(crate) use self::advice::{in_shell, set_aside};
+use self::clusters::Sources;
 pub(crate) use self::clusters::describe_kubeconfig;
 use self::election::Election;
 pub(crate) use self::identity::{host_name, seed};
-pub(crate) use self::ledger::open_ledger;
+pub(crate) use self::ledger::{LEDGER_FILE, open_ledger};
 
 /// One of the two controllers, as flags describe it.
 pub(crate) struct Process<'a> {
@@ -60,7 +63,9 @@ impl Process<'_> {
         self,
         start: impl FnOnce(Clients, Options, Option<Leadership>) -> Running,
     ) -> anyhow::Result<ExitCode> {
-        let lease = election::lease_options(&self)?;
+        let lease = election::lease_options(&self).map_err(WrongFlags::new)?;
+        let agent = format!("machinist-{}/{}", self.component, cmd::version::VERSION);
+        let (sources, control_options) = clusters::sources(self.clusters, &agent)?;
         let stop = stop::requested().context("listening for signals")?;
         tokio::pin!(stop);
         tracing::info!(component = self.component, version = cmd::version::VERSION, "Starting");
@@ -68,7 +73,7 @@ impl Process<'_> {
         let listener = listen(SocketAddr::new(self.server.address, self.port)).await?;
         tokio::select! {
             () = &mut stop => Ok(ExitCode::SUCCESS),
-            ready = self.prepare(&listener, lease) => {
+            ready = self.prepare(&listener, &sources, control_options, lease) => {
                 let Ready { clients, options, mut election } = ready?;
                 let mut running = start(clients, options, election.leadership.clone());
                 let inspector = running.inspector();
@@ -90,14 +95,14 @@ impl Process<'_> {
     async fn prepare(
         &self,
         listener: &tokio::net::TcpListener,
+        sources: &Sources,
+        control_options: ClientOptions,
         lease: Option<LeaseOptions>,
     ) -> anyhow::Result<Ready> {
         let ready = async {
-            let agent = format!("machinist-{}/{}", self.component, cmd::version::VERSION);
-            let (sources, control_options) = clusters::sources(self.clusters, &agent)?;
             let mut options = Options::new(&self.clusters.namespace, self.component);
-            let clients = clusters::connect(&sources, &control_options, &options.target_skew).await?;
-            clusters::wait_until_served(&clients, &sources, self.resources).await?;
+            let clients = clusters::connect(sources, &control_options, &options.target_skew).await?;
+            clusters::wait_until_served(&clients, sources, self.resources).await?;
             options.concurrency = usize::from(self.concurrency);
             options.skew = control_options.skew.clone();
             options.seed = identity::seed();

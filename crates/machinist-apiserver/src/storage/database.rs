@@ -63,6 +63,9 @@ impl Database {
             make(&path)?;
         }
         let mut file = OpenOptions::new().read(true).write(true).open(&path).map_err(io)?;
+        if file.metadata().map_err(io)?.len() == 0 {
+            return Err(StorageError::Damaged { file: path, why: "it is empty".to_owned() });
+        }
         if !begins_with_magic(&mut file).map_err(io)? {
             return Err(StorageError::Foreign { file: path });
         }

@@ -71,6 +71,9 @@ impl Folder {
         match fs::read_to_string(&path) {
             Ok(text) => Ok(Some(text)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                Err(StorageError::Damaged { file: path, why: "expected text in UTF-8".to_owned() })
+            }
             Err(source) => Err(StorageError::Io { path, source }),
         }
     }
@@ -100,38 +103,69 @@ impl Folder {
         Ok(text)
     }
 
-    /// The cluster's certificate authority: what it issued before a restart is good after it.
+    /// The cluster's certificate authority: what it issued before a restart is good after it. One is made where nothing was ever
+    /// committed; it is there before the first commit, so afterwards its absence is a loss.
     pub(crate) fn certificate_authority(
         &self,
+        history: Past,
         now: jiff::Timestamp,
     ) -> Result<CertificateAuthority, StorageError> {
         let broken = |source| StorageError::Certificates { folder: self.path.clone(), source };
         // The certificate is written last: where it is missing, nobody was ever given anything.
         let Some(certificate_pem) = self.read(CA_CERTIFICATE_FILE)? else {
+            if history == Past::Some {
+                return Err(
+                    self.missing(CA_CERTIFICATE_FILE, "the certificate that kubeconfigs and Nodes trust")
+                );
+            }
             let made = CertificateAuthority::generate(now).map_err(broken)?;
             self.write(CA_KEY_FILE, made.key_pem())?;
             self.write(CA_CERTIFICATE_FILE, made.certificate_pem())?;
             return Ok(made);
         };
         let Some(key_pem) = self.read(CA_KEY_FILE)? else {
-            return Err(broken(TlsError::Pem(format!(
-                "{CA_CERTIFICATE_FILE} is there and {CA_KEY_FILE} is not"
-            ))));
+            return Err(self.missing(CA_KEY_FILE, "the private key of ca.crt"));
         };
-        let kept = CertificateAuthority::from_pem(certificate_pem, key_pem).map_err(broken)?;
-        kept.check(now).map_err(broken)?;
+        let kept = CertificateAuthority::from_pem(certificate_pem, key_pem).map_err(|_| {
+            self.damaged(CA_CERTIFICATE_FILE, "expected the certificate of an authority, in PEM")
+        })?;
+        kept.check(now).map_err(|error| match error {
+            TlsError::Certificate(_) => {
+                self.damaged(CA_KEY_FILE, "expected the private key of ca.crt, in PEM")
+            }
+            error => broken(error),
+        })?;
         Ok(kept)
     }
 
-    /// The key that signs tokens: those of before a restart are good after it.
-    pub(crate) fn token_key(&self) -> Result<TokenKey, StorageError> {
-        let broken = || {
-            let why = format!("{TOKEN_KEY_FILE}: expected a private ECDSA key over P-256");
-            StorageError::Certificates { folder: self.path.clone(), source: TlsError::Pem(why) }
+    /// The key that signs tokens: those of before a restart are good after it. Made as the certificate authority is.
+    pub(crate) fn token_key(&self, history: Past) -> Result<TokenKey, StorageError> {
+        let broken = || self.damaged(TOKEN_KEY_FILE, "expected a private ECDSA key over P-256, in PEM");
+        let make = || match history {
+            Past::None => TokenKey::generate().map(|key| key.pem().to_owned()).map_err(|_| broken()),
+            Past::Some => {
+                Err(self.missing(TOKEN_KEY_FILE, "the key that signed the tokens of ServiceAccounts"))
+            }
         };
-        let made = || TokenKey::generate().map(|key| key.pem().to_owned()).map_err(|_| broken());
-        TokenKey::from_pem(&self.keep(TOKEN_KEY_FILE, made)?).map_err(|_| broken())
+        TokenKey::from_pem(&self.keep(TOKEN_KEY_FILE, make)?).map_err(|_| broken())
     }
+
+    fn missing(&self, name: &str, expected: &'static str) -> StorageError {
+        StorageError::Missing { file: self.path.join(name), expected }
+    }
+
+    fn damaged(&self, name: &str, why: &str) -> StorageError {
+        StorageError::Damaged { file: self.path.join(name), why: why.to_owned() }
+    }
+}
+
+/// Whether a server has committed anything in a folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Past {
+    /// Not yet.
+    None,
+    /// It has.
+    Some,
 }
 
 impl Drop for Folder {
@@ -205,26 +239,46 @@ mod tests {
     fn a_token_of_before_a_restart_is_good_after_it() {
         let parent = tempfile::tempdir().expect("a temporary folder");
         let folder = Folder::open(parent.path()).expect("ours");
-        let signature = folder.token_key().expect("made").sign(b"text").expect("signed");
-        assert!(folder.token_key().expect("kept").verifies(b"text", &signature));
+        let signature = folder.token_key(Past::None).expect("made").sign(b"text").expect("signed");
+        assert!(folder.token_key(Past::Some).expect("kept").verifies(b"text", &signature));
         assert_eq!(mode(&parent.path().join(TOKEN_KEY_FILE)), PRIVATE_FILE);
         folder.write(TOKEN_KEY_FILE, "no key").expect("written");
-        assert!(folder.token_key().is_err(), "damaged, and not replaced");
+        let error = folder.token_key(Past::Some).expect_err("damaged, and not replaced").to_string();
+        assert!(error.contains("tokens.key is damaged: expected a private ECDSA key"), "{error}");
+        fs::remove_file(parent.path().join(TOKEN_KEY_FILE)).expect("removed");
+        let error = folder.token_key(Past::Some).expect_err("missing, and not replaced").to_string();
+        assert!(error.contains("tokens.key is missing: expected the key"), "{error}");
     }
 
     #[test]
-    fn a_certificate_authority_without_its_key_is_refused_and_not_replaced() {
+    fn a_certificate_authority_of_which_a_part_is_missing_or_damaged_is_refused_and_not_replaced() {
         let parent = tempfile::tempdir().expect("a temporary folder");
         let folder = Folder::open(parent.path()).expect("ours");
         let now = jiff::Timestamp::UNIX_EPOCH;
-        let made = folder.certificate_authority(now).expect("made");
-        let kept = folder.certificate_authority(now).expect("kept");
+        let made = folder.certificate_authority(Past::None, now).expect("made");
+        let kept = folder.certificate_authority(Past::Some, now).expect("kept");
         assert_eq!(made.certificate_pem(), kept.certificate_pem());
+        let refusal = || {
+            let error = folder.certificate_authority(Past::Some, now).expect_err("refused");
+            let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+            format!("{error}: {source}")
+        };
+        let says = |part: &str| assert!(refusal().contains(part), "expected {part:?} in {}", refusal());
         let other = CertificateAuthority::generate(now).expect("made");
         folder.write(CA_KEY_FILE, other.key_pem()).expect("written");
-        assert!(folder.certificate_authority(now).is_err(), "the key of another");
+        says("ca.key is not the key of ca.crt");
+        folder.write(CA_KEY_FILE, "no key").expect("written");
+        says("ca.key is damaged: expected the private key of ca.crt, in PEM");
+        fs::write(parent.path().join(CA_KEY_FILE), b"\xff\xfe").expect("written");
+        says("ca.key is damaged: expected text in UTF-8");
         fs::remove_file(parent.path().join(CA_KEY_FILE)).expect("removed");
-        assert!(folder.certificate_authority(now).is_err(), "no key");
+        says("ca.key is missing: expected the private key of ca.crt");
         assert_eq!(folder.read(CA_CERTIFICATE_FILE).expect("read").as_deref(), Some(made.certificate_pem()));
+        folder.write(CA_CERTIFICATE_FILE, "").expect("written");
+        folder.write(CA_KEY_FILE, made.key_pem()).expect("written");
+        says("ca.crt is damaged: expected the certificate of an authority");
+        fs::remove_file(parent.path().join(CA_CERTIFICATE_FILE)).expect("removed");
+        says("ca.crt is missing: expected the certificate that kubeconfigs and Nodes trust");
+        assert_eq!(folder.read(CA_KEY_FILE).expect("read").as_deref(), Some(made.key_pem()));
     }
 }

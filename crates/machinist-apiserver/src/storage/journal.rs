@@ -139,7 +139,8 @@ impl Writer {
             match written.unwrap_or_else(|panic| Err(broken(&*panic))) {
                 Ok(()) => self.shared.show(batch),
                 Err(error) => {
-                    tracing::error!(%error, "Cannot write to the data folder; refusing writes from now on");
+                    // Whoever runs the server is told by it; who writes is, too.
+                    tracing::info!(%error, "Cannot write to the data folder; refusing writes from now on");
                     self.shared.fail(error.to_string());
                     break;
                 }

@@ -18,6 +18,7 @@
 pub(crate) mod database;
 mod folder;
 pub(crate) mod journal;
+mod kept;
 #[cfg(test)]
 mod power_cut;
 mod resume;
@@ -26,12 +27,13 @@ use std::io;
 use std::path::PathBuf;
 
 pub use folder::Folder;
-pub(crate) use folder::{PRIVATE_FOLDER, replace};
+pub(crate) use folder::{PRIVATE_FOLDER, Past, STATE_FILE, replace};
+pub use kept::Kept;
 pub(crate) use resume::resume;
 
 use crate::tls::TlsError;
 
-/// Why a folder cannot be served from. Nothing in it was changed.
+/// Why a folder cannot be served from. Nothing in it was changed, except by [`StorageError::Failed`].
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
     /// The file system refused.
@@ -72,14 +74,27 @@ pub enum StorageError {
         known: u64,
     },
     /// The file is ours and its content is not as we wrote it.
-    #[error(
-        "{} is damaged: {why}. Put a copy of the folder back, or move the folder away to start anew",
-        file.display()
-    )]
+    #[error("{} is damaged: {why}", file.display())]
     Damaged {
         /// The file.
         file: PathBuf,
         /// What is wrong with it.
+        why: String,
+    },
+    /// A file is gone that was made together with others, and cannot be made again to fit them.
+    #[error("{} is missing: expected {expected}", file.display())]
+    Missing {
+        /// The file.
+        file: PathBuf,
+        /// What should be there.
+        expected: &'static str,
+    },
+    /// A file could not be written while the server ran.
+    #[error("{} cannot be written any more: {why}", file.display())]
+    Failed {
+        /// The file.
+        file: PathBuf,
+        /// What the file system said.
         why: String,
     },
     /// The certificate authority could not be made or read.

@@ -406,6 +406,25 @@ async fn a_bootstrap_token_that_was_not_saved_lets_nobody_in() {
 }
 
 #[tokio::test]
+async fn who_runs_a_server_is_told_when_its_disk_fails_and_what_was_answered_stays() {
+    let disk = Disk::default();
+    let server = start(&disk);
+    assert_eq!(ask(&server, Method::POST, PATH, Some(body(1, 1))).await.0, 201);
+    disk.cut_at(0);
+    let (failed, (code, answer)) =
+        tokio::join!(server.failed(), ask(&server, Method::POST, PATH, Some(body(2, 1))));
+    assert!(failed.to_string().contains("state.redb cannot be written any more: "), "{failed}");
+    assert!(failed.to_string().contains("the power is gone"), "{failed}");
+    assert_eq!((code, &answer["kind"], &answer["reason"]), (500, &json!("Status"), &json!("InternalError")));
+    let message = answer["message"].as_str().unwrap_or_default();
+    assert!(message.contains("cannot write to its data folder"), "{answer}");
+    assert_eq!(found(&server).await.0.into_keys().collect::<Vec<_>>(), [1]);
+    drop(server);
+    let again = start(&Disk::holding(disk.surviving(1)));
+    assert_eq!(found(&again).await.0.into_keys().collect::<Vec<_>>(), [1]);
+}
+
+#[tokio::test]
 async fn what_is_not_kept_needs_no_disk() {
     let server = diskless().await;
     assert_eq!(ask(&server, Method::POST, PATH, Some(body(1, 1))).await.0, 500);

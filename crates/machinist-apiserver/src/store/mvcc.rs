@@ -432,6 +432,18 @@ impl Store {
         self.writable()
     }
 
+    /// Waits until the disk fails.
+    pub(crate) async fn failed(&self) -> NotSaved {
+        loop {
+            let mut committed = pin!(self.shared.committed.notified());
+            committed.as_mut().enable();
+            if let Err(failed) = self.writable() {
+                return failed;
+            }
+            committed.await;
+        }
+    }
+
     /// Whether writes have a chance to be saved.
     pub(crate) fn writable(&self) -> Result<(), NotSaved> {
         match self.shared.failed.get() {

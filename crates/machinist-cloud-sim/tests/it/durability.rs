@@ -43,6 +43,22 @@ async fn a_reopened_cloud_knows_its_instances_user_data_and_disks() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_new_instance_finds_nothing_on_its_disk_even_if_the_ledger_has_lost_another() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let open = || Cloud::open(folder.path(), Settings::default(), clock()).expect("ours");
+    let cloud = open();
+    let lost = ensure(&cloud, create("lost")).await.expect("made");
+    cloud.disk(&lost.id).write("kubelet.pem", b"key").expect("written");
+    drop(cloud);
+    tokio::task::yield_now().await;
+    fs::remove_file(folder.path().join("ledger.jsonl")).expect("removed");
+    let cloud = open();
+    let made = ensure(&cloud, create("new")).await.expect("made");
+    assert_eq!(made.id, lost.id, "numbers begin anew");
+    assert_eq!(cloud.disk(&made.id).read("kubelet.pem").expect("read"), None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_folder_is_for_its_owner_and_for_one_process() {
     let folder = tempfile::tempdir().expect("a folder");
     let cloud = Cloud::open(folder.path(), Settings::default(), clock()).expect("new");

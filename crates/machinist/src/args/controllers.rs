@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
 
+use machinist_driver_sim::Endpoint;
+
 use super::value::{self, ClusterFlag, ModuleLevel};
 
 const CLUSTERS: &str = "Clusters";
@@ -53,8 +55,8 @@ pub(crate) struct MachineControllerArgs {
     #[arg(long, value_name = "NAME", value_enum, default_value_t = ProviderName::Sim, help_heading = CLOUD)]
     pub provider: ProviderName,
     /// Where the simulated cloud answers, such as http://127.0.0.1:7070 (`machinist sim-cloud` prints it)
-    #[arg(long, value_name = "URL", required_if_eq("provider", "sim"), help_heading = CLOUD)]
-    pub sim_endpoint: Option<String>,
+    #[arg(long, value_name = "URL", value_parser = value::sim_endpoint, help_heading = CLOUD)]
+    pub sim_endpoint: Endpoint,
     /// What this installation is called in the cloud [default: the namespace]
     #[arg(long, value_name = "NAME", help_heading = CLOUD)]
     pub cluster_name: Option<String>,

@@ -5,10 +5,15 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use machinist_api::GoDuration;
+use machinist_driver_sim::Endpoint;
 
 /// A duration as Go writes it. Negative ones mean nothing here.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let parsed: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
+    let parsed: GoDuration = text.parse().map_err(|error| {
+        let told = format!("{error}");
+        // clap has quoted it already.
+        told.strip_prefix(&format!("{text:?} is ")).unwrap_or(&told).to_owned()
+    })?;
     parsed.to_std().ok_or_else(|| "expected a duration that is not negative, such as \"20m\"".to_owned())
 }
 
@@ -33,6 +38,11 @@ pub(crate) fn rate(text: &str) -> Result<f64, String> {
         Ok(rate) if rate.is_finite() && 0.0 < rate => Ok(rate),
         _ => Err("expected a number of requests per second above 0".to_owned()),
     }
+}
+
+/// Where a simulated cloud answers.
+pub(crate) fn sim_endpoint(text: &str) -> Result<Endpoint, String> {
+    Endpoint::parse(text).map_err(|_| "expected http://ADDRESS:PORT, without a path".to_owned())
 }
 
 /// Which Kubernetes cluster a flag names.
@@ -74,7 +84,7 @@ impl FromStr for ModuleLevel {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = || format!("{text:?}: expected MODULE=LEVEL, such as machinist_controllers=4");
+        let wrong = || "expected MODULE=LEVEL, such as machinist_controllers=4".to_owned();
         let (module, level) = text.split_once('=').ok_or_else(wrong)?;
         let is_module_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
         if module.is_empty() || !module.chars().all(is_module_name) {
@@ -146,7 +156,8 @@ mod tests {
         assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
         assert_eq!(duration("0"), Ok(Duration::ZERO));
         assert!(duration("-1s").expect_err("negative").contains("not negative"));
-        assert!(duration("20").expect_err("no unit").contains("a unit is missing"));
+        let told = duration("20").expect_err("no unit");
+        assert!(told.starts_with("not a duration such as \"20m\" or \"1h30m\": a unit is missing"), "{told}");
         assert!(some_duration("0s").expect_err("zero").contains("more than 0s"));
     }
 

@@ -4,10 +4,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
 use machinist_controllers::{MachineController, MachineOptions};
 use machinist_driver::Provider;
-use machinist_driver_sim::{Endpoint, PROMISES, SimProvider};
+use machinist_driver_sim::{PROMISES, SimProvider};
 use machinist_plan::mcm::machine::Defaults;
 
 use crate::args::{MachineControllerArgs, MachineDefaultArgs, ProviderName};
@@ -15,7 +14,7 @@ use crate::wiring::Process;
 
 pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode> {
     let cluster = args.cluster_name.clone().unwrap_or_else(|| args.clusters.namespace.clone());
-    let (provider, call_bound) = provider(args)?;
+    let (provider, call_bound) = provider(args);
     let mut options = MachineOptions::new(provider, cluster);
     options.defaults = Arc::new(defaults(&args.machines));
     options.token_groups = args.machines.bootstrap_token_auth_extra_groups.clone();
@@ -36,16 +35,9 @@ pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode
 }
 
 /// The cloud, and how long its calls may take effect after they were started.
-fn provider(args: &MachineControllerArgs) -> anyhow::Result<(Arc<dyn Provider>, Duration)> {
+fn provider(args: &MachineControllerArgs) -> (Arc<dyn Provider>, Duration) {
     match args.provider {
-        ProviderName::Sim => {
-            let url = args
-                .sim_endpoint
-                .as_deref()
-                .context("--sim-endpoint: expected the URL of a simulated cloud")?;
-            let endpoint: Endpoint = Endpoint::parse(url).context("--sim-endpoint")?;
-            Ok((Arc::new(SimProvider::at(endpoint)), PROMISES.call_bound))
-        }
+        ProviderName::Sim => (Arc::new(SimProvider::at(args.sim_endpoint.clone())), PROMISES.call_bound),
     }
 }
 

@@ -3,10 +3,12 @@
 //! It goes on when controllers die, and its ledger goes on when it dies itself. It knows where the target cluster is and how to
 //! recognise it, as every cloud's metadata service does, and holds no credential.
 
+use std::convert::Infallible;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
+use machinist_cloud_sim::Cloud;
 use machinist_cloud_sim::http::Server;
 use machinist_node_sim::{Fleet, FleetOptions, HttpsConnector, MachineOptions, Metadata};
 
@@ -31,8 +33,26 @@ pub(crate) async fn run(args: &SimCloudArgs, output: &Output) -> anyhow::Result<
         args.target_server
     ))?;
     output.line(&format!("machinist machine-controller --provider sim --sim-endpoint {url}"))?;
-    server.serve(stop).await;
-    Ok(ExitCode::SUCCESS)
+    tokio::select! {
+        () = server.serve(stop) => Ok(ExitCode::SUCCESS),
+        never = log_trouble(&cloud) => match never {},
+    }
+}
+
+/// Says when the ledger cannot be written, and when it can again: whose call was refused may be anywhere.
+async fn log_trouble(cloud: &Cloud) -> Infallible {
+    let mut trouble = cloud.ledger_trouble();
+    while trouble.changed().await.is_ok() {
+        match &*trouble.borrow_and_update() {
+            Some(error) => tracing::error!(
+                %error,
+                "Cannot write the ledger; refusing to make or delete anything until it can be written"
+            ),
+            None => tracing::info!("The ledger can be written again"),
+        }
+    }
+    // The cloud outlives this.
+    std::future::pending().await
 }
 
 /// How the machines of the cloud behave.

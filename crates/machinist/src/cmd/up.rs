@@ -7,6 +7,7 @@
 //! Nothing is asked twice: progress, the awaited state and the counts all come from what the API server and the cloud commit.
 
 mod cluster;
+mod data_folder;
 mod kept;
 pub(crate) mod kubeconfig;
 mod manifest;
@@ -24,6 +25,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use machinist_apiserver::{AuditRecord, Commit, Folder, Subscription};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use self::cluster::Cluster;
@@ -104,6 +106,8 @@ struct Story {
     writes: Writes,
     progress: Progress,
     screen: Screen,
+    /// Why the cloud cannot write its ledger, as long as it cannot.
+    trouble: watch::Receiver<Option<Arc<str>>>,
 }
 
 impl Story {
@@ -116,6 +120,7 @@ impl Story {
             writes: Writes::default(),
             progress,
             screen,
+            trouble: cluster.cloud.ledger_trouble(),
         }
     }
 
@@ -139,10 +144,8 @@ impl Story {
             namespace: &cluster.namespace,
             example: awaited.first(),
         })?;
-        if 0 < cluster.leftovers {
-            let count = cluster.leftovers;
-            self.progress
-                .note(&format!("Removed {count} instances of an earlier run, whose API server is gone"))?;
+        for remark in &cluster.remarks {
+            self.progress.note(remark)?;
         }
         if let Some(before) = cluster.moved {
             self.progress.note(&format!(
@@ -178,8 +181,8 @@ impl Story {
         }
     }
 
-    /// Applies the manifest, and notes that for the next run: before, if it was asked for, since the quick start is then not wanted,
-    /// and afterwards for the quick start, since half of one is not wanted either.
+    /// Applies the manifest, and notes that for the next run: before, if it was asked for, since the quick start is then not wanted;
+    /// and for the quick start also afterwards, since half of one is not wanted either.
     async fn apply(
         &self,
         args: &UpArgs,
@@ -187,15 +190,18 @@ impl Story {
         kinds: &mut Kinds,
         cluster: &Cluster,
     ) -> anyhow::Result<()> {
-        let note = || match cluster.server.folder() {
-            Some(folder) => Note { namespace: cluster.namespace.clone() }.write(folder),
+        let write = |note: fn(&str) -> Note| match cluster.server.folder() {
+            Some(folder) => note(&cluster.namespace).write(folder),
             None => Ok(()),
         };
-        if !args.manifest.is_empty() {
-            note()?;
+        if args.manifest.is_empty() {
+            write(Note::of_unfinished)?;
+            manifest.apply(kinds, &self.progress).await?;
+            write(Note::of)
+        } else {
+            write(Note::of)?;
+            manifest.apply(kinds, &self.progress).await
         }
-        manifest.apply(kinds, &self.progress).await?;
-        if args.manifest.is_empty() { note() } else { Ok(()) }
     }
 
     /// Deletes what the manifest brought, machines first, and waits for that. What else there is stays, and is told.
@@ -254,9 +260,22 @@ impl Story {
                 Some(commit) = self.commits.next() => self.take_in(&commit)?,
                 Some(request) = self.requests.next() => self.writes.take_in(&request),
                 () = self.screen.is_due() => self.screen.draw(&self.view)?,
+                Ok(()) = self.trouble.changed() => self.tell_trouble()?,
                 error = cluster.ended() => return Err(error),
             }
         }
+    }
+
+    /// The cloud goes on by itself when there is room again.
+    fn tell_trouble(&mut self) -> anyhow::Result<()> {
+        let trouble = self.trouble.borrow_and_update().clone();
+        let told = match trouble {
+            Some(why) => format!(
+                "The cloud's ledger cannot be written: {why}. Until it can, the cloud refuses to make or delete anything"
+            ),
+            None => "The cloud's ledger can be written again".to_owned(),
+        };
+        Ok(self.progress.note(&told)?)
     }
 
     /// Sums up. When time is up, the reasons come before the numbers.

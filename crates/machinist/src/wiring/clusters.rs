@@ -10,7 +10,7 @@ use machinist_controllers::Clients;
 use machinist_kube::clock::Skew;
 use machinist_kube::{ClientOptions, KubeconfigSource, connect as connect_client};
 
-use crate::args::{ClusterArgs, ClusterFlag};
+use crate::args::{ClusterArgs, ClusterFlag, WrongFlags};
 use crate::output;
 
 /// How long an API server may take to answer after we start: as long as the original waits.
@@ -27,23 +27,33 @@ pub(super) struct Sources {
 /// Reads the flags.
 pub(super) fn sources(args: &ClusterArgs, user_agent: &str) -> anyhow::Result<(Sources, ClientOptions)> {
     let target = match &args.target_kubeconfig {
+        ClusterFlag::Unset if !is_pod() => bail!(WrongFlags::new(
+            "--target-kubeconfig: expected a kubeconfig; this process is in no pod, whose cluster it could take"
+        )),
         ClusterFlag::Unset | ClusterFlag::InCluster => KubeconfigSource::InCluster,
         ClusterFlag::File(path) => KubeconfigSource::File(path.clone()),
-        ClusterFlag::None => {
-            bail!("--target-kubeconfig none: machines without a cluster to join are not supported yet")
-        }
+        ClusterFlag::None => bail!(WrongFlags::new(
+            "--target-kubeconfig none: machines without a cluster to join are not supported yet"
+        )),
     };
     let control = match &args.control_kubeconfig {
         ClusterFlag::Unset => target.clone(),
         ClusterFlag::InCluster => KubeconfigSource::InCluster,
         ClusterFlag::File(path) => KubeconfigSource::File(path.clone()),
-        ClusterFlag::None => bail!("--control-kubeconfig none: expected a kubeconfig or inClusterConfig"),
+        ClusterFlag::None => {
+            bail!(WrongFlags::new("--control-kubeconfig none: expected a kubeconfig or inClusterConfig"))
+        }
     };
     let mut options = ClientOptions::new(user_agent);
     options.qps = args.kube_api_qps;
     options.burst = args.kube_api_burst;
     options.seed = super::seed();
     Ok((Sources { control, target }, options))
+}
+
+/// Whether Kubernetes started this process: every pod is told where the API server is.
+fn is_pod() -> bool {
+    std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
 }
 
 /// Connects to both. Our clock is compared with each one's: deadlines come from the control cluster, and when a Node went silent from

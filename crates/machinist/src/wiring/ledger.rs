@@ -4,6 +4,11 @@ use std::path::Path;
 
 use machinist_cloud_sim::{Clock, Cloud, OpenError, Settings};
 
+use super::advice::{in_shell, set_aside};
+
+/// The file in the folder.
+pub(crate) const LEDGER_FILE: &str = "ledger.jsonl";
+
 /// Opens the cloud whose ledger is in a folder.
 ///
 /// # Errors
@@ -19,7 +24,7 @@ pub(crate) fn open_ledger(folder: &Path) -> anyhow::Result<Cloud> {
                 anyhow::anyhow!("{flag}: {error}; end that process, or name another folder")
             }
             OpenError::Damaged { path, line, .. } => {
-                let advice = recovery(path, line - 1);
+                let advice = recovery(folder, path, line - 1);
                 anyhow::anyhow!("{flag}: {error}; nothing was changed. {advice}")
             }
         }
@@ -27,14 +32,15 @@ pub(crate) fn open_ledger(folder: &Path) -> anyhow::Result<Cloud> {
 }
 
 /// How to go on with a ledger of which so many lines are sound, as far as is known.
-fn recovery(path: &Path, sound: usize) -> String {
-    let path = path.display();
-    let without = format!("To start without any instance, move it away: mv {path} {path}.damaged");
+fn recovery(folder: &Path, ledger: &Path, sound: usize) -> String {
+    let anew = format!("To start anew, without any instance, move the folder away: {}", set_aside(folder));
     if sound == 0 {
-        return without;
+        return anew;
     }
+    let damaged = ledger.with_extension("jsonl.damaged");
+    let (ledger, damaged) = (in_shell(ledger), in_shell(&damaged));
     format!(
-        "To keep what was recorded before (line 1 to {sound}), copy it and cut it off there: cp {path} {path}.damaged && head -n \
-         {sound} {path}.damaged > {path}. {without}"
+        "To keep what was recorded before (line 1 to {sound}), copy it and cut it off there: cp {ledger} {damaged} && head -n \
+         {sound} {damaged} > {ledger}. {anew}"
     )
 }

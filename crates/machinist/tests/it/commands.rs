@@ -29,6 +29,11 @@ fn a_wrong_command_line_is_exit_code_2() {
         &["not supported yet"],
     );
     fails("", 2, &["Usage: machinist"]);
+    fails("machine-controller", 2, &["--sim-endpoint <URL>"]);
+    for controller in ["machine-controller-manager", "machine-controller --sim-endpoint http://127.0.0.1:1"] {
+        let told = "error: --target-kubeconfig: expected a kubeconfig; this process is in no pod";
+        fails(controller, 2, &[told]);
+    }
 }
 
 #[test]
@@ -104,14 +109,14 @@ fn a_lease_must_outlive_the_calls_that_it_guards() {
     let line = "machine-controller --sim-endpoint http://127.0.0.1:1 --target-kubeconfig no/such/file";
     fails(
         &format!("{line} --leader-elect-renew-deadline 14500ms"),
-        1,
+        2,
         &["--leader-elect-renew-deadline 14.5s: expected at most 14s", "--leader-elect-lease-duration"],
     );
     fails(
         &format!(
             "{line} --leader-elect-lease-duration 1s --leader-elect-renew-deadline 500ms --leader-elect-retry-period 100ms"
         ),
-        1,
+        2,
         &["--leader-elect-lease-duration 1s: expected at least 1.5s"],
     );
     // Where nobody is elected, or nobody calls a cloud, there is nothing to outlive: they come as far as their port.
@@ -142,6 +147,9 @@ fn version_and_crds_are_for_people_and_for_programs() {
     assert_eq!(Ended::of(&mut machinist("crds -o json")).result()["kind"], "List");
     let help = Ended::of(&mut machinist("--help"));
     assert_eq!(help.code, Some(0));
+    assert_eq!(Ended::of(&mut machinist("help")).stdout, help.stdout);
+    let of_up = Ended::of(&mut machinist("help up"));
+    assert!(of_up.code == Some(0) && of_up.stdout.contains("--data-dir"), "{}", of_up.stdout);
     for word in ["machinist up --until ready", "why", "Exit codes"] {
         assert!(help.stdout.contains(word), "{}", help.stdout);
     }

@@ -2,6 +2,7 @@
 
 mod commands;
 mod completion;
+mod data_folder;
 mod process;
 mod processes;
 mod restart;

@@ -96,6 +96,8 @@ impl Process {
 
     /// Waits until it ends by itself.
     pub(crate) fn wait(mut self) -> Stopped {
+        // A full pipe would stop it.
+        std::io::copy(&mut self.stdout, &mut std::io::sink()).expect("it can be read");
         self.stopped()
     }
 
@@ -139,10 +141,11 @@ impl Up {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let mut command = machinist("up -o json --data-dir");
         command.arg(folder.path());
+        // Read before it says where it can be reached.
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
         if let Some(text) = manifest {
-            let file = folder.path().join("manifest.yaml");
             std::fs::write(&file, text).expect("written");
-            command.arg("--manifest").arg(file);
+            command.arg("--manifest").arg(file.path());
         }
         let mut process = Process::start(&mut command);
         let started: Value = serde_json::from_str(&process.line_with("started")).expect("one JSON object");

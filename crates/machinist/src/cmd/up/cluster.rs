@@ -16,9 +16,7 @@ use anyhow::Context;
 use kube::api::{ApiResource, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use machinist_api::{Machine, MachineClass, MachineDeployment, MachineSet, crd};
-use machinist_apiserver::{
-    Authorization, Config, Folder, Identity, ServeError, Server, Serving, StorageError,
-};
+use machinist_apiserver::{Authorization, Config, Identity, ServeError, Server, Serving};
 use machinist_cloud_sim::{Clock, Cloud, Settings};
 use machinist_controllers::{
     Clients, Inspector, MachineController, MachineOptions, Manager, Options, Running, listen, serve,
@@ -30,6 +28,7 @@ use machinist_node_sim::{Fleet, FleetOptions, HttpsConnector, Metadata};
 use machinist_plan::mcm::machine::Defaults;
 use tokio::task::JoinSet;
 
+use super::data_folder::{self, Opened};
 use super::kept::{self, Note};
 use super::manifest::Manifest;
 use super::private_folder::PrivateFolder;
@@ -63,8 +62,8 @@ pub(super) struct Cluster {
     pub namespace: String,
     /// What an earlier run applied is there, and nothing else is to be applied.
     pub kept: Option<Note>,
-    /// How many instances were removed that an earlier run left in the ledger without the API objects.
-    pub leftovers: usize,
+    /// What people should know about the data folder.
+    pub remarks: Vec<String>,
     /// Where the API server used to listen, if it cannot any more.
     pub moved: Option<SocketAddr>,
     serving: Serving,
@@ -84,11 +83,11 @@ impl Cluster {
     /// Names what could not be had: an address in use, a folder that cannot be written.
     pub(super) async fn start(args: &UpArgs, manifest: &Manifest) -> anyhow::Result<Self> {
         let (folder, private) = folder(args.data_dir.as_deref())?;
-        let Opened { server, cloud, leftovers, is_continued } = open(args.data_dir.as_deref())?;
+        let Opened { server, cloud, is_continued, note, remarks } = open(args.data_dir.as_deref())?;
         if is_continued {
             manifest.rehearse(Some(&server)).await?;
         }
-        let kept = if args.manifest.is_empty() { read_note(&server)? } else { None };
+        let kept = note.filter(|_| args.manifest.is_empty());
         let namespace = kept.as_ref().map_or(&manifest.namespace, |note| &note.namespace).to_owned();
         let (serving, moved) = listen_where_it_was(args, &server, &folder).await?;
         let client = client(&server, UP);
@@ -135,7 +134,7 @@ impl Cluster {
             inspectors,
             namespace,
             kept,
-            leftovers,
+            remarks,
             moved,
             serving,
             fleet,
@@ -156,6 +155,10 @@ impl Cluster {
         tokio::select! {
             ended = self.manager.ended() => ended.into(),
             ended = self.machine_controller.ended() => ended.into(),
+            failed = self.server.failed() => match self.server.folder() {
+                Some(folder) => data_folder::failure(folder.path(), failed),
+                None => failed.into(),
+            },
             Some(part) = self.parts.join_next() => match part {
                 Ok(error) => error,
                 Err(error) => anyhow::Error::new(error).context("a part of the cluster broke down"),
@@ -184,48 +187,19 @@ fn folder(data_dir: Option<&Path>) -> anyhow::Result<(PathBuf, Option<PrivateFol
     }
 }
 
-/// What keeps a state, with that of an earlier run if there is a folder for it.
-struct Opened {
-    server: Server,
-    cloud: Cloud,
-    /// How many instances were removed that belong to nobody.
-    leftovers: usize,
-    /// There was something in the folder.
-    is_continued: bool,
-}
-
+/// What keeps a state: in memory, or with that of an earlier run if there is a folder for it.
 fn open(data_dir: Option<&Path>) -> anyhow::Result<Opened> {
     let config = Config { authorization: Authorization::Rbac, ..Config::default() };
-    let Some(path) = data_dir else {
-        let cloud = Cloud::in_memory(Settings::default(), Clock::wall());
-        return Ok(Opened { server: Server::new(config), cloud, leftovers: 0, is_continued: false });
-    };
-    // Locked before anything in it is touched.
-    let folder = Folder::open(path).map_err(|error| of_folder(path, error))?;
-    let is_continued = Folder::holds_state(path);
-    let cloud = wiring::open_ledger(path)?;
-    // Before there is any state: a start that ends in between is then no reason for the next one to leave them.
-    let leftovers = if is_continued { 0 } else { remove_leftovers(&cloud)? };
-    let server = Server::open(config, folder).map_err(|error| of_folder(path, error))?;
-    Ok(Opened { server, cloud, leftovers, is_continued })
-}
-
-fn of_folder(path: &Path, error: StorageError) -> anyhow::Error {
-    let flag = format!("--data-dir {}", path.display());
-    match error {
-        StorageError::Io { .. } => {
-            anyhow::Error::new(error).context(format!("{flag}: expected a folder that can be written"))
-        }
-        StorageError::InUse { .. }
-        | StorageError::Foreign { .. }
-        | StorageError::Newer { .. }
-        | StorageError::Damaged { .. }
-        | StorageError::Certificates { .. } => anyhow::Error::new(error).context(flag),
+    match data_dir {
+        Some(path) => data_folder::open(path, config),
+        None => Ok(Opened {
+            server: Server::new(config),
+            cloud: Cloud::in_memory(Settings::default(), Clock::wall()),
+            is_continued: false,
+            note: None,
+            remarks: Vec::new(),
+        }),
     }
-}
-
-fn read_note(server: &Server) -> anyhow::Result<Option<Note>> {
-    server.folder().map_or(Ok(None), Note::read)
 }
 
 /// Listens on the address that was asked for. If any will do, it is the one that kubeconfigs of an earlier run have, unless somebody
@@ -245,18 +219,6 @@ async fn listen_where_it_was(
         }
     }
     Ok((server.serve(args.listen, folder).await.context("API server")?, before))
-}
-
-/// Removes what is in a ledger without the API server's state: the objects that knew these instances are gone, and nobody could ever
-/// delete them.
-fn remove_leftovers(cloud: &Cloud) -> anyhow::Result<usize> {
-    let ledger = cloud.ledger();
-    for entry in ledger.alive() {
-        cloud
-            .kill(&entry.id)
-            .map_err(|refusal| anyhow::anyhow!("instance {}: {}", entry.id, refusal.message))?;
-    }
-    Ok(ledger.alive().count())
 }
 
 fn client(server: &Server, user_agent: &str) -> Client {

@@ -3,19 +3,19 @@
 //! API server and cloud keep their own state. What is noted here is only that something was applied, and for which namespace: a
 //! quick start that was scaled, changed or deleted since must not come back by itself.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use anyhow::Context;
 use kube::config::Kubeconfig;
 use machinist_api::manifest::{ManifestObject, Place};
 use machinist_api::mcm::API_VERSION;
-use machinist_apiserver::{Folder, Object, Server};
+use machinist_apiserver::{Folder, Kept, Object, Server};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// The note: `{"namespace":"default"}`.
-const NOTE_FILE: &str = "up.json";
+pub(super) const NOTE_FILE: &str = "up.json";
 
 /// The machine kinds, and the resources under which they are stored.
 const KINDS: [(&str, &str); 4] = [
@@ -30,19 +30,32 @@ const KINDS: [(&str, &str); 4] = [
 pub(super) struct Note {
     /// The namespace of its machine objects.
     pub namespace: String,
+    /// Not all of the quick start was applied yet: half of one is not wanted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unfinished: bool,
 }
 
 impl Note {
+    /// Everything was applied.
+    pub(super) fn of(namespace: &str) -> Self {
+        Self { namespace: namespace.to_owned(), unfinished: false }
+    }
+
+    /// The quick start is being applied.
+    pub(super) fn of_unfinished(namespace: &str) -> Self {
+        Self { namespace: namespace.to_owned(), unfinished: true }
+    }
+
     /// The note of an earlier run, if there is one.
     ///
     /// # Errors
     /// Names the file.
     pub(super) fn read(folder: &Folder) -> anyhow::Result<Option<Self>> {
         let Some(text) = folder.read(NOTE_FILE)? else { return Ok(None) };
-        let note = serde_json::from_str(&text).with_context(|| {
+        let note = serde_json::from_str(&text).map_err(|_| {
             let file = folder.path().join(NOTE_FILE);
-            format!(
-                "{}: expected {{\"namespace\":\"NAME\"}}, the namespace that the controllers serve",
+            anyhow::anyhow!(
+                "{} is damaged: expected {{\"namespace\":\"NAME\"}}, the namespace that the controllers serve",
                 file.display()
             )
         })?;
@@ -54,7 +67,7 @@ impl Note {
     /// # Errors
     /// Names the file.
     pub(super) fn write(&self, folder: &Folder) -> anyhow::Result<()> {
-        let text = serde_json::to_string(self).expect("one plain field serialises");
+        let text = serde_json::to_string(self).expect("plain fields serialise");
         Ok(folder.write(NOTE_FILE, &text)?)
     }
 }
@@ -64,6 +77,12 @@ pub(super) fn address(data_dir: &Path) -> Option<SocketAddr> {
     let kubeconfig = Kubeconfig::read_from(data_dir.join("kubeconfig")).ok()?;
     let server = kubeconfig.clusters.first()?.cluster.as_ref()?.server.clone()?;
     server.strip_prefix("https://")?.parse().ok()
+}
+
+/// The namespaces that have machine objects.
+pub(super) fn namespaces(kept: &Kept) -> BTreeSet<String> {
+    let objects = KINDS.into_iter().flat_map(|(_, resource)| kept.objects(resource));
+    objects.map(|object| object.namespace().to_owned()).collect()
 }
 
 /// The machine objects that nobody owns, as a manifest would list them.

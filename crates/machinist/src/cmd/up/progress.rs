@@ -176,6 +176,7 @@ impl Progress {
     pub(super) fn changed(&self, change: &Change) -> io::Result<()> {
         match self.form {
             Form::Json => self.changed_json(change),
+            Form::Lines | Form::Table if matches!(change, Change::Warning { is_told: true, .. }) => Ok(()),
             Form::Table if is_shown(change) => Ok(()),
             Form::Lines | Form::Table => self.line(&render(change)),
         }
@@ -207,7 +208,7 @@ impl Progress {
                 let message = render(change);
                 self.event("warning", &Warning { object, reason: "NamespaceNotServed", message: &message })
             }
-            Change::Warning { object, reason, message } => {
+            Change::Warning { object, reason, message, is_told: _ } => {
                 self.event("warning", &Warning { object, reason, message })
             }
         }
@@ -257,7 +258,9 @@ fn render(change: &Change) -> String {
             "Warning, {object} in namespace {namespace}: nobody acts on it, because the controllers here serve namespace {served} \
              alone"
         ),
-        Change::Warning { object, reason, message } => format!("Warning, {object}: {reason}: {message}"),
+        Change::Warning { object, reason, message, is_told: _ } => {
+            format!("Warning, {object}: {reason}: {message}")
+        }
     }
 }
 
@@ -335,7 +338,10 @@ fn render_summary(summary: &Summary) -> String {
         End::Timeout => "Timed out",
         End::Interrupted => "Interrupted",
     };
-    let counts = render_counts(*running, *wanted, *machines, *nodes_ready);
+    let counts = match (result, machines) {
+        (End::Gone, 0) => "no machine is left".to_owned(),
+        _ => render_counts(*running, *wanted, *machines, *nodes_ready),
+    };
     format!(
         "{what}: {counts}, {instances_alive} instances alive of {instances_ever} ever made; writes per machine: machine \
          controller {machine_controller}, manager {manager}, events {events}"

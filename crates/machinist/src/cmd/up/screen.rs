@@ -3,11 +3,13 @@
 //! What changes comes from where everything else comes from: the commit log, what the controllers decide, and the terminal's signal
 //! that its size is another. Nothing is asked, and where nothing happens nothing is drawn.
 
+use std::collections::BTreeMap;
 use std::future::pending;
 use std::io;
 use std::time::Duration;
 
-use machinist_controllers::Inspector;
+use machinist_controllers::{Inspector, Key};
+use machinist_plan::{Reason, Why};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
@@ -18,6 +20,10 @@ use crate::output::Output;
 
 /// Ten times a second looks like motion; more only costs.
 const BETWEEN_DRAWINGS: Duration = Duration::from_millis(100);
+
+/// How long a controller may be about to write something before people are told: it is a moment's work, unless the API server does not
+/// answer.
+const ACTING_IS_SHOWN_AFTER: Duration = Duration::from_secs(1);
 
 /// The table on the terminal, or nothing where there is none.
 pub(super) struct Screen(Option<Table>);
@@ -30,6 +36,34 @@ struct Table {
     /// Whether something changed since it was drawn.
     is_stale: bool,
     drawn_at: Instant,
+    acting: Acting,
+}
+
+/// Whom its controller is about to do something for, and since when.
+#[derive(Default)]
+struct Acting(BTreeMap<Key, (Reason, Instant)>);
+
+impl Acting {
+    /// Leaves out what will be over before anybody has read it.
+    fn settle(&mut self, waits: Waits, now: Instant) -> Waits {
+        let mut before = std::mem::take(&mut self.0);
+        let is_worth_telling = |(key, why): &(Key, Why)| {
+            if !matches!(why.reason, Reason::Acting(_)) {
+                return true;
+            }
+            let known = before.remove(key).filter(|(reason, _)| *reason == why.reason);
+            let (reason, since) = known.unwrap_or_else(|| (why.reason.clone(), now));
+            self.0.insert(key.clone(), (reason, since));
+            since + ACTING_IS_SHOWN_AFTER <= now
+        };
+        waits.into_iter().filter(is_worth_telling).collect()
+    }
+
+    /// When the next of those that were left out is worth telling.
+    fn next(&self, now: Instant) -> Option<Instant> {
+        let told_at = self.0.values().map(|(_, since)| *since + ACTING_IS_SHOWN_AFTER);
+        told_at.filter(|at| now < *at).min()
+    }
 }
 
 impl Screen {
@@ -48,6 +82,7 @@ impl Screen {
                     resized: signal(SignalKind::window_change())?,
                     is_stale: true,
                     drawn_at: Instant::now(),
+                    acting: Acting::default(),
                 })))
             }
         }
@@ -64,10 +99,12 @@ impl Screen {
     pub(super) async fn is_due(&mut self) {
         let Some(table) = &mut self.0 else { return pending().await };
         let [first, second] = &table.inspectors;
+        let next = table.acting.next(table.drawn_at);
         while !table.is_stale {
             tokio::select! {
                 () = first.decided() => {}
                 () = second.decided() => {}
+                () = reached(next) => {}
                 Some(()) = table.resized.recv() => {}
             }
             table.is_stale = true;
@@ -82,9 +119,11 @@ impl Screen {
     pub(super) fn draw(&mut self, view: &View) -> io::Result<()> {
         let Some(table) = &mut self.0 else { return Ok(()) };
         let waits: Waits = table.inspectors.iter().flat_map(Inspector::waits).collect();
+        let now = Instant::now();
+        let waits = table.acting.settle(waits, now);
         table.output.show(table::render(view, &waits, table.output.size()))?;
         table.is_stale = false;
-        table.drawn_at = Instant::now();
+        table.drawn_at = now;
         Ok(())
     }
 
@@ -102,6 +141,14 @@ impl Screen {
     }
 }
 
+/// Waits for a moment; for ever if there is none.
+async fn reached(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => pending().await,
+    }
+}
+
 /// What a panic says goes to stderr at once. The table stays above it, and is drawn anew below.
 fn leave_room_for_panics(output: &Output) {
     let output = output.clone();
@@ -114,8 +161,32 @@ fn leave_room_for_panics(output: &Output) {
 
 #[cfg(test)]
 mod tests {
+    use machinist_kube::ObjectKey;
+    use machinist_plan::Step;
+
     use super::*;
     use crate::output::{Line, Look};
+
+    #[test]
+    fn what_a_controller_is_about_to_do_is_told_only_if_it_is_not_done_at_once() {
+        let waits = |reason: Reason| {
+            Waits::from([(Key::Machine(ObjectKey::new("default", "a")), Why::new(reason, Step::Nothing))])
+        };
+        let mut acting = Acting::default();
+        let start = Instant::now();
+        let mut shown = |after: Duration, reason: Reason| {
+            let now = start + after;
+            (acting.settle(waits(reason), now).len(), acting.next(now).map(|at| at - now))
+        };
+        let (begin, second) = (Duration::ZERO, ACTING_IS_SHOWN_AFTER);
+        assert_eq!(shown(begin, Reason::Frozen), (1, None), "what waits for others is told at once");
+        assert_eq!(shown(begin, Reason::Acting("its finalizer")), (0, Some(second)));
+        assert_eq!(shown(second / 2, Reason::Acting("its finalizer")), (0, Some(second / 2)));
+        assert_eq!(shown(second, Reason::Acting("its status")), (0, Some(second)), "the next thing");
+        assert_eq!(shown(second * 2, Reason::Acting("its status")), (1, None));
+        assert_eq!(shown(second * 2, Reason::Settled), (1, None));
+        assert_eq!(shown(second * 2, Reason::Acting("its status")), (0, Some(second)), "begins anew");
+    }
 
     #[test]
     fn a_table_that_was_shown_when_something_panicked_stays_and_the_next_one_is_below() {

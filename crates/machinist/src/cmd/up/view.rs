@@ -29,6 +29,8 @@ pub(super) struct View {
     deployments: BTreeMap<Name, Owned>,
     nodes: BTreeMap<String, bool>,
     warned: BTreeSet<String>,
+    /// What was said of Machines whose last operation failed: name and description.
+    problems: BTreeSet<(String, String)>,
     machines_ever: usize,
     /// Objects whose presence is followed, whatever their kind.
     present: BTreeMap<(String, Name), bool>,
@@ -150,6 +152,8 @@ pub(super) enum Change {
         reason: String,
         /// The message.
         message: String,
+        /// Whether the Machine's own line has said it.
+        is_told: bool,
     },
 }
 
@@ -185,6 +189,7 @@ impl View {
             deployments: BTreeMap::new(),
             nodes: BTreeMap::new(),
             warned: BTreeSet::new(),
+            problems: BTreeSet::new(),
             machines_ever: 0,
             present: BTreeMap::new(),
             leaving: Leaving::default(),
@@ -267,6 +272,7 @@ impl View {
         }
         let operation = &new["status"]["lastOperation"];
         let problem = (operation["state"] == "Failed").then(|| text(&operation["description"])).flatten();
+        self.problems.extend(problem.clone().map(|problem| (name.clone(), problem)));
         Some(Change::Machine { name, phase, problem })
     }
 
@@ -282,12 +288,14 @@ impl View {
             return None;
         }
         let about = &event["involvedObject"];
-        let object = format!("{} {}", about["kind"].as_str()?, about["name"].as_str()?);
+        let (kind, name) = (about["kind"].as_str()?, about["name"].as_str()?);
+        let object = format!("{kind} {name}");
         let reason = text(&event["reason"]).unwrap_or_default();
         let message = text(&event["message"]).unwrap_or_default();
         // A series counts up in one Event; people need it once.
         let is_new = self.warned.insert(format!("{object}/{reason}/{message}"));
-        is_new.then_some(Change::Warning { object, reason, message })
+        let is_told = kind == "Machine" && self.problems.contains(&(name.to_owned(), message.clone()));
+        is_new.then_some(Change::Warning { object, reason, message, is_told })
     }
 
     /// Whether everything that is awaited runs: as many machines as wanted, each Running, each Node ready, and the status of
@@ -665,13 +673,40 @@ mod tests {
                 Change::Warning {
                     object: "Machine a".to_owned(),
                     reason: "Quota".to_owned(),
-                    message: "full".to_owned()
+                    message: "full".to_owned(),
+                    is_told: false,
                 },
                 Change::MachineGone { name: "a".to_owned() },
             ]
         );
         assert_eq!(world.view.machines_ever(), 1);
         assert!(world.view.has_no_machines());
+    }
+
+    #[tokio::test]
+    async fn a_warning_that_says_what_its_machine_has_said_is_known_as_such() {
+        let mut world = World::new().await;
+        world.machine("a", "u", "Pending").await;
+        let status = json!({"status": {
+            "currentStatus": {"phase": "CrashLoopBackOff"},
+            "lastOperation": {"state": "Failed", "description": "the quota is used up"}
+        }});
+        world.send("PATCH", &format!("{MACHINE_PATH}/machines/a/status"), status).await;
+        for message in ["the quota is used up", "something else"] {
+            let event = json!({
+                "apiVersion": "v1", "kind": "Event", "metadata": {"generateName": "e", "namespace": "default"}, "type": "Warning",
+                "involvedObject": {"kind": "Machine", "name": "a", "namespace": "default"}, "reason": "FailedCreate", "message": message
+            });
+            world.send("POST", "/api/v1/namespaces/default/events", event).await;
+        }
+        let (output, written) = crate::output::Output::memory();
+        let progress = crate::cmd::up::progress::Progress::new(output, crate::cmd::up::progress::Form::Lines);
+        for change in &world.changes {
+            progress.changed(change).expect("written");
+        }
+        let text = written.text();
+        assert_eq!(text.matches("the quota is used up").count(), 1, "{text}");
+        assert!(text.contains("Warning, Machine a: FailedCreate: something else"), "{text}");
     }
 
     #[tokio::test]

@@ -1,0 +1,61 @@
+//! Commands that a message advises: ready to be pasted into a shell.
+
+use std::path::{Path, PathBuf};
+
+/// How many names are tried before the last one is taken as it is.
+const MOST_NAMES: u32 = 1000;
+
+/// The command that moves a folder away, to where nothing is yet.
+pub(crate) fn set_aside(folder: &Path) -> String {
+    // `.` has no name by which it could be moved.
+    let named = match folder.file_name() {
+        Some(_) => folder.to_owned(),
+        None => folder.canonicalize().unwrap_or_else(|_| folder.to_owned()),
+    };
+    format!("mv {} {}", in_shell(&named), in_shell(&free_name(&named)))
+}
+
+/// A name beside it that nobody has.
+fn free_name(path: &Path) -> PathBuf {
+    let name = |suffix: &str| {
+        let mut name = path.file_name().map(ToOwned::to_owned).unwrap_or_default();
+        name.push(suffix);
+        path.with_file_name(name)
+    };
+    let numbered = (2..MOST_NAMES).map(|number| name(&format!(".old{number}")));
+    std::iter::once(name(".old")).chain(numbered).find(|path| !path.exists()).unwrap_or_else(|| name(".old"))
+}
+
+/// A path as one word of a shell.
+pub(crate) fn in_shell(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+:@%".contains(c);
+    if text.chars().all(is_plain) && !text.starts_with('-') {
+        return text;
+    }
+    let dashed = if text.starts_with('-') { "./" } else { "" };
+    format!("'{dashed}{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_is_advised_can_be_pasted_into_a_shell() {
+        let parent = tempfile::tempdir().expect("a temporary folder");
+        for name in ["plain", "with space", "it's", "$HOME"] {
+            let folder = parent.path().join(name);
+            let expected = [format!("{name}.old"), format!("{name}.old2")];
+            for moved in expected.map(|name| parent.path().join(name)) {
+                std::fs::create_dir(&folder).expect("made");
+                let command = set_aside(&folder);
+                let done = std::process::Command::new("sh").args(["-c", &command]).status();
+                assert!(done.expect("a shell").success(), "{command}");
+                assert!(moved.is_dir() && !folder.exists(), "{command}");
+            }
+        }
+        assert!(set_aside(Path::new(".")).starts_with("mv /"), "{}", set_aside(Path::new(".")));
+        assert_eq!(in_shell(Path::new("-x")), "'./-x'");
+    }
+}
