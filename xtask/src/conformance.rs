@@ -15,7 +15,7 @@ use crate::workspace::cargo;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Compare one level only, CL0 to CL6
-    #[arg(long, value_name = "CLn")]
+    #[arg(long, value_name = "CLn", value_parser = ["CL0", "CL1", "CL2", "CL3", "CL4", "CL5", "CL6"], hide_possible_values = true)]
     level: Option<String>,
 
     /// Compare this case only (may be given several times)

@@ -89,13 +89,20 @@ fn a_state_that_is_not_reached_in_time_is_exit_code_1_with_the_reason() {
 fn a_manifest_is_checked_before_anything_starts() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let manifest = folder.path().join("class.yaml");
-    let class = "apiVersion: machine.sapcloud.io/v1alpha1\nkind: MachineClass\nmetadata: {name: a}\nproviderSpec: {}\nprovoder: sim\n";
-    std::fs::write(&manifest, class).expect("written");
-    let file = manifest.display();
-    let ended = Ended::of(&mut machinist(&format!("up --until ready --manifest {file}")));
-    assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""));
-    let expected = format!("error: manifest {file}: document 1: MachineClass a: provoder: ");
-    assert!(ended.stderr.starts_with(&expected), "{}", ended.stderr);
+    for (fields, wrong) in [
+        ("providerSpec: {size: small}\nprovoder: sim\n", "provoder: "),
+        ("providerSpec: {sice: small}\nprovider: sim\n", "providerSpec.sice: expected one of the fields "),
+    ] {
+        let class = format!(
+            "apiVersion: machine.sapcloud.io/v1alpha1\nkind: MachineClass\nmetadata: {{name: a}}\n{fields}"
+        );
+        std::fs::write(&manifest, class).expect("written");
+        let file = manifest.display();
+        let ended = Ended::of(&mut machinist(&format!("up --until ready --manifest {file}")));
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""));
+        let expected = format!("error: manifest {file}: document 1: MachineClass a: {wrong}");
+        assert!(ended.stderr.starts_with(&expected), "{}", ended.stderr);
+    }
 }
 
 #[test]

@@ -9,14 +9,16 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::{Scope, pinned_kind};
 use kube::{Api, Client};
+use machinist_api::MachineClass;
 use machinist_api::manifest::{ManifestObject, parse_manifest};
 use machinist_api::mcm::API_VERSION;
 use machinist_apiserver::Server;
+use machinist_driver_sim::ProviderSpec;
 
 use super::progress::Progress;
 use super::view::Awaited;
@@ -68,9 +70,22 @@ pub(super) fn read(files: &[PathBuf]) -> anyhow::Result<Manifest> {
         if let Some(invalid) = it.object.invalid_fields().first() {
             bail!("{}: {invalid}", it.title());
         }
+        if let Some(class) = it.object.decode::<MachineClass>() {
+            check_provider_spec(&class).map_err(|why| anyhow!("{}: {why}", it.title()))?;
+        }
     }
     let namespace = machine_namespace(&objects)?;
     Ok(Manifest { objects, namespace })
+}
+
+/// Refuses what the simulated cloud, which is all that `up` has, would refuse of a class that is meant for it.
+fn check_provider_spec(class: &MachineClass) -> Result<(), String> {
+    match class.provider.as_deref() {
+        None | Some("sim") => {
+            ProviderSpec::parse(&class.provider_spec).map(drop).map_err(|error| error.message)
+        }
+        Some(_) => Ok(()),
+    }
 }
 
 /// Adds the objects of one manifest, and says how many there are.
