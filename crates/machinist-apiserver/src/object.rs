@@ -63,6 +63,11 @@ impl Object {
         Arc::new(Object { parts: OnceLock::new(), revision: self.revision, text: text.into() })
     }
 
+    /// The same for somebody who looks into it: what is read out of the text of a cold one is not kept by those who keep that.
+    pub(crate) fn opened(self: &Arc<Self>) -> Arc<Self> {
+        if self.parts.get().is_some() { self.clone() } else { self.cooled() }
+    }
+
     /// What comes after `previous`. Its fields have the same owners, unless `value` says otherwise.
     pub(crate) fn following(previous: &Object, mut value: Value, revision: u64) -> Arc<Self> {
         let managed_fields = match take_managed_fields(&mut value) {
@@ -327,6 +332,14 @@ pub(crate) fn child_value<'a>(object: &'a mut Value, key: &str) -> &'a mut Value
     child
 }
 
+#[cfg(test)]
+impl Object {
+    /// Whether it is kept as nothing but its text.
+    pub(crate) fn is_cold(&self) -> bool {
+        self.parts.get().is_none()
+    }
+}
+
 #[test]
 fn an_object_that_is_only_looked_at_stays_its_text() {
     use serde_json::json;
@@ -342,7 +355,8 @@ fn an_object_that_is_only_looked_at_stays_its_text() {
     let cold = warm.cooled();
     assert_eq!(*cold.glance(), *warm.value());
     assert_eq!(cold.whole(), whole);
-    assert!(cold.parts.get().is_none());
+    assert_eq!(*cold.opened().value(), *warm.value());
+    assert!(cold.is_cold());
     assert_eq!((cold.value(), cold.managed_fields()), (warm.value(), warm.managed_fields()));
-    assert!(cold.parts.get().is_some(), "a write builds on it, and more than once");
+    assert!(!cold.is_cold(), "a write builds on it, and more than once");
 }

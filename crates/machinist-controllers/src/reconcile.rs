@@ -78,7 +78,7 @@ pub(crate) enum Stop {
     Refused {
         /// What it said.
         message: String,
-        /// Whether people were told already, in better words than can be found for any change.
+        /// Whether there was an Event already, in better words than can be found for any change.
         is_told: bool,
     },
     /// The API server did not answer, or asked for patience.
@@ -201,9 +201,8 @@ async fn pass<K: Kind>(shared: &Arc<Shared>, key: &Key, id: &K::Id) {
             let delay = match &stop {
                 Stop::Stale => shared.queue.retry(key.clone()),
                 Stop::Refused { message, is_told } => {
-                    if !is_told {
-                        shared.tell_refused(key, K::reference(&snapshot), message);
-                    }
+                    let untold = K::reference(&snapshot).filter(|_| !is_told);
+                    shared.tell_refused(key, untold, message);
                     // The end of the refused write wakes the key at once, and it would be refused again.
                     let pause = shared.queue.retry(key.clone());
                     shared.world.lock().memory.pause(key, Instant::now() + pause);
@@ -227,7 +226,7 @@ async fn pass<K: Kind>(shared: &Arc<Shared>, key: &Key, id: &K::Id) {
 }
 
 impl Stop {
-    /// The API server refused, and nobody was told yet.
+    /// The API server refused, and there was no Event yet.
     pub(crate) fn refused(message: impl Into<String>) -> Self {
         Self::Refused { message: message.into(), is_told: false }
     }

@@ -70,7 +70,7 @@ pub enum History {
 impl Default for History {
     /// Five minutes, as etcd is compacted under kube-apiserver, and no more events than a watcher catches up with in seconds.
     fn default() -> Self {
-        History::Bounded { age: Duration::from_secs(300), events: 20_000, bytes: 32 << 20 }
+        History::Bounded { age: Duration::from_secs(300), events: 20_000, bytes: 64 << 20 }
     }
 }
 
@@ -292,13 +292,13 @@ impl Store {
 
     /// The newest version, for a write to build on: it may not be saved yet, and then must not be shown before it is.
     pub(crate) fn get(&self, table: &str, key: &Key) -> Option<Arc<Object>> {
-        self.shared.read().tables.get(table)?.objects.get(key)?.last()?.object.clone()
+        Some(self.shared.read().tables.get(table)?.objects.get(key)?.last()?.object.as_ref()?.opened())
     }
 
     /// The newest version that may be shown.
     pub(crate) fn get_shown(&self, table: &str, key: &Key) -> Option<Arc<Object>> {
         let inner = self.shared.read();
-        version_at(inner.tables.get(table)?.objects.get(key)?, inner.revision)
+        Some(version_at(inner.tables.get(table)?.objects.get(key)?, inner.revision)?.opened())
     }
 
     /// The object as it was at `revision`.
@@ -629,20 +629,28 @@ impl Inner {
         let History::Bounded { age, events, bytes } = history else { return };
         for index in self.cold_events..self.log.len().saturating_sub(WARM_EVENTS) {
             let event = self.log[index].clone();
-            let table = self.tables.get_mut(&event.table);
-            let versions = table.and_then(|table| table.objects.get_mut(&event.key));
-            let versions = versions.map(Vec::as_mut_slice).unwrap_or_default();
-            let at = |revision| versions.iter().position(|version: &Version| version.revision == revision);
-            let before = event.old().and_then(|old| versions[at(old.revision())?].object.clone());
-            let here = at(event.revision);
-            let cold = event.cool(before);
             self.cold_events += 1;
-            self.cold_bytes += cold.text().len();
-            if let Some(object) = here.and_then(|here| versions[here].object.as_mut()) {
-                *object = cold;
-            }
+            self.cold_bytes += self.cool(&event);
         }
         self.forget_older(age, events, bytes);
+    }
+
+    /// Keeps of what an event shows the texts alone, also where it is the current version. Returns how long the new one's is.
+    fn cool(&mut self, event: &Event) -> usize {
+        let versions = self.tables.get_mut(&event.table).and_then(|table| table.objects.get_mut(&event.key));
+        let versions = versions.map(Vec::as_mut_slice).unwrap_or_default();
+        let at = |versions: &[Version], revision| {
+            versions.binary_search_by_key(&revision, |version| version.revision).ok()
+        };
+        let before = event.old().and_then(|old| versions[at(versions, old.revision())?].object.clone());
+        let cold = event.cool(before);
+        let length = cold.text().len();
+        if let Some(here) = at(versions, event.revision)
+            && let Some(object) = &mut versions[here].object
+        {
+            *object = cold;
+        }
+        length
     }
 
     fn forget_older(&mut self, age: Duration, events: usize, bytes: usize) {
@@ -670,9 +678,14 @@ impl Inner {
         self.compacted = revision;
         while self.log.front().is_some_and(|e| e.revision <= revision) {
             let Some(event) = self.log.pop_front() else { break };
-            if 0 < self.cold_events {
-                self.cold_events -= 1;
-                self.cold_bytes -= event.object().text().len();
+            match self.cold_events {
+                0 => {
+                    self.cool(&event);
+                }
+                _ => {
+                    self.cold_events -= 1;
+                    self.cold_bytes -= event.object().text().len();
+                }
             }
             let Some(table) = self.tables.get_mut(&event.table) else { continue };
             table.log.pop_front();
@@ -763,6 +776,52 @@ mod tests {
         store.compact(None);
         assert!(store.shared.read().tables["things"].objects.is_empty());
         assert!(store.shared.read().log.is_empty());
+    }
+
+    /// What is counted of cold events, and that they and what is current since then are texts and nothing else.
+    fn check_what_is_cold(store: &Store) -> usize {
+        let inner = store.shared.read();
+        let (cold, warm): (Vec<_>, Vec<_>) =
+            inner.log.iter().enumerate().partition(|(index, _)| *index < inner.cold_events);
+        assert!(warm.len() <= WARM_EVENTS);
+        assert!(cold.iter().all(|(_, event)| event.object().is_cold()));
+        assert!(cold.iter().filter_map(|(_, event)| event.old()).all(|old| old.is_cold()));
+        let bytes: usize = cold.iter().map(|(_, event)| event.object().text().len()).sum();
+        assert_eq!(bytes, inner.cold_bytes);
+        let since = warm.first().map_or(inner.revision + 1, |(_, event)| event.revision);
+        let versions = inner.tables.values().flat_map(|table| table.objects.values().flatten());
+        let older = versions.filter(|version| version.revision < since);
+        assert!(older.filter_map(|version| version.object.as_ref()).all(|object| object.is_cold()));
+        cold.len()
+    }
+
+    #[test]
+    fn the_past_is_kept_as_text_whoever_has_looked_into_it() {
+        let history = History::Bounded { age: Duration::from_secs(3600), events: 2_000, bytes: usize::MAX };
+        let store = Store::new(history, 8);
+        let name = |number: u64| format!("n-{}", number % 700);
+        for number in 0..2_500 {
+            put(&store, &name(number));
+            // Somebody else writes what was written long ago, reads it, and deletes it now and then.
+            let key = Key::new("", &name(number * 31));
+            let Some(read) = store.get("things", &key) else { continue };
+            assert_eq!(read.name(), name(number * 31));
+            let change = match number % 10 {
+                0 => Change::Delete { read },
+                _ => Change::Update { value: read.value().clone(), read },
+            };
+            store.commit(&table(), &key, change, &Origin::default()).expect("nobody else writes");
+            let shown = store.get_shown("things", &Key::new("", &name(number * 7)));
+            assert!(shown.is_none_or(|shown| shown.name() == name(number * 7)));
+            if number % 400 == 399 {
+                store.compact(Some(store.revision() - 300 * (number % 3)));
+            }
+            check_what_is_cold(&store);
+        }
+        assert!(0 < check_what_is_cold(&store), "there was something to look at");
+        store.compact(None);
+        assert_eq!(check_what_is_cold(&store), 0);
+        assert_eq!(store.shared.read().cold_bytes, 0);
     }
 
     #[test]

@@ -326,7 +326,7 @@ impl Watch {
 }
 
 fn with_revision(object: &Object, revision: u64) -> Arc<Object> {
-    let mut value: Value = object.value().clone();
+    let mut value = object.whole();
     object::set_meta(&mut value, "resourceVersion", Some(json!(revision.to_string())));
-    Object::following(object, value, revision)
+    Object::new(value, revision)
 }

@@ -634,11 +634,13 @@ async fn whoever_deletes_what_is_in_use_is_told_once_what_it_is_kept_for() {
     let secrets: Api<Secret> = Api::namespaced(world.user.clone(), NAMESPACE);
     classes.delete("c", &DeleteParams::default()).await.expect("deleted");
     secrets.delete("s", &DeleteParams::default()).await.expect("deleted");
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    // Every object is looked at again after ten minutes.
+    tokio::time::sleep(Duration::from_secs(30 * 60)).await;
     let first = world.machines().await.iter().filter_map(|machine| machine.metadata.name.clone()).min();
     let first = first.expect("a Machine");
-    let told: Vec<_> =
-        world.events("StillInUse").await.into_iter().map(|it| it.message.unwrap_or_default()).collect();
+    let events = world.events("StillInUse").await;
+    assert!(events.iter().all(|event| event.count.unwrap_or(1) == 1), "{events:#?}");
+    let told: Vec<_> = events.into_iter().map(|it| it.message.unwrap_or_default()).collect();
     assert_eq!(
         told,
         [

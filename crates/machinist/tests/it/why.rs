@@ -172,7 +172,7 @@ async fn a_token_that_was_never_used() {
               since     TIME, SPAN ago
               next      the instance boots and its kubelet registers
               deadline  TIME, in SPAN: the Machine is marked Failed
-              known     from the API server; the controller at URL says the same
+              known     from the API server; the controller at URL says less
         "#]],
     );
 }
@@ -238,7 +238,7 @@ async fn a_rollout_that_may_not_have_more_machines() {
           since     TIME, SPAN ago
           next      the instance boots and its kubelet registers
           deadline  TIME, in SPAN: the Machine is marked Failed
-          known     from the API server; the controller at URL says the same
+          known     from the API server; the controller at URL says less
     "#]]);
 }
 

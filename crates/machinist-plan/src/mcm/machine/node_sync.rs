@@ -44,7 +44,8 @@ impl NodeSync {
             .unwrap_or_default();
 
         let mut labels = changes(node.labels.as_ref(), &last.metadata.labels, &desired.metadata.labels);
-        if node.machine_name() != Some(&machine.name) {
+        // One that is too long for a label was joined by another program: all else about its Node is kept up all the same.
+        if node.machine_name() != Some(&machine.name) && labels::is_value(&machine.name) {
             labels.insert(labels::MACHINE_NAME.to_owned(), Some(machine.name.clone()));
         }
         let mut annotations =

@@ -490,6 +490,20 @@ fn a_new_node_gets_everything_in_one_patch() {
 }
 
 #[test]
+fn the_node_of_a_machine_whose_name_is_no_label_gets_everything_else() {
+    let mut world = world().pending().node("True");
+    world.machine["metadata"]["name"] = "y".repeat(64).into();
+    let plan = world.plan().to_string().replace(&"y".repeat(64), "LONG");
+    expect![[r#"
+        do    node m: sync finalizer, annotations last-applied-anno-labels-taints
+        do    status: Running, Create Successful "Machine LONG successfully joined the cluster", 1 conditions
+        do    event MachineJoined: Machine LONG successfully joined the cluster
+        why   waits for nothing: it is as it should be; since 2027-01-15T07:59:30Z
+        wait  for a change
+    "#]].assert_eq(&plan);
+}
+
+#[test]
 fn a_healthy_node_makes_it_running_and_its_token_goes() {
     world().pending().node("True").synced().token(1000).check(expect![[r#"
         do    status: Running, Create Successful "Machine m successfully joined the cluster", 1 conditions

@@ -206,7 +206,7 @@ impl Answer {
             asked.map(|asked| asked.url.as_str()).collect::<Vec<_>>().join(" or ")
         };
         if self.controllers.iter().any(Asked::is_answered) {
-            return format!("; the controller at {} says the same", urls(Asked::is_answered));
+            return format!("; the controller at {} says less", urls(Asked::is_answered));
         }
         let silent = urls(Asked::is_silent);
         if silent.is_empty() {
