@@ -39,8 +39,7 @@ async fn error_of(texts: &[&str]) -> String {
         .fold(error, |error, (path, name)| error.replace(&path.display().to_string(), name))
 }
 
-const CLASS: &str =
-    "apiVersion: machine.sapcloud.io/v1alpha1\nkind: MachineClass\nmetadata: {name: a}\nproviderSpec: {}\n";
+const CLASS: &str = "apiVersion: machine.sapcloud.io/v1alpha1\nkind: MachineClass\nmetadata: {name: a}\nproviderSpec: {size: small}\n";
 
 #[tokio::test]
 async fn what_is_wrong_with_a_manifest_is_said_with_file_document_and_field() {
