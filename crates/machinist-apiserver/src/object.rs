@@ -89,7 +89,7 @@ impl Object {
 
     /// The value for one look. That of an object which is kept as nothing but its text is read anew and not kept: who goes over
     /// many objects leaves them as small as they are.
-    pub(crate) fn glance(&self) -> Cow<'_, Value> {
+    pub fn glance(&self) -> Cow<'_, Value> {
         match self.parts.get() {
             Some(parts) => Cow::Borrowed(&parts.value),
             None => Cow::Owned(self.read().value),

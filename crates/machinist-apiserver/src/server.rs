@@ -22,7 +22,7 @@ use crate::openapi::Documents;
 use crate::resource::{Registry, split_api_version};
 use crate::service::ApiService;
 use crate::status::ApiError;
-use crate::storage::{self, Folder, Kept, Past, STATE_FILE, StorageError};
+use crate::storage::{self, Folder, Kept, STATE_FILE, StorageError};
 use crate::store::mvcc::{Change, History, Key, Store};
 use crate::tls::{CertificateAuthority, PresentedCertificate, TlsError, certificates};
 use crate::tokens::{TokenKey, TokenKeyError};
@@ -138,8 +138,8 @@ impl Server {
     /// # Errors
     /// As above.
     pub fn resume(mut config: Config, kept: Kept) -> Result<Self, StorageError> {
+        let past = kept.past();
         let Kept { folder, database, state } = kept;
-        let past = if state.revision == 0 { Past::None } else { Past::Some };
         if config.ca.is_none() {
             config.ca = Some(folder.certificate_authority(past, config.clock.now())?);
         }

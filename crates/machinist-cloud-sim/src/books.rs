@@ -100,6 +100,10 @@ impl Books {
     }
 
     fn commit(&mut self, commit: Commit, user_data: UserData) -> io::Result<()> {
+        // Before there is an instance that could boot from it, should the process be killed in between.
+        if let Commit::Made { entry } = &commit {
+            self.clear_disk(entry.serial);
+        }
         let line = Line { commit, user_data };
         if let Some(journal) = &mut self.journal {
             let written = journal.append(&line);
@@ -113,9 +117,6 @@ impl Books {
             written?;
         }
         let Line { commit, user_data } = line;
-        if let Commit::Made { entry } = &commit {
-            self.clear_disk(entry.serial);
-        }
         self.apply(&commit, user_data);
         for observer in &self.observers {
             observer(&commit);
@@ -216,7 +217,7 @@ mod tests {
     use machinist_instance::NodeName;
 
     use super::*;
-    use crate::Foreigner;
+    use crate::{Clock, Cloud, Foreigner};
 
     fn make(books: &mut Books) -> Result<(), Refusal> {
         let foreigner = Foreigner {
@@ -254,5 +255,31 @@ mod tests {
         assert_eq!(*trouble.borrow_and_update(), None);
         books.journal = None;
         assert_eq!(open().1.len(), 1, "one line, and no part of another");
+    }
+
+    #[test]
+    fn a_disk_that_an_earlier_instance_left_is_wiped_before_the_ledger_has_another_instance() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (mut journal, _) = Journal::open(folder.path()).expect("our folder");
+        // A kill before the ledger is written leaves what a refusal leaves.
+        journal.fail_writes(folder.path());
+        let mut books = Books::new(Settings::default(), Some(journal), Some(folder.path().to_owned()));
+        let left = Disk::in_folder(folder.path().join("disks/1"));
+        left.write("kubelet.pem", b"key of another").expect("written");
+        make(&mut books).expect_err("nothing can be written");
+        assert_eq!(left.read("kubelet.pem").expect("read"), None);
+    }
+
+    #[test]
+    fn trouble_that_began_before_anybody_listened_is_told() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let cloud = Cloud::open(folder.path(), Settings::default(), Clock::wall()).expect("our folder");
+        assert!(!cloud.ledger_trouble().has_changed().expect("the cloud is there"), "there is none");
+        cloud.lock().journal.as_mut().expect("it has a ledger").fail_writes(folder.path());
+        make(&mut cloud.lock()).expect_err("nothing can be written");
+        let mut trouble = cloud.ledger_trouble();
+        assert!(trouble.has_changed().expect("the cloud is there"));
+        assert!(trouble.borrow_and_update().is_some());
+        assert!(!trouble.has_changed().expect("the cloud is there"), "and told once");
     }
 }

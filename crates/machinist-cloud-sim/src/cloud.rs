@@ -12,7 +12,7 @@ use crate::books::{Books, user_data};
 use crate::clock::later;
 use crate::journal::{Journal, Line, OpenError};
 use crate::{
-    Call, CallRecord, Clock, Code, Commit, Fault, Faults, Outcome, Refusal, Reply, Request, Settings,
+    Call, CallRecord, Clock, Code, Commit, Fault, Faults, Kept, Outcome, Refusal, Reply, Request, Settings,
 };
 
 /// A cloud. A handle: clones are the same cloud.
@@ -49,6 +49,16 @@ impl Cloud {
     pub fn open(folder: &Path, settings: Settings, clock: Clock) -> Result<Self, OpenError> {
         let (journal, lines) = Journal::open(folder)?;
         Ok(Self::build(settings, clock, Some(journal), Some(folder.to_owned()), lines))
+    }
+
+    /// The same, where somebody has looked at what is kept before.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn resume(kept: Kept, settings: Settings, clock: Clock) -> Result<Self, OpenError> {
+        let Kept { folder, found } = kept;
+        let (journal, lines) = found.begin()?;
+        Ok(Self::build(settings, clock, Some(journal), Some(folder), lines))
     }
 
     fn build(

@@ -13,7 +13,7 @@ use crate::Commit;
 const FILE_NAME: &str = "ledger.jsonl";
 
 /// One line: a commit, and what a new instance boots from.
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Line {
     #[serde(flatten)]
@@ -69,24 +69,8 @@ impl Journal {
         let path = folder.join(FILE_NAME);
         let io = |source| OpenError::Io { path: path.clone(), source };
         fs::create_dir_all(folder).map_err(io)?;
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&path)
-            .map_err(io)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(fs::TryLockError::WouldBlock) => return Err(OpenError::InUse { path }),
-            Err(fs::TryLockError::Error(source)) => return Err(io(source)),
-        }
-        let (lines, end) = read_lines(&file, &path)?;
-        file.set_len(end).map_err(io)?;
-        // The folder's entry for a new file must be as durable as the file.
-        File::open(folder).and_then(|folder| folder.sync_all()).map_err(io)?;
-        Ok((Self { file, end }, lines))
+        let file = open_file().create(true).mode(0o600).open(&path).map_err(io)?;
+        Found::of(file, folder)?.begin()
     }
 
     /// Puts a line on stable storage. After an error the file ends where it ended before.
@@ -110,6 +94,54 @@ impl Journal {
             }
         }
     }
+}
+
+/// A ledger that was read and locked, and in which nothing was changed.
+#[derive(Debug)]
+pub(crate) struct Found {
+    folder: PathBuf,
+    file: File,
+    pub(crate) lines: Vec<Line>,
+    /// Where the last whole line ends.
+    end: u64,
+}
+
+impl Found {
+    /// That of a data folder, if it has one.
+    pub(crate) fn in_folder(folder: &Path) -> Result<Option<Self>, OpenError> {
+        let path = folder.join(FILE_NAME);
+        match open_file().open(&path) {
+            Ok(file) => Self::of(file, folder).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(OpenError::Io { path, source }),
+        }
+    }
+
+    fn of(file: File, folder: &Path) -> Result<Self, OpenError> {
+        let path = folder.join(FILE_NAME);
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(fs::TryLockError::WouldBlock) => return Err(OpenError::InUse { path }),
+            Err(fs::TryLockError::Error(source)) => return Err(OpenError::Io { path, source }),
+        }
+        let (lines, end) = read_lines(&file, &path)?;
+        Ok(Self { folder: folder.to_owned(), file, lines, end })
+    }
+
+    /// Begins to write where the last whole line ends.
+    pub(crate) fn begin(self) -> Result<(Journal, Vec<Line>), OpenError> {
+        let Self { folder, file, lines, end } = self;
+        // The folder's entry for a new file must be as durable as the file.
+        let ready = file.set_len(end).and_then(|()| File::open(&folder)?.sync_all());
+        ready.map_err(|source| OpenError::Io { path: folder.join(FILE_NAME), source })?;
+        Ok((Journal { file, end }, lines))
+    }
+}
+
+fn open_file() -> OpenOptions {
+    let mut open = OpenOptions::new();
+    open.read(true).write(true).truncate(false);
+    open
 }
 
 #[cfg(test)]

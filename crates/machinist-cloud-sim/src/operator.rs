@@ -48,9 +48,14 @@ impl Cloud {
     }
 
     /// Why the ledger cannot be written, as long as it cannot: every call that would change something is refused meanwhile, and
-    /// tried again with the next.
+    /// tried again with the next. What began before is news, too.
     pub fn ledger_trouble(&self) -> watch::Receiver<Option<Arc<str>>> {
-        self.lock().trouble.subscribe()
+        let mut trouble = self.lock().trouble.subscribe();
+        let has_begun = trouble.borrow().is_some();
+        if has_begun {
+            trouble.mark_changed();
+        }
+        trouble
     }
 
     /// Everything that exists and ever existed.

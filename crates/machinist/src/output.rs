@@ -7,6 +7,7 @@ mod live;
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use kube::config::KubeconfigError;
 use serde::Serialize;
 
 use self::live::{Colours, Live};
@@ -162,12 +163,15 @@ pub(crate) fn complain(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// An error and its causes on one line. Libraries differ in whether a message repeats its cause; here each is told once. And some
-/// put quoted text into quotes of their own.
+/// An error and its causes on one line. Libraries differ in whether a message repeats its cause; here each is told once.
 pub(crate) fn one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain() {
-        let text = cause.to_string().replace('\n', " ").replace("'\"", "'").replace("\"'", "'");
+        let mut text = cause.to_string().replace('\n', " ");
+        // It puts quoted paths into quotes of its own. Elsewhere both may belong to a command that is advised.
+        if cause.is::<KubeconfigError>() {
+            text = text.replace("'\"", "'").replace("\"'", "'");
+        }
         if line.is_empty() {
             line = text;
         } else if !line.contains(&text) {
@@ -192,8 +196,15 @@ mod tests {
         let refused = io::Error::new(io::ErrorKind::ConnectionRefused, "refused");
         let error = anyhow::Error::new(refused).context("client: refused").context("cluster a: no answer");
         assert_eq!(one_line(&error), "cluster a: no answer: client: refused");
-        let error = anyhow::anyhow!("failed to read from '\"/nope\"'");
-        assert_eq!(one_line(&error), "failed to read from '/nope'");
+    }
+
+    #[test]
+    fn quotes_within_quotes_are_taken_from_the_library_that_makes_them_and_from_no_command() {
+        let missing = kube::config::Kubeconfig::read_from("/nope").expect_err("it is not there");
+        let line = one_line(&anyhow::Error::new(missing).context("kubeconfig /nope"));
+        assert!(line.contains("'/nope'") && !line.contains('"'), "{line}");
+        let advised = "write it anew: echo '\"a\"' > file";
+        assert_eq!(one_line(&anyhow::anyhow!(advised)), advised);
     }
 
     fn table(text: &str) -> Vec<Line> {

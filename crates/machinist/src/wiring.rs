@@ -30,7 +30,7 @@ use self::clusters::Sources;
 pub(crate) use self::clusters::describe_kubeconfig;
 use self::election::Election;
 pub(crate) use self::identity::{host_name, seed};
-pub(crate) use self::ledger::{LEDGER_FILE, open_ledger};
+pub(crate) use self::ledger::{LEDGER_FILE, open_ledger, read_ledger, resume_ledger};
 
 /// One of the two controllers, as flags describe it.
 pub(crate) struct Process<'a> {

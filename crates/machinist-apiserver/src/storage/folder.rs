@@ -87,22 +87,6 @@ impl Folder {
         replace(&path, text.as_bytes()).map_err(|source| StorageError::Io { path, source })
     }
 
-    /// The text of a file that is made once and then kept: keys, for example.
-    ///
-    /// # Errors
-    /// When it can be neither read nor made.
-    pub fn keep<E>(&self, name: &str, make: impl FnOnce() -> Result<String, E>) -> Result<String, E>
-    where
-        E: From<StorageError>,
-    {
-        if let Some(kept) = self.read(name)? {
-            return Ok(kept);
-        }
-        let text = make()?;
-        self.write(name, &text)?;
-        Ok(text)
-    }
-
     /// The cluster's certificate authority: what it issued before a restart is good after it. One is made where nothing was ever
     /// committed; it is there before the first commit, so afterwards its absence is a loss.
     pub(crate) fn certificate_authority(
@@ -110,18 +94,28 @@ impl Folder {
         history: Past,
         now: jiff::Timestamp,
     ) -> Result<CertificateAuthority, StorageError> {
-        let broken = |source| StorageError::Certificates { folder: self.path.clone(), source };
+        if let Some(kept) = self.read_certificate_authority(history, now)? {
+            return Ok(kept);
+        }
+        let made = CertificateAuthority::generate(now).map_err(|source| self.certificates(source))?;
+        self.write(CA_KEY_FILE, made.key_pem())?;
+        self.write(CA_CERTIFICATE_FILE, made.certificate_pem())?;
+        Ok(made)
+    }
+
+    /// The same without making one.
+    pub(crate) fn read_certificate_authority(
+        &self,
+        history: Past,
+        now: jiff::Timestamp,
+    ) -> Result<Option<CertificateAuthority>, StorageError> {
         // The certificate is written last: where it is missing, nobody was ever given anything.
         let Some(certificate_pem) = self.read(CA_CERTIFICATE_FILE)? else {
-            if history == Past::Some {
-                return Err(
-                    self.missing(CA_CERTIFICATE_FILE, "the certificate that kubeconfigs and Nodes trust")
-                );
-            }
-            let made = CertificateAuthority::generate(now).map_err(broken)?;
-            self.write(CA_KEY_FILE, made.key_pem())?;
-            self.write(CA_CERTIFICATE_FILE, made.certificate_pem())?;
-            return Ok(made);
+            let expected = "the certificate that kubeconfigs and Nodes trust";
+            return match history {
+                Past::None => Ok(None),
+                Past::Some => Err(self.missing(CA_CERTIFICATE_FILE, expected)),
+            };
         };
         let Some(key_pem) = self.read(CA_KEY_FILE)? else {
             return Err(self.missing(CA_KEY_FILE, "the private key of ca.crt"));
@@ -133,21 +127,38 @@ impl Folder {
             TlsError::Certificate(_) => {
                 self.damaged(CA_KEY_FILE, "expected the private key of ca.crt, in PEM")
             }
-            error => broken(error),
+            error => self.certificates(error),
         })?;
-        Ok(kept)
+        Ok(Some(kept))
     }
 
     /// The key that signs tokens: those of before a restart are good after it. Made as the certificate authority is.
     pub(crate) fn token_key(&self, history: Past) -> Result<TokenKey, StorageError> {
-        let broken = || self.damaged(TOKEN_KEY_FILE, "expected a private ECDSA key over P-256, in PEM");
-        let make = || match history {
-            Past::None => TokenKey::generate().map(|key| key.pem().to_owned()).map_err(|_| broken()),
-            Past::Some => {
+        if let Some(kept) = self.read_token_key(history)? {
+            return Ok(kept);
+        }
+        let made = TokenKey::generate().map_err(|_| self.no_token_key())?;
+        self.write(TOKEN_KEY_FILE, made.pem())?;
+        Ok(made)
+    }
+
+    /// The same without making one.
+    pub(crate) fn read_token_key(&self, history: Past) -> Result<Option<TokenKey>, StorageError> {
+        match (self.read(TOKEN_KEY_FILE)?, history) {
+            (Some(pem), _) => TokenKey::from_pem(&pem).map(Some).map_err(|_| self.no_token_key()),
+            (None, Past::None) => Ok(None),
+            (None, Past::Some) => {
                 Err(self.missing(TOKEN_KEY_FILE, "the key that signed the tokens of ServiceAccounts"))
             }
-        };
-        TokenKey::from_pem(&self.keep(TOKEN_KEY_FILE, make)?).map_err(|_| broken())
+        }
+    }
+
+    fn certificates(&self, source: TlsError) -> StorageError {
+        StorageError::Certificates { folder: self.path.clone(), source }
+    }
+
+    fn no_token_key(&self) -> StorageError {
+        self.damaged(TOKEN_KEY_FILE, "expected a private ECDSA key over P-256, in PEM")
     }
 
     fn missing(&self, name: &str, expected: &'static str) -> StorageError {
@@ -224,15 +235,6 @@ mod tests {
         for file in ["secret", LOCK_FILE] {
             assert_eq!(mode(&path.join(file)), PRIVATE_FILE, "{file}");
         }
-    }
-
-    #[test]
-    fn what_is_kept_is_made_once() {
-        let parent = tempfile::tempdir().expect("a temporary folder");
-        let folder = Folder::open(parent.path()).expect("ours");
-        let keep = |text: &str| folder.keep("a", || Ok::<_, StorageError>(text.to_owned()));
-        assert_eq!(keep("first").expect("made"), "first");
-        assert_eq!(keep("second").expect("kept"), "first");
     }
 
     #[test]

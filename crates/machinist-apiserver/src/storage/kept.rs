@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use crate::object::Object;
+use crate::server::Config;
 use crate::storage::StorageError;
 use crate::storage::database::{Database, State};
-use crate::storage::folder::Folder;
+use crate::storage::folder::{Folder, Past};
+use crate::store::mvcc::Key;
 
 /// What a folder keeps, read. Nothing is committed before [`Server::resume`](crate::Server::resume).
 #[derive(Debug)]
@@ -30,8 +32,29 @@ impl Kept {
         &self.folder
     }
 
-    /// Every object of a resource (`nodes`, `machines.machine.sapcloud.io`), in list order.
-    pub fn objects(&self, resource: &str) -> impl Iterator<Item = &Arc<Object>> {
-        self.state.objects.iter().filter(move |(of, ..)| **of == *resource).map(|(_, _, object)| object)
+    /// Whether what a server signs with is there and whole, where something was ever signed with it: what
+    /// [`Server::resume`](crate::Server::resume) would complain of, while nothing is changed yet.
+    ///
+    /// # Errors
+    /// Names the file.
+    pub fn check_keys(&self, config: &Config) -> Result<(), StorageError> {
+        if config.ca.is_none() {
+            self.folder.read_certificate_authority(self.past(), config.clock.now())?;
+        }
+        if config.token_key.is_none() {
+            self.folder.read_token_key(self.past())?;
+        }
+        Ok(())
+    }
+
+    /// Every object of a resource (`nodes`, `machines.machine.sapcloud.io`), in list order. They become the server's: who looks at many
+    /// should [`glance`](Object::glance), or they stay as large as they are read.
+    pub fn objects(&self, resource: &str) -> impl Iterator<Item = (&Key, &Arc<Object>)> {
+        let of_resource = self.state.objects.iter().filter(move |(of, ..)| **of == *resource);
+        of_resource.map(|(_, key, object)| (key, object))
+    }
+
+    pub(crate) fn past(&self) -> Past {
+        if self.state.revision == 0 { Past::None } else { Past::Some }
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! - `lock` is held while a server has the folder; a second one is refused.
 //! - `state.redb` holds every object as it is now, and the revision counter. The past is not kept: a start is a compaction.
-//! - `ca.crt`, `ca.key` and whatever else must outlive a server lie beside it, see [`Folder::keep`].
+//! - `ca.crt`, `ca.key` and whatever else must outlive a server lie beside it, see [`Folder::write`].
 //!
 //! # Guarantees
 //! A commit is on stable storage before its request is answered and before anyone can read it. After a crash the state is that of
@@ -27,7 +27,7 @@ use std::io;
 use std::path::PathBuf;
 
 pub use folder::Folder;
-pub(crate) use folder::{PRIVATE_FOLDER, Past, STATE_FILE, replace};
+pub(crate) use folder::{PRIVATE_FOLDER, STATE_FILE, replace};
 pub use kept::Kept;
 pub(crate) use resume::resume;
 

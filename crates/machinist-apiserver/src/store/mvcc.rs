@@ -34,8 +34,13 @@ impl Key {
     }
 
     /// Empty for what is in no namespace.
-    pub(crate) fn namespace(&self) -> &str {
+    pub fn namespace(&self) -> &str {
         self.0.split_once('/').map_or("", |(namespace, _)| namespace)
+    }
+
+    /// The name alone.
+    pub fn name(&self) -> &str {
+        self.0.split_once('/').map_or(&*self.0, |(_, name)| name)
     }
 
     /// `namespace/name`, or `name`.

@@ -4,7 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 
-use machinist_cloud_sim::{Cloud, Code, Commit, OpenError, Settings};
+use machinist_cloud_sim::{Cloud, Code, Commit, Kept, OpenError, Settings};
 
 use crate::{by_id, clock, create, delete, ensure, find, seconds};
 
@@ -99,4 +99,34 @@ async fn a_torn_last_line_is_cut_off_and_a_damaged_one_is_named() {
         Err(OpenError::Damaged { line, .. }) => assert_eq!(line, 2),
         other => panic!("{other:?}"),
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ledger_that_is_only_looked_at_stays_as_it_is_and_nobody_elses() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("ledger.jsonl");
+    let (clock, settings) = (clock(), Settings { delete: seconds(60), ..Settings::default() });
+    let open = || Cloud::open(folder.path(), settings.clone(), clock.clone());
+    assert!(Kept::read(folder.path()).expect("readable").is_none());
+    assert!(!path.exists(), "none is made");
+    {
+        let cloud = open().expect("new");
+        let goes = ensure(&cloud, create("goes")).await.expect("made");
+        ensure(&cloud, create("stays")).await.expect("made");
+        delete(&cloud, &goes).await.expect("accepted");
+    }
+    tokio::task::yield_now().await;
+    let torn = [fs::read(&path).expect("written"), br#"{"commit":"made","#.to_vec()].concat();
+    fs::write(&path, &torn).expect("written");
+    tokio::time::advance(seconds(60)).await;
+
+    let kept = Kept::read(folder.path()).expect("readable").expect("a ledger");
+    let ledger = kept.ledger(&clock);
+    assert_eq!((ledger.ever().len(), ledger.alive().count()), (2, 1), "a deletion has ended meanwhile");
+    assert!(matches!(open(), Err(OpenError::InUse { .. })));
+    assert_eq!(fs::read(&path).expect("there"), torn);
+    let cloud = Cloud::resume(kept, settings.clone(), clock.clone()).expect("ours");
+    assert_eq!(cloud.alive(), 1);
+    let lines = fs::read_to_string(&path).expect("there");
+    assert!(lines.ends_with("}\n") && lines.contains(r#"{"commit":"gone","#), "{lines}");
 }

@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
-use kube::Api;
-use kube::api::{DynamicObject, Patch, PatchParams};
+use k8s_openapi::api::core::v1::{Namespace, Node};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, ResourceExt as _};
 use machinist_apiserver::{Folder, Kept};
 use serde_json::json;
 use tempfile::TempDir;
@@ -56,16 +57,24 @@ impl Left {
         ended.stderr
     }
 
-    /// Every file but the state, whose database notes that it was opened.
+    /// Every file, those on disks included, but the state, whose database notes that it was opened.
     fn content(&self) -> BTreeMap<PathBuf, Vec<u8>> {
-        let entries =
-            fs::read_dir(&self.folder).expect("a folder").map(|entry| entry.expect("a file").path());
-        let files = entries.filter(|path| path.is_file());
-        let content = |path: &Path| {
-            let is_state = path.ends_with("state.redb") && path.metadata().is_ok_and(|it| 1000 < it.len());
-            if is_state { Vec::new() } else { fs::read(path).expect("readable") }
-        };
-        files.map(|path| (path.clone(), content(&path))).collect()
+        let mut content = BTreeMap::new();
+        let mut folders = vec![self.folder.clone()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).expect("a folder") {
+                let path = entry.expect("an entry").path();
+                if path.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                let is_state =
+                    path.ends_with("state.redb") && path.metadata().is_ok_and(|it| 1000 < it.len());
+                let bytes = if is_state { Vec::new() } else { fs::read(&path).expect("readable") };
+                content.insert(path, bytes);
+            }
+        }
+        content
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -89,8 +98,30 @@ impl Left {
 #[track_caller]
 fn follow(message: &str, before: &str) {
     let (_, command) = message.trim_end().rsplit_once(before).expect("advice");
+    run(command);
+}
+
+/// Does what a message advises between two of its words.
+#[track_caller]
+fn follow_up_to(message: &str, before: &str, after: &str) {
+    let (_, advice) =
+        message.split_once(before).unwrap_or_else(|| panic!("expected {before:?} in {message}"));
+    let (command, _) = advice.split_once(after).unwrap_or_else(|| panic!("expected {after:?} in {advice}"));
+    run(command);
+}
+
+#[track_caller]
+fn run(command: &str) {
     let done = Command::new("sh").args(["-c", command]).status().expect("a shell");
     assert!(done.success(), "{command}");
+}
+
+fn machine_kind(kind: &str) -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk("machine.sapcloud.io", "v1alpha1", kind))
+}
+
+fn machine_objects(kind: &str, client: kube::Client) -> Api<DynamicObject> {
+    Api::default_namespaced_with(client, &machine_kind(kind))
 }
 
 #[test]
@@ -120,6 +151,167 @@ fn a_cloud_that_has_lost_instances_which_machines_name_does_not_start() {
     follow(&refusal, "away: ");
     assert!(left.starts().contains("MachineDeployment workers created"), "what is advised helps");
     assert!(left.parent.path().join("data.old/state.redb").exists(), "and loses nothing");
+}
+
+#[test]
+fn the_ledger_of_another_folder_is_no_ledger_of_this_one() {
+    let (left, other) = (Left::by_a_quick_start(), Left::by_a_quick_start());
+    let ids = |left: &Left| {
+        let ledger = fs::read_to_string(left.file("ledger.jsonl")).expect("a ledger");
+        (1..=3).map(|number| ledger.contains(&format!("\"sim:///i-{number}\""))).collect::<Vec<_>>()
+    };
+    assert_eq!((ids(&left), ids(&other)), (vec![true; 3], vec![true; 3]), "the same ids");
+    let ledger = fs::read(other.file("ledger.jsonl")).expect("a ledger");
+    left.without(
+        "ledger.jsonl",
+        Some(&ledger),
+        &[
+            "ledger.jsonl knows 3 instances, and in ",
+            " 3 Machines name instances that it never had or made for others, such as sim:///i-",
+            "It is not the ledger of these Machines. ",
+        ],
+    );
+    left.starts();
+}
+
+#[test]
+fn where_two_files_are_lost_nothing_is_changed_either() {
+    let left = Left::by_a_quick_start();
+    let ledger = fs::read_to_string(left.file("ledger.jsonl")).expect("a ledger");
+    // The first line alone, and what a crash leaves of the next one.
+    let torn: String = ledger.chars().take(ledger.find('\n').expect("a line") + 20).collect();
+    let key = fs::read(left.file("tokens.key")).expect("a key");
+
+    fs::remove_file(left.file("tokens.key")).expect("removed");
+    left.without("ledger.jsonl", None, &["tokens.key is missing"]);
+    left.without("ledger.jsonl", Some(torn.as_bytes()), &["tokens.key is missing"]);
+    fs::write(left.file("tokens.key"), key).expect("written");
+
+    fs::remove_file(left.file("up.json")).expect("removed");
+    left.without("ledger.jsonl", None, &["ledger.jsonl is missing"]);
+    left.without("ledger.jsonl", Some(torn.as_bytes()), &["ledger.jsonl knows 1 instance"]);
+    let state = fs::read(left.file("state.redb")).expect("a state");
+    fs::remove_file(left.file("state.redb")).expect("removed");
+    left.without("ledger.jsonl", Some(torn.as_bytes()), &["state.redb is missing", "1 instance is alive"]);
+    fs::write(left.file("state.redb"), state).expect("written");
+    assert!(left.starts().contains("up.json is missing; goes on in namespace default"));
+}
+
+#[tokio::test]
+async fn what_a_damaged_ledger_has_lost_can_be_let_go_of_without_the_rest() {
+    let left = Left::by_a_quick_start();
+    let ledger = fs::read_to_string(left.file("ledger.jsonl")).expect("a ledger");
+    let second = ledger.match_indices("{\"commit\":\"made\"").nth(1).expect("three were made").0;
+    fs::write(left.file("ledger.jsonl"), format!("{}x{}", &ledger[..second], &ledger[second..]))
+        .expect("written");
+    let refusal = left.refuses(&[
+        "ledger.jsonl is damaged in line 2, column 1: expected one JSON object; nothing was changed. Bring ledger.jsonl back from a \
+         copy of the folder. Where there is none, line 1 to 1 can be kept; what was recorded from line 2 on is lost then, ",
+    ]);
+    follow_up_to(&refusal, "cut it off there: ", ". To start");
+    let refusal = left.refuses(&["ledger.jsonl knows 1 instance, and in ", " 2 Machines name "]);
+
+    follow_up_to(&refusal, "let the controllers serve nobody, ", " && machinist up --data-dir ");
+    let mut process = Process::start(machinist("up --data-dir").arg(&left.folder));
+    process.line_with("2 Machines in other namespaces name instances that this cloud did not make for them");
+    process.line_with("Goes on with what the data folder holds");
+    let client = client(&left.file("kubeconfig")).await;
+    let (machines, nodes) = (machine_objects("Machine", client.clone()), Api::<Node>::all(client));
+    let kept = fs::read_to_string(left.file("ledger.jsonl")).expect("a ledger");
+    for machine in machines.list(&ListParams::default()).await.expect("listed").items {
+        if kept.contains(&machine.uid().expect("a uid")) {
+            continue;
+        }
+        let freed = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        let name = machine.name_any();
+        machines.patch(&name, &PatchParams::default(), &freed).await.expect("patched");
+        machines.delete(&name, &DeleteParams::default()).await.expect("deleted");
+        let node = &machine.labels()["node"];
+        nodes.patch(node, &PatchParams::default(), &freed).await.expect("patched");
+        nodes.delete(node, &DeleteParams::default()).await.expect("deleted");
+    }
+    process.terminate().cleanly();
+    follow_up_to(&refusal, "start again after ", ". Or start anew");
+    let ended = left.up("-o json --timeout 60s");
+    let result = ended.result();
+    for (field, expected) in [("running", 3), ("nodesReady", 3), ("instancesAlive", 3), ("instancesEver", 3)]
+    {
+        assert_eq!(result[field], expected, "{field} of {result}");
+    }
+}
+
+#[tokio::test]
+async fn machines_of_a_namespace_that_is_not_served_may_be_of_another_cloud() {
+    let left = Left::by_a_quick_start();
+    let mut process = Process::start(machinist("up --data-dir").arg(&left.folder));
+    process.line_with("Goes on with what the data folder holds");
+    let client = client(&left.file("kubeconfig")).await;
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let team = serde_json::from_value(json!({"metadata": {"name": "team"}})).expect("a namespace");
+    namespaces.create(&PostParams::default(), &team).await.expect("created");
+    let machine = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+        "metadata": {"name": "restored", "namespace": "team", "labels": {"node": "restored"}},
+        "spec": {"class": {"kind": "MachineClass", "name": "c"}, "providerID": "sim:///i-70"}
+    });
+    let machines: Api<DynamicObject> = Api::namespaced_with(client, "team", &machine_kind("Machine"));
+    let machine = serde_json::from_value(machine).expect("an object");
+    machines.create(&PostParams::default(), &machine).await.expect("created");
+    process.terminate().cleanly();
+    let told = left.starts();
+    let remark = "1 Machine in another namespace names an instance that this cloud did not make for them, such as sim:///i-70 of \
+                  Machine team/restored: the controllers serve namespace default and leave them alone";
+    assert!(told.contains(remark), "{told}");
+
+    fs::write(left.file("up.json"), r#"{"namespace":"team"}"#).expect("written");
+    left.refuses(&[" 1 Machine names an instance that it never had: sim:///i-70 of Machine team/restored. "]);
+    // Who names a manifest says with it which namespace is served.
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/quickstart.yaml");
+    let ended = left.up(&format!("--manifest {manifest}"));
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+}
+
+#[test]
+fn a_manifest_says_itself_what_a_lost_note_would() {
+    let left = Left::by_a_quick_start();
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/quickstart.yaml");
+    let apply = || {
+        let ended = left.up(&format!("--manifest {manifest}"));
+        assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+        assert!(ended.stdout.contains("MachineDeployment workers updated"), "{}", ended.stdout);
+        let note = fs::read_to_string(left.file("up.json")).expect("written again");
+        assert_eq!(note, r#"{"namespace":"default"}"#);
+    };
+    fs::write(left.file("up.json"), "-").expect("written");
+    apply();
+    fs::remove_file(left.file("up.json")).expect("removed");
+    apply();
+    fs::write(left.file("up.json"), r#"{"namespace":"default","unfinished":true}"#).expect("written");
+    apply();
+}
+
+#[test]
+fn half_a_quick_start_is_applied_again() {
+    let left = Left::by_a_quick_start();
+    let unfinished = r#"{"namespace":"default","unfinished":true}"#;
+    fs::write(left.file("up.json"), unfinished).expect("written");
+    assert!(left.starts().contains("MachineDeployment workers updated"), "the half that was there");
+    assert!(left.starts().contains("the quick start is not applied again"), "now it is whole");
+
+    let ended = Ended::of(machinist("up --until gone --data-dir").arg(&left.folder));
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    fs::write(left.file("up.json"), unfinished).expect("written");
+    assert!(left.starts().contains("MachineDeployment workers created"), "nothing was there yet");
+}
+
+#[test]
+fn definitions_alone_are_no_quick_start() {
+    let left = Left::by_a_quick_start();
+    let ended = Ended::of(machinist("up --until gone --data-dir").arg(&left.folder));
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    // As a kill leaves it after the definitions were installed.
+    fs::remove_file(left.file("up.json")).expect("removed");
+    assert!(left.starts().contains("MachineDeployment workers created"));
 }
 
 #[test]
@@ -172,7 +364,18 @@ fn a_first_start_that_was_killed_at_any_moment_is_a_first_start_again() {
     Kept::open(Folder::open(&with_state).expect("free")).expect("a new state");
     let with_half_of_the_keys = begin("e", &["lock", "ledger.jsonl", "ca.key"]);
     Kept::open(Folder::open(&with_half_of_the_keys).expect("free")).expect("a new state");
+    let whole = Left::by_a_quick_start();
+    let with_keys = |name: &str, keys: &[&str]| {
+        let folder = begin(name, &["lock", "ledger.jsonl"]);
+        for key in keys {
+            fs::copy(whole.file(key), folder.join(key)).expect("copied");
+        }
+        Kept::open(Folder::open(&folder).expect("free")).expect("a new state");
+        folder
+    };
     for folder in [
+        with_keys("f", &["ca.key", "ca.crt"]),
+        with_keys("g", &["ca.key", "ca.crt", "tokens.key"]),
         begin("a", &[]),
         begin("b", &["lock"]),
         begin("c", &["lock", "ledger.jsonl", "state.redb.new"]),
@@ -248,6 +451,10 @@ fn a_folder_that_holds_other_things_is_left_as_it_is() {
     fs::write(folder.join("notes.txt"), "mine").expect("written");
     let left = Left { parent, folder };
     left.refuses(&["expected a new or empty folder, or one that an earlier run left", "such as notes.txt"]);
+    // A lock is what many programs have.
+    fs::write(left.file("lock"), "").expect("written");
+    fs::write(left.file("state.redb.new"), "").expect("written");
+    left.refuses(&["expected a new or empty folder, or one that an earlier run left", "such as notes.txt"]);
     fs::rename(left.file("notes.txt"), left.file("lost+found")).expect("renamed");
     left.starts();
 }
@@ -264,9 +471,7 @@ async fn a_full_disk_ends_it_with_one_line_and_what_was_answered_is_kept() {
         .arg(folder);
     let mut process = Process::start(&mut command);
     process.line_with("Goes on with what the data folder holds");
-    let kind = GroupVersionKind::gvk("machine.sapcloud.io", "v1alpha1", "MachineDeployment");
-    let client = client(&folder.join("kubeconfig")).await;
-    let deployments: Api<DynamicObject> = Api::default_namespaced_with(client, &ApiResource::from_gvk(&kind));
+    let deployments = machine_objects("MachineDeployment", client(&folder.join("kubeconfig")).await);
     let patch = Patch::Merge(json!({"spec": {"replicas": 150}}));
     deployments.patch("workers", &PatchParams::default(), &patch).await.expect("scaled");
     let stopped = process.wait();

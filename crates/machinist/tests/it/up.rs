@@ -208,7 +208,8 @@ fn a_damaged_ledger_is_named_by_line_with_what_helps() {
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""));
     for part in [
         "ledger.jsonl is damaged in line 1, column ",
-        "nothing was changed. To start anew, without any instance, move the folder away: mv ",
+        "nothing was changed. Bring ledger.jsonl back from a copy of the folder. To start anew, without any instance, move the folder \
+         away: mv ",
     ] {
         assert!(ended.stderr.contains(part), "expected {part:?} in {}", ended.stderr);
     }

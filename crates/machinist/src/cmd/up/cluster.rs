@@ -28,7 +28,7 @@ use machinist_node_sim::{Fleet, FleetOptions, HttpsConnector, Metadata};
 use machinist_plan::mcm::machine::Defaults;
 use tokio::task::JoinSet;
 
-use super::data_folder::{self, Opened};
+use super::data_folder::{self, Opened, Purpose};
 use super::kept::{self, Note};
 use super::manifest::Manifest;
 use super::private_folder::PrivateFolder;
@@ -83,11 +83,10 @@ impl Cluster {
     /// Names what could not be had: an address in use, a folder that cannot be written.
     pub(super) async fn start(args: &UpArgs, manifest: &Manifest) -> anyhow::Result<Self> {
         let (folder, private) = folder(args.data_dir.as_deref())?;
-        let Opened { server, cloud, is_continued, note, remarks } = open(args.data_dir.as_deref())?;
+        let Opened { server, cloud, is_continued, note: kept, remarks } = open(args, manifest)?;
         if is_continued {
             manifest.rehearse(Some(&server)).await?;
         }
-        let kept = note.filter(|_| args.manifest.is_empty());
         let namespace = kept.as_ref().map_or(&manifest.namespace, |note| &note.namespace).to_owned();
         let (serving, moved) = listen_where_it_was(args, &server, &folder).await?;
         let client = client(&server, UP);
@@ -188,10 +187,14 @@ fn folder(data_dir: Option<&Path>) -> anyhow::Result<(PathBuf, Option<PrivateFol
 }
 
 /// What keeps a state: in memory, or with that of an earlier run if there is a folder for it.
-fn open(data_dir: Option<&Path>) -> anyhow::Result<Opened> {
+fn open(args: &UpArgs, manifest: &Manifest) -> anyhow::Result<Opened> {
     let config = Config { authorization: Authorization::Rbac, ..Config::default() };
-    match data_dir {
-        Some(path) => data_folder::open(path, config),
+    let purpose = match args.manifest.is_empty() {
+        false => Purpose::Apply(&manifest.namespace),
+        true => Purpose::GoOn(&manifest.namespace),
+    };
+    match &args.data_dir {
+        Some(path) => data_folder::open(path, config, purpose),
         None => Ok(Opened {
             server: Server::new(config),
             cloud: Cloud::in_memory(Settings::default(), Clock::wall()),

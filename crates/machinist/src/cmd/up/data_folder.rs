@@ -12,27 +12,40 @@
 //! see half of a world would mend it by deleting and making machines. What is missing is an error that says what helps; what
 //! heals by itself, or is made again, is a note.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
 use anyhow::bail;
-use machinist_apiserver::{Config, Folder, Kept, Server, StorageError};
-use machinist_cloud_sim::{Cloud, Ledger};
+use machinist_apiserver::{Config, Folder, Kept, Key, Server, StorageError};
+use machinist_cloud_sim::{Clock, Cloud, Entry, Ledger};
 use machinist_node_sim::Identity;
-use serde_json::Value;
 
-use super::kept::{self, Note};
+use super::kept::{self, NOTE_FILE, Note};
 use crate::output;
-use crate::wiring::{self, LEDGER_FILE, set_aside};
+use crate::wiring::{self, LEDGER_FILE, in_shell, set_aside};
 
-/// Made by the API server after its state, and by `up` after both: where one of them is, there was a state.
-const MADE_AFTER_THE_STATE: [&str; 4] = ["ca.crt", "ca.key", "tokens.key", "up.json"];
-/// One of these is in each folder of ours, from the first moment on. The ledger alone is that of `machinist sim-cloud`.
-const OURS: [&str; 3] = ["lock", STATE_FILE, LEDGER_FILE];
+const LOCK_FILE: &str = "lock";
 const STATE_FILE: &str = "state.redb";
+/// Made by the API server after its state, and by `up` after both: where one of them is, there was a state.
+const MADE_AFTER_THE_STATE: [&str; 4] = ["ca.crt", "ca.key", "tokens.key", NOTE_FILE];
+/// The rest.
+const OTHERS_OF_OURS: [&str; 5] = [LOCK_FILE, STATE_FILE, LEDGER_FILE, "disks", "kubeconfig"];
+/// What a file is called until it is whole.
+const UNFINISHED: &str = ".new";
 /// What a new file system has in its first folder.
 const LOST_AND_FOUND: &str = "lost+found";
+/// A namespace that has no machine objects, as a rule.
+const NOBODYS_NAMESPACE: &str = "nobody";
+
+/// What a folder is opened for.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Purpose<'a> {
+    /// To apply manifests whose machine objects are in this namespace, whatever was applied before.
+    Apply(&'a str),
+    /// To go on with what it holds. Where nothing was applied yet, this is the namespace of what will be.
+    GoOn(&'a str),
+}
 
 /// What keeps a state, with that of an earlier run if there is one.
 pub(super) struct Opened {
@@ -40,61 +53,59 @@ pub(super) struct Opened {
     pub cloud: Cloud,
     /// There was a state in the folder.
     pub is_continued: bool,
-    /// What an earlier run applied.
+    /// What an earlier run applied, to go on with.
     pub note: Option<Note>,
     /// What people should know about the folder.
     pub remarks: Vec<String>,
 }
 
-/// Opens a folder.
+/// Opens a folder. Everything is read and compared before the first file is written.
 ///
 /// # Errors
 /// Says which file is not as it should be, that nothing was changed, and what helps.
-pub(super) fn open(path: &Path, config: Config) -> anyhow::Result<Opened> {
-    let flag = format!("--data-dir {}", path.display());
+pub(super) fn open(path: &Path, config: Config, purpose: Purpose<'_>) -> anyhow::Result<Opened> {
     refuse_that_of_others(path)?;
     // Locked before anything in it is looked at.
     let folder = Folder::open(path).map_err(|error| refusal(path, error))?;
     if !Folder::holds_state(path) {
-        let lost = files(path, &MADE_AFTER_THE_STATE);
-        if !lost.is_empty() {
-            bail!("{flag}: {}", without_state(path, &lost, alive_in_ledger(path)?));
-        }
-        // Before there is any state: a start that ends in between is then a first start again.
-        let cloud = wiring::open_ledger(path)?;
-        if 0 < cloud.alive() {
-            bail!("{flag}: {}", without_state(path, &[], cloud.alive()));
-        }
-        let server = Kept::open(folder).and_then(|kept| Server::resume(config, kept));
-        let server = server.map_err(|error| refusal(path, error))?;
-        return Ok(Opened { server, cloud, is_continued: false, note: None, remarks: Vec::new() });
+        return begin(path, config, folder);
     }
     let kept = Kept::open(folder).map_err(|error| refusal(path, error))?;
+    kept.check_keys(&config).map_err(|error| refusal(path, error))?;
+    let Noted { note, is_lost } = note(path, &kept, purpose)?;
+    let served = match (purpose, &note) {
+        (Purpose::GoOn(_), Some(note)) => &note.namespace,
+        (Purpose::Apply(namespace) | Purpose::GoOn(namespace), _) => namespace,
+    };
     let world = World::read(&kept);
-    let has_ledger = path.join(LEDGER_FILE).exists();
-    if !has_ledger && let Some(first) = world.recorded.first() {
-        bail!("{flag}: {}", without_instances(path, "is missing", world.recorded.len(), first));
-    }
-    let mut remarks = Vec::new();
-    let note = note(path, &kept, &mut remarks)?;
-    let cloud = wiring::open_ledger(path)?;
-    let ledger = cloud.ledger();
-    let unknown = world.unknown_to(&ledger);
+    let kept_ledger = wiring::read_ledger(path)?;
+    let ledger = kept_ledger.as_ref().map(|kept| kept.ledger(&Clock::wall()));
+    let (unknown, unserved): (Vec<_>, Vec<_>) =
+        world.unknown_to(ledger.as_ref()).into_iter().partition(|it| it.machine.namespace() == served);
     if let Some(first) = unknown.first() {
-        let found = match ledger.ever().len() {
-            0 => "is empty".to_owned(),
-            1 => "knows 1 instance".to_owned(),
-            count => format!("knows {count} instances"),
-        };
-        bail!("{flag}: {}", without_instances(path, &found, unknown.len(), first));
+        let refusal = without_instances(path, ledger.as_ref(), &unknown, first);
+        bail!("--data-dir {}: {refusal}", path.display());
+    }
+
+    let has_ledger = ledger.is_some();
+    let cloud = wiring::resume_ledger(path, kept_ledger)?;
+    let ledger = cloud.ledger();
+    let mut remarks = Vec::new();
+    if is_lost && let Some(note) = &note {
+        remarks.push(format!(
+            "{} is missing; goes on in namespace {}, where the machine objects are",
+            path.join(NOTE_FILE).display(),
+            note.namespace
+        ));
     }
     if !has_ledger && note.is_some() {
         let file = path.join(LEDGER_FILE);
         remarks.push(format!(
-            "{} is missing; no Machine names an instance, so the cloud begins a new one",
+            "{} is missing; no Machine in namespace {served} names an instance, so the cloud begins a new one",
             file.display()
         ));
     }
+    remarks.extend(told_of_unserved(&unserved, served));
     remarks.extend(world.strangers_in(&ledger));
     remarks.extend(world.lost_disks(path, &cloud, &ledger));
     if note.is_some() && kept::address(path).is_none() {
@@ -105,35 +116,60 @@ pub(super) fn open(path: &Path, config: Config) -> anyhow::Result<Opened> {
         ));
     }
     let server = Server::resume(config, kept).map_err(|error| refusal(path, error))?;
+    if is_lost && let (Some(note), Some(folder)) = (&note, server.folder()) {
+        note.write(folder)?;
+    }
+    let note = match purpose {
+        Purpose::Apply(_) => None,
+        Purpose::GoOn(_) => note,
+    };
     Ok(Opened { server, cloud, is_continued: true, note, remarks })
+}
+
+/// The first start on a folder.
+fn begin(path: &Path, config: Config, folder: Folder) -> anyhow::Result<Opened> {
+    let lost = files(path, &MADE_AFTER_THE_STATE);
+    let ledger = wiring::read_ledger(path)?;
+    let alive = ledger.as_ref().map_or(0, |kept| kept.ledger(&Clock::wall()).alive().count());
+    if !lost.is_empty() || 0 < alive {
+        bail!("--data-dir {}: {}", path.display(), without_state(path, &lost, alive));
+    }
+    // Before there is any state: a start that ends in between is then a first start again.
+    let cloud = wiring::resume_ledger(path, ledger)?;
+    let server = Kept::open(folder).and_then(|kept| Server::resume(config, kept));
+    let server = server.map_err(|error| refusal(path, error))?;
+    Ok(Opened { server, cloud, is_continued: false, note: None, remarks: Vec::new() })
 }
 
 /// Somebody's home is no place for our files, and what is in it may not be a user's to lose.
 fn refuse_that_of_others(path: &Path) -> anyhow::Result<()> {
+    // The state is ours alone. The ledger alone is that of `machinist sim-cloud`.
+    if !files(path, &[STATE_FILE, LEDGER_FILE]).is_empty() {
+        return Ok(());
+    }
     // What cannot be listed is told by whoever opens it.
     let Ok(entries) = fs::read_dir(path) else { return Ok(()) };
-    let others = entries.flatten().map(|entry| entry.file_name()).find(|name| name != LOST_AND_FOUND);
-    let Some(other) = others else { return Ok(()) };
-    if files(path, &OURS).is_empty() {
-        let path = path.display();
-        bail!(
-            "--data-dir {path}: expected a new or empty folder, or one that an earlier run left; this one holds other things, such as \
-             {}. Nothing was changed. Name a folder of its own, for example {path}/machinist",
-            other.display()
-        );
-    }
-    Ok(())
+    // A start that was killed early leaves a lock, and so do many other programs.
+    let has_lock = !files(path, &[LOCK_FILE]).is_empty();
+    let is_ours = |name: &str| {
+        let name = name.strip_suffix(UNFINISHED).unwrap_or(name);
+        has_lock && (OTHERS_OF_OURS.contains(&name) || MADE_AFTER_THE_STATE.contains(&name))
+    };
+    let mut names = entries.flatten().map(|entry| entry.file_name());
+    let other = names.find(|name| name != LOST_AND_FOUND && !name.to_str().is_some_and(is_ours));
+    let Some(other) = other else { return Ok(()) };
+    let path = path.display();
+    bail!(
+        "--data-dir {path}: expected a new or empty folder, or one that an earlier run left; this one holds other things, such as \
+         {}. Nothing was changed. Name a folder of its own, for example {path}/machinist",
+        other.display()
+    );
 }
 
 /// Those of the names that are there.
 fn files<'n>(folder: &Path, names: &[&'n str]) -> Vec<&'n str> {
     // A link that leads nowhere is there, too.
     names.iter().filter(|name| fs::symlink_metadata(folder.join(name)).is_ok()).copied().collect()
-}
-
-/// How many instances are alive, without making a ledger where there is none.
-fn alive_in_ledger(folder: &Path) -> anyhow::Result<usize> {
-    if folder.join(LEDGER_FILE).exists() { Ok(wiring::open_ledger(folder)?.alive()) } else { Ok(0) }
 }
 
 fn without_state(folder: &Path, there: &[&str], alive: usize) -> String {
@@ -162,21 +198,60 @@ fn without_state(folder: &Path, there: &[&str], alive: usize) -> String {
     )
 }
 
-fn without_instances(folder: &Path, found: &str, count: usize, first: &Recorded) -> String {
-    let (ledger, state) = (folder.join(LEDGER_FILE), folder.join(STATE_FILE));
-    let machines = match count {
-        1 => "1 Machine names an instance that it never had:".to_owned(),
-        _ => format!("{count} Machines name instances that it never had, such as"),
+fn without_instances(
+    folder: &Path,
+    ledger: Option<&Ledger>,
+    unknown: &[Unknown<'_>],
+    first: &Unknown<'_>,
+) -> String {
+    let (file, state, note) = (folder.join(LEDGER_FILE), folder.join(STATE_FILE), folder.join(NOTE_FILE));
+    let knows = match ledger.map(|ledger| ledger.ever().len()) {
+        None => "is missing".to_owned(),
+        Some(0) => "is empty".to_owned(),
+        Some(1) => "knows 1 instance".to_owned(),
+        Some(count) => format!("knows {count} instances"),
     };
+    let are_others = unknown.iter().any(|it| it.is_of_another);
+    let (never, so) = match are_others {
+        false => ("never had", "The cloud has lost what the API server remembers"),
+        true => ("never had or made for others", "It is not the ledger of these Machines"),
+    };
+    let machines = match unknown.len() {
+        1 => format!("1 Machine names an instance that it {never}:"),
+        count => format!("{count} Machines name instances that it {never}, such as"),
+    };
+    let namespace = first.machine.namespace();
     format!(
-        "{} {found}, and in {} {machines} {} of Machine {}. The cloud has lost what the API server \
-         remembers. Nothing was changed. Bring {LEDGER_FILE} back from a copy of the folder; or start anew by moving the folder away: {}",
-        ledger.display(),
+        "{} {knows}, and in {} {machines} {} of Machine {}. {so}. Nothing was changed. Bring {LEDGER_FILE} back from a copy of the \
+         folder. Where there is none, what else the folder holds can be kept without {these}: let the controllers serve nobody, echo \
+         '{{\"namespace\":\"{NOBODYS_NAMESPACE}\"}}' > {note_file} && machinist up --data-dir {data_dir}; set \
+         metadata.finalizers of {these} and of {nodes} to null, and delete them with kubectl; stop it, and start again after echo \
+         '{{\"namespace\":\"{namespace}\"}}' > {note_file}. Or start anew by moving the folder away: {}",
+        file.display(),
         state.display(),
         first.instance,
         first.machine,
-        set_aside(folder)
+        set_aside(folder),
+        these = if unknown.len() == 1 { "this Machine" } else { "these Machines" },
+        // A Node that is left has the provider id of the next instance of that number, and often its name.
+        nodes = if unknown.len() == 1 { "its Node" } else { "their Nodes" },
+        note_file = in_shell(&note),
+        data_dir = in_shell(folder),
     )
+}
+
+/// Machines that the controllers leave alone may be of another cloud.
+fn told_of_unserved(unknown: &[Unknown<'_>], served: &str) -> Option<String> {
+    let first = unknown.first()?;
+    let machines = match unknown.len() {
+        1 => "1 Machine in another namespace names an instance".to_owned(),
+        count => format!("{count} Machines in other namespaces name instances"),
+    };
+    Some(format!(
+        "{machines} that this cloud did not make for them, such as {} of Machine {}: the controllers serve namespace {served} and \
+         leave them alone",
+        first.instance, first.machine
+    ))
 }
 
 /// Why the API server cannot go on with a folder, and what helps.
@@ -208,24 +283,34 @@ fn refusal(folder: &Path, error: StorageError) -> anyhow::Error {
 
 /// The API server cannot write any more. What helps?
 pub(super) fn failure(folder: &Path, error: StorageError) -> anyhow::Error {
-    let folder = folder.display();
     let error = output::one_line(&error.into());
     anyhow::anyhow!(
-        "--data-dir {folder}: {error}. Everything that was answered is kept, nothing else was. When it can be written again, start again: \
-         machinist up --data-dir {folder}"
+        "--data-dir {}: {error}. Everything that was answered is kept, nothing else was. When it can be written again, start again: \
+         machinist up --data-dir {}",
+        folder.display(),
+        in_shell(folder)
     )
 }
 
-/// The note of an earlier run; made again from the objects where it is lost.
-fn note(path: &Path, kept: &Kept, remarks: &mut Vec<String>) -> anyhow::Result<Option<Note>> {
-    let file = path.join(kept::NOTE_FILE);
+/// The note of an earlier run that applied everything.
+struct Noted {
+    note: Option<Note>,
+    /// It is not there, and said by the objects: to be written again.
+    is_lost: bool,
+}
+
+/// The note of an earlier run; known from the objects where it is lost. Who applies a manifest needs none: that names the namespace.
+fn note(path: &Path, kept: &Kept, purpose: Purpose<'_>) -> anyhow::Result<Noted> {
+    let file = path.join(NOTE_FILE);
     let found = Note::read(kept.folder());
-    if let Ok(Some(note)) = found {
-        return Ok((!note.unfinished).then_some(note));
+    let as_found = |note: Option<Note>| Noted { note: note.filter(|note| !note.unfinished), is_lost: false };
+    match (purpose, &found) {
+        (Purpose::Apply(_), _) => return Ok(as_found(found.ok().flatten())),
+        (Purpose::GoOn(_), Ok(Some(note))) => return Ok(as_found(Some(note.clone()))),
+        (Purpose::GoOn(_), Ok(None) | Err(_)) => {}
     }
     let namespaces = kept::namespaces(kept);
-    let write =
-        |namespace: &str| format!("echo '{{\"namespace\":\"{namespace}\"}}' > {}", wiring::in_shell(&file));
+    let write = |namespace: &str| format!("echo '{{\"namespace\":\"{namespace}\"}}' > {}", in_shell(&file));
     let flag = format!("--data-dir {}", path.display());
     let mut namespaces = namespaces.iter();
     match (found, namespaces.next(), namespaces.next()) {
@@ -233,16 +318,8 @@ fn note(path: &Path, kept: &Kept, remarks: &mut Vec<String>) -> anyhow::Result<O
             "{flag}: {error}. Nothing was changed. Bring the file back, or write it anew: {}",
             write(first.map_or("default", String::as_str))
         ),
-        (Ok(_), None, _) => Ok(None),
-        (Ok(_), Some(namespace), None) => {
-            remarks.push(format!(
-                "{} is missing; goes on in namespace {namespace}, where the machine objects are",
-                file.display()
-            ));
-            let note = Note::of(namespace);
-            note.write(kept.folder())?;
-            Ok(Some(note))
-        }
+        (Ok(_), None, _) => Ok(as_found(None)),
+        (Ok(_), Some(namespace), None) => Ok(Noted { note: Some(Note::of(namespace)), is_lost: true }),
         (Ok(_), Some(first), Some(second)) => bail!(
             "{flag}: {} is missing, and there are machine objects in namespaces {first} and {second}. Nothing was changed. Say which one \
              the controllers serve: {}",
@@ -254,56 +331,82 @@ fn note(path: &Path, kept: &Kept, remarks: &mut Vec<String>) -> anyhow::Result<O
 
 /// What the API server's objects say about instances.
 struct World {
-    /// The instances that Machines name.
-    recorded: Vec<Recorded>,
-    /// The uids of all Machines: the keys of their instances.
-    uids: BTreeSet<String>,
+    machines: Vec<Machine>,
     /// The names of Nodes.
     nodes: BTreeSet<String>,
 }
 
-/// An instance that a machine controller recorded on its Machine.
+/// A Machine, as far as it decides whose an instance is.
+struct Machine {
+    key: Key,
+    /// The key of its instance.
+    uid: String,
+    recorded: Option<Recorded>,
+}
+
+/// What a machine controller recorded of an instance.
 struct Recorded {
-    /// `namespace/name`.
-    machine: String,
     /// The provider id.
     instance: String,
+    node: String,
+}
+
+/// An instance that a Machine names and that the ledger does not have for it.
+struct Unknown<'a> {
+    machine: &'a Key,
+    instance: &'a str,
+    /// There is one of that id: ids are numbers, and begin anew in each folder.
+    is_of_another: bool,
 }
 
 impl World {
     fn read(kept: &Kept) -> Self {
-        let machines = || kept.objects("machines.machine.sapcloud.io");
-        let uid =
-            |machine: &Value| machine.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned);
-        let recorded = machines().filter_map(|machine| {
-            let value = machine.value();
-            let instance =
-                value.pointer("/spec/providerID").and_then(Value::as_str).filter(|id| !id.is_empty())?;
+        let machines = kept.objects("machines.machine.sapcloud.io").map(|(key, object)| {
+            let value = object.glance();
+            let text = |path: &str| Some(value.pointer(path)?.as_str()?.to_owned());
+            let instance = text("/spec/providerID").filter(|id| !id.is_empty());
             // A person may write any id into a Machine. The name of its Node is written with it by a controller that saw the instance.
-            value.pointer("/metadata/labels/node")?;
-            let machine = format!("{}/{}", machine.namespace(), machine.name());
-            Some(Recorded { machine, instance: instance.to_owned() })
+            let recorded = instance.zip(text("/metadata/labels/node"));
+            let recorded = recorded.map(|(instance, node)| Recorded { instance, node });
+            Machine { key: key.clone(), uid: text("/metadata/uid").unwrap_or_default(), recorded }
         });
         Self {
-            recorded: recorded.collect(),
-            uids: machines().filter_map(|machine| uid(machine.value())).collect(),
-            nodes: kept.objects("nodes").map(|node| node.name().to_owned()).collect(),
+            machines: machines.collect(),
+            nodes: kept.objects("nodes").map(|(key, _)| key.name().to_owned()).collect(),
         }
     }
 
-    /// Those that were never made, as far as the ledger knows. One that it knows to be gone is nothing to worry about: somebody deleted it,
-    /// and its Machine is replaced.
-    fn unknown_to(&self, ledger: &Ledger) -> Vec<&Recorded> {
-        let ever: BTreeSet<&str> = ledger.ever().iter().map(|entry| entry.id.as_str()).collect();
-        self.recorded.iter().filter(|recorded| !ever.contains(&*recorded.instance)).collect()
+    fn recorded(&self) -> impl Iterator<Item = (&Machine, &Recorded)> {
+        self.machines.iter().filter_map(|machine| Some((machine, machine.recorded.as_ref()?)))
+    }
+
+    /// Those that were never made for their Machines, as far as the ledger knows. One that it knows to be gone is nothing to worry about:
+    /// somebody deleted it, and its Machine is replaced.
+    fn unknown_to(&self, ledger: Option<&Ledger>) -> Vec<Unknown<'_>> {
+        let ever = ledger.map(Ledger::ever).unwrap_or_default();
+        let ever: BTreeMap<&str, &Entry> = ever.iter().map(|entry| (entry.id.as_str(), entry)).collect();
+        let unknown = self.recorded().filter_map(|(machine, recorded)| {
+            let entry = ever.get(&*recorded.instance);
+            let is_its = entry.is_some_and(|entry| machine.has(recorded, entry));
+            let unknown = Unknown {
+                machine: &machine.key,
+                instance: &recorded.instance,
+                is_of_another: entry.is_some(),
+            };
+            (!is_its).then_some(unknown)
+        });
+        unknown.collect()
     }
 
     /// Instances that nobody here will ever delete.
     fn strangers_in(&self, ledger: &Ledger) -> Option<String> {
-        let recorded: BTreeSet<&str> = self.recorded.iter().map(|recorded| &*recorded.instance).collect();
+        let uids: BTreeSet<&str> = self.machines.iter().map(|machine| &*machine.uid).collect();
+        let recorded = self.recorded().map(|(machine, recorded)| (&*recorded.instance, (machine, recorded)));
+        let recorded: BTreeMap<&str, _> = recorded.collect();
         let strangers = ledger.alive().filter(|entry| {
-            let is_made_for = entry.key.as_ref().is_some_and(|key| self.uids.contains(key.as_str()));
-            !is_made_for && !recorded.contains(entry.id.as_str())
+            let is_made_for = entry.key.as_ref().is_some_and(|key| uids.contains(key.as_str()));
+            let named = recorded.get(entry.id.as_str());
+            !is_made_for && !named.is_some_and(|(machine, recorded)| machine.has(recorded, entry))
         });
         let strangers: Vec<_> = strangers.collect();
         let first = strangers.first()?;
@@ -335,5 +438,15 @@ impl World {
             path.join("disks").display(),
             first.name
         ))
+    }
+}
+
+impl Machine {
+    /// Whether an instance of the recorded id is the one that was recorded.
+    fn has(&self, recorded: &Recorded, entry: &Entry) -> bool {
+        match &entry.key {
+            Some(key) => key.as_str() == self.uid,
+            None => entry.name.as_str() == recorded.node,
+        }
     }
 }

@@ -82,7 +82,7 @@ pub(super) fn address(data_dir: &Path) -> Option<SocketAddr> {
 /// The namespaces that have machine objects.
 pub(super) fn namespaces(kept: &Kept) -> BTreeSet<String> {
     let objects = KINDS.into_iter().flat_map(|(_, resource)| kept.objects(resource));
-    objects.map(|object| object.namespace().to_owned()).collect()
+    objects.map(|(key, _)| key.namespace().to_owned()).collect()
 }
 
 /// The machine objects that nobody owns, as a manifest would list them.

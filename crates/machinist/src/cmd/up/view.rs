@@ -16,6 +16,9 @@ const DEPLOYMENTS: &str = "machinedeployments.machine.sapcloud.io";
 const NODES: &str = "nodes";
 const EVENTS: &str = "events";
 
+/// A kind, as Events name it.
+const MACHINE: &str = "Machine";
+
 /// The phase of a Machine whose Node is healthy.
 const RUNNING: &str = "Running";
 
@@ -28,9 +31,10 @@ pub(super) struct View {
     sets: BTreeMap<Name, Owned>,
     deployments: BTreeMap<Name, Owned>,
     nodes: BTreeMap<String, bool>,
-    warned: BTreeSet<String>,
-    /// What was said of Machines whose last operation failed: name and description.
-    problems: BTreeSet<(String, String)>,
+    /// What was warned of, by the object that it is about, which may be any.
+    warned: BTreeMap<About, BTreeSet<String>>,
+    /// What was said of Machines whose last operation failed.
+    problems: BTreeMap<Name, BTreeSet<String>>,
     machines_ever: usize,
     /// Objects whose presence is followed, whatever their kind.
     present: BTreeMap<(String, Name), bool>,
@@ -48,6 +52,9 @@ struct Leaving {
 
 /// Namespace and name.
 type Name = (String, String);
+
+/// Kind, namespace and name.
+type About = (String, Name);
 
 /// What `up` remembers of a Machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -188,8 +195,8 @@ impl View {
             sets: BTreeMap::new(),
             deployments: BTreeMap::new(),
             nodes: BTreeMap::new(),
-            warned: BTreeSet::new(),
-            problems: BTreeSet::new(),
+            warned: BTreeMap::new(),
+            problems: BTreeMap::new(),
             machines_ever: 0,
             present: BTreeMap::new(),
             leaving: Leaving::default(),
@@ -222,6 +229,9 @@ impl View {
     }
 
     fn take_in_followed(&mut self, resource: &str, key: Name, new: Option<&Value>) -> Option<Change> {
+        if resource == MACHINES && new.is_none() {
+            self.forget(&key);
+        }
         if [MACHINES, SETS, DEPLOYMENTS].contains(&resource) && key.0 != self.served {
             return self.take_in_unserved(key, new?);
         }
@@ -265,21 +275,25 @@ impl View {
         };
         let machine = Machine::read(new);
         let phase = machine.phase.clone();
-        let before = self.machines.insert(key, machine);
+        let before = self.machines.insert(key.clone(), machine);
         self.machines_ever += usize::from(before.is_none());
         if before.is_some_and(|before| before.phase == phase) {
             return None;
         }
         let operation = &new["status"]["lastOperation"];
         let problem = (operation["state"] == "Failed").then(|| text(&operation["description"])).flatten();
-        self.problems.extend(problem.clone().map(|problem| (name.clone(), problem)));
+        if let Some(problem) = &problem {
+            self.problems.entry(key).or_default().insert(problem.clone());
+        }
         Some(Change::Machine { name, phase, problem })
     }
 
     /// A machine object in a namespace that nobody looks at counts for nothing; it is told once.
     fn take_in_unserved(&mut self, (namespace, name): Name, new: &Value) -> Option<Change> {
-        let object = format!("{} {name}", new["kind"].as_str()?);
-        let is_new = self.warned.insert(format!("{object}/{namespace}"));
+        let kind = new["kind"].as_str()?;
+        let object = format!("{kind} {name}");
+        let told = self.warned.entry((kind.to_owned(), (namespace.clone(), name))).or_default();
+        let is_new = told.insert(String::new());
         is_new.then(|| Change::Unserved { object, namespace, served: self.served.clone() })
     }
 
@@ -293,9 +307,18 @@ impl View {
         let reason = text(&event["reason"]).unwrap_or_default();
         let message = text(&event["message"]).unwrap_or_default();
         // A series counts up in one Event; people need it once.
-        let is_new = self.warned.insert(format!("{object}/{reason}/{message}"));
-        let is_told = kind == "Machine" && self.problems.contains(&(name.to_owned(), message.clone()));
+        let key = (text(&about["namespace"]).unwrap_or_default(), name.to_owned());
+        let said = self.problems.get(&key);
+        let is_told = kind == MACHINE && said.is_some_and(|said| said.contains(&message));
+        let warned = self.warned.entry((kind.to_owned(), key)).or_default();
+        let is_new = warned.insert(format!("{reason}/{message}"));
         is_new.then_some(Change::Warning { object, reason, message, is_told })
+    }
+
+    /// Machines come and go for as long as it runs. A Machine of the same name is another one.
+    fn forget(&mut self, machine: &Name) {
+        self.problems.remove(machine);
+        self.warned.remove(&(MACHINE.to_owned(), machine.clone()));
     }
 
     /// Whether everything that is awaited runs: as many machines as wanted, each Running, each Node ready, and the status of
@@ -707,6 +730,10 @@ mod tests {
         let text = written.text();
         assert_eq!(text.matches("the quota is used up").count(), 1, "{text}");
         assert!(text.contains("Warning, Machine a: FailedCreate: something else"), "{text}");
+
+        assert!(!world.view.problems.is_empty() && !world.view.warned.is_empty());
+        world.send("DELETE", &format!("{MACHINE_PATH}/machines/a"), json!({})).await;
+        assert!(world.view.problems.is_empty() && world.view.warned.is_empty(), "{:?}", world.view);
     }
 
     #[tokio::test]
