@@ -500,7 +500,8 @@ fn the_node_of_a_machine_whose_name_is_no_label_gets_everything_else() {
         do    event MachineJoined: Machine LONG successfully joined the cluster
         why   waits for nothing: it is as it should be; since 2027-01-15T07:59:30Z
         wait  for a change
-    "#]].assert_eq(&plan);
+    "#]]
+    .assert_eq(&plan);
 }
 
 #[test]
