@@ -151,7 +151,11 @@ impl<'a> Canonical<'a> {
     fn cell(&mut self, cell: &Value) -> Value {
         match cell.as_str() {
             Some(text) if is_duration(text) => Value::String("<age>".into()),
-            _ => self.value(cell, "cells"),
+            Some(text) => match restarts(text) {
+                Some(count) => Value::String(format!("{count} (<age> ago)")),
+                None => self.value(cell, "cells"),
+            },
+            None => self.value(cell, "cells"),
         }
     }
 
@@ -231,6 +235,12 @@ fn without_descriptions(columns: &[Value]) -> Value {
         other => other.clone(),
     };
     Value::Array(columns.iter().map(column).collect())
+}
+
+/// How many restarts of a pod a cell shows, if it says how long ago the last one was: `5 (3m20s ago)`.
+fn restarts(text: &str) -> Option<&str> {
+    let (count, ago) = text.split_once(" (")?;
+    is_duration(ago.strip_suffix(" ago)")?).then_some(count)
 }
 
 /// `5s`, `3m20s`: how a table shows an age.

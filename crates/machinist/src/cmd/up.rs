@@ -76,11 +76,18 @@ pub(crate) async fn run(args: &UpArgs, output: Output) -> anyhow::Result<ExitCod
     let (cloud, kubeconfig) = (cluster.cloud.clone(), cluster.kubeconfig.clone());
     cluster.stop().await;
     if let Ok(End::Interrupted) = result {
-        // Of the files only those in a folder that somebody named are still there.
+        // Of the files only those in a folder that somebody named are still there, unless somebody removed them meanwhile.
         let stays = args.kubeconfig_out.is_some() || args.data_dir.is_some();
+        let kept_in = args.data_dir.as_deref().filter(|path| data_folder::is_whole(path));
+        if let (Some(path), None) = (&args.data_dir, kept_in) {
+            story.progress.note(&format!(
+                "Files of {} were removed while this ran: what was written to them is lost, and the folder cannot be gone on with",
+                path.display()
+            ))?;
+        }
         story.progress.stopped(&Stopped {
             instances_alive: cloud.alive(),
-            kept_in: args.data_dir.as_deref(),
+            kept_in,
             kubeconfig_kept: stays.then_some(kubeconfig.as_path()),
         })?;
     }
@@ -136,7 +143,7 @@ impl Story {
             Manifest::of(kept::machine_objects(&cluster.server, &cluster.namespace), &cluster.namespace)
         });
         let manifest = found.as_ref().unwrap_or(manifest);
-        let awaited = manifest.awaited();
+        let awaited = manifest.awaited_to_run();
         self.progress.reachable(&Reachable {
             api_server: &cluster.api_server(),
             kubeconfig: &cluster.kubeconfig,

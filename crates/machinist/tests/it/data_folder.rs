@@ -490,3 +490,16 @@ async fn a_full_disk_ends_it_with_one_error_and_what_was_answered_is_kept() {
     assert_eq!((ended.code, &result["machines"]), (Some(0), &150.into()), "{result}");
     assert_eq!((&result["instancesAlive"], &result["instancesEver"]), (&150.into(), &150.into()), "{result}");
 }
+
+#[test]
+fn nobody_is_sent_to_a_folder_whose_files_were_removed() {
+    let left = Left::by_a_quick_start();
+    let mut process = Process::start(machinist("up -o json --data-dir").arg(&left.folder));
+    process.line_with("Goes on with what the data folder holds");
+    fs::remove_file(left.file("ledger.jsonl")).expect("removed");
+    process.ask_to_stop();
+    process.line_with("were removed while this ran");
+    let stopped = process.line_with("\"stopped\"");
+    assert!(stopped.contains("\"keptIn\":null"), "{stopped}");
+    process.wait().cleanly();
+}

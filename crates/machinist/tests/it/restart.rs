@@ -145,4 +145,31 @@ async fn a_manifest_that_is_given_again_is_applied_again_and_a_quick_start_is_no
         ended.stdout
     );
     assert_eq!(ended.result()["machines"], 3, "{}", ended.stdout);
+
+    // Another template: ready is what has replaced all of them, not what was there.
+    let text = std::fs::read_to_string(manifest).expect("the quick start");
+    let (before, after) = text.split_once("  template:\n    metadata:\n").expect("a template");
+    let annotation = "      annotations: {again: \"yes\"}\n";
+    let changed = format!("{before}  template:\n    metadata:\n{annotation}{after}");
+    let other = tempfile::NamedTempFile::new().expect("a temporary file");
+    std::fs::write(other.path(), changed).expect("written");
+    let again = format!("--until ready --manifest {}", other.path().display());
+    let ended = Ended::of(&mut up(folder.path(), &again));
+    let (result, ever) = (ended.result(), 3 + 3 + 2);
+    assert_eq!((&result["running"], &result["instancesAlive"]), (&3.into(), &3.into()), "{}", ended.stdout);
+    assert_eq!(result["instancesEver"], ever, "{}", ended.stdout);
+}
+
+#[tokio::test]
+async fn what_is_on_its_way_out_has_to_go_before_all_is_ready() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut process = Process::start(&mut up(folder.path(), "--until gone"));
+    // By then its deployment is on its way out, too.
+    process.line_with("\"state\":\"Terminating\"");
+    // Dropping a process kills it with SIGKILL.
+    drop(process);
+    let ended = Ended::of(&mut up(folder.path(), "--until ready"));
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    let result = ended.result();
+    assert_eq!((&result["machines"], &result["instancesAlive"]), (&0.into(), &0.into()), "{}", ended.stdout);
 }

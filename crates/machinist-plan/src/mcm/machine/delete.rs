@@ -117,7 +117,14 @@ fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan
         actions.extend(say_blocked(s, &reason));
     }
     actions.extend(calls.into_iter().map(Action::Drain));
-    let why = Why::new(reason, Step::Expect("the pods leave")).since(deleting_since);
+    let never = blocked.filter(|blocked| blocked.never).and_then(|blocked| blocked.budget);
+    let next = match never {
+        Some(budget) => {
+            Step::Mend(format!("run more of these pods, or let PodDisruptionBudget {budget} allow fewer"))
+        }
+        None => Step::Expect("the pods leave"),
+    };
+    let why = Why::new(reason, next).since(deleting_since);
     let why = match manner {
         Manner::Polite => {
             why.deadline(just_past(deadline), Step::Expect("the pods are deleted without grace"))

@@ -126,6 +126,11 @@ pub(super) fn open(path: &Path, config: Config, purpose: Purpose<'_>) -> anyhow:
     Ok(Opened { server, cloud, is_continued: true, note, remarks })
 }
 
+/// Whether what a later start cannot do without is still there.
+pub(super) fn is_whole(path: &Path) -> bool {
+    files(path, &[STATE_FILE, LEDGER_FILE]).len() == 2
+}
+
 /// The first start on a folder.
 fn begin(path: &Path, config: Config, folder: Folder) -> anyhow::Result<Opened> {
     let lost = files(path, &MADE_AFTER_THE_STATE);
@@ -415,8 +420,9 @@ impl World {
             count => format!("{count} instances in the cloud belong"),
         };
         Some(format!(
-            "{count} to no Machine, such as {} ({}): nobody here deletes what it does not know; POST /admin/kill at the cloud's address does",
-            first.id, first.name
+            "{count} to no Machine, such as {} ({}): nobody here deletes what it does not know. To delete this one: curl -d \
+             '{{\"id\":\"{}\"}}' CLOUD/admin/kill, CLOUD being the address that follows",
+            first.id, first.name, first.id
         ))
     }
 

@@ -161,9 +161,18 @@ impl Manifest {
         Self { objects, namespace: namespace.to_owned() }
     }
 
-    /// The objects to wait for.
+    /// The objects that bring machines about.
     pub(super) fn awaited(&self) -> Vec<Awaited> {
-        let ours = self.objects.iter().filter(|it| it.object.api_version == API_VERSION);
+        self.awaited_among(|_| true)
+    }
+
+    /// Those of them that are to run: what was found on its way out only has to go.
+    pub(super) fn awaited_to_run(&self) -> Vec<Awaited> {
+        self.awaited_among(|it| it.object.body["metadata"]["deletionTimestamp"].is_null())
+    }
+
+    fn awaited_among(&self, is_wanted: impl Fn(&Written) -> bool) -> Vec<Awaited> {
+        let ours = self.objects.iter().filter(|it| it.object.api_version == API_VERSION && is_wanted(it));
         ours.filter_map(|it| {
             let (namespace, name) = (it.namespace().to_owned(), it.object.name.clone());
             match it.object.kind.as_str() {

@@ -238,7 +238,7 @@ impl View {
         match (resource, new) {
             (MACHINES, new) => self.take_in_machine(key, new),
             (SETS, Some(set)) => {
-                self.sets.insert(key, Owned::read(set));
+                self.sets.insert(key, Owned::of_set(set));
                 None
             }
             (SETS, None) => {
@@ -246,7 +246,7 @@ impl View {
                 None
             }
             (DEPLOYMENTS, Some(deployment)) => {
-                self.deployments.insert(key, Owned::read(deployment));
+                self.deployments.insert(key, Owned::of_deployment(deployment));
                 None
             }
             (DEPLOYMENTS, None) => {
@@ -322,9 +322,9 @@ impl View {
     }
 
     /// Whether everything that is awaited runs: as many machines as wanted, each Running, each Node ready, and the status of
-    /// their owner says so too.
+    /// their owner says so too. While something is on its way out, not all is as it will be.
     pub(super) fn is_ready(&self, awaited: &[Awaited]) -> bool {
-        awaited.iter().all(|it| match it {
+        let runs = awaited.iter().all(|it| match it {
             Awaited::Deployment(namespace, name) => {
                 self.is_owner_ready(&self.deployments, namespace, name, |deployment| {
                     let sets = self.sets.values().filter(|set| set.owner.as_deref() == Some(&deployment.uid));
@@ -338,7 +338,9 @@ impl View {
                 let machine = self.machines.get(&(namespace.clone(), name.clone()));
                 machine.is_some_and(|machine| self.is_running_and_ready(machine))
             }
-        })
+        });
+        runs && !self.machines.values().any(|machine| machine.is_leaving)
+            && !self.sets.values().chain(self.deployments.values()).any(|owner| owner.is_leaving)
     }
 
     fn is_owner_ready<'v>(
@@ -515,17 +517,20 @@ impl Owned {
         Replicas { ready: self.ready, wanted: self.replicas, is_leaving: self.is_leaving }
     }
 
-    fn read(owner: &Value) -> Self {
+    fn of_deployment(deployment: &Value) -> Self {
+        let mut owned = Self::of_set(deployment);
+        // A count of 0 is left out: none is of the current template.
+        owned.is_complete &= count(&deployment["status"]["updatedReplicas"]) == owned.replicas;
+        owned
+    }
+
+    fn of_set(owner: &Value) -> Self {
         let (spec, status) = (&owner["spec"], &owner["status"]);
-        let count = |value: &Value| value.as_u64().unwrap_or(0);
         let replicas = count(&spec["replicas"]);
         let is_observed = count(&owner["metadata"]["generation"]) <= count(&status["observedGeneration"]);
-        // Sets have no count of updated machines.
-        let updated = status.get("updatedReplicas").map_or(replicas, count);
         let is_complete = is_observed
             && count(&status["replicas"]) == replicas
-            && count(&status["readyReplicas"]) == replicas
-            && (updated == replicas || replicas == 0);
+            && count(&status["readyReplicas"]) == replicas;
         Self {
             uid: text(&owner["metadata"]["uid"]).unwrap_or_default(),
             owner: controller_uid(owner),
@@ -535,6 +540,10 @@ impl Owned {
             is_complete,
         }
     }
+}
+
+fn count(value: &Value) -> u64 {
+    value.as_u64().unwrap_or(0)
 }
 
 fn is_leaving(object: &Value) -> bool {
@@ -665,6 +674,37 @@ mod tests {
         world.set_status(json!({"readyReplicas": 1})).await;
         assert!(!world.view.is_ready(&awaited), "its status does not say so yet");
         assert_eq!((world.view.machines(), world.view.running(), world.view.nodes_ready()), (2, 2, 2));
+    }
+
+    #[tokio::test]
+    async fn a_deployment_is_not_ready_before_its_rollout_has_begun_nor_while_something_leaves() {
+        let mut world = World::new().await;
+        let awaited = [Awaited::Deployment("default".to_owned(), "w".to_owned())];
+        let deployment = json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment",
+            "metadata": {"name": "w", "finalizers": ["example.org/here"]}, "spec": {"replicas": 0, "template": {}}
+        });
+        let path = format!("{MACHINE_PATH}/machinedeployments");
+        world.send("POST", &path, deployment).await;
+        world.send("PATCH", &format!("{path}/w/status"), json!({"status": {"observedGeneration": 1}})).await;
+        assert!(world.view.is_ready(&awaited), "none is wanted");
+        let spec = json!({"spec": {"replicas": 1}});
+        world.send("PATCH", &format!("{path}/w"), spec).await;
+        // What a controller says that has seen the change, and made nothing of the new template yet: counts of 0 are left out.
+        let status = json!({"observedGeneration": 2, "replicas": 1, "readyReplicas": 1});
+        world.send("PATCH", &format!("{path}/w/status"), json!({"status": status})).await;
+        let owned = world.view.deployments.values().next().expect("the deployment");
+        assert!(!owned.is_complete, "{owned:?}");
+
+        let back = json!({"spec": {"replicas": 0}});
+        world.send("PATCH", &format!("{path}/w"), back).await;
+        let status = json!({"observedGeneration": 3, "replicas": null, "readyReplicas": null});
+        world.send("PATCH", &format!("{path}/w/status"), json!({"status": status})).await;
+        assert!(world.view.is_ready(&awaited));
+        world.send("DELETE", &format!("{path}/w"), json!({})).await;
+        assert!(!world.view.is_ready(&[]), "it is on its way out");
+        world.send("PATCH", &format!("{path}/w"), json!({"metadata": {"finalizers": null}})).await;
+        assert!(world.view.is_ready(&[]));
     }
 
     #[tokio::test]
