@@ -417,16 +417,8 @@ impl Store {
         if revision <= self.revision() {
             return Ok(());
         }
-        loop {
-            // Enlisted before the look, so that no commit in between is missed.
-            let mut committed = pin!(self.shared.committed.notified());
-            committed.as_mut().enable();
-            if revision <= self.revision() {
-                return Ok(());
-            }
-            self.writable()?;
-            committed.await;
-        }
+        self.once(|| if revision <= self.revision() { Some(Ok(())) } else { self.writable().err().map(Err) })
+            .await
     }
 
     /// Blocks until what was committed is saved; for a start, before anyone can ask.
@@ -439,14 +431,7 @@ impl Store {
 
     /// Waits until the disk fails.
     pub(crate) async fn failed(&self) -> NotSaved {
-        loop {
-            let mut committed = pin!(self.shared.committed.notified());
-            committed.as_mut().enable();
-            if let Err(failed) = self.writable() {
-                return failed;
-            }
-            committed.await;
-        }
+        self.once(|| self.writable().err()).await
     }
 
     /// Whether writes have a chance to be saved.
@@ -506,12 +491,17 @@ impl Store {
 
     /// Waits until the newest revision is at least this one.
     pub(crate) async fn reaches(&self, revision: u64) {
+        self.once(|| (revision <= self.revision()).then_some(())).await;
+    }
+
+    /// Waits until a look finds something: one now, and one after each commit and when the disk fails.
+    async fn once<T>(&self, look: impl Fn() -> Option<T>) -> T {
         loop {
             // Enlisted before the look, so that no commit in between is missed.
             let mut committed = pin!(self.shared.committed.notified());
             committed.as_mut().enable();
-            if revision <= self.revision() {
-                return;
+            if let Some(found) = look() {
+                return found;
             }
             committed.await;
         }

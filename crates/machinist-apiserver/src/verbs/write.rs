@@ -326,10 +326,8 @@ pub(crate) fn settle(call: &Call, new: &mut Value, old: &Value, part: Part) -> A
         Part::Status if served.is_custom() => {
             // A custom resource's status write changes nothing else, metadata included.
             let claimed = meta_str(new, "resourceVersion").to_owned();
-            let mut kept = Map::new();
-            for (key, value) in old.as_object().into_iter().flatten().filter(|(key, _)| *key != "status") {
-                kept.insert(key.clone(), value.clone());
-            }
+            let fields = old.as_object().into_iter().flatten().filter(|(key, _)| *key != "status");
+            let mut kept: Map<_, _> = fields.map(|(key, value)| (key.clone(), value.clone())).collect();
             if let Some(status) = new.as_object_mut().and_then(|new| new.remove("status")) {
                 kept.insert("status".to_owned(), status);
             }
