@@ -19,13 +19,15 @@ const LABEL_PROBLEM: &str = "a lowercase RFC 1123 label must consist of lower ca
 const LABEL_VALUE_PROBLEM: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 const NAME_PART_PROBLEM: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const QUALIFIED_NAME_PROBLEM: &str = "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
-const IMMUTABLE: &str = "field is immutable";
+pub(crate) const IMMUTABLE: &str = "field is immutable";
 
 /// Which names a kind allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NameRule {
     Subdomain,
     Label,
+    /// A label, of which a dot is refused like any other letter that does not belong there.
+    ShortName,
     /// Anything that can be one part of a path.
     PathSegment,
 }
@@ -49,7 +51,7 @@ pub(crate) fn name_problems(name: &str, rule: NameRule) -> Vec<String> {
             }
         }
         NameRule::Label if name.contains('.') => problems.push("must not contain dots".to_owned()),
-        NameRule::Label => {
+        NameRule::Label | NameRule::ShortName => {
             if LABEL_LENGTH < name.len() {
                 problems.push(format!("must be no more than {LABEL_LENGTH} characters"));
             }

@@ -2,9 +2,9 @@
 //!
 //! `kubectl` reads them to explain fields, to find out whether the server validates fields itself, and to compute patches of
 //! built-in kinds (the merge keys are in there); who applies finds there how lists and maps are owned. Custom resources are described by their definitions' own schemas, the
-//! built-in kinds by `kinds/types.txt`.
+//! built-in kinds by `kinds/types/*.txt`.
 //!
-//! Deliberately absent: prose about the built-in kinds, the insides of what `types.txt` has as `any`, the
+//! Deliberately absent: prose about the built-in kinds, the insides of what `types/*.txt` has as `any`, the
 //! documents of `/api`, `/apis` and `/apis/GROUP`, the protobuf form, and OpenAPI v2.
 
 use std::collections::BTreeMap;
@@ -282,7 +282,7 @@ fn built_in_name(group: &str, version: &str, kind: &str) -> String {
     }
 }
 
-/// Where Kubernetes has a type of `types.txt`.
+/// Where Kubernetes has a type of `types/*.txt`.
 fn type_path(name: &str, group: &str, version: &str) -> String {
     match name {
         "ObjectMeta"
@@ -296,15 +296,17 @@ fn type_path(name: &str, group: &str, version: &str) -> String {
         | "Preconditions" => {
             format!("io.k8s.apimachinery.pkg.apis.meta.v1.{name}")
         }
-        "ObjectReference" | "LocalObjectReference" | "EventSource" => built_in_name("", "v1", name),
-        "DaemonEndpoints" => built_in_name("", "v1", "NodeDaemonEndpoints"),
-        "ContainerResources" => built_in_name("", "v1", "ResourceRequirements"),
+        "ObjectReference"
+        | "LocalObjectReference"
+        | "TypedLocalObjectReference"
+        | "SecretReference"
+        | "EventSource" => built_in_name("", "v1", name),
         "Eviction" => built_in_name("policy", "v1", name),
         "TokenRequest" | "TokenRequestSpec" | "TokenRequestStatus" | "BoundObjectReference" => {
             built_in_name("authentication.k8s.io", "v1", name)
         }
         "Scale" | "ScaleSpec" | "ScaleStatus" => built_in_name("autoscaling", "v1", name),
-        _ => built_in_name(group, version, name),
+        _ => built_in_name(notation::group_of(name).unwrap_or(group), version, name),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Bodies in protobuf, as typed clients send the built-in kinds: decoded into the JSON that they stand for.
 //!
-//! The field numbers are those of `kinds/types.txt`. A field that has none there is one that we would lose, so a body that
+//! The field numbers are those of `kinds/types/*.txt`. A field that has none there is one that we would lose, so a body that
 //! carries it is refused and the client has to send JSON; so is every kind whose table has no numbers. Answers are never
 //! protobuf: whoever accepts it accepts JSON too.
 
@@ -74,6 +74,11 @@ fn message(bytes: &[u8], schema: &Schema) -> Result<Map<String, Value>, Undecoda
     let mut object = Map::new();
     for field in Fields(bytes) {
         let (number, wire) = field?;
+        if let Some((_, part)) = schema.inlined.iter().find(|(inlined, _)| *inlined == number) {
+            let Wire::Bytes(bytes) = wire else { return Err(malformed(schema.name)) };
+            object.extend(message(bytes, part)?);
+            continue;
+        }
         let known = schema.properties.iter().find(|(_, s)| s.number == number && number != 0);
         let Some((name, below)) = known else {
             return Err(Undecodable::Unsupported(format!(
@@ -279,7 +284,7 @@ mod tests {
         let unsupported = |result| matches!(result, Err(Undecodable::Unsupported(_)));
         assert!(unsupported(check("secrets", &envelope("Secret", &field(14, b"x")))));
         assert!(unsupported(check("secrets", &envelope("ConfigMap", &[]))));
-        assert!(unsupported(check("nodes", &envelope("Node", &field(1, &[])))));
+        assert!(unsupported(check("nodes", &envelope("Node", &field(9, &[])))));
         assert!(matches!(check("secrets", b"{}"), Err(Undecodable::Malformed(_))));
     }
 

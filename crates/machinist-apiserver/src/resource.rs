@@ -47,12 +47,30 @@ pub(crate) struct Version {
     pub(crate) declared: Option<Arc<Value>>,
 }
 
-/// Where a custom resource keeps what its scale subresource shows.
+/// Where a resource keeps what its scale subresource shows.
 #[derive(Debug, Clone)]
 pub(crate) struct ScalePaths {
     pub(crate) spec_replicas: Vec<String>,
     pub(crate) status_replicas: Vec<String>,
-    pub(crate) selector: Option<Vec<String>>,
+    pub(crate) selector: ScaleSelector,
+}
+
+/// Where the selector of what is counted lies.
+#[derive(Debug, Clone)]
+pub(crate) enum ScaleSelector {
+    None,
+    /// As the text of a selector.
+    Text(Vec<String>),
+    /// As the label selector of a built-in kind.
+    Labels,
+}
+
+impl ScalePaths {
+    /// Those of every built-in kind.
+    fn built_in() -> Self {
+        let path = |above: &str| vec![above.to_owned(), "replicas".to_owned()];
+        Self { spec_replicas: path("spec"), status_replicas: path("status"), selector: ScaleSelector::Labels }
+    }
 }
 
 /// Where a resource's rules come from.
@@ -237,7 +255,7 @@ impl Registry {
                     name: row.version.into(),
                     schema: notation::schema(row.type_name),
                     has_status: row.has_status,
-                    scale: None,
+                    scale: row.has_scale.then(ScalePaths::built_in),
                     fields: row.fields.iter().map(|(l, p)| ((*l).into(), (*p).into())).collect(),
                     columns: Vec::new(),
                     declared: None,

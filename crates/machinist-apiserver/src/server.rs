@@ -16,6 +16,8 @@ use crate::authn::{Credentials, Identity};
 use crate::authz::{Authorization, roles};
 use crate::clock::{Clock, Ids, RandomIds, SystemClock, rfc3339_seconds};
 use crate::fields::track::{own_change, server_owns};
+use crate::kinds::scheduling;
+use crate::kinds::service::{self, addresses};
 use crate::load::{self, LoadError};
 use crate::object::{MANAGED_FIELDS, Object};
 use crate::openapi::Documents;
@@ -95,6 +97,8 @@ pub(crate) struct Core {
     token_key: OnceLock<TokenKey>,
     /// Events by when they were written, oldest first.
     written_events: Mutex<VecDeque<WrittenEvent>>,
+    /// Addresses and ports on their way to Services.
+    pub(crate) service_addresses: addresses::Reserved,
     /// The server's own tasks run here, whoever calls.
     pub(crate) tasks: Handle,
 }
@@ -187,6 +191,7 @@ impl Server {
             ca: OnceLock::new(),
             token_key: OnceLock::new(),
             written_events: Mutex::default(),
+            service_addresses: addresses::Reserved::default(),
             tasks: Handle::current(),
             config,
         });
@@ -423,6 +428,17 @@ impl Core {
                 }),
             );
         }
+        for (name, value, description) in scheduling::SYSTEM_CLASSES {
+            self.seed(
+                scheduling::TABLE,
+                "",
+                json!({
+                    "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name, "generation": 1},
+                    "value": value, "description": description, "preemptionPolicy": "PreemptLowerPriority",
+                }),
+            );
+        }
+        self.seed("services", "default", service::of_api_server());
         if self.config.authorization == Authorization::Rbac {
             for initial in roles::initial() {
                 self.seed(initial.table, initial.namespace, initial.object.clone());

@@ -253,7 +253,12 @@ impl ApiService {
         let registry = self.core.registry();
         let Some(served) = registry.find(&path.group, &path.version, &path.plural).cloned() else {
             record.verb = method_name(&parts.method);
-            return Ok(page_not_found());
+            // What lies beside built-in kinds is answered as they are.
+            let mut beside = registry.resources(&path.group, &path.version).into_iter().flatten();
+            return match beside.any(|served| !served.is_custom()) {
+                true => Err(ApiError::no_such_resource()),
+                false => Ok(page_not_found()),
+            };
         };
         let misplaced = if served.resource.namespaced {
             path.namespace.is_empty() && (!path.name.is_empty() || parts.method == http::Method::POST)
@@ -382,11 +387,10 @@ async fn perform(call: &Call, verb: &str) -> ApiResult<Reply> {
 
 async fn subresource(call: &Call, verb: &str, name: &str) -> ApiResult<Reply> {
     if !call.served.subresources().iter().any(|s| s.name == name) {
-        return if call.served.is_custom() {
-            Err(call.served.not_found(&call.path.name))
-        } else {
-            Ok(page_not_found())
-        };
+        return Err(match call.served.is_custom() {
+            true => call.served.not_found(&call.path.name),
+            false => ApiError::no_such_resource(),
+        });
     }
     let answer = match (name, verb) {
         ("scale", "get") => scale::get(call).await,

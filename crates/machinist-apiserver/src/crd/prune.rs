@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use crate::body::{MAX_COMPLAINTS, Path};
-use crate::crd::schema::{MAX_DEPTH, Schema, Type, Zero};
+use crate::crd::schema::{Format, MAX_DEPTH, Schema, Type, Zero};
+use crate::kinds::quantity;
 
 /// Removes every field that `schema` neither names nor preserves. `metadata`, `apiVersion` and `kind` of the root, and of
 /// embedded resources, are kept: their own rules apply.
@@ -123,7 +124,7 @@ fn drop_nulls_at(value: &mut Value, schema: &Schema, depth: usize) {
 }
 
 /// Makes a built-in object look as a typed decoder leaves it: unknown fields, nulls, and empty maps, lists and strings
-/// that its schema does not want kept are gone.
+/// that its schema does not want kept are gone, and quantities are written in the one way.
 pub(crate) fn normalise(value: &mut Value, schema: &Schema) {
     prune_at(value, schema, false, 0);
     drop_empty(value, schema, 0);
@@ -153,6 +154,12 @@ fn drop_empty(value: &mut Value, schema: &Schema, depth: usize) {
         Value::Array(items) => {
             if let Some(below) = &schema.items {
                 items.iter_mut().for_each(|item| drop_empty(item, below, depth + 1));
+            }
+        }
+        Value::Number(_) | Value::String(_) if schema.format == Some(Format::Quantity) => {
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            if let Some(canonical) = quantity::canonical(&text) {
+                *value = Value::String(canonical);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}

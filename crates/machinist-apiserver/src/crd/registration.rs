@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::crd::schema::{Schema, Type};
 use crate::object::{self, Object, child_map};
-use crate::resource::{Behaviour, Registry, Resource, ScalePaths, Version};
+use crate::resource::{Behaviour, Registry, Resource, ScalePaths, ScaleSelector, Version};
 use crate::status::FieldErrors;
 use crate::table;
 
@@ -93,7 +93,7 @@ fn scale_paths(scale: &Value) -> Option<ScalePaths> {
     Some(ScalePaths {
         spec_replicas: path("specReplicasPath")?,
         status_replicas: path("statusReplicasPath")?,
-        selector: path("labelSelectorPath"),
+        selector: path("labelSelectorPath").map_or(ScaleSelector::None, ScaleSelector::Text),
     })
 }
 

@@ -15,10 +15,12 @@ pub(crate) const MAX_DEPTH: usize = 128;
 /// One node of a schema. The default allows every value.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Schema {
-    /// Built-in kinds: the name of the type in `types.txt`, for those that have one.
+    /// Built-in kinds: the name of the type in `types/*.txt`, for those that have one.
     pub(crate) name: &'static str,
     /// Built-in kinds: the field's number in protobuf, 0 where none is known.
     pub(crate) number: u32,
+    /// Built-in kinds: types whose fields are among `properties`, though in protobuf they lie in a message of this number.
+    pub(crate) inlined: Vec<(u32, Arc<Schema>)>,
     pub(crate) of: Option<Type>,
     pub(crate) format: Option<Format>,
     pub(crate) properties: BTreeMap<String, Arc<Schema>>,

@@ -10,7 +10,7 @@
 //! [`set::FieldSet`]s. The store keeps the managers of an object as one text beside it (`object::Object`): it is read when a write
 //! differs from what was there, shared by versions between which nothing changes hands, and copied into answers as it is.
 //!
-//! Deliberately absent: CBOR, and the schemas of `any` in `types.txt`, inside which maps are owned field by field and lists as a whole.
+//! Deliberately absent: CBOR, and the schemas of `any` in `types/*.txt`, inside which maps are owned field by field and lists as a whole.
 
 pub(crate) mod apply;
 mod collect;

@@ -144,6 +144,8 @@ pub(crate) fn put_back(served: &Served, part: Part) -> &'static FieldSet {
             &["metadata", "ownerReferences"],
         ])
     });
+    static SPEC_AND_LABELS: Fields =
+        LazyLock::new(|| FieldSet::of_fields(&[&["spec"], &["metadata", "labels"]]));
     let kind = served.built_in().map_or("", |row| row.type_name);
     match (kind, part) {
         ("", Part::Status) => &ALL_BUT_STATUS,
@@ -151,6 +153,7 @@ pub(crate) fn put_back(served: &Served, part: Part) -> &'static FieldSet {
         ("CertificateSigningRequest", Part::Status) => &VERDICT,
         ("CertificateSigningRequest", Part::Approval) => &CERTIFICATE,
         ("Pod", Part::Status) => &POD_SPEC,
+        ("Deployment", Part::Status) => &SPEC_AND_LABELS,
         (_, Part::Status) => &SPEC,
         (_, Part::Main | Part::Approval | Part::Finalize) if served.has_status() => &STATUS,
         (_, Part::Main | Part::Approval | Part::Finalize) => &NOTHING,

@@ -1,11 +1,13 @@
 //! The built-in kinds: a table of what they are called and how they behave, and one module per kind whose rules are more
 //! than the table can say.
 
+pub(crate) mod amount;
 pub(crate) mod certificate;
 pub(crate) mod config;
 pub(crate) mod custom_resource_definition;
 pub(crate) mod decode;
 pub(crate) mod event;
+pub(crate) mod job;
 pub(crate) mod lease;
 pub(crate) mod namespace;
 pub(crate) mod node;
@@ -13,8 +15,14 @@ pub(crate) mod notation;
 pub(crate) mod pod;
 pub(crate) mod pod_disruption_budget;
 pub(crate) mod pod_references;
+pub(crate) mod pod_template;
+pub(crate) mod quantity;
 pub(crate) mod rbac;
+pub(crate) mod scheduling;
+pub(crate) mod service;
 pub(crate) mod table;
+pub(crate) mod volume;
+pub(crate) mod workload;
 
 use serde_json::Value;
 

@@ -1,6 +1,6 @@
-//! Reads `types.txt`, the notation in which the built-in kinds' types are written, into schemas.
+//! Reads `types/*.txt`, the notation in which the built-in kinds' types are written, into schemas. `types/meta.txt` explains it.
 //!
-//! The text is part of the program, so a mistake in it is our own bug and panics with the line, in the first test that
+//! The texts are part of the program, so a mistake in them is our own bug and panics with the line, in the first test that
 //! starts a server.
 
 use std::collections::BTreeMap;
@@ -10,18 +10,55 @@ use serde_json::Value;
 
 use crate::crd::schema::{Format, ListType, MapType, PatchStrategy, Schema, Type, Zero};
 
-static TYPES: LazyLock<BTreeMap<&'static str, Arc<Schema>>> =
-    LazyLock::new(|| read(include_str!("types.txt")));
+/// The texts, with the API group whose types each has; none where several share them.
+const FILES: &[(Option<&str>, &str)] = &[
+    (None, include_str!("types/meta.txt")),
+    (CORE, include_str!("types/namespace.txt")),
+    (CORE, include_str!("types/node.txt")),
+    (CORE, include_str!("types/volume.txt")),
+    (CORE, include_str!("types/pod.txt")),
+    (CORE, include_str!("types/config.txt")),
+    (CORE, include_str!("types/service.txt")),
+    (None, include_str!("types/event.txt")),
+    (Some("coordination.k8s.io"), include_str!("types/lease.txt")),
+    (Some("policy"), include_str!("types/policy.txt")),
+    (Some("apps"), include_str!("types/apps.txt")),
+    (Some("batch"), include_str!("types/batch.txt")),
+    (Some("storage.k8s.io"), include_str!("types/storage.txt")),
+    (Some("scheduling.k8s.io"), include_str!("types/scheduling.txt")),
+    (Some("certificates.k8s.io"), include_str!("types/certificates.txt")),
+    (Some("apiextensions.k8s.io"), include_str!("types/apiextensions.txt")),
+    (Some("rbac.authorization.k8s.io"), include_str!("types/rbac.txt")),
+    (Some("authorization.k8s.io"), include_str!("types/authorization.txt")),
+    (Some("authentication.k8s.io"), include_str!("types/authentication.txt")),
+];
 
-/// The schema of a type named in `types.txt`.
+const CORE: Option<&str> = Some("");
+
+static TYPES: LazyLock<BTreeMap<&'static str, Arc<Schema>>> = LazyLock::new(|| read(FILES));
+
+/// The schema of a type named in `types/*.txt`.
 pub(crate) fn schema(name: &str) -> Arc<Schema> {
-    TYPES.get(name).unwrap_or_else(|| panic!("types.txt has no type {name}")).clone()
+    TYPES.get(name).unwrap_or_else(|| panic!("types/*.txt have no type {name}")).clone()
 }
 
 /// The same, for as long as the program runs; also `string`, `any` (fields that are described elsewhere) and `free` (fields that
 /// nobody describes).
 pub(crate) fn shared_schema(name: &str) -> &'static Schema {
-    TYPES.get(name).unwrap_or_else(|| panic!("types.txt has no type {name}"))
+    TYPES.get(name).unwrap_or_else(|| panic!("types/*.txt have no type {name}"))
+}
+
+/// The API group that has this type, where one alone does.
+pub(crate) fn group_of(name: &str) -> Option<&'static str> {
+    static GROUPS: LazyLock<BTreeMap<&str, &str>> = LazyLock::new(|| {
+        let of_text = |(group, text): &(Option<&'static str>, &'static str)| {
+            let group = (*group)?;
+            let names = text.lines().filter_map(|line| line.strip_prefix("type "));
+            Some(names.map(|name| (name.trim(), group)).collect::<Vec<_>>())
+        };
+        FILES.iter().filter_map(of_text).flatten().collect()
+    });
+    GROUPS.get(name).copied()
 }
 
 /// Schema of `metadata`, for custom resources too.
@@ -31,10 +68,10 @@ pub(crate) fn object_meta() -> Arc<Schema> {
 
 type Lines<'a> = BTreeMap<&'a str, Vec<&'a str>>;
 
-fn read(text: &'static str) -> BTreeMap<&'static str, Arc<Schema>> {
+fn read(texts: &[(Option<&str>, &'static str)]) -> BTreeMap<&'static str, Arc<Schema>> {
     let mut lines: Lines<'static> = BTreeMap::new();
     let mut current = "";
-    for line in text.lines() {
+    for line in texts.iter().flat_map(|(_, text)| text.lines()) {
         if line.trim().is_empty() || line.starts_with('#') {
             continue;
         }
@@ -67,7 +104,7 @@ fn build(
         return schema.clone();
     }
     let mut schema = Schema { name, of: Some(Type::Object), ..Schema::default() };
-    for line in lines.get(name).unwrap_or_else(|| panic!("types.txt has no type {name}")) {
+    for line in lines.get(name).unwrap_or_else(|| panic!("types/*.txt have no type {name}")) {
         if *line == "atomic" {
             schema.map = MapType::Atomic;
             continue;
@@ -77,7 +114,15 @@ fn build(
             schema.named_inside = true;
             continue;
         }
-        let (field, rest) = line.split_once(' ').unwrap_or_else(|| panic!("types.txt: no type in {line:?}"));
+        if let Some(part) = line.strip_prefix("inline #") {
+            let (number, name) =
+                part.split_once(' ').unwrap_or_else(|| panic!("types/*.txt: no type in {line:?}"));
+            let number = number.parse().unwrap_or_else(|_| panic!("types/*.txt: no number in {line:?}"));
+            inline(&mut schema, number, build(name, lines, done));
+            continue;
+        }
+        let (field, rest) =
+            line.split_once(' ').unwrap_or_else(|| panic!("types/*.txt: no type in {line:?}"));
         let (settings, _default) = rest.split_once(" = ").unwrap_or((rest, ""));
         if settings.split_whitespace().any(|word| word == "required") {
             schema.required.push(field.to_owned());
@@ -89,6 +134,16 @@ fn build(
     schema
 }
 
+/// The fields of `part` as fields of `schema`: in protobuf a message of their own, so there they have no numbers of their own.
+fn inline(schema: &mut Schema, number: u32, part: Arc<Schema>) {
+    for (field, below) in &part.properties {
+        let below = Schema { number: 0, ..below.as_ref().clone() };
+        schema.properties.insert(field.clone(), Arc::new(below));
+    }
+    schema.required.extend(part.required.iter().cloned());
+    schema.inlined.push((number, part));
+}
+
 fn field_schema(
     text: &'static str,
     lines: &Lines<'static>,
@@ -97,26 +152,26 @@ fn field_schema(
     let (text, default) = match text.split_once(" = ") {
         Some((text, json)) => {
             let value: Value =
-                serde_json::from_str(json).unwrap_or_else(|e| panic!("types.txt: default {json:?}: {e}"));
+                serde_json::from_str(json).unwrap_or_else(|e| panic!("types/*.txt: default {json:?}: {e}"));
             (text, Some(value))
         }
         None => (text, None),
     };
     let (number, text) = match text.strip_prefix('#').and_then(|t| t.split_once(' ')) {
         Some((number, text)) => {
-            (number.parse().unwrap_or_else(|_| panic!("types.txt: no number in {text:?}")), text)
+            (number.parse().unwrap_or_else(|_| panic!("types/*.txt: no number in {text:?}")), text)
         }
         None => (0, text),
     };
     let mut words = text.split_whitespace();
-    let name = words.next().unwrap_or_else(|| panic!("types.txt: no type in {text:?}"));
+    let name = words.next().unwrap_or_else(|| panic!("types/*.txt: no type in {text:?}"));
     let mut schema = type_schema(name, lines, done);
     schema.default = default;
     schema.number = number;
     while let Some(word) = words.next() {
         match word {
             "by" => {
-                let key = words.next().unwrap_or_else(|| panic!("types.txt: no key in {text:?}"));
+                let key = words.next().unwrap_or_else(|| panic!("types/*.txt: no key in {text:?}"));
                 schema.patch = PatchStrategy::MergeByKey(key.to_owned());
                 schema.list = ListType::Map(vec![key.to_owned()]);
             }
@@ -126,18 +181,20 @@ fn field_schema(
             }
             "replace" => schema.patch = PatchStrategy::ReplaceMap,
             "keyed" => {
-                let keys = words.next().unwrap_or_else(|| panic!("types.txt: no keys in {text:?}"));
+                let keys = words.next().unwrap_or_else(|| panic!("types/*.txt: no keys in {text:?}"));
                 schema.list = ListType::Map(keys.split(',').map(str::to_owned).collect());
             }
+            "set" => schema.list = ListType::Set,
             "atomic" if schema.of == Some(Type::Array) => schema.list = ListType::Atomic,
             "atomic" => schema.map = MapType::Atomic,
+            "granular" => schema.map = MapType::Granular,
             "pointer" => schema.pointer = true,
             // Its parent notes it.
             "required" => {}
             "retain" => schema.retain_keys = true,
             "keep" => schema.zero = Zero::Keep,
             "null" => schema.zero = Zero::Null,
-            other => panic!("types.txt: {other:?} in {text:?}"),
+            other => panic!("types/*.txt: {other:?} in {text:?}"),
         }
     }
     schema

@@ -7,8 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::authz::restriction;
 use crate::kinds::pod_references::{self as refers, MIRROR};
-use crate::kinds::{Context, Part, Rules};
-use crate::meta::{NameRule, name_problems};
+use crate::kinds::{Context, Part, Rules, pod_template, scheduling};
 use crate::object::{child_map, copy_meta, meta_str};
 use crate::status::{ApiError, ApiResult, FieldErrors, Target};
 use crate::store::mvcc::Key;
@@ -21,10 +20,8 @@ pub(crate) struct Pods;
 impl Rules for Pods {
     fn fill_defaults(&self, object: &mut Value) {
         if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
-            default_pull_policies(spec);
-            if let Some(account) = spec.get("serviceAccountName").cloned() {
-                spec.insert("serviceAccount".into(), account);
-            }
+            pod_template::fill_spec(spec);
+            pod_template::fill_pod(spec);
         }
         if object.get("status").is_some_and(Value::is_object) {
             list_addresses(object);
@@ -34,10 +31,9 @@ impl Rules for Pods {
     fn on_create(&self, object: &mut Value, context: &Context<'_>) -> ApiResult<()> {
         admit_service_account(object, context)?;
         restriction::admit_new_pod(context, object)?;
+        scheduling::admit_priority(object, context)?;
         let spec = child_map(object, "spec");
         tolerate_lost_nodes(spec);
-        spec.entry("priority").or_insert(json!(0));
-        spec.entry("preemptionPolicy").or_insert(json!("PreemptLowerPriority"));
         let class = quality_of_service(spec);
         object["status"] = json!({"phase": "Pending", "qosClass": class});
         Ok(())
@@ -73,9 +69,9 @@ impl Rules for Pods {
     fn validate(&self, object: &Value, old: Option<&Value>, part: Part, errors: &mut FieldErrors) {
         validate_mirror(object, old, errors);
         match (old, part) {
-            (None, _) => validate_containers(object, errors),
+            (None, _) => pod_template::validate_containers(object.get("spec"), "spec", errors),
             (Some(old), Part::Main) => {
-                validate_containers(object, errors);
+                pod_template::validate_containers(object.get("spec"), "spec", errors);
                 validate_spec_update(object, old, errors);
             }
             (Some(_), Part::Status | Part::Approval | Part::Finalize) => validate_addresses(object, errors),
@@ -181,24 +177,6 @@ fn tolerate_lost_nodes(spec: &mut Map<String, Value>) {
     }
 }
 
-fn default_pull_policies(spec: &mut Map<String, Value>) {
-    for list in ["containers", "initContainers"] {
-        for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
-            default_pull_policy(container);
-        }
-    }
-}
-
-fn default_pull_policy(container: &mut Value) {
-    let image = container.get("image").and_then(Value::as_str).unwrap_or_default();
-    let tag = image.rsplit('/').next().and_then(|last| last.split_once(':')).map(|(_, tag)| tag);
-    let floating = !image.contains('@') && tag.is_none_or(|tag| tag == "latest");
-    if let Some(container) = container.as_object_mut() {
-        let policy = if floating { "Always" } else { "IfNotPresent" };
-        container.entry("imagePullPolicy").or_insert(json!(policy));
-    }
-}
-
 /// Guaranteed when every container's cpu and memory limits equal its requests, BestEffort when none has any.
 fn quality_of_service(spec: &Map<String, Value>) -> &'static str {
     let mut any = false;
@@ -235,32 +213,6 @@ fn validate_mirror(object: &Value, old: Option<&Value>, errors: &mut FieldErrors
     let node = object.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
     if let (Some(mirrored), true) = (mirrored, node.is_empty()) {
         errors.invalid(place, mirrored.clone(), "must set spec.nodeName if mirror pod annotation is set");
-    }
-}
-
-fn validate_containers(object: &Value, errors: &mut FieldErrors) {
-    let containers = object.pointer("/spec/containers").and_then(Value::as_array);
-    let Some(containers) = containers.filter(|list| !list.is_empty()) else {
-        errors.required("spec.containers", "");
-        return;
-    };
-    let mut names = HashSet::new();
-    for (index, container) in containers.iter().enumerate() {
-        let text = |key: &str| container.get(key).and_then(Value::as_str).unwrap_or_default();
-        let place = format!("spec.containers[{index}]");
-        if text("name").is_empty() {
-            errors.required(format!("{place}.name"), "");
-        } else {
-            for problem in name_problems(text("name"), NameRule::Label) {
-                errors.invalid(format!("{place}.name"), json!(text("name")), problem);
-            }
-            if !names.insert(text("name")) {
-                errors.duplicate(format!("{place}.name"), json!(text("name")));
-            }
-        }
-        if text("image").is_empty() {
-            errors.required(format!("{place}.image"), "");
-        }
     }
 }
 

@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::kinds::amount::{at_most_all, validate_amount};
+use crate::kinds::workload::shown_selector;
 use crate::kinds::{Context, Part, Rules};
 use crate::object::child_map;
 use crate::status::{ApiResult, FieldErrorKind, FieldErrors};
@@ -37,7 +39,10 @@ impl Rules for PodDisruptionBudgets {
             errors.push_shown(FieldErrorKind::Invalid, "spec", Some(shown_spec(&object["spec"])), why);
         }
         for bound in ["minAvailable", "maxUnavailable"] {
-            validate_amount(spec(bound), &format!("spec.{bound}"), errors);
+            if let Some(amount) = spec(bound) {
+                validate_amount(amount, &format!("spec.{bound}"), errors);
+                at_most_all(amount, &format!("spec.{bound}"), errors);
+            }
         }
         let policies = ["AlwaysAllow", "IfHealthyBudget"];
         if let Some(policy) = spec("unhealthyPodEvictionPolicy").and_then(Value::as_str)
@@ -55,40 +60,11 @@ impl Rules for PodDisruptionBudgets {
 /// A specification with the names and order of its internal type, as refusals show it.
 fn shown_spec(spec: &Value) -> String {
     let shown = |key: &str| spec.get(key).unwrap_or(&Value::Null).to_string();
-    let selector = spec.get("selector").and_then(Value::as_object).map_or("null".to_owned(), |selector| {
-        let fields = ["matchLabels", "matchExpressions"]
-            .iter()
-            .filter_map(|key| Some(format!("\"{key}\":{}", selector.get(*key)?)));
-        format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
-    });
+    let selector = shown_selector(spec.get("selector").unwrap_or(&Value::Null));
     format!(
         "{{\"MinAvailable\":{},\"Selector\":{selector},\"MaxUnavailable\":{},\"UnhealthyPodEvictionPolicy\":{}}}",
         shown("minAvailable"),
         shown("maxUnavailable"),
         shown("unhealthyPodEvictionPolicy")
     )
-}
-
-/// A count that is not negative, or a percentage of at most 100.
-fn validate_amount(amount: Option<&Value>, field: &str, errors: &mut FieldErrors) {
-    match amount {
-        Some(Value::String(text)) => {
-            let percent = text.strip_suffix('%').and_then(|p| p.parse::<u32>().ok());
-            match percent {
-                None => errors.invalid(
-                    field,
-                    json!(text),
-                    "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')",
-                ),
-                Some(percent) if 100 < percent => {
-                    errors.invalid(field, json!(text), "must not be greater than 100%");
-                }
-                Some(_) => {}
-            }
-        }
-        Some(Value::Number(number)) if number.as_i64().is_some_and(|n| n < 0) => {
-            errors.invalid(field, Value::Number(number.clone()), "must be greater than or equal to 0");
-        }
-        Some(_) | None => {}
-    }
 }

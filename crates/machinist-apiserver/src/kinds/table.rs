@@ -1,8 +1,8 @@
 //! The built-in kinds, one row each.
 
 use crate::kinds::{
-    Plain, Rules, certificate, config, custom_resource_definition, event, lease, namespace, node, pod,
-    pod_disruption_budget, rbac,
+    Plain, Rules, certificate, config, custom_resource_definition, event, job, lease, namespace, node, pod,
+    pod_disruption_budget, rbac, scheduling, service, volume, workload,
 };
 use crate::meta::NameRule;
 
@@ -16,7 +16,7 @@ pub(crate) struct BuiltIn {
     pub(crate) short_names: &'static [&'static str],
     pub(crate) categories: &'static [&'static str],
     pub(crate) namespaced: bool,
-    /// Name in `types.txt`.
+    /// Name in `types/*.txt`.
     pub(crate) type_name: &'static str,
     /// Where the objects lie; two kinds may share a store.
     pub(crate) table: &'static str,
@@ -24,7 +24,9 @@ pub(crate) struct BuiltIn {
     pub(crate) converted: bool,
     pub(crate) names: NameRule,
     pub(crate) has_status: bool,
-    /// Subresources besides `status`, with the kind each takes (group/version/kind).
+    /// Its replicas can be set without knowing the kind.
+    pub(crate) has_scale: bool,
+    /// Subresources besides `status` and `scale`, with the kind each takes (group/version/kind).
     pub(crate) subresources: &'static [(&'static str, &'static str)],
     pub(crate) generation: bool,
     /// PUT without a resourceVersion is taken.
@@ -33,6 +35,8 @@ pub(crate) struct BuiltIn {
     pub(crate) create_on_update: bool,
     /// DELETE answers the object instead of a Status.
     pub(crate) returns_deleted: bool,
+    /// DELETE leaves what the object owns, unless it says otherwise.
+    pub(crate) orphans: bool,
     /// DELETE of the whole collection is taken.
     pub(crate) deletes_collections: bool,
     /// Asked and answered with one POST, and never kept.
@@ -57,11 +61,13 @@ const ROW: BuiltIn = BuiltIn {
     converted: false,
     names: NameRule::Subdomain,
     has_status: false,
+    has_scale: false,
     subresources: &[],
     generation: false,
     unconditional_update: true,
     create_on_update: false,
     returns_deleted: false,
+    orphans: false,
     deletes_collections: true,
     only_created: false,
     fields: &[],
@@ -70,6 +76,10 @@ const ROW: BuiltIn = BuiltIn {
 
 /// What roles and bindings have in common.
 const RBAC: BuiltIn = BuiltIn { group: "rbac.authorization.k8s.io", names: NameRule::PathSegment, ..ROW };
+
+/// What makes pods from a template.
+const WORKLOAD: BuiltIn =
+    BuiltIn { group: "apps", categories: &["all"], has_status: true, generation: true, ..ROW };
 
 /// What the reviews of who somebody is have in common.
 const ASKED_WHO: BuiltIn = BuiltIn {
@@ -249,6 +259,131 @@ pub(crate) static BUILT_INS: &[BuiltIn] = &[
         generation: true,
         unconditional_update: false,
         rules: &pod_disruption_budget::PodDisruptionBudgets,
+        ..ROW
+    },
+    BuiltIn {
+        kind: "Service",
+        plural: "services",
+        singular: "service",
+        short_names: &["svc"],
+        categories: &["all"],
+        type_name: "Service",
+        table: "services",
+        names: NameRule::ShortName,
+        has_status: true,
+        create_on_update: true,
+        returns_deleted: true,
+        fields: &[("spec.clusterIP", "spec.clusterIP"), ("spec.type", "spec.type")],
+        rules: &service::Services,
+        ..ROW
+    },
+    BuiltIn {
+        kind: "PersistentVolume",
+        plural: "persistentvolumes",
+        singular: "persistentvolume",
+        short_names: &["pv"],
+        namespaced: false,
+        type_name: "PersistentVolume",
+        table: "persistentvolumes",
+        has_status: true,
+        returns_deleted: true,
+        fields: &[("name", "metadata.name")],
+        rules: &volume::PersistentVolumes,
+        ..ROW
+    },
+    BuiltIn {
+        kind: "PersistentVolumeClaim",
+        plural: "persistentvolumeclaims",
+        singular: "persistentvolumeclaim",
+        short_names: &["pvc"],
+        type_name: "PersistentVolumeClaim",
+        table: "persistentvolumeclaims",
+        has_status: true,
+        returns_deleted: true,
+        fields: &[("name", "metadata.name")],
+        rules: &volume::PersistentVolumeClaims,
+        ..ROW
+    },
+    BuiltIn {
+        kind: "Deployment",
+        plural: "deployments",
+        singular: "deployment",
+        short_names: &["deploy"],
+        type_name: "Deployment",
+        table: "deployments",
+        has_scale: true,
+        rules: &workload::Workload::Deployment,
+        ..WORKLOAD
+    },
+    BuiltIn {
+        kind: "ReplicaSet",
+        plural: "replicasets",
+        singular: "replicaset",
+        short_names: &["rs"],
+        type_name: "ReplicaSet",
+        table: "replicasets",
+        has_scale: true,
+        rules: &workload::Workload::ReplicaSet,
+        ..WORKLOAD
+    },
+    BuiltIn {
+        kind: "DaemonSet",
+        plural: "daemonsets",
+        singular: "daemonset",
+        short_names: &["ds"],
+        type_name: "DaemonSet",
+        table: "daemonsets",
+        rules: &workload::Workload::DaemonSet,
+        ..WORKLOAD
+    },
+    BuiltIn {
+        kind: "StatefulSet",
+        plural: "statefulsets",
+        singular: "statefulset",
+        short_names: &["sts"],
+        type_name: "StatefulSet",
+        table: "statefulsets",
+        names: NameRule::Label,
+        has_scale: true,
+        rules: &workload::Workload::StatefulSet,
+        ..WORKLOAD
+    },
+    BuiltIn {
+        group: "batch",
+        kind: "Job",
+        plural: "jobs",
+        singular: "job",
+        type_name: "Job",
+        table: "jobs",
+        orphans: true,
+        fields: &[("status.successful", "status.succeeded")],
+        rules: &job::Jobs,
+        ..WORKLOAD
+    },
+    BuiltIn {
+        group: "storage.k8s.io",
+        kind: "VolumeAttachment",
+        plural: "volumeattachments",
+        singular: "volumeattachment",
+        namespaced: false,
+        type_name: "VolumeAttachment",
+        table: "volumeattachments",
+        has_status: true,
+        returns_deleted: true,
+        unconditional_update: false,
+        rules: &volume::VolumeAttachments,
+        ..ROW
+    },
+    BuiltIn {
+        group: "scheduling.k8s.io",
+        kind: "PriorityClass",
+        plural: scheduling::TABLE,
+        singular: "priorityclass",
+        short_names: &["pc"],
+        namespaced: false,
+        type_name: "PriorityClass",
+        table: scheduling::TABLE,
+        rules: &scheduling::PriorityClasses,
         ..ROW
     },
     BuiltIn {

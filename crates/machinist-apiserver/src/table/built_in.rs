@@ -6,31 +6,32 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::age::{self, UNKNOWN};
-use super::{definition, name_column};
+use super::{definition, name_column, service, volume, workload};
 use crate::object::{is_deleting, labels, meta_str};
 
 /// How a kind is printed.
 pub(super) struct Printer {
-    columns: &'static [Column],
-    cells: Cells,
+    pub(super) columns: &'static [Column],
+    pub(super) cells: Cells,
 }
 
 /// From an object, and the present, to what its row shows.
-type Cells = fn(&Value, Timestamp) -> Vec<Value>;
+pub(super) type Cells = fn(&Value, Timestamp) -> Vec<Value>;
 
-struct Column {
-    name: &'static str,
-    of: &'static str,
-    description: &'static str,
+pub(super) struct Column {
+    pub(super) name: &'static str,
+    pub(super) of: &'static str,
+    pub(super) description: &'static str,
     /// 0 is always shown, 1 with `-o wide`.
-    priority: i64,
+    pub(super) priority: i64,
 }
 
 impl Printer {
     pub(super) fn columns(&self) -> Vec<Value> {
         let column = |c: &Column| match c.name {
             "Name" if c.priority == 0 => name_column(),
-            "Name" => definition(c.name, c.of, "name", c.description, c.priority),
+            // Of an event its own name, of an attachment that of its driver.
+            "Name" | "Attacher" => definition(c.name, c.of, "name", c.description, c.priority),
             name => definition(name, c.of, "", c.description, c.priority),
         };
         self.columns.iter().map(column).collect()
@@ -41,7 +42,7 @@ impl Printer {
     }
 }
 
-/// The printer of the type with this name in `types.txt`.
+/// The printer of the type with this name in `types/*.txt`.
 pub(super) fn printer(type_name: &str) -> Printer {
     let (columns, cells): (&'static [Column], Cells) = match type_name {
         "Namespace" => (NAMESPACE, namespace),
@@ -56,38 +57,52 @@ pub(super) fn printer(type_name: &str) -> Printer {
         "CustomResourceDefinition" => (DEFINITION, custom_resource_definition),
         "Role" | "ClusterRole" => (ROLE, role),
         "RoleBinding" | "ClusterRoleBinding" => (ROLE_BINDING, role_binding),
+        "Service" => (service::COLUMNS, service::cells),
+        "PersistentVolume" => (volume::VOLUME, volume::volume),
+        "PersistentVolumeClaim" => (volume::CLAIM, volume::claim),
+        "VolumeAttachment" => (volume::ATTACHMENT, volume::attachment),
+        "Deployment" => (workload::DEPLOYMENT, workload::deployment),
+        "ReplicaSet" => (workload::REPLICA_SET, workload::replica_set),
+        "DaemonSet" => (workload::DAEMON_SET, workload::daemon_set),
+        "StatefulSet" => (workload::STATEFUL_SET, workload::stateful_set),
+        "Job" => (workload::JOB, workload::job),
+        "PriorityClass" => (PRIORITY_CLASS, priority_class),
         _ => (PLAIN, plain),
     };
     Printer { columns, cells }
 }
 
-const fn column(name: &'static str, description: &'static str) -> Column {
+pub(super) const fn column(name: &'static str, description: &'static str) -> Column {
     Column { name, of: "string", description, priority: 0 }
 }
 
-const fn wide(name: &'static str, description: &'static str) -> Column {
+pub(super) const fn number(name: &'static str, description: &'static str) -> Column {
+    Column { name, of: "integer", description, priority: 0 }
+}
+
+pub(super) const fn wide(name: &'static str, description: &'static str) -> Column {
     Column { name, of: "string", description, priority: 1 }
 }
 
-const NAME: Column = column("Name", "");
-const AGE: Column = column("Age", "Time since the object was made");
+pub(super) const NAME: Column = column("Name", "");
+pub(super) const AGE: Column = column("Age", "Time since the object was made");
 
 /// What is printed for a list or text that is empty.
-const NONE: &str = "<none>";
+pub(super) const NONE: &str = "<none>";
 
-fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn text_or<'a>(object: &'a Value, pointer: &str, otherwise: &'a str) -> &'a str {
+pub(super) fn text_or<'a>(object: &'a Value, pointer: &str, otherwise: &'a str) -> &'a str {
     Some(text(object, pointer)).filter(|t| !t.is_empty()).unwrap_or(otherwise)
 }
 
-fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
+pub(super) fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
     object.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-fn count(object: &Value, pointer: &str) -> i64 {
+pub(super) fn count(object: &Value, pointer: &str) -> i64 {
     object.pointer(pointer).and_then(Value::as_i64).unwrap_or_default()
 }
 
@@ -100,11 +115,11 @@ fn size(object: &Value, pointer: &str) -> usize {
     }
 }
 
-fn name(object: &Value) -> Value {
+pub(super) fn name(object: &Value) -> Value {
     json!(meta_str(object, "name"))
 }
 
-fn age(object: &Value, now: Timestamp) -> Value {
+pub(super) fn age(object: &Value, now: Timestamp) -> Value {
     json!(age::since(object.pointer("/metadata/creationTimestamp"), now))
 }
 
@@ -257,7 +272,7 @@ fn pod(object: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-fn has_condition(pod: &Value, of: &str) -> bool {
+pub(super) fn has_condition(pod: &Value, of: &str) -> bool {
     list(pod, "/status/conditions").iter().any(|c| c["type"] == of && c["status"] == "True")
 }
 
@@ -465,12 +480,7 @@ const DISRUPTION_BUDGET: &[Column] = &[
     NAME,
     column("Min Available", "Pods that must stay available"),
     column("Max Unavailable", "Pods that may be unavailable"),
-    Column {
-        name: "Allowed Disruptions",
-        of: "integer",
-        description: "Pods that may be evicted now",
-        priority: 0,
-    },
+    number("Allowed Disruptions", "Pods that may be evicted now"),
     AGE,
 ];
 
@@ -521,6 +531,29 @@ fn signing_request(object: &Value, now: Timestamp) -> Vec<Value> {
         json!(text(object, "/spec/username")),
         json!(duration.map_or_else(|| NONE.to_owned(), age::human)),
         json!(condition),
+    ]
+}
+
+const PRIORITY_CLASS: &[Column] = &[
+    NAME,
+    number("Value", "Pods of a higher value come first"),
+    Column {
+        name: "Global-Default",
+        of: "boolean",
+        description: "Whether pods have it that name none",
+        priority: 0,
+    },
+    AGE,
+    column("PreemptionPolicy", "Whether pods of lower priority make way"),
+];
+
+fn priority_class(object: &Value, now: Timestamp) -> Vec<Value> {
+    vec![
+        name(object),
+        json!(count(object, "/value")),
+        json!(object["globalDefault"] == true),
+        age(object, now),
+        json!(text(object, "/preemptionPolicy")),
     ]
 }
 

@@ -10,6 +10,9 @@ mod age;
 mod built_in;
 pub(crate) mod custom;
 mod json_path;
+mod service;
+mod volume;
+mod workload;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};

@@ -11,12 +11,15 @@ use crate::object::{self, Object, is_deleting, meta_str, set_meta, to_bytes};
 use crate::status::{ApiError, ApiResult, Target};
 use crate::store::mvcc::{Change, Key, Raced};
 use crate::store::selector::Selector;
+use crate::verbs::get::in_version;
 use crate::verbs::list::{prefix, selector};
 use crate::verbs::write::{MAX_ATTEMPTS, after_commit, context, decode_body};
 use crate::verbs::{Answer, Call};
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
+/// Of a Job, whose pods stay by default.
+const ORPHANS_PODS: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
 
 /// What a DELETE may ask for.
 #[derive(Debug, Clone, Default)]
@@ -160,7 +163,11 @@ fn attempt(call: &Call, key: &Key, read: &Arc<Object>, options: &DeleteOptions) 
         Grace::Unsupported => None,
         Grace::Seconds(seconds) => Some(seconds),
     };
-    let finalizers_changed = propagate(&mut marked, options);
+    let orphans = call.served.built_in().is_some_and(|kind| kind.orphans);
+    if orphans && options.propagation.is_none() {
+        call.warn(vec![ORPHANS_PODS.to_owned()]);
+    }
+    let finalizers_changed = propagate(&mut marked, options, orphans);
     let pending = !object::finalizers(&marked).is_empty();
     let only_marked = rules.is_only_marked(read.value());
     let stays = pending || only_marked || graceful.is_some_and(|seconds| 0 < seconds);
@@ -250,10 +257,13 @@ fn count_generation(object: &mut Value) {
     }
 }
 
-/// Turns the propagation policy into the garbage collector's finalizers; whether that changed any.
-fn propagate(object: &mut Value, options: &DeleteOptions) -> bool {
+/// Turns the propagation policy into the garbage collector's finalizers; whether that changed any. What the object asks for itself comes
+/// before what its kind does.
+fn propagate(object: &mut Value, options: &DeleteOptions, orphans: bool) -> bool {
     let before: Vec<String> = object::finalizers(object).into_iter().map(str::to_owned).collect();
-    let Some(policy) = options.propagation else { return false };
+    let asks = before.iter().any(|finalizer| finalizer == ORPHAN || finalizer == FOREGROUND);
+    let of_kind = (orphans && !asks).then_some(Propagation::Orphan);
+    let Some(policy) = options.propagation.or(of_kind) else { return false };
     let mut after: Vec<String> =
         before.iter().filter(|f| *f != ORPHAN && *f != FOREGROUND).cloned().collect();
     match policy {
@@ -286,7 +296,13 @@ pub(crate) fn delete_collection(call: &Call) -> ApiResult<Answer> {
             Err(error) if error.code() == 404 => {}
             Err(error) => return Err(error),
         }
-        items.push(crate::verbs::get::in_version(&object.whole(), &call.served));
+        let mut item = in_version(&object.whole(), &call.served);
+        if !call.served.is_custom() {
+            // As in every list of a built-in kind, which says once what its items are.
+            object::drop_field(&mut item, "apiVersion");
+            object::drop_field(&mut item, "kind");
+        }
+        items.push(item);
     }
     let mut body = json!({
         "kind": call.served.resource.list_kind, "apiVersion": call.served.api_version(),

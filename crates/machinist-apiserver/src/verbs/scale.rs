@@ -1,4 +1,4 @@
-//! The scale subresource of custom resources: replicas, seen and set without knowing the kind.
+//! The scale subresource: replicas, seen and set without knowing the kind.
 
 use serde_json::{Map, Value, json};
 
@@ -9,8 +9,10 @@ use crate::fields::managers::{Managers, Operation};
 use crate::fields::set::FieldSet;
 use crate::go;
 use crate::kinds::Part;
+use crate::kinds::amount::not_negative;
+use crate::kinds::workload::selector_text;
 use crate::object::{MANAGED_FIELDS, Object, meta_str, metadata, set_meta, take_managed_fields, to_bytes};
-use crate::resource::ScalePaths;
+use crate::resource::{ScalePaths, ScaleSelector};
 use crate::status::{ApiError, ApiResult, FieldErrors};
 use crate::store::mvcc::Key;
 use crate::verbs::apply;
@@ -81,6 +83,10 @@ fn change(call: &Call, wanted: impl Fn(&Value) -> ApiResult<Value>) -> ApiResult
         let replicas = scale.pointer("/spec/replicas").filter(|it| it.is_i64()).cloned();
         let replicas = replicas.unwrap_or_else(|| json!(0));
         let mut new = in_version(read.value(), &call.served);
+        if !call.served.is_custom() {
+            check_scale(&scale, &replicas)?;
+        }
+        // A Scale of none says nothing of the count.
         let is_gone = replicas == 0;
         set_at(&mut new, &paths.spec_replicas, replicas);
         prepare_update(call, &mut new, &read, Part::Main)?;
@@ -92,6 +98,16 @@ fn change(call: &Call, wanted: impl Fn(&Value) -> ApiResult<Value>) -> ApiResult
         }
     }
     Err(ApiError::stale(&call.served.target(&call.path.name)))
+}
+
+/// The Scale of a built-in kind is checked for itself, before the object that it changes.
+fn check_scale(scale: &Value, replicas: &Value) -> ApiResult<()> {
+    let mut errors = FieldErrors::default();
+    not_negative(Some(replicas), "spec.replicas", &mut errors);
+    match errors.is_empty() {
+        true => Ok(()),
+        false => Err(ApiError::invalid("autoscaling", "Scale", meta_str(scale, "name"), &errors)),
+    }
 }
 
 /// A Scale without its count can be written, and not be read.
@@ -124,7 +140,11 @@ fn scale_of(object: &Value, paths: &ScalePaths) -> Value {
         spec.insert("replicas".into(), json!(desired));
     }
     let mut status = json!({"replicas": count(&paths.status_replicas)});
-    let selector = paths.selector.as_deref().and_then(|path| at(object, path)).and_then(Value::as_str);
+    let selector = match &paths.selector {
+        ScaleSelector::None => None,
+        ScaleSelector::Text(path) => at(object, path).and_then(Value::as_str).map(str::to_owned),
+        ScaleSelector::Labels => object.pointer("/spec/selector").map(selector_text),
+    };
     if let Some(selector) = selector {
         status["selector"] = json!(selector);
     }
@@ -187,6 +207,18 @@ fn apply(call: &Call) -> ApiResult<Answer> {
             Refused::Unconvertible(why) => ApiError::unexpected(why),
         })?;
         apply::judge_repeated(call, &repeated)?;
+        if let (Some(value), false) = (&applied.value, served.is_custom()) {
+            let replicas = at(value, &paths.spec_replicas).cloned().unwrap_or_else(|| json!(0));
+            check_scale(&wanted, &replicas)?;
+            let mut new = live;
+            set_at(&mut new, &paths.spec_replicas, replicas);
+            settle(call, &mut new, read.value(), Part::Main)?;
+            set_meta(&mut new, MANAGED_FIELDS, Some(json!(applied.managers.text())));
+            if let Ok(written) = commit_update(call, &read, new) {
+                return Ok(answer(call, &read, written, paths));
+            }
+            continue;
+        }
         if applied.value.is_some() {
             // As in kube-apiserver, which cannot convert the Scale that it has made.
             return Err(ApiError::unexpected(format!(

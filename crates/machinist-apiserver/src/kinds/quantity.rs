@@ -1,0 +1,152 @@
+//! Quantities as Kubernetes writes them: without a fraction, with the largest unit that loses nothing.
+
+/// Nothing smaller counts: what is left of it is rounded up.
+const NANOS: i128 = 1_000_000_000;
+const DECIMAL: [(i32, &str); 10] =
+    [(18, "E"), (15, "P"), (12, "T"), (9, "G"), (6, "M"), (3, "k"), (0, ""), (-3, "m"), (-6, "u"), (-9, "n")];
+const BINARY: [(u32, &str); 6] = [(60, "Ei"), (50, "Pi"), (40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")];
+
+/// An amount, in billionths, and the kind of unit that it came with.
+#[derive(Debug, Clone, Copy)]
+struct Quantity {
+    nanos: i128,
+    units: Units,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Units {
+    Decimal,
+    Binary,
+    /// `1e3`
+    Exponent,
+}
+
+/// The text in which this quantity is stored; `None` for what is no quantity, or too large a one to calculate with.
+pub(crate) fn canonical(text: &str) -> Option<String> {
+    let Quantity { nanos, units } = parse(text)?;
+    let is_small = nanos.abs() < 1024 * NANOS;
+    if units == Units::Binary && !is_small && nanos % NANOS == 0 {
+        let whole = nanos / NANOS;
+        let unit = BINARY.iter().find(|(bits, _)| whole % (1 << bits) == 0);
+        return Some(
+            unit.map_or_else(|| whole.to_string(), |(bits, unit)| format!("{}{unit}", whole >> bits)),
+        );
+    }
+    if nanos == 0 {
+        return Some("0".to_owned());
+    }
+    // The last unit is one billionth, which every amount is a multiple of.
+    let (exponent, unit) = DECIMAL.into_iter().find(|(exponent, _)| nanos % ten_to(exponent + 9) == 0)?;
+    let number = nanos / ten_to(exponent + 9);
+    Some(match units {
+        Units::Exponent if exponent != 0 => format!("{number}e{exponent}"),
+        Units::Exponent => number.to_string(),
+        Units::Decimal | Units::Binary => format!("{number}{unit}"),
+    })
+}
+
+/// Whether one quantity is more than another; nothing is more than what is no quantity.
+pub(crate) fn is_more(one: &str, other: &str) -> bool {
+    matches!((parse(one), parse(other)), (Some(one), Some(other)) if other.nanos < one.nanos)
+}
+
+fn ten_to(exponent: i32) -> i128 {
+    10_i128.pow(u32::try_from(exponent).unwrap_or_default())
+}
+
+fn parse(text: &str) -> Option<Quantity> {
+    let end =
+        text.find(|c: char| !(c.is_ascii_digit() || matches!(c, '+' | '-' | '.'))).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let (negative, digits) = match number.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, number.strip_prefix('+').unwrap_or(number)),
+    };
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let all = format!("{whole}{fraction}");
+    if all.is_empty() || !all.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let mantissa: i128 = all.parse().ok()?;
+    let scale = i32::try_from(fraction.len()).ok()?;
+    let (units, exponent, bits) = unit_of(unit)?;
+    // Everything at once, so that nothing is rounded but the result.
+    let power = exponent + 9 - scale;
+    let scaled = mantissa.checked_mul(1_i128.checked_shl(bits)?)?;
+    let nanos = match power {
+        0.. => scaled.checked_mul(10_i128.checked_pow(u32::try_from(power).ok()?)?)?,
+        _ => {
+            let divisor = 10_i128.checked_pow(power.unsigned_abs())?;
+            scaled / divisor + i128::from(scaled % divisor != 0)
+        }
+    };
+    Some(Quantity { nanos: if negative { -nanos } else { nanos }, units })
+}
+
+/// The kind of unit, with its powers of ten and of two.
+fn unit_of(unit: &str) -> Option<(Units, i32, u32)> {
+    if let Some((exponent, _)) = DECIMAL.iter().find(|(_, known)| *known == unit) {
+        return Some((Units::Decimal, *exponent, 0));
+    }
+    if let Some((bits, _)) = BINARY.iter().find(|(_, known)| *known == unit) {
+        return Some((Units::Binary, 0, *bits));
+    }
+    let exponent = unit.strip_prefix(['e', 'E'])?;
+    Some((Units::Exponent, exponent.parse().ok()?, 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn quantities_are_written_in_one_way() {
+        let cases = [
+            ("1000m", "1"),
+            ("0.5", "500m"),
+            ("1", "1"),
+            ("1000", "1k"),
+            ("1500", "1500"),
+            ("1024Mi", "1Gi"),
+            ("1Ki", "1Ki"),
+            ("0.5Ki", "512"),
+            ("1536Mi", "1536Mi"),
+            ("2Gi", "2Gi"),
+            ("1.5Gi", "1536Mi"),
+            ("0", "0"),
+            ("0Gi", "0"),
+            ("-1500m", "-1500m"),
+            ("1e3", "1e3"),
+            ("1000e3", "1e6"),
+            ("100M", "100M"),
+            ("12E", "12E"),
+            ("0.0000000001", "1n"),
+            ("1.1Ki", "1126400m"),
+        ];
+        for (text, wanted) in cases {
+            assert_eq!(canonical(text).as_deref(), Some(wanted), "{text}");
+        }
+        for wrong in ["", "x", "1x", "1.2.3", "-", "1e", "--1"] {
+            assert_eq!(canonical(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn amounts_are_compared_whatever_their_units() {
+        assert!(is_more("2Gi", "1Gi"));
+        assert!(is_more("1Gi", "1G"));
+        assert!(!is_more("1000m", "1"));
+        assert!(!is_more("x", "1"));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost(text in "[0-9]{1,12}(\\.[0-9]{1,12})?(Ki|Mi|Gi|Ei|n|m|k|M|E|e[0-9]{1,2})?") {
+            if let Some(once) = canonical(&text) {
+                prop_assert!(canonical(&once).is_some());
+                prop_assert!(!is_more(&once, &text) && !is_more(&text, &once));
+            }
+        }
+    }
+}
