@@ -19,6 +19,19 @@ const EVENTS: &str = "events";
 /// A kind, as Events name it.
 const MACHINE: &str = "Machine";
 
+/// The kinds of what comes and goes for as long as it runs, by resource: what was warned of goes with it.
+const WARNED_OF: [(&str, &str); 5] = [
+    (MACHINES, MACHINE),
+    (SETS, "MachineSet"),
+    (DEPLOYMENTS, "MachineDeployment"),
+    (NODES, "Node"),
+    ("pods", "Pod"),
+];
+
+/// Of how many objects warnings are remembered, and how many of each. Nobody reads so many; what is forgotten is at worst told again.
+const MOST_WARNED_OF: usize = 4096;
+const MOST_WARNINGS: usize = 64;
+
 /// The phase of a Machine whose Node is healthy.
 const RUNNING: &str = "Running";
 
@@ -229,8 +242,8 @@ impl View {
     }
 
     fn take_in_followed(&mut self, resource: &str, key: Name, new: Option<&Value>) -> Option<Change> {
-        if resource == MACHINES && new.is_none() {
-            self.forget(&key);
+        if new.is_none() {
+            self.forget(resource, &key);
         }
         if [MACHINES, SETS, DEPLOYMENTS].contains(&resource) && key.0 != self.served {
             return self.take_in_unserved(key, new?);
@@ -283,7 +296,11 @@ impl View {
         let operation = &new["status"]["lastOperation"];
         let problem = (operation["state"] == "Failed").then(|| text(&operation["description"])).flatten();
         if let Some(problem) = &problem {
-            self.problems.entry(key).or_default().insert(problem.clone());
+            let said = self.problems.entry(key).or_default();
+            if said.len() == MOST_WARNINGS {
+                said.clear();
+            }
+            said.insert(problem.clone());
         }
         Some(Change::Machine { name, phase, problem })
     }
@@ -292,8 +309,7 @@ impl View {
     fn take_in_unserved(&mut self, (namespace, name): Name, new: &Value) -> Option<Change> {
         let kind = new["kind"].as_str()?;
         let object = format!("{kind} {name}");
-        let told = self.warned.entry((kind.to_owned(), (namespace.clone(), name))).or_default();
-        let is_new = told.insert(String::new());
+        let is_new = self.is_news((kind.to_owned(), (namespace.clone(), name)), String::new());
         is_new.then(|| Change::Unserved { object, namespace, served: self.served.clone() })
     }
 
@@ -308,17 +324,36 @@ impl View {
         let message = text(&event["message"]).unwrap_or_default();
         // A series counts up in one Event; people need it once.
         let key = (text(&about["namespace"]).unwrap_or_default(), name.to_owned());
+        // Events are written late. Of a Machine that is gone nobody needs to know any more, and nothing would make us forget it.
+        if kind == MACHINE && !self.machines.contains_key(&key) {
+            return None;
+        }
         let said = self.problems.get(&key);
         let is_told = kind == MACHINE && said.is_some_and(|said| said.contains(&message));
-        let warned = self.warned.entry((kind.to_owned(), key)).or_default();
-        let is_new = warned.insert(format!("{reason}/{message}"));
+        let is_new = self.is_news((kind.to_owned(), key), format!("{reason}/{message}"));
         is_new.then_some(Change::Warning { object, reason, message, is_told })
     }
 
-    /// Machines come and go for as long as it runs. A Machine of the same name is another one.
-    fn forget(&mut self, machine: &Name) {
-        self.problems.remove(machine);
-        self.warned.remove(&(MACHINE.to_owned(), machine.clone()));
+    /// Whether that was not said of it before, as far as is remembered.
+    fn is_news(&mut self, about: About, what: String) -> bool {
+        if self.warned.len() == MOST_WARNED_OF && !self.warned.contains_key(&about) {
+            self.warned.clear();
+        }
+        let warned = self.warned.entry(about).or_default();
+        if warned.len() == MOST_WARNINGS && !warned.contains(&what) {
+            warned.clear();
+        }
+        warned.insert(what)
+    }
+
+    /// Objects come and go for as long as it runs. One of the same name is another one.
+    fn forget(&mut self, resource: &str, object: &Name) {
+        if resource == MACHINES {
+            self.problems.remove(object);
+        }
+        if let Some((_, kind)) = WARNED_OF.iter().find(|(of, _)| *of == resource) {
+            self.warned.remove(&((*kind).to_owned(), object.clone()));
+        }
     }
 
     /// Whether everything that is awaited runs: as many machines as wanted, each Running, each Node ready, and the status of
@@ -633,10 +668,21 @@ mod tests {
             self.send("PATCH", &format!("/api/v1/nodes/{name}/status"), status).await;
         }
 
+        async fn warn(&mut self, kind: &str, name: &str, message: &str) {
+            self.send("POST", "/api/v1/namespaces/default/events", warning(kind, name, message)).await;
+        }
+
         async fn set_status(&mut self, status: Value) {
             let path = format!("{MACHINE_PATH}/machinesets/s/status");
             self.send("PATCH", &path, json!({"status": status})).await;
         }
+    }
+
+    fn warning(kind: &str, name: &str, message: &str) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Event", "metadata": {"generateName": "e", "namespace": "default"}, "type": "Warning",
+            "involvedObject": {"kind": kind, "name": name, "namespace": "default"}, "reason": "FailedCreate", "message": message
+        })
     }
 
     const MACHINE_PATH: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default";
@@ -756,11 +802,7 @@ mod tests {
         }});
         world.send("PATCH", &format!("{MACHINE_PATH}/machines/a/status"), status).await;
         for message in ["the quota is used up", "something else"] {
-            let event = json!({
-                "apiVersion": "v1", "kind": "Event", "metadata": {"generateName": "e", "namespace": "default"}, "type": "Warning",
-                "involvedObject": {"kind": "Machine", "name": "a", "namespace": "default"}, "reason": "FailedCreate", "message": message
-            });
-            world.send("POST", "/api/v1/namespaces/default/events", event).await;
+            world.warn("Machine", "a", message).await;
         }
         let (output, written) = crate::output::Output::memory();
         let progress = crate::cmd::up::progress::Progress::new(output, crate::cmd::up::progress::Form::Lines);
@@ -774,6 +816,35 @@ mod tests {
         assert!(!world.view.problems.is_empty() && !world.view.warned.is_empty());
         world.send("DELETE", &format!("{MACHINE_PATH}/machines/a"), json!({})).await;
         assert!(world.view.problems.is_empty() && world.view.warned.is_empty(), "{:?}", world.view);
+
+        let before = world.changes.len();
+        world.warn("Machine", "a", "too late").await;
+        assert!(world.changes.len() == before && world.view.warned.is_empty(), "{:?}", world.changes);
+    }
+
+    #[tokio::test]
+    async fn what_was_warned_of_is_forgotten_with_what_it_was_about_and_before_it_is_too_much() {
+        let mut world = World::new().await;
+        for (kind, resource) in [("MachineSet", "machinesets"), ("MachineDeployment", "machinedeployments")] {
+            let path = format!("{MACHINE_PATH}/{resource}");
+            let owner = json!({
+                "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": kind, "metadata": {"name": "s"},
+                "spec": {"replicas": 1, "template": {}}
+            });
+            world.send("POST", &path, owner).await;
+            world.warn(kind, "s", "full").await;
+            assert_eq!(world.view.warned.len(), 1);
+            world.send("DELETE", &format!("{path}/s"), json!({})).await;
+            assert_eq!(world.view.warned.len(), 0, "{kind}");
+        }
+        for number in 0..=MOST_WARNINGS {
+            world.view.take_in_event(&warning("Node", "n", &number.to_string()));
+        }
+        assert_eq!(world.view.warned.values().map(BTreeSet::len).sum::<usize>(), 1);
+        for number in 0..=MOST_WARNED_OF {
+            world.view.take_in_event(&warning("Node", &number.to_string(), "full"));
+        }
+        assert!(world.view.warned.len() <= MOST_WARNED_OF);
     }
 
     #[tokio::test]
