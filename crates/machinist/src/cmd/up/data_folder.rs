@@ -336,6 +336,11 @@ fn note(path: &Path, kept: &Kept, purpose: Purpose<'_>) -> anyhow::Result<Noted>
 
 /// What the API server's objects say about instances.
 struct World {
+        // It may be as it should be.
+        (Err(error), _, _) if matches!(error.downcast_ref(), Some(StorageError::Io { .. })) => bail!(
+            "{flag}: {}. Nothing was changed. Start again when it can be read",
+            output::one_line(&error)
+        ),
     machines: Vec<Machine>,
     /// The names of Nodes.
     nodes: BTreeSet<String>,
