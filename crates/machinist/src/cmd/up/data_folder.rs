@@ -98,7 +98,8 @@ pub(super) fn open(path: &Path, config: Config, purpose: Purpose<'_>) -> anyhow:
             note.namespace
         ));
     }
-    if !has_ledger && note.is_some() {
+    // It is made before the state: where there is one and not the other, it was lost.
+    if !has_ledger {
         let file = path.join(LEDGER_FILE);
         remarks.push(format!(
             "{} is missing; no Machine in namespace {served} names an instance, so the cloud begins a new one",
