@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use k8s_openapi::api::core::v1::{Namespace, Node};
+use k8s_openapi::api::core::v1::{Namespace, Node, Secret};
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, ResourceExt as _};
@@ -429,6 +429,36 @@ fn what_can_be_made_again_is_and_what_heals_by_itself_is_told() {
     let left = Left::by_a_quick_start();
     for file in ["up.json", "kubeconfig"] {
         fs::remove_file(left.file(file)).expect("removed");
+
+    fs::remove_file(left.file("up.json")).expect("removed");
+    fs::create_dir(left.file("up.json")).expect("made");
+    let refusal = left.refuses(&["up.json cannot be read or written: Is a directory"]);
+    assert!(!refusal.contains("write it anew"), "what cannot be read may be as it should be: {refusal}");
+}
+
+#[test]
+fn a_ledger_that_is_lost_together_with_the_note_is_told() {
+    let left = Left::by_a_quick_start();
+    let ended = Ended::of(machinist("up --until gone --data-dir").arg(&left.folder));
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/quickstart.yaml");
+    fs::remove_file(left.file("up.json")).expect("removed");
+    fs::remove_file(left.file("ledger.jsonl")).expect("removed");
+    let ended = left.up(&format!("--manifest {manifest}"));
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("ledger.jsonl is missing; no Machine in namespace default"), "{}", ended.stdout);
+}
+
+#[tokio::test]
+async fn a_quick_start_that_is_not_applied_again_need_not_fit_any_more() {
+    let left = Left::by_a_quick_start();
+    let mut process = Process::start(machinist("up --data-dir").arg(&left.folder));
+    process.line_with("Goes on with what the data folder holds");
+    let secrets: Api<Secret> = Api::default_namespaced(client(&left.file("kubeconfig")).await);
+    let changed = Patch::Merge(json!({"immutable": true, "stringData": {"userData": "changed by its owner"}}));
+    secrets.patch("workers", &PatchParams::default(), &changed).await.expect("patched");
+    process.terminate().cleanly();
+    assert!(left.starts().contains("the quick start is not applied again"));
     }
     fs::remove_dir_all(left.file("disks")).expect("removed");
     let told = left.starts();

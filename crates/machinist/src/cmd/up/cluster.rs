@@ -84,7 +84,8 @@ impl Cluster {
     pub(super) async fn start(args: &UpArgs, manifest: &Manifest) -> anyhow::Result<Self> {
         let (folder, private) = folder(args.data_dir.as_deref())?;
         let Opened { server, cloud, is_continued, note: kept, remarks } = open(args, manifest)?;
-        if is_continued {
+        // What goes on with the objects that are there applies nothing.
+        if is_continued && kept.is_none() {
             manifest.rehearse(Some(&server)).await?;
         }
         let namespace = kept.as_ref().map_or(&manifest.namespace, |note| &note.namespace).to_owned();
