@@ -14,7 +14,7 @@ use machinist_apiserver::{Folder, Kept};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::process::{Ended, Process, Up, client, machinist};
+use crate::process::{Ended, Process, Up, call, client, machinist};
 
 /// What a run of the quick start leaves: three machines.
 struct Left {
@@ -331,6 +331,13 @@ fn an_instance_that_somebody_deleted_is_no_reason_not_to_start() {
     let mut process = Process::start(machinist("up --data-dir").arg(folder.path()));
     process.line_with("1 instance in the cloud belongs to no Machine, such as sim:///i-4 (stranger)");
     process.line_with("Goes on with what the data folder holds");
+    // As a shell would do it, without its curl.
+    let (_, advice) = told.trim_end().split_once("To delete this one: curl -d '").expect("advice");
+    let (body, url) = advice.split_once("' ").expect("a body and a URL");
+    let cloud = url.strip_suffix("/admin/kill").expect("the URL of the cloud");
+    call(cloud, "POST", "/admin/kill", body);
+    let ledger = call(cloud, "GET", "/admin/ledger", "");
+    assert!(ledger.pointer("/entries/3/deleted").is_some_and(|at| at.is_string()), "{ledger}");
     process.terminate().cleanly();
 }
 

@@ -83,7 +83,7 @@ impl Cluster {
     /// Names what could not be had: an address in use, a folder that cannot be written.
     pub(super) async fn start(args: &UpArgs, manifest: &Manifest) -> anyhow::Result<Self> {
         let (folder, private) = folder(args.data_dir.as_deref())?;
-        let Opened { server, cloud, is_continued, note: kept, remarks } = open(args, manifest)?;
+        let Opened { server, cloud, is_continued, note: kept, mut remarks, strangers } = open(args, manifest)?;
         // What goes on with the objects that are there applies nothing.
         if is_continued && kept.is_none() {
             manifest.rehearse(Some(&server)).await?;
@@ -97,6 +97,7 @@ impl Cluster {
         let mut parts = JoinSet::new();
         run_built_in_controllers(&mut parts, &server)?;
         let cloud_url = serve_cloud(&mut parts, &cloud).await?;
+        remarks.extend(strangers.map(|strangers| strangers.told(&cloud_url)));
         let metadata = Metadata { server: serving.url(), ca_pem: serving.ca_pem.clone() };
         let fleet = Fleet::start(&cloud, FleetOptions::new(metadata, Arc::new(HttpsConnector)));
 
@@ -202,6 +203,7 @@ fn open(args: &UpArgs, manifest: &Manifest) -> anyhow::Result<Opened> {
             is_continued: false,
             note: None,
             remarks: Vec::new(),
+            strangers: None,
         }),
     }
 }

@@ -57,6 +57,14 @@ pub(super) struct Opened {
     pub note: Option<Note>,
     /// What people should know about the folder.
     pub remarks: Vec<String>,
+    /// Instances that nobody here will ever delete.
+    pub strangers: Option<Strangers>,
+}
+
+/// Instances of no Machine.
+pub(super) struct Strangers {
+    count: usize,
+    first: Entry,
 }
 
 /// Opens a folder. Everything is read and compared before the first file is written.
@@ -107,7 +115,7 @@ pub(super) fn open(path: &Path, config: Config, purpose: Purpose<'_>) -> anyhow:
         ));
     }
     remarks.extend(told_of_unserved(&unserved, served));
-    remarks.extend(world.strangers_in(&ledger));
+    let strangers = world.strangers_in(&ledger);
     remarks.extend(world.lost_disks(path, &cloud, &ledger));
     if note.is_some() && kept::address(path).is_none() {
         let file = path.join("kubeconfig");
@@ -124,7 +132,7 @@ pub(super) fn open(path: &Path, config: Config, purpose: Purpose<'_>) -> anyhow:
         Purpose::Apply(_) => None,
         Purpose::GoOn(_) => note,
     };
-    Ok(Opened { server, cloud, is_continued: true, note, remarks })
+    Ok(Opened { server, cloud, is_continued: true, note, remarks, strangers })
 }
 
 /// Whether what a later start cannot do without is still there.
@@ -144,7 +152,7 @@ fn begin(path: &Path, config: Config, folder: Folder) -> anyhow::Result<Opened> 
     let cloud = wiring::resume_ledger(path, ledger)?;
     let server = Kept::open(folder).and_then(|kept| Server::resume(config, kept));
     let server = server.map_err(|error| refusal(path, error))?;
-    Ok(Opened { server, cloud, is_continued: false, note: None, remarks: Vec::new() })
+    Ok(Opened { server, cloud, is_continued: false, note: None, remarks: Vec::new(), strangers: None })
 }
 
 /// Somebody's home is no place for our files, and what is in it may not be a user's to lose.
@@ -409,8 +417,7 @@ impl World {
         unknown.collect()
     }
 
-    /// Instances that nobody here will ever delete.
-    fn strangers_in(&self, ledger: &Ledger) -> Option<String> {
+    fn strangers_in(&self, ledger: &Ledger) -> Option<Strangers> {
         let uids: BTreeSet<&str> = self.machines.iter().map(|machine| &*machine.uid).collect();
         let recorded = self.recorded().map(|(machine, recorded)| (&*recorded.instance, (machine, recorded)));
         let recorded: BTreeMap<&str, _> = recorded.collect();
@@ -421,15 +428,7 @@ impl World {
         });
         let strangers: Vec<_> = strangers.collect();
         let first = strangers.first()?;
-        let count = match strangers.len() {
-            1 => "1 instance in the cloud belongs".to_owned(),
-            count => format!("{count} instances in the cloud belong"),
-        };
-        Some(format!(
-            "{count} to no Machine, such as {} ({}): nobody here deletes what it does not know. To delete this one: curl -d \
-             '{{\"id\":\"{}\"}}' CLOUD/admin/kill, CLOUD being the address that follows",
-            first.id, first.name, first.id
-        ))
+        Some(Strangers { count: strangers.len(), first: (*first).clone() })
     }
 
     /// Machines that have registered and do not find what they wrote then.
@@ -462,3 +461,18 @@ impl Machine {
         }
     }
 }
+impl Strangers {
+    /// What to do about them, once it is known where the cloud answers.
+    pub(super) fn told(&self, cloud_url: &str) -> String {
+        let Self { count, first: Entry { id, name, .. } } = self;
+        let count = match count {
+            1 => "1 instance in the cloud belongs".to_owned(),
+            count => format!("{count} instances in the cloud belong"),
+        };
+        format!(
+            "{count} to no Machine, such as {id} ({name}): nobody here deletes what it does not know. To delete this one: curl -d \
+             '{{\"id\":\"{id}\"}}' {cloud_url}/admin/kill"
+        )
+    }
+}
+
