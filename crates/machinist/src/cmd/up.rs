@@ -31,7 +31,7 @@ use tokio::time::Instant;
 use self::cluster::Cluster;
 use self::kept::Note;
 use self::manifest::{Kinds, Manifest};
-use self::progress::{End, Form, Progress, Reachable, Stopped, Summary};
+use self::progress::{End, Form, Progress, Reachable, State, Stopped, Summary};
 use self::screen::Screen;
 use self::view::View;
 use self::writes::Writes;
@@ -76,19 +76,16 @@ pub(crate) async fn run(args: &UpArgs, output: Output) -> anyhow::Result<ExitCod
     let (cloud, kubeconfig) = (cluster.cloud.clone(), cluster.kubeconfig.clone());
     cluster.stop().await;
     if let Ok(End::Interrupted) = result {
-        // Of the files only those in a folder that somebody named are still there, unless somebody removed them meanwhile.
-        let stays = args.kubeconfig_out.is_some() || args.data_dir.is_some();
-        let kept_in = args.data_dir.as_deref().filter(|path| data_folder::is_whole(path));
-        if let (Some(path), None) = (&args.data_dir, kept_in) {
-            story.progress.note(&format!(
-                "Files of {} were removed while this ran: what was written to them is lost, and the folder cannot be gone on with",
-                path.display()
-            ))?;
-        }
+        let state = match args.data_dir.as_deref().map(|path| (path, data_folder::lost(path))) {
+            Some((path, lost)) if lost.is_empty() => State::Kept(path),
+            Some((path, lost)) => State::Lost(path, lost),
+            None => State::NeverKept,
+        };
         story.progress.stopped(&Stopped {
             instances_alive: cloud.alive(),
-            kept_in,
-            kubeconfig_kept: stays.then_some(kubeconfig.as_path()),
+            state,
+            // Only one in a folder that somebody named, and that nobody has removed meanwhile.
+            kubeconfig_kept: kubeconfig.exists().then_some(kubeconfig.as_path()),
         })?;
     }
     if let Some(summary) = summary {

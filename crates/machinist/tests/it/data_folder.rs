@@ -329,7 +329,7 @@ fn an_instance_that_somebody_deleted_is_no_reason_not_to_start() {
     // Dropping a process kills it with SIGKILL.
     drop(process);
     let mut process = Process::start(machinist("up --data-dir").arg(folder.path()));
-    process.line_with("1 instance in the cloud belongs to no Machine, such as sim:///i-4 (stranger)");
+    let told = process.line_with("1 instance in the cloud belongs to no Machine, such as sim:///i-4 (stranger)");
     process.line_with("Goes on with what the data folder holds");
     // As a shell would do it, without its curl.
     let (_, advice) = told.trim_end().split_once("To delete this one: curl -d '").expect("advice");
@@ -429,13 +429,6 @@ fn a_file_that_is_damaged_or_gone_is_named_with_what_was_expected_and_what_helps
     let refusal = left.refuses(&["or write it anew: "]);
     follow(&refusal, "anew: ");
     left.starts();
-}
-
-#[test]
-fn what_can_be_made_again_is_and_what_heals_by_itself_is_told() {
-    let left = Left::by_a_quick_start();
-    for file in ["up.json", "kubeconfig"] {
-        fs::remove_file(left.file(file)).expect("removed");
 
     fs::remove_file(left.file("up.json")).expect("removed");
     fs::create_dir(left.file("up.json")).expect("made");
@@ -466,6 +459,13 @@ async fn a_quick_start_that_is_not_applied_again_need_not_fit_any_more() {
     secrets.patch("workers", &PatchParams::default(), &changed).await.expect("patched");
     process.terminate().cleanly();
     assert!(left.starts().contains("the quick start is not applied again"));
+}
+
+#[test]
+fn what_can_be_made_again_is_and_what_heals_by_itself_is_told() {
+    let left = Left::by_a_quick_start();
+    for file in ["up.json", "kubeconfig"] {
+        fs::remove_file(left.file(file)).expect("removed");
     }
     fs::remove_dir_all(left.file("disks")).expect("removed");
     let told = left.starts();
@@ -531,12 +531,28 @@ async fn a_full_disk_ends_it_with_one_error_and_what_was_answered_is_kept() {
 #[test]
 fn nobody_is_sent_to_a_folder_whose_files_were_removed() {
     let left = Left::by_a_quick_start();
-    let mut process = Process::start(machinist("up -o json --data-dir").arg(&left.folder));
-    process.line_with("Goes on with what the data folder holds");
-    fs::remove_file(left.file("ledger.jsonl")).expect("removed");
-    process.ask_to_stop();
-    process.line_with("were removed while this ran");
-    let stopped = process.line_with("\"stopped\"");
-    assert!(stopped.contains("\"keptIn\":null"), "{stopped}");
-    process.wait().cleanly();
+    let stopped_after = |flags: &str, remove: &dyn Fn()| {
+        let mut process = Process::start(machinist(&format!("up {flags} --data-dir")).arg(&left.folder));
+        process.line_with("Goes on with what the data folder holds");
+        remove();
+        process.ask_to_stop();
+        let stopped = process.line_with(if flags.is_empty() { "Stopped the API server" } else { "\"stopped\"" });
+        process.wait().cleanly();
+        stopped
+    };
+    let key = fs::read(left.file("ca.key")).expect("a key");
+    let remove_key = || fs::remove_file(left.file("ca.key")).expect("removed");
+    let stopped = stopped_after("-o json", &remove_key);
+    assert!(stopped.contains("\"keptIn\":null,\"lostFiles\":[\"ca.key\"]"), "{stopped}");
+    fs::write(left.file("ca.key"), key).expect("written");
+
+    let stopped = stopped_after("", &|| fs::remove_dir_all(&left.folder).expect("removed"));
+    let lost = format!(
+        "; {} has lost state.redb, ledger.jsonl, ca.crt, ca.key and tokens.key while this ran: ",
+        left.folder.display()
+    );
+    assert!(stopped.contains(&lost), "{stopped}");
+    for untrue in ["--data-dir would keep them", "kubeconfig", "goes on with them"] {
+        assert!(!stopped.contains(untrue), "{untrue:?} in {stopped}");
+    }
 }

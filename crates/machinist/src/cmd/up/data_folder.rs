@@ -135,9 +135,11 @@ pub(super) fn open(path: &Path, config: Config, purpose: Purpose<'_>) -> anyhow:
     Ok(Opened { server, cloud, is_continued: true, note, remarks, strangers })
 }
 
-/// Whether what a later start cannot do without is still there.
-pub(super) fn is_whole(path: &Path) -> bool {
-    files(path, &[STATE_FILE, LEDGER_FILE]).len() == 2
+/// What a start that ended well has made, and a later one may have to refuse to do without.
+pub(super) fn lost(path: &Path) -> Vec<&'static str> {
+    let needed = [STATE_FILE, LEDGER_FILE, "ca.crt", "ca.key", "tokens.key"];
+    let there = files(path, &needed);
+    needed.into_iter().filter(|name| !there.contains(name)).collect()
 }
 
 /// The first start on a folder.
@@ -186,14 +188,20 @@ fn files<'n>(folder: &Path, names: &[&'n str]) -> Vec<&'n str> {
     names.iter().filter(|name| fs::symlink_metadata(folder.join(name)).is_ok()).copied().collect()
 }
 
+/// `a, b and c`.
+pub(super) fn enumerated(names: &[&str]) -> String {
+    match names.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
+        Some(_) | None => names.concat(),
+    }
+}
+
 fn without_state(folder: &Path, there: &[&str], alive: usize) -> String {
     let file = folder.join(STATE_FILE);
     let mut found = Vec::new();
-    if let Some((last, others)) = there.split_last() {
-        let verb = if others.is_empty() { "is" } else { "are" };
-        let names =
-            if others.is_empty() { (*last).to_owned() } else { format!("{} and {last}", others.join(", ")) };
-        found.push(format!("{names}, which belong to it, {verb} there"));
+    if !there.is_empty() {
+        let verb = if there.len() == 1 { "is" } else { "are" };
+        found.push(format!("{}, which belong to it, {verb} there", enumerated(there)));
     }
     let (instances, them) = match alive {
         0 => (String::new(), "what the folder holds"),
@@ -328,8 +336,14 @@ fn note(path: &Path, kept: &Kept, purpose: Purpose<'_>) -> anyhow::Result<Noted>
     let flag = format!("--data-dir {}", path.display());
     let mut namespaces = namespaces.iter();
     match (found, namespaces.next(), namespaces.next()) {
+        // It may be as it should be.
+        (Err(error), _, _) if matches!(error.downcast_ref(), Some(StorageError::Io { .. })) => bail!(
+            "{flag}: {}. Nothing was changed. Start again when it can be read",
+            output::one_line(&error)
+        ),
         (Err(error), first, _) => bail!(
-            "{flag}: {error}. Nothing was changed. Bring the file back, or write it anew: {}",
+            "{flag}: {}. Nothing was changed. Bring the file back, or write it anew: {}",
+            output::one_line(&error),
             write(first.map_or("default", String::as_str))
         ),
         (Ok(_), None, _) => Ok(as_found(None)),
@@ -345,11 +359,6 @@ fn note(path: &Path, kept: &Kept, purpose: Purpose<'_>) -> anyhow::Result<Noted>
 
 /// What the API server's objects say about instances.
 struct World {
-        // It may be as it should be.
-        (Err(error), _, _) if matches!(error.downcast_ref(), Some(StorageError::Io { .. })) => bail!(
-            "{flag}: {}. Nothing was changed. Start again when it can be read",
-            output::one_line(&error)
-        ),
     machines: Vec<Machine>,
     /// The names of Nodes.
     nodes: BTreeSet<String>,
@@ -452,15 +461,6 @@ impl World {
     }
 }
 
-impl Machine {
-    /// Whether an instance of the recorded id is the one that was recorded.
-    fn has(&self, recorded: &Recorded, entry: &Entry) -> bool {
-        match &entry.key {
-            Some(key) => key.as_str() == self.uid,
-            None => entry.name.as_str() == recorded.node,
-        }
-    }
-}
 impl Strangers {
     /// What to do about them, once it is known where the cloud answers.
     pub(super) fn told(&self, cloud_url: &str) -> String {
@@ -476,3 +476,12 @@ impl Strangers {
     }
 }
 
+impl Machine {
+    /// Whether an instance of the recorded id is the one that was recorded.
+    fn has(&self, recorded: &Recorded, entry: &Entry) -> bool {
+        match &entry.key {
+            Some(key) => key.as_str() == self.uid,
+            None => entry.name.as_str() == recorded.node,
+        }
+    }
+}
