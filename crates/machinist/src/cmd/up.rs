@@ -62,7 +62,7 @@ pub(crate) async fn run(args: &UpArgs, output: Output) -> anyhow::Result<ExitCod
         cluster = Cluster::start(args, &manifest) => cluster?,
     };
     let screen = Screen::new(form, &output, &cluster.inspectors).context("listening for signals")?;
-    let mut story = Story::new(&cluster, progress, screen);
+    let mut story = Story::new(&mut cluster, progress, screen);
     let result = tokio::select! {
         () = &mut stop => Ok(End::Interrupted),
         ended = story.play(args, &manifest, &mut cluster) => ended,
@@ -116,11 +116,11 @@ struct Story {
 
 impl Story {
     /// Follows a cluster from now on, and what its start found there.
-    fn new(cluster: &Cluster, progress: Progress, screen: Screen) -> Self {
+    fn new(cluster: &mut Cluster, progress: Progress, screen: Screen) -> Self {
         Self {
             commits: cluster.server.state_and_commits(),
             requests: cluster.server.audit(),
-            view: View::of(&cluster.namespace),
+            view: View::after(&cluster.namespace, std::mem::take(&mut cluster.found)),
             writes: Writes::default(),
             progress,
             screen,
@@ -295,6 +295,9 @@ impl Story {
             }
         }
         if end == End::Timeout {
+            for node in self.view.silent_nodes().take(REASONS_TOLD) {
+                self.progress.note(&format!("Node {node} has not been heard of since the start"))?;
+            }
             for object in self.view.still_present().take(REASONS_TOLD) {
                 self.progress.note(&format!("{object} is not gone yet"))?;
             }

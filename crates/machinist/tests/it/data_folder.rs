@@ -462,23 +462,36 @@ async fn a_quick_start_that_is_not_applied_again_need_not_fit_any_more() {
 }
 
 #[test]
-fn what_can_be_made_again_is_and_what_heals_by_itself_is_told() {
+fn what_can_be_made_again_is_and_told() {
     let left = Left::by_a_quick_start();
     for file in ["up.json", "kubeconfig"] {
         fs::remove_file(left.file(file)).expect("removed");
     }
-    fs::remove_dir_all(left.file("disks")).expect("removed");
     let told = left.starts();
     for part in [
         "up.json is missing; goes on in namespace default, where the machine objects are",
         "kubeconfig is missing or damaged, and is written again",
-        "3 machines have lost the certificates on their disks",
         "the quick start is not applied again",
     ] {
         assert!(told.contains(part), "expected {part:?} in {told}");
     }
     let note = fs::read_to_string(left.file("up.json")).expect("written again");
     assert_eq!(note, r#"{"namespace":"default"}"#);
+}
+
+#[test]
+fn machines_that_cannot_come_up_again_are_not_ready_because_they_once_were() {
+    let left = Left::by_a_quick_start();
+    fs::remove_dir_all(left.file("disks")).expect("removed");
+    let ended = left.up("--timeout 2s");
+    assert_eq!(ended.code, Some(1), "{}{}", ended.stdout, ended.stderr);
+    for part in [
+        "3 machines have lost the certificates on their disks",
+        "has not been heard of since the start",
+        "Timed out: 3 of 3 machines Running, 0 Nodes ready",
+    ] {
+        assert!(ended.stdout.contains(part), "expected {part:?} in {}", ended.stdout);
+    }
 }
 
 #[test]

@@ -32,6 +32,7 @@ use super::data_folder::{self, Opened, Purpose};
 use super::kept::{self, Note};
 use super::manifest::Manifest;
 use super::private_folder::PrivateFolder;
+use super::view::Found;
 use super::writes::{MACHINE_CONTROLLER, MANAGER, UP};
 use super::{kubeconfig, permissions};
 use crate::args::UpArgs;
@@ -62,6 +63,8 @@ pub(super) struct Cluster {
     pub namespace: String,
     /// What an earlier run applied is there, and nothing else is to be applied.
     pub kept: Option<Note>,
+    /// What was there before any part of it ran.
+    pub found: Found,
     /// What people should know about the data folder.
     pub remarks: Vec<String>,
     /// Where the API server used to listen, if it cannot any more.
@@ -88,6 +91,11 @@ impl Cluster {
         if is_continued && kept.is_none() {
             manifest.rehearse(Some(&server)).await?;
         }
+        // Before any part of this run writes.
+        let found = Found {
+            revision: server.revision(),
+            silent_nodes: server.snapshot("nodes").iter().map(|node| node.name().to_owned()).collect(),
+        };
         let namespace = kept.as_ref().map_or(&manifest.namespace, |note| &note.namespace).to_owned();
         let (serving, moved) = listen_where_it_was(args, &server, &folder).await?;
         let client = client(&server, UP);
@@ -135,6 +143,7 @@ impl Cluster {
             inspectors,
             namespace,
             kept,
+            found,
             remarks,
             moved,
             serving,

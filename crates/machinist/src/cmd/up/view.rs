@@ -15,6 +15,10 @@ const SETS: &str = "machinesets.machine.sapcloud.io";
 const DEPLOYMENTS: &str = "machinedeployments.machine.sapcloud.io";
 const NODES: &str = "nodes";
 const EVENTS: &str = "events";
+const LEASES: &str = "leases";
+
+/// Where each Node has the Lease by which its kubelet shows that it lives.
+const LEASES_OF_NODES: &str = "kube-node-lease";
 
 /// A kind, as Events name it.
 const MACHINE: &str = "Machine";
@@ -44,6 +48,7 @@ pub(super) struct View {
     sets: BTreeMap<Name, Owned>,
     deployments: BTreeMap<Name, Owned>,
     nodes: BTreeMap<String, bool>,
+    found: Found,
     /// What was warned of, by the object that it is about, which may be any.
     warned: BTreeMap<About, BTreeSet<String>>,
     /// What was said of Machines whose last operation failed.
@@ -52,6 +57,16 @@ pub(super) struct View {
     /// Objects whose presence is followed, whatever their kind.
     present: BTreeMap<(String, Name), bool>,
     leaving: Leaving,
+}
+
+/// What an earlier run left. What it says of Nodes was true then: whether their machines came up again is not known before they
+/// renew their Leases.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// The newest revision of that time.
+    pub revision: u64,
+    /// The names of the Nodes that have not been heard of since.
+    pub silent_nodes: BTreeSet<String>,
 }
 
 /// Machine objects that are to go, and what goes with them.
@@ -201,8 +216,15 @@ impl fmt::Display for Awaited {
 
 impl View {
     /// Nothing is seen yet; the controllers serve this namespace.
+    #[cfg(test)]
     pub(super) fn of(served: &str) -> Self {
+        Self::after(served, Found::default())
+    }
+
+    /// Nothing is seen yet of what an earlier run left; the controllers serve this namespace.
+    pub(super) fn after(served: &str, found: Found) -> Self {
         Self {
+            found,
             served: served.to_owned(),
             machines: BTreeMap::new(),
             sets: BTreeMap::new(),
@@ -218,6 +240,12 @@ impl View {
 
     /// Takes in one commit. Returns what people should see of it.
     pub(super) fn take_in(&mut self, commit: &Commit) -> Option<Change> {
+        let is_of_this_run = self.found.revision < commit.revision;
+        // Only its kubelet renews it.
+        let is_renewed = &*commit.resource == LEASES && commit.new.is_some();
+        if is_of_this_run && is_renewed && commit.key.namespace() == LEASES_OF_NODES {
+            self.found.silent_nodes.remove(commit.key.name());
+        }
         let new = commit.new.as_ref().map(|object| object.value());
         self.take_in_object(&commit.resource, commit.key.as_str(), new)
     }
@@ -401,8 +429,11 @@ impl View {
     }
 
     fn is_running_and_ready(&self, machine: &Machine) -> bool {
-        let node = machine.node.as_ref().and_then(|node| self.nodes.get(node));
-        machine.phase == RUNNING && node == Some(&true)
+        machine.phase == RUNNING && machine.node.as_ref().is_some_and(|node| self.is_node_ready(node))
+    }
+
+    fn is_node_ready(&self, name: &str) -> bool {
+        self.nodes.get(name) == Some(&true) && !self.found.silent_nodes.contains(name)
     }
 
     /// Whether no machine object and no Node is left.
@@ -530,9 +561,14 @@ impl View {
         self.machines.values().filter(|machine| machine.phase == RUNNING).count()
     }
 
-    /// How many Nodes are ready.
+    /// How many Nodes are ready, as far as they have been heard of.
     pub(super) fn nodes_ready(&self) -> usize {
-        self.nodes.values().filter(|ready| **ready).count()
+        self.nodes.keys().filter(|name| self.is_node_ready(name)).count()
+    }
+
+    /// The Nodes that an earlier run left and that have not been heard of since.
+    pub(super) fn silent_nodes(&self) -> impl Iterator<Item = &str> {
+        self.nodes.keys().filter(|name| self.found.silent_nodes.contains(*name)).map(String::as_str)
     }
 }
 
@@ -610,6 +646,7 @@ mod tests {
 
     /// A server, and a view of it that has taken in everything so far.
     struct World {
+        server: Server,
         client: kube::Client,
         commits: machinist_apiserver::Subscription<std::sync::Arc<Commit>>,
         view: View,
@@ -621,7 +658,8 @@ mod tests {
             let server = Server::new(machinist_apiserver::Config::default());
             let client = layer_client(server.service_as(Identity::admin()), &ClientOptions::new("test"));
             super::super::cluster::install_crds(&client).await.expect("installed");
-            Self { client, commits: server.commits(), view: View::of("default"), changes: Vec::new() }
+            let commits = server.commits();
+            Self { server, client, commits, view: View::of("default"), changes: Vec::new() }
         }
 
         async fn send(&mut self, method: &str, path: &str, body: Value) {
@@ -720,6 +758,33 @@ mod tests {
         world.set_status(json!({"readyReplicas": 1})).await;
         assert!(!world.view.is_ready(&awaited), "its status does not say so yet");
         assert_eq!((world.view.machines(), world.view.running(), world.view.nodes_ready()), (2, 2, 2));
+    }
+
+    #[tokio::test]
+    async fn a_node_that_an_earlier_run_left_is_not_ready_before_its_machine_shows_that_it_lives() {
+        let mut world = World::new().await;
+        world.machine("a", "u", "Running").await;
+        world.node("node-a", "True").await;
+        let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "node-a"}});
+        let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+        world.send("POST", leases, lease).await;
+        let awaited = [Awaited::Machine("default".to_owned(), "a".to_owned())];
+        assert!(world.view.is_ready(&awaited));
+
+        // The next run.
+        let found = Found {
+            revision: world.server.revision(),
+            silent_nodes: BTreeSet::from(["node-a".to_owned()]),
+        };
+        world.view = View::after("default", found);
+        world.commits = world.server.state_and_commits();
+        world.node_is("node-a", "True").await;
+        assert!(!world.view.is_ready(&awaited), "others may write its status");
+        assert_eq!((world.view.nodes_ready(), world.view.silent_nodes().count()), (0, 1));
+        let renewed = json!({"spec": {"renewTime": "2026-01-01T00:00:00.000000Z"}});
+        world.send("PATCH", &format!("{leases}/node-a"), renewed).await;
+        assert!(world.view.is_ready(&awaited));
+        assert_eq!((world.view.nodes_ready(), world.view.silent_nodes().count()), (1, 0));
     }
 
     #[tokio::test]
