@@ -178,7 +178,10 @@ impl Story {
         if until == Until::Ready {
             return Ok(End::Ready);
         }
-        self.progress.note("Everything runs; deleting it")?;
+        self.progress.note(match awaited.is_empty() {
+            false => "Everything runs; deleting it",
+            true => "Nothing is to run; deleting what is left",
+        })?;
         tokio::select! {
             () = &mut timed_out => Ok(End::Timeout),
             gone = self.undo(manifest, &mut kinds, cluster) => gone.map(|()| End::Gone),
@@ -215,8 +218,10 @@ impl Story {
         kinds: &mut Kinds,
         cluster: &mut Cluster,
     ) -> anyhow::Result<()> {
-        for (resource, namespace, name) in manifest.identities(kinds, &cluster.server).await? {
-            self.view.follow_presence(resource, namespace, name);
+        for identity in manifest.identities(kinds, &cluster.server).await? {
+            // Somebody may have been faster, an earlier run for one.
+            let is_there = identity.is_there(&cluster.server);
+            self.view.follow_presence(identity, is_there);
         }
         let staying = self.view.follow_leaving(&manifest.awaited());
         if let Some(first) = staying.first() {

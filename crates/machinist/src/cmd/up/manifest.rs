@@ -21,7 +21,7 @@ use machinist_apiserver::Server;
 use machinist_driver_sim::ProviderSpec;
 
 use super::progress::Progress;
-use super::view::Awaited;
+use super::view::{Awaited, Identity};
 
 /// What is applied when nobody names a manifest.
 const QUICK_START: &str = include_str!("../../../../../examples/quickstart.yaml");
@@ -197,7 +197,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// Resource, namespace and name of every object that goes when it is deleted, as the commit log names them. Namespaces only begin to:
+    /// Every object that goes when it is deleted. Namespaces only begin to:
     /// nobody here empties them, and they end with the cluster.
     ///
     /// # Errors
@@ -206,19 +206,12 @@ impl Manifest {
         &self,
         kinds: &mut Kinds,
         server: &Server,
-    ) -> anyhow::Result<Vec<(String, String, String)>> {
+    ) -> anyhow::Result<Vec<Identity>> {
         let mut identities = Vec::new();
         let is_namespace = |it: &&Written| it.object.api_version == "v1" && it.object.kind == "Namespace";
         for it in self.objects.iter().filter(|it| !is_namespace(it)) {
-            let (resource, scope) = kinds.of(it).await?;
-            let namespace = match scope {
-                Scope::Cluster => String::new(),
-                Scope::Namespaced => it.namespace().to_owned(),
-            };
             // What is served no more is gone with its kind.
-            if let Some(resource) = server.resource(&resource.group, &resource.plural) {
-                identities.push((resource, namespace, it.object.name.clone()));
-            }
+            identities.extend(identity(it, kinds, server).await?);
         }
         Ok(identities)
     }
@@ -247,6 +240,17 @@ impl Manifest {
         }
         Ok(())
     }
+}
+
+/// As the commit log names it, if its kind is served.
+async fn identity(it: &Written, kinds: &mut Kinds, server: &Server) -> anyhow::Result<Option<Identity>> {
+    let (resource, scope) = kinds.of(it).await?;
+    let namespace = match scope {
+        Scope::Cluster => String::new(),
+        Scope::Namespaced => it.namespace().to_owned(),
+    };
+    let resource = server.resource(&resource.group, &resource.plural);
+    Ok(resource.map(|resource| Identity { resource, namespace, name: it.object.name.clone() }))
 }
 
 /// Creates an object or merges it into the one that is there, and says which.

@@ -5,8 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
-use machinist_apiserver::Commit;
+use machinist_apiserver::{Commit, Object, Server};
 use serde_json::Value;
 
 /// Resources, as the commit log names them.
@@ -190,6 +191,25 @@ pub(super) enum Change {
         /// Whether the Machine's own line has said it.
         is_told: bool,
     },
+}
+
+/// An object, as the commit log names it.
+#[derive(Debug)]
+pub(super) struct Identity {
+    /// Its resource: `plural.group`.
+    pub resource: String,
+    /// Its namespace; empty where it has none.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl Identity {
+    /// Whether a server has it.
+    pub(super) fn is_there(&self, server: &Server) -> bool {
+        let is_it = |object: &Arc<Object>| object.name() == self.name && object.namespace() == self.namespace;
+        server.snapshot(&self.resource).iter().any(is_it)
+    }
 }
 
 /// A machine object that `up` applied, to be awaited.
@@ -488,9 +508,10 @@ impl View {
             && !nodes.iter().any(|node| self.nodes.contains_key(node))
     }
 
-    /// Follows from now on whether an object is there; it is, as far as we know.
-    pub(super) fn follow_presence(&mut self, resource: String, namespace: String, name: String) {
-        self.present.insert((resource, (namespace, name)), true);
+    /// Follows from now on whether an object is there.
+    pub(super) fn follow_presence(&mut self, object: Identity, is_there: bool) {
+        let Identity { resource, namespace, name } = object;
+        self.present.insert((resource, (namespace, name)), is_there);
     }
 
     /// The followed objects that are left: their resource and their name.
@@ -630,7 +651,6 @@ fn text(value: &Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use machinist_apiserver::{Identity, Server};
     use machinist_kube::{ClientOptions, layer_client};
     use serde_json::json;
 
@@ -648,7 +668,7 @@ mod tests {
     impl World {
         async fn new() -> Self {
             let server = Server::new(machinist_apiserver::Config::default());
-            let client = layer_client(server.service_as(Identity::admin()), &ClientOptions::new("test"));
+            let client = layer_client(server.service_as(machinist_apiserver::Identity::admin()), &ClientOptions::new("test"));
             super::super::cluster::install_crds(&client).await.expect("installed");
             let commits = server.commits();
             Self { server, client, commits, view: View::of("default"), changes: Vec::new() }
@@ -977,7 +997,10 @@ mod tests {
         let mut world = World::new().await;
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}});
         world.send("POST", "/api/v1/namespaces/default/secrets", secret).await;
-        world.view.follow_presence("secrets".to_owned(), "default".to_owned(), "a".to_owned());
+        for (name, is_there) in [("a", true), ("b", false)] {
+            let (resource, namespace) = ("secrets".to_owned(), "default".to_owned());
+            world.view.follow_presence(Identity { resource, namespace, name: name.to_owned() }, is_there);
+        }
         assert!(!world.view.is_all_absent());
         assert_eq!(world.view.still_present().collect::<Vec<_>>(), ["secrets default/a"]);
         world.send("DELETE", "/api/v1/namespaces/default/secrets/a", json!({})).await;
