@@ -19,6 +19,7 @@ mod table;
 mod view;
 mod writes;
 
+use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +31,7 @@ use tokio::time::Instant;
 
 use self::cluster::Cluster;
 use self::kept::Note;
-use self::manifest::{Kinds, Manifest};
+use self::manifest::{Applied, Kinds, Manifest};
 use self::progress::{End, Form, Progress, Reachable, State, Stopped, Summary};
 use self::screen::Screen;
 use self::view::View;
@@ -162,7 +163,10 @@ impl Story {
                 "Goes on with what the data folder holds; the quick start is not applied again (--manifest applies one)",
             )?;
         } else {
-            self.apply(args, manifest, &mut kinds, cluster).await?;
+            let ended = self.apply(args, manifest, &mut kinds, cluster, deadline).await?;
+            if let ControlFlow::Break(end) = ended {
+                return Ok(end);
+            }
         }
         // What was true before the manifest was applied decides nothing.
         self.catch_up()?;
@@ -188,27 +192,52 @@ impl Story {
         }
     }
 
-    /// Applies the manifest, and notes that for the next run: before, if it was asked for, since the quick start is then not wanted;
+    /// Applies the manifest; what is on its way out has to go first. Notes that for the next run: before, if it was asked for, since the quick start is then not wanted;
     /// and for the quick start also afterwards, since half of one is not wanted either.
     async fn apply(
-        &self,
+        &mut self,
         args: &UpArgs,
         manifest: &Manifest,
         kinds: &mut Kinds,
-        cluster: &Cluster,
-    ) -> anyhow::Result<()> {
-        let write = |note: fn(&str) -> Note| match cluster.server.folder() {
+        cluster: &mut Cluster,
+        deadline: Instant,
+    ) -> anyhow::Result<ControlFlow<End>> {
+        let write = |cluster: &Cluster, note: fn(&str) -> Note| match cluster.server.folder() {
             Some(folder) => note(&cluster.namespace).write(folder),
             None => Ok(()),
         };
-        if args.manifest.is_empty() {
-            write(Note::of_unfinished)?;
-            manifest.apply(kinds, &self.progress).await?;
-            write(Note::of)
-        } else {
-            write(Note::of)?;
-            manifest.apply(kinds, &self.progress).await
+        let is_quick_start = args.manifest.is_empty();
+        write(cluster, if is_quick_start { Note::of_unfinished } else { Note::of })?;
+        for it in manifest.objects() {
+            let how = loop {
+                match manifest::apply(kinds, it).await? {
+                    Applied::Created => break "created",
+                    Applied::Updated => break "updated",
+                    Applied::Leaving => {}
+                }
+                let label = it.label();
+                self.progress.note(&format!("{label} is being deleted: it is made anew once it is gone"))?;
+                let Some(identity) = manifest::identity(it, kinds, &cluster.server).await? else { continue };
+                let out_of_time = async {
+                    match args.until {
+                        Some(_) => tokio::time::sleep_until(deadline).await,
+                        None => std::future::pending().await,
+                    }
+                };
+                // Its last commit is still to be taken in: nothing was since it was found.
+                self.view.follow_presence(identity, true);
+                tokio::select! {
+                    () = out_of_time => return Ok(ControlFlow::Break(End::Timeout)),
+                    gone = self.follow(cluster, |view, _| view.is_all_absent()) => gone?,
+                }
+                self.view.follow_no_presence();
+            };
+            self.progress.applied(&it.label(), how)?;
         }
+        if is_quick_start {
+            write(cluster, Note::of)?;
+        }
+        Ok(ControlFlow::Continue(()))
     }
 
     /// Deletes what the manifest brought, machines first, and waits for that. What else there is stays, and is told.

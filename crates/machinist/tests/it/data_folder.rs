@@ -329,7 +329,8 @@ fn an_instance_that_somebody_deleted_is_no_reason_not_to_start() {
     // Dropping a process kills it with SIGKILL.
     drop(process);
     let mut process = Process::start(machinist("up --data-dir").arg(folder.path()));
-    let told = process.line_with("1 instance in the cloud belongs to no Machine, such as sim:///i-4 (stranger)");
+    let told =
+        process.line_with("1 instance in the cloud belongs to no Machine, such as sim:///i-4 (stranger)");
     process.line_with("Goes on with what the data folder holds");
     // As a shell would do it, without its curl.
     let (_, advice) = told.trim_end().split_once("To delete this one: curl -d '").expect("advice");
@@ -446,7 +447,11 @@ fn a_ledger_that_is_lost_together_with_the_note_is_told() {
     fs::remove_file(left.file("ledger.jsonl")).expect("removed");
     let ended = left.up(&format!("--manifest {manifest}"));
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
-    assert!(ended.stdout.contains("ledger.jsonl is missing; no Machine in namespace default"), "{}", ended.stdout);
+    assert!(
+        ended.stdout.contains("ledger.jsonl is missing; no Machine in namespace default"),
+        "{}",
+        ended.stdout
+    );
 }
 
 #[tokio::test]
@@ -455,7 +460,8 @@ async fn a_quick_start_that_is_not_applied_again_need_not_fit_any_more() {
     let mut process = Process::start(machinist("up --data-dir").arg(&left.folder));
     process.line_with("Goes on with what the data folder holds");
     let secrets: Api<Secret> = Api::default_namespaced(client(&left.file("kubeconfig")).await);
-    let changed = Patch::Merge(json!({"immutable": true, "stringData": {"userData": "changed by its owner"}}));
+    let changed =
+        Patch::Merge(json!({"immutable": true, "stringData": {"userData": "changed by its owner"}}));
     secrets.patch("workers", &PatchParams::default(), &changed).await.expect("patched");
     process.terminate().cleanly();
     assert!(left.starts().contains("the quick start is not applied again"));
@@ -549,7 +555,8 @@ fn nobody_is_sent_to_a_folder_whose_files_were_removed() {
         process.line_with("Goes on with what the data folder holds");
         remove();
         process.ask_to_stop();
-        let stopped = process.line_with(if flags.is_empty() { "Stopped the API server" } else { "\"stopped\"" });
+        let stopped =
+            process.line_with(if flags.is_empty() { "Stopped the API server" } else { "\"stopped\"" });
         process.wait().cleanly();
         stopped
     };

@@ -212,3 +212,25 @@ async fn what_is_to_go_may_leave_others_behind() {
     let result = ended.result();
     assert_eq!((&result["machines"], &result["instancesAlive"]), (&0.into(), &1.into()), "{result}");
 }
+
+#[tokio::test]
+async fn what_is_being_deleted_is_gone_before_a_manifest_makes_it_anew() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut process = Process::start(&mut up(folder.path(), "--until gone"));
+    // By then its deployment is on its way out, too.
+    process.line_with("\"state\":\"Terminating\"");
+    // Dropping a process kills it with SIGKILL.
+    drop(process);
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/quickstart.yaml");
+    let again = format!("--until ready --timeout 60s --manifest {manifest}");
+    let ended = Ended::of(&mut up(folder.path(), &again));
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    for part in [
+        "MachineDeployment workers is being deleted: it is made anew once it is gone",
+        "\"object\":\"MachineDeployment workers\",\"how\":\"created\"",
+    ] {
+        assert!(ended.stdout.contains(part), "expected {part:?} in {}", ended.stdout);
+    }
+    let result = ended.result();
+    assert_eq!((&result["running"], &result["instancesEver"]), (&3.into(), &6.into()), "{result}");
+}

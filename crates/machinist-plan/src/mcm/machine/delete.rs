@@ -120,9 +120,7 @@ fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan
     let never = blocked.filter(|blocked| blocked.never).and_then(|blocked| blocked.budget);
     let next = match never {
         // More pods would not help where all of them are to stay: `maxUnavailable: 0`, `minAvailable: 100%`.
-        Some(budget) => {
-            Step::Mend(format!("let PodDisruptionBudget {budget} allow one of its pods to go"))
-        }
+        Some(budget) => Step::Mend(format!("let PodDisruptionBudget {budget} allow one of its pods to go")),
         None => Step::Expect("the pods leave"),
     };
     let why = Why::new(reason, next).since(deleting_since);

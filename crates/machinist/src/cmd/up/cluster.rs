@@ -86,7 +86,8 @@ impl Cluster {
     /// Names what could not be had: an address in use, a folder that cannot be written.
     pub(super) async fn start(args: &UpArgs, manifest: &Manifest) -> anyhow::Result<Self> {
         let (folder, private) = folder(args.data_dir.as_deref())?;
-        let Opened { server, cloud, is_continued, note: kept, mut remarks, strangers } = open(args, manifest)?;
+        let Opened { server, cloud, is_continued, note: kept, mut remarks, strangers } =
+            open(args, manifest)?;
         // What goes on with the objects that are there applies nothing.
         if is_continued && kept.is_none() {
             manifest.rehearse(Some(&server)).await?;

@@ -514,6 +514,11 @@ impl View {
         self.present.insert((resource, (namespace, name)), is_there);
     }
 
+    /// Whether they are there matters no more.
+    pub(super) fn follow_no_presence(&mut self) {
+        self.present.clear();
+    }
+
     /// The followed objects that are left: their resource and their name.
     pub(super) fn still_present(&self) -> impl Iterator<Item = String> {
         let left = self.present.iter().filter(|(_, present)| **present);
@@ -668,7 +673,10 @@ mod tests {
     impl World {
         async fn new() -> Self {
             let server = Server::new(machinist_apiserver::Config::default());
-            let client = layer_client(server.service_as(machinist_apiserver::Identity::admin()), &ClientOptions::new("test"));
+            let client = layer_client(
+                server.service_as(machinist_apiserver::Identity::admin()),
+                &ClientOptions::new("test"),
+            );
             super::super::cluster::install_crds(&client).await.expect("installed");
             let commits = server.commits();
             Self { server, client, commits, view: View::of("default"), changes: Vec::new() }
@@ -777,17 +785,16 @@ mod tests {
         let mut world = World::new().await;
         world.machine("a", "u", "Running").await;
         world.node("node-a", "True").await;
-        let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "node-a"}});
+        let lease =
+            json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "node-a"}});
         let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
         world.send("POST", leases, lease).await;
         let awaited = [Awaited::Machine("default".to_owned(), "a".to_owned())];
         assert!(world.view.is_ready(&awaited));
 
         // The next run.
-        let found = Found {
-            revision: world.server.revision(),
-            silent_nodes: BTreeSet::from(["node-a".to_owned()]),
-        };
+        let found =
+            Found { revision: world.server.revision(), silent_nodes: BTreeSet::from(["node-a".to_owned()]) };
         world.view = View::after("default", found);
         world.commits = world.server.state_and_commits();
         world.node_is("node-a", "True").await;
