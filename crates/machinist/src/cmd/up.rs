@@ -192,7 +192,7 @@ impl Story {
         }
     }
 
-    /// Applies the manifest; what is on its way out has to go first. Notes that for the next run: before, if it was asked for, since the quick start is then not wanted;
+    /// Applies the manifest, and notes that for the next run: before, if it was asked for, since the quick start is then not wanted;
     /// and for the quick start also afterwards, since half of one is not wanted either.
     async fn apply(
         &mut self,
@@ -218,14 +218,14 @@ impl Story {
                 let label = it.label();
                 self.progress.note(&format!("{label} is being deleted: it is made anew once it is gone"))?;
                 let Some(identity) = manifest::identity(it, kinds, &cluster.server).await? else { continue };
+                // Its last commit is still to be taken in: nothing was since it was found.
+                self.view.follow_presence(identity, true);
                 let out_of_time = async {
                     match args.until {
                         Some(_) => tokio::time::sleep_until(deadline).await,
                         None => std::future::pending().await,
                     }
                 };
-                // Its last commit is still to be taken in: nothing was since it was found.
-                self.view.follow_presence(identity, true);
                 tokio::select! {
                     () = out_of_time => return Ok(ControlFlow::Break(End::Timeout)),
                     gone = self.follow(cluster, |view, _| view.is_all_absent()) => gone?,
