@@ -35,6 +35,15 @@ pub(crate) struct Books {
 
 pub(crate) type Observer = Box<dyn Fn(&Commit) + Send>;
 
+/// Why nothing happened. A refusal is one sentence, so the cause is part of it.
+#[derive(Debug, thiserror::Error)]
+enum NotCommitted {
+    #[error("the ledger cannot be written: {0}")]
+    Ledger(io::Error),
+    #[error("the disk of an earlier instance, {}, cannot be wiped: {error}", folder.display())]
+    Disk { folder: PathBuf, error: io::Error },
+}
+
 impl Books {
     pub(crate) fn new(settings: Settings, journal: Option<Journal>, folder: Option<PathBuf>) -> Self {
         #[expect(
@@ -94,15 +103,14 @@ impl Books {
     /// Commits to the ledger, then applies, then tells those who watch.
     pub(crate) fn carry_out(&mut self, effect: &Effect, user_data: UserData) -> Result<(), Refusal> {
         let Some(commit) = &effect.commit else { return Ok(()) };
-        self.commit(commit.clone(), user_data).map_err(|error| {
-            Refusal::new(Code::ServiceUnavailable, format!("the ledger cannot be written: {error}"))
-        })
+        self.commit(commit.clone(), user_data)
+            .map_err(|error| Refusal::new(Code::ServiceUnavailable, error.to_string()))
     }
 
-    fn commit(&mut self, commit: Commit, user_data: UserData) -> io::Result<()> {
+    fn commit(&mut self, commit: Commit, user_data: UserData) -> Result<(), NotCommitted> {
         // Before there is an instance that could boot from it, should the process be killed in between.
         if let Commit::Made { entry } = &commit {
-            self.clear_disk(entry.serial);
+            self.clear_disk(entry.serial)?;
         }
         let line = Line { commit, user_data };
         if let Some(journal) = &mut self.journal {
@@ -114,7 +122,7 @@ impl Books {
                 *told = trouble;
                 is_news
             });
-            written?;
+            written.map_err(NotCommitted::Ledger)?;
         }
         let Line { commit, user_data } = line;
         self.apply(&commit, user_data);
@@ -135,7 +143,10 @@ impl Books {
                 self.user_data.insert(entry.id.clone(), user_data);
             }
             Commit::Gone { id, .. } => {
-                self.disk(id).wipe();
+                // It happened all the same. Should its number come again, with a ledger that was lost, the disk is cleared before.
+                if let Err(error) = self.disk(id).wipe() {
+                    tracing::warn!(%error, instance = %id, "Cannot wipe the disk of a deleted instance");
+                }
                 self.disks.remove(id);
                 self.user_data.remove(id);
                 self.consoles.remove(id);
@@ -186,10 +197,9 @@ impl Books {
     }
 
     /// What lies where the disk of a new instance will be is of one that the ledger has lost: nobody may boot from it.
-    fn clear_disk(&self, serial: u64) {
-        if let Some(folder) = self.folder_of_disk(serial) {
-            Disk::in_folder(folder).wipe();
-        }
+    fn clear_disk(&self, serial: u64) -> Result<(), NotCommitted> {
+        let Some(folder) = self.folder_of_disk(serial) else { return Ok(()) };
+        Disk::in_folder(folder.clone()).wipe().map_err(|error| NotCommitted::Disk { folder, error })
     }
 
     fn folder_of_disk(&self, serial: u64) -> Option<PathBuf> {
@@ -268,6 +278,24 @@ mod tests {
         left.write("kubelet.pem", b"key of another").expect("written");
         make(&mut books).expect_err("nothing can be written");
         assert_eq!(left.read("kubelet.pem").expect("read"), None);
+    }
+
+    #[test]
+    fn no_instance_is_made_whose_disk_cannot_be_wiped() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (journal, _) = Journal::open(folder.path()).expect("our folder");
+        let mut books = Books::new(Settings::default(), Some(journal), Some(folder.path().to_owned()));
+        // A file where a folder should be is what `remove_dir_all` refuses even to an administrator.
+        let in_the_way = folder.path().join("disks");
+        std::fs::write(&in_the_way, "").expect("written");
+        let refusal = make(&mut books).expect_err("nobody may boot from what lies there");
+        assert_eq!(refusal.code, Code::ServiceUnavailable);
+        assert!(refusal.message.contains("disks/1, cannot be wiped: "), "{}", refusal.message);
+        assert_eq!(books.state.ever().count(), 0);
+        std::fs::remove_file(&in_the_way).expect("removed");
+        make(&mut books).expect("nothing is in its way any more");
+        books.journal = None;
+        assert_eq!(Journal::open(folder.path()).expect("our folder").1.len(), 1, "it was made once");
     }
 
     #[test]

@@ -90,18 +90,21 @@ impl Disk {
         }
     }
 
-    /// Wipes it, when its instance is gone.
-    pub(crate) fn wipe(&self) {
+    /// Wipes it, when its instance is gone. Whatever comes of that, nothing is written to it any more.
+    ///
+    /// # Errors
+    /// When the file system refuses: then somebody could still read what is on it.
+    pub(crate) fn wipe(&self) -> io::Result<()> {
         self.0.wiped.store(true, Ordering::Release);
         match &self.0.medium {
-            Medium::Memory(files) => files.lock().unwrap_or_else(PoisonError::into_inner).clear(),
-            Medium::Folder(folder) => {
-                if let Err(error) = fs::remove_dir_all(folder)
-                    && error.kind() != io::ErrorKind::NotFound
-                {
-                    tracing::warn!(%error, folder = %folder.display(), "Cannot wipe the disk of a deleted instance");
-                }
+            Medium::Memory(files) => {
+                files.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                Ok(())
             }
+            Medium::Folder(folder) => match fs::remove_dir_all(folder) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                Ok(()) | Err(_) => Ok(()),
+            },
         }
     }
 }

@@ -444,7 +444,7 @@ impl fmt::Display for Reason {
                     }
                     Some(BlockedPod { pod, budget: Some(budget), never: true }) => write!(
                         f,
-                        "; {pod} is held by PodDisruptionBudget {budget}, which allows none of so few pods to go"
+                        "; {pod} is held by PodDisruptionBudget {budget}, which allows none of its pods to go"
                     ),
                 }
             }

@@ -125,7 +125,7 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "FILE", help_heading = "What runs")]
     pub kubeconfig_out: Option<PathBuf>,
 
-    /// End when all machines of the manifest run (ready), or then delete them and end when nothing is alive in the cloud (gone)
+    /// End when all machines of the manifest run (ready), or then delete them and end when none of them is alive in the cloud (gone)
     #[arg(long, value_name = "STATE", help_heading = "When it ends")]
     pub until: Option<Until>,
 
@@ -150,7 +150,7 @@ pub(crate) struct UpArgs {
 pub(crate) enum Until {
     /// Every machine of the manifest runs and its Node is ready
     Ready,
-    /// After that everything was deleted, and nothing is alive in the cloud
+    /// After that all of it was deleted, and none of its machines is alive in the cloud
     Gone,
 }
 

@@ -84,7 +84,7 @@ pub struct BudgetFacts {
     /// How many may be disrupted now.
     pub disruptions_allowed: i32,
     /// Whether its numbers are settled and still allow nothing: every pod is healthy, none is being disrupted, and yet none
-    /// may go. Then none ever will.
+    /// may go. Then none ever will, unless somebody changes the budget or, where it asks for a number of them, runs more pods.
     pub never_allows: bool,
 }
 

@@ -19,6 +19,7 @@ mod table;
 mod view;
 mod writes;
 
+use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,8 +31,8 @@ use tokio::time::Instant;
 
 use self::cluster::Cluster;
 use self::kept::Note;
-use self::manifest::{Kinds, Manifest};
-use self::progress::{End, Form, Progress, Reachable, Stopped, Summary};
+use self::manifest::{Applied, Kinds, Manifest};
+use self::progress::{End, Form, Progress, Reachable, State, Stopped, Summary};
 use self::screen::Screen;
 use self::view::View;
 use self::writes::Writes;
@@ -62,7 +63,7 @@ pub(crate) async fn run(args: &UpArgs, output: Output) -> anyhow::Result<ExitCod
         cluster = Cluster::start(args, &manifest) => cluster?,
     };
     let screen = Screen::new(form, &output, &cluster.inspectors).context("listening for signals")?;
-    let mut story = Story::new(&cluster, progress, screen);
+    let mut story = Story::new(&mut cluster, progress, screen);
     let result = tokio::select! {
         () = &mut stop => Ok(End::Interrupted),
         ended = story.play(args, &manifest, &mut cluster) => ended,
@@ -76,19 +77,16 @@ pub(crate) async fn run(args: &UpArgs, output: Output) -> anyhow::Result<ExitCod
     let (cloud, kubeconfig) = (cluster.cloud.clone(), cluster.kubeconfig.clone());
     cluster.stop().await;
     if let Ok(End::Interrupted) = result {
-        // Of the files only those in a folder that somebody named are still there, unless somebody removed them meanwhile.
-        let stays = args.kubeconfig_out.is_some() || args.data_dir.is_some();
-        let kept_in = args.data_dir.as_deref().filter(|path| data_folder::is_whole(path));
-        if let (Some(path), None) = (&args.data_dir, kept_in) {
-            story.progress.note(&format!(
-                "Files of {} were removed while this ran: what was written to them is lost, and the folder cannot be gone on with",
-                path.display()
-            ))?;
-        }
+        let state = match args.data_dir.as_deref().map(|path| (path, data_folder::lost(path))) {
+            Some((path, lost)) if lost.is_empty() => State::Kept(path),
+            Some((path, lost)) => State::Lost(path, lost),
+            None => State::NeverKept,
+        };
         story.progress.stopped(&Stopped {
             instances_alive: cloud.alive(),
-            kept_in,
-            kubeconfig_kept: stays.then_some(kubeconfig.as_path()),
+            state,
+            // Only one in a folder that somebody named, and that nobody has removed meanwhile.
+            kubeconfig_kept: kubeconfig.exists().then_some(kubeconfig.as_path()),
         })?;
     }
     if let Some(summary) = summary {
@@ -119,11 +117,11 @@ struct Story {
 
 impl Story {
     /// Follows a cluster from now on, and what its start found there.
-    fn new(cluster: &Cluster, progress: Progress, screen: Screen) -> Self {
+    fn new(cluster: &mut Cluster, progress: Progress, screen: Screen) -> Self {
         Self {
             commits: cluster.server.state_and_commits(),
             requests: cluster.server.audit(),
-            view: View::of(&cluster.namespace),
+            view: View::after(&cluster.namespace, std::mem::take(&mut cluster.found)),
             writes: Writes::default(),
             progress,
             screen,
@@ -165,7 +163,10 @@ impl Story {
                 "Goes on with what the data folder holds; the quick start is not applied again (--manifest applies one)",
             )?;
         } else {
-            self.apply(args, manifest, &mut kinds, cluster).await?;
+            let ended = self.apply(args, manifest, &mut kinds, cluster, deadline).await?;
+            if let ControlFlow::Break(end) = ended {
+                return Ok(end);
+            }
         }
         // What was true before the manifest was applied decides nothing.
         self.catch_up()?;
@@ -181,7 +182,10 @@ impl Story {
         if until == Until::Ready {
             return Ok(End::Ready);
         }
-        self.progress.note("Everything runs; deleting it")?;
+        self.progress.note(match awaited.is_empty() {
+            false => "Everything runs; deleting it",
+            true => "Nothing is to run; deleting what is left",
+        })?;
         tokio::select! {
             () = &mut timed_out => Ok(End::Timeout),
             gone = self.undo(manifest, &mut kinds, cluster) => gone.map(|()| End::Gone),
@@ -191,24 +195,49 @@ impl Story {
     /// Applies the manifest, and notes that for the next run: before, if it was asked for, since the quick start is then not wanted;
     /// and for the quick start also afterwards, since half of one is not wanted either.
     async fn apply(
-        &self,
+        &mut self,
         args: &UpArgs,
         manifest: &Manifest,
         kinds: &mut Kinds,
-        cluster: &Cluster,
-    ) -> anyhow::Result<()> {
-        let write = |note: fn(&str) -> Note| match cluster.server.folder() {
+        cluster: &mut Cluster,
+        deadline: Instant,
+    ) -> anyhow::Result<ControlFlow<End>> {
+        let write = |cluster: &Cluster, note: fn(&str) -> Note| match cluster.server.folder() {
             Some(folder) => note(&cluster.namespace).write(folder),
             None => Ok(()),
         };
-        if args.manifest.is_empty() {
-            write(Note::of_unfinished)?;
-            manifest.apply(kinds, &self.progress).await?;
-            write(Note::of)
-        } else {
-            write(Note::of)?;
-            manifest.apply(kinds, &self.progress).await
+        let is_quick_start = args.manifest.is_empty();
+        write(cluster, if is_quick_start { Note::of_unfinished } else { Note::of })?;
+        for it in manifest.objects() {
+            let how = loop {
+                match manifest::apply(kinds, it).await? {
+                    Applied::Created => break "created",
+                    Applied::Updated => break "updated",
+                    Applied::Leaving => {}
+                }
+                let label = it.label();
+                self.progress.note(&format!("{label} is being deleted: it is made anew once it is gone"))?;
+                let Some(identity) = manifest::identity(it, kinds, &cluster.server).await? else { continue };
+                // Its last commit is still to be taken in: nothing was since it was found.
+                self.view.follow_presence(identity, true);
+                let out_of_time = async {
+                    match args.until {
+                        Some(_) => tokio::time::sleep_until(deadline).await,
+                        None => std::future::pending().await,
+                    }
+                };
+                tokio::select! {
+                    () = out_of_time => return Ok(ControlFlow::Break(End::Timeout)),
+                    gone = self.follow(cluster, |view, _| view.is_all_absent()) => gone?,
+                }
+                self.view.follow_no_presence();
+            };
+            self.progress.applied(&it.label(), how)?;
         }
+        if is_quick_start {
+            write(cluster, Note::of)?;
+        }
+        Ok(ControlFlow::Continue(()))
     }
 
     /// Deletes what the manifest brought, machines first, and waits for that. What else there is stays, and is told.
@@ -218,8 +247,10 @@ impl Story {
         kinds: &mut Kinds,
         cluster: &mut Cluster,
     ) -> anyhow::Result<()> {
-        for (resource, namespace, name) in manifest.identities(kinds, &cluster.server).await? {
-            self.view.follow_presence(resource, namespace, name);
+        for identity in manifest.identities(kinds, &cluster.server).await? {
+            // Somebody may have been faster, an earlier run for one.
+            let is_there = identity.is_there(&cluster.server);
+            self.view.follow_presence(identity, is_there);
         }
         let staying = self.view.follow_leaving(&manifest.awaited());
         if let Some(first) = staying.first() {
@@ -230,12 +261,8 @@ impl Story {
             self.progress.note(&format!("{first}{and_more} stays: no manifest of this run has it"))?;
         }
         manifest.delete_machines(kinds).await?;
-        let all_goes = staying.is_empty();
-        self.follow(cluster, |view, cluster| {
-            let none_is_left = view.has_no_machines() && cluster.cloud.alive() == 0;
-            none_is_left || (!all_goes && view.have_left())
-        })
-        .await?;
+        // Not until no instance and no Node is there: some may be nobody's, and some Nodes are of the manifest itself.
+        self.follow(cluster, |view, _| view.have_left()).await?;
         manifest.delete_rest(kinds).await?;
         self.follow(cluster, |view, _| view.is_all_absent()).await
     }
@@ -298,6 +325,9 @@ impl Story {
             }
         }
         if end == End::Timeout {
+            for node in self.view.silent_nodes().take(REASONS_TOLD) {
+                self.progress.note(&format!("Node {node} has not been heard of since the start"))?;
+            }
             for object in self.view.still_present().take(REASONS_TOLD) {
                 self.progress.note(&format!("{object} is not gone yet"))?;
             }

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use k8s_openapi::api::core::v1::{Namespace, Node};
+use k8s_openapi::api::core::v1::{Namespace, Node, Secret};
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, ResourceExt as _};
@@ -14,7 +14,7 @@ use machinist_apiserver::{Folder, Kept};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::process::{Ended, Process, Up, client, machinist};
+use crate::process::{Ended, Process, Up, call, client, machinist};
 
 /// What a run of the quick start leaves: three machines.
 struct Left {
@@ -329,8 +329,16 @@ fn an_instance_that_somebody_deleted_is_no_reason_not_to_start() {
     // Dropping a process kills it with SIGKILL.
     drop(process);
     let mut process = Process::start(machinist("up --data-dir").arg(folder.path()));
-    process.line_with("1 instance in the cloud belongs to no Machine, such as sim:///i-4 (stranger)");
+    let told =
+        process.line_with("1 instance in the cloud belongs to no Machine, such as sim:///i-4 (stranger)");
     process.line_with("Goes on with what the data folder holds");
+    // As a shell would do it, without its curl.
+    let (_, advice) = told.trim_end().split_once("To delete this one: curl -d '").expect("advice");
+    let (body, url) = advice.split_once("' ").expect("a body and a URL");
+    let cloud = url.strip_suffix("/admin/kill").expect("the URL of the cloud");
+    call(cloud, "POST", "/admin/kill", body);
+    let ledger = call(cloud, "GET", "/admin/ledger", "");
+    assert!(ledger.pointer("/entries/3/deleted").is_some_and(|at| at.is_string()), "{ledger}");
     process.terminate().cleanly();
 }
 
@@ -422,26 +430,74 @@ fn a_file_that_is_damaged_or_gone_is_named_with_what_was_expected_and_what_helps
     let refusal = left.refuses(&["or write it anew: "]);
     follow(&refusal, "anew: ");
     left.starts();
+
+    fs::remove_file(left.file("up.json")).expect("removed");
+    fs::create_dir(left.file("up.json")).expect("made");
+    let refusal = left.refuses(&["up.json cannot be read or written: Is a directory"]);
+    assert!(!refusal.contains("write it anew"), "what cannot be read may be as it should be: {refusal}");
 }
 
 #[test]
-fn what_can_be_made_again_is_and_what_heals_by_itself_is_told() {
+fn a_ledger_that_is_lost_together_with_the_note_is_told() {
+    let left = Left::by_a_quick_start();
+    let ended = Ended::of(machinist("up --until gone --data-dir").arg(&left.folder));
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/quickstart.yaml");
+    fs::remove_file(left.file("up.json")).expect("removed");
+    fs::remove_file(left.file("ledger.jsonl")).expect("removed");
+    let ended = left.up(&format!("--manifest {manifest}"));
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert!(
+        ended.stdout.contains("ledger.jsonl is missing; no Machine in namespace default"),
+        "{}",
+        ended.stdout
+    );
+}
+
+#[tokio::test]
+async fn a_quick_start_that_is_not_applied_again_need_not_fit_any_more() {
+    let left = Left::by_a_quick_start();
+    let mut process = Process::start(machinist("up --data-dir").arg(&left.folder));
+    process.line_with("Goes on with what the data folder holds");
+    let secrets: Api<Secret> = Api::default_namespaced(client(&left.file("kubeconfig")).await);
+    let changed =
+        Patch::Merge(json!({"immutable": true, "stringData": {"userData": "changed by its owner"}}));
+    secrets.patch("workers", &PatchParams::default(), &changed).await.expect("patched");
+    process.terminate().cleanly();
+    assert!(left.starts().contains("the quick start is not applied again"));
+}
+
+#[test]
+fn what_can_be_made_again_is_and_told() {
     let left = Left::by_a_quick_start();
     for file in ["up.json", "kubeconfig"] {
         fs::remove_file(left.file(file)).expect("removed");
     }
-    fs::remove_dir_all(left.file("disks")).expect("removed");
     let told = left.starts();
     for part in [
         "up.json is missing; goes on in namespace default, where the machine objects are",
         "kubeconfig is missing or damaged, and is written again",
-        "3 machines have lost the certificates on their disks",
         "the quick start is not applied again",
     ] {
         assert!(told.contains(part), "expected {part:?} in {told}");
     }
     let note = fs::read_to_string(left.file("up.json")).expect("written again");
     assert_eq!(note, r#"{"namespace":"default"}"#);
+}
+
+#[test]
+fn machines_that_cannot_come_up_again_are_not_ready_because_they_once_were() {
+    let left = Left::by_a_quick_start();
+    fs::remove_dir_all(left.file("disks")).expect("removed");
+    let ended = left.up("--timeout 2s");
+    assert_eq!(ended.code, Some(1), "{}{}", ended.stdout, ended.stderr);
+    for part in [
+        "3 machines have lost the certificates on their disks",
+        "has not been heard of since the start",
+        "Timed out: 3 of 3 machines Running, 0 Nodes ready",
+    ] {
+        assert!(ended.stdout.contains(part), "expected {part:?} in {}", ended.stdout);
+    }
 }
 
 #[test]
@@ -494,12 +550,29 @@ async fn a_full_disk_ends_it_with_one_error_and_what_was_answered_is_kept() {
 #[test]
 fn nobody_is_sent_to_a_folder_whose_files_were_removed() {
     let left = Left::by_a_quick_start();
-    let mut process = Process::start(machinist("up -o json --data-dir").arg(&left.folder));
-    process.line_with("Goes on with what the data folder holds");
-    fs::remove_file(left.file("ledger.jsonl")).expect("removed");
-    process.ask_to_stop();
-    process.line_with("were removed while this ran");
-    let stopped = process.line_with("\"stopped\"");
-    assert!(stopped.contains("\"keptIn\":null"), "{stopped}");
-    process.wait().cleanly();
+    let stopped_after = |flags: &str, remove: &dyn Fn()| {
+        let mut process = Process::start(machinist(&format!("up {flags} --data-dir")).arg(&left.folder));
+        process.line_with("Goes on with what the data folder holds");
+        remove();
+        process.ask_to_stop();
+        let stopped =
+            process.line_with(if flags.is_empty() { "Stopped the API server" } else { "\"stopped\"" });
+        process.wait().cleanly();
+        stopped
+    };
+    let key = fs::read(left.file("ca.key")).expect("a key");
+    let remove_key = || fs::remove_file(left.file("ca.key")).expect("removed");
+    let stopped = stopped_after("-o json", &remove_key);
+    assert!(stopped.contains("\"keptIn\":null,\"lostFiles\":[\"ca.key\"]"), "{stopped}");
+    fs::write(left.file("ca.key"), key).expect("written");
+
+    let stopped = stopped_after("", &|| fs::remove_dir_all(&left.folder).expect("removed"));
+    let lost = format!(
+        "; {} has lost state.redb, ledger.jsonl, ca.crt, ca.key and tokens.key while this ran: ",
+        left.folder.display()
+    );
+    assert!(stopped.contains(&lost), "{stopped}");
+    for untrue in ["--data-dir would keep them", "kubeconfig", "goes on with them"] {
+        assert!(!stopped.contains(untrue), "{untrue:?} in {stopped}");
+    }
 }

@@ -11,7 +11,7 @@ use kube::runtime::wait::await_condition;
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
-use crate::process::{Ended, Process, client, machinist};
+use crate::process::{Ended, Process, Up, client, machinist};
 
 const MACHINES: u64 = 50;
 
@@ -172,4 +172,65 @@ async fn what_is_on_its_way_out_has_to_go_before_all_is_ready() {
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
     let result = ended.result();
     assert_eq!((&result["machines"], &result["instancesAlive"]), (&0.into(), &0.into()), "{}", ended.stdout);
+}
+
+#[tokio::test]
+async fn a_deletion_that_was_killed_is_finished_and_may_be_asked_for_again() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut process = Process::start(&mut up(folder.path(), "--until gone"));
+    // By then its deployment is on its way out, too.
+    process.line_with("\"state\":\"Terminating\"");
+    // Dropping a process kills it with SIGKILL.
+    drop(process);
+    for _ in 0..2 {
+        let ended = Ended::of(&mut up(folder.path(), "--until gone --timeout 60s"));
+        assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+        let result = ended.result();
+        assert_eq!((&result["result"], &result["instancesAlive"]), (&"gone".into(), &0.into()), "{result}");
+        assert!(!ended.stdout.contains("Everything runs"), "nothing does: {}", ended.stdout);
+    }
+}
+
+#[tokio::test]
+async fn what_is_to_go_may_leave_others_behind() {
+    let mut up = Up::start(None);
+    for _ in 0..3 {
+        up.process.line_with("\"state\":\"Running\"");
+    }
+    let stranger = json!({"name": "stranger", "created": "2026-01-01T00:00:00Z", "instanceType": "small"});
+    up.cloud("POST", "/admin/load", &stranger.to_string());
+    let Up { process, folder, .. } = up;
+    process.terminate().cleanly();
+
+    let quick_start = include_str!("../../../../examples/quickstart.yaml");
+    let node = "---\napiVersion: v1\nkind: Node\nmetadata: {name: by-hand}\n";
+    let manifest = tempfile::NamedTempFile::new().expect("a temporary file");
+    std::fs::write(manifest.path(), format!("{quick_start}{node}")).expect("written");
+    let mut again = machinist("up --until gone --timeout 60s -o json --data-dir");
+    let ended = Ended::of(again.arg(folder.path()).arg("--manifest").arg(manifest.path()));
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    let result = ended.result();
+    assert_eq!((&result["machines"], &result["instancesAlive"]), (&0.into(), &1.into()), "{result}");
+}
+
+#[tokio::test]
+async fn what_is_being_deleted_is_gone_before_a_manifest_makes_it_anew() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut process = Process::start(&mut up(folder.path(), "--until gone"));
+    // By then its deployment is on its way out, too.
+    process.line_with("\"state\":\"Terminating\"");
+    // Dropping a process kills it with SIGKILL.
+    drop(process);
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/quickstart.yaml");
+    let again = format!("--until ready --timeout 60s --manifest {manifest}");
+    let ended = Ended::of(&mut up(folder.path(), &again));
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    for part in [
+        "MachineDeployment workers is being deleted: it is made anew once it is gone",
+        "\"object\":\"MachineDeployment workers\",\"how\":\"created\"",
+    ] {
+        assert!(ended.stdout.contains(part), "expected {part:?} in {}", ended.stdout);
+    }
+    let result = ended.result();
+    assert_eq!((&result["running"], &result["instancesEver"]), (&3.into(), &6.into()), "{result}");
 }

@@ -166,6 +166,7 @@ fn people_are_told_what_ends_and_what_stays() {
     process.ask_to_stop();
     let line = process.line_with("Stopped the API server, the controllers and ");
     assert!(line.contains("nothing of them is kept (--data-dir would keep them)"), "{line}");
+    assert!(!line.contains("kubeconfig"), "it is gone: {line}");
     process.wait().cleanly();
 }
 

@@ -205,11 +205,11 @@ async fn a_pod_that_a_budget_holds() {
     };
     world.until(&machine, is_blocked).await;
     world.why(&format!("machine/{machine}"), expect![[r#"
-        machine/default/WORKER waits for 1 pod to leave the node; default/web is held by PodDisruptionBudget default/web, which allows none of so few pods to go
+        machine/default/WORKER waits for 1 pod to leave the node; default/web is held by PodDisruptionBudget default/web, which allows none of its pods to go
           since     TIME, SPAN ago
-          next      run more of these pods, or let PodDisruptionBudget default/web allow fewer
+          next      let PodDisruptionBudget default/web allow one of its pods to go
           deadline  TIME, in SPAN: the pods are deleted without grace
-          status    Delete failed: Drain waits for 1 pod to leave the node; default/web is held by PodDisruptionBudget default/web, which allows none of so few pods to go. Initiate node drain (SPAN ago)
+          status    Delete failed: Drain waits for 1 pod to leave the node; default/web is held by PodDisruptionBudget default/web, which allows none of its pods to go. Initiate node drain (SPAN ago)
           known     from the machine-controller at URL, which decided so SPAN ago
     "#]]);
     let pods: Api<Pod> = Api::namespaced(world.client.clone(), "default");

@@ -119,9 +119,8 @@ fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan
     actions.extend(calls.into_iter().map(Action::Drain));
     let never = blocked.filter(|blocked| blocked.never).and_then(|blocked| blocked.budget);
     let next = match never {
-        Some(budget) => {
-            Step::Mend(format!("run more of these pods, or let PodDisruptionBudget {budget} allow fewer"))
-        }
+        // More pods would not help where all of them are to stay: `maxUnavailable: 0`, `minAvailable: 100%`.
+        Some(budget) => Step::Mend(format!("let PodDisruptionBudget {budget} allow one of its pods to go")),
         None => Step::Expect("the pods leave"),
     };
     let why = Why::new(reason, next).since(deleting_since);

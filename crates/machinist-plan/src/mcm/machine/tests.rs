@@ -713,10 +713,10 @@ fn a_held_pod_is_named_with_its_budget() {
     world
         .with(|s| s.evictions = Arc::new(BTreeMap::from([("uid-p".to_owned(), held)])))
         .check(expect![[r#"
-            do    status: Delete Failed "Drain waits for 2 pods to leave the node; ns/p is held by PodDisruptionBudget ns/pdb, which allows none of so few pods to go. Initiate node drain"
-            do    warning DrainBlocked: Drain waits for 2 pods to leave the node; ns/p is held by PodDisruptionBudget ns/pdb, which allows none of so few pods to go. Initiate node drain
+            do    status: Delete Failed "Drain waits for 2 pods to leave the node; ns/p is held by PodDisruptionBudget ns/pdb, which allows none of its pods to go. Initiate node drain"
+            do    warning DrainBlocked: Drain waits for 2 pods to leave the node; ns/p is held by PodDisruptionBudget ns/pdb, which allows none of its pods to go. Initiate node drain
             do    pod ns/q: evict
-            why   waits for 2 pods to leave the node; ns/p is held by PodDisruptionBudget ns/pdb, which allows none of so few pods to go; since 2027-01-15T07:59:50Z; next: run more of these pods, or let PodDisruptionBudget ns/pdb allow fewer; by 2027-01-15T09:59:51Z: the pods are deleted without grace
+            why   waits for 2 pods to leave the node; ns/p is held by PodDisruptionBudget ns/pdb, which allows none of its pods to go; since 2027-01-15T07:59:50Z; next: let PodDisruptionBudget ns/pdb allow one of its pods to go; by 2027-01-15T09:59:51Z: the pods are deleted without grace
             wait  until 2027-01-15T08:00:18Z
         "#]]);
 }

@@ -32,6 +32,7 @@ use super::data_folder::{self, Opened, Purpose};
 use super::kept::{self, Note};
 use super::manifest::Manifest;
 use super::private_folder::PrivateFolder;
+use super::view::Found;
 use super::writes::{MACHINE_CONTROLLER, MANAGER, UP};
 use super::{kubeconfig, permissions};
 use crate::args::UpArgs;
@@ -62,6 +63,8 @@ pub(super) struct Cluster {
     pub namespace: String,
     /// What an earlier run applied is there, and nothing else is to be applied.
     pub kept: Option<Note>,
+    /// What was there before any part of it ran.
+    pub found: Found,
     /// What people should know about the data folder.
     pub remarks: Vec<String>,
     /// Where the API server used to listen, if it cannot any more.
@@ -83,10 +86,17 @@ impl Cluster {
     /// Names what could not be had: an address in use, a folder that cannot be written.
     pub(super) async fn start(args: &UpArgs, manifest: &Manifest) -> anyhow::Result<Self> {
         let (folder, private) = folder(args.data_dir.as_deref())?;
-        let Opened { server, cloud, is_continued, note: kept, remarks } = open(args, manifest)?;
-        if is_continued {
+        let Opened { server, cloud, is_continued, note: kept, mut remarks, strangers } =
+            open(args, manifest)?;
+        // What goes on with the objects that are there applies nothing.
+        if is_continued && kept.is_none() {
             manifest.rehearse(Some(&server)).await?;
         }
+        // Before any part of this run writes.
+        let found = Found {
+            revision: server.revision(),
+            silent_nodes: server.snapshot("nodes").iter().map(|node| node.name().to_owned()).collect(),
+        };
         let namespace = kept.as_ref().map_or(&manifest.namespace, |note| &note.namespace).to_owned();
         let (serving, moved) = listen_where_it_was(args, &server, &folder).await?;
         let client = client(&server, UP);
@@ -96,6 +106,7 @@ impl Cluster {
         let mut parts = JoinSet::new();
         run_built_in_controllers(&mut parts, &server)?;
         let cloud_url = serve_cloud(&mut parts, &cloud).await?;
+        remarks.extend(strangers.map(|strangers| strangers.told(&cloud_url)));
         let metadata = Metadata { server: serving.url(), ca_pem: serving.ca_pem.clone() };
         let fleet = Fleet::start(&cloud, FleetOptions::new(metadata, Arc::new(HttpsConnector)));
 
@@ -133,6 +144,7 @@ impl Cluster {
             inspectors,
             namespace,
             kept,
+            found,
             remarks,
             moved,
             serving,
@@ -201,6 +213,7 @@ fn open(args: &UpArgs, manifest: &Manifest) -> anyhow::Result<Opened> {
             is_continued: false,
             note: None,
             remarks: Vec::new(),
+            strangers: None,
         }),
     }
 }

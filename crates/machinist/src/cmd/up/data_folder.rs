@@ -57,6 +57,14 @@ pub(super) struct Opened {
     pub note: Option<Note>,
     /// What people should know about the folder.
     pub remarks: Vec<String>,
+    /// Instances that nobody here will ever delete.
+    pub strangers: Option<Strangers>,
+}
+
+/// Instances of no Machine.
+pub(super) struct Strangers {
+    count: usize,
+    first: Entry,
 }
 
 /// Opens a folder. Everything is read and compared before the first file is written.
@@ -98,7 +106,8 @@ pub(super) fn open(path: &Path, config: Config, purpose: Purpose<'_>) -> anyhow:
             note.namespace
         ));
     }
-    if !has_ledger && note.is_some() {
+    // It is made before the state: where there is one and not the other, it was lost.
+    if !has_ledger {
         let file = path.join(LEDGER_FILE);
         remarks.push(format!(
             "{} is missing; no Machine in namespace {served} names an instance, so the cloud begins a new one",
@@ -106,7 +115,7 @@ pub(super) fn open(path: &Path, config: Config, purpose: Purpose<'_>) -> anyhow:
         ));
     }
     remarks.extend(told_of_unserved(&unserved, served));
-    remarks.extend(world.strangers_in(&ledger));
+    let strangers = world.strangers_in(&ledger);
     remarks.extend(world.lost_disks(path, &cloud, &ledger));
     if note.is_some() && kept::address(path).is_none() {
         let file = path.join("kubeconfig");
@@ -123,12 +132,14 @@ pub(super) fn open(path: &Path, config: Config, purpose: Purpose<'_>) -> anyhow:
         Purpose::Apply(_) => None,
         Purpose::GoOn(_) => note,
     };
-    Ok(Opened { server, cloud, is_continued: true, note, remarks })
+    Ok(Opened { server, cloud, is_continued: true, note, remarks, strangers })
 }
 
-/// Whether what a later start cannot do without is still there.
-pub(super) fn is_whole(path: &Path) -> bool {
-    files(path, &[STATE_FILE, LEDGER_FILE]).len() == 2
+/// What a start that ended well has made, and a later one may have to refuse to do without.
+pub(super) fn lost(path: &Path) -> Vec<&'static str> {
+    let needed = [STATE_FILE, LEDGER_FILE, "ca.crt", "ca.key", "tokens.key"];
+    let there = files(path, &needed);
+    needed.into_iter().filter(|name| !there.contains(name)).collect()
 }
 
 /// The first start on a folder.
@@ -143,7 +154,7 @@ fn begin(path: &Path, config: Config, folder: Folder) -> anyhow::Result<Opened> 
     let cloud = wiring::resume_ledger(path, ledger)?;
     let server = Kept::open(folder).and_then(|kept| Server::resume(config, kept));
     let server = server.map_err(|error| refusal(path, error))?;
-    Ok(Opened { server, cloud, is_continued: false, note: None, remarks: Vec::new() })
+    Ok(Opened { server, cloud, is_continued: false, note: None, remarks: Vec::new(), strangers: None })
 }
 
 /// Somebody's home is no place for our files, and what is in it may not be a user's to lose.
@@ -177,14 +188,20 @@ fn files<'n>(folder: &Path, names: &[&'n str]) -> Vec<&'n str> {
     names.iter().filter(|name| fs::symlink_metadata(folder.join(name)).is_ok()).copied().collect()
 }
 
+/// `a, b and c`.
+pub(super) fn enumerated(names: &[&str]) -> String {
+    match names.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
+        Some(_) | None => names.concat(),
+    }
+}
+
 fn without_state(folder: &Path, there: &[&str], alive: usize) -> String {
     let file = folder.join(STATE_FILE);
     let mut found = Vec::new();
-    if let Some((last, others)) = there.split_last() {
-        let verb = if others.is_empty() { "is" } else { "are" };
-        let names =
-            if others.is_empty() { (*last).to_owned() } else { format!("{} and {last}", others.join(", ")) };
-        found.push(format!("{names}, which belong to it, {verb} there"));
+    if !there.is_empty() {
+        let verb = if there.len() == 1 { "is" } else { "are" };
+        found.push(format!("{}, which belong to it, {verb} there", enumerated(there)));
     }
     let (instances, them) = match alive {
         0 => (String::new(), "what the folder holds"),
@@ -319,8 +336,14 @@ fn note(path: &Path, kept: &Kept, purpose: Purpose<'_>) -> anyhow::Result<Noted>
     let flag = format!("--data-dir {}", path.display());
     let mut namespaces = namespaces.iter();
     match (found, namespaces.next(), namespaces.next()) {
+        // It may be as it should be.
+        (Err(error), _, _) if matches!(error.downcast_ref(), Some(StorageError::Io { .. })) => bail!(
+            "{flag}: {}. Nothing was changed. Start again when it can be read",
+            output::one_line(&error)
+        ),
         (Err(error), first, _) => bail!(
-            "{flag}: {error}. Nothing was changed. Bring the file back, or write it anew: {}",
+            "{flag}: {}. Nothing was changed. Bring the file back, or write it anew: {}",
+            output::one_line(&error),
             write(first.map_or("default", String::as_str))
         ),
         (Ok(_), None, _) => Ok(as_found(None)),
@@ -403,8 +426,7 @@ impl World {
         unknown.collect()
     }
 
-    /// Instances that nobody here will ever delete.
-    fn strangers_in(&self, ledger: &Ledger) -> Option<String> {
+    fn strangers_in(&self, ledger: &Ledger) -> Option<Strangers> {
         let uids: BTreeSet<&str> = self.machines.iter().map(|machine| &*machine.uid).collect();
         let recorded = self.recorded().map(|(machine, recorded)| (&*recorded.instance, (machine, recorded)));
         let recorded: BTreeMap<&str, _> = recorded.collect();
@@ -415,15 +437,7 @@ impl World {
         });
         let strangers: Vec<_> = strangers.collect();
         let first = strangers.first()?;
-        let count = match strangers.len() {
-            1 => "1 instance in the cloud belongs".to_owned(),
-            count => format!("{count} instances in the cloud belong"),
-        };
-        Some(format!(
-            "{count} to no Machine, such as {} ({}): nobody here deletes what it does not know. To delete this one: curl -d \
-             '{{\"id\":\"{}\"}}' CLOUD/admin/kill, CLOUD being the address that follows",
-            first.id, first.name, first.id
-        ))
+        Some(Strangers { count: strangers.len(), first: (*first).clone() })
     }
 
     /// Machines that have registered and do not find what they wrote then.
@@ -444,6 +458,21 @@ impl World {
             path.join("disks").display(),
             first.name
         ))
+    }
+}
+
+impl Strangers {
+    /// What to do about them, once it is known where the cloud answers.
+    pub(super) fn told(&self, cloud_url: &str) -> String {
+        let Self { count, first: Entry { id, name, .. } } = self;
+        let count = match count {
+            1 => "1 instance in the cloud belongs".to_owned(),
+            count => format!("{count} instances in the cloud belong"),
+        };
+        format!(
+            "{count} to no Machine, such as {id} ({name}): nobody here deletes what it does not know. To delete this one: curl -d \
+             '{{\"id\":\"{id}\"}}' {cloud_url}/admin/kill"
+        )
     }
 }
 

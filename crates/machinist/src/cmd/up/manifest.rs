@@ -20,8 +20,7 @@ use machinist_api::mcm::API_VERSION;
 use machinist_apiserver::Server;
 use machinist_driver_sim::ProviderSpec;
 
-use super::progress::Progress;
-use super::view::Awaited;
+use super::view::{Awaited, Identity};
 
 /// What is applied when nobody names a manifest.
 const QUICK_START: &str = include_str!("../../../../../examples/quickstart.yaml");
@@ -43,7 +42,7 @@ pub(super) struct Manifest {
 
 /// An object, and where it was written.
 #[derive(Debug)]
-struct Written {
+pub(super) struct Written {
     /// Which manifest, as errors name it.
     manifest: Arc<str>,
     object: ManifestObject,
@@ -139,7 +138,7 @@ impl Written {
     }
 
     /// Kind and name.
-    fn label(&self) -> String {
+    pub(super) fn label(&self) -> String {
         format!("{} {}", self.object.kind, self.object.name)
     }
 
@@ -185,19 +184,12 @@ impl Manifest {
         .collect()
     }
 
-    /// Creates each object, or merges it into the one that is there.
-    ///
-    /// # Errors
-    /// Names the object and says what the API server objected to.
-    pub(super) async fn apply(&self, kinds: &mut Kinds, progress: &Progress) -> anyhow::Result<()> {
-        for it in &self.objects {
-            let how = apply(kinds, it).await?;
-            progress.applied(&it.label(), how)?;
-        }
-        Ok(())
+    /// Its objects, in the order in which they are applied.
+    pub(super) fn objects(&self) -> impl Iterator<Item = &Written> {
+        self.objects.iter()
     }
 
-    /// Resource, namespace and name of every object that goes when it is deleted, as the commit log names them. Namespaces only begin to:
+    /// Every object that goes when it is deleted. Namespaces only begin to:
     /// nobody here empties them, and they end with the cluster.
     ///
     /// # Errors
@@ -206,19 +198,12 @@ impl Manifest {
         &self,
         kinds: &mut Kinds,
         server: &Server,
-    ) -> anyhow::Result<Vec<(String, String, String)>> {
+    ) -> anyhow::Result<Vec<Identity>> {
         let mut identities = Vec::new();
         let is_namespace = |it: &&Written| it.object.api_version == "v1" && it.object.kind == "Namespace";
         for it in self.objects.iter().filter(|it| !is_namespace(it)) {
-            let (resource, scope) = kinds.of(it).await?;
-            let namespace = match scope {
-                Scope::Cluster => String::new(),
-                Scope::Namespaced => it.namespace().to_owned(),
-            };
             // What is served no more is gone with its kind.
-            if let Some(resource) = server.resource(&resource.group, &resource.plural) {
-                identities.push((resource, namespace, it.object.name.clone()));
-            }
+            identities.extend(identity(it, kinds, server).await?);
         }
         Ok(identities)
     }
@@ -249,17 +234,54 @@ impl Manifest {
     }
 }
 
+/// What became of an object of a manifest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Applied {
+    /// It was not there, and is now.
+    Created,
+    /// It was merged into the one that was there.
+    Updated,
+    /// Nothing: the one that is there is on its way out, and would take along whatever is merged into it.
+    Leaving,
+}
+
+/// As the commit log names it, if its kind is served.
+///
+/// # Errors
+/// When it is not known any more.
+pub(super) async fn identity(
+    it: &Written,
+    kinds: &mut Kinds,
+    server: &Server,
+) -> anyhow::Result<Option<Identity>> {
+    let (resource, scope) = kinds.of(it).await?;
+    let namespace = match scope {
+        Scope::Cluster => String::new(),
+        Scope::Namespaced => it.namespace().to_owned(),
+    };
+    let resource = server.resource(&resource.group, &resource.plural);
+    Ok(resource.map(|resource| Identity { resource, namespace, name: it.object.name.clone() }))
+}
+
 /// Creates an object or merges it into the one that is there, and says which.
-async fn apply(kinds: &mut Kinds, it: &Written) -> anyhow::Result<&'static str> {
+///
+/// # Errors
+/// Names the object and says what the API server objected to.
+pub(super) async fn apply(kinds: &mut Kinds, it: &Written) -> anyhow::Result<Applied> {
     let api = kinds.api_of(it).await?;
     let body: DynamicObject = serde_json::from_value(it.object.body.clone())
         .with_context(|| format!("{}: cannot be read as an object", it.title()))?;
     match api.create(&PostParams::default(), &body).await {
-        Ok(_) => Ok("created"),
+        Ok(_) => Ok(Applied::Created),
         Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {
+            let there = api.get_opt(&it.object.name).await.map_err(|error| refusal(it, error))?;
+            // One that has gone meanwhile was on its way out.
+            if there.is_none_or(|there| there.metadata.deletion_timestamp.is_some()) {
+                return Ok(Applied::Leaving);
+            }
             let merge = Patch::Merge(&it.object.body);
             let merged = api.patch(&it.object.name, &PatchParams::default(), &merge).await;
-            merged.map(|_| "updated").map_err(|error| refusal(it, error))
+            merged.map(|_| Applied::Updated).map_err(|error| refusal(it, error))
         }
         Err(error) => Err(refusal(it, error)),
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::data_folder::enumerated;
 use super::view::{Awaited, Change};
 use super::writes::WritesPerMachine;
 use crate::args::{Format, UpArgs};
@@ -61,15 +62,25 @@ pub(super) struct Reachable<'a> {
 }
 
 /// What ended with the program, and what did not.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug)]
 pub(super) struct Stopped<'a> {
     /// Instances that were alive in the cloud.
     pub instances_alive: usize,
-    /// The folder that keeps the API server's objects and the cloud's ledger, if one does.
-    pub kept_in: Option<&'a Path>,
+    /// What becomes of what they were in.
+    pub state: State<'a>,
     /// The kubeconfig that is still there, and leads nowhere now.
     pub kubeconfig_kept: Option<&'a Path>,
+}
+
+/// The API server's objects and the cloud's ledger, after the end.
+#[derive(Debug)]
+pub(super) enum State<'a> {
+    /// They are in this folder.
+    Kept(&'a Path),
+    /// They were to be kept in this folder; somebody has removed these files of it meanwhile.
+    Lost(&'a Path, Vec<&'static str>),
+    /// No folder was named.
+    NeverKept,
 }
 
 /// One thing that happened, as a program reads it. Two fields never change their meaning: `seconds` since the start, and `event`.
@@ -141,8 +152,29 @@ impl Progress {
 
     /// The cluster is no more.
     pub(super) fn stopped(&self, what: &Stopped<'_>) -> io::Result<()> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Fields<'a> {
+            instances_alive: usize,
+            kept_in: Option<&'a Path>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            lost_files: Option<&'a [&'static str]>,
+            kubeconfig_kept: Option<&'a Path>,
+        }
+        let Stopped { instances_alive, state, kubeconfig_kept } = what;
+        let (kept_in, lost_files) = match state {
+            State::Kept(folder) => (Some(*folder), None),
+            State::Lost(_, files) => (None, Some(files.as_slice())),
+            State::NeverKept => (None, None),
+        };
+        let fields = Fields {
+            instances_alive: *instances_alive,
+            kept_in,
+            lost_files,
+            kubeconfig_kept: *kubeconfig_kept,
+        };
         match self.form {
-            Form::Json => self.event("stopped", what),
+            Form::Json => self.event("stopped", &fields),
             Form::Lines | Form::Table => self.line(&render_stopped(what)),
         }
     }
@@ -309,18 +341,25 @@ fn render_reachable(at: &Reachable<'_>) -> String {
 }
 
 fn render_stopped(what: &Stopped<'_>) -> String {
-    let Stopped { instances_alive, kept_in, kubeconfig_kept } = what;
+    let Stopped { instances_alive, state, kubeconfig_kept } = what;
     let mut text =
         format!("Stopped the API server, the controllers and {instances_alive} simulated instances");
-    match kept_in {
-        Some(folder) => {
+    match state {
+        State::Kept(folder) => {
             let folder = folder.display();
             text.push_str(&format!(
                 "; the API server's objects, the cloud's ledger and its machines are kept in {folder}: up --data-dir {folder} goes \
                  on with them"
             ));
         }
-        None => text.push_str("; nothing of them is kept (--data-dir would keep them)"),
+        State::Lost(folder, files) => {
+            let (folder, files) = (folder.display(), enumerated(files));
+            text.push_str(&format!(
+                "; {folder} has lost {files} while this ran: the next start, up --data-dir {folder}, says whether it can do without, or \
+                 what helps"
+            ));
+        }
+        State::NeverKept => text.push_str("; nothing of them is kept (--data-dir would keep them)"),
     }
     if let Some(file) = kubeconfig_kept {
         text.push_str(&format!("; nobody answers at the address in {} any more", file.display()));

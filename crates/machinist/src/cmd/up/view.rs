@@ -5,8 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
-use machinist_apiserver::Commit;
+use machinist_apiserver::{Commit, Object, Server};
 use serde_json::Value;
 
 /// Resources, as the commit log names them.
@@ -15,9 +16,26 @@ const SETS: &str = "machinesets.machine.sapcloud.io";
 const DEPLOYMENTS: &str = "machinedeployments.machine.sapcloud.io";
 const NODES: &str = "nodes";
 const EVENTS: &str = "events";
+const LEASES: &str = "leases";
+
+/// Where each Node has the Lease by which its kubelet shows that it lives.
+const LEASES_OF_NODES: &str = "kube-node-lease";
 
 /// A kind, as Events name it.
 const MACHINE: &str = "Machine";
+
+/// The kinds of what comes and goes for as long as it runs, by resource: what was warned of goes with it.
+const WARNED_OF: [(&str, &str); 5] = [
+    (MACHINES, MACHINE),
+    (SETS, "MachineSet"),
+    (DEPLOYMENTS, "MachineDeployment"),
+    (NODES, "Node"),
+    ("pods", "Pod"),
+];
+
+/// Of how many objects warnings are remembered, and how many of each. Nobody reads so many; what is forgotten is at worst told again.
+const MOST_WARNED_OF: usize = 4096;
+const MOST_WARNINGS: usize = 64;
 
 /// The phase of a Machine whose Node is healthy.
 const RUNNING: &str = "Running";
@@ -31,6 +49,7 @@ pub(super) struct View {
     sets: BTreeMap<Name, Owned>,
     deployments: BTreeMap<Name, Owned>,
     nodes: BTreeMap<String, bool>,
+    found: Found,
     /// What was warned of, by the object that it is about, which may be any.
     warned: BTreeMap<About, BTreeSet<String>>,
     /// What was said of Machines whose last operation failed.
@@ -39,6 +58,16 @@ pub(super) struct View {
     /// Objects whose presence is followed, whatever their kind.
     present: BTreeMap<(String, Name), bool>,
     leaving: Leaving,
+}
+
+/// What an earlier run left. What it says of Nodes was true then: whether their machines came up again is not known before they
+/// renew their Leases.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// The newest revision of that time.
+    pub revision: u64,
+    /// The names of the Nodes that have not been heard of since.
+    pub silent_nodes: BTreeSet<String>,
 }
 
 /// Machine objects that are to go, and what goes with them.
@@ -164,6 +193,25 @@ pub(super) enum Change {
     },
 }
 
+/// An object, as the commit log names it.
+#[derive(Debug)]
+pub(super) struct Identity {
+    /// Its resource: `plural.group`.
+    pub resource: String,
+    /// Its namespace; empty where it has none.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl Identity {
+    /// Whether a server has it.
+    pub(super) fn is_there(&self, server: &Server) -> bool {
+        let is_it = |object: &Arc<Object>| object.name() == self.name && object.namespace() == self.namespace;
+        server.snapshot(&self.resource).iter().any(is_it)
+    }
+}
+
 /// A machine object that `up` applied, to be awaited.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Awaited {
@@ -188,8 +236,15 @@ impl fmt::Display for Awaited {
 
 impl View {
     /// Nothing is seen yet; the controllers serve this namespace.
+    #[cfg(test)]
     pub(super) fn of(served: &str) -> Self {
+        Self::after(served, Found::default())
+    }
+
+    /// Nothing is seen yet of what an earlier run left; the controllers serve this namespace.
+    pub(super) fn after(served: &str, found: Found) -> Self {
         Self {
+            found,
             served: served.to_owned(),
             machines: BTreeMap::new(),
             sets: BTreeMap::new(),
@@ -205,6 +260,12 @@ impl View {
 
     /// Takes in one commit. Returns what people should see of it.
     pub(super) fn take_in(&mut self, commit: &Commit) -> Option<Change> {
+        let is_of_this_run = self.found.revision < commit.revision;
+        // Only its kubelet renews it.
+        let is_renewed = &*commit.resource == LEASES && commit.new.is_some();
+        if is_of_this_run && is_renewed && commit.key.namespace() == LEASES_OF_NODES {
+            self.found.silent_nodes.remove(commit.key.name());
+        }
         let new = commit.new.as_ref().map(|object| object.value());
         self.take_in_object(&commit.resource, commit.key.as_str(), new)
     }
@@ -229,8 +290,8 @@ impl View {
     }
 
     fn take_in_followed(&mut self, resource: &str, key: Name, new: Option<&Value>) -> Option<Change> {
-        if resource == MACHINES && new.is_none() {
-            self.forget(&key);
+        if new.is_none() {
+            self.forget(resource, &key);
         }
         if [MACHINES, SETS, DEPLOYMENTS].contains(&resource) && key.0 != self.served {
             return self.take_in_unserved(key, new?);
@@ -283,7 +344,11 @@ impl View {
         let operation = &new["status"]["lastOperation"];
         let problem = (operation["state"] == "Failed").then(|| text(&operation["description"])).flatten();
         if let Some(problem) = &problem {
-            self.problems.entry(key).or_default().insert(problem.clone());
+            let said = self.problems.entry(key).or_default();
+            if said.len() == MOST_WARNINGS {
+                said.clear();
+            }
+            said.insert(problem.clone());
         }
         Some(Change::Machine { name, phase, problem })
     }
@@ -292,8 +357,7 @@ impl View {
     fn take_in_unserved(&mut self, (namespace, name): Name, new: &Value) -> Option<Change> {
         let kind = new["kind"].as_str()?;
         let object = format!("{kind} {name}");
-        let told = self.warned.entry((kind.to_owned(), (namespace.clone(), name))).or_default();
-        let is_new = told.insert(String::new());
+        let is_new = self.is_news((kind.to_owned(), (namespace.clone(), name)), String::new());
         is_new.then(|| Change::Unserved { object, namespace, served: self.served.clone() })
     }
 
@@ -308,17 +372,36 @@ impl View {
         let message = text(&event["message"]).unwrap_or_default();
         // A series counts up in one Event; people need it once.
         let key = (text(&about["namespace"]).unwrap_or_default(), name.to_owned());
+        // Events are written late. Of a Machine that is gone nobody needs to know any more, and nothing would make us forget it.
+        if kind == MACHINE && !self.machines.contains_key(&key) {
+            return None;
+        }
         let said = self.problems.get(&key);
         let is_told = kind == MACHINE && said.is_some_and(|said| said.contains(&message));
-        let warned = self.warned.entry((kind.to_owned(), key)).or_default();
-        let is_new = warned.insert(format!("{reason}/{message}"));
+        let is_new = self.is_news((kind.to_owned(), key), format!("{reason}/{message}"));
         is_new.then_some(Change::Warning { object, reason, message, is_told })
     }
 
-    /// Machines come and go for as long as it runs. A Machine of the same name is another one.
-    fn forget(&mut self, machine: &Name) {
-        self.problems.remove(machine);
-        self.warned.remove(&(MACHINE.to_owned(), machine.clone()));
+    /// Whether that was not said of it before, as far as is remembered.
+    fn is_news(&mut self, about: About, what: String) -> bool {
+        if self.warned.len() == MOST_WARNED_OF && !self.warned.contains_key(&about) {
+            self.warned.clear();
+        }
+        let warned = self.warned.entry(about).or_default();
+        if warned.len() == MOST_WARNINGS && !warned.contains(&what) {
+            warned.clear();
+        }
+        warned.insert(what)
+    }
+
+    /// Objects come and go for as long as it runs. One of the same name is another one.
+    fn forget(&mut self, resource: &str, object: &Name) {
+        if resource == MACHINES {
+            self.problems.remove(object);
+        }
+        if let Some((_, kind)) = WARNED_OF.iter().find(|(of, _)| *of == resource) {
+            self.warned.remove(&((*kind).to_owned(), object.clone()));
+        }
     }
 
     /// Whether everything that is awaited runs: as many machines as wanted, each Running, each Node ready, and the status of
@@ -366,16 +449,11 @@ impl View {
     }
 
     fn is_running_and_ready(&self, machine: &Machine) -> bool {
-        let node = machine.node.as_ref().and_then(|node| self.nodes.get(node));
-        machine.phase == RUNNING && node == Some(&true)
+        machine.phase == RUNNING && machine.node.as_ref().is_some_and(|node| self.is_node_ready(node))
     }
 
-    /// Whether no machine object and no Node is left.
-    pub(super) fn has_no_machines(&self) -> bool {
-        self.machines.is_empty()
-            && self.sets.is_empty()
-            && self.deployments.is_empty()
-            && self.nodes.is_empty()
+    fn is_node_ready(&self, name: &str) -> bool {
+        self.nodes.get(name) == Some(&true) && !self.found.silent_nodes.contains(name)
     }
 
     /// Follows from now on whether these are there, and what they own. Returns the kinds and names of those that nobody owns and that are
@@ -430,9 +508,15 @@ impl View {
             && !nodes.iter().any(|node| self.nodes.contains_key(node))
     }
 
-    /// Follows from now on whether an object is there; it is, as far as we know.
-    pub(super) fn follow_presence(&mut self, resource: String, namespace: String, name: String) {
-        self.present.insert((resource, (namespace, name)), true);
+    /// Follows from now on whether an object is there.
+    pub(super) fn follow_presence(&mut self, object: Identity, is_there: bool) {
+        let Identity { resource, namespace, name } = object;
+        self.present.insert((resource, (namespace, name)), is_there);
+    }
+
+    /// Whether they are there matters no more.
+    pub(super) fn follow_no_presence(&mut self) {
+        self.present.clear();
     }
 
     /// The followed objects that are left: their resource and their name.
@@ -495,9 +579,14 @@ impl View {
         self.machines.values().filter(|machine| machine.phase == RUNNING).count()
     }
 
-    /// How many Nodes are ready.
+    /// How many Nodes are ready, as far as they have been heard of.
     pub(super) fn nodes_ready(&self) -> usize {
-        self.nodes.values().filter(|ready| **ready).count()
+        self.nodes.keys().filter(|name| self.is_node_ready(name)).count()
+    }
+
+    /// The Nodes that an earlier run left and that have not been heard of since.
+    pub(super) fn silent_nodes(&self) -> impl Iterator<Item = &str> {
+        self.nodes.keys().filter(|name| self.found.silent_nodes.contains(*name)).map(String::as_str)
     }
 }
 
@@ -567,7 +656,6 @@ fn text(value: &Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use machinist_apiserver::{Identity, Server};
     use machinist_kube::{ClientOptions, layer_client};
     use serde_json::json;
 
@@ -575,6 +663,7 @@ mod tests {
 
     /// A server, and a view of it that has taken in everything so far.
     struct World {
+        server: Server,
         client: kube::Client,
         commits: machinist_apiserver::Subscription<std::sync::Arc<Commit>>,
         view: View,
@@ -584,9 +673,13 @@ mod tests {
     impl World {
         async fn new() -> Self {
             let server = Server::new(machinist_apiserver::Config::default());
-            let client = layer_client(server.service_as(Identity::admin()), &ClientOptions::new("test"));
+            let client = layer_client(
+                server.service_as(machinist_apiserver::Identity::admin()),
+                &ClientOptions::new("test"),
+            );
             super::super::cluster::install_crds(&client).await.expect("installed");
-            Self { client, commits: server.commits(), view: View::of("default"), changes: Vec::new() }
+            let commits = server.commits();
+            Self { server, client, commits, view: View::of("default"), changes: Vec::new() }
         }
 
         async fn send(&mut self, method: &str, path: &str, body: Value) {
@@ -633,10 +726,21 @@ mod tests {
             self.send("PATCH", &format!("/api/v1/nodes/{name}/status"), status).await;
         }
 
+        async fn warn(&mut self, kind: &str, name: &str, message: &str) {
+            self.send("POST", "/api/v1/namespaces/default/events", warning(kind, name, message)).await;
+        }
+
         async fn set_status(&mut self, status: Value) {
             let path = format!("{MACHINE_PATH}/machinesets/s/status");
             self.send("PATCH", &path, json!({"status": status})).await;
         }
+    }
+
+    fn warning(kind: &str, name: &str, message: &str) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Event", "metadata": {"generateName": "e", "namespace": "default"}, "type": "Warning",
+            "involvedObject": {"kind": kind, "name": name, "namespace": "default"}, "reason": "FailedCreate", "message": message
+        })
     }
 
     const MACHINE_PATH: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default";
@@ -674,6 +778,32 @@ mod tests {
         world.set_status(json!({"readyReplicas": 1})).await;
         assert!(!world.view.is_ready(&awaited), "its status does not say so yet");
         assert_eq!((world.view.machines(), world.view.running(), world.view.nodes_ready()), (2, 2, 2));
+    }
+
+    #[tokio::test]
+    async fn a_node_that_an_earlier_run_left_is_not_ready_before_its_machine_shows_that_it_lives() {
+        let mut world = World::new().await;
+        world.machine("a", "u", "Running").await;
+        world.node("node-a", "True").await;
+        let lease =
+            json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "node-a"}});
+        let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+        world.send("POST", leases, lease).await;
+        let awaited = [Awaited::Machine("default".to_owned(), "a".to_owned())];
+        assert!(world.view.is_ready(&awaited));
+
+        // The next run.
+        let found =
+            Found { revision: world.server.revision(), silent_nodes: BTreeSet::from(["node-a".to_owned()]) };
+        world.view = View::after("default", found);
+        world.commits = world.server.state_and_commits();
+        world.node_is("node-a", "True").await;
+        assert!(!world.view.is_ready(&awaited), "others may write its status");
+        assert_eq!((world.view.nodes_ready(), world.view.silent_nodes().count()), (0, 1));
+        let renewed = json!({"spec": {"renewTime": "2026-01-01T00:00:00.000000Z"}});
+        world.send("PATCH", &format!("{leases}/node-a"), renewed).await;
+        assert!(world.view.is_ready(&awaited));
+        assert_eq!((world.view.nodes_ready(), world.view.silent_nodes().count()), (1, 0));
     }
 
     #[tokio::test]
@@ -743,7 +873,7 @@ mod tests {
             ]
         );
         assert_eq!(world.view.machines_ever(), 1);
-        assert!(world.view.has_no_machines());
+        assert_eq!(world.view.listed().count(), 0);
     }
 
     #[tokio::test]
@@ -756,11 +886,7 @@ mod tests {
         }});
         world.send("PATCH", &format!("{MACHINE_PATH}/machines/a/status"), status).await;
         for message in ["the quota is used up", "something else"] {
-            let event = json!({
-                "apiVersion": "v1", "kind": "Event", "metadata": {"generateName": "e", "namespace": "default"}, "type": "Warning",
-                "involvedObject": {"kind": "Machine", "name": "a", "namespace": "default"}, "reason": "FailedCreate", "message": message
-            });
-            world.send("POST", "/api/v1/namespaces/default/events", event).await;
+            world.warn("Machine", "a", message).await;
         }
         let (output, written) = crate::output::Output::memory();
         let progress = crate::cmd::up::progress::Progress::new(output, crate::cmd::up::progress::Form::Lines);
@@ -774,6 +900,35 @@ mod tests {
         assert!(!world.view.problems.is_empty() && !world.view.warned.is_empty());
         world.send("DELETE", &format!("{MACHINE_PATH}/machines/a"), json!({})).await;
         assert!(world.view.problems.is_empty() && world.view.warned.is_empty(), "{:?}", world.view);
+
+        let before = world.changes.len();
+        world.warn("Machine", "a", "too late").await;
+        assert!(world.changes.len() == before && world.view.warned.is_empty(), "{:?}", world.changes);
+    }
+
+    #[tokio::test]
+    async fn what_was_warned_of_is_forgotten_with_what_it_was_about_and_before_it_is_too_much() {
+        let mut world = World::new().await;
+        for (kind, resource) in [("MachineSet", "machinesets"), ("MachineDeployment", "machinedeployments")] {
+            let path = format!("{MACHINE_PATH}/{resource}");
+            let owner = json!({
+                "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": kind, "metadata": {"name": "s"},
+                "spec": {"replicas": 1, "template": {}}
+            });
+            world.send("POST", &path, owner).await;
+            world.warn(kind, "s", "full").await;
+            assert_eq!(world.view.warned.len(), 1);
+            world.send("DELETE", &format!("{path}/s"), json!({})).await;
+            assert_eq!(world.view.warned.len(), 0, "{kind}");
+        }
+        for number in 0..=MOST_WARNINGS {
+            world.view.take_in_event(&warning("Node", "n", &number.to_string()));
+        }
+        assert_eq!(world.view.warned.values().map(BTreeSet::len).sum::<usize>(), 1);
+        for number in 0..=MOST_WARNED_OF {
+            world.view.take_in_event(&warning("Node", &number.to_string(), "full"));
+        }
+        assert!(world.view.warned.len() <= MOST_WARNED_OF);
     }
 
     #[tokio::test]
@@ -795,7 +950,7 @@ mod tests {
         };
         assert_eq!(world.changes, [expected]);
         assert_eq!(world.view.wanted(), 0);
-        assert!(world.view.has_no_machines());
+        assert_eq!(world.view.listed().count(), 0);
     }
 
     #[tokio::test]
@@ -841,7 +996,7 @@ mod tests {
         assert!(!world.view.have_left(), "its Machine is there");
         world.send("DELETE", &format!("{MACHINE_PATH}/machines/b-1"), json!({})).await;
         assert!(world.view.have_left());
-        assert!(!world.view.has_no_machines());
+        assert_ne!(world.view.listed().count(), 0);
     }
 
     #[tokio::test]
@@ -849,7 +1004,10 @@ mod tests {
         let mut world = World::new().await;
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}});
         world.send("POST", "/api/v1/namespaces/default/secrets", secret).await;
-        world.view.follow_presence("secrets".to_owned(), "default".to_owned(), "a".to_owned());
+        for (name, is_there) in [("a", true), ("b", false)] {
+            let (resource, namespace) = ("secrets".to_owned(), "default".to_owned());
+            world.view.follow_presence(Identity { resource, namespace, name: name.to_owned() }, is_there);
+        }
         assert!(!world.view.is_all_absent());
         assert_eq!(world.view.still_present().collect::<Vec<_>>(), ["secrets default/a"]);
         world.send("DELETE", "/api/v1/namespaces/default/secrets/a", json!({})).await;

@@ -17,7 +17,13 @@ use crate::cmd::up::cluster::install_crds;
 use crate::cmd::up::writes::UP;
 
 /// What other objects need to be there at all, in this order: a namespace for those in it, a definition for those of its kind.
-const FOUNDATIONS: [&str; 2] = ["namespaces", "customresourcedefinitions"];
+const FOUNDATIONS: [(&str, &str); 2] =
+    [("namespaces", "Namespace"), ("customresourcedefinitions", "CustomResourceDefinition")];
+
+/// Whether an object is on its way out: a manifest that has it waits until it is gone.
+fn is_leaving(object: &Object) -> bool {
+    object.value().pointer("/metadata/deletionTimestamp").is_some()
+}
 
 /// Puts a kept object into the server of the rehearsal, unless it made the same by itself.
 fn lay(server: &Server, object: &Object) -> anyhow::Result<()> {
@@ -37,9 +43,13 @@ impl Manifest {
     /// Names the manifest, the document and the object, and what was expected of it.
     pub(in crate::cmd::up) async fn rehearse(&self, kept: Option<&Server>) -> anyhow::Result<()> {
         let server = Server::new(Config::default());
-        for resource in FOUNDATIONS {
+        for (resource, kind) in FOUNDATIONS {
             for object in kept.iter().flat_map(|kept| kept.snapshot(resource)) {
-                lay(&server, &object)?;
+                let is_it = |it: &Written| it.object.kind == kind && it.object.name == object.name();
+                let is_made_anew = is_leaving(&object) && self.objects.iter().any(is_it);
+                if !is_made_anew {
+                    lay(&server, &object)?;
+                }
             }
         }
         let client = layer_client(server.service_as(Identity::admin()), &ClientOptions::new(UP));
@@ -57,7 +67,7 @@ impl Manifest {
                 let resource = kept.resource(&resource.group, &resource.plural)?;
                 kept.snapshot(&resource).into_iter().find(same)
             });
-            if let Some(object) = there {
+            if let Some(object) = there.filter(|object| !is_leaving(object)) {
                 lay(&server, &object)?;
             }
             apply(&mut kinds, it).await?;

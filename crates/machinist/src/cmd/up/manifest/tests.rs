@@ -148,9 +148,14 @@ async fn a_manifest_may_build_on_what_an_earlier_run_left() {
         written("apiVersion: t.dev/v1\nkind: Thing\nmetadata: {name: a, namespace: team}\n");
     second.rehearse(Some(&kept)).await.expect("the namespace and the kind are there");
     assert!(second.rehearse(None).await.is_err());
-    // What is there is changed, and may refuse that.
+    // What is there is changed, and may refuse that; but what is on its way out is not changed.
     let (_file, third) =
         written("apiVersion: v1\nkind: Secret\nmetadata: {name: s, namespace: team}\nstringData: {a: c}\n");
     let refused = third.rehearse(Some(&kept)).await.expect_err("the Secret is immutable");
     assert!(refused.to_string().contains("Secret s: the API server refuses it"), "{refused}");
+    let secrets: Api<k8s_openapi::api::core::v1::Secret> = Api::namespaced(kinds.client.clone(), "team");
+    let held = Patch::Merge(serde_json::json!({"metadata": {"finalizers": ["example.org/held"]}}));
+    secrets.patch("s", &PatchParams::default(), &held).await.expect("patched");
+    secrets.delete("s", &DeleteParams::default()).await.expect("deletion begins");
+    third.rehearse(Some(&kept)).await.expect("it will be made anew");
 }
