@@ -44,7 +44,8 @@ pub(crate) struct Args {
 }
 
 /// The cases that `conformance/kubectl/traced.txt` makes.
-const TRACED: [&str; 4] = ["kubectl_objects", "kubectl_custom", "kubectl_nodes", "kubectl_access"];
+const TRACED: [&str; 5] =
+    ["kubectl_objects", "kubectl_custom", "kubectl_nodes", "kubectl_access", "kubectl_workloads"];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let example = |task: &str, name: &str| {
