@@ -113,7 +113,7 @@ pub(crate) static BUILT_INS: &[BuiltIn] = &[
         subresources: &[("finalize", "/v1/Namespace")],
         returns_deleted: true,
         deletes_collections: false,
-        fields: &[("status.phase", "status.phase"), ("name", "metadata.name")],
+        fields: &[("status.phase", "status.phase")],
         rules: &namespace::Namespaces,
         ..ROW
     },
@@ -149,6 +149,9 @@ pub(crate) static BUILT_INS: &[BuiltIn] = &[
             ("spec.serviceAccountName", "spec.serviceAccountName"),
             ("spec.hostNetwork", "spec.hostNetwork"),
             ("status.phase", "status.phase"),
+            ("spec.host", "spec.nodeName"),
+            // Taken, and always empty.
+            ("status.podIPs", ""),
             ("status.podIP", "status.podIP"),
             ("status.nominatedNodeName", "status.nominatedNodeName"),
         ],

@@ -163,7 +163,7 @@ pub(crate) fn decode_patch(call: &Call) -> ApiResult<Patch> {
         call.headers.get(http::header::CONTENT_TYPE).and_then(|c| c.to_str().ok()).unwrap_or_default();
     let strategic = if call.served.is_custom() { Strategic::Unsupported } else { Strategic::Supported };
     let mut errors = FieldErrors::default();
-    if call.query.has("force") {
+    if call.query.named("force").is_some() {
         errors.forbidden("force", "may not be specified for non-apply patch");
     }
     manager_problems(call.query.text("fieldManager"), &mut errors);

@@ -11,6 +11,7 @@ use crate::crd::{default, prune, registration, validate};
 use crate::fields::managers::{Manager, Operation, differ_in_time_only};
 use crate::fields::track::{Claim, Write, own_status};
 use crate::fields::versions::Versions;
+use crate::go::quoted;
 use crate::kinds::{Context, Part, custom_resource_definition, decode, notation};
 use crate::meta;
 use crate::object::{
@@ -215,28 +216,6 @@ pub(crate) fn check_manager(call: &Call, options: &str) -> ApiResult<()> {
     if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid("meta.k8s.io", options, "", &errors)) }
 }
 
-/// A text as Go quotes it.
-fn go_quoted(text: &str) -> String {
-    let mut quoted = String::from('"');
-    for letter in text.chars() {
-        match letter {
-            '"' | '\\' => quoted.extend(['\\', letter]),
-            '\u{7}' => quoted.push_str("\\a"),
-            '\u{8}' => quoted.push_str("\\b"),
-            '\u{c}' => quoted.push_str("\\f"),
-            '\n' => quoted.push_str("\\n"),
-            '\r' => quoted.push_str("\\r"),
-            '\t' => quoted.push_str("\\t"),
-            '\u{b}' => quoted.push_str("\\v"),
-            letter if letter.is_ascii_control() => quoted.push_str(&format!("\\x{:02x}", u32::from(letter))),
-            letter if letter.is_control() => quoted.push_str(&format!("\\u{:04x}", u32::from(letter))),
-            letter => quoted.push(letter),
-        }
-    }
-    quoted.push('"');
-    quoted
-}
-
 pub(crate) fn manager_problems(name: &str, errors: &mut FieldErrors) {
     if LONGEST_MANAGER < name.len() {
         let why = format!("may not be more than {LONGEST_MANAGER} bytes");
@@ -244,7 +223,7 @@ pub(crate) fn manager_problems(name: &str, errors: &mut FieldErrors) {
     }
     for (at, letter) in name.char_indices().filter(|(_, letter)| letter.is_control()) {
         let why = format!("invalid character U+{:04X} (at position {at})", u32::from(letter));
-        errors.push_shown(FieldErrorKind::Invalid, "fieldManager", Some(go_quoted(name)), why);
+        errors.push_shown(FieldErrorKind::Invalid, "fieldManager", Some(quoted(name)), why);
     }
 }
 
