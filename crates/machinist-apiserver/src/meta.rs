@@ -1,6 +1,6 @@
 //! The rules of `metadata`, the same for every kind: names, labels, owners, finalizers, and what an update may not change.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use serde_json::{Value, json};
 
@@ -156,12 +156,68 @@ pub(crate) fn validate(object: &Value, namespaced: bool, rule: NameRule, errors:
     validate_labels(object, "metadata.labels", errors);
     validate_annotations(object, errors);
     validate_owners(object, errors);
-    for finalizer in object::finalizers(object) {
+    let finalizers = object::finalizers(object);
+    for finalizer in &finalizers {
         for problem in qualified_name_problems(finalizer) {
             errors.invalid("metadata.finalizers", json!(finalizer), problem);
         }
     }
+    if finalizers.contains(&ORPHAN) && finalizers.contains(&FOREGROUND) {
+        let why = format!("finalizer {ORPHAN} and {FOREGROUND} cannot be both set");
+        errors.invalid("metadata.finalizers", json!(finalizers), why);
+    }
 }
+
+/// The garbage collector's finalizers.
+pub(crate) const ORPHAN: &str = "orphan";
+pub(crate) const FOREGROUND: &str = "foregroundDeletion";
+
+/// Whether two writers could mean different things by a finalizer: it names no domain, and is none of Kubernetes' own.
+fn is_plain(finalizer: &str) -> bool {
+    !finalizer.contains('/') && !matches!(finalizer, ORPHAN | FOREGROUND | "kubernetes")
+}
+
+/// Refuses such finalizers.
+pub(crate) fn validate_plain_finalizers(object: &Value, errors: &mut FieldErrors) {
+    for (index, finalizer) in object::finalizers(object).into_iter().enumerate() {
+        if is_plain(finalizer) {
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.invalid(format!("metadata.finalizers[{index}]"), json!(finalizer), why);
+        }
+    }
+}
+
+/// What the writer of a custom resource is told about those that he adds.
+pub(crate) fn plain_finalizer_warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
+    let held = old.map(object::finalizers).unwrap_or_default();
+    let added: BTreeSet<&str> = object::finalizers(new).into_iter().filter(|it| !held.contains(it)).collect();
+    let warning = |finalizer: &str| {
+        let with_path = if finalizer.contains('.') { " including a path (/)" } else { "" };
+        format!(
+            "metadata.finalizers: {finalizer:?}: prefer a domain-qualified finalizer name{with_path} to avoid accidental \
+             conflicts with other finalizer writers"
+        )
+    };
+    added.into_iter().filter(|it| is_plain(it)).map(warning).collect()
+}
+
+/// Takes out owner references that are there already. Gives back the uids of what it took.
+pub(crate) fn drop_repeated_owners(object: &mut Value) -> Vec<String> {
+    let owners = object.pointer_mut("/metadata/ownerReferences").and_then(Value::as_array_mut);
+    let Some(owners) = owners.filter(|owners| 1 < owners.len()) else { return Vec::new() };
+    let fields = |owner: &Value| OWNER_FIELDS.map(|key| owner.get(key).cloned().unwrap_or_default());
+    let (mut seen, mut repeated) = (HashSet::new(), Vec::new());
+    owners.retain(|owner| {
+        let is_new = seen.insert(fields(owner));
+        if !is_new {
+            repeated.push(owner["uid"].as_str().unwrap_or_default().to_owned());
+        }
+        is_new
+    });
+    repeated
+}
+
+const OWNER_FIELDS: [&str; 6] = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
 
 fn validate_labels(object: &Value, field: &str, errors: &mut FieldErrors) {
     for (key, value) in object::labels(object).into_iter().flatten() {
@@ -245,9 +301,7 @@ fn shown_owners(owners: &[Value]) -> String {
 }
 
 fn shown_owner(owner: &Value) -> String {
-    let fields = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"]
-        .iter()
-        .filter_map(|key| Some(format!("\"{key}\":{}", owner.get(*key)?)));
+    let fields = OWNER_FIELDS.iter().filter_map(|key| Some(format!("\"{key}\":{}", owner.get(*key)?)));
     format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
 }
 

@@ -16,6 +16,10 @@ pub(crate) const INSTANCES_FINALIZER: &str = "customresourcecleanup.apiextension
 pub(crate) struct CustomResourceDefinitions;
 
 impl Rules for CustomResourceDefinitions {
+    fn takes_plain_finalizers(&self) -> bool {
+        true
+    }
+
     fn fill_defaults(&self, object: &mut Value) {
         default_names(object);
     }

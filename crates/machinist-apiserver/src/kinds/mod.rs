@@ -66,6 +66,11 @@ pub(crate) trait Rules: Sync {
     fn validate(&self, _object: &Value, _old: Option<&Value>, _part: Part, _errors: &mut FieldErrors) {}
 
     /// Whether the writer may write this, asked once it is known to be valid.
+    /// Whether a finalizer may have a name without a domain that is none of Kubernetes' own.
+    fn takes_plain_finalizers(&self) -> bool {
+        false
+    }
+
     fn permit(
         &self,
         _object: &Value,

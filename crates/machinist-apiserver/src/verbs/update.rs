@@ -12,13 +12,14 @@ use crate::verbs::create::{create_object, place};
 use crate::verbs::get::in_version;
 use crate::verbs::write::{
     MAX_ATTEMPTS, Written, check_manager, check_type, commit_update, decode_object, judge_fields,
-    manager_problems, prepare_update,
+    manager_problems, name_owners_once, prepare_update,
 };
 use crate::verbs::{Answer, Call};
 
 pub(crate) fn update(call: &Call, part: Part) -> ApiResult<Answer> {
     check_manager(call, "UpdateOptions")?;
     let mut value = decode_object(call)?;
+    name_owners_once(call, &mut value, "");
     place(&mut value, &call.served, &call.path.namespace)?;
     check_name(call, &value)?;
     let key = Key::new(&call.path.namespace, &call.path.name);
@@ -137,6 +138,7 @@ pub(crate) fn patch(call: &Call, part: Part) -> ApiResult<Answer> {
         if let Ok(written) = commit_update(call, &read, new) {
             return Ok(answer(call, &written, read.revision()));
         }
+        name_owners_once(call, &mut new, " after mutating admission happens");
     }
     Err(ApiError::stale(&call.served.target(&call.path.name)))
 }

@@ -48,6 +48,18 @@ pub(crate) fn decode_body(call: &Call) -> ApiResult<Value> {
     body::decode(call.content_type(), &call.body, &call.served).map(|decoded| decoded.value)
 }
 
+/// Who names an owner twice is warned, and owned by it once. `when` says whether the server has had a say in it by then.
+pub(crate) fn name_owners_once(call: &Call, object: &mut Value, when: &str) {
+    let repeated = meta::drop_repeated_owners(object);
+    if !repeated.is_empty() {
+        call.warn(vec![format!(
+            ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and may \
+             reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            repeated.join(", ")
+        )]);
+    }
+}
+
 /// Decodes the body into an object of the served kind, and judges its fields.
 pub(crate) fn decode_object(call: &Call) -> ApiResult<Value> {
     let Decoded { mut value, repeated } = body::decode(call.content_type(), &call.body, &call.served)?;
@@ -265,9 +277,15 @@ pub(crate) fn check(call: &Call, object: &Value, old: Option<&Value>, part: Part
             scale.validate(object, &mut errors);
         }
     } else {
+        if !served.rules().takes_plain_finalizers() {
+            meta::validate_plain_finalizers(object, &mut errors);
+        }
         served.rules().validate(object, old, part, &mut errors);
     }
     if errors.is_empty() {
+        if served.is_custom() && part == Part::Main {
+            call.warn(meta::plain_finalizer_warnings(object, old));
+        }
         return Ok(());
     }
     Err(ApiError::invalid(&served.resource.group, &served.resource.kind, meta_str(object, "name"), &errors))
