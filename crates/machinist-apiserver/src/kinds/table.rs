@@ -69,7 +69,12 @@ const ROW: BuiltIn = BuiltIn {
 };
 
 /// What roles and bindings have in common.
-const RBAC: BuiltIn = BuiltIn { group: "rbac.authorization.k8s.io", names: NameRule::PathSegment, ..ROW };
+const RBAC: BuiltIn = BuiltIn {
+    group: "rbac.authorization.k8s.io",
+    names: NameRule::PathSegment,
+    create_on_update: true,
+    ..ROW
+};
 
 /// What the reviews of who somebody is have in common.
 const ASKED_WHO: BuiltIn = BuiltIn {
