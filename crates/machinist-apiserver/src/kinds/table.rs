@@ -149,14 +149,14 @@ pub(crate) static BUILT_INS: &[BuiltIn] = &[
         returns_deleted: true,
         fields: &[
             ("spec.nodeName", "spec.nodeName"),
+            ("spec.host", "spec.nodeName"),
+            // Taken, and always empty.
+            ("status.podIPs", ""),
             ("spec.restartPolicy", "spec.restartPolicy"),
             ("spec.schedulerName", "spec.schedulerName"),
             ("spec.serviceAccountName", "spec.serviceAccountName"),
             ("spec.hostNetwork", "spec.hostNetwork"),
             ("status.phase", "status.phase"),
-            ("spec.host", "spec.nodeName"),
-            // Taken, and always empty.
-            ("status.podIPs", ""),
             ("status.podIP", "status.podIP"),
             ("status.nominatedNodeName", "status.nominatedNodeName"),
         ],
@@ -202,6 +202,7 @@ pub(crate) static BUILT_INS: &[BuiltIn] = &[
         short_names: &["ev"],
         type_name: "Event",
         table: "events",
+        names: NameRule::PathSegment,
         create_on_update: true,
         fields: EVENT_FIELDS,
         rules: &event::CoreEvents,

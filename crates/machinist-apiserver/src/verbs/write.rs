@@ -288,7 +288,9 @@ pub(crate) fn check(call: &Call, object: &Value, old: Option<&Value>, part: Part
         }
         return Ok(());
     }
-    Err(ApiError::invalid(&served.resource.group, &served.resource.kind, meta_str(object, "name"), &errors))
+    // What is stored as another kind is refused as that.
+    let group = if served.is_converted() { "" } else { served.resource.group.as_str() };
+    Err(ApiError::invalid(group, &served.resource.kind, meta_str(object, "name"), &errors))
 }
 
 /// Puts `new` over what was read: what an update of `part` may change stays, everything else is put back. Then checks it. Whoever
