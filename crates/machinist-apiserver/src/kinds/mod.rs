@@ -15,6 +15,7 @@ pub(crate) mod pod_disruption_budget;
 pub(crate) mod pod_references;
 pub(crate) mod rbac;
 pub(crate) mod table;
+pub(crate) mod topology;
 
 use serde_json::Value;
 
@@ -65,12 +66,12 @@ pub(crate) trait Rules: Sync {
     /// Checks the object that is about to be stored.
     fn validate(&self, _object: &Value, _old: Option<&Value>, _part: Part, _errors: &mut FieldErrors) {}
 
-    /// Whether the writer may write this, asked once it is known to be valid.
     /// Whether a finalizer may have a name without a domain that is none of Kubernetes' own.
     fn takes_plain_finalizers(&self) -> bool {
         false
     }
 
+    /// Whether the writer may write this, asked once it is known to be valid.
     fn permit(
         &self,
         _object: &Value,

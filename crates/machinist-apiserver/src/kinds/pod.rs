@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::authz::restriction;
 use crate::kinds::pod_references::{self as refers, MIRROR};
-use crate::kinds::{Context, Part, Rules};
+use crate::kinds::{Context, Part, Rules, topology};
 use crate::meta::{NameRule, name_problems};
 use crate::object::{child_map, copy_meta, meta_str};
 use crate::status::{ApiError, ApiResult, FieldErrors, Target};
@@ -34,6 +34,7 @@ impl Rules for Pods {
     fn on_create(&self, object: &mut Value, context: &Context<'_>) -> ApiResult<()> {
         admit_service_account(object, context)?;
         restriction::admit_new_pod(context, object)?;
+        topology::place(object, &context.core.store);
         let spec = child_map(object, "spec");
         tolerate_lost_nodes(spec);
         spec.entry("priority").or_insert(json!(0));

@@ -46,16 +46,20 @@ pub(crate) fn update(call: &Call, part: Part) -> ApiResult<Answer> {
 }
 
 /// A body that names a uid wants the object that has it.
-fn check_uid(call: &Call, value: &Value, current: &str) -> ApiResult<()> {
+pub(crate) fn check_uid(call: &Call, value: &Value, current: &str) -> ApiResult<()> {
     let claimed = meta_str(value, "uid");
     if claimed.is_empty() || claimed == current {
         return Ok(());
     }
+    Err(precondition_failed(call, &format!("UID in precondition: {claimed}, UID in object meta: {current}")))
+}
+
+pub(crate) fn precondition_failed(call: &Call, what: &str) -> ApiError {
     let why = format!(
-        "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {claimed}, UID in object meta: {current}",
+        "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {what}",
         storage_key(call),
     );
-    Err(ApiError::conflict(&call.served.target(&call.path.name), &why))
+    ApiError::conflict(&call.served.target(&call.path.name), &why)
 }
 
 /// The body must name the object that the path names.
@@ -134,11 +138,11 @@ pub(crate) fn patch(call: &Call, part: Part) -> ApiResult<Answer> {
         judge_fields(call, &new, Vec::new(), |why| {
             wrong_patch(&new, &format!("strict decoding error: {why}"))
         })?;
+        name_owners_once(call, &mut new, " after mutating admission happens");
         prepare_update(call, &mut new, &read, part)?;
         if let Ok(written) = commit_update(call, &read, new) {
             return Ok(answer(call, &written, read.revision()));
         }
-        name_owners_once(call, &mut new, " after mutating admission happens");
     }
     Err(ApiError::stale(&call.served.target(&call.path.name)))
 }
