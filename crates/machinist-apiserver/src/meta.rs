@@ -16,6 +16,7 @@ const ANNOTATIONS_SIZE: usize = 256 * 1024;
 
 const SUBDOMAIN_PROBLEM: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const LABEL_PROBLEM: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+const LABEL_1035_PROBLEM: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
 const LABEL_VALUE_PROBLEM: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 const NAME_PART_PROBLEM: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const QUALIFIED_NAME_PROBLEM: &str = "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
@@ -59,6 +60,31 @@ pub(crate) fn name_problems(name: &str, rule: NameRule) -> Vec<String> {
         }
     }
     problems
+}
+
+/// What is wrong with a DNS label of the older kind, which begins with a letter; in one text.
+pub(crate) fn label_1035_problem(text: &str) -> Option<String> {
+    let mut problems = Vec::new();
+    if LABEL_LENGTH < text.len() {
+        problems.push(format!("must be no more than {LABEL_LENGTH} bytes"));
+    }
+    if !is_dns_label(text) || !text.starts_with(|c: char| c.is_ascii_lowercase()) {
+        problems.push(LABEL_1035_PROBLEM.to_owned());
+    }
+    (!problems.is_empty()).then(|| problems.join(","))
+}
+
+/// What is wrong with the beginning of names; what comes behind it is right.
+fn prefix_problems(prefix: &str, rule: NameRule) -> Vec<String> {
+    match rule {
+        NameRule::PathSegment if matches!(prefix, "." | "..") => Vec::new(),
+        NameRule::Subdomain | NameRule::Label if 1 < prefix.len() && prefix.ends_with('-') => {
+            // A hyphen may be in the middle of a name. As in kube-apiserver, what is before it is not looked at.
+            let before = prefix.get(..prefix.len() - 2).unwrap_or_default();
+            name_problems(&format!("{before}a"), rule)
+        }
+        NameRule::PathSegment | NameRule::Subdomain | NameRule::Label => name_problems(prefix, rule),
+    }
 }
 
 fn is_dns_label(text: &str) -> bool {
@@ -133,6 +159,12 @@ fn in_one(problems: &[String]) -> Option<String> {
 
 /// Checks the metadata of an object that is about to be stored.
 pub(crate) fn validate(object: &Value, namespaced: bool, rule: NameRule, errors: &mut FieldErrors) {
+    let prefix = object::meta_str(object, "generateName");
+    if !prefix.is_empty() {
+        for problem in prefix_problems(prefix, rule) {
+            errors.invalid("metadata.generateName", json!(prefix), problem);
+        }
+    }
     let name = object::meta_str(object, "name");
     if name.is_empty() {
         errors.required("metadata.name", "name or generateName is required");

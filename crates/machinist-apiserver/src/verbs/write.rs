@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::body::{self, Decoded, FieldValidation};
 use crate::crd::rules::judge;
-use crate::crd::{default, prune, registration, validate};
+use crate::crd::{default, embedded, prune, registration, validate};
 use crate::fields::managers::{Manager, Operation, differ_in_time_only};
 use crate::fields::track::{Claim, Write, own_status};
 use crate::fields::versions::Versions;
@@ -257,6 +257,8 @@ pub(crate) fn check(call: &Call, object: &Value, old: Option<&Value>, part: Part
     }
     if served.is_custom() {
         for (key, below) in &served.version().schema.properties {
+        validate::validate(object, old, schema, "", &mut errors);
+        embedded::validate(object, schema, &mut errors);
             if let Some(value) =
                 object.get(key).filter(|_| !matches!(key.as_str(), "metadata" | "kind" | "apiVersion"))
             {
