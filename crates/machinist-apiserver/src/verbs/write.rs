@@ -256,21 +256,9 @@ pub(crate) fn check(call: &Call, object: &Value, old: Option<&Value>, part: Part
         meta::validate_update(object, old, &mut errors);
     }
     if served.is_custom() {
-        for (key, below) in &served.version().schema.properties {
+        let schema = &served.version().schema;
         validate::validate(object, old, schema, "", &mut errors);
         embedded::validate(object, schema, &mut errors);
-            if let Some(value) =
-                object.get(key).filter(|_| !matches!(key.as_str(), "metadata" | "kind" | "apiVersion"))
-            {
-                validate::validate(value, old.and_then(|old| old.get(key)), below, key, &mut errors);
-            }
-        }
-        for required in &served.version().schema.required {
-            if object.get(required).is_none() {
-                errors.required(required.clone(), "");
-            }
-        }
-        let schema = &served.version().schema;
         if schema.has_rules && !errors.say_that_rules_wait() {
             let left_alone = judge::judge(object, old, schema, &mut errors);
             call.warn(left_alone.lines());
@@ -454,7 +442,10 @@ pub(crate) fn after_commit(call: &Call, object: &Value) {
         let name = meta_str(object, "name");
         let key = Key::new("", name);
         match core.store.get(custom_resource_definition::TABLE, &key) {
-            None => unregister(core, object),
+            None => {
+                unregister(core, object);
+                reconsider(core, registration::group_and_plural(object).0);
+            }
             Some(held) if is_deleting(held.value()) => {
                 super::delete::delete_instances(call, held.value());
                 finish_definition(call, name);
@@ -467,7 +458,14 @@ pub(crate) fn after_commit(call: &Call, object: &Value) {
 /// Gives a definition its conditions, and serves what it defines.
 pub(crate) fn register(core: &Core, definition: &Arc<Object>) {
     let mut current = definition.clone();
-    if let Some(mut value) = registration::established(&current, &core.registry(), &core.now()) {
+    let (group, _) = registration::group_and_plural(definition.value());
+    let mut taken = registration::Taken::default();
+    for other in definitions(core) {
+        taken.add(group, other.value());
+    }
+    let names = |definition: &Object| definition.value().pointer("/status/acceptedNames").cloned();
+    let before = names(&current);
+    if let Some(mut value) = registration::established(&current, &taken, &core.now()) {
         let registry = core.registry();
         let served = registry.find("apiextensions.k8s.io", "v1", custom_resource_definition::TABLE);
         if let Some(served) = served {
@@ -495,6 +493,25 @@ pub(crate) fn register(core: &Core, definition: &Arc<Object>) {
             registry.add(Arc::new(resource));
         }),
         None => unregister(core, current.value()),
+    }
+    if names(&current) != before {
+        reconsider(core, group);
+    }
+}
+
+fn definitions(core: &Core) -> Vec<Arc<Object>> {
+    let slice = core.store.slice(custom_resource_definition::TABLE, "", None, None);
+    slice.map(|slice| slice.items.into_iter().map(|(_, it)| it.opened()).collect()).unwrap_or_default()
+}
+
+/// Names of a group may have become free.
+fn reconsider(core: &Core, group: &str) {
+    let waits = |definition: &Arc<Object>| {
+        let value = definition.value();
+        registration::group_and_plural(value).0 == group && registration::waits_for_names(value)
+    };
+    for definition in definitions(core).iter().filter(|definition| waits(definition)) {
+        register(core, definition);
     }
 }
 
@@ -532,6 +549,7 @@ fn finish_definition(call: &Call, table: &str) {
         let change = Change::Delete { read: definition.clone() };
         if core.store.commit(&definitions, &key, change, &origin).is_ok() {
             unregister(core, definition.value());
+            reconsider(core, registration::group_and_plural(definition.value()).0);
         }
         return;
     }
