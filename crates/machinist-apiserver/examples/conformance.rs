@@ -87,7 +87,7 @@ fn play(args: &Args) -> Result<bool, Box<dyn Error>> {
             Some(remote) => format!("kube-apiserver {}, asked now", remote.version().await?),
             None => format!("the answers of kube-apiserver {}, as recorded", corpus.reference()?),
         };
-        let mut report = Report::new(&corpus, against);
+        let mut report = Report::new(&corpus, against).on(jiff::Zoned::now().date());
         for case in cases {
             let theirs = match &real {
                 Some(remote) => run(remote, &case, &unused_namespace()).await?,

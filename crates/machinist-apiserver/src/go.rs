@@ -32,3 +32,25 @@ pub(crate) fn type_name(value: &Value) -> &'static str {
         Value::Object(_) => "map[string]interface {}",
     }
 }
+
+/// A text with `%q`.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut quoted = String::from('"');
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => quoted.extend(['\\', letter]),
+            '\u{7}' => quoted.push_str("\\a"),
+            '\u{8}' => quoted.push_str("\\b"),
+            '\u{c}' => quoted.push_str("\\f"),
+            '\n' => quoted.push_str("\\n"),
+            '\r' => quoted.push_str("\\r"),
+            '\t' => quoted.push_str("\\t"),
+            '\u{b}' => quoted.push_str("\\v"),
+            letter if letter.is_ascii_control() => quoted.push_str(&format!("\\x{:02x}", u32::from(letter))),
+            letter if letter.is_control() => quoted.push_str(&format!("\\u{:04x}", u32::from(letter))),
+            letter => quoted.push(letter),
+        }
+    }
+    quoted.push('"');
+    quoted
+}

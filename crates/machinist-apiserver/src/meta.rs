@@ -1,6 +1,6 @@
 //! The rules of `metadata`, the same for every kind: names, labels, owners, finalizers, and what an update may not change.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use serde_json::{Value, json};
 
@@ -16,6 +16,7 @@ const ANNOTATIONS_SIZE: usize = 256 * 1024;
 
 const SUBDOMAIN_PROBLEM: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const LABEL_PROBLEM: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+const LABEL_1035_PROBLEM: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
 const LABEL_VALUE_PROBLEM: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 const NAME_PART_PROBLEM: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const QUALIFIED_NAME_PROBLEM: &str = "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
@@ -61,6 +62,35 @@ pub(crate) fn name_problems(name: &str, rule: NameRule) -> Vec<String> {
         }
     }
     problems
+}
+
+/// What is wrong with a DNS label of the older kind, which begins with a letter; in one text.
+pub(crate) fn label_1035_problem(text: &str) -> Option<String> {
+    let mut problems = Vec::new();
+    if LABEL_LENGTH < text.len() {
+        problems.push(format!("must be no more than {LABEL_LENGTH} bytes"));
+    }
+    if !is_dns_label(text) || !text.starts_with(|c: char| c.is_ascii_lowercase()) {
+        problems.push(LABEL_1035_PROBLEM.to_owned());
+    }
+    (!problems.is_empty()).then(|| problems.join(","))
+}
+
+/// What is wrong with the beginning of names; what comes behind it is right.
+fn prefix_problems(prefix: &str, rule: NameRule) -> Vec<String> {
+    match rule {
+        NameRule::PathSegment if matches!(prefix, "." | "..") => Vec::new(),
+        NameRule::Subdomain | NameRule::Label | NameRule::ShortName
+            if 1 < prefix.len() && prefix.ends_with('-') =>
+        {
+            // A hyphen may be in the middle of a name. As in kube-apiserver, what is before it is not looked at.
+            let before = prefix.get(..prefix.len() - 2).unwrap_or_default();
+            name_problems(&format!("{before}a"), rule)
+        }
+        NameRule::PathSegment | NameRule::Subdomain | NameRule::Label | NameRule::ShortName => {
+            name_problems(prefix, rule)
+        }
+    }
 }
 
 fn is_dns_label(text: &str) -> bool {
@@ -135,6 +165,12 @@ fn in_one(problems: &[String]) -> Option<String> {
 
 /// Checks the metadata of an object that is about to be stored.
 pub(crate) fn validate(object: &Value, namespaced: bool, rule: NameRule, errors: &mut FieldErrors) {
+    let prefix = object::meta_str(object, "generateName");
+    if !prefix.is_empty() {
+        for problem in prefix_problems(prefix, rule) {
+            errors.invalid("metadata.generateName", json!(prefix), problem);
+        }
+    }
     let name = object::meta_str(object, "name");
     if name.is_empty() {
         errors.required("metadata.name", "name or generateName is required");
@@ -158,12 +194,68 @@ pub(crate) fn validate(object: &Value, namespaced: bool, rule: NameRule, errors:
     validate_labels(object, "metadata.labels", errors);
     validate_annotations(object, errors);
     validate_owners(object, errors);
-    for finalizer in object::finalizers(object) {
+    let finalizers = object::finalizers(object);
+    for finalizer in &finalizers {
         for problem in qualified_name_problems(finalizer) {
             errors.invalid("metadata.finalizers", json!(finalizer), problem);
         }
     }
+    if finalizers.contains(&ORPHAN) && finalizers.contains(&FOREGROUND) {
+        let why = format!("finalizer {ORPHAN} and {FOREGROUND} cannot be both set");
+        errors.invalid("metadata.finalizers", json!(finalizers), why);
+    }
 }
+
+/// The garbage collector's finalizers.
+pub(crate) const ORPHAN: &str = "orphan";
+pub(crate) const FOREGROUND: &str = "foregroundDeletion";
+
+/// Whether two writers could mean different things by a finalizer: it names no domain, and is none of Kubernetes' own.
+fn is_plain(finalizer: &str) -> bool {
+    !finalizer.contains('/') && !matches!(finalizer, ORPHAN | FOREGROUND | "kubernetes")
+}
+
+/// Refuses such finalizers.
+pub(crate) fn validate_plain_finalizers(object: &Value, errors: &mut FieldErrors) {
+    for (index, finalizer) in object::finalizers(object).into_iter().enumerate() {
+        if is_plain(finalizer) {
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.invalid(format!("metadata.finalizers[{index}]"), json!(finalizer), why);
+        }
+    }
+}
+
+/// What the writer of a custom resource is told about those that he adds.
+pub(crate) fn plain_finalizer_warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
+    let held = old.map(object::finalizers).unwrap_or_default();
+    let added: BTreeSet<&str> = object::finalizers(new).into_iter().filter(|it| !held.contains(it)).collect();
+    let warning = |finalizer: &str| {
+        let with_path = if finalizer.contains('.') { " including a path (/)" } else { "" };
+        format!(
+            "metadata.finalizers: {finalizer:?}: prefer a domain-qualified finalizer name{with_path} to avoid accidental \
+             conflicts with other finalizer writers"
+        )
+    };
+    added.into_iter().filter(|it| is_plain(it)).map(warning).collect()
+}
+
+/// Takes out owner references that are there already. Gives back the uids of what it took.
+pub(crate) fn drop_repeated_owners(object: &mut Value) -> Vec<String> {
+    let owners = object.pointer_mut("/metadata/ownerReferences").and_then(Value::as_array_mut);
+    let Some(owners) = owners.filter(|owners| 1 < owners.len()) else { return Vec::new() };
+    let fields = |owner: &Value| OWNER_FIELDS.map(|key| owner.get(key).cloned().unwrap_or_default());
+    let (mut seen, mut repeated) = (HashSet::new(), Vec::new());
+    owners.retain(|owner| {
+        let is_new = seen.insert(fields(owner));
+        if !is_new {
+            repeated.push(owner["uid"].as_str().unwrap_or_default().to_owned());
+        }
+        is_new
+    });
+    repeated
+}
+
+const OWNER_FIELDS: [&str; 6] = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
 
 fn validate_labels(object: &Value, field: &str, errors: &mut FieldErrors) {
     for (key, value) in object::labels(object).into_iter().flatten() {
@@ -247,9 +339,7 @@ fn shown_owners(owners: &[Value]) -> String {
 }
 
 fn shown_owner(owner: &Value) -> String {
-    let fields = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"]
-        .iter()
-        .filter_map(|key| Some(format!("\"{key}\":{}", owner.get(*key)?)));
+    let fields = OWNER_FIELDS.iter().filter_map(|key| Some(format!("\"{key}\":{}", owner.get(*key)?)));
     format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
 }
 

@@ -57,7 +57,7 @@ pub(crate) fn decode(body: &[u8], served: &Served) -> Result<Value, Undecodable>
         }
     }
     let schema = match kind.as_str() {
-        "DeleteOptions" | "Eviction" | "Scale" | "TokenRequest" => Some(notation::schema(&kind)),
+        "Binding" | "DeleteOptions" | "Eviction" | "Scale" | "TokenRequest" => Some(notation::schema(&kind)),
         _ if kind == served.resource.kind && !served.is_custom() => Some(served.version().schema.clone()),
         _ => None,
     };

@@ -165,10 +165,12 @@ impl Served {
     }
 
     pub(crate) fn field_labels(&self) -> FieldLabels<'_> {
-        let mut labels =
-            vec![("metadata.name", "metadata.name"), ("metadata.namespace", "metadata.namespace")];
-        labels.extend(self.version().fields.iter().map(|(label, path)| (label.as_str(), path.as_str())));
         let plain = self.built_in().is_some_and(|row| row.fields.is_empty());
+        let mut labels = vec![("metadata.name", "metadata.name")];
+        if self.resource.namespaced || plain {
+            labels.push(("metadata.namespace", "metadata.namespace"));
+        }
+        labels.extend(self.version().fields.iter().map(|(label, path)| (label.as_str(), path.as_str())));
         FieldLabels { labels, refused_as: if plain { RefusedAs::NotKnown } else { RefusedAs::NotSupported } }
     }
 

@@ -1,9 +1,11 @@
 //! From method, path and query to what is asked.
 
 use std::collections::BTreeMap;
+use std::num::{IntErrorKind, ParseIntError};
 
 use http::Method;
 
+use crate::go::quoted;
 use crate::status::{ApiError, ApiResult};
 
 /// What a request is about.
@@ -65,7 +67,7 @@ impl Route {
 pub(crate) fn verb(method: &Method, path: &ResourcePath, query: &Query) -> ApiResult<&'static str> {
     let on_collection = path.name.is_empty();
     match (method, on_collection) {
-        (&Method::GET | &Method::HEAD, true) if query.flag("watch")? => Ok("watch"),
+        (&Method::GET | &Method::HEAD, true) if query.flag("watch") => Ok("watch"),
         (&Method::GET | &Method::HEAD, true) => Ok("list"),
         (&Method::GET | &Method::HEAD, false) => Ok("get"),
         (&Method::POST, _) => Ok("create"),
@@ -77,51 +79,62 @@ pub(crate) fn verb(method: &Method, path: &ResourcePath, query: &Query) -> ApiRe
     }
 }
 
-/// Decoded query parameters, the last one of a name wins.
+/// Decoded query parameters. Of a name that is given more than once the first counts, except where all are asked for.
 #[derive(Debug, Default)]
-pub(crate) struct Query(BTreeMap<String, String>);
+pub(crate) struct Query(BTreeMap<String, Vec<String>>);
 
 impl Query {
     pub(crate) fn parse(query: Option<&str>) -> ApiResult<Self> {
-        let mut parameters = BTreeMap::new();
+        let mut parameters: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for pair in query.unwrap_or_default().split('&').filter(|p| !p.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             let decode = |text: &str| percent_decode(&text.replace('+', " "));
             let (Some(key), Some(value)) = (decode(key), decode(value)) else {
                 return Err(ApiError::bad_request(format!("invalid query parameter: {pair}")));
             };
-            parameters.insert(key, value);
+            parameters.entry(key).or_default().push(value);
         }
         Ok(Query(parameters))
     }
 
+    /// Everything that is given under a name.
+    pub(crate) fn all(&self, key: &str) -> &[String] {
+        self.0.get(key).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The parameter's text, if it is named at all.
+    pub(crate) fn named(&self, key: &str) -> Option<&str> {
+        self.all(key).first().map(String::as_str)
+    }
+
     /// The parameter's text, empty when absent.
     pub(crate) fn text(&self, key: &str) -> &str {
-        self.0.get(key).map(String::as_str).unwrap_or_default()
+        self.named(key).unwrap_or_default()
     }
 
     pub(crate) fn has(&self, key: &str) -> bool {
         !self.text(key).is_empty()
     }
 
-    pub(crate) fn flag(&self, key: &str) -> ApiResult<bool> {
-        match self.0.get(key).map(String::as_str) {
-            None => Ok(false),
-            Some("" | "1" | "t" | "T" | "true" | "True" | "TRUE") => Ok(true),
-            Some(_) => Ok(false),
-        }
+    /// A switch, if it is named: to name it is to turn it on, unless it says that it is off.
+    pub(crate) fn switch(&self, key: &str) -> Option<bool> {
+        self.named(key).map(|text| text != "0" && !text.eq_ignore_ascii_case("false"))
     }
 
-    /// A whole number, if given.
+    pub(crate) fn flag(&self, key: &str) -> bool {
+        self.switch(key).unwrap_or_default()
+    }
+
+    /// A whole number, if it is named.
     pub(crate) fn number(&self, key: &str) -> ApiResult<Option<i64>> {
-        match self.text(key) {
-            "" => Ok(None),
-            text => text.parse().map(Some).map_err(|_| {
-                ApiError::bad_request(format!(
-                    "Invalid value for query parameter {key}: strconv.ParseInt: parsing \"{text}\": invalid syntax"
-                ))
-            }),
-        }
+        let Some(text) = self.named(key) else { return Ok(None) };
+        text.parse().map(Some).map_err(|error: ParseIntError| {
+            let why = match error.kind() {
+                IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
+                _ => "invalid syntax",
+            };
+            ApiError::bad_request(format!("strconv.ParseInt: parsing {}: {why}", quoted(text)))
+        })
     }
 }
 
@@ -152,6 +165,15 @@ mod tests {
                 [p.group, p.version, p.namespace, p.plural, p.name, p.subresource].join("|")
             }
         }
+    }
+
+    #[test]
+    fn of_a_parameter_that_is_given_twice_the_first_counts() {
+        let query = Query::parse(Some("a=1&a=2&on&off=False&n=x")).expect("a query");
+        assert_eq!((query.text("a"), query.all("a").len()), ("1", 2));
+        assert_eq!(["on", "off", "none"].map(|key| query.switch(key)), [Some(true), Some(false), None]);
+        assert_eq!(query.number("a").expect("a number"), Some(1));
+        assert_eq!(query.number("n").expect_err("no number").code(), 400);
     }
 
     #[test]

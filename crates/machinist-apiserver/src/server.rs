@@ -292,7 +292,7 @@ impl Server {
     /// Every object of a resource (`nodes`, `machines.machine.sapcloud.io`), in list order.
     pub fn snapshot(&self, resource: &str) -> Vec<Arc<Object>> {
         let slice = self.core.store.slice_shown(resource, "", None, None);
-        slice.map(|s| s.items.into_iter().map(|(_, object)| object).collect()).unwrap_or_default()
+        slice.map(|s| s.items.into_iter().map(|(_, object)| object.opened()).collect()).unwrap_or_default()
     }
 
     /// What commits and [`Server::snapshot`] call a resource that is served.

@@ -35,7 +35,7 @@ use crate::status::{ApiError, ApiResult};
 use crate::tokens;
 use crate::verbs::get::Shape;
 use crate::verbs::{
-    Answer, Call, Effect, create, delete, evict, get, list, scale, update, watch as watch_verb,
+    Answer, Call, Effect, bind, create, delete, evict, get, list, scale, update, watch as watch_verb,
 };
 
 /// The server went away, or broke down, before it had answered. Whether the request took effect is unknown.
@@ -277,16 +277,10 @@ impl ApiService {
                 user: identity.user.as_str().into(),
                 user_agent: record.user_agent.as_str().into(),
             },
-            effect: match parts.method {
-                http::Method::GET | http::Method::HEAD => Effect::Commit,
-                _ => Effect::asked(&query, &parts.headers, &body, &served, record.verb)?,
-            },
-            validation: match record.verb {
-                "create" => FieldValidation::asked(&query, "CreateOptions")?,
-                "update" => FieldValidation::asked(&query, "UpdateOptions")?,
-                "patch" => FieldValidation::asked(&query, "PatchOptions")?,
-                _ => FieldValidation::Ignore,
-            },
+            // The options of a deletion are in its body, if it has one, and then not in its query.
+            effect: options_of(record.verb).map_or(Ok(Effect::Commit), |it| Effect::asked(&query, it))?,
+            validation: options_of(record.verb)
+                .map_or(Ok(FieldValidation::Ignore), |it| FieldValidation::asked(&query, it))?,
             warnings: Mutex::default(),
             served,
             query,
@@ -316,6 +310,16 @@ impl ApiService {
             Ok(other) => other,
             Err(error) => Reply::Made(warned(refused(&error), &warnings)),
         })
+    }
+}
+
+/// What the options in the query of a write are called.
+fn options_of(verb: &str) -> Option<&'static str> {
+    match verb {
+        "create" => Some("CreateOptions"),
+        "update" => Some("UpdateOptions"),
+        "patch" => Some("PatchOptions"),
+        _ => None,
     }
 }
 
@@ -397,7 +401,7 @@ async fn subresource(call: &Call, verb: &str, name: &str) -> ApiResult<Reply> {
         ("scale", "update") => scale::update(call),
         ("scale", "patch") => scale::patch(call),
         ("eviction", "create") => evict::evict(call),
-        ("binding", "create") => evict::bind(call),
+        ("binding", "create") => bind::bind(call),
         ("approval", "get") => get::get(call).await,
         ("approval", "update") => update::update(call, Part::Approval),
         ("approval", "patch") => update::patch(call, Part::Approval),

@@ -426,6 +426,12 @@ impl FieldErrors {
         self.0.push(FieldError { kind, field: field.into(), value, detail: detail.into() });
     }
 
+    /// Appends complaints about something that lies at `place`.
+    pub(crate) fn append_below(&mut self, place: &str, inside: FieldErrors) {
+        let below = |error: FieldError| FieldError { field: format!("{place}.{}", error.field), ..error };
+        self.0.extend(inside.0.into_iter().map(below));
+    }
+
     pub(crate) fn required(&mut self, field: impl Into<String>, detail: impl Into<String>) {
         self.push(FieldErrorKind::Required, field, None, detail);
     }

@@ -118,19 +118,19 @@ fn unrelated(node: &str) -> Verdict {
 }
 
 fn runs(node: &str, pod: &Object) -> bool {
-    pod.value()["spec"]["nodeName"] == node
+    pod.glance()["spec"]["nodeName"] == node
 }
 
 fn pod_uses(pod: &Object, resource: &str, name: &str) -> bool {
-    let pod = pod.value();
-    if refers::is_mirror(pod) {
+    let pod = pod.glance();
+    if refers::is_mirror(&pod) {
         return false;
     }
     match resource {
-        "serviceaccounts" => refers::account(pod) == name,
-        "secrets" => refers::secrets(pod).contains(&name),
-        "configmaps" => refers::config_maps(pod).contains(&name),
-        "persistentvolumeclaims" => refers::claims(pod).iter().any(|claim| claim == name),
+        "serviceaccounts" => refers::account(&pod) == name,
+        "secrets" => refers::secrets(&pod).contains(&name),
+        "configmaps" => refers::config_maps(&pod).contains(&name),
+        "persistentvolumeclaims" => refers::claims(&pod).iter().any(|claim| claim == name),
         _ => false,
     }
 }

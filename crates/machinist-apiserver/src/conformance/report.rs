@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use jiff::civil::Date;
 use serde::Serialize;
 
 use crate::conformance::case::Level;
@@ -16,6 +17,8 @@ pub struct Report<'a> {
     /// Whose answers ours were held against.
     against: String,
     compared: BTreeMap<String, (Level, Comparison)>,
+    /// Tests pass on any day.
+    today: Option<Date>,
 }
 
 /// How many of some cases answer as the real server does.
@@ -41,6 +44,8 @@ pub struct Tally {
 struct Rows {
     rows: usize,
     equal: usize,
+    /// Those that no request to both servers could show.
+    elsewhere: usize,
 }
 
 #[derive(Serialize)]
@@ -58,7 +63,14 @@ struct Summary<'a> {
 impl<'a> Report<'a> {
     /// An empty report.
     pub fn new(corpus: &'a Corpus, against: String) -> Self {
-        Report { corpus, against, compared: BTreeMap::new() }
+        Report { corpus, against, compared: BTreeMap::new(), today: None }
+    }
+
+    /// Counts what the ledger wanted to be asked again before this day as a fault.
+    #[must_use]
+    pub fn on(mut self, today: Date) -> Self {
+        self.today = Some(today);
+        self
     }
 
     /// Notes how a case compares.
@@ -73,9 +85,20 @@ impl<'a> Report<'a> {
             faults.extend(comparison.stale.iter().map(|it| format!("{case}: the ledger is not right: {it}")));
             faults.extend(comparison.differences.iter().map(|it| format!("{case}, {it}")));
         }
+        let is_overdue = |review: Date| self.today.is_some_and(|today| review < today);
+        faults.extend(
+            self.corpus
+                .ledger
+                .entries
+                .iter()
+                .filter(|it| is_overdue(it.review))
+                .map(|it| format!("{} was to be asked again by {}: must it still be so?", it.id, it.review)),
+        );
         let musts = self.features().filter(|it| it.importance == Importance::M);
         faults.extend(
-            musts.filter(|it| !self.is_equal(it)).map(|it| format!("{} is a must, and differs", it.feature)),
+            musts
+                .filter(|it| !self.is_equal(it) && !Self::is_elsewhere(it))
+                .map(|it| format!("{} is a must, and differs", it.feature)),
         );
         faults
     }
@@ -108,7 +131,12 @@ impl<'a> Report<'a> {
             let (case, step) = parts(shown);
             self.compared.get(case).is_some_and(|(_, it)| it.is_equal(step))
         };
-        (!feature.shown.is_empty() || feature.elsewhere.is_some()) && feature.shown.iter().all(is_equal)
+        !feature.shown.is_empty() && feature.shown.iter().all(is_equal)
+    }
+
+    /// Whether it is shown elsewhere alone.
+    fn is_elsewhere(feature: &Feature) -> bool {
+        feature.shown.is_empty() && feature.elsewhere.is_some()
     }
 
     fn rows(&self) -> BTreeMap<Importance, Rows> {
@@ -117,6 +145,7 @@ impl<'a> Report<'a> {
             let rows = all.entry(feature.importance).or_default();
             rows.rows += 1;
             rows.equal += usize::from(self.is_equal(feature));
+            rows.elsewhere += usize::from(Self::is_elsewhere(feature));
         }
         all
     }
@@ -164,10 +193,17 @@ impl<'a> Report<'a> {
         line(row("", "all", figures(&self.tally(None))));
         line(String::new());
         for (importance, rows) in self.rows() {
-            line(format!("features {importance:?}: {} of {} as in the real server", rows.equal, rows.rows));
+            let Rows { rows, equal, elsewhere } = rows;
+            line(format!(
+                "features {importance:?}: {equal} of {rows} as in the real server, {elsewhere} shown elsewhere"
+            ));
         }
         for feature in self.features().filter(|it| !self.is_equal(it)) {
-            let why = if feature.shown.is_empty() { "not served" } else { "differs, see the ledger" };
+            let why = match (&feature.elsewhere, feature.shown.is_empty()) {
+                (Some(place), true) => format!("shown elsewhere: {place}"),
+                (None, true) => "not served".to_owned(),
+                (_, false) => "differs, see the ledger".to_owned(),
+            };
             line(format!("  {:?} {}: {why}", feature.importance, feature.feature));
         }
         line(format!("\nledger: {} divergences", self.corpus.ledger.entries.len()));

@@ -169,7 +169,8 @@ struct Scene<'a> {
     namespace: &'a str,
     /// Every answer so far, as it came, for references.
     seen: BTreeMap<String, Value>,
-    watches: BTreeMap<String, Body>,
+    /// Of each the code that it was answered with.
+    watches: BTreeMap<String, (u16, Body)>,
     answers: Vec<Answer>,
 }
 
@@ -270,15 +271,16 @@ impl<'a> Scene<'a> {
             Ok(response) => response.map_err(|source| self.unreachable(&step.id, source))?,
             Err(_elapsed) => return Err(self.wrong(&step.id, "no answer".into())),
         };
-        if response.status() != 200 {
-            return Err(self.wrong(&step.id, format!("the watch was refused: {}", response.status())));
+        let code = response.status().as_u16();
+        if code != step.expect.unwrap_or(200) {
+            return Err(self.wrong(&step.id, format!("the watch was answered with {code}")));
         }
-        self.watches.insert(step.id.clone(), response.into_body());
+        self.watches.insert(step.id.clone(), (code, response.into_body()));
         Ok(())
     }
 
     async fn close(&mut self, step: &Step, opened: &str) -> Result<(), RunError> {
-        let Some(mut body) = self.watches.remove(opened) else {
+        let Some((code, mut body)) = self.watches.remove(opened) else {
             return Err(self.wrong(&step.id, format!("no watch {opened} is open")));
         };
         let until = self.resolve(&step.id, step.until.as_deref().unwrap_or("end"))?;
@@ -308,7 +310,7 @@ impl<'a> Scene<'a> {
         };
         events.retain(|event| !progress(event));
         let answer =
-            Answer { step: step.id.clone(), code: 200, headers: BTreeMap::new(), body: Value::Array(events) };
+            Answer { step: step.id.clone(), code, headers: BTreeMap::new(), body: Value::Array(events) };
         self.seen.insert(step.id.clone(), answer.body.clone());
         self.answers.push(answer.without(&step.except));
         Ok(())
@@ -417,9 +419,11 @@ impl<'a> Scene<'a> {
             let body = serde_json::from_slice(&bytes)
                 .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned()));
             let mut headers = BTreeMap::new();
-            for name in ["content-type", "warning", "retry-after"] {
-                if let Some(value) = parts.headers.get(name).and_then(|v| v.to_str().ok()) {
-                    headers.insert(name.to_owned(), value.to_owned());
+            for name in ["content-type", "retry-after", "vary", "warning"] {
+                let all = parts.headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+                let lines: Vec<&str> = all.collect();
+                if !lines.is_empty() {
+                    headers.insert(name.to_owned(), lines.join("\n"));
                 }
             }
             Ok(Answer { step: step.to_owned(), code: parts.status.as_u16(), headers, body })

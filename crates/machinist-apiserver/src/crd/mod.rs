@@ -5,8 +5,10 @@
 //! is refused.
 
 pub(crate) mod default;
+pub(crate) mod embedded;
 pub(crate) mod prune;
 pub(crate) mod registration;
 pub(crate) mod rules;
 pub(crate) mod schema;
+pub(crate) mod text_format;
 pub(crate) mod validate;

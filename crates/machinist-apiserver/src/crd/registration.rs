@@ -3,13 +3,14 @@
 //! kube-apiserver establishes definitions by controllers a moment after the POST; here it happens right behind the commit,
 //! so that a definition is served by the time its POST is answered.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use crate::crd::schema::{Schema, Type};
 use crate::object::{self, Object, child_map};
-use crate::resource::{Behaviour, Registry, Resource, ScalePaths, ScaleSelector, Version};
+use crate::resource::{Behaviour, Resource, ScalePaths, ScaleSelector, Version};
 use crate::status::FieldErrors;
 use crate::table;
 
@@ -51,11 +52,11 @@ pub(crate) fn resource(definition: &Value) -> Option<Resource> {
     }
     Some(Resource {
         table: format!("{plural}.{group}").into(),
-        kind: text("/spec/names/kind"),
-        list_kind: text("/spec/names/listKind"),
-        singular: text("/spec/names/singular"),
-        short_names: strings("/spec/names/shortNames"),
-        categories: strings("/spec/names/categories"),
+        kind: text("/status/acceptedNames/kind"),
+        list_kind: text("/status/acceptedNames/listKind"),
+        singular: text("/status/acceptedNames/singular"),
+        short_names: strings("/status/acceptedNames/shortNames"),
+        categories: strings("/status/acceptedNames/categories"),
         namespaced: text("/spec/scope") == "Namespaced",
         storage_version: storage,
         versions,
@@ -97,18 +98,43 @@ fn scale_paths(scale: &Value) -> Option<ScalePaths> {
     })
 }
 
-/// The definition with its conditions and accepted names; `None` when nothing is left to establish.
-pub(crate) fn established(definition: &Object, registry: &Registry, now: &str) -> Option<Value> {
+/// Names that a group's definitions have been given.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    resources: BTreeSet<String>,
+    kinds: BTreeSet<String>,
+}
+
+impl Taken {
+    /// Adds those of a definition, if it is of this group.
+    pub(crate) fn add(&mut self, group: &str, definition: &Value) {
+        let names = definition.pointer("/status/acceptedNames");
+        let Some(names) = names.filter(|_| group_and_plural(definition).0 == group) else { return };
+        let text = |key: &str| names.get(key).and_then(Value::as_str).map(str::to_owned);
+        self.resources.extend(["plural", "singular"].into_iter().filter_map(text));
+        self.resources.extend(short_names(Some(names)).map(str::to_owned));
+        self.kinds.extend(["kind", "listKind"].into_iter().filter_map(text));
+    }
+}
+
+fn short_names(names: Option<&Value>) -> impl Iterator<Item = &str> {
+    let list = names.and_then(|names| names.get("shortNames")).and_then(Value::as_array);
+    list.into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// The definition with its conditions and the names that it is given; `None` when nothing is left to establish.
+pub(crate) fn established(definition: &Object, taken: &Taken, now: &str) -> Option<Value> {
     let mut value = definition.value().clone();
     if object::is_deleting(&value) {
         return None;
     }
-    let conflict = name_conflict(&value, registry);
-    let names = value.pointer("/spec/names").cloned().unwrap_or(Value::Null);
+    let wanted = value.pointer("/spec/names").cloned().unwrap_or(Value::Null);
     let status = child_map(&mut value, "status");
+    let held = status.get("acceptedNames").cloned().unwrap_or(Value::Null);
+    let (given, conflict) = give_names(&wanted, &held, taken);
+    status.insert("acceptedNames".into(), given);
     match &conflict {
         None => {
-            status.insert("acceptedNames".into(), names);
             set_condition(status, now, "NamesAccepted", "True", "NoConflicts", "no conflicts found");
             set_condition(
                 status,
@@ -119,24 +145,67 @@ pub(crate) fn established(definition: &Object, registry: &Registry, now: &str) -
                 "the initial names have been accepted",
             );
         }
-        Some(why) => {
-            set_condition(status, now, "NamesAccepted", "False", "KindConflict", why);
-            set_condition(status, now, "Established", "False", "NotAccepted", "not all names are accepted");
+        Some((reason, why)) => {
+            set_condition(status, now, "NamesAccepted", "False", reason, why);
+            // What is served goes on under the names that it has.
+            if !has_condition(status, "Established") {
+                let why = "not all names are accepted";
+                set_condition(status, now, "Established", "False", "NotAccepted", why);
+            }
         }
     }
     (value != *definition.value()).then_some(value)
 }
 
-/// Another resource of the group that already has the kind.
-fn name_conflict(definition: &Value, registry: &Registry) -> Option<String> {
-    let text = |pointer: &str| definition.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    let (group, plural, kind) = (text("/spec/group"), text("/spec/names/plural"), text("/spec/names/kind"));
-    let taken = registry.versions(group).into_iter().any(|version| {
-        registry
-            .resources(group, version)
-            .is_some_and(|mut all| all.any(|s| s.resource.plural != plural && s.resource.kind == kind))
-    });
-    taken.then(|| format!("\"{kind}\" is already in use"))
+/// Of the names that are wanted those that nobody else has, and for the others what was held; and the last conflict.
+fn give_names(wanted: &Value, held: &Value, taken: &Taken) -> (Value, Option<(&'static str, String)>) {
+    let mut given = held.as_object().cloned().unwrap_or_default();
+    let mut conflict = None;
+    let text = |names: &Value, key: &str| names[key].as_str().unwrap_or_default().to_owned();
+    let in_use = |name: &str| format!("\"{name}\" is already in use");
+    let mut give =
+        |key: &'static str, reason: &'static str, used: &BTreeSet<String>, conflict: &mut Option<_>| {
+            let name = text(wanted, key);
+            if name != text(held, key) && used.contains(&name) {
+                *conflict = Some((reason, in_use(&name)));
+            } else {
+                given.insert(key.to_owned(), json!(name));
+            }
+        };
+    give("plural", "PluralConflict", &taken.resources, &mut conflict);
+    give("singular", "SingularConflict", &taken.resources, &mut conflict);
+    let own: Vec<&str> = short_names(Some(held)).collect();
+    let used: Vec<String> = short_names(Some(wanted))
+        .filter(|name| !own.contains(name) && taken.resources.contains(*name))
+        .map(in_use)
+        .collect();
+    match used.as_slice() {
+        [] => {}
+        [only] => conflict = Some(("ShortNamesConflict", only.clone())),
+        many => conflict = Some(("ShortNamesConflict", format!("[{}]", many.join(", ")))),
+    }
+    give("kind", "KindConflict", &taken.kinds, &mut conflict);
+    give("listKind", "ListKindConflict", &taken.kinds, &mut conflict);
+    let mut copied = vec!["categories"];
+    copied.extend(used.is_empty().then_some("shortNames"));
+    for key in copied {
+        match wanted.get(key) {
+            Some(list) => given.insert(key.to_owned(), list.clone()),
+            None => given.remove(key),
+        };
+    }
+    (Value::Object(given), conflict)
+}
+
+fn has_condition(status: &serde_json::Map<String, Value>, kind: &str) -> bool {
+    let conditions = status.get("conditions").and_then(Value::as_array);
+    conditions.is_some_and(|list| list.iter().any(|condition| condition["type"] == kind))
+}
+
+/// Whether a definition waits for a name that another has.
+pub(crate) fn waits_for_names(definition: &Value) -> bool {
+    let conditions = definition.pointer("/status/conditions").and_then(Value::as_array);
+    conditions.is_some_and(|list| list.iter().any(|c| c["type"] == "NamesAccepted" && c["status"] == "False"))
 }
 
 /// What a definition gives a name to.

@@ -7,6 +7,7 @@ use regex::Regex;
 use serde_json::Value;
 
 use crate::crd::rules::{self, Rule};
+use crate::crd::text_format::TextFormat;
 use crate::status::FieldErrors;
 
 /// Deepest schema and deepest object that is walked; kube-apiserver's JSON decoder has the same kind of bound.
@@ -23,6 +24,7 @@ pub(crate) struct Schema {
     pub(crate) inlined: Vec<(u32, Arc<Schema>)>,
     pub(crate) of: Option<Type>,
     pub(crate) format: Option<Format>,
+    pub(crate) text_format: Option<TextFormat>,
     pub(crate) properties: BTreeMap<String, Arc<Schema>>,
     pub(crate) additional: Option<Arc<Schema>>,
     pub(crate) items: Option<Arc<Schema>>,
@@ -270,9 +272,11 @@ impl Parser<'_> {
         }
         let flag = |key: &str| source.get(key) == Some(&Value::Bool(true));
         let text = |key: &str| source.get(key).and_then(Value::as_str);
+        let is_text = text("type").is_none_or(|of| of == "string");
         let mut schema = Schema {
             of: text("type").and_then(Type::parse),
             format: text("format").and_then(parse_format),
+            text_format: text("format").filter(|_| is_text).and_then(TextFormat::parse),
             nullable: flag("nullable"),
             preserve_unknown: flag("x-kubernetes-preserve-unknown-fields"),
             embedded_resource: flag("x-kubernetes-embedded-resource"),

@@ -1,6 +1,7 @@
 //! Checking a value against a schema, in kube-apiserver's words and with its field paths.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -17,13 +18,15 @@ pub(crate) fn validate(
     field: &str,
     errors: &mut FieldErrors,
 ) {
-    Walk { errors, list_types: true }.node(value, old, schema, field, 0);
+    Walk { errors, list_types: true, seen: 0 }.node(value, old, schema, field, 0);
 }
 
 struct Walk<'a> {
     errors: &'a mut FieldErrors,
     /// Off inside allOf, anyOf, oneOf and not, where only values are restricted.
     list_types: bool,
+    /// How many values were looked at.
+    seen: usize,
 }
 
 impl Walk<'_> {
@@ -31,6 +34,7 @@ impl Walk<'_> {
         if MAX_DEPTH < depth || (value.is_null() && schema.nullable) || old == Some(value) {
             return;
         }
+        self.seen += 1;
         if !self.type_fits(value, schema, field) {
             if value.is_null() {
                 self.allowed(value, schema, field);
@@ -183,6 +187,10 @@ impl Walk<'_> {
             let words = format!("{field} in body must be of type {}: {}", format.as_str(), Value::from(text));
             self.errors.push(FieldErrorKind::TypeInvalid, field, Some(text.into()), words);
         }
+        if let Some(format) = schema.text_format.filter(|f| !f.admits(text)) {
+            let words = format!("{field} in body must be of type {}: {}", format.as_str(), Value::from(text));
+            self.errors.push(FieldErrorKind::TypeInvalid, field, Some(text.into()), words);
+        }
     }
 
     fn number(&mut self, value: &Value, number: f64, schema: &Schema, field: &str) {
@@ -213,39 +221,81 @@ impl Walk<'_> {
         }
     }
 
+    /// Says of alternatives that do not fit also what is wrong with the one that comes closest.
     fn combinations(&mut self, value: &Value, schema: &Schema, field: &str, depth: usize) {
-        for part in &schema.all_of {
-            Walk { errors: self.errors, list_types: false }.node(value, None, part, field, depth + 1);
-        }
-        let fits = |part: &Schema| {
-            let mut probe = FieldErrors::default();
-            Walk { errors: &mut probe, list_types: false }.node(value, None, part, field, depth + 1);
-            probe.is_empty()
+        let judge = |parts: &[Arc<Schema>]| -> Vec<Judged> {
+            parts.iter().map(|part| Judged::of(value, part, field, depth + 1)).collect()
         };
-        let shown = || Value::String(type_or_value(value));
-        if !schema.any_of.is_empty() && !schema.any_of.iter().any(|part| fits(part)) {
-            let words = format!("{field} in body must validate at least one schema (anyOf)");
-            self.errors.invalid(field, shown(), words);
+        let fitting = |judged: &[Judged]| judged.iter().filter(|it| it.errors.is_empty()).count();
+        let all = judge(&schema.all_of);
+        let fit = fitting(&all);
+        if fit < all.len() {
+            let none = if fit == 0 { ". None validated" } else { "" };
+            self.complain(format!("{field:?} must validate all the schemas (allOf){none}"));
+            all.into_iter().for_each(|judged| self.add(judged.errors));
         }
-        if !schema.one_of.is_empty() {
-            let fitting = schema.one_of.iter().filter(|part| fits(part)).count();
-            if fitting != 1 {
-                let found = if fitting == 0 { "none found" } else { "found more" };
-                let words = format!(
-                    "{field} in body must validate one and only one schema (oneOf). {found} valid alternatives"
-                );
-                self.errors.invalid(field, shown(), words);
+        let any = judge(&schema.any_of);
+        if !any.is_empty() && fitting(&any) == 0 {
+            self.complain(format!("{field:?} must validate at least one schema (anyOf)"));
+            self.add(closest(any));
+        }
+        let one = judge(&schema.one_of);
+        match fitting(&one) {
+            _ if one.is_empty() => {}
+            0 => {
+                self.complain(format!(
+                    "{field:?} must validate one and only one schema (oneOf). Found none valid"
+                ));
+                self.add(closest(one));
             }
+            1 => {}
+            many => self.complain(format!(
+                "{field:?} must validate one and only one schema (oneOf). Found {many} valid alternatives"
+            )),
         }
-        if schema.not.as_ref().is_some_and(|part| fits(part)) {
-            let words = format!("{field} in body must not validate the schema (not)");
-            self.errors.invalid(field, shown(), words);
+        let not = judge(schema.not.as_slice());
+        if 0 < fitting(&not) {
+            self.complain(format!("{field:?} must not validate the schema (not)"));
+        }
+    }
+
+    /// A complaint that only its text places.
+    fn complain(&mut self, words: String) {
+        self.errors.invalid("<nil>", "".into(), words);
+    }
+
+    /// Adds what is not said yet.
+    fn add(&mut self, errors: FieldErrors) {
+        for error in errors.0 {
+            let text = error.to_string();
+            if !self.errors.0.iter().any(|said| said.to_string() == text) {
+                self.errors.0.push(error);
+            }
         }
     }
 }
 
-fn type_or_value(value: &Value) -> String {
-    value.as_str().map_or_else(|| type_name(value).to_owned(), str::to_owned)
+/// What comes of holding a value against one of several schemas.
+struct Judged {
+    errors: FieldErrors,
+    /// How many values were looked at.
+    seen: usize,
+}
+
+impl Judged {
+    fn of(value: &Value, part: &Schema, field: &str, depth: usize) -> Self {
+        let mut errors = FieldErrors::default();
+        let mut walk = Walk { errors: &mut errors, list_types: false, seen: 0 };
+        walk.node(value, None, part, field, depth);
+        let seen = walk.seen;
+        Judged { errors, seen }
+    }
+}
+
+/// The complaints of the first of those that looked at the most.
+fn closest(judged: Vec<Judged>) -> FieldErrors {
+    let closest = judged.into_iter().reduce(|best, next| if best.seen < next.seen { next } else { best });
+    closest.map(|it| it.errors).unwrap_or_default()
 }
 
 /// `a.b`, with `a[b.c/d]`-less simplicity: kube-apiserver joins keys of maps with a dot as well.

@@ -9,12 +9,12 @@ use crate::status::{ApiError, ApiResult};
 
 /// Refuses an object if a value in it has another type than its schema says. Nulls are taken for absent.
 pub(crate) fn check_types(object: &Value, schema: &Schema, kind: &str, version: &str) -> ApiResult<()> {
-    refused(mismatch(object, schema, kind, 0), kind, version)
+    refused(mismatch(object, schema, kind), kind, version)
 }
 
 /// Of a custom resource only `metadata` is decoded into a type.
 pub(crate) fn check_metadata(metadata: &Value, kind: &str, version: &str) -> ApiResult<()> {
-    refused(mismatch(metadata, &notation::object_meta(), "ObjectMeta", 0), kind, version)
+    refused(mismatch(metadata, &notation::object_meta(), "ObjectMeta"), kind, version)
 }
 
 fn refused(mismatch: Option<String>, kind: &str, version: &str) -> ApiResult<()> {
@@ -26,7 +26,12 @@ fn refused(mismatch: Option<String>, kind: &str, version: &str) -> ApiResult<()>
     }
 }
 
-fn mismatch(value: &Value, schema: &Schema, field: &str, depth: usize) -> Option<String> {
+/// Why a value is not what `schema` says, in the words of the decoder; `field` names it.
+pub(crate) fn mismatch(value: &Value, schema: &Schema, field: &str) -> Option<String> {
+    mismatch_at(value, schema, field, 0)
+}
+
+fn mismatch_at(value: &Value, schema: &Schema, field: &str, depth: usize) -> Option<String> {
     if value.is_null() || schema.is_opaque() {
         return None;
     }
@@ -55,15 +60,20 @@ fn mismatch(value: &Value, schema: &Schema, field: &str, depth: usize) -> Option
     }
     match value {
         Value::Object(map) => map.iter().find_map(|(key, child)| match schema.properties.get(key) {
-            Some(below) => mismatch(child, below, &format!("{field}.{key}"), depth + 1),
-            None => mismatch(child, schema.additional.as_ref()?, field, depth + 1),
+            Some(below) => mismatch_at(child, below, &format!("{field}.{key}"), depth + 1),
+            None => mismatch_at(child, schema.additional.as_ref()?, field, depth + 1),
         }),
         Value::Array(items) => {
             let below = schema.items.as_ref()?;
-            items.iter().find_map(|item| mismatch(item, below, field, depth + 1))
+            items.iter().find_map(|item| mismatch_at(item, below, field, depth + 1))
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
     }
+}
+
+/// Why a decoder does not take a body of this kind.
+pub(crate) fn unregistered(kind: &str, version: &str) -> String {
+    format!("no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\"")
 }
 
 fn go_type(of: Type) -> &'static str {

@@ -11,6 +11,10 @@ use crate::store::mvcc::Key;
 pub(crate) struct Leases;
 
 impl Rules for Leases {
+    fn takes_plain_finalizers(&self) -> bool {
+        true
+    }
+
     fn on_create(&self, object: &mut Value, context: &Context<'_>) -> ApiResult<()> {
         restriction::admit_lease(context, meta_str(object, "namespace"), meta_str(object, "name"))
     }

@@ -21,6 +21,7 @@ pub(crate) mod rbac;
 pub(crate) mod scheduling;
 pub(crate) mod service;
 pub(crate) mod table;
+pub(crate) mod topology;
 pub(crate) mod volume;
 pub(crate) mod workload;
 
@@ -72,6 +73,11 @@ pub(crate) trait Rules: Sync {
 
     /// Checks the object that is about to be stored.
     fn validate(&self, _object: &Value, _old: Option<&Value>, _part: Part, _errors: &mut FieldErrors) {}
+
+    /// Whether a finalizer may have a name without a domain that is none of Kubernetes' own.
+    fn takes_plain_finalizers(&self) -> bool {
+        false
+    }
 
     /// Whether the writer may write this, asked once it is known to be valid.
     fn permit(

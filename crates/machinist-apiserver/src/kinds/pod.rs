@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::authz::restriction;
 use crate::kinds::pod_references::{self as refers, MIRROR};
-use crate::kinds::{Context, Part, Rules, pod_template, scheduling};
+use crate::kinds::{Context, Part, Rules, pod_template, scheduling, topology};
 use crate::object::{child_map, copy_meta, meta_str};
 use crate::status::{ApiError, ApiResult, FieldErrors, Target};
 use crate::store::mvcc::Key;
@@ -32,6 +32,7 @@ impl Rules for Pods {
         admit_service_account(object, context)?;
         restriction::admit_new_pod(context, object)?;
         scheduling::admit_priority(object, context)?;
+        topology::place(object, &context.core.store);
         let spec = child_map(object, "spec");
         tolerate_lost_nodes(spec);
         let class = quality_of_service(spec);

@@ -11,6 +11,10 @@ use crate::status::{ApiResult, FieldErrorKind, FieldErrors};
 pub(crate) struct PodDisruptionBudgets;
 
 impl Rules for PodDisruptionBudgets {
+    fn takes_plain_finalizers(&self) -> bool {
+        true
+    }
+
     fn on_create(&self, object: &mut Value, _context: &Context<'_>) -> ApiResult<()> {
         let status = child_map(object, "status");
         for count in ["currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods"] {

@@ -75,7 +75,12 @@ const ROW: BuiltIn = BuiltIn {
 };
 
 /// What roles and bindings have in common.
-const RBAC: BuiltIn = BuiltIn { group: "rbac.authorization.k8s.io", names: NameRule::PathSegment, ..ROW };
+const RBAC: BuiltIn = BuiltIn {
+    group: "rbac.authorization.k8s.io",
+    names: NameRule::PathSegment,
+    create_on_update: true,
+    ..ROW
+};
 
 /// What makes pods from a template.
 const WORKLOAD: BuiltIn =
@@ -123,7 +128,7 @@ pub(crate) static BUILT_INS: &[BuiltIn] = &[
         subresources: &[("finalize", "/v1/Namespace")],
         returns_deleted: true,
         deletes_collections: false,
-        fields: &[("status.phase", "status.phase"), ("name", "metadata.name")],
+        fields: &[("status.phase", "status.phase")],
         rules: &namespace::Namespaces,
         ..ROW
     },
@@ -154,6 +159,9 @@ pub(crate) static BUILT_INS: &[BuiltIn] = &[
         returns_deleted: true,
         fields: &[
             ("spec.nodeName", "spec.nodeName"),
+            ("spec.host", "spec.nodeName"),
+            // Taken, and always empty.
+            ("status.podIPs", ""),
             ("spec.restartPolicy", "spec.restartPolicy"),
             ("spec.schedulerName", "spec.schedulerName"),
             ("spec.serviceAccountName", "spec.serviceAccountName"),
@@ -204,6 +212,7 @@ pub(crate) static BUILT_INS: &[BuiltIn] = &[
         short_names: &["ev"],
         type_name: "Event",
         table: "events",
+        names: NameRule::PathSegment,
         create_on_update: true,
         fields: EVENT_FIELDS,
         rules: &event::CoreEvents,

@@ -83,6 +83,9 @@ impl Default for History {
 /// again from their text when somebody does.
 const WARM_EVENTS: usize = 500;
 
+/// How long the texts of their objects are at most, in bytes: as values they take ten times as much.
+const WARM_BYTES: usize = 8 << 20;
+
 /// What happened to one object at one revision.
 #[derive(Debug)]
 pub(crate) struct Event {
@@ -244,6 +247,9 @@ struct Inner {
     cold_events: usize,
     /// How long the texts of their objects are.
     cold_bytes: usize,
+    /// So many of those after them are counted in `warm_bytes`.
+    warm_events: usize,
+    warm_bytes: usize,
     next_watcher: u64,
     commit_feeds: CommitFeed,
 }
@@ -309,7 +315,7 @@ impl Store {
     /// The object as it was at `revision`.
     pub(crate) fn get_at(&self, table: &str, key: &Key, revision: u64) -> Option<Arc<Object>> {
         let inner = self.shared.read();
-        version_at(inner.tables.get(table)?.objects.get(key)?, revision.min(inner.revision))
+        Some(version_at(inner.tables.get(table)?.objects.get(key)?, revision.min(inner.revision))?.opened())
     }
 
     /// Everything under `prefix` (a namespace with its slash, or nothing) after `after`, at `revision` or as it is for a write to
@@ -335,8 +341,8 @@ impl Store {
     ) -> Result<Slice, Compacted> {
         let inner = self.shared.read();
         // What is committed and not saved is not there yet for a reader, whatever revision it asks for.
-        let asked = revision.filter(|asked| inner.head < *asked || *asked <= inner.revision);
-        inner.slice(table, prefix, after, asked.unwrap_or(inner.revision))
+        let at = revision.map_or(inner.revision, |asked| asked.min(inner.revision));
+        inner.slice(table, prefix, after, at)
     }
 
     /// Whether the resource holds no object at all.
@@ -465,8 +471,12 @@ impl Store {
         let (sender, receiver) = mpsc::channel(self.watch_buffer);
         let held = inner.tables.entry(table.clone()).or_default();
         let first = held.log.partition_point(|e| e.revision <= from);
-        let backlog = held.log.range(first..).filter(|e| interest.covers(e)).cloned().collect();
-        held.watchers.insert(id, Watcher { interest, events: sender });
+        let past: Vec<Arc<Event>> =
+            held.log.range(first..).filter(|event| interest.covers_key(&event.key)).cloned().collect();
+        held.watchers.insert(id, Watcher { interest: interest.clone(), events: sender });
+        // What happens from now on is sent. To look into what is kept as text takes long, and nobody has to wait for it.
+        drop(inner);
+        let backlog = past.into_iter().filter(|event| interest.covers(event)).collect();
         Ok(Feed::new(id, backlog, receiver))
     }
 
@@ -523,7 +533,7 @@ impl Store {
                     resource: resource.clone(),
                     key,
                     old: None,
-                    new: Some(object),
+                    new: Some(object.opened()),
                     user: origin.user,
                     user_agent: origin.user_agent,
                 }));
@@ -622,10 +632,16 @@ impl Inner {
     /// Lets go of what `history` does not ask for: of old versions altogether, of others as values.
     fn forget_as(&mut self, history: History) {
         let History::Bounded { age, events, bytes } = history else { return };
-        for index in self.cold_events..self.log.len().saturating_sub(WARM_EVENTS) {
-            let event = self.log[index].clone();
-            self.cold_events += 1;
-            self.cold_bytes += self.cool(&event);
+        for event in self.log.range(self.cold_events + self.warm_events..) {
+            // It is made now or when the event cools.
+            self.warm_bytes += event.object().text().len();
+            self.warm_events += 1;
+        }
+        while WARM_EVENTS < self.warm_events || WARM_BYTES < self.warm_bytes {
+            let event = self.log[self.cold_events].clone();
+            let length = self.cool(&event);
+            (self.warm_events, self.warm_bytes) = (self.warm_events - 1, self.warm_bytes - length);
+            (self.cold_events, self.cold_bytes) = (self.cold_events + 1, self.cold_bytes + length);
         }
         self.forget_older(age, events, bytes);
     }
@@ -673,9 +689,13 @@ impl Inner {
         self.compacted = revision;
         while self.log.front().is_some_and(|e| e.revision <= revision) {
             let Some(event) = self.log.pop_front() else { break };
-            match self.cold_events {
-                0 => {
+            match (self.cold_events, self.warm_events) {
+                (0, 0) => {
                     self.cool(&event);
+                }
+                (0, _) => {
+                    self.warm_events -= 1;
+                    self.warm_bytes -= self.cool(&event);
                 }
                 _ => {
                     self.cold_events -= 1;
@@ -721,6 +741,8 @@ fn version_at(versions: &[Version], revision: u64) -> Option<Arc<Object>> {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
+
     use super::*;
 
     fn table() -> Arc<str> {
@@ -783,6 +805,9 @@ mod tests {
         assert!(cold.iter().filter_map(|(_, event)| event.old()).all(|old| old.is_cold()));
         let bytes: usize = cold.iter().map(|(_, event)| event.object().text().len()).sum();
         assert_eq!(bytes, inner.cold_bytes);
+        let bytes: usize = warm.iter().map(|(_, event)| event.object().text().len()).sum();
+        assert_eq!((warm.len(), bytes), (inner.warm_events, inner.warm_bytes));
+        assert!(inner.warm_bytes <= WARM_BYTES);
         let since = warm.first().map_or(inner.revision + 1, |(_, event)| event.revision);
         let versions = inner.tables.values().flat_map(|table| table.objects.values().flatten());
         let older = versions.filter(|version| version.revision < since);
@@ -817,6 +842,60 @@ mod tests {
         store.compact(None);
         assert_eq!(check_what_is_cold(&store), 0);
         assert_eq!(store.shared.read().cold_bytes, 0);
+    }
+
+    #[test]
+    fn a_few_large_objects_are_the_past_as_well() {
+        let history = History::Bounded { age: Duration::from_secs(3600), events: 2_000, bytes: usize::MAX };
+        let store = Store::new(history, 8);
+        let filler = "x".repeat(WARM_BYTES / 10);
+        for number in 0..30 {
+            let key = Key::new("", &format!("n-{}", number % 20));
+            let value = json!({"metadata": {"name": key.name()}, "data": filler});
+            let change = match store.get("things", &key) {
+                None => Change::Create(value),
+                Some(read) => Change::Update { read, value },
+            };
+            store.commit(&table(), &key, change, &Origin::default()).expect("nobody else writes");
+            check_what_is_cold(&store);
+        }
+        assert_eq!(check_what_is_cold(&store), 21);
+        store.compact(Some(store.revision() - 2));
+        check_what_is_cold(&store);
+    }
+
+    #[test]
+    fn what_a_watch_is_told_of_the_past_and_of_the_present_fit_together() {
+        let store = Store::new(History::Manual, 8);
+        for name in ["a", "b", "a"] {
+            put(&store, name);
+        }
+        let interest = Interest { name: Some("a".to_owned()), ..Interest::default() };
+        let mut feed = store.watch(&table(), interest, 1).expect("nothing is compacted");
+        put(&store, "b");
+        put(&store, "a");
+        let mut told = Vec::new();
+        while !feed.is_drained() {
+            told.extend(feed.next().now_or_never().flatten().map(|event| event.revision));
+        }
+        assert_eq!(told, [3, 5]);
+    }
+
+    #[test]
+    fn nobody_warms_what_he_only_sees() {
+        let history = History::Bounded { age: Duration::from_secs(3600), events: 2_000, bytes: usize::MAX };
+        let store = Store::new(history, 8);
+        for number in 0..WARM_EVENTS + 10 {
+            put(&store, &format!("n-{number}"));
+        }
+        let (sender, mut receiver) = mpsc::unbounded_channel();
+        store.subscribe_from_start(sender);
+        while let Ok(commit) = receiver.try_recv() {
+            assert!(commit.new.as_ref().is_some_and(|new| !new.name().is_empty()));
+        }
+        let first = store.get_at("things", &Key::new("", "n-0"), 1).expect("it is there");
+        assert_eq!(first.name(), "n-0");
+        assert_eq!(check_what_is_cold(&store), 10);
     }
 
     #[test]

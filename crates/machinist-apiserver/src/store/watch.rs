@@ -20,9 +20,13 @@ pub(crate) struct Interest {
 }
 
 impl Interest {
+    /// Whether the name alone does not speak against an event.
+    pub(crate) fn covers_key(&self, key: &Key) -> bool {
+        key.as_str().starts_with(&self.prefix) && self.name.as_ref().is_none_or(|name| names(key) == name)
+    }
+
     pub(crate) fn covers(&self, event: &Event) -> bool {
-        event.key.as_str().starts_with(&self.prefix)
-            && self.name.as_ref().is_none_or(|name| names(&event.key) == name)
+        self.covers_key(&event.key)
             && self.node_name.as_ref().is_none_or(|node| {
                 node_name(&event.object().glance()) == node
                     || event.old().is_some_and(|old| node_name(&old.glance()) == node)

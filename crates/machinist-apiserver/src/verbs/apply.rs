@@ -50,10 +50,7 @@ pub(crate) fn options(call: &Call) -> ApiResult<Force> {
     if !errors.is_empty() {
         return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", &errors));
     }
-    let asked = call.query.text("force");
-    // As with every switch of kube-apiserver: to name it is to turn it on.
-    let is_off = !call.query.has("force") || asked == "0" || asked.eq_ignore_ascii_case("false");
-    Ok(if is_off { Force::Refrain } else { Force::Take })
+    Ok(if call.query.flag("force") { Force::Take } else { Force::Refrain })
 }
 
 /// The body, an object of the served kind and version that says nothing about owners, and the fields that it names twice.

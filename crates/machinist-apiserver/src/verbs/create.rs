@@ -11,7 +11,7 @@ use crate::status::{ApiError, ApiResult};
 use crate::store::mvcc::{Change, Raced};
 use crate::verbs::write::{
     admit_namespace, after_commit, as_served, check, check_manager, context, decode_object, key_of,
-    normalise, ownership,
+    name_owners_once, normalise, ownership,
 };
 use crate::verbs::{Answer, Call};
 
@@ -20,7 +20,9 @@ const GENERATE_ATTEMPTS: usize = 8;
 
 pub(crate) fn create(call: &Call) -> ApiResult<Answer> {
     check_manager(call, "CreateOptions")?;
-    create_object(call, decode_object(call)?)
+    let mut value = decode_object(call)?;
+    name_owners_once(call, &mut value, "");
+    create_object(call, value)
 }
 
 /// Creates a decoded object; PUT comes here too for kinds that it creates.

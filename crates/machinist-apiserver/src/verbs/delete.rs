@@ -7,17 +7,20 @@ use serde_json::{Value, json};
 
 use crate::clock::rfc3339_seconds;
 use crate::crd::registration;
-use crate::object::{self, Object, is_deleting, meta_str, set_meta, to_bytes};
-use crate::status::{ApiError, ApiResult, Target};
+use crate::kinds::{decode, notation};
+use crate::meta::{FOREGROUND, ORPHAN};
+use crate::object::{self, Object, drop_field, is_deleting, meta_str, set_meta, to_bytes};
+use crate::route::Query;
+use crate::status::{ApiError, ApiResult, FieldErrors, Target};
 use crate::store::mvcc::{Change, Key, Raced};
 use crate::store::selector::Selector;
 use crate::verbs::get::in_version;
 use crate::verbs::list::{prefix, selector};
 use crate::verbs::write::{MAX_ATTEMPTS, after_commit, context, decode_body};
-use crate::verbs::{Answer, Call};
+use crate::verbs::{Answer, Call, Effect};
 
-const ORPHAN: &str = "orphan";
-const FOREGROUND: &str = "foregroundDeletion";
+const KIND: &str = "DeleteOptions";
+const POLICIES: [&str; 3] = ["Foreground", "Background", "Orphan"];
 /// Of a Job, whose pods stay by default.
 const ORPHANS_PODS: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
 
@@ -26,8 +29,11 @@ const ORPHANS_PODS: &str = "child pods are preserved by default when jobs are de
 pub(crate) struct DeleteOptions {
     pub(crate) uid: Option<String>,
     pub(crate) resource_version: Option<String>,
-    pub(crate) grace: Option<i64>,
-    pub(crate) propagation: Option<Propagation>,
+    grace: Option<i64>,
+    policy: Option<String>,
+    /// How the policy was said before it had a name.
+    orphan_dependents: Option<bool>,
+    pub(crate) dry_run: Vec<String>,
 }
 
 /// What happens to the objects that the deleted one owns.
@@ -39,46 +45,81 @@ pub(crate) enum Propagation {
 }
 
 impl DeleteOptions {
-    /// From the body if there is one, else from the query.
-    pub(crate) fn of(call: &Call) -> ApiResult<Self> {
-        let body = if call.body.is_empty() { json!({}) } else { decode_body(call)? };
-        Self::parse(&body, call)
+    /// From the body if there is one, and then from nothing else; without one from the query.
+    fn of(call: &Call) -> ApiResult<Self> {
+        let options = if call.body.is_empty() {
+            Self::in_query(&call.query)?
+        } else {
+            let body = decode_body(call)?;
+            if let Some(why) = decode::mismatch(&body, &notation::schema(KIND), KIND) {
+                return Err(ApiError::bad_request(why));
+            }
+            let (kind, version) = (&body["kind"], body["apiVersion"].as_str().unwrap_or("v1"));
+            if kind.as_str().is_some_and(|kind| !kind.is_empty() && kind != KIND) {
+                return Err(ApiError::bad_request(decode::unregistered(
+                    kind.as_str().unwrap_or_default(),
+                    version,
+                )));
+            }
+            Self::read(&body)
+        };
+        options.check()?;
+        Ok(options)
     }
 
-    pub(crate) fn parse(body: &Value, call: &Call) -> ApiResult<Self> {
-        let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
-        let query = |key: &str| Some(call.query.text(key).to_owned()).filter(|v| !v.is_empty());
-        let policy = text("/propagationPolicy").or_else(|| query("propagationPolicy"));
-        let orphan_dependents = body.get("orphanDependents").and_then(Value::as_bool);
-        let propagation = match policy.as_deref() {
-            Some("Orphan") => Some(Propagation::Orphan),
-            Some("Background") => Some(Propagation::Background),
-            Some("Foreground") => Some(Propagation::Foreground),
-            Some(other) => {
-                let mut errors = crate::status::FieldErrors::default();
-                errors.not_supported(
-                    "propagationPolicy",
-                    json!(other),
-                    &["Foreground", "Background", "Orphan", "nil"].map(str::to_owned),
-                );
-                return Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", &errors));
-            }
-            None => match orphan_dependents {
-                Some(true) => Some(Propagation::Orphan),
-                Some(false) => Some(Propagation::Background),
-                None => None,
-            },
-        };
-        let grace = match body.get("gracePeriodSeconds").and_then(Value::as_i64) {
-            Some(seconds) => Some(seconds),
-            None => call.query.number("gracePeriodSeconds")?,
-        };
-        Ok(DeleteOptions {
+    /// From options that were decoded.
+    pub(crate) fn read(options: &Value) -> Self {
+        let text = |pointer: &str| options.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+        let dry_run = options.get("dryRun").and_then(Value::as_array).into_iter().flatten();
+        DeleteOptions {
             uid: text("/preconditions/uid"),
             resource_version: text("/preconditions/resourceVersion"),
-            grace,
-            propagation,
+            grace: options.get("gracePeriodSeconds").and_then(Value::as_i64),
+            policy: text("/propagationPolicy"),
+            orphan_dependents: options.get("orphanDependents").and_then(Value::as_bool),
+            dry_run: dry_run.filter_map(|value| value.as_str().map(str::to_owned)).collect(),
+        }
+    }
+
+    fn in_query(query: &Query) -> ApiResult<Self> {
+        // What is nothing guards nothing, but for a policy, which has to be one.
+        let guard = |key: &str| Some(query.text(key).to_owned()).filter(|text| !text.is_empty());
+        Ok(DeleteOptions {
+            uid: guard("uid"),
+            resource_version: guard("resourceVersion"),
+            grace: query.number("gracePeriodSeconds")?,
+            policy: query.named("propagationPolicy").map(str::to_owned),
+            orphan_dependents: query.switch("orphanDependents"),
+            dry_run: query.all("dryRun").to_vec(),
         })
+    }
+
+    /// Refuses what means nothing.
+    pub(crate) fn check(&self) -> ApiResult<()> {
+        let mut errors = FieldErrors::default();
+        if let (Some(policy), Some(_)) = (&self.policy, self.orphan_dependents) {
+            let why = "orphanDependents and deletionPropagation cannot be both set";
+            errors.invalid("propagationPolicy", json!(policy), why);
+        }
+        if let Some(policy) = self.policy.as_ref().filter(|policy| !POLICIES.contains(&policy.as_str())) {
+            let supported = [&POLICIES[..], &["nil"]].concat();
+            errors.not_supported(
+                "propagationPolicy",
+                json!(policy),
+                &supported.into_iter().map(str::to_owned).collect::<Vec<_>>(),
+            );
+        }
+        Effect::check(&self.dry_run, &mut errors);
+        if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid("meta.k8s.io", KIND, "", &errors)) }
+    }
+
+    fn propagation(&self) -> Option<Propagation> {
+        match (self.policy.as_deref(), self.orphan_dependents) {
+            (_, Some(true)) | (Some("Orphan"), None) => Some(Propagation::Orphan),
+            (_, Some(false)) | (Some("Background"), None) => Some(Propagation::Background),
+            (Some("Foreground"), None) => Some(Propagation::Foreground),
+            (Some(_) | None, None) => None,
+        }
     }
 }
 
@@ -94,13 +135,17 @@ pub(crate) enum Deleted {
 
 pub(crate) fn delete(call: &Call) -> ApiResult<Answer> {
     let options = DeleteOptions::of(call)?;
+    warn_of_orphans(call, &options);
+    let call = &call.taking(Effect::of(&options.dry_run));
     let key = Key::new(&call.path.namespace, &call.path.name);
     call.served.rules().admit_delete(&call.served.target(&call.path.name), &key, &context(call))?;
     let deleted = delete_one(call, &key, &options)?;
+    // Only those who ask in the old way are told that it is not done.
+    let pending = if options.orphan_dependents == Some(false) { 202 } else { 200 };
     Ok(match deleted {
-        Deleted::Unchanged(object) => Answer::json(200, call.render(&object)),
+        Deleted::Unchanged(object) => Answer::json(pending, call.render(&object)),
         Deleted::Deleting(object) => {
-            Answer::json(200, call.render(&object)).committed(call, object.revision())
+            Answer::json(pending, call.render(&object)).committed(call, object.revision())
         }
         Deleted::Gone(object) if call.served.returns_deleted() => {
             Answer::json(200, call.render(&object)).committed(call, object.revision())
@@ -134,7 +179,7 @@ pub(crate) fn delete_one(call: &Call, key: &Key, options: &DeleteOptions) -> Api
     Err(ApiError::stale(&call.served.target(&name)))
 }
 
-fn check_preconditions(call: &Call, read: &Object, options: &DeleteOptions) -> ApiResult<()> {
+pub(crate) fn check_preconditions(call: &Call, read: &Object, options: &DeleteOptions) -> ApiResult<()> {
     // Named by kind here, by resource everywhere else.
     let target = Target { resource: &call.served.resource.kind, ..call.served.target(read.name()) };
     if let Some(uid) = options.uid.as_deref().filter(|uid| *uid != read.uid()) {
@@ -164,9 +209,6 @@ fn attempt(call: &Call, key: &Key, read: &Arc<Object>, options: &DeleteOptions) 
         Grace::Seconds(seconds) => Some(seconds),
     };
     let orphans = call.served.built_in().is_some_and(|kind| kind.orphans);
-    if orphans && options.propagation.is_none() {
-        call.warn(vec![ORPHANS_PODS.to_owned()]);
-    }
     let finalizers_changed = propagate(&mut marked, options, orphans);
     let pending = !object::finalizers(&marked).is_empty();
     let only_marked = rules.is_only_marked(read.value());
@@ -257,13 +299,20 @@ fn count_generation(object: &mut Value) {
     }
 }
 
+/// Who says nothing of what a Job leaves is told that it stays.
+fn warn_of_orphans(call: &Call, options: &DeleteOptions) {
+    if call.served.built_in().is_some_and(|kind| kind.orphans) && options.propagation().is_none() {
+        call.warn(vec![ORPHANS_PODS.to_owned()]);
+    }
+}
+
 /// Turns the propagation policy into the garbage collector's finalizers; whether that changed any. What the object asks for itself comes
 /// before what its kind does.
 fn propagate(object: &mut Value, options: &DeleteOptions, orphans: bool) -> bool {
     let before: Vec<String> = object::finalizers(object).into_iter().map(str::to_owned).collect();
     let asks = before.iter().any(|finalizer| finalizer == ORPHAN || finalizer == FOREGROUND);
     let of_kind = (orphans && !asks).then_some(Propagation::Orphan);
-    let Some(policy) = options.propagation.or(of_kind) else { return false };
+    let Some(policy) = options.propagation().or(of_kind) else { return false };
     let mut after: Vec<String> =
         before.iter().filter(|f| *f != ORPHAN && *f != FOREGROUND).cloned().collect();
     match policy {
@@ -280,8 +329,10 @@ fn propagate(object: &mut Value, options: &DeleteOptions, orphans: bool) -> bool
 
 /// Deletes everything that the selectors match, one by one.
 pub(crate) fn delete_collection(call: &Call) -> ApiResult<Answer> {
-    let options = DeleteOptions::of(call)?;
     let selector = selector(call)?;
+    let options = DeleteOptions::of(call)?;
+    warn_of_orphans(call, &options);
+    let call = &call.taking(Effect::of(&options.dry_run));
     // Asked once, about no name in particular, as kube-apiserver does it.
     let nameless = Key::new(&call.path.namespace, "");
     call.served.rules().admit_delete(&call.served.target(""), &nameless, &context(call))?;
@@ -298,9 +349,9 @@ pub(crate) fn delete_collection(call: &Call) -> ApiResult<Answer> {
         }
         let mut item = in_version(&object.whole(), &call.served);
         if !call.served.is_custom() {
-            // As in every list of a built-in kind, which says once what its items are.
-            object::drop_field(&mut item, "apiVersion");
-            object::drop_field(&mut item, "kind");
+            // Typed lists say the type of their items once, in their own kind.
+            drop_field(&mut item, "kind");
+            drop_field(&mut item, "apiVersion");
         }
         items.push(item);
     }

@@ -1,18 +1,19 @@
-//! The subresources of pods that are acts: eviction, which asks the disruption budgets first, and binding.
+//! Eviction: the deletion of a pod that asks its disruption budget first.
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::authz::restriction;
 use crate::fields::track::own_status;
-use crate::object::{Object, child_map, is_deleting, meta_str, to_bytes};
+use crate::object::{Object, child_map, is_deleting, meta_str};
 use crate::status::{ApiError, ApiResult, Target};
 use crate::store::mvcc::{Change, Key};
 use crate::store::selector::Selector;
-use crate::verbs::delete::{DeleteOptions, Deleted, delete_one};
-use crate::verbs::write::{MAX_ATTEMPTS, context, decode_body};
-use crate::verbs::{Answer, Call};
+use crate::verbs::bind::{decode_act, set_condition, success};
+use crate::verbs::delete::{DeleteOptions, Deleted, check_preconditions, delete_one};
+use crate::verbs::write::{MAX_ATTEMPTS, context};
+use crate::verbs::{Answer, Call, Effect};
 
 const BUDGETS: &str = "poddisruptionbudgets";
 /// More unconfirmed evictions than this mean that nobody confirms them.
@@ -21,57 +22,119 @@ const MAX_DISRUPTED_PODS: usize = 2000;
 const RETRY_AFTER_SECONDS: u32 = 10;
 
 pub(crate) fn evict(call: &Call) -> ApiResult<Answer> {
-    let eviction = decode_body(call)?;
-    let named = meta_str(&eviction, "name");
-    if !named.is_empty() && named != call.path.name {
-        return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
-    }
-    let body = eviction.get("deleteOptions").cloned().unwrap_or_else(|| json!({}));
-    let options = DeleteOptions::parse(&body, call)?;
+    let eviction = decode_act(call, "Eviction", &["policy/v1", "policy/v1beta1"])?;
     let key = Key::new(&call.path.namespace, &call.path.name);
     restriction::admit_eviction(&context(call), &key, &call.path.name)?;
-    let Some(pod) = call.core.store.get("pods", &key) else {
-        return Err(call.served.not_found(&call.path.name));
-    };
-    if !needs_no_budget(pod.value()) {
-        let budgets = budgets_of(call, pod.value());
-        let judged = match budgets.as_slice() {
-            [] => Judged::Any,
-            // The verdict holds for the pod as it was read: one that became ready meanwhile is not evicted on it.
-            [budget] if may_go_unready(pod.value(), budget.value()) => Judged::Version(pod.revision()),
-            [budget] => {
-                take_disruption(call, budget.name(), pod.name())?;
-                Judged::Any
-            }
-            _ => {
-                return Err(ApiError::unexpected(
-                    "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
-                ));
-            }
-        };
-        mark_disrupted(call, &key, judged)?;
+    if meta_str(&eviction, "name") != call.path.name {
+        return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
     }
-    let revision = match delete_one(call, &key, &options)? {
+    let options = eviction.get("deleteOptions").map(DeleteOptions::read).unwrap_or_default();
+    let call = &call.taking(effect(call, &options)?);
+    let deleted = match evict_beside_budgets(call, &key, &options)? {
+        Unbudgeted::Deleted(deleted) => deleted,
+        Unbudgeted::NeedsBudget(pod) => evict_within_budget(call, &key, &pod, &options)?,
+    };
+    let revision = match deleted {
         Deleted::Gone(object) | Deleted::Deleting(object) => Some(object.revision()),
         Deleted::Unchanged(_) => None,
     };
     Ok(success(call, revision))
 }
 
-fn success(call: &Call, revision: Option<u64>) -> Answer {
-    let status =
-        json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
-    let answer = Answer::json(201, to_bytes(&status));
-    match revision {
-        Some(revision) => answer.committed(call, revision),
-        None => answer,
+/// An eviction can say in its query and in its body that it is only to be judged, as long as it says the same.
+fn effect(call: &Call, options: &DeleteOptions) -> ApiResult<Effect> {
+    let (in_query, in_body) = (call.query.all("dryRun"), &options.dry_run);
+    if !in_query.is_empty() && !in_body.is_empty() && in_query != in_body.as_slice() {
+        return Err(ApiError::unexpected(format!(
+            "Non-matching dry-run options in request and content: [{}] and [{}]",
+            in_query.join(" "),
+            in_body.join(" ")
+        )));
+    }
+    Ok(if in_body.is_empty() { call.effect } else { Effect::of(in_body) })
+}
+
+enum Unbudgeted {
+    Deleted(Deleted),
+    /// The pod as it was read.
+    NeedsBudget(Arc<Object>),
+}
+
+/// Deletes the pod if its going disturbs no budget. The verdict on one that has not begun holds for the version that was read: it is
+/// not evicted as one that has begun meanwhile.
+fn evict_beside_budgets(call: &Call, key: &Key, options: &DeleteOptions) -> ApiResult<Unbudgeted> {
+    let mut attempts = if options.resource_version.is_none() { MAX_ATTEMPTS } else { 1 };
+    loop {
+        let Some(pod) = call.core.store.get("pods", key) else {
+            return Err(call.served.not_found(&call.path.name));
+        };
+        let judged = match needs_no_budget(pod.value()) {
+            None => return Ok(Unbudgeted::NeedsBudget(pod)),
+            Some(Verdict::Final) => options.clone(),
+            Some(Verdict::OfThisVersion) => {
+                let mut judged = options.clone();
+                judged.resource_version.get_or_insert_with(|| pod.revision().to_string());
+                judged
+            }
+        };
+        attempts -= 1;
+        match say_why_and_delete(call, key, judged) {
+            Err(error) if error.code() == 409 && 0 < attempts => {}
+            done => return done.map(Unbudgeted::Deleted),
+        }
     }
 }
 
-/// Pods that are over, not begun, or going disturb no budget.
-fn needs_no_budget(pod: &Value) -> bool {
+fn evict_within_budget(call: &Call, key: &Key, pod: &Object, options: &DeleteOptions) -> ApiResult<Deleted> {
+    let budgets = budgets_of(call, pod.value());
+    let budget = match budgets.as_slice() {
+        [] => return say_why_and_delete(call, key, options.clone()),
+        [budget] => budget,
+        _ => {
+            return Err(ApiError::unexpected(
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+            ));
+        }
+    };
+    if !may_go_unready(pod.value(), budget.value()) {
+        take_disruption(call, budget.name(), pod.name())?;
+        return say_why_and_delete(call, key, options.clone());
+    }
+    // The verdict holds for the pod as it was read: one that became ready meanwhile is not evicted on it.
+    let mut judged = options.clone();
+    judged.resource_version = Some(pod.revision().to_string());
+    say_why_and_delete(call, key, judged).map_err(|error| match error.code() {
+        409 if options.resource_version.is_none() => being_processed(budget.name()),
+        _ => error,
+    })
+}
+
+/// Deletes the pod, which says first by whom.
+fn say_why_and_delete(call: &Call, key: &Key, mut options: DeleteOptions) -> ApiResult<Deleted> {
+    if call.effect == Effect::Commit {
+        let marked = mark_disrupted(call, key, &options)?;
+        // The mark is a version of its own.
+        options.resource_version = options.resource_version.map(|_| marked.revision().to_string());
+    }
+    options.check()?;
+    delete_one(call, key, &options)
+}
+
+/// How long a verdict on a pod holds.
+enum Verdict {
+    Final,
+    OfThisVersion,
+}
+
+/// Whether the pod disturbs no budget: it is over, has not begun, or is going.
+fn needs_no_budget(pod: &Value) -> Option<Verdict> {
     let phase = pod.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
-    matches!(phase, "Succeeded" | "Failed" | "Pending") || is_deleting(pod)
+    match phase {
+        "Succeeded" | "Failed" => Some(Verdict::Final),
+        _ if is_deleting(pod) => Some(Verdict::Final),
+        "Pending" => Some(Verdict::OfThisVersion),
+        _ => None,
+    }
 }
 
 fn budgets_of(call: &Call, pod: &Value) -> Vec<Arc<Object>> {
@@ -80,19 +143,12 @@ fn budgets_of(call: &Call, pod: &Value) -> Vec<Arc<Object>> {
     let items = slice.map(|s| s.items).unwrap_or_default();
     items
         .into_iter()
-        .map(|(_, budget)| budget)
+        .map(|(_, budget)| budget.opened())
         .filter(|budget| {
-            let selector = Selector::from_label_selector(budget.glance().pointer("/spec/selector"));
+            let selector = Selector::from_label_selector(budget.value().pointer("/spec/selector"));
             selector.is_some_and(|s| s.matches(pod))
         })
         .collect()
-}
-
-/// Which version of the pod a verdict was about.
-#[derive(Debug, Clone, Copy)]
-enum Judged {
-    Any,
-    Version(u64),
 }
 
 /// Whether the pod is not ready and its budget lets such pods go without being counted.
@@ -144,16 +200,14 @@ fn take_disruption(call: &Call, name: &str, pod: &str) -> ApiResult<()> {
 fn check_budget(budget: &Value, name: &str) -> ApiResult<()> {
     let observed = count(budget, "observedGeneration");
     if observed < crate::object::generation(budget) {
-        let why = format!("The disruption budget {name} is still being processed by the server.");
-        return Err(too_many(Some(&why)).with_retry_after(RETRY_AFTER_SECONDS));
+        return Err(being_processed(name));
     }
-    let target = Target { group: "policy", resource: "poddisruptionbudgets", name };
+    let target = Target { group: "policy", resource: "poddisruptionbudget", name };
     let allowed = count(budget, "disruptionsAllowed");
     if allowed < 0 {
         return Err(ApiError::forbidden(&target, "pdb disruptions allowed is negative"));
     }
-    let disrupted =
-        budget.pointer("/status/disruptedPods").and_then(Value::as_object).map_or(0, serde_json::Map::len);
+    let disrupted = budget.pointer("/status/disruptedPods").and_then(Value::as_object).map_or(0, Map::len);
     if MAX_DISRUPTED_PODS < disrupted {
         let why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller";
         return Err(ApiError::forbidden(&target, why));
@@ -162,6 +216,12 @@ fn check_budget(budget: &Value, name: &str) -> ApiResult<()> {
         return Err(too_many(Some(&refusal(budget, name))));
     }
     Ok(())
+}
+
+/// Nobody knows yet what the budget allows.
+fn being_processed(name: &str) -> ApiError {
+    let why = format!("The disruption budget {name} is still being processed by the server.");
+    too_many(Some(&why)).with_retry_after(RETRY_AFTER_SECONDS)
 }
 
 fn too_many(cause: Option<&str>) -> ApiError {
@@ -180,26 +240,23 @@ fn too_many(cause: Option<&str>) -> ApiError {
 fn refusal(budget: &Value, name: &str) -> String {
     let conditions = budget.pointer("/status/conditions").and_then(Value::as_array);
     let condition = conditions.and_then(|list| list.iter().find(|c| c["type"] == "DisruptionAllowed"));
-    let failed = condition.filter(|c| c["status"] == "False" && c["reason"] == "SyncFailed");
-    if let Some(condition) = failed {
-        let why = condition["message"].as_str().unwrap_or_default();
-        return format!(
-            "The disruption budget {name} does not allow evicting pods currently because it failed sync: {why}"
-        );
-    }
+    let text = |field: &str| condition.and_then(|it| it[field].as_str()).unwrap_or_default();
+    let (why, reason) = (text("message"), text("reason"));
+    let is_explained = text("status") == "False" && !why.is_empty();
     let (healthy, desired) = (count(budget, "currentHealthy"), count(budget, "desiredHealthy"));
-    if healthy <= desired {
-        return format!(
-            "The disruption budget {name} needs {desired} healthy pods and has {healthy} currently"
-        );
+    let not_now = format!("The disruption budget {name} does not allow evicting pods currently");
+    match is_explained {
+        // What is counted says nothing then.
+        true if reason == "SyncFailed" => format!("{not_now} because it failed sync: {why}"),
+        _ if healthy <= desired => {
+            format!("The disruption budget {name} needs {desired} healthy pods and has {healthy} currently")
+        }
+        true => format!("{not_now} ({reason}): {why}"),
+        false => not_now,
     }
-    let (reason, why) = condition.map_or(("", ""), |c| {
-        (c["reason"].as_str().unwrap_or_default(), c["message"].as_str().unwrap_or_default())
-    });
-    format!("The disruption budget {name} does not allow evicting pods currently: {reason} {why}")
 }
 
-fn set_insufficient(status: &mut serde_json::Map<String, Value>, now: &str, observed: Option<Value>) {
+fn set_insufficient(status: &mut Map<String, Value>, now: &str, observed: Option<Value>) {
     let conditions = status.entry("conditions").or_insert_with(|| json!([]));
     let Some(list) = conditions.as_array_mut() else { return };
     let mut condition = json!({
@@ -221,73 +278,24 @@ fn set_insufficient(status: &mut serde_json::Map<String, Value>, now: &str, obse
 }
 
 /// The condition by which an evicted pod says why it goes.
-fn mark_disrupted(call: &Call, key: &Key, judged: Judged) -> ApiResult<()> {
+fn mark_disrupted(call: &Call, key: &Key, options: &DeleteOptions) -> ApiResult<Arc<Object>> {
     for _ in 0..MAX_ATTEMPTS {
         let Some(pod) = call.core.store.get("pods", key) else {
             return Err(call.served.not_found(&call.path.name));
         };
-        if matches!(judged, Judged::Version(revision) if revision != pod.revision()) {
-            return Err(ApiError::stale(&call.served.target(&call.path.name)));
-        }
+        check_preconditions(call, &pod, options)?;
         let mut value = pod.value().clone();
         let condition = json!({
             "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
-            "message": "Eviction API: evicting", "lastProbeTime": Value::Null,
-            "lastTransitionTime": call.core.now(),
+            "message": "Eviction API: evicting", "lastProbeTime": null,
         });
-        let conditions = child_map(&mut value, "status").entry("conditions").or_insert_with(|| json!([]));
-        let Some(list) = conditions.as_array_mut() else { return Ok(()) };
-        match list.iter().position(|c| c["type"] == "DisruptionTarget") {
-            Some(at) if list[at]["status"] == "True" => return Ok(()),
-            Some(at) => list[at] = condition,
-            None => list.push(condition),
+        set_condition(child_map(&mut value, "status"), condition, &call.core.now());
+        if value == *pod.value() {
+            return Ok(pod);
         }
         let change = Change::Update { read: pod, value };
-        if call.commit(&call.served.resource.table, key, change).is_ok() {
-            return Ok(());
-        }
-    }
-    Err(ApiError::stale(&call.served.target(&call.path.name)))
-}
-
-/// Assigns a pod to a node.
-pub(crate) fn bind(call: &Call) -> ApiResult<Answer> {
-    let binding = decode_body(call)?;
-    let node = binding.pointer("/target/name").and_then(Value::as_str).unwrap_or_default();
-    if node.is_empty() {
-        return Err(ApiError::unexpected("target.name: Required value"));
-    }
-    restriction::admit_binding(&context(call), &call.path.name)?;
-    let key = Key::new(&call.path.namespace, &call.path.name);
-    for _ in 0..MAX_ATTEMPTS {
-        let Some(pod) = call.core.store.get("pods", &key) else {
-            return Err(call.served.not_found(&call.path.name));
-        };
-        let target = call.served.target(&call.path.name);
-        if is_deleting(pod.value()) {
-            return Err(ApiError::conflict(
-                &target,
-                &format!("pod {} is being deleted, cannot be assigned to a host", call.path.name),
-            ));
-        }
-        if let Some(held) = pod.value().pointer("/spec/nodeName").and_then(Value::as_str) {
-            let target = Target { resource: "pods/binding", ..target };
-            let why = format!("pod {} is already assigned to node \"{held}\"", call.path.name);
-            return Err(ApiError::conflict(&target, &why));
-        }
-        let mut value = pod.value().clone();
-        child_map(&mut value, "spec").insert("nodeName".into(), json!(node));
-        let conditions = child_map(&mut value, "status").entry("conditions").or_insert_with(|| json!([]));
-        if let Some(list) = conditions.as_array_mut() {
-            list.retain(|c| c["type"] != "PodScheduled");
-            list.push(json!({
-                "type": "PodScheduled", "status": "True", "lastProbeTime": Value::Null,
-                "lastTransitionTime": call.core.now(),
-            }));
-        }
-        let change = Change::Update { read: pod, value };
-        if let Ok(object) = call.commit(&call.served.resource.table, &key, change) {
-            return Ok(success(call, Some(object.revision())));
+        if let Ok(marked) = call.commit(&call.served.resource.table, key, change) {
+            return Ok(marked);
         }
     }
     Err(ApiError::stale(&call.served.target(&call.path.name)))

@@ -39,7 +39,14 @@ pub(crate) async fn list(call: &Call) -> ApiResult<Answer> {
         return Err(ApiError::bad_request("specifying resource version is not allowed when using continue"));
     }
     let revision = match (&page, freshness) {
-        (Some(page), _) => page.revision,
+        // A token may come from before a start that lost nothing, or from a server that is ahead.
+        (Some(page), _) => match page.revision {
+            Some(revision) => {
+                wait_for(&call.core, revision).await?;
+                Some(revision)
+            }
+            None => None,
+        },
         (None, Freshness::Latest) => None,
         (None, Freshness::Any) => {
             call.view.as_ref().and_then(|v| v.limit()).map(|at| at.max(call.core.store.compacted()))
@@ -128,7 +135,7 @@ fn list_revision(text: &str) -> ApiResult<u64> {
 fn check_list_options(query: &Query) -> ApiResult<()> {
     let mut errors = FieldErrors::default();
     let (revision, matching) = (query.text("resourceVersion"), query.text("resourceVersionMatch"));
-    if query.has("sendInitialEvents") {
+    if query.named("sendInitialEvents").is_some() {
         errors.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list");
     }
     if !matching.is_empty() {

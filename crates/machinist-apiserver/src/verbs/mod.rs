@@ -1,6 +1,7 @@
 //! One module per verb, all on the same write path.
 
 pub(crate) mod apply;
+pub(crate) mod bind;
 pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod evict;
@@ -15,13 +16,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::HeaderMap;
-use serde_json::Value;
+use serde_json::json;
 
 use crate::audit::Origin;
 use crate::authn::Identity;
-use crate::body::{self, FieldValidation};
+use crate::body::FieldValidation;
 use crate::object::Object;
-use crate::protobuf;
 use crate::resource::Served;
 use crate::route::{Query, ResourcePath};
 use crate::server::Core;
@@ -61,40 +61,26 @@ pub(crate) enum Effect {
 }
 
 impl Effect {
-    /// From `dryRun` in the query, or in the options that a DELETE or an eviction carries.
-    pub(crate) fn asked(
-        query: &Query,
-        headers: &HeaderMap,
-        body: &Bytes,
-        served: &Served,
-        verb: &str,
-    ) -> ApiResult<Self> {
-        let mut asked: Vec<String> =
-            Vec::from_iter(query.has("dryRun").then(|| query.text("dryRun").to_owned()));
-        if body.windows(b"\"dryRun\"".len()).any(|w| w == b"\"dryRun\"")
-            || content_type(headers).starts_with(protobuf::MEDIA_TYPE)
-        {
-            let decoded = body::decode(content_type(headers), body, served);
-            let options = decoded.map_or(Value::Null, |d| d.value);
-            for place in ["/dryRun", "/deleteOptions/dryRun"] {
-                let list = options.pointer(place).and_then(Value::as_array).into_iter().flatten();
-                asked.extend(list.filter_map(|v| v.as_str().map(str::to_owned)));
-            }
-        }
+    /// From the query of a write whose options are called so.
+    pub(crate) fn asked(query: &Query, options: &str) -> ApiResult<Self> {
+        let asked = query.all("dryRun");
         let mut errors = FieldErrors::default();
-        if asked.iter().any(|value| value != "All") {
-            errors.not_supported("dryRun", asked.clone().into(), &["All".to_owned()]);
+        Self::check(asked, &mut errors);
+        if errors.is_empty() {
+            Ok(Self::of(asked))
+        } else {
+            Err(ApiError::invalid("meta.k8s.io", options, "", &errors))
         }
-        let options = match verb {
-            "create" => "CreateOptions",
-            "update" => "UpdateOptions",
-            "patch" => "PatchOptions",
-            _ => "DeleteOptions",
-        };
-        match (errors.is_empty(), asked.is_empty()) {
-            (false, _) => Err(ApiError::invalid("meta.k8s.io", options, "", &errors)),
-            (true, true) => Ok(Effect::Commit),
-            (true, false) => Ok(Effect::DryRun),
+    }
+
+    /// What `dryRun` says.
+    pub(crate) fn of(asked: &[String]) -> Self {
+        if asked.is_empty() { Effect::Commit } else { Effect::DryRun }
+    }
+
+    pub(crate) fn check(asked: &[String], errors: &mut FieldErrors) {
+        if asked.iter().any(|value| value != "All") {
+            errors.not_supported("dryRun", json!(asked), &["All".to_owned()]);
         }
     }
 }
@@ -144,6 +130,11 @@ impl Call {
             validation: FieldValidation::Ignore,
             warnings: Mutex::default(),
         }
+    }
+
+    /// The same request, once its body has said whether it is to happen.
+    pub(crate) fn taking(&self, effect: Effect) -> Call {
+        Call { path: self.path.clone(), effect, ..self.on(self.served.clone()) }
     }
 
     /// The same caller, on another resource.

@@ -12,13 +12,14 @@ use crate::verbs::create::{create_object, place};
 use crate::verbs::get::in_version;
 use crate::verbs::write::{
     MAX_ATTEMPTS, Written, check_manager, check_type, commit_update, decode_object, judge_fields,
-    manager_problems, prepare_update,
+    manager_problems, name_owners_once, prepare_update,
 };
 use crate::verbs::{Answer, Call};
 
 pub(crate) fn update(call: &Call, part: Part) -> ApiResult<Answer> {
     check_manager(call, "UpdateOptions")?;
     let mut value = decode_object(call)?;
+    name_owners_once(call, &mut value, "");
     place(&mut value, &call.served, &call.path.namespace)?;
     check_name(call, &value)?;
     let key = Key::new(&call.path.namespace, &call.path.name);
@@ -45,16 +46,20 @@ pub(crate) fn update(call: &Call, part: Part) -> ApiResult<Answer> {
 }
 
 /// A body that names a uid wants the object that has it.
-fn check_uid(call: &Call, value: &Value, current: &str) -> ApiResult<()> {
+pub(crate) fn check_uid(call: &Call, value: &Value, current: &str) -> ApiResult<()> {
     let claimed = meta_str(value, "uid");
     if claimed.is_empty() || claimed == current {
         return Ok(());
     }
+    Err(precondition_failed(call, &format!("UID in precondition: {claimed}, UID in object meta: {current}")))
+}
+
+pub(crate) fn precondition_failed(call: &Call, what: &str) -> ApiError {
     let why = format!(
-        "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {claimed}, UID in object meta: {current}",
+        "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {what}",
         storage_key(call),
     );
-    Err(ApiError::conflict(&call.served.target(&call.path.name), &why))
+    ApiError::conflict(&call.served.target(&call.path.name), &why)
 }
 
 /// The body must name the object that the path names.
@@ -133,6 +138,7 @@ pub(crate) fn patch(call: &Call, part: Part) -> ApiResult<Answer> {
         judge_fields(call, &new, Vec::new(), |why| {
             wrong_patch(&new, &format!("strict decoding error: {why}"))
         })?;
+        name_owners_once(call, &mut new, " after mutating admission happens");
         prepare_update(call, &mut new, &read, part)?;
         if let Ok(written) = commit_update(call, &read, new) {
             return Ok(answer(call, &written, read.revision()));
@@ -163,7 +169,7 @@ pub(crate) fn decode_patch(call: &Call) -> ApiResult<Patch> {
         call.headers.get(http::header::CONTENT_TYPE).and_then(|c| c.to_str().ok()).unwrap_or_default();
     let strategic = if call.served.is_custom() { Strategic::Unsupported } else { Strategic::Supported };
     let mut errors = FieldErrors::default();
-    if call.query.has("force") {
+    if call.query.named("force").is_some() {
         errors.forbidden("force", "may not be specified for non-apply patch");
     }
     manager_problems(call.query.text("fieldManager"), &mut errors);

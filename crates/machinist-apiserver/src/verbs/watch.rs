@@ -44,7 +44,7 @@ enum Start {
 
 pub(crate) async fn watch(call: &Call) -> ApiResult<Body> {
     let selector = selector(call)?;
-    let bookmarks = call.query.flag("allowWatchBookmarks")?;
+    let bookmarks = call.query.flag("allowWatchBookmarks");
     let (start, at_least) = start(call)?;
     let timeout = match call.query.number("timeoutSeconds")? {
         Some(seconds) if 0 < seconds => Duration::from_secs(seconds.unsigned_abs()).min(LONGEST_WATCH),
@@ -114,9 +114,9 @@ pub(crate) async fn watch(call: &Call) -> ApiResult<Body> {
 fn start(call: &Call) -> ApiResult<(Start, Option<u64>)> {
     let query = &call.query;
     let (revision, matching) = (query.text("resourceVersion"), query.text("resourceVersionMatch"));
-    let asked = query.text("sendInitialEvents");
+    let asked = query.switch("sendInitialEvents");
     let mut errors = FieldErrors::default();
-    if asked.is_empty() {
+    if asked.is_none() {
         if !matching.is_empty() {
             errors.forbidden(
                 "resourceVersionMatch",
@@ -140,8 +140,8 @@ fn start(call: &Call) -> ApiResult<(Start, Option<u64>)> {
         "" | "0" => None,
         text => Some(parse_revision(text)?),
     };
-    let with_state = query.flag("sendInitialEvents")?;
-    Ok(match (asked.is_empty(), with_state, parsed) {
+    let with_state = asked.unwrap_or_default();
+    Ok(match (asked.is_none(), with_state, parsed) {
         (true, _, None) => (Start::State, None),
         (true, _, Some(revision)) => (Start::After(revision), None),
         (false, true, revision) => (Start::StateAndMark, revision),

@@ -7,10 +7,11 @@ use serde_json::{Map, Value, json};
 
 use crate::body::{self, Decoded, FieldValidation};
 use crate::crd::rules::judge;
-use crate::crd::{default, prune, registration, validate};
+use crate::crd::{default, embedded, prune, registration, validate};
 use crate::fields::managers::{Manager, Operation, differ_in_time_only};
 use crate::fields::track::{Claim, Write, own_status};
 use crate::fields::versions::Versions;
+use crate::go::quoted;
 use crate::kinds::{Context, Part, custom_resource_definition, decode, notation};
 use crate::meta;
 use crate::object::{
@@ -45,6 +46,18 @@ impl Written {
 /// Decodes the body into an object of whatever kind.
 pub(crate) fn decode_body(call: &Call) -> ApiResult<Value> {
     body::decode(call.content_type(), &call.body, &call.served).map(|decoded| decoded.value)
+}
+
+/// Who names an owner twice is warned, and owned by it once. `when` says whether the server has had a say in it by then.
+pub(crate) fn name_owners_once(call: &Call, object: &mut Value, when: &str) {
+    let repeated = meta::drop_repeated_owners(object);
+    if !repeated.is_empty() {
+        call.warn(vec![format!(
+            ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and may \
+             reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            repeated.join(", ")
+        )]);
+    }
 }
 
 /// Decodes the body into an object of the served kind, and judges its fields.
@@ -215,28 +228,6 @@ pub(crate) fn check_manager(call: &Call, options: &str) -> ApiResult<()> {
     if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid("meta.k8s.io", options, "", &errors)) }
 }
 
-/// A text as Go quotes it.
-fn go_quoted(text: &str) -> String {
-    let mut quoted = String::from('"');
-    for letter in text.chars() {
-        match letter {
-            '"' | '\\' => quoted.extend(['\\', letter]),
-            '\u{7}' => quoted.push_str("\\a"),
-            '\u{8}' => quoted.push_str("\\b"),
-            '\u{c}' => quoted.push_str("\\f"),
-            '\n' => quoted.push_str("\\n"),
-            '\r' => quoted.push_str("\\r"),
-            '\t' => quoted.push_str("\\t"),
-            '\u{b}' => quoted.push_str("\\v"),
-            letter if letter.is_ascii_control() => quoted.push_str(&format!("\\x{:02x}", u32::from(letter))),
-            letter if letter.is_control() => quoted.push_str(&format!("\\u{:04x}", u32::from(letter))),
-            letter => quoted.push(letter),
-        }
-    }
-    quoted.push('"');
-    quoted
-}
-
 pub(crate) fn manager_problems(name: &str, errors: &mut FieldErrors) {
     if LONGEST_MANAGER < name.len() {
         let why = format!("may not be more than {LONGEST_MANAGER} bytes");
@@ -244,7 +235,7 @@ pub(crate) fn manager_problems(name: &str, errors: &mut FieldErrors) {
     }
     for (at, letter) in name.char_indices().filter(|(_, letter)| letter.is_control()) {
         let why = format!("invalid character U+{:04X} (at position {at})", u32::from(letter));
-        errors.push_shown(FieldErrorKind::Invalid, "fieldManager", Some(go_quoted(name)), why);
+        errors.push_shown(FieldErrorKind::Invalid, "fieldManager", Some(quoted(name)), why);
     }
 }
 
@@ -265,19 +256,9 @@ pub(crate) fn check(call: &Call, object: &Value, old: Option<&Value>, part: Part
         meta::validate_update(object, old, &mut errors);
     }
     if served.is_custom() {
-        for (key, below) in &served.version().schema.properties {
-            if let Some(value) =
-                object.get(key).filter(|_| !matches!(key.as_str(), "metadata" | "kind" | "apiVersion"))
-            {
-                validate::validate(value, old.and_then(|old| old.get(key)), below, key, &mut errors);
-            }
-        }
-        for required in &served.version().schema.required {
-            if object.get(required).is_none() {
-                errors.required(required.clone(), "");
-            }
-        }
         let schema = &served.version().schema;
+        validate::validate(object, old, schema, "", &mut errors);
+        embedded::validate(object, schema, &mut errors);
         if schema.has_rules && !errors.say_that_rules_wait() {
             let left_alone = judge::judge(object, old, schema, &mut errors);
             call.warn(left_alone.lines());
@@ -286,12 +267,20 @@ pub(crate) fn check(call: &Call, object: &Value, old: Option<&Value>, part: Part
             scale.validate(object, &mut errors);
         }
     } else {
+        if !served.rules().takes_plain_finalizers() {
+            meta::validate_plain_finalizers(object, &mut errors);
+        }
         served.rules().validate(object, old, part, &mut errors);
     }
     if errors.is_empty() {
+        if served.is_custom() && part == Part::Main {
+            call.warn(meta::plain_finalizer_warnings(object, old));
+        }
         return Ok(());
     }
-    Err(ApiError::invalid(&served.resource.group, &served.resource.kind, meta_str(object, "name"), &errors))
+    // What is stored as another kind is refused as that.
+    let group = if served.is_converted() { "" } else { served.resource.group.as_str() };
+    Err(ApiError::invalid(group, &served.resource.kind, meta_str(object, "name"), &errors))
 }
 
 /// Puts `new` over what was read: what an update of `part` may change stays, everything else is put back. Then checks it. Whoever
@@ -453,7 +442,10 @@ pub(crate) fn after_commit(call: &Call, object: &Value) {
         let name = meta_str(object, "name");
         let key = Key::new("", name);
         match core.store.get(custom_resource_definition::TABLE, &key) {
-            None => unregister(core, object),
+            None => {
+                unregister(core, object);
+                reconsider(core, registration::group_and_plural(object).0);
+            }
             Some(held) if is_deleting(held.value()) => {
                 super::delete::delete_instances(call, held.value());
                 finish_definition(call, name);
@@ -466,7 +458,14 @@ pub(crate) fn after_commit(call: &Call, object: &Value) {
 /// Gives a definition its conditions, and serves what it defines.
 pub(crate) fn register(core: &Core, definition: &Arc<Object>) {
     let mut current = definition.clone();
-    if let Some(mut value) = registration::established(&current, &core.registry(), &core.now()) {
+    let (group, _) = registration::group_and_plural(definition.value());
+    let mut taken = registration::Taken::default();
+    for other in definitions(core) {
+        taken.add(group, other.value());
+    }
+    let names = |definition: &Object| definition.value().pointer("/status/acceptedNames").cloned();
+    let before = names(&current);
+    if let Some(mut value) = registration::established(&current, &taken, &core.now()) {
         let registry = core.registry();
         let served = registry.find("apiextensions.k8s.io", "v1", custom_resource_definition::TABLE);
         if let Some(served) = served {
@@ -494,6 +493,25 @@ pub(crate) fn register(core: &Core, definition: &Arc<Object>) {
             registry.add(Arc::new(resource));
         }),
         None => unregister(core, current.value()),
+    }
+    if names(&current) != before {
+        reconsider(core, group);
+    }
+}
+
+fn definitions(core: &Core) -> Vec<Arc<Object>> {
+    let slice = core.store.slice(custom_resource_definition::TABLE, "", None, None);
+    slice.map(|slice| slice.items.into_iter().map(|(_, it)| it.opened()).collect()).unwrap_or_default()
+}
+
+/// Names of a group may have become free.
+fn reconsider(core: &Core, group: &str) {
+    let waits = |definition: &Arc<Object>| {
+        let value = definition.value();
+        registration::group_and_plural(value).0 == group && registration::waits_for_names(value)
+    };
+    for definition in definitions(core).iter().filter(|definition| waits(definition)) {
+        register(core, definition);
     }
 }
 
@@ -531,6 +549,7 @@ fn finish_definition(call: &Call, table: &str) {
         let change = Change::Delete { read: definition.clone() };
         if core.store.commit(&definitions, &key, change, &origin).is_ok() {
             unregister(core, definition.value());
+            reconsider(core, registration::group_and_plural(definition.value()).0);
         }
         return;
     }
