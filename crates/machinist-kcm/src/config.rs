@@ -3,10 +3,16 @@
 use std::fmt;
 use std::time::Duration;
 
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret, ServiceAccount};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount,
+};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::ApiResource;
 use kube::discovery::Scope;
 use machinist_kube::{SharedClock, Skew, SystemClock};
@@ -98,12 +104,22 @@ impl GcResource {
         vec![
             Self::cluster_scoped(ApiResource::erase::<Node>(&())),
             Self::cluster_scoped(ApiResource::erase::<CertificateSigningRequest>(&())),
+            Self::cluster_scoped(ApiResource::erase::<PersistentVolume>(&())),
+            Self::cluster_scoped(ApiResource::erase::<VolumeAttachment>(&())),
+            Self::cluster_scoped(ApiResource::erase::<PriorityClass>(&())),
             Self::namespaced(ApiResource::erase::<Pod>(&())),
             Self::namespaced(ApiResource::erase::<Secret>(&())),
             Self::namespaced(ApiResource::erase::<ConfigMap>(&())),
             Self::namespaced(ApiResource::erase::<ServiceAccount>(&())),
             Self::namespaced(ApiResource::erase::<Lease>(&())),
             Self::namespaced(ApiResource::erase::<PodDisruptionBudget>(&())),
+            Self::namespaced(ApiResource::erase::<Service>(&())),
+            Self::namespaced(ApiResource::erase::<PersistentVolumeClaim>(&())),
+            Self::namespaced(ApiResource::erase::<Deployment>(&())),
+            Self::namespaced(ApiResource::erase::<ReplicaSet>(&())),
+            Self::namespaced(ApiResource::erase::<DaemonSet>(&())),
+            Self::namespaced(ApiResource::erase::<StatefulSet>(&())),
+            Self::namespaced(ApiResource::erase::<Job>(&())),
         ]
     }
 }

@@ -4,8 +4,10 @@
 //! The server itself takes granted evictions off the status, so a status is written only onto the numbers it was computed
 //! from.
 //!
-//! Deliberately absent: the failure of a whole budget because a controller's kind is not known. Such a controller is taken
-//! to want the Pods it has, since servers without workload kinds are the rule here.
+//! A budget that cannot be computed allows nothing, and says why: what it asks for is wrong, or what the controllers of its Pods
+//! want is not known.
+//!
+//! Deliberately absent: Events, and the condition DisruptionTarget of Pods whose eviction came to nothing.
 
 pub(crate) mod budget;
 mod scale;
@@ -25,10 +27,13 @@ use crate::kinds::Kinds;
 use crate::view::{OVERDUE_AFTER, View};
 use crate::work::{Controller, Next};
 use budget::{BudgetFacts, Snapshot};
-use scale::Scales;
+use scale::{ScaleError, Scales};
 
 /// A rollout changes many Pods of one budget at once; a drain waits for the status, so it must not come late.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
+
+/// When to look again for a controller that was not found: nothing tells that one was made, or that its kind is served.
+const UNKNOWN_SCALE_PAUSE: Duration = Duration::from_secs(30);
 
 /// The controller.
 pub(crate) struct Disruption {
@@ -86,20 +91,27 @@ impl Controller for Disruption {
         }
         let Some(mut snapshot) = self.observe(key) else { return Next::Idle };
         let needs_scale = snapshot.budget.demand.as_ref().is_ok_and(|demand| demand.bound.needs_scale());
+        let mut next = Next::Idle;
         if needs_scale {
-            snapshot.scale = match self.scales.wanted(&key.namespace, &snapshot.pods).await {
-                Ok(wanted) => wanted,
-                Err(error) => {
-                    return Next::after_failed_read("read the scale of the pods' controllers", &error);
-                }
-            };
+            let wanted = self.scales.wanted(&key.namespace, &snapshot.pods).await;
+            next = wanted.as_ref().err().map_or(Next::Idle, after_unknown_scale);
+            snapshot.scale = wanted.map_err(|error| error.to_string());
         }
         let outcome = budget::outcome(&snapshot);
-        let next = outcome.look_again_in.map_or(Next::Idle, Next::In);
+        let next = next.sooner(outcome.look_again_in.map_or(Next::Idle, Next::In));
         match outcome.status {
             Some(status) => next.sooner(self.write(key, &snapshot.budget, &status).await),
             None => next,
         }
+    }
+}
+
+fn after_unknown_scale(error: &ScaleError) -> Next {
+    match error {
+        ScaleError::NoController { .. } | ScaleError::NotServed { .. } | ScaleError::NoScale { .. } => {
+            Next::In(UNKNOWN_SCALE_PAUSE)
+        }
+        ScaleError::Read(error) => Next::after_failed_read("read the scale of the pods' controllers", error),
     }
 }
 
@@ -125,7 +137,7 @@ impl Disruption {
             .map(|(key, pod)| (key.name.clone(), pod.facts.clone()))
             .collect();
         drop(store);
-        Some(Snapshot { now: self.clock.now(), budget, pods, scale: 0 })
+        Some(Snapshot { now: self.clock.now(), budget, pods, scale: Ok(0) })
     }
 
     async fn write(&self, key: &ObjectKey, budget: &BudgetFacts, status: &PodDisruptionBudgetStatus) -> Next {

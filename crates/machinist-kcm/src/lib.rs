@@ -14,6 +14,7 @@
 //! | `lost_pods` | deletes Pods whose Node does not exist |
 //! | `bootstrap_tokens` | deletes bootstrap tokens at their expiration |
 //! | `namespaces` | empties namespaces that are going, and lets them go |
+//! | `volume_protection` | lets go of claims that no Pod uses, and of volumes that are not bound |
 //! | `provisions` | gives each namespace its default ServiceAccount and the server's CA |
 //!
 //! Deliberately absent: the aggregation of ClusterRoles, workload kinds, and leader election: nothing here breaks when two processes do it, since
@@ -29,6 +30,7 @@ mod lost_pods;
 mod namespaces;
 mod node_lifecycle;
 mod provisions;
+mod volume_protection;
 
 mod facts;
 mod kinds;

@@ -6,7 +6,9 @@ use std::time::Duration;
 use futures::future::{BoxFuture, FutureExt, join_all, select_all};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod, Secret, ServiceAccount};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret, ServiceAccount,
+};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Api, DynamicObject, PartialObjectMeta};
 use kube::{Client, Resource};
@@ -31,6 +33,7 @@ use crate::node_lifecycle::decision::Patience;
 use crate::node_lifecycle::{self, LEASE_NAMESPACE, LeaseFacts, NodeLifecycle};
 use crate::provisions::{self, AccountFacts, Provisions, RootCaFacts};
 use crate::view::View;
+use crate::volume_protection::{self, ClaimFacts, VolumeFacts, VolumeProtection};
 use crate::work::{Controller, work};
 
 /// The garbage collector waits this long for all its kinds to be listed; one that is not served must not stop it for ever.
@@ -48,6 +51,8 @@ pub(crate) struct Controllers {
     spaces: Arc<View<NamespaceFacts>>,
     accounts: Arc<View<AccountFacts>>,
     root_cas: Arc<View<RootCaFacts>>,
+    claims: Arc<View<ClaimFacts>>,
+    volumes: Arc<View<VolumeFacts>>,
     garbage_collector: GarbageCollector,
     disruption: Disruption,
     certificates: Certificates,
@@ -56,6 +61,7 @@ pub(crate) struct Controllers {
     bootstrap_tokens: BootstrapTokens,
     namespaces: Namespaces,
     provisions: Provisions,
+    volume_protection: VolumeProtection,
 }
 
 /// Part of what runs; ends only when it can never succeed.
@@ -79,6 +85,9 @@ impl Controllers {
         let mut pods = View::new(&[
             (PodFacts::BY_NODE, |pod: &PodFacts, values| values.extend(pod.node.clone())),
             (PodFacts::BY_NAMESPACE, |pod, values| values.push(pod.namespace.clone())),
+            (PodFacts::BY_CLAIM, |pod, values| {
+                values.extend(pod.claimed.iter().map(|it| format!("{}/{}", pod.namespace, it.claim)));
+            }),
         ]);
         let mut leases = View::new(&[]);
         let mut budgets = View::new(&[(BudgetFacts::BY_NAMESPACE, |budget: &BudgetFacts, values| {
@@ -89,6 +98,10 @@ impl Controllers {
         let mut spaces = View::new(&[]);
         let mut accounts = View::new(&[]);
         let mut root_cas = View::new(&[]);
+        let mut claims = View::new(&[(ClaimFacts::WAITING, |claim: &ClaimFacts, values| {
+            values.extend(claim.waiting_in());
+        })]);
+        let mut volumes = View::new(&[]);
 
         let life = node_lifecycle::Listener::new(config.node_monitor_period, seed);
         life.listen(&mut nodes, &mut pods, &mut leases);
@@ -102,6 +115,9 @@ impl Controllers {
         let to_count = disruption::listen_to_budgets(&mut budgets, seed);
         let budgets = Arc::new(budgets);
         disruption::listen_to_pods(&mut pods, &budgets, &to_count);
+        let to_let_go = volume_protection::listen(&mut claims, &mut volumes, seed);
+        let (claims, volumes) = (Arc::new(claims), Arc::new(volumes));
+        volume_protection::listen_to_pods(&mut pods, &claims, &to_let_go);
         let (nodes, pods) = (Arc::new(nodes), Arc::new(pods));
         let (requests, tokens) = (Arc::new(requests), Arc::new(tokens));
 
@@ -150,11 +166,20 @@ impl Controllers {
                 accounts: accounts.clone(),
                 root_cas: root_cas.clone(),
             },
+            volume_protection: VolumeProtection {
+                client: client(),
+                queue: to_let_go,
+                claims: claims.clone(),
+                volumes: volumes.clone(),
+                pods: pods.clone(),
+            },
             nodes,
             pods,
             spaces,
             accounts,
             root_cas,
+            claims,
+            volumes,
             leases: Arc::new(leases),
             budgets,
             requests,
@@ -207,6 +232,8 @@ impl Controllers {
                 Some(provisions::ROOT_CA_SELECTOR),
                 RootCaFacts::parse,
             ),
+            self.follow(&self.claims, Api::<PersistentVolumeClaim>::all(all()), None, ClaimFacts::parse),
+            self.follow(&self.volumes, Api::<PersistentVolume>::all(all()), None, VolumeFacts::parse),
         ];
         for Collected { resource, view } in self.garbage_collector.graph().kinds() {
             let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(all(), &resource.api);
@@ -245,9 +272,15 @@ impl Controllers {
             self.accounts.synced().await;
             self.root_cas.synced().await;
         };
+        let claim_views = || async {
+            self.claims.synced().await;
+            self.volumes.synced().await;
+            self.pods.synced().await;
+        };
         vec![
             begin(&self.namespaces, self.spaces.synced()),
             begin(&self.provisions, provision_views()),
+            begin(&self.volume_protection, claim_views()),
             begin(&self.garbage_collector, self.collected_kinds_listed()),
             begin(&self.disruption, budget_views()),
             begin(&self.certificates, self.requests.synced()),

@@ -130,8 +130,8 @@ pub(crate) struct Snapshot {
     pub(crate) budget: Arc<BudgetFacts>,
     /// The Pods that the budget selects, by name.
     pub(crate) pods: Vec<(String, Arc<PodFacts>)>,
-    /// What the controllers of these Pods want in all; asked for only where the bound needs it.
-    pub(crate) scale: i32,
+    /// What the controllers of these Pods want in all, or why that is not known; asked for only where the bound needs it.
+    pub(crate) scale: Result<i32, String>,
 }
 
 /// What the status should be, and when it changes by itself.
@@ -145,26 +145,34 @@ pub(crate) struct Outcome {
 /// Decides.
 pub(crate) fn outcome(snapshot: &Snapshot) -> Outcome {
     let budget = snapshot.budget.as_ref();
-    let (status, look_again_in) = match &budget.demand {
-        Ok(demand) => counted(snapshot, demand.bound),
-        Err(problem) => (refusing(budget, snapshot.now, problem), None),
+    let (status, look_again_in) = match (&budget.demand, &snapshot.scale) {
+        (Ok(demand), Ok(scale)) => counted(snapshot, demand.bound, *scale),
+        (Err(problem), _) | (Ok(_), Err(problem)) => (refusing(budget, snapshot.now, problem), None),
     };
     Outcome { status: (status != budget.status).then_some(status), look_again_in }
 }
 
-fn counted(snapshot: &Snapshot, bound: Bound) -> (PodDisruptionBudgetStatus, Option<Duration>) {
-    let Snapshot { now, budget, pods, scale } = snapshot;
+fn counted(snapshot: &Snapshot, bound: Bound, scale: i32) -> (PodDisruptionBudgetStatus, Option<Duration>) {
+    let Snapshot { now, budget, pods, .. } = snapshot;
     let (disrupted, look_again_in) = still_disrupted(snapshot);
     let is_healthy = |(name, pod): &&(String, Arc<PodFacts>)| {
         pod.is_ready && !pod.is_deleting && !disrupted.contains_key(name)
     };
     let healthy = count(pods.iter().filter(is_healthy));
-    let (expected, desired) = bound.expected_and_desired(count(pods.iter()), *scale);
+    let (expected, desired) = bound.expected_and_desired(count(pods.iter()), scale);
     let allowed = if expected <= 0 { 0 } else { healthy.saturating_sub(desired).max(0) };
     let (verdict, reason) =
         if 0 < allowed { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
+    let condition = Condition {
+        type_: DISRUPTION_ALLOWED.to_owned(),
+        status: verdict.to_owned(),
+        reason: reason.to_owned(),
+        message: String::new(),
+        observed_generation: budget.generation,
+        last_transition_time: Time(*now),
+    };
     let status = PodDisruptionBudgetStatus {
-        conditions: Some(with_condition(budget, *now, verdict, reason, "")),
+        conditions: Some(with_condition(&budget.status, condition)),
         current_healthy: healthy,
         desired_healthy: desired,
         disrupted_pods: (!disrupted.is_empty()).then_some(disrupted),
@@ -175,12 +183,19 @@ fn counted(snapshot: &Snapshot, bound: Bound) -> (PodDisruptionBudgetStatus, Opt
     (status, look_again_in)
 }
 
-/// A budget that cannot be understood allows nothing.
+/// A budget that cannot be computed allows nothing. Its spec is not observed thereby, and the numbers stay what they were.
 fn refusing(budget: &BudgetFacts, now: Timestamp, problem: &str) -> PodDisruptionBudgetStatus {
+    let condition = Condition {
+        type_: DISRUPTION_ALLOWED.to_owned(),
+        status: "False".to_owned(),
+        reason: "SyncFailed".to_owned(),
+        message: problem.to_owned(),
+        observed_generation: budget.status.observed_generation,
+        last_transition_time: Time(now),
+    };
     PodDisruptionBudgetStatus {
-        conditions: Some(with_condition(budget, now, "False", "SyncFailed", problem)),
+        conditions: Some(with_condition(&budget.status, condition)),
         disruptions_allowed: 0,
-        observed_generation: budget.generation,
         ..budget.status.clone()
     }
 }
@@ -202,26 +217,16 @@ fn still_disrupted(snapshot: &Snapshot) -> (BTreeMap<String, Time>, Option<Durat
     (disrupted, first_end.map(|end| end.duration_since(*now).unsigned_abs()))
 }
 
-fn with_condition(
-    budget: &BudgetFacts,
-    now: Timestamp,
-    status: &str,
-    reason: &str,
-    message: &str,
-) -> Vec<Condition> {
-    let mut conditions = budget.status.conditions.clone().unwrap_or_default();
-    let old = conditions.iter().position(|condition| condition.type_ == DISRUPTION_ALLOWED);
-    let since = old.map(|at| &conditions[at]).filter(|old| old.status == status);
-    let condition = Condition {
-        type_: DISRUPTION_ALLOWED.to_owned(),
-        status: status.to_owned(),
-        reason: reason.to_owned(),
-        message: message.to_owned(),
-        observed_generation: budget.generation,
-        last_transition_time: since.map_or(Time(now), |old| old.last_transition_time.clone()),
-    };
-    match old {
-        Some(at) => conditions[at] = condition,
+/// The conditions with this one, which keeps its time while it says the same.
+fn with_condition(status: &PodDisruptionBudgetStatus, mut condition: Condition) -> Vec<Condition> {
+    let mut conditions = status.conditions.clone().unwrap_or_default();
+    match conditions.iter_mut().find(|old| old.type_ == condition.type_) {
+        Some(old) => {
+            if old.status == condition.status {
+                condition.last_transition_time = old.last_transition_time.clone();
+            }
+            *old = condition;
+        }
         None => conditions.push(condition),
     }
     conditions
@@ -256,7 +261,7 @@ mod tests {
             now: at(1000),
             budget: Arc::new(BudgetFacts::parse(serde_json::from_value(budget).expect("a budget"))),
             pods: (0..healthy + unhealthy).map(pod).collect(),
-            scale: i32::try_from(healthy + unhealthy).expect("few pods"),
+            scale: Ok(i32::try_from(healthy + unhealthy).expect("few pods")),
         }
     }
 
@@ -277,12 +282,12 @@ mod tests {
     #[test]
     fn shares_are_of_what_the_controllers_want_and_rounded_up() {
         let mut snapshot = world(json!({ "minAvailable": "50%" }), 4, 0);
-        snapshot.scale = 7;
+        snapshot.scale = Ok(7);
         assert_eq!(numbers(&snapshot), [4, 4, 7, 0]);
-        snapshot.scale = 5;
+        snapshot.scale = Ok(5);
         assert_eq!(numbers(&snapshot), [4, 3, 5, 1]);
         let mut snapshot = world(json!({ "maxUnavailable": "30%" }), 4, 0);
-        snapshot.scale = 4;
+        snapshot.scale = Ok(4);
         assert_eq!(numbers(&snapshot), [4, 2, 4, 2], "30% of 4 is 1.2, rounded up to 2");
     }
 
@@ -292,7 +297,7 @@ mod tests {
         assert_eq!(numbers(&world(json!({ "maxUnavailable": 1 }), 2, 1)), [2, 2, 3, 0]);
         assert_eq!(numbers(&world(json!({ "maxUnavailable": 9 }), 2, 1)), [2, 0, 3, 2]);
         let mut without_controller = world(json!({ "maxUnavailable": 1 }), 3, 0);
-        without_controller.scale = 0;
+        without_controller.scale = Ok(0);
         assert_eq!(numbers(&without_controller), [3, 0, 0, 0]);
     }
 
@@ -355,5 +360,27 @@ mod tests {
             status.conditions.and_then(|conditions| conditions.into_iter().next()).expect("a condition");
         assert_eq!((status.disruptions_allowed, condition.reason.as_str()), (0, "SyncFailed"));
         assert!(condition.message.contains("half"), "{}", condition.message);
+    }
+
+    #[test]
+    fn a_budget_whose_share_is_of_an_unknown_number_keeps_its_numbers_and_allows_nothing() {
+        let mut snapshot = world(json!({ "maxUnavailable": 1 }), 3, 0);
+        let before = outcome(&snapshot).status.expect("something changes");
+        let mut budget = snapshot.budget.as_ref().clone();
+        budget.status = before.clone();
+        budget.generation = Some(2);
+        snapshot.budget = Arc::new(budget);
+        snapshot.scale = Err("found no controllers".to_owned());
+        let status = outcome(&snapshot).status.expect("something changes");
+        assert_eq!((before.disruptions_allowed, status.disruptions_allowed), (1, 0));
+        assert_eq!(status.expected_pods, before.expected_pods);
+        assert_eq!(status.observed_generation, before.observed_generation, "the new spec is not observed");
+        let condition = &status.conditions.as_ref().expect("conditions")[0];
+        let told = (condition.status.as_str(), condition.reason.as_str(), condition.message.as_str());
+        assert_eq!(told, ("False", "SyncFailed", "found no controllers"));
+
+        let mut without_share = world(json!({ "minAvailable": 1 }), 3, 0);
+        without_share.scale = Ok(0);
+        assert_eq!(numbers(&without_share), [3, 1, 3, 2], "a count of Pods asks no controller");
     }
 }

@@ -1,12 +1,37 @@
 //! How many Pods the controllers of some Pods want.
+//!
+//! | the Pod's controller | wants |
+//! |---|---|
+//! | a ReplicaSet of a Deployment that is there | what the Deployment wants, once for all of its sets |
+//! | anything else with a scale | what its scale says |
+//! | none | nothing: such a Pod does not count |
+//! | gone, or of a kind that is not served or has no scale | unknown, and with it the sum |
+//!
+//! Deliberately absent: a watch on the controllers. As with kube-controller-manager, Pods change when a scale does, and that is
+//! when budgets are counted anew.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use kube::{Client, Error};
+use kube::{Client, Error as ReadError};
+use thiserror::Error;
 
 use crate::facts::pod::{Controller, PodFacts};
-use crate::kinds::Kinds;
+use crate::kinds::{Kinds, Resource};
+
+/// Why it is not known how many Pods are wanted, in the words of kube-controller-manager: budgets quote them.
+#[derive(Debug, Error)]
+pub(crate) enum ScaleError {
+    #[error("found no controllers for pod {pod:?}")]
+    NoController { pod: String },
+    #[error("no matches for kind {kind:?} in version {api_version:?}")]
+    NotServed { kind: String, api_version: String },
+    #[error("{resource} does not implement the scale subresource")]
+    NoScale { resource: String },
+    /// The server did not say.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+}
 
 /// Asks controllers for their scale.
 pub(crate) struct Scales {
@@ -19,63 +44,127 @@ impl Scales {
         Self { client, kinds }
     }
 
-    /// The sum over all controllers of these Pods. A controller whose kind has no scale, or is not served here, wants as
-    /// many Pods as it has. Pods without a controller are wanted by nobody, so they do not count.
+    /// The sum over all controllers of these Pods.
+    ///
+    /// # Errors
+    /// When what one of them wants is not known. A sum without it would be too small, and allow too many evictions.
     pub(crate) async fn wanted(
         &self,
         namespace: &str,
         pods: &[(String, Arc<PodFacts>)],
-    ) -> Result<i32, Error> {
-        let mut pods_of: BTreeMap<&Controller, i32> = BTreeMap::new();
-        for controller in pods.iter().filter_map(|(_, pod)| pod.controller.as_ref()) {
-            *pods_of.entry(controller).or_default() += 1;
-        }
-        // Several sets may belong to one deployment, which wants what it wants only once.
-        let mut wanted: BTreeMap<String, i32> = BTreeMap::new();
-        for (controller, pods) in pods_of {
-            let controller =
-                self.deployment_of(namespace, controller).await?.unwrap_or_else(|| controller.clone());
-            match self.scale_of(namespace, &controller).await? {
-                Some(scale) => wanted.insert(controller.uid, scale),
-                None => {
-                    let others = wanted.get(&controller.uid).copied().unwrap_or_default();
-                    wanted.insert(controller.uid, others.saturating_add(pods))
-                }
-            };
+    ) -> Result<i32, ScaleError> {
+        let mut asked = BTreeSet::new();
+        // By UID: several sets may belong to one Deployment, which wants what it wants only once.
+        let mut wanted = BTreeMap::new();
+        for (pod, facts) in pods {
+            let Some(controller) = facts.controller.as_ref().filter(|it| asked.insert(*it)) else { continue };
+            let scale = self.scale_for(namespace, controller).await?;
+            let (uid, replicas) = scale.ok_or_else(|| ScaleError::NoController { pod: pod.clone() })?;
+            wanted.insert(uid, replicas);
         }
         Ok(wanted.into_values().fold(0, i32::saturating_add))
     }
 
-    /// The controller of a ReplicaSet, where there is one.
+    /// Who decides about the number of this controller's Pods, by UID, and the number; `None`: it is not there.
+    async fn scale_for(
+        &self,
+        namespace: &str,
+        controller: &Controller,
+    ) -> Result<Option<(String, i32)>, ScaleError> {
+        if let Some(deployment) = self.deployment_of(namespace, controller).await?
+            && let Some(scale) = self.scale_of(namespace, &deployment).await?
+        {
+            return Ok(Some(scale));
+        }
+        self.scale_of(namespace, controller).await
+    }
+
+    /// The Deployment that a ReplicaSet says it belongs to.
     async fn deployment_of(
         &self,
         namespace: &str,
         controller: &Controller,
-    ) -> Result<Option<Controller>, Error> {
-        let is_set = controller.kind == "ReplicaSet" && controller.api_version.starts_with("apps/");
-        if !is_set {
+    ) -> Result<Option<Controller>, ScaleError> {
+        if BuiltIn::of(controller) != Some(BuiltIn::ReplicaSet) {
             return Ok(None);
         }
-        let Some(resource) = self.kinds.resource(&controller.api_version, &controller.kind).await? else {
-            return Ok(None);
-        };
+        let resource = self.resource(controller).await?;
         let set = resource.api(&self.client, namespace).get_metadata_opt(&controller.name).await?;
         let set = set.filter(|set| set.metadata.uid.as_deref() == Some(&controller.uid));
-        Ok(set.and_then(|set| Controller::of(set.metadata.owner_references.as_deref())))
+        let above = set.and_then(|set| Controller::of(set.metadata.owner_references.as_deref()));
+        Ok(above.filter(|above| BuiltIn::of(above) == Some(BuiltIn::Deployment)))
     }
 
-    /// What this controller wants; `None`: it does not say.
-    async fn scale_of(&self, namespace: &str, controller: &Controller) -> Result<Option<i32>, Error> {
-        let Some(resource) = self.kinds.resource(&controller.api_version, &controller.kind).await? else {
-            return Ok(None);
-        };
+    async fn scale_of(
+        &self,
+        namespace: &str,
+        controller: &Controller,
+    ) -> Result<Option<(String, i32)>, ScaleError> {
+        let resource = self.resource(controller).await?;
         match resource.api(&self.client, namespace).get_scale(&controller.name).await {
             Ok(scale) if scale.metadata.uid.as_deref() == Some(&controller.uid) => {
-                Ok(Some(scale.spec.and_then(|spec| spec.replicas).unwrap_or_default()))
+                let replicas = scale.spec.and_then(|spec| spec.replicas).unwrap_or_default();
+                Ok(Some((controller.uid.clone(), replicas)))
             }
+            // Another one of that name.
             Ok(_) => Ok(None),
-            Err(Error::Api(status)) if status.code == 404 => Ok(None),
-            Err(error) => Err(error),
+            // Either there is no such object, or no such subresource.
+            Err(ReadError::Api(status)) if status.code == 404 => match self.has_scale(&resource).await? {
+                true => Ok(None),
+                false => Err(ScaleError::NoScale { resource: group_resource(&resource) }),
+            },
+            Err(error) => Err(error.into()),
         }
+    }
+
+    async fn resource(&self, controller: &Controller) -> Result<Resource, ScaleError> {
+        let api_version = match BuiltIn::of(controller) {
+            // Old Pods may still name versions that are served no more.
+            Some(BuiltIn::ReplicaSet | BuiltIn::Deployment | BuiltIn::StatefulSet) => "apps/v1",
+            None => &controller.api_version,
+        };
+        let resource = self.kinds.resource(api_version, &controller.kind).await?;
+        resource.ok_or_else(|| ScaleError::NotServed {
+            kind: controller.kind.clone(),
+            api_version: controller.api_version.clone(),
+        })
+    }
+
+    async fn has_scale(&self, resource: &Resource) -> Result<bool, ReadError> {
+        let api = &resource.api;
+        let served = match api.group.as_str() {
+            "" => self.client.list_core_api_resources(&api.version).await?,
+            _ => self.client.list_api_group_resources(&api.api_version).await?,
+        };
+        let name = format!("{}/scale", api.plural);
+        Ok(served.resources.iter().any(|it| it.name == name && it.kind == "Scale"))
+    }
+}
+
+/// The controllers that are known by their group, whatever version of it a reference names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BuiltIn {
+    Deployment,
+    ReplicaSet,
+    StatefulSet,
+}
+
+impl BuiltIn {
+    fn of(controller: &Controller) -> Option<Self> {
+        let (group, _version) = controller.api_version.split_once('/')?;
+        match (group, controller.kind.as_str()) {
+            ("apps" | "extensions", "Deployment") => Some(Self::Deployment),
+            ("apps" | "extensions", "ReplicaSet") => Some(Self::ReplicaSet),
+            ("apps", "StatefulSet") => Some(Self::StatefulSet),
+            _ => None,
+        }
+    }
+}
+
+/// A resource as kube-controller-manager writes it.
+fn group_resource(resource: &Resource) -> String {
+    match resource.api.group.as_str() {
+        "" => resource.api.plural.clone(),
+        group => format!("{}.{group}", resource.api.plural),
     }
 }

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, EvictParams};
 use serde_json::{Value, json};
 
-use crate::world::{World, define_scaled, owner, pod, ready};
+use crate::world::{World, controlled_by, define_scaled, pod, ready, workload};
 
 const BUDGET: &str = "policy/v1/PodDisruptionBudget";
 
@@ -91,32 +91,147 @@ async fn a_burst_of_pods_costs_few_writes_and_quiet_costs_none() {
     assert_eq!(world.requests(), Vec::<String>::new());
 }
 
+/// Pods with this controller, `group/version/Kind`, that are ready.
+async fn ready_pods_of(world: &World, controller: (&str, &str, &str), names: &[&str]) {
+    let (kind, name, uid) = controller;
+    let (api_version, kind) = kind.rsplit_once('/').expect("a kind with its version");
+    for pod_name in names {
+        world.create(controlled_by(pod(pod_name, "n"), api_version, kind, name, uid)).await;
+        world.patch_status("Pod", "default", pod_name, ready()).await;
+    }
+}
+
+/// The message of a budget that failed.
+fn failure(world: &World) -> Option<String> {
+    let budget = world.get("poddisruptionbudgets", "web").expect("there");
+    let condition = &budget["status"]["conditions"][0];
+    let failed = condition["reason"] == "SyncFailed";
+    assert!(
+        !failed || condition["status"] == "False" && budget["status"]["disruptionsAllowed"] == 0,
+        "{budget:#}"
+    );
+    failed.then(|| condition["message"].as_str().expect("a message").to_owned())
+}
+
 #[tokio::test(start_paused = true)]
 async fn shares_are_of_what_the_controllers_of_the_pods_want() {
     let mut world = with_node().await;
     define_scaled(&world).await;
     let set = json!({ "apiVersion": "t.dev/v1", "kind": "Set", "metadata": { "name": "s", "namespace": "default" }, "spec": { "replicas": 4 } });
-    let uid = world.create(set).await;
-    let owned_by = |api_version: &str, kind: &str, name: &str, uid: &str| {
-        let mut owner = owner(api_version, kind, name, uid);
-        owner["controller"] = json!(true);
-        json!([owner])
-    };
-    for name in ["p1", "p2", "p3"] {
-        let mut pod = pod(name, "n");
-        pod["metadata"]["ownerReferences"] = owned_by("t.dev/v1", "Set", "s", &uid);
-        world.create(pod).await;
-        world.patch_status("Pod", "default", name, ready()).await;
-    }
+    let set = world.create(set).await;
+    ready_pods_of(&world, ("t.dev/v1/Set", "s", &set), &["p1", "p2", "p3"]).await;
     budget(&world, json!({ "maxUnavailable": 1 })).await;
     world.until("the set wants 4", 1, |world| numbers(world) == [3, 3, 4, 0]).await;
-    // A kind that is not served wants what it has; it cannot be looked for either, so nothing collects the pod.
-    let mut other = pod("p4", "n");
-    other["metadata"]["ownerReferences"] =
-        owned_by("apps/v1", "ReplicaSet", "r", "22222222-0000-0000-0000-000000000000");
-    world.create(other).await;
-    world.patch_status("Pod", "default", "p4", ready()).await;
-    world.until("the other pod counts once", 1, |world| numbers(world) == [4, 4, 5, 0]).await;
+    let stateful = world.create(workload("StatefulSet", "s", Some(2))).await;
+    ready_pods_of(&world, ("apps/v1/StatefulSet", "s", &stateful), &["s-0", "s-1"]).await;
+    world.until("and the StatefulSet 2", 1, |world| numbers(world) == [5, 5, 6, 0]).await;
+    // One of a version that is no longer served is known by its group.
+    let single = world.create(workload("ReplicaSet", "r", Some(1))).await;
+    ready_pods_of(&world, ("extensions/v1beta1/ReplicaSet", "r", &single), &["r1"]).await;
+    world.until("and the ReplicaSet 1", 1, |world| numbers(world) == [6, 6, 7, 0]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deployment_wants_what_it_wants_once_for_all_its_sets() {
+    let mut world = with_node().await;
+    let deployment = world.create(workload("Deployment", "d", Some(4))).await;
+    for (set, pods) in [("d-old", ["o1", "o2"]), ("d-new", ["n1", "n2"])] {
+        let object =
+            controlled_by(workload("ReplicaSet", set, Some(3)), "apps/v1", "Deployment", "d", &deployment);
+        let uid = world.create(object).await;
+        ready_pods_of(&world, ("apps/v1/ReplicaSet", set, &uid), &pods).await;
+    }
+    budget(&world, json!({ "maxUnavailable": "25%" })).await;
+    world.until("the deployment wants 4", 1, |world| numbers(world) == [4, 3, 4, 1]).await;
+    assert_eq!(failure(&world), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_whose_deployment_is_gone_wants_what_it_says_itself() {
+    let mut world = with_node().await;
+    let set = controlled_by(
+        workload("ReplicaSet", "r", Some(3)),
+        "u.dev/v1",
+        "Deployment",
+        "d",
+        "22222222-0000-0000-0000-000000000000",
+    );
+    let uid = world.create(set).await;
+    ready_pods_of(&world, ("apps/v1/ReplicaSet", "r", &uid), &["p1", "p2", "p3"]).await;
+    budget(&world, json!({ "minAvailable": "50%" })).await;
+    world.until("the set wants 3", 1, |world| numbers(world) == [3, 2, 3, 1]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_without_a_controller_are_no_share_of_anything() {
+    let mut world = with_node().await;
+    let set = world.create(workload("ReplicaSet", "r", Some(2))).await;
+    ready_pods_of(&world, ("apps/v1/ReplicaSet", "r", &set), &["p1", "p2"]).await;
+    ready_pods(&world, &["alone"]).await;
+    budget(&world, json!({ "maxUnavailable": 1 })).await;
+    world.until("2 are expected of 3", 1, |world| numbers(world) == [3, 1, 2, 2]).await;
+    assert_eq!(failure(&world), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_fails_while_it_is_not_known_what_a_controller_wants() {
+    let mut world = with_node().await;
+    ready_pods(&world, &["alone"]).await;
+    budget(&world, json!({ "maxUnavailable": 1 })).await;
+    world.until("it is counted", 1, |world| numbers(world) == [1, 0, 0, 0]).await;
+    // A kind that is not served cannot be looked for either, so nothing collects the pod.
+    ready_pods_of(&world, ("t.dev/v1/Set", "s", "22222222-0000-0000-0000-000000000000"), &["p1"]).await;
+    let message = "no matches for kind \"Set\" in version \"t.dev/v1\"";
+    world.until("it failed", 1, |world| failure(world).as_deref() == Some(message)).await;
+    assert_eq!(evict(&world, "p1").await, Err(429));
+    assert_eq!(numbers(&world), [1, 0, 0, 0], "the numbers stay what they were");
+    world.requests();
+    world.pass(3600).await;
+    assert_eq!(world.requests(), Vec::<String>::new(), "failing costs one write");
+
+    // What is made later is found without being told of.
+    define_scaled(&world).await;
+    let set = json!({ "apiVersion": "t.dev/v1", "kind": "Set", "metadata": { "name": "s", "namespace": "default" }, "spec": { "replicas": 1 } });
+    let set = world.create(set).await;
+    world
+        .delete(
+            "Pod",
+            "default",
+            "p1",
+            &DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() },
+        )
+        .await;
+    ready_pods_of(&world, ("t.dev/v1/Set", "s", &set), &["p2"]).await;
+    world.until("it is counted", 61, |world| numbers(world) == [2, 0, 1, 2]).await;
+    assert_eq!(failure(&world), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_fails_over_a_controller_without_a_scale() {
+    let mut world = with_node().await;
+    let set = world.create(workload("DaemonSet", "d", None)).await;
+    ready_pods_of(&world, ("apps/v1/DaemonSet", "d", &set), &["p1", "p2"]).await;
+    budget(&world, json!({ "minAvailable": "50%" })).await;
+    let message = "daemonsets.apps does not implement the scale subresource";
+    world.until("it failed", 1, |world| failure(world).as_deref() == Some(message)).await;
+    // A count of pods needs nobody's scale.
+    world.patch(BUDGET, "default", "web", json!({ "spec": { "minAvailable": 1 } })).await;
+    world.until("it is counted", 1, |world| numbers(world) == [2, 1, 2, 1]).await;
+    assert_eq!(failure(&world), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_fails_over_a_controller_that_is_gone() {
+    let mut world = with_node().await;
+    let old = world.create(workload("StatefulSet", "s", Some(1))).await;
+    ready_pods_of(&world, ("apps/v1/StatefulSet", "s", &old), &["s-0"]).await;
+    // It holds up the collector, as a kubelet would.
+    world.patch("Pod", "default", "s-0", json!({ "metadata": { "finalizers": ["t.dev/held"] } })).await;
+    world.delete("apps/v1/StatefulSet", "default", "s", &DeleteParams::background()).await;
+    world.create(workload("StatefulSet", "s", Some(1))).await;
+    budget(&world, json!({ "maxUnavailable": 1 })).await;
+    let message = "found no controllers for pod \"s-0\"";
+    world.until("it failed", 1, |world| failure(world).as_deref() == Some(message)).await;
 }
 
 #[tokio::test(start_paused = true)]

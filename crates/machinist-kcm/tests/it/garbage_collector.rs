@@ -1,9 +1,9 @@
 //! Objects go when their owners have gone.
 
 use kube::api::DeleteParams;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::world::{SCALED, World, config_map, define_scaled, node, owner};
+use crate::world::{SCALED, World, config_map, controlled_by, define_scaled, node, owner, pod, workload};
 
 /// `a` owns `b`, which owns `c`.
 async fn chain(world: &World) {
@@ -33,6 +33,121 @@ async fn dependents_follow_their_owner_in_the_background() {
     world.pass(60).await;
     assert_eq!(world.requests(), ["delete configmaps b 200", "delete configmaps c 200"]);
     assert!(world.exists("configmaps", "bystander"));
+}
+
+/// A Pod on no Node: there is no kubelet that its deletion would wait for.
+fn waiting_pod(name: &str, api_version: &str, kind: &str, owner: &str, uid: &str) -> Value {
+    let mut pod = controlled_by(pod(name, ""), api_version, kind, owner, uid);
+    pod["spec"].as_object_mut().expect("a spec").remove("nodeName");
+    pod
+}
+
+/// The Deployment `d`, its sets `r1` and `r2`, and two pods of each.
+async fn deployment(world: &World) {
+    let deployment = world.create(workload("Deployment", "d", Some(2))).await;
+    for set in ["r1", "r2"] {
+        let object = workload("ReplicaSet", set, Some(2));
+        let uid = world.create(controlled_by(object, "apps/v1", "Deployment", "d", &deployment)).await;
+        for name in [format!("{set}-a"), format!("{set}-b")] {
+            world.create(waiting_pod(&name, "apps/v1", "ReplicaSet", set, &uid)).await;
+        }
+    }
+    world.pass(5).await;
+}
+
+fn count(world: &World, resource: &str) -> usize {
+    world.server.snapshot(resource).len()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deployment_takes_its_sets_and_pods_along_in_the_background() {
+    let mut world = World::start().await;
+    deployment(&world).await;
+    assert_eq!(world.requests(), Vec::<String>::new());
+    // Without a policy, as kubectl asks.
+    world.delete("apps/v1/Deployment", "default", "d", &DeleteParams::default()).await;
+    assert!(!world.exists("deployments", "d"), "it waits for nothing");
+    world.until("all are gone", 5, |world| count(world, "replicasets") + count(world, "pods") == 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deployment_that_is_deleted_in_the_foreground_goes_last() {
+    let mut world = World::start().await;
+    deployment(&world).await;
+    world.patch("Pod", "default", "r2-b", json!({ "metadata": { "finalizers": ["t.dev/held"] } })).await;
+    world.pass(5).await;
+    world.delete("apps/v1/Deployment", "default", "d", &DeleteParams::foreground()).await;
+    world.until("the other set is gone", 5, |world| !world.exists("replicasets", "r1")).await;
+    world.pass(60).await;
+    assert_eq!(count(&world, "pods"), 1);
+    assert!(world.exists("replicasets", "r2") && world.exists("deployments", "d"));
+    world.patch("Pod", "default", "r2-b", json!({ "metadata": { "finalizers": null } })).await;
+    world.until("all are gone", 5, |world| !world.exists("deployments", "d")).await;
+    assert_eq!(count(&world, "replicasets") + count(&world, "pods"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_is_deleted_without_a_policy_leaves_its_pods() {
+    let mut world = World::start().await;
+    let job = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "j", "namespace": "default" },
+        "spec": { "template": { "spec": {
+            "restartPolicy": "Never", "containers": [{ "name": "c", "image": "web:1" }],
+        } } },
+    });
+    let uid = world.create(job.clone()).await;
+    world.create(waiting_pod("p", "batch/v1", "Job", "j", &uid)).await;
+    world.pass(5).await;
+    world.delete("batch/v1/Job", "default", "j", &DeleteParams::default()).await;
+    world.until("it is gone", 5, |world| !world.exists("jobs", "j")).await;
+    world.pass(600).await;
+    let left = world.get("pods", "p").expect("it stays");
+    assert_eq!(left["metadata"].get("ownerReferences"), None);
+    assert_eq!(world.requests(), ["patch pods p 200", "patch jobs j 200"]);
+
+    let uid = world.create(job).await;
+    world.create(waiting_pod("q", "batch/v1", "Job", "j", &uid)).await;
+    world.delete("batch/v1/Job", "default", "j", &DeleteParams::background()).await;
+    world.until("who asks for it has the pods gone, too", 5, |world| !world.exists("pods", "q")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_kind_that_can_be_left_behind_lets_go_of_what_it_owns() {
+    let mut world = World::start().await;
+    let claim = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "o", "namespace": "default" },
+        "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
+    });
+    let volume = json!({
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": "o" },
+        "spec": { "accessModes": ["ReadWriteOnce"], "capacity": { "storage": "1Gi" }, "hostPath": { "path": "/data" } },
+    });
+    let attachment = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": { "name": "o" },
+        "spec": { "attacher": "t.dev", "nodeName": "n", "source": { "persistentVolumeName": "v" } },
+    });
+    let class = json!({
+        "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": { "name": "o" }, "value": 1,
+    });
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": { "name": "o", "namespace": "default" },
+        "spec": { "ports": [{ "port": 80 }] },
+    });
+    let sets = [workload("StatefulSet", "o", Some(1)), workload("DaemonSet", "o", None)];
+    for object in sets.into_iter().chain([claim, volume, attachment, class, service]) {
+        let text = |field: &str| object[field].as_str().expect("a type").to_owned();
+        let (api_version, kind) = (text("apiVersion"), text("kind"));
+        let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
+        let uid = world.create(object).await;
+        let name = format!("of-{}", kind.to_lowercase());
+        world.create(config_map(&name, &[owner(&api_version, &kind, "o", &uid)])).await;
+        world.pass(1).await;
+        world.delete(&format!("{api_version}/{kind}"), &namespace, "o", &DeleteParams::orphan()).await;
+        let plural = format!("{}{}", kind.to_lowercase(), if kind.ends_with('s') { "es" } else { "s" });
+        world.until("it is gone", 5, |world| !world.exists(&plural, "o")).await;
+        let left = world.get("configmaps", &name).expect("what it owned stays");
+        assert_eq!(left["metadata"].get("ownerReferences"), None, "{kind}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

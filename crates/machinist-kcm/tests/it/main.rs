@@ -8,4 +8,5 @@ mod namespaces;
 mod node_lifecycle;
 #[path = "../objects/mod.rs"]
 mod objects;
+mod volume_protection;
 mod world;

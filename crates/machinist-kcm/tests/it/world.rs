@@ -212,3 +212,36 @@ pub(crate) async fn define(world: &World, definition: Value) {
     let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
     definitions.create(&PostParams::default(), &definition).await.expect("defined");
 }
+
+/// A Deployment, ReplicaSet, StatefulSet or DaemonSet of the Pods that [`pod`] makes.
+pub(crate) fn workload(kind: &str, name: &str, replicas: Option<u32>) -> Value {
+    let mut object = json!({
+        "apiVersion": "apps/v1", "kind": kind, "metadata": { "name": name, "namespace": "default" },
+        "spec": {
+            "selector": { "matchLabels": { "app": "web" } },
+            "template": {
+                "metadata": { "labels": { "app": "web" } },
+                "spec": { "containers": [{ "name": "c", "image": "web:1" }] },
+            },
+        },
+    });
+    if let Some(replicas) = replicas {
+        object["spec"]["replicas"] = json!(replicas);
+    }
+    object
+}
+
+/// An object with this controller, which waits for it when it is deleted in the foreground.
+pub(crate) fn controlled_by(
+    mut object: Value,
+    api_version: &str,
+    kind: &str,
+    name: &str,
+    uid: &str,
+) -> Value {
+    let mut owner = owner(api_version, kind, name, uid);
+    owner["controller"] = json!(true);
+    owner["blockOwnerDeletion"] = json!(true);
+    object["metadata"]["ownerReferences"] = json!([owner]);
+    object
+}
