@@ -16,6 +16,7 @@ use machinist_apiserver::conformance::{
     Case, Corpus, Endpoint, Fault, Level, Remote, Report, Sequences, choose, compare, prepare, run,
     unused_namespace,
 };
+use machinist_apiserver::{Clock as _, SystemClock};
 
 #[derive(Parser)]
 struct Args {
@@ -87,7 +88,8 @@ fn play(args: &Args) -> Result<bool, Box<dyn Error>> {
             Some(remote) => format!("kube-apiserver {}, asked now", remote.version().await?),
             None => format!("the answers of kube-apiserver {}, as recorded", corpus.reference()?),
         };
-        let mut report = Report::new(&corpus, against).on(jiff::Zoned::now().date());
+        let today = SystemClock.now().to_zoned(jiff::tz::TimeZone::UTC).date();
+        let mut report = Report::new(&corpus, against).on(today);
         for case in cases {
             let theirs = match &real {
                 Some(remote) => run(remote, &case, &unused_namespace()).await?,

@@ -127,8 +127,10 @@ fn aggregated_resource(served: &Served) -> Value {
 fn version() -> Value {
     let mut numbers = REFERENCE.trim().trim_start_matches('v').split('.');
     let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+    let before = minor.parse::<u32>().unwrap_or_default().saturating_sub(1).to_string();
     json!({
-        "major": major, "minor": minor, "gitVersion": git_version(), "gitCommit": "", "gitTreeState": "clean",
+        "major": major, "minor": minor, "emulationMajor": major, "emulationMinor": minor,
+        "minCompatibilityMajor": major, "minCompatibilityMinor": before, "gitVersion": git_version(), "gitCommit": "", "gitTreeState": "clean",
         "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "rustc", "platform": "linux/amd64",
     })
 }
