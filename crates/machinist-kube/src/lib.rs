@@ -12,13 +12,14 @@
 //! * [`store`]: an ordered map of parsed facts, fed by the watch, that misses no deletion.
 //! * [`queue`]: which object to look at next, and when.
 //! * [`barrier`]: nobody decides on a view that lacks the process's own writes.
-//! * [`patch`], [`outcome`]: how a write is guarded, and what its answer means.
+//! * [`patch`], [`eviction`], [`outcome`]: how a write is guarded, and what its answer means.
 //! * [`lease`], [`recorder`], [`clock`]: leadership, Events, the time.
 //!
 //! Deliberately absent: `kube::runtime::Controller` and its `Store` (they schedule in random order, end on a panic and
 //! miss deletions on a relist), and any knowledge of machines.
 
 pub mod client;
+pub mod eviction;
 pub mod outcome;
 pub mod patch;
 

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::core::v1::{Node, Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Api;
-use kube::api::{DeleteParams, EvictParams, Preconditions};
+use kube::api::{DeleteParams, Preconditions};
 use machinist_api::MachinePriority;
 use machinist_api::constants::{annotations, conditions, finalizers, labels};
 use machinist_instance::{CreateGuarantee, Error, InstanceSpec, Promises};
@@ -543,8 +543,7 @@ fn with_uid(uid: &str) -> DeleteParams {
 
 async fn evict(shared: &Shared, pod: &drain::PodRef) -> EvictionOutcome {
     let pods: Api<Pod> = Api::namespaced(shared.target.clone(), &pod.namespace);
-    let params = EvictParams { delete_options: Some(with_uid(&pod.uid)), ..EvictParams::default() };
-    let result = pods.evict(&pod.name, &params).await;
+    let result = machinist_kube::eviction::evict(&pods, &pod.name, &pod.uid).await;
     match outcome::EvictionOutcome::of(&result) {
         outcome::EvictionOutcome::Evicted | outcome::EvictionOutcome::Gone => EvictionOutcome::Accepted,
         outcome::EvictionOutcome::Blocked { message, .. } => EvictionOutcome::Held(message),

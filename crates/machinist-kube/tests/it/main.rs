@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Event, ObjectReference};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, ObjectReference, Pod};
 use kube::api::{DeleteParams, ObjectMeta, PostParams, Preconditions};
 use kube::{Api, Client};
 use machinist_apiserver::{Config, Identity, Server};
 use machinist_kube::barrier::{Cluster, Expect, Settled, WriteKind};
+use machinist_kube::eviction;
 use machinist_kube::outcome::EvictionOutcome;
 use machinist_kube::recorder::EventType;
 use machinist_kube::store::RelistPart;
@@ -118,9 +119,25 @@ async fn answers_of_the_server_have_the_meaning_that_callers_count_on() {
     assert_eq!(WriteOutcome::of(&maps.delete("a", &guarded("another")).await), WriteOutcome::Stale);
     assert_eq!(WriteOutcome::of(&maps.delete("a", &guarded(&uid(&made))).await), WriteOutcome::Done);
     assert_eq!(WriteOutcome::of(&maps.delete("a", &guarded(&uid(&made))).await), WriteOutcome::NotFound);
-    let eviction = client(&server);
-    let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(eviction, "default");
-    assert_eq!(EvictionOutcome::of(&pods.evict("nobody", &Default::default()).await), EvictionOutcome::Gone);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_eviction_reaches_the_pod_that_was_meant_and_no_other_of_its_name() {
+    let server = Server::new(Config::default());
+    let pods: Api<Pod> = Api::namespaced(client(&server), "default");
+    let evict = async |name: &str, uid: &str| EvictionOutcome::of(&eviction::evict(&pods, name, uid).await);
+    assert_eq!(evict("nobody", "u").await, EvictionOutcome::Gone);
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {"name": "p"}, "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]}
+    }))
+    .expect("a pod");
+    let made = pods.create(&PostParams::default(), &pod).await.expect("created");
+    assert_eq!(evict("p", "of-another").await, EvictionOutcome::Gone);
+    let held = pods.get("p").await.expect("it is there");
+    assert_eq!(held.metadata.resource_version, made.metadata.resource_version, "nothing happened to it");
+    assert_eq!(evict("p", &held.metadata.uid.expect("a UID")).await, EvictionOutcome::Evicted);
+    let going = pods.get("p").await.expect("it has its grace");
+    assert!(going.metadata.deletion_timestamp.is_some());
 }
 
 /// A store and a barrier, fed by a watch as a controller feeds them.
