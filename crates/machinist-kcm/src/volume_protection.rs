@@ -212,10 +212,12 @@ impl VolumeProtection {
         };
         let mut next = next;
         for (key, claim) in unused {
-            // Who uses it was not seen yet: the watch will show that Pod, and later that it is gone.
-            if !pods.iter().any(|pod| claim.is_used_by(&key.name, pod)) {
-                next = next.sooner(self.let_claim_go(&key, &claim).await);
-            }
+            let is_used = pods.iter().any(|pod| claim.is_used_by(&key.name, pod));
+            next = next.sooner(match is_used {
+                // The watch should show that Pod, and later that it is gone; but not both of a Pod that comes and goes between two lists.
+                true => Next::In(OVERDUE_AFTER),
+                false => self.let_claim_go(&key, &claim).await,
+            });
         }
         next
     }

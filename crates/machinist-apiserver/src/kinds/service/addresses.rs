@@ -1,7 +1,6 @@
 //! The addresses and node ports of Services: one of each for one Service.
 
 use std::collections::{BTreeSet, HashMap};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::Ipv4Addr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -80,9 +79,7 @@ impl Reserved {
         let now = Instant::now();
         reserved.retain(|_, since| now.duration_since(*since) < RESERVED_FOR);
         let (first, count) = (*range.start(), range.end() - range.start() + 1);
-        let mut hasher = DefaultHasher::new();
-        who.hash(&mut hasher);
-        let begin = u32::try_from(hasher.finish() % u64::from(count)).unwrap_or_default();
+        let begin = who.bytes().fold(0_u32, |sum, byte| (sum * 31 + u32::from(byte)) % count);
         let free = (0..count).map(|step| first + (begin + step) % count).find(|number| {
             let text = text(*number);
             !taken.contains(&text) && !reserved.contains_key(&text)
