@@ -185,7 +185,10 @@ impl<'a> Canonical<'a> {
             return time.to_owned();
         }
         let mut canonical = self.names.get(text).cloned().unwrap_or_else(|| text.to_owned());
-        for (index, uid) in self.uids.iter().enumerate() {
+        // Longest first: what a case makes up may happen to lie in one that a server made.
+        let mut uids: Vec<(usize, &String)> = self.uids.iter().enumerate().collect();
+        uids.sort_by_key(|(_, uid)| std::cmp::Reverse(uid.len()));
+        for (index, uid) in uids {
             canonical = canonical.replace(uid, &format!("U{}", index + 1));
         }
         for (name, stands_for) in &self.names {
@@ -349,6 +352,15 @@ mod tests {
                 json!({"metadata": {"resourceVersion": "now"}})
             ]
         );
+    }
+
+    #[test]
+    fn a_short_uid_within_a_long_one_is_left_alone() {
+        let short = json!({"metadata": {"uid": "1-2"}});
+        let long = json!({"metadata": {"uid": "9e01-270f"}, "message": "not 1-2"});
+        let replaced =
+            [json!({"metadata": {"uid": "U1"}}), json!({"metadata": {"uid": "U2"}, "message": "not U1"})];
+        assert_eq!(check(&[short, long]), replaced);
     }
 
     #[test]

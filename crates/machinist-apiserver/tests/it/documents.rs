@@ -86,8 +86,8 @@ async fn a_definition_is_described_as_soon_as_it_is_served() {
 #[tokio::test]
 async fn a_protobuf_body_that_would_lose_something_is_refused_by_name() {
     let server = Server::new(Config::default());
-    // A Node with its metadata: nodes have no field numbers here.
-    let body = b"k8s\0\x0a\x0a\x0a\x02v1\x12\x04Node\x12\x02\x0a\x00";
+    // A Node with a ninth field, which it does not have.
+    let body = b"k8s\0\x0a\x0a\x0a\x02v1\x12\x04Node\x12\x02\x4a\x00";
     let request = Request::post("/api/v1/nodes")
         .header("Content-Type", "application/vnd.kubernetes.protobuf")
         .body(Full::new(bytes::Bytes::from_static(body)))
@@ -97,7 +97,7 @@ async fn a_protobuf_body_that_would_lose_something_is_refused_by_name() {
     let text = response.into_body().collect().await.expect("a body").to_bytes();
     let status: Value = serde_json::from_slice(&text).expect("a Status");
     let message = status["message"].as_str().unwrap_or_default();
-    assert!(message.contains("field 1 of Node") && message.contains("send application/json"), "{message}");
+    assert!(message.contains("field 9 of Node") && message.contains("send application/json"), "{message}");
 }
 
 proptest! {

@@ -74,9 +74,9 @@ async fn what_is_wrong_with_a_manifest_is_said_with_file_document_and_field() {
              document 2 up",
         ),
         (
-            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\n".to_owned(),
-            "manifest FILE: document 1: Deployment d: kind: expected a kind that this API server has, or that a \
-             CustomResourceDefinition before it defines; there is no Deployment in apps/v1",
+            "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: d}\n".to_owned(),
+            "manifest FILE: document 1: CronJob d: kind: expected a kind that this API server has, or that a \
+             CustomResourceDefinition before it defines; there is no CronJob in batch/v1",
         ),
         (
             "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Secret, metadata: {name: 'Not A Name'}}]}".to_owned(),
