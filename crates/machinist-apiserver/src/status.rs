@@ -448,6 +448,14 @@ impl FieldErrors {
         self.push(FieldErrorKind::Duplicate, field, Some(value), "");
     }
 
+    /// A field that is given says one of the known texts.
+    pub(crate) fn check_one_of(&mut self, field: &str, value: Option<&Value>, known: &[&str]) {
+        if let Some(value) = value.filter(|value| !value.as_str().is_some_and(|text| known.contains(&text))) {
+            let known: Vec<String> = known.iter().map(|text| (*text).to_owned()).collect();
+            self.not_supported(field, value.clone(), &known);
+        }
+    }
+
     pub(crate) fn not_supported(&mut self, field: impl Into<String>, value: Value, supported: &[String]) {
         let list: Vec<String> = supported.iter().map(|s| format!("\"{s}\"")).collect();
         let detail = format!("supported values: {}", list.join(", "));

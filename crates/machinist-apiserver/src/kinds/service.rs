@@ -103,10 +103,14 @@ impl Rules for Services {
                 errors.invalid("spec.selector", value.clone(), problem);
             }
         }
-        one_of(spec, "sessionAffinity", &["ClientIP", "None"], errors);
-        one_of(spec, "type", &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"], errors);
-        one_of(spec, "externalTrafficPolicy", &["Cluster", "Local"], errors);
-        one_of(spec, "internalTrafficPolicy", &["Cluster", "Local"], errors);
+        for (field, known) in [
+            ("sessionAffinity", &["ClientIP", "None"][..]),
+            ("type", &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"]),
+            ("externalTrafficPolicy", &["Cluster", "Local"]),
+            ("internalTrafficPolicy", &["Cluster", "Local"]),
+        ] {
+            errors.check_one_of(&format!("spec.{field}"), spec.get(field), known);
+        }
         validate_addresses(spec, errors);
         if let Some(old) = old.map(|old| &old["spec"]) {
             validate_update(spec, old, errors);
@@ -124,31 +128,22 @@ fn child_entry(object: &mut Value, field: &str, default: Value) {
     }
 }
 
-fn one_of(spec: &Value, field: &str, known: &[&str], errors: &mut FieldErrors) {
-    if let Some(value) = spec.get(field).filter(|value| !value.as_str().is_some_and(|it| known.contains(&it)))
-    {
-        let known: Vec<String> = known.iter().map(|text| (*text).to_owned()).collect();
-        errors.not_supported(format!("spec.{field}"), value.clone(), &known);
-    }
-}
-
 /// Of a new Service, what it asks for by name must be free.
 fn admit_given(object: &Value, context: &Context<'_>) -> ApiResult<()> {
     let spec = &object["spec"];
-    let address = text(spec, "clusterIP");
     let mut errors = FieldErrors::default();
-    if addresses::is_address_taken(context.core, address) && address != HEADLESS {
+    let address = text(spec, "clusterIP");
+    if !matches!(address, "" | HEADLESS) && addresses::taken_addresses(context.core).contains(address) {
         let why = format!("failed to allocate IP {address}: provided IP is already allocated");
         errors.invalid("spec.clusterIPs", json!([address]), why);
     }
-    let taken = addresses::node_ports(context.core);
-    for (index, port) in spec["ports"].as_array().into_iter().flatten().enumerate() {
-        if let Some(number) = port.get("nodePort").filter(|number| taken.contains(&number.to_string())) {
-            errors.invalid(
-                format!("spec.ports[{index}].nodePort"),
-                number.clone(),
-                "provided port is already allocated",
-            );
+    let ports = spec["ports"].as_array().into_iter().flatten().enumerate();
+    let named: Vec<_> = ports.filter_map(|(index, port)| Some((index, port.get("nodePort")?))).collect();
+    if !named.is_empty() {
+        let taken = addresses::taken_node_ports(context.core);
+        for (index, number) in named.into_iter().filter(|(_, number)| taken.contains(&number.to_string())) {
+            let place = format!("spec.ports[{index}].nodePort");
+            errors.invalid(place, number.clone(), "provided port is already allocated");
         }
     }
     if errors.is_empty() {

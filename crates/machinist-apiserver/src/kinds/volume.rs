@@ -50,11 +50,10 @@ impl Rules for PersistentVolumes {
             }
             Some(_) => {}
         }
-        one_of(
-            spec.get("persistentVolumeReclaimPolicy"),
+        errors.check_one_of(
             "spec.persistentVolumeReclaimPolicy",
+            spec.get("persistentVolumeReclaimPolicy"),
             &["Delete", "Recycle", "Retain"],
-            errors,
         );
         let sources = sources(spec);
         if sources.is_empty() {
@@ -63,7 +62,7 @@ impl Rules for PersistentVolumes {
         for extra in sources.iter().skip(1) {
             errors.forbidden(format!("spec.{extra}"), "may not specify more than 1 volume type");
         }
-        one_of(spec.get("volumeMode"), "spec.volumeMode", &["Block", "Filesystem"], errors);
+        errors.check_one_of("spec.volumeMode", spec.get("volumeMode"), &["Block", "Filesystem"]);
         let Some(old) = old.map(|old| &old["spec"]) else { return };
         let before = self::sources(old);
         if sources != before || sources.iter().any(|source| spec[*source] != old[*source]) {
@@ -101,18 +100,11 @@ fn validate_access_modes(spec: &Value, missing: &str, errors: &mut FieldErrors) 
         errors.required("spec.accessModes", missing);
     }
     for mode in &modes {
-        one_of(Some(mode), "spec.accessModes", &ACCESS_MODES, errors);
+        errors.check_one_of("spec.accessModes", Some(mode), &ACCESS_MODES);
     }
     let alone = |mode: &&Value| **mode == "ReadWriteOncePod";
     if modes.iter().any(|mode| alone(&mode)) && !modes.iter().all(|mode| alone(&mode)) {
         errors.forbidden("spec.accessModes", "may not use ReadWriteOncePod with other access modes");
-    }
-}
-
-fn one_of(value: Option<&Value>, field: &str, known: &[&str], errors: &mut FieldErrors) {
-    if let Some(value) = value.filter(|value| !value.as_str().is_some_and(|text| known.contains(&text))) {
-        let known: Vec<String> = known.iter().map(|text| (*text).to_owned()).collect();
-        errors.not_supported(field, value.clone(), &known);
     }
 }
 
@@ -145,7 +137,7 @@ impl Rules for PersistentVolumeClaims {
                 errors.invalid("spec.storageClassName", json!(class), problem);
             }
         }
-        one_of(spec.get("volumeMode"), "spec.volumeMode", &["Block", "Filesystem"], errors);
+        errors.check_one_of("spec.volumeMode", spec.get("volumeMode"), &["Block", "Filesystem"]);
         let Some(old) = old else { return };
         if kept_spec(object, old) != old["spec"] {
             errors.forbidden(

@@ -3,8 +3,10 @@
 
 use serde_json::{Value, json};
 
+use crate::crd::default;
+use crate::crd::schema::Schema;
 use crate::kinds::amount::{amount, at_most_all, not_negative, validate_amount};
-use crate::kinds::{Context, Part, Rules, pod_template};
+use crate::kinds::{Context, Part, Rules, notation, pod_template};
 use crate::meta;
 use crate::object::{child_map, copy_meta, generation, metadata, set_meta};
 use crate::status::{ApiResult, FieldErrorKind, FieldErrors};
@@ -57,10 +59,16 @@ impl Rules for Workload {
         if let Some(spec) = object.pointer_mut("/spec/template/spec").and_then(Value::as_object_mut) {
             pod_template::fill_spec(spec);
         }
-        for strategy in ["strategy", "updateStrategy"] {
-            if let Some(strategy) = object.get_mut("spec").and_then(|spec| spec.get_mut(strategy)) {
-                fill_strategy(*self, strategy);
-            }
+        let strategy = match self {
+            Workload::Deployment => Some(("strategy", "DeploymentStrategy")),
+            Workload::DaemonSet => Some(("updateStrategy", "DaemonSetUpdateStrategy")),
+            Workload::StatefulSet => Some(("updateStrategy", "StatefulSetUpdateStrategy")),
+            Workload::ReplicaSet => None,
+        };
+        if let Some((field, of)) = strategy
+            && let Some(strategy) = object.get_mut("spec").and_then(|spec| spec.get_mut(field))
+        {
+            fill_strategy(strategy, notation::shared_schema(of));
         }
         if *self == Workload::DaemonSet
             && annotations(object).is_none_or(|it| it.get(TEMPLATE_GENERATION).is_none())
@@ -113,6 +121,7 @@ impl Rules for Workload {
             not_negative(spec.get(count), &format!("spec.{count}"), errors);
         }
         validate_selector(*self, spec, errors);
+        validate_template(*self, spec, errors);
         validate_strategy(*self, spec, errors);
         validate_deadline(spec, errors);
         let Some(old) = old else { return };
@@ -139,18 +148,11 @@ impl Rules for Workload {
     }
 }
 
-fn fill_strategy(workload: Workload, strategy: &mut Value) {
-    if strategy["type"] != "RollingUpdate" {
-        return;
-    }
-    let rolling = child_map(strategy, "rollingUpdate");
-    let defaults = match workload {
-        Workload::Deployment => json!({"maxUnavailable": "25%", "maxSurge": "25%"}),
-        Workload::DaemonSet => json!({"maxUnavailable": 1, "maxSurge": 0}),
-        Workload::ReplicaSet | Workload::StatefulSet => json!({"partition": 0}),
-    };
-    for (key, value) in defaults.as_object().into_iter().flatten() {
-        rolling.entry(key.clone()).or_insert_with(|| value.clone());
+/// A rolling update has bounds, the defaults of its type, even when nobody speaks of them.
+fn fill_strategy(strategy: &mut Value, schema: &Schema) {
+    if strategy["type"] == "RollingUpdate" {
+        child_map(strategy, "rollingUpdate");
+        default::fill(strategy, schema);
     }
 }
 
@@ -189,6 +191,9 @@ fn validate_selector(workload: Workload, spec: &Value, errors: &mut FieldErrors)
     }
     // No selector is one that selects nothing, and an empty one everything.
     validate_match(spec, errors);
+}
+
+fn validate_template(workload: Workload, spec: &Value, errors: &mut FieldErrors) {
     pod_template::validate_containers(spec.pointer("/template/spec"), "spec.template.spec", errors);
     let of_pods = |key: &str| spec.pointer(&format!("/template/spec/{key}"));
     if let Some(policy) = of_pods("restartPolicy").filter(|policy| **policy != "Always") {

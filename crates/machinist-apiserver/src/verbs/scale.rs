@@ -207,27 +207,23 @@ fn apply(call: &Call) -> ApiResult<Answer> {
             Refused::Unconvertible(why) => ApiError::unexpected(why),
         })?;
         apply::judge_repeated(call, &repeated)?;
-        if let (Some(value), false) = (&applied.value, served.is_custom()) {
-            let replicas = at(value, &paths.spec_replicas).cloned().unwrap_or_else(|| json!(0));
-            check_scale(&wanted, &replicas)?;
-            let mut new = live;
-            set_at(&mut new, &paths.spec_replicas, replicas);
-            settle(call, &mut new, read.value(), Part::Main)?;
-            set_meta(&mut new, MANAGED_FIELDS, Some(json!(applied.managers.text())));
-            if let Ok(written) = commit_update(call, &read, new) {
-                return Ok(answer(call, &read, written, paths));
-            }
-            continue;
-        }
-        if applied.value.is_some() {
-            // As in kube-apiserver, which cannot convert the Scale that it has made.
-            return Err(ApiError::unexpected(format!(
-                "failed to convert new object ({}/{}; {API_VERSION}, Kind=Scale) to proper version: request to convert CR to an invalid group/version: {API_VERSION}",
-                meta_str(&wanted, "namespace"),
-                meta_str(&wanted, "name"),
-            )));
-        }
         let mut new = live;
+        match &applied.value {
+            Some(_) if served.is_custom() => {
+                // As in kube-apiserver, which cannot convert the Scale that it has made.
+                return Err(ApiError::unexpected(format!(
+                    "failed to convert new object ({}/{}; {API_VERSION}, Kind=Scale) to proper version: request to convert CR to an invalid group/version: {API_VERSION}",
+                    meta_str(&wanted, "namespace"),
+                    meta_str(&wanted, "name"),
+                )));
+            }
+            Some(value) => {
+                let replicas = at(value, &paths.spec_replicas).cloned().unwrap_or_else(|| json!(0));
+                check_scale(&wanted, &replicas)?;
+                set_at(&mut new, &paths.spec_replicas, replicas);
+            }
+            None => {}
+        }
         settle(call, &mut new, read.value(), Part::Main)?;
         set_meta(&mut new, MANAGED_FIELDS, Some(json!(applied.managers.text())));
         if let Ok(written) = commit_update(call, &read, new) {

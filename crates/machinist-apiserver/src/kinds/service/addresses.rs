@@ -26,7 +26,7 @@ pub(crate) struct Reserved(Mutex<HashMap<String, Instant>>);
 
 /// A free address for the Service with this UID.
 pub(crate) fn allocate_address(core: &Core, uid: &str) -> Option<Ipv4Addr> {
-    let taken = taken(core, |spec| spec["clusterIPs"].as_array().into_iter().flatten().cloned().collect());
+    let taken = taken_addresses(core);
     let text = |host: u32| Ipv4Addr::from_bits(NETWORK.to_bits() + host).to_string();
     let host = core.service_addresses.take(HOSTS, uid, &taken, text)?;
     Some(Ipv4Addr::from_bits(NETWORK.to_bits() + host))
@@ -34,7 +34,7 @@ pub(crate) fn allocate_address(core: &Core, uid: &str) -> Option<Ipv4Addr> {
 
 /// A free node port for port number `index` of the Service with this UID.
 pub(crate) fn allocate_node_port(core: &Core, uid: &str, index: usize) -> Option<u32> {
-    let taken = node_ports(core);
+    let taken = taken_node_ports(core);
     core.service_addresses.take(NODE_PORTS, &format!("{uid}/{index}"), &taken, |port| port.to_string())
 }
 
@@ -47,12 +47,13 @@ pub(crate) fn in_network(address: Ipv4Addr) -> bool {
     address.to_bits().checked_sub(NETWORK.to_bits()).is_some_and(|host| HOSTS.contains(&host))
 }
 
-pub(crate) fn is_address_taken(core: &Core, address: &str) -> bool {
-    taken(core, |spec| spec["clusterIPs"].as_array().into_iter().flatten().cloned().collect())
-        .contains(address)
+/// The addresses that stored Services have.
+pub(crate) fn taken_addresses(core: &Core) -> BTreeSet<String> {
+    taken(core, |spec| spec["clusterIPs"].as_array().cloned().unwrap_or_default())
 }
 
-pub(crate) fn node_ports(core: &Core) -> BTreeSet<String> {
+/// The node ports that stored Services have.
+pub(crate) fn taken_node_ports(core: &Core) -> BTreeSet<String> {
     taken(core, |spec| {
         let ports = spec["ports"].as_array().into_iter().flatten();
         ports.filter_map(|port| port.get("nodePort").cloned()).collect()
