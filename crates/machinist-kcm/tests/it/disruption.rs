@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, EvictParams};
 use serde_json::{Value, json};
 
-use crate::world::{World, controlled_by, define_scaled, pod, ready, workload};
+use crate::world::{World, at_once, controlled_by, define_scaled, pod, ready, workload};
 
 const BUDGET: &str = "policy/v1/PodDisruptionBudget";
 
@@ -59,14 +59,7 @@ async fn evictions_are_granted_one_by_one_as_pods_come_back() {
     assert_eq!(evict(&world, "p2").await, Err(429));
     world.until("the pod is seen going", 1, |world| numbers(world) == [1, 1, 2, 0]).await;
     assert_eq!(evict(&world, "p2").await, Err(429));
-    world
-        .delete(
-            "Pod",
-            "default",
-            "p1",
-            &DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() },
-        )
-        .await;
+    world.delete("Pod", "default", "p1", &at_once()).await;
     ready_pods(&world, &["p3"]).await;
     world.until("the new pod counts", 1, |world| numbers(world) == [2, 1, 2, 1]).await;
     assert_eq!(evict(&world, "p2").await, Ok(()));
@@ -193,14 +186,7 @@ async fn a_budget_fails_while_it_is_not_known_what_a_controller_wants() {
     define_scaled(&world).await;
     let set = json!({ "apiVersion": "t.dev/v1", "kind": "Set", "metadata": { "name": "s", "namespace": "default" }, "spec": { "replicas": 1 } });
     let set = world.create(set).await;
-    world
-        .delete(
-            "Pod",
-            "default",
-            "p1",
-            &DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() },
-        )
-        .await;
+    world.delete("Pod", "default", "p1", &at_once()).await;
     ready_pods_of(&world, ("t.dev/v1/Set", "s", &set), &["p2"]).await;
     world.until("it is counted", 61, |world| numbers(world) == [2, 0, 1, 2]).await;
     assert_eq!(failure(&world), None);

@@ -3,7 +3,7 @@
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
-use crate::world::{World, owner, pod};
+use crate::world::{World, at_once, owner, pod};
 
 const CLAIM: &str = "PersistentVolumeClaim";
 const VOLUME: &str = "PersistentVolume";
@@ -42,10 +42,6 @@ async fn with_node() -> World {
     world
 }
 
-fn now() -> DeleteParams {
-    DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() }
-}
-
 fn is_going(world: &World, resource: &str, name: &str) -> bool {
     world.get(resource, name).is_some_and(|it| it["metadata"]["deletionTimestamp"].is_string())
 }
@@ -79,11 +75,11 @@ async fn a_claim_in_use_stays_until_the_last_pod_is_gone() {
     delete_claim(&world, "c").await;
     // What has ended may not be unmounted yet.
     world.patch_status("Pod", "default", "p2", json!({ "phase": "Succeeded" })).await;
-    world.delete("Pod", "default", "p1", &now()).await;
+    world.delete("Pod", "default", "p1", &at_once()).await;
     world.pass(600).await;
     assert!(is_going(&world, "persistentvolumeclaims", "c"));
     assert_eq!(world.requests(), Vec::<String>::new(), "waiting costs no writes");
-    world.delete("Pod", "default", "p2", &now()).await;
+    world.delete("Pod", "default", "p2", &at_once()).await;
     world.until("it is gone", 1, |world| !world.exists("persistentvolumeclaims", "c")).await;
 }
 
@@ -117,7 +113,7 @@ async fn a_pod_keeps_the_claim_that_was_made_for_it_until_its_kubelet_is_done() 
     delete_claim(&world, "p-v").await;
     world.pass(60).await;
     assert!(is_going(&world, "persistentvolumeclaims", "p-v"));
-    world.delete("Pod", "default", "p", &now()).await;
+    world.delete("Pod", "default", "p", &at_once()).await;
     world.until("it is gone", 1, |world| !world.exists("persistentvolumeclaims", "p-v")).await;
     assert!(is_going(&world, "pods", "p"));
 }
@@ -151,7 +147,7 @@ async fn a_pod_that_the_watch_has_not_shown_keeps_its_claim() {
     world.replica.thaw();
     world.pass(60).await;
     assert!(is_going(&world, "persistentvolumeclaims", "c"));
-    world.delete("Pod", "default", "p", &now()).await;
+    world.delete("Pod", "default", "p", &at_once()).await;
     world.until("it is gone", 1, |world| !world.exists("persistentvolumeclaims", "c")).await;
 }
 
@@ -224,7 +220,7 @@ async fn a_namespace_with_claims_ends() {
     // Its kubelet is asked first.
     world.pass(60).await;
     assert!(world.exists("pods", "p") && world.exists("persistentvolumeclaims", "used"));
-    world.delete("Pod", "a", "p", &now()).await;
+    world.delete("Pod", "a", "p", &at_once()).await;
     world.until("it is gone", 10, |world| !world.exists("namespaces", "a")).await;
     assert!(!world.exists("persistentvolumeclaims", "used"));
 }

@@ -200,6 +200,11 @@ fn api_of(client: &Client, kind: &str, namespace: &str) -> Api<DynamicObject> {
     }
 }
 
+/// A deletion that waits for nothing.
+pub(crate) fn at_once() -> DeleteParams {
+    DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() }
+}
+
 /// Defines a kind with a scale, and tells how it is collected.
 pub(crate) async fn define_scaled(world: &World) -> GcResource {
     define(world, scaled_definition()).await;
