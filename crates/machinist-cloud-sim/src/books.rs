@@ -13,6 +13,7 @@ use crate::call::CallLog;
 use crate::console::Console;
 use crate::effect::{self, Effect, Facts};
 use crate::journal::{Journal, Line};
+use crate::limit::Buckets;
 use crate::state::State;
 use crate::{Code, Commit, Disk, Fault, Outcome, Refusal, Reply, Request, Schedule, Settings};
 
@@ -21,6 +22,7 @@ pub(crate) struct Books {
     pub(crate) settings: Settings,
     pub(crate) state: State,
     pub(crate) calls: CallLog,
+    pub(crate) buckets: Buckets,
     journal: Option<Journal>,
     /// Why the last commit could not be written to the ledger, if it could not.
     pub(crate) trouble: watch::Sender<Option<Arc<str>>>,
@@ -55,6 +57,7 @@ impl Books {
             settings,
             state: State::default(),
             calls: CallLog::default(),
+            buckets: Buckets::default(),
             journal,
             trouble,
             folder,
@@ -69,6 +72,11 @@ impl Books {
 
     pub(crate) fn facts<'a>(&'a self, now: Timestamp, fault: Option<&'a Fault>) -> Facts<'a> {
         Facts { state: &self.state, settings: &self.settings, now, fault }
+    }
+
+    /// Counts a call against the limit of its account.
+    pub(crate) fn admit(&mut self, token: Option<&str>, now: Timestamp) -> Result<(), Refusal> {
+        self.buckets.take(token.unwrap_or_default(), self.settings.calls_per_hour, now)
     }
 
     pub(crate) fn authorise(&self, token: Option<&str>) -> Result<(), Refusal> {

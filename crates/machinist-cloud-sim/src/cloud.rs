@@ -103,13 +103,19 @@ impl Cloud {
         request: Request,
         answer: oneshot::Sender<Result<Reply, Refusal>>,
     ) {
-        let (call, fault, settings) = self.arrive(&request);
+        let (call, settings, admitted) = self.arrive(token.as_deref(), &request);
+        let fault = if admitted.is_ok() { self.fault_of(&call) } else { None };
         let delay = match &fault {
             Some(Fault::Delay { by }) => settings.latency + *by,
             _ => settings.latency,
         };
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
+        }
+        if let Err(refusal) = admitted {
+            self.record(call, Outcome::Refused(refusal.code), None);
+            let _ = answer.send(Err(refusal));
+            return;
         }
         // Nobody listens any more when the answer is dropped or arrives late; both are fine.
         match &fault {
@@ -158,24 +164,26 @@ impl Cloud {
         }
     }
 
-    fn arrive(&self, request: &Request) -> (Call, Option<Fault>, Settings) {
+    fn arrive(&self, token: Option<&str>, request: &Request) -> (Call, Settings, Result<(), Refusal>) {
         let operation = request.operation();
-        let (call, schedule, settings) = {
-            let mut books = self.lock();
-            let now = self.0.clock.now();
-            let mut which = request.which();
-            books.state.count_call(&which, operation, now);
-            // Rules may name an instance that the call knows by its id only.
-            if let Some(entry) = which.id.as_ref().and_then(|id| books.state.by_id(id)) {
-                which.name.get_or_insert_with(|| entry.name.clone());
-                which.key = which.key.or_else(|| entry.key.clone());
-            }
-            let call = Call { number: books.calls.begin(operation), operation, which, arrived: now };
-            (call, books.schedule.clone(), books.settings.clone())
-        };
-        let drawn = || schedule.as_ref()?.decide(&call).filter(|fault| fault.fits(operation));
-        let fault = self.0.faults.take(&call).or_else(drawn);
-        (call, fault, settings)
+        let mut books = self.lock();
+        let now = self.0.clock.now();
+        let mut which = request.which();
+        books.state.count_call(&which, operation, now);
+        // Rules may name an instance that the call knows by its id only.
+        if let Some(entry) = which.id.as_ref().and_then(|id| books.state.by_id(id)) {
+            which.name.get_or_insert_with(|| entry.name.clone());
+            which.key = which.key.or_else(|| entry.key.clone());
+        }
+        let call = Call { number: books.calls.begin(operation), operation, which, arrived: now };
+        let admitted = books.admit(token, now);
+        (call, books.settings.clone(), admitted)
+    }
+
+    fn fault_of(&self, call: &Call) -> Option<Fault> {
+        let schedule = self.lock().schedule.clone();
+        let drawn = || schedule.as_ref()?.decide(call).filter(|fault| fault.fits(call.operation));
+        self.0.faults.take(call).or_else(drawn)
     }
 
     fn perform(

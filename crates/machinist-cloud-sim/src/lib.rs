@@ -22,6 +22,7 @@ mod fault;
 mod journal;
 mod kept;
 mod ledger;
+mod limit;
 mod operator;
 mod request;
 mod seconds;

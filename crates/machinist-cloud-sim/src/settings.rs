@@ -1,6 +1,7 @@
 //! How the cloud behaves when nothing goes wrong. All of it can be changed while it runs.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -37,6 +38,8 @@ pub struct Settings {
     /// How long an instance takes from its deletion being asked to being gone.
     #[serde(with = "seconds", rename = "deleteSeconds")]
     pub delete: Duration,
+    /// How many calls each account may make in an hour; no limit when absent. An idle account saves up to an hour's worth.
+    pub calls_per_hour: Option<NonZeroU32>,
     /// How many instances may exist at once.
     pub quota: Option<usize>,
     /// What the cloud has run out of.
@@ -59,6 +62,7 @@ impl Default for Settings {
             latency: Duration::ZERO,
             boot: Duration::ZERO,
             delete: Duration::ZERO,
+            calls_per_hour: None,
             quota: None,
             stockouts: Vec::new(),
             revoked_tokens: BTreeSet::new(),

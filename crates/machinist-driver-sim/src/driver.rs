@@ -82,6 +82,11 @@ impl Provider for SimProvider {
         ProviderSpec::parse(provider_spec).map(drop)
     }
 
+    fn account(&self, credential: &Credential) -> AccountId {
+        let token = credential.text(TOKEN_ENTRY).unwrap_or_default();
+        AccountId::of([self.name(), self.transport.endpoint(), token].map(str::as_bytes))
+    }
+
     fn open(&self, _account: &AccountId, credential: &Credential) -> Result<Arc<dyn Driver>, Error> {
         Ok(Arc::new(SimAccount {
             transport: self.transport.clone(),

@@ -93,6 +93,10 @@ impl<C: Connect + Clone> Endpoint<C> {
 
 #[async_trait]
 impl<C: Connect + Clone + Send + Sync + 'static> Transport for Endpoint<C> {
+    fn endpoint(&self) -> &str {
+        self.authority.as_str()
+    }
+
     async fn call(&self, token: Option<&str>, request: Request) -> Result<Result<Reply, Refusal>, NoAnswer> {
         let request = self.request(token, &request)?;
         let response = self.client.request(request).await.map_err(|error| {

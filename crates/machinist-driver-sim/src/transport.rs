@@ -6,6 +6,9 @@ use machinist_cloud_sim::{Cloud, NoAnswer, Refusal, Reply, Request};
 /// How a request reaches the cloud and its answer comes back.
 #[async_trait]
 pub trait Transport: Send + Sync {
+    /// Where the cloud is: part of the names of its accounts.
+    fn endpoint(&self) -> &str;
+
     /// One attempt.
     ///
     /// # Errors
@@ -16,6 +19,10 @@ pub trait Transport: Send + Sync {
 /// In process: the cloud itself.
 #[async_trait]
 impl Transport for Cloud {
+    fn endpoint(&self) -> &str {
+        "in process"
+    }
+
     async fn call(&self, token: Option<&str>, request: Request) -> Result<Result<Reply, Refusal>, NoAnswer> {
         Self::call(self, token, request).await
     }

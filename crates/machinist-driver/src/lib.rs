@@ -35,6 +35,13 @@ pub trait Provider: Send + Sync {
     /// [`machinist_instance::ErrorKind::InvalidSpec`], naming the field and what was expected.
     fn validate(&self, provider_spec: &Value) -> Result<(), Error>;
 
+    /// Names the cloud account that a credential opens: a hash of the endpoint and of the entries that open it, or of the cloud's
+    /// own id of the project where the credential tells it. No call is made.
+    ///
+    /// # Guarantees
+    /// Credentials of different accounts never share a name. A new credential of the same account may have another one.
+    fn account(&self, credential: &Credential) -> AccountId;
+
     /// Opens the account that a credential gives access to. Cheap: no call is made.
     ///
     /// # Errors

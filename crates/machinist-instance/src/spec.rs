@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
 use crate::{InstanceKey, NodeName};
 
@@ -72,9 +74,41 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// Names one credential (`namespace/secret`, never its content): limits and pools are kept per account.
+/// Names one cloud account: limits, pools and proofs of ownership are kept per account.
+///
+/// The name is a truncated SHA-256, so it may be written on API objects: the credential cannot be read from it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AccountId(pub String);
+pub struct AccountId(Arc<str>);
+
+/// Separates these hashes from every other use of SHA-256 on the same bytes.
+const ACCOUNT_DOMAIN: &str = "machinist.dev/account/v1";
+/// Bytes of the hash that are kept: no two accounts of one installation share them by chance.
+const ACCOUNT_BYTES: usize = 12;
+
+impl AccountId {
+    /// Names an account by the parts that lead to it: the provider, then the endpoint and the entries of the credential that open
+    /// the account, or the cloud's own id of the project. The same parts give the same name in every process.
+    pub fn of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        let mut hash = Sha256::new();
+        for part in std::iter::once(ACCOUNT_DOMAIN.as_bytes()).chain(parts) {
+            // The length keeps ("ab", "c") apart from ("a", "bc").
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        let hex = hash.finalize().into_iter().take(ACCOUNT_BYTES).map(|byte| format!("{byte:02x}"));
+        Self(hex.collect::<String>().into())
+    }
+
+    /// The name as it was recorded on an object; empty text names no account.
+    pub fn recorded(text: &str) -> Option<Self> {
+        (!text.is_empty()).then(|| Self(text.into()))
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
 
 impl fmt::Display for AccountId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -91,5 +125,19 @@ mod tests {
         let data = BTreeMap::from([("token".to_owned(), b"canary".to_vec())]);
         let printed = format!("{:?} {:?}", Credential::new(data), UserData::new(*b"canary"));
         assert_eq!(printed, r#"{"token"} UserData(6 bytes)"#);
+    }
+
+    #[test]
+    fn an_account_is_named_by_each_of_its_parts_and_shows_none() {
+        let named = |parts: &[&str]| AccountId::of(parts.iter().map(|part| part.as_bytes()));
+        let name = named(&["sim", "cloud.example", "canary"]);
+        assert_eq!(name, named(&["sim", "cloud.example", "canary"]));
+        assert!(!name.to_string().contains("canary"));
+        assert_eq!(name.as_str().len(), 2 * ACCOUNT_BYTES);
+        for other in [["sim", "cloud.example", "rotated"], ["sim", "cloud.examplec", "anary"]] {
+            assert_ne!(name, named(&other), "{other:?}");
+        }
+        assert_eq!(AccountId::recorded(name.as_str()), Some(name));
+        assert_eq!(AccountId::recorded(""), None);
     }
 }

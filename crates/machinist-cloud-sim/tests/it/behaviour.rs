@@ -1,6 +1,7 @@
 //! What the cloud does by itself, and what it does wrong on request.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 
 use machinist_cloud_sim::{
@@ -173,4 +174,17 @@ async fn the_ledger_shows_no_user_data() {
     assert!(!shown.contains("secret-of-the-machine"));
     assert!(!serde_json::to_string(&cloud.ledger()).expect("json").contains("c2VjcmV0"));
     assert_eq!(cloud.user_data(&made.id).expect("kept").expose(), b"secret-of-the-machine");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_account_makes_as_many_calls_an_hour_as_it_may() {
+    let cloud = cloud(Settings { calls_per_hour: NonZeroU32::new(2), ..Settings::default() });
+    let look = async || cloud.call(Some("a"), Request::List { cluster: None }).await.expect("an answer");
+    look().await.expect("the first call");
+    look().await.expect("the second call");
+    let refused = look().await.expect_err("the limit is reached");
+    assert_eq!((refused.code, refused.retry_after_seconds), (Code::RateLimited, Some(1800)));
+    assert_eq!(cloud.calls()[2].outcome, Outcome::Refused(Code::RateLimited));
+    tokio::time::sleep(seconds(1800)).await;
+    look().await.expect("the next call fits");
 }

@@ -30,56 +30,63 @@ use crate::reconcile::{NOT_NOW_AGAIN, Shared, Stop, object_key};
 /// The drivers of one process, one per account.
 #[derive(Default)]
 pub(crate) struct DriverPool {
-    accounts: Mutex<BTreeMap<AccountId, Account>>,
+    accounts: Mutex<BTreeMap<String, Account>>,
 }
 
 /// One account: its driver, opened with the credential of that fingerprint.
 #[derive(Clone)]
 pub(crate) struct Account {
+    id: AccountId,
     fingerprint: u64,
     driver: Arc<dyn Driver>,
     calls: Arc<Semaphore>,
 }
 
-/// The account of a class: named by the Secrets that open it.
-pub(crate) fn account_of(class: &ClassFacts) -> AccountId {
+/// The place of a class's account in the pool: the names of the Secrets that open it.
+pub(crate) fn place_of(class: &ClassFacts) -> String {
     let names: Vec<_> = class.secrets.iter().map(|(namespace, name)| format!("{namespace}/{name}")).collect();
-    AccountId(names.join("+"))
+    names.join("+")
 }
 
 impl DriverPool {
     /// The account, if it was opened with that credential before.
-    pub(crate) fn opened(&self, account: &AccountId, fingerprint: u64) -> Option<Account> {
+    pub(crate) fn opened(&self, place: &str, fingerprint: u64) -> Option<Account> {
         let accounts = self.accounts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        accounts.get(account).filter(|open| open.fingerprint == fingerprint).cloned()
+        accounts.get(place).filter(|open| open.fingerprint == fingerprint).cloned()
     }
 
     /// Opens an account, or returns it as it was opened with the same credential before.
     pub(crate) fn open(
         &self,
         shared: &Shared,
-        account: &AccountId,
+        place: &str,
         credential: &Credential,
         fingerprint: u64,
     ) -> Result<Account, Error> {
         let options = shared.machine_options();
         let mut accounts = self.accounts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some(open) = accounts.get(account)
+        if let Some(open) = accounts.get(place)
             && open.fingerprint == fingerprint
         {
             return Ok(open.clone());
         }
-        let driver = options.provider.open(account, credential)?;
+        let id = options.provider.account(credential);
+        let driver = options.provider.open(&id, credential)?;
         // A new credential keeps the account's limit: calls made with the old one still count.
-        let calls = accounts.get(account).map(|open| open.calls.clone());
+        let calls = accounts.get(place).map(|open| open.calls.clone());
         let calls = calls.unwrap_or_else(|| Arc::new(Semaphore::new(options.calls_per_account)));
-        let open = Account { fingerprint, driver, calls };
-        accounts.insert(account.clone(), open.clone());
+        let open = Account { id, fingerprint, driver, calls };
+        accounts.insert(place.to_owned(), open.clone());
         Ok(open)
     }
 }
 
 impl Account {
+    /// The cloud account that the credential opens.
+    pub(crate) fn id(&self) -> &AccountId {
+        &self.id
+    }
+
     /// What its answers prove.
     pub(crate) fn promises(&self) -> Promises {
         self.driver.promises()

@@ -25,7 +25,7 @@ use machinist_plan::{Attempts, Known, Plan, Process, TokenUse};
 use serde_json::{Value, json};
 
 use crate::Key;
-use crate::act::{self, Account, Asking, Write, account_of, render_user_data};
+use crate::act::{self, Account, Asking, Write, place_of, render_user_data};
 use crate::feed::{entry_of, take_in};
 use crate::reconcile::{Kind, Observed, Shared, Stop, Versions, object_key};
 use crate::world::{BY_NAMESPACE, BY_NODE, SecretEntry, TokenEntry, World, merge};
@@ -194,12 +194,12 @@ fn secrets_of(
 /// An account that cannot be opened is an error that names what a person has to mend.
 fn open(shared: &Shared, world: &World, machine: &MachineFacts) -> Option<Result<Account, Error>> {
     let (class, secrets, fingerprint) = secrets_of(world, machine)?;
-    let id = account_of(&class);
-    if let Some(account) = shared.drivers.opened(&id, fingerprint) {
+    let place = place_of(&class);
+    if let Some(account) = shared.drivers.opened(&place, fingerprint) {
         return Some(Ok(account));
     }
     let (credential, _) = merge(&secrets);
-    Some(shared.drivers.open(shared, &id, &credential, fingerprint).map_err(|error| {
+    Some(shared.drivers.open(shared, &place, &credential, fingerprint).map_err(|error| {
         let opened_by = match class.secrets.as_slice() {
             [] => "which refers to no Secret".to_owned(),
             [(namespace, name)] => format!("by Secret {namespace}/{name}"),

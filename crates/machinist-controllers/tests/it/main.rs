@@ -323,6 +323,10 @@ impl Provider for Locked {
         self.0.validate(provider_spec)
     }
 
+    fn account(&self, credential: &Credential) -> AccountId {
+        self.0.account(credential)
+    }
+
     fn open(&self, account: &AccountId, credential: &Credential) -> Result<Arc<dyn Driver>, Error> {
         if credential.text("token").is_none() {
             return Err(Error::new(ErrorKind::Denied, "token: expected text"));
@@ -434,6 +438,10 @@ impl Provider for Buggy {
     fn validate(&self, provider_spec: &Value) -> Result<(), Error> {
         assert!(provider_spec["size"] != "bug", "hunter2");
         self.0.validate(provider_spec)
+    }
+
+    fn account(&self, credential: &Credential) -> AccountId {
+        self.0.account(credential)
     }
 
     fn open(&self, account: &AccountId, credential: &Credential) -> Result<Arc<dyn Driver>, Error> {

@@ -31,6 +31,10 @@ struct Mutant {
 
 #[async_trait]
 impl Transport for Mutant {
+    fn endpoint(&self) -> &str {
+        self.cloud.endpoint()
+    }
+
     async fn call(&self, token: Option<&str>, request: Request) -> Result<Result<Reply, Refusal>, NoAnswer> {
         let (cloud, mut request) = (&self.cloud, request);
         match self.mutation {

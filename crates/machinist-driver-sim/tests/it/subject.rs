@@ -43,7 +43,8 @@ impl Subject for SimSubject {
 
     fn account(&self) -> (AccountId, Credential) {
         let data = BTreeMap::from([("token".to_owned(), TOKEN.as_bytes().to_vec())]);
-        (AccountId("default/account".to_owned()), Credential::new(data))
+        let credential = Credential::new(data);
+        (self.provider.account(&credential), credential)
     }
 
     fn provider_spec(&self) -> Value {

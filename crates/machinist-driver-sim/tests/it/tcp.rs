@@ -9,7 +9,7 @@ use machinist_cloud_sim::{Clock, Cloud, Fault, FaultRule, Operation, Settings};
 use machinist_driver::{Driver, Provider as _};
 use machinist_driver_sim::{Endpoint, SimProvider};
 use machinist_instance::{
-    AccountId, Credential, ErrorKind, InstanceKey, InstanceRef, InstanceSpec, NodeName, Scope, UserData,
+    Credential, ErrorKind, InstanceKey, InstanceRef, InstanceSpec, NodeName, Scope, UserData,
 };
 use serde_json::json;
 
@@ -27,7 +27,8 @@ fn spec(name: &str) -> InstanceSpec {
 
 fn open(url: &str) -> Arc<dyn Driver> {
     let provider = SimProvider::at(Endpoint::parse(url).expect("an endpoint"));
-    provider.open(&AccountId("a".to_owned()), &Credential::default()).expect("no call is made")
+    let credential = Credential::default();
+    provider.open(&provider.account(&credential), &credential).expect("no call is made")
 }
 
 #[tokio::test]

@@ -40,6 +40,10 @@ impl CloudWire {
 
 #[async_trait]
 impl Transport for CloudWire {
+    fn endpoint(&self) -> &str {
+        self.cloud.endpoint()
+    }
+
     async fn call(&self, token: Option<&str>, request: Request) -> Result<Result<Reply, Refusal>, NoAnswer> {
         let (process, operation, which) = (self.life.process, request.operation(), request.which());
         let name = which.name.as_ref().map_or_else(|| which.to_string(), |name| name.as_str().to_owned());
