@@ -5,7 +5,22 @@
 //! stop before anyone may start.
 //!
 //! Leadership only keeps two processes from doing the same work; safety rests on guarded writes and on instance keys.
-//! A lost Lease is final: the process ends and starts anew. There is no way back into leading with a stale memory.
+//! A lost Lease is final: the process ends and is started again. There is no way back into leading with a stale memory.
+//!
+//! ```text
+//! Waiting --> Held --> Draining --> Lost
+//!    |          |                    ^
+//!    +----------+--------------------+
+//! ```
+//!
+//! Two rules tell a process what its Lease permits:
+//!
+//! * **Starting.** A call may start while [`Leadership::may_start`] says so: the Lease was renewed within the renew deadline, and the
+//!   process has not been asked to stop. The call may take longer than the Lease lasts, because the process goes on renewing.
+//! * **Stopping.** [`Elector::run_and_drain`] starts nothing more, goes on renewing until the calls in flight have ended, and then
+//!   gives the Lease back. So no other process leads while one of our calls may still take effect.
+//!
+//! A process that dies, or cannot renew, keeps neither promise for the calls it has in flight: only the instance key fences those.
 
 use std::fmt;
 use std::future::Future;
@@ -100,17 +115,35 @@ pub enum LeaseState {
     /// Someone else leads, or nobody does yet.
     Waiting,
     /// We lead.
-    Held {
-        /// Since when.
-        since: Instant,
-        /// Until when, unless it is renewed.
-        until: Instant,
-    },
+    Held(Term),
+    /// We hold the Lease and renew it, but start nothing: the process is ending, and waits for its calls in flight.
+    Draining(Term),
     /// We led, and do not any more. This is final.
     Lost,
 }
 
-/// Whether this process leads, to be read by whoever is about to act. A clone shares the state.
+/// For how long the Lease is ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Term {
+    /// Since when we lead.
+    pub since: Instant,
+    /// Until when a call may start, unless the Lease is renewed: the renew deadline.
+    pub start_until: Instant,
+    /// Until when no other process leads, unless the Lease is renewed: the lease duration.
+    pub until: Instant,
+}
+
+impl LeaseState {
+    /// The term, while the Lease is ours.
+    fn term(&self) -> Option<Term> {
+        match *self {
+            Self::Held(term) | Self::Draining(term) => Some(term),
+            Self::Waiting | Self::Lost => None,
+        }
+    }
+}
+
+/// Whether this process leads, to be read before each act. A clone shares the state.
 #[derive(Clone, Debug)]
 pub struct Leadership {
     state: watch::Receiver<LeaseState>,
@@ -124,38 +157,44 @@ impl Leadership {
         let now = Instant::now();
         // A century: far beyond any process, and far from overflow.
         let until = now + Duration::from_secs(100 * 365 * 24 * 3600);
-        let (sender, state) = channel(LeaseState::Held { since: now, until });
+        let (sender, state) = channel(LeaseState::Held(Term { since: now, start_until: until, until }));
         Self { state, _permanent: Some(Arc::new(sender)) }
     }
 
-    /// How leadership stands, as of now: a lease that ran out is not held, whoever has noticed.
+    /// How leadership stands, as of now: a lease that ran out is not held, even if the elector has not noticed yet.
     pub fn state(&self) -> LeaseState {
-        match *self.state.borrow() {
-            LeaseState::Held { until, .. } if until <= Instant::now() => LeaseState::Lost,
-            state => state,
-        }
+        let state = *self.state.borrow();
+        let has_run_out = state.term().is_some_and(|term| term.until <= Instant::now());
+        if has_run_out { LeaseState::Lost } else { state }
     }
 
-    /// Whether we lead.
+    /// Whether the Lease is ours, also while the process drains.
     pub fn is_held(&self) -> bool {
         self.held_since().is_some()
     }
 
     /// Since when we lead; `None` when we do not.
     pub fn held_since(&self) -> Option<Instant> {
-        match self.state() {
-            LeaseState::Held { since, .. } => Some(since),
-            LeaseState::Waiting | LeaseState::Lost => None,
+        self.state().term().map(|term| term.since)
+    }
+
+    /// Whether a call may start now: we lead, renewed the Lease within the renew deadline, and are not asked to stop.
+    ///
+    /// The length of the call does not matter, because the process goes on renewing and drains before it gives the Lease back.
+    /// To be waited for by [`Elector::run_and_drain`], count a call as in flight *before* you ask, and uncount it if it may not
+    /// start: then the drain either sees the call, or keeps it from starting.
+    pub fn may_start(&self) -> bool {
+        match *self.state.borrow() {
+            LeaseState::Held(term) => Instant::now() < term.start_until,
+            LeaseState::Waiting | LeaseState::Draining(_) | LeaseState::Lost => false,
         }
     }
 
-    /// How long we lead for certain, even if no renewal succeeds from now on; zero when we do not lead. Start nothing
-    /// that could take longer.
+    /// How long the Lease is ours for certain, even if no renewal succeeds from now on; zero when it is not ours. This bounds
+    /// work that must end before another process can lead; other work asks [`Leadership::may_start`].
     pub fn remaining(&self) -> Duration {
-        match *self.state.borrow() {
-            LeaseState::Held { until, .. } => until.saturating_duration_since(Instant::now()),
-            LeaseState::Waiting | LeaseState::Lost => Duration::ZERO,
-        }
+        let term = self.state.borrow().term();
+        term.map_or(Duration::ZERO, |term| term.until.saturating_duration_since(Instant::now()))
     }
 
     /// Waits until we lead. `Err` when that will never be.
@@ -166,8 +205,10 @@ impl Leadership {
         let mut state = self.state.clone();
         let settled = state.wait_for(|state| *state != LeaseState::Waiting).await;
         match settled.as_deref() {
-            Ok(LeaseState::Held { .. }) => Ok(()),
-            Ok(LeaseState::Waiting | LeaseState::Lost) | Err(_) => Err(LeadershipLost),
+            Ok(LeaseState::Held(_)) => Ok(()),
+            Ok(LeaseState::Waiting | LeaseState::Draining(_) | LeaseState::Lost) | Err(_) => {
+                Err(LeadershipLost)
+            }
         }
     }
 
@@ -185,6 +226,17 @@ impl Leadership {
 )]
 fn channel(state: LeaseState) -> (watch::Sender<LeaseState>, watch::Receiver<LeaseState>) {
     watch::channel(state)
+}
+
+/// From leading to draining, if we lead; otherwise nothing changes.
+fn begin_draining(state: &watch::Sender<LeaseState>) -> bool {
+    state.send_if_modified(|state| match *state {
+        LeaseState::Held(term) => {
+            *state = LeaseState::Draining(term);
+            true
+        }
+        LeaseState::Waiting | LeaseState::Draining(_) | LeaseState::Lost => false,
+    })
 }
 
 /// Leadership will not come (back) to this process.
@@ -243,23 +295,58 @@ impl Elector {
         (elector, Leadership { state, _permanent: None })
     }
 
-    /// Takes part until leadership is lost, or until `stop` completes; then the Lease is given back, so that the next
-    /// one need not wait for it to run out.
-    pub async fn run(mut self, stop: impl Future<Output = ()>) -> ElectionEnd {
-        let lost = tokio::select! {
-            biased;
-            () = stop => None,
-            reason = self.elect() => Some(reason),
+    /// Takes part until leadership is lost, or until `stop` completes; then the Lease is given back at once, so that the next
+    /// process need not wait for it to run out. For a process without calls that outlive it.
+    pub async fn run(self, stop: impl Future<Output = ()>) -> ElectionEnd {
+        self.run_and_drain(stop, std::future::ready(()), Duration::ZERO).await
+    }
+
+    /// Takes part until leadership is lost, or until `stop` completes. Then, in this order:
+    ///
+    /// 1. [`Leadership::may_start`] turns false for good.
+    /// 2. `in_flight` is polled for the first time; it completes when no call is in flight. Meanwhile the Lease is renewed.
+    /// 3. After `at_most`, the bound of a call, the wait ends in any case: by then each call has had its effect, or never will.
+    /// 4. The Lease is given back.
+    ///
+    /// A process that does not lead when it is asked to stop has nothing to wait for. If the Lease is lost during the drain, the
+    /// drain ends too, with [`ElectionEnd::Lost`].
+    pub async fn run_and_drain(
+        mut self,
+        stop: impl Future<Output = ()>,
+        in_flight: impl Future<Output = ()>,
+        at_most: Duration,
+    ) -> ElectionEnd {
+        let state = self.state.clone();
+        let lost = {
+            let elect = self.elect();
+            tokio::pin!(elect);
+            let asked_to_stop = tokio::select! {
+                biased;
+                () = stop => None,
+                reason = &mut elect => Some(reason),
+            };
+            match asked_to_stop {
+                None if begin_draining(&state) => tokio::select! {
+                    biased;
+                    () = in_flight => None,
+                    () = tokio::time::sleep(at_most) => {
+                        tracing::warn!(?at_most, "Calls in flight have not ended within their bound");
+                        None
+                    }
+                    reason = &mut elect => Some(reason),
+                },
+                ended => ended,
+            }
         };
-        // Nobody here acts any more from now on: only then may someone else start.
-        let before = self.state.send_replace(LeaseState::Lost);
+        // Nothing of this process acts from now on: only then may another one start.
+        let before = state.send_replace(LeaseState::Lost);
         match lost {
             Some(reason) => {
                 tracing::error!(lease = %self.options.name, %reason, "Leadership lost");
                 ElectionEnd::Lost { reason }
             }
             None => {
-                if matches!(before, LeaseState::Held { .. }) {
+                if before.term().is_some() {
                     self.release().await;
                 }
                 ElectionEnd::Released
@@ -271,16 +358,25 @@ impl Elector {
     async fn elect(&mut self) -> String {
         let mut renewed = self.acquire().await;
         let since = Instant::now();
+        self.state.send_replace(LeaseState::Held(self.term(since, renewed)));
         tracing::info!(lease = %self.options.name, identity = %self.options.identity, "Leading");
         loop {
-            let until = renewed + self.options.lease_duration;
-            self.state.send_replace(LeaseState::Held { since, until });
             tokio::time::sleep(self.options.retry_period).await;
             match self.renew(renewed + self.options.renew_deadline).await {
                 Ok(at) => renewed = at,
                 Err(reason) => return reason,
             }
+            let renewed_term = self.term(since, renewed);
+            self.state.send_modify(|state| match state {
+                LeaseState::Held(term) | LeaseState::Draining(term) => *term = renewed_term,
+                LeaseState::Waiting | LeaseState::Lost => {}
+            });
         }
+    }
+
+    fn term(&self, since: Instant, renewed: Instant) -> Term {
+        let LeaseOptions { lease_duration, renew_deadline, .. } = self.options;
+        Term { since, start_until: renewed + renew_deadline, until: renewed + lease_duration }
     }
 
     async fn acquire(&mut self) -> Instant {

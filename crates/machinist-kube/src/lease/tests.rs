@@ -26,17 +26,43 @@ impl Candidate {
     }
 
     fn start_at(server: &FakeServer, identity: &str, wall: &str) -> Self {
+        Self::start_with(server, identity, wall, Duration::ZERO, Duration::ZERO)
+    }
+
+    /// A process with calls that end `calls_take` after it is asked to stop, and that waits `at_most` for them.
+    fn with_calls(server: &FakeServer, identity: &str, calls_take: Duration, at_most: Duration) -> Self {
+        Self::start_with(server, identity, "2026-01-01T00:00:00Z", calls_take, at_most)
+    }
+
+    fn start_with(
+        server: &FakeServer,
+        identity: &str,
+        wall: &str,
+        calls_take: Duration,
+        at_most: Duration,
+    ) -> Self {
         let clock = Arc::new(TokioClock::starting_at(wall.parse().expect("a time")));
         let options = LeaseOptions::new("ns", "mcm", identity);
         options.validate().expect("the defaults are valid");
         let (elector, leadership) = Elector::new(server.client(), options, clock);
         let (stop, stopped) = oneshot::channel::<()>();
-        let task = tokio::spawn(elector.run(async move {
+        let stopped = async move {
             if stopped.await.is_err() {
                 std::future::pending().await
             }
-        }));
+        };
+        let reader = leadership.clone();
+        // A sleep is made when it is first polled, so that its time counts from there.
+        let in_flight = async move {
+            assert!(reader.is_held() && !reader.may_start(), "a call could start that nothing waits for");
+            sleep(calls_take).await;
+        };
+        let task = tokio::spawn(elector.run_and_drain(stopped, in_flight, at_most));
         Self { leadership, stop: Some(stop), task }
+    }
+
+    fn ask_to_stop(&mut self) {
+        self.stop.take().expect("not stopped yet").send(()).expect("it still runs");
     }
 
     fn leads(&self) -> bool {
@@ -99,7 +125,7 @@ async fn a_second_one_waits_until_the_first_is_certainly_gone() {
     sleep(SECOND * 60).await;
     assert!(one.leads() && !two.leads());
     let one_until = match one.leadership.state() {
-        LeaseState::Held { until, .. } => until,
+        LeaseState::Held(term) => term.until,
         other => panic!("{other:?}"),
     };
     one.kill();
@@ -131,7 +157,7 @@ async fn a_lease_that_is_given_back_is_taken_at_once() {
     sleep(SECOND).await;
     let two = Candidate::start(&server, "two");
     sleep(SECOND * 10).await;
-    one.stop.take().expect("not stopped yet").send(()).expect("it still runs");
+    one.ask_to_stop();
     assert_eq!((&mut one.task).await.expect("no panic"), ElectionEnd::Released);
     assert!(!one.leads());
     assert_eq!(spec(&server)["holderIdentity"], "");
@@ -148,7 +174,7 @@ async fn stopping_without_the_lease_takes_nothing_from_its_holder() {
     sleep(SECOND).await;
     let mut two = Candidate::start(&server, "two");
     sleep(SECOND * 10).await;
-    two.stop.take().expect("not stopped yet").send(()).expect("it still runs");
+    two.ask_to_stop();
     assert_eq!((&mut two.task).await.expect("no panic"), ElectionEnd::Released);
     assert!(one.leads());
     assert_eq!(spec(&server)["holderIdentity"], "one");
@@ -166,9 +192,102 @@ async fn stopping_in_the_middle_of_a_renewal_gives_back_nothing_that_someone_els
     server.put(PATH, lease);
     server.hook(|_| Verdict::Pass);
     assert!(one.leads(), "it does not know yet");
-    one.stop.take().expect("not stopped yet").send(()).expect("it still runs");
+    one.ask_to_stop();
     assert_eq!((&mut one.task).await.expect("no panic"), ElectionEnd::Released);
     assert_eq!(spec(&server)["holderIdentity"], "two");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_is_renewed_until_calls_in_flight_have_ended() {
+    let server = FakeServer::new();
+    let mut one = Candidate::with_calls(&server, "one", SECOND * 40, SECOND * 60);
+    sleep(SECOND).await;
+    let two = Candidate::start(&server, "two");
+    sleep(SECOND * 5).await;
+    assert!(one.leadership.may_start());
+    one.ask_to_stop();
+    for _ in 0..39 {
+        sleep(SECOND).await;
+        assert!(one.leads() && !one.leadership.may_start() && !two.leads());
+        assert!(SECOND * 12 < one.leadership.remaining(), "it goes on renewing");
+        assert!(matches!(one.leadership.state(), LeaseState::Draining(_)));
+        assert_eq!(one.leadership.acquired().await, Err(LeadershipLost), "nothing begins to lead any more");
+    }
+    let asked_for = Instant::now();
+    assert_eq!((&mut one.task).await.expect("no panic"), ElectionEnd::Released);
+    assert!(asked_for.elapsed() <= SECOND * 2, "given back when the last call ended");
+    assert!(!one.leads());
+    two.leadership.acquired().await.expect("it is free");
+    assert!(asked_for.elapsed() < SECOND * 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_in_flight_are_waited_for_up_to_their_bound() {
+    let server = FakeServer::new();
+    let mut one = Candidate::with_calls(&server, "one", SECOND * 3600, SECOND * 60);
+    sleep(SECOND).await;
+    one.ask_to_stop();
+    let asked = Instant::now();
+    assert_eq!((&mut one.task).await.expect("no panic"), ElectionEnd::Released);
+    assert_eq!(asked.elapsed().as_secs(), 60);
+    assert_eq!(spec(&server)["holderIdentity"], "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_lost_in_a_drain_ends_the_drain() {
+    let server = FakeServer::new();
+    let mut one = Candidate::with_calls(&server, "one", SECOND * 3600, SECOND * 3600);
+    sleep(SECOND * 3).await;
+    one.ask_to_stop();
+    server.hook(|_| Verdict::Refuse);
+    let asked = Instant::now();
+    let end = (&mut one.task).await.expect("no panic");
+    assert!(matches!(end, ElectionEnd::Lost { .. }), "{end:?}");
+    assert!(asked.elapsed() <= SECOND * 10 && !one.leads());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_does_not_lead_has_nothing_to_drain() {
+    let server = FakeServer::new();
+    let _one = Candidate::start(&server, "one");
+    sleep(SECOND).await;
+    let mut two = Candidate::with_calls(&server, "two", SECOND * 40, SECOND * 60);
+    sleep(SECOND * 5).await;
+    two.ask_to_stop();
+    let asked = Instant::now();
+    assert_eq!((&mut two.task).await.expect("no panic"), ElectionEnd::Released);
+    assert_eq!(asked.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_longer_than_the_lease_may_start() {
+    let server = FakeServer::new();
+    let one = Candidate::start(&server, "one");
+    assert!(!one.leadership.may_start(), "not before it leads");
+    for _ in 0..600 {
+        sleep(SECOND / 10).await;
+        assert!(one.leadership.may_start(), "renewed within the deadline at every moment");
+        assert!(one.leadership.remaining() <= SECOND * 15);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn past_the_renew_deadline_nothing_starts() {
+    let now = Instant::now();
+    let term = Term { since: now, start_until: now + SECOND * 10, until: now + SECOND * 15 };
+    // No elector runs, as in a process that was stopped and has just been continued.
+    let (_elector, state) = channel(LeaseState::Held(term));
+    let leadership = Leadership { state, _permanent: None };
+    advance(SECOND * 10 - Duration::from_millis(1)).await;
+    assert!(leadership.may_start());
+    advance(Duration::from_millis(1)).await;
+    assert!(
+        leadership.is_held() && !leadership.may_start(),
+        "no other process leads yet, but nothing starts"
+    );
+    assert_eq!(leadership.remaining(), SECOND * 5);
+    advance(SECOND * 5).await;
+    assert!(!leadership.is_held() && leadership.state() == LeaseState::Lost);
 }
 
 #[tokio::test(start_paused = true)]
@@ -267,14 +386,27 @@ async fn two_never_lead_at_once_whatever_the_server_does() {
         let mut born = 0;
         let mut candidates: Vec<Candidate> = Vec::new();
         let mut led = 0;
+        let mut drained = 0;
         for step in 0..3_000 {
             while candidates.len() < 3 {
                 born += 1;
-                candidates.push(Candidate::start(&server, &format!("c{born}")));
+                let name = format!("c{born}");
+                candidates.push(Candidate::with_calls(&server, &name, SECOND * 20, SECOND * 60));
             }
             let leaders = candidates.iter().filter(|candidate| candidate.leads()).count();
             assert!(leaders <= 1, "seed {seed}, step {step}: {leaders} lead");
             led += leaders;
+            let starters = candidates.iter().filter(|candidate| candidate.leadership.may_start()).count();
+            assert!(starters <= leaders, "seed {seed}, step {step}: only a leader starts anything");
+            // Now and then the leader is asked to stop: its calls take longer than its Lease would last.
+            if step % 700 == 350
+                && let Some(leader) = candidates.iter_mut().find(|candidate| candidate.leads())
+            {
+                if leader.stop.is_some() {
+                    leader.ask_to_stop();
+                    drained += 1;
+                }
+            }
             if step % 100 == 0 {
                 let is_troubled = SECOND.mul_f64(1.5) < random.stretch(SECOND, 1.0);
                 *trouble.lock().expect("unpoisoned") = is_troubled;
@@ -282,7 +414,8 @@ async fn two_never_lead_at_once_whatever_the_server_does() {
             candidates.retain(|candidate| !candidate.task.is_finished());
             sleep(SECOND / 10).await;
         }
-        assert!(500 < led, "seed {seed}: somebody led for {led} of 3000 steps only");
+        assert!(500 < led, "seed {seed}: there was a leader for {led} of 3000 steps only");
+        assert!(0 < drained, "seed {seed}: no leader was asked to stop");
     }
 }
 
@@ -291,6 +424,7 @@ async fn unopposed_leadership_is_held_for_good() {
     let leadership = Leadership::unopposed();
     advance(Duration::from_secs(86_400 * 365)).await;
     assert!(leadership.is_held());
+    assert!(leadership.may_start());
     assert!(SECOND * 3600 < leadership.remaining());
     assert_eq!(leadership.acquired().await, Ok(()));
 }
