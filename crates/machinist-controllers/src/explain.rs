@@ -22,7 +22,7 @@ use machinist_plan::{Reason, Step, TokenUse, Why};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use crate::act::DriverPool;
+use crate::act::{Accounts, Ends};
 use crate::clock_steps::ClockSteps;
 use crate::feed::{Fed, take_in};
 use crate::mcm::{self, kinds};
@@ -131,7 +131,8 @@ fn shared(clients: Clients, options: Options, machine: MachineOptions) -> Arc<Sh
         control: clients.control,
         target: clients.target,
         recorder: Recorder::new(options.component, options.instance.clone(), options.clock.clone()),
-        drivers: DriverPool::default(),
+        accounts: Accounts::default(),
+        call_ends: Ends::default(),
         leadership: None,
         tasks: Mutex::new(JoinSet::new()),
         is_synced: |_| true,

@@ -24,6 +24,7 @@ mod panics;
 mod process;
 mod reconcile;
 mod serve;
+mod sweep;
 mod world;
 
 pub use explain::{ExplainError, Explanation, explain};

@@ -30,6 +30,8 @@ pub(crate) struct Memory {
     pub last_pass: BTreeMap<Key, LastPass>,
     /// How often passes over keys of a kind did not come to a good end.
     pub counts: BTreeMap<(Count, &'static str), u64>,
+    /// How many keys the safety sweep has found that no queue held.
+    pub keys_found: u64,
 }
 
 /// An end of a pass that is counted, for alarms.
@@ -136,11 +138,10 @@ impl Memory {
         self.child_failures.remove(uid);
     }
 
-    /// Forgets whatever was learned at a moment that means nothing any more. That a call is in flight, or ever was, stays true.
+    /// Forgets what was learned at a moment that means nothing after a step of the clock. That an instance was asked for stays true.
     pub(crate) fn forget_moments(&mut self) {
         for answers in self.answers.values_mut() {
-            let (in_flight, ever_ensured) = (answers.in_flight, answers.ever_ensured);
-            *answers = Answers { in_flight, ever_ensured, ..Answers::default() };
+            *answers = Answers { ever_ensured: answers.ever_ensured, ..Answers::default() };
         }
         self.evictions.clear();
         self.status_written.clear();

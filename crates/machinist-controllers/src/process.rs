@@ -26,7 +26,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::act::DriverPool;
+use crate::act::{Accounts, Ends};
 use crate::clock_steps::ClockSteps;
 use crate::explain::{is_about_turns, may_await_turn};
 use crate::feed::{Fed, feed};
@@ -136,7 +136,8 @@ impl Running {
             control: clients.control,
             target: clients.target,
             recorder,
-            drivers: DriverPool::default(),
+            accounts: Accounts::default(),
+            call_ends: Ends::default(),
             leadership,
             tasks: Mutex::new(JoinSet::new()),
             is_synced,
@@ -162,6 +163,7 @@ impl Running {
             self.tasks.spawn(work(self.shared.clone()));
         }
         self.tasks.spawn(self.shared.clone().tend_barrier());
+        self.tasks.spawn(self.shared.clone().sweep());
         let recorder = self.shared.recorder.clone();
         let client = self.shared.control.clone();
         self.tasks.spawn(async move { recorder.run(client).await });
@@ -181,6 +183,17 @@ impl Running {
     /// Whether all stores are complete, so that it decides.
     pub fn is_ready(&self) -> bool {
         self.shared.started().is_some()
+    }
+
+    /// How many calls to the cloud are in flight or wait for their turn.
+    pub fn calls_in_flight(&self) -> usize {
+        self.shared.world.lock().asks.len()
+    }
+
+    /// Completes when no call to the cloud is in flight. Calls that wait for their turn end unmade once the process may not start
+    /// calls any more.
+    pub async fn calls_ended(&self) {
+        self.shared.calls_ended().await;
     }
 
     /// Something that can be asked while it runs.
@@ -280,6 +293,9 @@ impl Inspector {
             ("machinist_queue_keys", count(self.shared.queue.len())),
             ("machinist_queue_passes_total", number(queue.handed_out)),
             ("machinist_queue_retries_total", number(queue.retries)),
+            ("machinist_queue_keys_found_total", number(world.memory.keys_found)),
+            ("machinist_cloud_accounts", count(self.shared.accounts.len())),
+            ("machinist_cloud_calls_in_flight", count(world.asks.len())),
         ];
         always.into_iter().map(|(name, value)| (name.to_owned(), value)).chain(counted).collect()
     }

@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::act::DriverPool;
+use crate::act::{Accounts, Ends};
 use crate::clock_steps::ClockSteps;
 use crate::memory::{Count, Repetition, WhyRecord};
 use crate::panics::{self, Panicked};
@@ -46,7 +46,8 @@ pub(crate) struct Shared {
     pub control: kube::Client,
     pub target: kube::Client,
     pub recorder: Recorder,
-    pub drivers: DriverPool,
+    pub accounts: Accounts,
+    pub call_ends: Ends,
     pub leadership: Option<Leadership>,
     /// Driver calls and whatever else outlives a pass; aborted with the process.
     pub tasks: Mutex<JoinSet<()>>,
@@ -130,12 +131,7 @@ async fn pass<K: Kind>(shared: &Arc<Shared>, key: &Key, id: &K::Id) {
     match shared.unknown_writes(key) {
         Unknown::None => {}
         Unknown::Waiting => return,
-        Unknown::Some(writes) => {
-            if let Err(panicked) = panics::catch_async(shared.settle_unknown(key, writes)).await {
-                shared.note_panic(key, program_failed("settling a write of it failed", panicked));
-            }
-            return;
-        }
+        Unknown::Some(writes) => return shared.settle_unknown(key, writes),
     }
     shared.heed_clock();
     let observed = panics::catch(|| {
@@ -248,7 +244,7 @@ pub(crate) fn planner_failed(panicked: Panicked) -> Why {
 }
 
 /// Something else panicked, which may have had a secret in its hands.
-fn program_failed(what: &'static str, panicked: Panicked) -> Why {
+pub(crate) fn program_failed(what: &'static str, panicked: Panicked) -> Why {
     failed(what, panicked, String::new())
 }
 
@@ -298,18 +294,28 @@ impl Shared {
 
     /// Wakes a key, if this process decides about its kind.
     pub(crate) fn wake(&self, key: Key) {
-        let ours = match key {
+        if self.decides_about(&key) {
+            self.queue.wake(key);
+        }
+    }
+
+    pub(crate) fn decides_about(&self, key: &Key) -> bool {
+        match key {
             Key::Machine(_) | Key::Class(_) | Key::Secret(_) | Key::Replacement(_) => self.machine.is_some(),
             Key::Set(_) | Key::Deployment(_) => self.machine.is_none(),
-        };
-        if ours {
-            self.queue.wake(key);
         }
     }
 
     /// The moment, for API timestamps and deadlines.
     pub(crate) fn now(&self) -> Timestamp {
         self.options.clock.now()
+    }
+
+    /// A moment of the monotonic clock as the wall clock will show it, rounded up to a second.
+    pub(crate) fn wall(&self, at: Instant) -> Timestamp {
+        let ahead = at.saturating_duration_since(Instant::now());
+        let shown = self.now().checked_add(ahead).unwrap_or(Timestamp::MAX);
+        Timestamp::from_second(shown.as_second().saturating_add(1)).unwrap_or(Timestamp::MAX)
     }
 
     /// When this process began to decide; `None` before all stores are complete.
@@ -371,7 +377,7 @@ impl Shared {
     }
 
     /// Says that a pass panicked, counts it, and looks again after a pause.
-    fn note_panic(&self, key: &Key, why: Why) {
+    pub(crate) fn note_panic(&self, key: &Key, why: Why) {
         tracing::error!(%key, reason = %why.reason, "Panicked; looking again after a pause");
         self.world.lock().memory.count(Count::Panicked, key.kind());
         self.note(key, why, Vec::new());

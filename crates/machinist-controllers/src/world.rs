@@ -1,10 +1,12 @@
 //! Everything one process has seen: its stores, its open writes, its memory. One lock guards it, and nobody awaits under it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard};
 
 use k8s_openapi::api::core::v1::Secret;
 use machinist_instance::Credential;
+use machinist_kube::barrier::Charge;
 use machinist_kube::{Barrier, ObjectKey, Store};
 use machinist_plan::facts::{
     BudgetFacts, ClassFacts, MachineDeploymentFacts, MachineFacts, MachineSetFacts, NodeFacts, PodFacts,
@@ -12,6 +14,7 @@ use machinist_plan::facts::{
 };
 
 use crate::Key;
+use crate::act::InFlight;
 use crate::memory::Memory;
 
 /// Index: objects by the UID of their controlling owner; by [`NO_OWNER`] those without one.
@@ -46,6 +49,9 @@ pub(crate) struct World {
     pub budgets: Store<BudgetFacts>,
     pub barrier: Barrier<Key>,
     pub memory: Memory,
+    pub asks: InFlight,
+    /// Writes without an answer whose outcome is being asked for.
+    pub settling: BTreeSet<Charge>,
 }
 
 /// A Secret of the control cluster: facts for planners, data for drivers.
@@ -125,6 +131,8 @@ impl World {
             budgets: Store::new(&[(BY_NAMESPACE, |b: &BudgetFacts, keys| keys.push(b.namespace.clone()))]),
             barrier: Barrier::new(),
             memory: Memory::default(),
+            asks: InFlight::default(),
+            settling: BTreeSet::new(),
         }
     }
 

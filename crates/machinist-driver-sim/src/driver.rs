@@ -25,6 +25,7 @@ pub const PROMISES: Promises = Promises {
     visible_within: Duration::from_secs(2),
     call_bound: Duration::from_secs(1),
     create: CreateGuarantee::NativeKey,
+    rate: None,
 };
 
 /// The simulated cloud as a provider. A class names it `sim`, or by a name added with [`Self::also_serving`].

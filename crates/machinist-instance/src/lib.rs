@@ -16,5 +16,5 @@ mod spec;
 pub use error::{Error, ErrorKind};
 pub use identity::{IdentityError, InstanceKey, NodeName, ProviderId};
 pub use instance::{Address, AddressKind, Instance, InstanceRef, Power, Scope, Sighting};
-pub use promises::{CreateGuarantee, Promises};
+pub use promises::{CallRate, CreateGuarantee, Promises};
 pub use spec::{AccountId, Credential, InstanceSpec, UserData};

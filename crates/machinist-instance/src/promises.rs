@@ -13,6 +13,17 @@ pub struct Promises {
     pub call_bound: Duration,
     /// How repeated creation of the same key is prevented.
     pub create: CreateGuarantee,
+    /// How many calls the account admits. `None` if the cloud states no limit.
+    pub rate: Option<CallRate>,
+}
+
+/// How many calls a cloud admits from one account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallRate {
+    /// Calls per hour in the long run.
+    pub per_hour: u32,
+    /// Calls that may be made at once after a rest.
+    pub burst: u32,
 }
 
 impl Promises {

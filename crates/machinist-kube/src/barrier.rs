@@ -57,6 +57,8 @@ pub struct Expect {
     pub key: ObjectKey,
     /// What is done to it.
     pub kind: WriteKind,
+    /// The UID that a DELETE names, so that it can be repeated for the same object.
+    pub uid: Option<String>,
 }
 
 /// What a write does.
@@ -401,7 +403,8 @@ mod tests {
     const DEPLOYMENT: &str = "deployment";
 
     fn expect(kind: WriteKind) -> Expect {
-        Expect { cluster: Cluster::Control, resource: "machines", key: ObjectKey::new("ns", "m1"), kind }
+        let key = ObjectKey::new("ns", "m1");
+        Expect { cluster: Cluster::Control, resource: "machines", key, kind, uid: None }
     }
 
     fn committed(rv: u64) -> Settled {

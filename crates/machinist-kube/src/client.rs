@@ -6,7 +6,8 @@
 //!
 //! | request | repeated | deadline |
 //! |---|---|---|
-//! | POST, PUT, PATCH, DELETE | never | `request_timeout`, body included |
+//! | POST, PUT, PATCH | never | `request_timeout`, body included |
+//! | DELETE | never | `delete_timeout`, body included |
 //! | GET, LIST | at most 3 times within 10 s, on 429, 5xx and transport errors | `request_timeout` each |
 //! | WATCH | never (the watch loop does) | none (the watch loop has one) |
 
@@ -28,6 +29,10 @@ use crate::policy::PolicyLayer;
 /// How long one request may take, unless told otherwise: longer than the slowest admission webhook is allowed (30 s
 /// would be its maximum, 10 s its default), shorter than a person's patience.
 pub const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How long a DELETE may take: longer than the 30 s that an admission webhook may hold it. A DELETE whose answer we do not wait
+/// for may take effect later, when another object has been chosen in its place.
+pub const DEFAULT_DELETE_TIMEOUT: Duration = Duration::from_secs(35);
 
 /// Told about every request when it is over.
 pub type RequestObserver = Arc<dyn Fn(&RequestReport<'_>) + Send + Sync>;
@@ -60,6 +65,8 @@ pub struct ClientOptions {
     pub burst: Option<u32>,
     /// How long one request may take, from sending to the last byte of its answer. Watches are exempt.
     pub request_timeout: Duration,
+    /// The same for a DELETE.
+    pub delete_timeout: Duration,
     /// The clock that the server's is compared with.
     pub clock: SharedClock,
     /// Where the server's `Date` headers are reported.
@@ -78,6 +85,7 @@ impl ClientOptions {
             qps: None,
             burst: None,
             request_timeout: DEFAULT_REQUEST_TIMEOUT,
+            delete_timeout: DEFAULT_DELETE_TIMEOUT,
             clock: SystemClock::shared(),
             skew: Skew::default(),
             observer: None,

@@ -192,7 +192,10 @@ where
             let bytes = body.collect().await.map_err(Into::into)?.to_bytes();
             Ok::<_, BoxError>(Response::from_parts(parts, bytes))
         };
-        let deadline = self.shared.options.request_timeout;
+        let deadline = match sent.method {
+            Method::DELETE => self.shared.options.delete_timeout,
+            _ => self.shared.options.request_timeout,
+        };
         let answer = tokio::time::timeout(deadline, whole).await.unwrap_or_else(|_| {
             let (method, path) = (sent.method.clone(), sent.path.clone());
             Err(RequestError::Deadline { method, path, after: deadline }.into())

@@ -158,6 +158,12 @@ impl<K: Ord + Clone> KeyQueue<K> {
         state.due_at.get(key).copied().or_else(|| state.active.get(key).copied().flatten())
     }
 
+    /// Whether the key is scheduled or in the hands of a worker. If not, only a wake brings it back.
+    pub fn holds(&self, key: &K) -> bool {
+        let state = self.lock();
+        state.due_at.contains_key(key) || state.active.contains_key(key)
+    }
+
     /// What the queue is doing.
     pub fn metrics(&self) -> QueueMetrics {
         let now = Instant::now();

@@ -13,7 +13,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::facts::{BudgetFacts, PodFacts};
-use crate::snapshot::{Attempts, is_past, just_past, plus, since};
+use crate::snapshot::{Attempts, LONGEST_RETRY_AFTER, is_past, just_past, plus, since};
 use crate::why::BlockedPod;
 
 /// Between two attempts to evict one pod, if nothing suggests that the next may succeed.
@@ -179,7 +179,7 @@ impl Drain<'_> {
 
     fn next_attempt(&self, eviction: &Eviction, seems_to_allow: bool) -> Timestamp {
         let wait = match &eviction.outcome {
-            EvictionOutcome::Throttled { retry_after } => *retry_after,
+            EvictionOutcome::Throttled { retry_after } => (*retry_after).min(LONGEST_RETRY_AFTER),
             EvictionOutcome::Held(_) if eviction.attempts.count <= QUICK_ATTEMPTS && seems_to_allow => {
                 EVICT_AGAIN_SOONEST
             }

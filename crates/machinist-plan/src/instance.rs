@@ -234,6 +234,7 @@ mod tests {
             visible_within: Duration::from_secs(10),
             call_bound: Duration::from_secs(30),
             create: CreateGuarantee::NativeKey,
+            rate: None,
         };
         Process { started: at(0), leading_since: None, skew: Duration::ZERO, promises }
     }

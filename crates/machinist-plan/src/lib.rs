@@ -22,5 +22,7 @@ mod why;
 
 pub use permit::{Evidence, Permit};
 pub use plan::{Plan, Wait};
-pub use snapshot::{Answered, Answers, Attempts, Call, Found, Known, Process, retry_after};
+pub use snapshot::{
+    Answered, Answers, Attempts, Call, Found, Known, LONGEST_RETRY_AFTER, Process, retry_after,
+};
 pub use why::{Deadline, Reason, Step, TokenUse, Why};

@@ -200,11 +200,14 @@ pub(crate) fn just_past(deadline: Timestamp) -> Timestamp {
     Timestamp::from_second(deadline.as_second() + 1).unwrap_or(Timestamp::MAX)
 }
 
+/// No `Retry-After` of a cloud or an API server is obeyed for longer: a wrong number must not stop an object for days.
+pub const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(600);
+
 /// How long to wait after a failed driver call before the next one: doubling per failure, bounded by what the kind of
 /// failure can profit from. `exhausted` is the retry period that users set for quota and stock.
 pub fn retry_after(kind: ErrorKind, failures: u32, exhausted: Duration) -> Duration {
     let (first, most) = match kind {
-        ErrorKind::Throttled { retry_after: Some(asked) } => return asked,
+        ErrorKind::Throttled { retry_after: Some(asked) } => return asked.min(LONGEST_RETRY_AFTER),
         ErrorKind::Exhausted => return exhausted,
         ErrorKind::Ambiguous => (Duration::from_secs(1), Duration::from_secs(60)),
         ErrorKind::Unavailable | ErrorKind::Throttled { retry_after: None } => {

@@ -134,6 +134,15 @@ pub enum Reason {
         /// How many times in a row; 0 where nobody counted.
         failures: u32,
     },
+    /// The cloud throttles the account: no call is made before its pause ends.
+    AccountPaused,
+    /// This process has just begun to lead, and a call of the former leader may still take effect.
+    PredecessorCalls,
+    /// The API server did not answer a write, and its effect is not known yet.
+    WriteUnsettled {
+        /// The write, for example `DELETE of machines ns/m`.
+        write: String,
+    },
     /// The instance exists, its Node has not registered.
     Joining {
         /// The Node's expected name.
@@ -348,6 +357,9 @@ impl Reason {
             Self::SecretIncomplete { .. } => "SecretIncomplete",
             Self::Calling(_) => "Calling",
             Self::CallFailed { .. } => "CallFailed",
+            Self::AccountPaused => "AccountPaused",
+            Self::PredecessorCalls => "PredecessorCalls",
+            Self::WriteUnsettled { .. } => "WriteUnsettled",
             Self::Joining { .. } => "Joining",
             Self::NodeNotOurs { .. } => "NodeNotOurs",
             Self::Unhealthy { .. } => "Unhealthy",
@@ -404,6 +416,13 @@ impl fmt::Display for Reason {
             Self::Calling(call) => write!(f, "the cloud to answer {call}"),
             Self::CallFailed { call, kind, message, failures } => {
                 write!(f, "the cloud: {call} failed{}, {kind}: {message}", times(*failures))
+            }
+            Self::AccountPaused => f.write_str("the cloud, which throttles this account"),
+            Self::PredecessorCalls => {
+                f.write_str("calls of the former leader to end: this process has just begun to lead")
+            }
+            Self::WriteUnsettled { write } => {
+                write!(f, "the outcome of a {write}, which the API server has not answered")
             }
             Self::Joining { node, token } => {
                 write!(f, "Node {node} to register")?;

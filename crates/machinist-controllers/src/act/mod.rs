@@ -1,12 +1,16 @@
 //! The calls themselves: guarded writes to API servers, and calls to drivers.
 
+mod accounts;
+mod asks;
 mod instance;
 mod owners;
 mod settle;
 mod user_data;
 mod write;
 
-pub(crate) use instance::{Account, Asking, DriverPool, delete, ensure, find, place_of};
+pub(crate) use accounts::{Accounts, Opened};
+pub(crate) use asks::{Ends, InFlight};
+pub(crate) use instance::{Asking, delete, ensure, find, secrets_of};
 pub(crate) use owners::{controlled_by, stays};
 pub(crate) use user_data::render as render_user_data;
 pub(crate) use write::{Created, Write};

@@ -1,39 +1,80 @@
-//! Writes whose outcome nobody knows, and writes that the watch does not show: both are settled by reading the object from
-//! the API server itself.
+//! Writes whose outcome is unknown, and writes that the watch does not show in time.
+//!
+//! A POST or a patch without an answer is settled by reading the object. If it takes effect later, it does no harm: a POST has a
+//! fixed name, and a patch tests what it was decided from. A DELETE is different: it may hang in a webhook and take effect after
+//! another object was deleted for the same limit. So a DELETE is repeated, for the same UID, until an answer says what became of
+//! the object. Until then the keys that count the object stay charged, so nothing else is deleted for that limit.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use machinist_kube::WriteOutcome;
 use machinist_kube::barrier::{Charge, Expect, Settled, WriteKind};
 use machinist_plan::facts::{
     BudgetFacts, ClassFacts, MachineDeploymentFacts, MachineFacts, MachineSetFacts, NodeFacts, PodFacts,
 };
+use machinist_plan::{Reason, Step, Why};
 
+use super::write::{by_uid, committed};
 use crate::Key;
 use crate::feed::{Fed, refresh};
-use crate::reconcile::Shared;
+use crate::panics;
+use crate::reconcile::{Shared, program_failed};
 use crate::world::{SecretEntry, TokenEntry};
 
 /// How often overdue writes are looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// What is asked about a write.
+#[derive(Clone, Copy)]
+enum Question {
+    /// Nobody knows whether it took effect.
+    Unknown,
+    /// It took effect, and the watch has not shown it.
+    Overdue,
+}
+
 impl Shared {
-    /// Finds out what became of writes without an answer, so that their key may be decided about again.
-    ///
-    /// A write that has not taken effect by now may still do so. That is safe: a POST has a fixed name, and a patch names what
-    /// it was decided from.
-    pub(crate) async fn settle_unknown(&self, key: &Key, charges: Vec<Charge>) {
-        for charge in charges {
-            let Some(expect) = self.world.lock().barrier.expected(charge).cloned() else { continue };
-            let Some(settled) = self.look(&expect).await else {
-                self.queue.retry(key.clone());
-                return;
-            };
+    /// Starts to find out what became of writes without an answer, so that their key may be decided about again. A slow webhook
+    /// holds no worker: the answers are awaited by a task of their own.
+    pub(crate) fn settle_unknown(self: &Arc<Self>, key: &Key, charges: Vec<Charge>) {
+        let mine: Vec<(Charge, Expect)> = {
+            let mut world = self.world.lock();
+            let unsettled = charges.into_iter().filter(|charge| world.settling.insert(*charge));
+            let mine: Vec<Charge> = unsettled.collect();
+            mine.into_iter().filter_map(|it| Some((it, world.barrier.expected(it)?.clone()))).collect()
+        };
+        let Some((_, first)) = mine.first() else { return };
+        let write = format!("{} of {} {}", verb(first.kind), first.resource, first.key);
+        let why = Why::new(
+            Reason::WriteUnsettled { write },
+            Step::Expect("the API server is asked again what became of it"),
+        );
+        self.note(key, why.since(self.now()), Vec::new());
+        let (shared, key) = (self.clone(), key.clone());
+        self.spawn(async move {
+            let charges: Vec<Charge> = mine.iter().map(|(charge, _)| *charge).collect();
+            let settled = panics::catch_async(shared.settle(&key, mine)).await;
+            shared.world.lock().settling.retain(|charge| !charges.contains(charge));
+            match settled {
+                Ok(true) => shared.queue.wake(key),
+                Ok(false) => drop(shared.queue.retry(key)),
+                Err(panicked) => {
+                    shared.note_panic(&key, program_failed("settling a write of it failed", panicked));
+                }
+            }
+        });
+    }
+
+    /// Whether all of them could be settled.
+    async fn settle(&self, key: &Key, charges: Vec<(Charge, Expect)>) -> bool {
+        for (charge, expect) in charges {
+            let Some(settled) = self.ask_about(&expect, Question::Unknown).await else { return false };
             tracing::info!(%key, write = ?expect, ?settled, "Settled a write that had no answer");
             let woken = self.world.lock().barrier.settle(charge, settled);
             woken.into_iter().for_each(|key| self.queue.wake(key));
         }
-        self.queue.wake(key.clone());
+        true
     }
 
     /// For ever: reads what own writes the watches have not shown in time.
@@ -42,7 +83,7 @@ impl Shared {
             tokio::time::sleep(LOOK_EVERY).await;
             let overdue = self.world.lock().barrier.overdue();
             for late in overdue {
-                if self.look(&late.expect).await.is_some() {
+                if self.ask_about(&late.expect, Question::Overdue).await.is_some() {
                     tracing::warn!(write = ?late.expect, "A watch has not shown this write in time; it was read instead");
                     let woken = self.world.lock().barrier.verified(late.charge);
                     woken.into_iter().for_each(|key| self.queue.wake(key));
@@ -51,23 +92,32 @@ impl Shared {
         }
     }
 
-    async fn look(&self, expect: &Expect) -> Option<Settled> {
+    async fn ask_about(&self, expect: &Expect, question: Question) -> Option<Settled> {
         match expect.resource {
-            MachineFacts::RESOURCE => self.look_at::<MachineFacts>(expect).await,
-            MachineSetFacts::RESOURCE => self.look_at::<MachineSetFacts>(expect).await,
-            MachineDeploymentFacts::RESOURCE => self.look_at::<MachineDeploymentFacts>(expect).await,
-            ClassFacts::RESOURCE => self.look_at::<ClassFacts>(expect).await,
-            SecretEntry::RESOURCE => self.look_at::<SecretEntry>(expect).await,
-            TokenEntry::RESOURCE => self.look_at::<TokenEntry>(expect).await,
-            NodeFacts::RESOURCE => self.look_at::<NodeFacts>(expect).await,
-            PodFacts::RESOURCE => self.look_at::<PodFacts>(expect).await,
-            BudgetFacts::RESOURCE => self.look_at::<BudgetFacts>(expect).await,
-            // Nothing else is ever charged; an unknown name would wait for ever, so it is let go.
+            MachineFacts::RESOURCE => self.ask_api::<MachineFacts>(expect, question).await,
+            MachineSetFacts::RESOURCE => self.ask_api::<MachineSetFacts>(expect, question).await,
+            MachineDeploymentFacts::RESOURCE => {
+                self.ask_api::<MachineDeploymentFacts>(expect, question).await
+            }
+            ClassFacts::RESOURCE => self.ask_api::<ClassFacts>(expect, question).await,
+            SecretEntry::RESOURCE => self.ask_api::<SecretEntry>(expect, question).await,
+            TokenEntry::RESOURCE => self.ask_api::<TokenEntry>(expect, question).await,
+            NodeFacts::RESOURCE => self.ask_api::<NodeFacts>(expect, question).await,
+            PodFacts::RESOURCE => self.ask_api::<PodFacts>(expect, question).await,
+            BudgetFacts::RESOURCE => self.ask_api::<BudgetFacts>(expect, question).await,
+            // Nothing else is ever charged; an unknown name would wait for ever, so its charge is closed.
             _ => Some(Settled::NotCommitted),
         }
     }
 
-    async fn look_at<F: Fed>(&self, expect: &Expect) -> Option<Settled> {
+    async fn ask_api<F: Fed>(&self, expect: &Expect, question: Question) -> Option<Settled> {
+        match (question, expect.kind, &expect.uid) {
+            (Question::Unknown, WriteKind::Delete, Some(uid)) => self.delete_again::<F>(expect, uid).await,
+            _ => self.read::<F>(expect).await,
+        }
+    }
+
+    async fn read<F: Fed>(&self, expect: &Expect) -> Option<Settled> {
         match refresh::<F>(self, F::api(self, &expect.key.namespace), &expect.key).await {
             Ok(Some(entry)) if expect.kind == WriteKind::Delete && !entry.deleting => {
                 Some(Settled::NotCommitted)
@@ -81,5 +131,34 @@ impl Shared {
                 None
             }
         }
+    }
+
+    /// Repeats a DELETE whose answer was lost. Its deadline is longer than a webhook may take, so the first one has ended by the
+    /// time at which this one is answered.
+    async fn delete_again<F: Fed>(&self, expect: &Expect, uid: &str) -> Option<Settled> {
+        let api = F::api(self, &expect.key.namespace);
+        let result = api.delete(&expect.key.name, &by_uid(uid)).await;
+        match (WriteOutcome::of(&result), &result) {
+            (WriteOutcome::Done, Ok(either::Either::Left(object))) => Some(committed(object)),
+            // Stale: an object of that name exists and has another UID.
+            (WriteOutcome::Done | WriteOutcome::NotFound | WriteOutcome::Stale, _) => {
+                Some(Settled::Deleted { uid: uid.to_owned() })
+            }
+            (WriteOutcome::Denied { .. } | WriteOutcome::Invalid { .. } | WriteOutcome::AlreadyExists, _) => {
+                Some(Settled::NotCommitted)
+            }
+            (WriteOutcome::Throttled { .. } | WriteOutcome::Unknown { .. }, _) => {
+                tracing::info!(object = %expect.key, "Cannot find out yet what became of a DELETE");
+                None
+            }
+        }
+    }
+}
+
+fn verb(kind: WriteKind) -> &'static str {
+    match kind {
+        WriteKind::Create => "POST",
+        WriteKind::Update => "PATCH",
+        WriteKind::Delete => "DELETE",
     }
 }

@@ -55,7 +55,7 @@ impl Write<'_> {
         F::Object: serde::Serialize,
     {
         let api = self.api::<F>();
-        let charge = self.open::<F>(WriteKind::Create);
+        let charge = self.open::<F>(WriteKind::Create, None);
         let params = PostParams::default();
         let result = api.create(&params, object).await;
         let outcome = WriteOutcome::of(&result);
@@ -100,9 +100,8 @@ impl Write<'_> {
     /// Deletes the object of that UID; deleting what is gone succeeds.
     pub(crate) async fn delete<F: Fed>(&self, uid: &str) -> Result<(), Stop> {
         let api = self.api::<F>();
-        let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
-        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
-        let charge = self.open::<F>(WriteKind::Delete);
+        let params = by_uid(uid);
+        let charge = self.open::<F>(WriteKind::Delete, Some(uid.to_owned()));
         let result = api.delete(&self.key.name, &params).await;
         let outcome = WriteOutcome::of(&result);
         let settled = match &result {
@@ -124,7 +123,7 @@ impl Write<'_> {
         kind: WriteKind,
         request: impl Future<Output = Result<F::Object, kube::Error>>,
     ) -> Result<(), Stop> {
-        let charge = self.open::<F>(kind);
+        let charge = self.open::<F>(kind, None);
         let result = request.await;
         let outcome = WriteOutcome::of(&result);
         let settled = match &result {
@@ -144,11 +143,17 @@ impl Write<'_> {
         F::api(self.shared, &self.key.namespace)
     }
 
-    fn open<F: Fed>(&self, kind: WriteKind) -> OpenCharge<'_> {
-        let expect = Expect { cluster: F::CLUSTER, resource: F::RESOURCE, key: self.key.clone(), kind };
+    fn open<F: Fed>(&self, kind: WriteKind, uid: Option<String>) -> OpenCharge<'_> {
+        let expect = Expect { cluster: F::CLUSTER, resource: F::RESOURCE, key: self.key.clone(), kind, uid };
         let charge = self.shared.world.lock().barrier.open(self.charged, expect);
         OpenCharge { shared: self.shared, charge: Some(charge) }
     }
+}
+
+/// Deletes an object only if it has that UID.
+pub(super) fn by_uid(uid: &str) -> DeleteParams {
+    let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+    DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() }
 }
 
 /// A charge that is settled once. Whoever panics before that leaves an unknown outcome behind, which is settled by repeating the
@@ -195,7 +200,7 @@ fn is_removed(object: &impl Resource) -> bool {
     object.meta().deletion_timestamp.is_some() && object.finalizers().is_empty()
 }
 
-fn committed(object: &impl Resource) -> Settled {
+pub(super) fn committed(object: &impl Resource) -> Settled {
     Settled::Committed {
         uid: object.uid().unwrap_or_default(),
         resource_version: resource_version(object.resource_version().as_deref()),

@@ -25,7 +25,7 @@ use machinist_plan::{Attempts, Known, Plan, Process, TokenUse};
 use serde_json::{Value, json};
 
 use crate::Key;
-use crate::act::{self, Account, Asking, Write, place_of, render_user_data};
+use crate::act::{self, Asking, Opened, Write, render_user_data};
 use crate::feed::{entry_of, take_in};
 use crate::reconcile::{Kind, Observed, Shared, Stop, Versions, object_key};
 use crate::world::{BY_NAMESPACE, BY_NODE, SecretEntry, TokenEntry, World, merge};
@@ -37,6 +37,7 @@ const CAUTIOUS: Promises = Promises {
     visible_within: Duration::from_secs(60),
     call_bound: Duration::from_secs(60),
     create: CreateGuarantee::FindThenCreate,
+    rate: None,
 };
 
 /// Machines, as the loop knows them.
@@ -98,7 +99,8 @@ fn snapshot(shared: &Shared, world: &World, machine: Arc<MachineFacts>, versions
     versions.add(node.map_or(0, |node| node.resource_version));
     let token = token(world, &machine);
     versions.add_text(if let Token::Ours(token) = &token { &token.uid } else { "" });
-    let answers = world.memory.answers.get(&machine.uid).cloned().unwrap_or_default();
+    let mut answers = world.memory.answers.get(&machine.uid).cloned().unwrap_or_default();
+    answers.in_flight = world.asks.of(&machine.uid);
     let answered =
         |ended: Option<Timestamp>| ended.map_or(0, |at| u64::try_from(at.as_millisecond()).unwrap_or(0));
     versions.add(answered(answers.ensure.as_ref().map(|a| a.ended)));
@@ -139,8 +141,9 @@ fn snapshot(shared: &Shared, world: &World, machine: Arc<MachineFacts>, versions
         }
         options.provider.validate(&class.facts.provider_spec).err().map(|error| error.message)
     });
-    let account = open(shared, world, &machine).and_then(Result::ok);
-    let promises = account.map_or(CAUTIOUS, |account| account.promises());
+    let opened = open(shared, world, &machine).and_then(Result::ok);
+    let promises = opened.as_ref().map_or(CAUTIOUS, Opened::promises);
+    let paused = opened.and_then(|opened| opened.account.paused_until());
     Snapshot {
         now: shared.now(),
         process: Process {
@@ -161,6 +164,7 @@ fn snapshot(shared: &Shared, world: &World, machine: Arc<MachineFacts>, versions
         budgets,
         evictions,
         answers,
+        paused_until: paused.map(|until| shared.wall(until)),
         machine,
     }
 }
@@ -192,14 +196,17 @@ fn secrets_of(
 /// The account of a Machine, opened with the credential of its class; absent while class or Secret are.
 ///
 /// An account that cannot be opened is an error that names what a person has to mend.
-fn open(shared: &Shared, world: &World, machine: &MachineFacts) -> Option<Result<Account, Error>> {
-    let (class, secrets, fingerprint) = secrets_of(world, machine)?;
-    let place = place_of(&class);
-    if let Some(account) = shared.drivers.opened(&place, fingerprint) {
-        return Some(Ok(account));
+fn open(shared: &Shared, world: &World, machine: &MachineFacts) -> Option<Result<Opened, Error>> {
+    let (class, secrets, version) = secrets_of(world, machine)?;
+    let names = act::secrets_of(&class);
+    if let Some(opened) = shared.accounts.opened(&names, version) {
+        return Some(Ok(opened));
     }
     let (credential, _) = merge(&secrets);
-    Some(shared.drivers.open(shared, &place, &credential, fingerprint).map_err(|error| {
+    let options = shared.machine_options();
+    let calls_at_once = options.calls_per_account;
+    let opened = shared.accounts.open(&*options.provider, calls_at_once, &names, version, &credential);
+    Some(opened.map_err(|error| {
         let opened_by = match class.secrets.as_slice() {
             [] => "which refers to no Secret".to_owned(),
             [(namespace, name)] => format!("by Secret {namespace}/{name}"),
@@ -454,9 +461,9 @@ fn token_secret(shared: &Shared) -> String {
 }
 
 fn asking<'a>(shared: &'a Arc<Shared>, s: &'a Snapshot) -> Result<Asking<'a>, Stop> {
-    let account = open(shared, &shared.world.lock(), &s.machine);
-    let account = account.ok_or(Stop::NotNow("class or Secret went missing"))?;
-    Ok(Asking { shared, machine: &s.machine, inputs: s.inputs, account })
+    let opened = open(shared, &shared.world.lock(), &s.machine);
+    let opened = opened.ok_or(Stop::NotNow("class or Secret went missing"))?;
+    Ok(Asking { shared, machine: &s.machine, inputs: s.inputs, opened })
 }
 
 fn ensure(shared: &Arc<Shared>, s: &Snapshot, adopt_made_since: Timestamp) -> Result<(), Stop> {

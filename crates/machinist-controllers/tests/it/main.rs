@@ -4,6 +4,9 @@
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on says why")]
 
+mod asks;
+mod slow_webhook;
+
 use std::sync::Arc;
 use std::time::Duration;
 

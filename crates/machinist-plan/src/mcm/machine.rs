@@ -71,6 +71,8 @@ pub struct Snapshot {
     pub evictions: Arc<BTreeMap<String, Eviction>>,
     /// What the driver answered.
     pub answers: Answers,
+    /// Until when the cloud throttles the account: no call begins before.
+    pub paused_until: Option<Timestamp>,
 }
 
 /// A Secret that a class refers to.
@@ -231,6 +233,13 @@ impl Snapshot {
 
     fn key(&self) -> InstanceKey {
         self.machine.key()
+    }
+
+    /// Waits for the end of the account's pause, if the cloud throttles it.
+    fn paused(&self) -> Option<Plan<Action>> {
+        let until = self.paused_until.filter(|until| self.now < *until)?;
+        let why = Why::new(Reason::AccountPaused, Step::Expect("the call to the cloud is made"));
+        Some(Plan::until(until, why.deadline(until, Step::Expect("the pause ends"))))
     }
 
     /// Its Node, if the Node of its name is certainly its own.

@@ -7,7 +7,7 @@ use machinist_api::code::Code;
 use machinist_api::constants::markers;
 use machinist_api::validation::machine_name_error;
 use machinist_api::{OperationType, Phase};
-use machinist_instance::{Error, Instance};
+use machinist_instance::{CreateGuarantee, Error, Instance, Promises};
 
 use super::join::failed_why;
 use super::status::{code_of, code_text};
@@ -82,10 +82,25 @@ fn make(s: &Snapshot) -> Plan<Action> {
             Plan::act(Action::DeleteToken(token.clone()), why("a bootstrap token that lasts"))
         }
         Token::Free(_) | Token::Ours(_) | Token::Exhausted => {
+            if let Some(wait) = s.paused().or_else(|| predecessor_may_create(s)) {
+                return wait.no_later_than(just_past(s.creation_deadline()));
+            }
             let ensure = Action::Ensure { adopt_made_since: s.machine.created };
             Plan::act(ensure, Why::new(Reason::Calling(Call::Ensure), Step::Expect("the answer")))
         }
     }
+}
+
+/// Waits until no call of the leader before us can take effect any more. A driver that looks before it creates is safe with one
+/// caller per key only, and a call of the former leader may be on its way.
+fn predecessor_may_create(s: &Snapshot) -> Option<Plan<Action>> {
+    let Promises { create, call_bound, .. } = s.process.promises;
+    let alone_from = plus(s.process.leading_since?, call_bound);
+    if create != CreateGuarantee::FindThenCreate || alone_from <= s.now {
+        return None;
+    }
+    let why = Why::new(Reason::PredecessorCalls, Step::Expect("the driver is asked for its instance"));
+    Some(Plan::until(alone_from, why.since(s.process.leading_since)))
 }
 
 /// Waits until the class carries our finalizer: before that, it could go, and an instance made from it could not be deleted.

@@ -231,6 +231,11 @@ fn remove_instance(s: &Snapshot, deleting_since: Timestamp) -> Plan<Action> {
     if let Some(plan) = cannot_call(s, deleting_since) {
         return plan;
     }
+    if let Next::Find | Next::Delete(_) = next
+        && let Some(wait) = s.paused()
+    {
+        return wait;
+    }
     let why = |reason| {
         Why::new(reason, Step::Expect("its Node and its finalizer are removed")).since(deleting_since)
     };

@@ -52,6 +52,7 @@ fn world() -> World {
         visible_within: Duration::from_secs(10),
         call_bound: Duration::from_secs(5),
         create: CreateGuarantee::NativeKey,
+        rate: None,
     };
     let class: MachineClass = serde_json::from_value(class).expect("a class");
     let snapshot = Snapshot {
@@ -70,6 +71,7 @@ fn world() -> World {
         budgets: Vec::new(),
         evictions: Arc::default(),
         answers: Answers::default(),
+        paused_until: None,
     };
     World { machine, node: None, pods: Vec::new(), budgets: Vec::new(), snapshot }
 }
@@ -998,4 +1000,44 @@ impl World {
         self.machine["status"]["lastOperation"]["errorCode"] = code.into();
         self.check(expected);
     }
+}
+
+#[test]
+fn a_throttled_account_makes_no_call_before_its_pause_ends() {
+    let paused = |s: &mut Snapshot| s.paused_until = Some(at(30));
+    world().token(1000).with(paused).check(expect![[r#"
+        why   waits for the cloud, which throttles this account; next: the call to the cloud is made; by 2027-01-15T08:00:30Z: the pause ends
+        wait  until 2027-01-15T08:00:30Z
+    "#]]);
+    world()
+        .recorded()
+        .deleting(10)
+        .phase("Terminating", "Delete", "Processing", "Initiate VM deletion")
+        .with(paused)
+        .check(expect![[r#"
+            why   waits for the cloud, which throttles this account; next: the call to the cloud is made; by 2027-01-15T08:00:30Z: the pause ends
+            wait  until 2027-01-15T08:00:30Z
+        "#]]);
+    world().token(1000).with(|s| s.paused_until = Some(at(0))).check(expect![[r#"
+        do    driver: ensure
+        why   waits for the cloud to answer ensure; next: the answer
+        wait  for a change
+    "#]]);
+}
+
+#[test]
+fn a_new_leader_waits_for_calls_of_its_predecessor() {
+    let find_then_create = |s: &mut Snapshot| {
+        s.process.promises.create = CreateGuarantee::FindThenCreate;
+        s.process.leading_since = Some(at(-3));
+    };
+    world().token(1000).with(find_then_create).check(expect![[r#"
+        why   waits for calls of the former leader to end: this process has just begun to lead; since 2027-01-15T07:59:57Z; next: the driver is asked for its instance
+        wait  until 2027-01-15T08:00:02Z
+    "#]]);
+    world().token(1000).with(find_then_create).with(|s| s.now = at(3)).check(expect![[r#"
+        do    driver: ensure
+        why   waits for the cloud to answer ensure; next: the answer
+        wait  for a change
+    "#]]);
 }

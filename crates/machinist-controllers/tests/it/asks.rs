@@ -1,0 +1,121 @@
+//! Calls to the cloud: what they share, and what allows them when their turn comes.
+
+use machinist_cloud_sim::{Code, Fault, FaultRule, Operation};
+use machinist_plan::LONGEST_RETRY_AFTER;
+
+use super::*;
+
+/// A class with a Secret of its own, both of that name, whose credential has that token.
+async fn make_class(world: &World, name: &str, token: &str) {
+    let secrets: Api<Secret> = Api::namespaced(world.user.clone(), NAMESPACE);
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name},
+        "stringData": {"userData": "name: <<MACHINE_NAME>>", "token": token},
+    });
+    secrets.create(&PostParams::default(), &parse(secret)).await.expect("the Secret is accepted");
+    let classes: Api<MachineClass> = Api::namespaced(world.user.clone(), NAMESPACE);
+    let class = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass", "metadata": {"name": name},
+        "provider": "sim", "providerSpec": {"size": "small"}, "secretRef": {"name": name, "namespace": NAMESPACE},
+    });
+    classes.create(&PostParams::default(), &parse(class)).await.expect("the class is accepted");
+}
+
+/// The cloud refuses the next `ensure`, and asks for patience.
+fn throttle_once(world: &World, retry_after_seconds: u64) {
+    let fault = Fault::Refuse { code: Code::RateLimited, retry_after_seconds: Some(retry_after_seconds) };
+    world.cloud.faults().add(FaultRule::once(Operation::Ensure, fault));
+}
+
+async fn make_machine_of(world: &World, name: &str, class: &str) -> Api<Machine> {
+    let machines: Api<Machine> = Api::namespaced(world.user.clone(), NAMESPACE);
+    let machine = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine", "metadata": {"name": name},
+        "spec": {"class": {"kind": "MachineClass", "name": class}},
+    });
+    machines.create(&PostParams::default(), &parse(machine)).await.expect("the Machine is accepted");
+    machines
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_instance_is_made_for_a_machine_that_went_while_it_queued() {
+    let world = World::new().await;
+    world.cloud.configure(|settings| {
+        settings.latency = Duration::from_secs(15);
+        settings.call_bound = Duration::from_secs(20);
+    });
+    let _processes = world.start_with(|options| options.calls_per_account = 1);
+    make_class(&world, "c", "t").await;
+    make_machine_of(&world, "first", "c").await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let machines = make_machine_of(&world, "second", "c").await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    // A person takes the finalizer off and deletes the Machine, while its call waits for the only slot.
+    let bare = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    machines.delete("second", &DeleteParams::default()).await.expect("deleted");
+    machines.patch("second", &PatchParams::default(), &bare).await.expect("patched");
+    assert!(machines.get_opt("second").await.expect("an answer").is_none());
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    let ever: Vec<_> = world.cloud.ledger().ever().iter().map(|it| it.name.to_string()).collect();
+    assert_eq!(ever, ["first"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_throttled_answer_pauses_all_secrets_of_one_account() {
+    let world = World::new().await;
+    let (machine_controller, _manager) = world.start();
+    for class in ["a", "b"] {
+        make_class(&world, class, "one-account").await;
+    }
+    make_class(&world, "c", "another-account").await;
+    // The cloud asks for patience once, for a minute.
+    throttle_once(&world, 60);
+    make_machine_of(&world, "m-a", "a").await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    make_machine_of(&world, "m-b", "b").await;
+    make_machine_of(&world, "m-c", "c").await;
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    let made = |world: &World| -> Vec<_> {
+        world.cloud.ledger().ever().iter().map(|it| it.name.to_string()).collect()
+    };
+    assert_eq!(made(&world), ["m-c"], "another account goes on");
+    let key = Key::Machine(ObjectKey::new(NAMESPACE, "m-b"));
+    let why = machine_controller.inspector().why(&key).expect("it was decided about").why;
+    assert_eq!(why.reason.code(), "AccountPaused", "{why}");
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    assert_eq!(made(&world).len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_huge_retry_after_is_not_obeyed() {
+    let world = World::new().await;
+    let _processes = world.start();
+    make_class(&world, "c", "t").await;
+    throttle_once(&world, 999_999);
+    make_machine_of(&world, "m", "c").await;
+    tokio::time::sleep(LONGEST_RETRY_AFTER + Duration::from_secs(60)).await;
+    assert_eq!(world.cloud.alive(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_account_that_is_not_used_for_an_hour_is_closed() {
+    let world = World::new().await;
+    let (machine_controller, _manager) = world.start();
+    let open = || {
+        let all = machine_controller.inspector().metrics();
+        all.into_iter().find(|(name, _)| name == "machinist_cloud_accounts").expect("a gauge").1
+    };
+    for class in ["a", "b"] {
+        make_class(&world, class, class).await;
+        make_machine_of(&world, &format!("m-{class}"), class).await;
+    }
+    world.until("both exist", async |w| w.cloud.alive() == 2).await;
+    assert_eq!(open(), 2.0);
+    let machines: Api<Machine> = Api::namespaced(world.user.clone(), NAMESPACE);
+    for class in ["a", "b"] {
+        machines.delete(&format!("m-{class}"), &DeleteParams::default()).await.expect("deleted");
+    }
+    world.until("both are gone", async |w| w.machines().await.is_empty()).await;
+    tokio::time::sleep(Duration::from_secs(3700)).await;
+    assert_eq!(open(), 0.0);
+}
