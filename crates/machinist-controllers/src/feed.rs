@@ -84,8 +84,10 @@ pub(crate) async fn refresh<F: Fed>(
     api: Api<F::Object>,
     key: &ObjectKey,
 ) -> Result<Option<Entry<F>>, kube::Error> {
+    // Read before the request is sent: when the answer comes, the watch may have shown another object of that name, and that one is
+    // not absent.
+    let known = F::store(&shared.world.lock()).get(key).map(|entry| entry.uid.clone());
     let Some(object) = api.get_opt(&key.name).await? else {
-        let known = F::store(&shared.world.lock()).get(key).map(|entry| entry.uid.clone());
         if let Some(uid) = known {
             take_in::<F>(shared, Delta::Absent { key: key.clone(), uid });
         }

@@ -136,7 +136,9 @@ async fn pass<K: Kind>(shared: &Arc<Shared>, key: &Key, id: &K::Id) {
     shared.heed_clock();
     let observed = panics::catch(|| {
         let world = shared.world.lock();
-        if !(shared.is_synced)(&world) { Observed::NotYet } else { K::observe(shared, &world, id) }
+        // Asked again under this lock: since the key was found free, another worker may have opened a charge on it.
+        let may_decide = (shared.is_synced)(&world) && world.barrier.blocked(key).is_none();
+        if may_decide { K::observe(shared, &world, id) } else { Observed::NotYet }
     });
     let (snapshot, version) = match observed {
         Err(panicked) => {
@@ -335,9 +337,10 @@ impl Shared {
         *started = started.map(|_| now);
     }
 
-    /// How far our clock is from the worse of the two clusters', as far as is known.
+    /// How far our clock may be from the worse of the two clusters', as far as is known: never less than it is.
     pub(crate) fn skew(&self) -> Duration {
-        let of = |skew: &Skew| skew.estimate().map_or(Duration::ZERO, |skew| skew.unsigned_abs());
+        let now = self.now();
+        let of = |skew: &Skew| skew.at_most(now).unwrap_or_default();
         of(&self.options.skew).max(of(&self.options.target_skew))
     }
 

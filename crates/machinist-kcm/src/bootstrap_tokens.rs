@@ -88,10 +88,12 @@ impl Controller for BootstrapTokens {
             let Some(entry) = store.get(key) else { return Next::Idle };
             (entry.facts.clone(), entry.uid.clone(), entry.resource_version)
         };
-        match facts.left(self.clock.now()) {
+        let now = self.clock.now();
+        let is_skewed = self.skew.at_most(now).is_some_and(|skew| MAX_SKEW < skew);
+        match facts.left(now) {
             None => Next::Idle,
-            Some(Duration::ZERO) if self.skew.exceeds(MAX_SKEW) => {
-                Next::Failed("the clocks of the server and of this process are too far apart".to_owned())
+            Some(Duration::ZERO) if is_skewed => {
+                Next::Failed("the clocks of the server and of this process may be too far apart".to_owned())
             }
             Some(Duration::ZERO) => {
                 tracing::info!(secret = %key, "Deleting an expired bootstrap token");

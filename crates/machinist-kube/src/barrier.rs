@@ -18,33 +18,14 @@
 //! closes it with [`Barrier::verified`].
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
+use crate::cluster::Cluster;
 use crate::store::{Change, ObjectKey};
+use crate::sync::Instant;
 
 /// After this long without the watch showing a write, one quorum list looks for it.
 pub const OVERDUE_AFTER: Duration = Duration::from_secs(10);
-
-/// Which API server: there are always two roles, also when one server plays both.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Cluster {
-    /// Where Machines, classes and sets live.
-    Control,
-    /// Where Nodes and pods live.
-    Target,
-}
-
-impl fmt::Display for Cluster {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Control => "control",
-            Self::Target => "target",
-        })
-    }
-}
 
 /// A write that is about to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,8 +146,16 @@ struct Open<Q> {
 }
 
 impl<Q> Open<Q> {
-    fn place(&self) -> Place {
-        (self.expect.cluster, self.expect.resource)
+    fn is_at(&self, (cluster, resource): &Place) -> bool {
+        self.expect.cluster == *cluster && self.expect.resource == *resource
+    }
+
+    /// Whether it is certain what became of the write.
+    fn is_answered(&self) -> bool {
+        match self.state {
+            State::Sent | State::Unknown => false,
+            State::Committed { .. } | State::Deleted { .. } | State::Gone { .. } => true,
+        }
     }
 
     fn has_seen_gone(&self, uid: &str) -> bool {
@@ -237,8 +226,14 @@ impl<Q: Ord + Clone> Barrier<Q> {
     }
 
     /// Notes what became of a write. Returns the queue keys that nothing blocks any more: wake them.
+    ///
+    /// The first certain answer stands. Two workers may settle one charge after [`Settled::Unknown`], and the one that looked earlier
+    /// may come later: what it says must not free a key whose write the other one has found.
     pub fn settle(&mut self, charge: Charge, settled: Settled) -> Vec<Q> {
         let Some(open) = self.charges.get_mut(&charge) else { return Vec::new() };
+        if open.is_answered() {
+            return Vec::new();
+        }
         let settled_at = Instant::now();
         let seen = match settled {
             Settled::NotCommitted => true,
@@ -247,7 +242,8 @@ impl<Q: Ord + Clone> Barrier<Q> {
                 false
             }
             Settled::Committed { uid, resource_version } => {
-                let observed = self.observed.get(&open.place()).copied().unwrap_or_default();
+                let place = (open.expect.cluster.clone(), open.expect.resource);
+                let observed = self.observed.get(&place).copied().unwrap_or_default();
                 let seen = resource_version <= observed || open.has_seen_gone(&uid);
                 open.state = State::Committed { resource_version, settled_at };
                 seen
@@ -276,16 +272,16 @@ impl<Q: Ord + Clone> Barrier<Q> {
         changes: &[Change<F>],
     ) -> Vec<Q> {
         let place = (cluster, resource);
-        let before = self.observed.insert(place, observed_rv).unwrap_or_default();
+        let before = self.observed.insert(place.clone(), observed_rv).unwrap_or_default();
         if observed_rv < before {
-            return self.forget_place(place);
+            return self.forget_place(&place);
         }
         let leaving = changes.iter().filter(|change| change.deleting);
         let departed: Vec<(&ObjectKey, &str, Departure)> = leaving
             .map(|change| (&change.key, change.uid.as_str(), Departure::of(change.new.is_none())))
             .collect();
         let mut seen = Vec::new();
-        for (charge, open) in self.charges.iter_mut().filter(|(_, open)| open.place() == place) {
+        for (charge, open) in self.charges.iter_mut().filter(|(_, open)| open.is_at(&place)) {
             let own = departed.iter().filter(|(key, _, _)| **key == open.expect.key);
             open.departed.extend(own.map(|(_, uid, departure)| ((*uid).to_owned(), *departure)));
             let is_seen = match &open.state {
@@ -356,8 +352,7 @@ impl<Q: Ord + Clone> Barrier<Q> {
     /// A quorum list that was sent after the write was answered is in the store: the charge is closed. Returns the queue
     /// keys that nothing blocks any more: wake them.
     pub fn verified(&mut self, charge: Charge) -> Vec<Q> {
-        let is_answered =
-            self.charges.get(&charge).is_some_and(|open| !matches!(open.state, State::Sent | State::Unknown));
+        let is_answered = self.charges.get(&charge).is_some_and(Open::is_answered);
         if is_answered { self.close(&[charge]) } else { Vec::new() }
     }
 
@@ -369,10 +364,9 @@ impl<Q: Ord + Clone> Barrier<Q> {
 
     /// resourceVersions went back, so what was committed may be undone, and nothing can be compared any more. Writes
     /// without an answer keep their charge: they still may come to effect.
-    fn forget_place(&mut self, place: Place) -> Vec<Q> {
+    fn forget_place(&mut self, place: &Place) -> Vec<Q> {
         self.metrics.restores += 1;
-        let answered = |open: &Open<Q>| !matches!(open.state, State::Sent | State::Unknown);
-        let of_place = self.charges.iter().filter(|(_, open)| open.place() == place && answered(open));
+        let of_place = self.charges.iter().filter(|(_, open)| open.is_at(place) && open.is_answered());
         let charges: Vec<Charge> = of_place.map(|(charge, _)| *charge).collect();
         self.close(&charges)
     }
@@ -392,171 +386,5 @@ impl<Q: Ord + Clone> Barrier<Q> {
             }
         }
         free.into_iter().collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SET: &str = "set";
-    const DEPLOYMENT: &str = "deployment";
-
-    fn expect(kind: WriteKind) -> Expect {
-        let key = ObjectKey::new("ns", "m1");
-        Expect { cluster: Cluster::Control, resource: "machines", key, kind, uid: None }
-    }
-
-    fn committed(rv: u64) -> Settled {
-        Settled::Committed { uid: "u1".into(), resource_version: rv }
-    }
-
-    fn deleted() -> Settled {
-        Settled::Deleted { uid: "u1".into() }
-    }
-
-    fn observe(barrier: &mut Barrier<&'static str>, rv: u64) -> Vec<&'static str> {
-        barrier.observe::<()>(Cluster::Control, "machines", rv, &[])
-    }
-
-    fn leaving(uid: &str) -> Change<()> {
-        Change {
-            key: ObjectKey::new("ns", "m1"),
-            uid: uid.into(),
-            resource_version: 7,
-            deleting: true,
-            old: None,
-            new: None,
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_key_is_blocked_from_before_the_write_until_the_store_has_seen_it() {
-        let mut barrier = Barrier::new();
-        let charge = barrier.open(&[SET, DEPLOYMENT], expect(WriteKind::Create));
-        assert_eq!(barrier.blocked(&SET).expect("charged").charges, 1);
-        assert!(barrier.settle(charge, committed(10)).is_empty());
-        assert!(observe(&mut barrier, 9).is_empty());
-        assert!(barrier.blocked(&DEPLOYMENT).is_some() && barrier.blocked(&"other").is_none());
-        assert_eq!(observe(&mut barrier, 10), [DEPLOYMENT, SET]);
-        assert!(barrier.blocked(&SET).is_none());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_watch_may_be_faster_than_the_answer() {
-        let mut barrier = Barrier::new();
-        let charge = barrier.open(&[SET], expect(WriteKind::Update));
-        observe(&mut barrier, 10);
-        assert_eq!(barrier.settle(charge, committed(10)), [SET]);
-
-        let charge = barrier.open(&[SET], expect(WriteKind::Delete));
-        barrier.observe(Cluster::Control, "machines", 11, &[leaving("u1")]);
-        assert_eq!(barrier.settle(charge, deleted()), [SET]);
-    }
-
-    /// An object that is being deleted, and still there.
-    fn deleting(uid: &str) -> Change<()> {
-        Change { new: Some(std::sync::Arc::new(())), ..leaving(uid) }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_update_of_what_is_being_deleted_is_seen_by_its_version_only() {
-        let mut barrier = Barrier::new();
-        let charge = barrier.open(&[SET], expect(WriteKind::Update));
-        barrier.observe(Cluster::Control, "machines", 7, &[deleting("u1")]);
-        assert!(
-            barrier.settle(charge, committed(10)).is_empty(),
-            "the older event shows nothing of this write"
-        );
-        assert_eq!(observe(&mut barrier, 10), [SET]);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_last_finalizer_is_off_when_the_object_is_seen_gone() {
-        let mut barrier = Barrier::new();
-        let charge = barrier.open(&[SET], expect(WriteKind::Update));
-        barrier.observe(Cluster::Control, "machines", 7, &[deleting("u1")]);
-        assert!(barrier.settle(charge, Settled::Gone { uid: "u1".into() }).is_empty());
-        assert_eq!(barrier.observe(Cluster::Control, "machines", 8, &[leaving("u1")]), [SET]);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_deletion_waits_for_its_uid_and_not_for_another() {
-        let mut barrier = Barrier::new();
-        let charge = barrier.open(&[SET], expect(WriteKind::Delete));
-        barrier.settle(charge, deleted());
-        assert!(barrier.observe(Cluster::Control, "machines", 99, &[leaving("u0")]).is_empty());
-        assert_eq!(barrier.observe(Cluster::Control, "machines", 100, &[leaving("u1")]), [SET]);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn versions_of_other_kinds_and_clusters_say_nothing() {
-        let mut barrier = Barrier::new();
-        let charge = barrier.open(&[SET], expect(WriteKind::Update));
-        barrier.settle(charge, committed(10));
-        assert!(barrier.observe::<()>(Cluster::Target, "machines", 99, &[]).is_empty());
-        assert!(barrier.observe::<()>(Cluster::Control, "machinesets", 99, &[]).is_empty());
-        assert!(barrier.blocked(&SET).is_some());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_key_waits_for_all_of_its_charges() {
-        let mut barrier = Barrier::new();
-        let one = barrier.open(&[SET], expect(WriteKind::Create));
-        let two = barrier.open(&[SET], expect(WriteKind::Create));
-        barrier.settle(one, committed(10));
-        barrier.settle(two, committed(11));
-        assert!(observe(&mut barrier, 10).is_empty());
-        assert_eq!(observe(&mut barrier, 11), [SET]);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_unknown_outcome_blocks_until_the_write_was_repeated() {
-        let mut barrier = Barrier::new();
-        let charge = barrier.open(&[SET], expect(WriteKind::Create));
-        barrier.settle(charge, Settled::Unknown);
-        assert!(observe(&mut barrier, 1_000).is_empty());
-        tokio::time::advance(Duration::from_secs(600)).await;
-        assert!(barrier.overdue().is_empty(), "no list can settle it");
-        assert_eq!(barrier.blocked(&SET).expect("still open").unknown, [charge]);
-        assert_eq!(barrier.settle(charge, committed(900)), [SET]);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_write_without_effect_blocks_nobody() {
-        let mut barrier = Barrier::new();
-        let charge = barrier.open(&[SET], expect(WriteKind::Update));
-        assert_eq!(barrier.settle(charge, Settled::NotCommitted), [SET]);
-        assert_eq!(barrier.settle(charge, Settled::NotCommitted), Vec::<&str>::new());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_restore_clears_what_was_answered_and_keeps_what_was_not() {
-        let mut barrier = Barrier::new();
-        observe(&mut barrier, 50);
-        let answered = barrier.open(&[SET], expect(WriteKind::Update));
-        barrier.settle(answered, committed(60));
-        let sent = barrier.open(&[DEPLOYMENT], expect(WriteKind::Update));
-        assert_eq!(observe(&mut barrier, 20), [SET]);
-        assert!(barrier.blocked(&DEPLOYMENT).is_some());
-        barrier.settle(sent, committed(21));
-        assert_eq!(observe(&mut barrier, 21), [DEPLOYMENT]);
-        assert_eq!(barrier.metrics().restores, 1);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_the_watch_does_not_show_is_listed_once_it_is_overdue() {
-        let mut barrier = Barrier::new();
-        let charge = barrier.open(&[SET], expect(WriteKind::Delete));
-        barrier.settle(charge, deleted());
-        assert!(barrier.overdue().is_empty());
-        assert_eq!(barrier.next_overdue_at(), Some(Instant::now() + OVERDUE_AFTER));
-        tokio::time::advance(OVERDUE_AFTER).await;
-        let overdue = barrier.overdue();
-        assert_eq!((overdue.len(), overdue[0].charge), (1, charge));
-        barrier.overdue();
-        assert_eq!(barrier.metrics().overdue, 1, "counted once");
-        assert_eq!(barrier.verified(charge), [SET]);
-        assert_eq!(barrier.metrics().open, 0);
     }
 }

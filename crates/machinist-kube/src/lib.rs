@@ -11,7 +11,8 @@
 //! * [`watch`]: list, then watch; survives every way in which a watch can break.
 //! * [`store`]: an ordered map of parsed facts, fed by the watch, that misses no deletion.
 //! * [`queue`]: which object to look at next, and when.
-//! * [`barrier`]: nobody decides on a view that lacks the process's own writes.
+//! * [`barrier`]: no decision rests on a view that lacks the process's own writes.
+//! * [`cluster`]: which API server a store, a charge or a skew is about.
 //! * [`patch`], [`eviction`], [`outcome`]: how a write is guarded, and what its answer means.
 //! * [`lease`], [`recorder`], [`clock`]: leadership, Events, the time.
 //!
@@ -27,6 +28,7 @@ pub mod store;
 pub mod watch;
 
 pub mod barrier;
+pub mod cluster;
 pub mod queue;
 
 pub mod clock;
@@ -39,10 +41,18 @@ mod fake_server;
 mod limiter;
 mod policy;
 mod stable_hash;
+mod sync;
 
-pub use barrier::{Barrier, Cluster};
+// Not inside their modules, because `tests/interleave` compiles those a second time, without these.
+#[cfg(test)]
+mod barrier_tests;
+#[cfg(test)]
+mod queue_tests;
+
+pub use barrier::Barrier;
 pub use client::{ClientOptions, KubeconfigSource, connect, layer_client};
 pub use clock::{Clock, SharedClock, Skew, SystemClock, TokioClock};
+pub use cluster::Cluster;
 pub use lease::{Elector, Leadership, LeaseOptions};
 pub use outcome::WriteOutcome;
 pub use patch::GuardedPatch;

@@ -1,18 +1,23 @@
 //! Which object to look at next: a queue of keys, each due at some time.
 //!
 //! It hands out the key that has been due longest, ties by the order of keys, so a run under a paused clock always takes
-//! the same course. A key is in the hands of one worker at most; what happens meanwhile is remembered for later. A wake
-//! carries no reason: whoever gets the key looks at everything again.
+//! the same course. A wake carries no reason: the worker that gets the key looks at everything again.
+//!
+//! # Guarantees
+//! * A key is in the hands of one worker at most.
+//! * No wake is lost. A wake while the key is in the hands of a worker makes it due again once that worker is through, even if the
+//!   worker found the object gone and removes the key: there may be another object of that name by now.
+//! * A key that is removed and not woken meanwhile leaves nothing behind.
+//!
+//! These hold with any number of threads: `tests/interleave` runs this file through the orders in which threads can take turns.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
-use tokio::time::Instant;
-
 use crate::backoff::{Backoff, Jitter};
+use crate::sync::{Instant, Mutex, MutexGuard, Notify, sleep_until};
 
 const RETRY: Backoff = Backoff { first: Duration::from_secs(1), cap: Duration::from_secs(300), spread: 0.2 };
 
@@ -52,6 +57,8 @@ pub struct QueueMetrics {
     pub active: usize,
     /// Keys whose last pass failed.
     pub failing: usize,
+    /// Keys that were handed out less than their minimum interval ago, or a little longer.
+    pub resting: usize,
     /// For how long the first key has been due.
     pub lag: Duration,
     /// How often a key was handed out.
@@ -106,7 +113,8 @@ impl<K: Ord + Clone> KeyQueue<K> {
         self.lock().failures.remove(key);
     }
 
-    /// The object is gone for good: nothing is scheduled for its key any more.
+    /// The worker that has the key found no object: nothing of its past is kept, neither failures nor the minimum interval. A wake
+    /// since the key was handed out stays, because it may be of another object of that name.
     pub fn remove(&self, key: &K) {
         self.lock().remove(key);
     }
@@ -123,7 +131,7 @@ impl<K: Ord + Clone> KeyQueue<K> {
                 Some(at) => tokio::select! {
                     biased;
                     () = changed => {}
-                    () = tokio::time::sleep_until(at) => {}
+                    () = sleep_until(at) => {}
                 },
                 None => changed.await,
             }
@@ -174,6 +182,7 @@ impl<K: Ord + Clone> KeyQueue<K> {
             due: state.due.iter().take_while(|(at, _)| *at <= now).count(),
             active: state.active.len(),
             failing: state.failures.len(),
+            resting: state.handed_at.len(),
             lag: first.map_or(Duration::ZERO, |at| now.saturating_duration_since(at)),
             handed_out: state.handed_out,
             retries: state.retries,
@@ -249,154 +258,15 @@ impl<K: Ord + Clone> State<K> {
         RETRY.delay(earlier, &mut self.jitter)
     }
 
+    /// What was scheduled before the key was handed out went when it was; what was scheduled since must stay.
     fn remove(&mut self, key: &K) {
-        self.unschedule(key);
         self.failures.remove(key);
         self.handed_at.remove(key);
-        if let Some(again) = self.active.get_mut(key) {
-            *again = None;
-        }
     }
 }
 
 impl<K: Ord + Clone> fmt::Debug for KeyQueue<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("KeyQueue").field(&self.metrics()).finish()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tokio::time::{advance, timeout};
-
-    fn queue() -> KeyQueue<&'static str> {
-        KeyQueue::new(|_| Duration::ZERO, 1)
-    }
-
-    /// Seconds until a key comes out, and the key.
-    async fn next(queue: &KeyQueue<&'static str>) -> (u64, &'static str) {
-        let start = Instant::now();
-        let key = queue.next().await;
-        (start.elapsed().as_secs(), key)
-    }
-
-    async fn nothing_due(queue: &KeyQueue<&'static str>) -> bool {
-        timeout(Duration::from_millis(1), queue.next()).await.is_err()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_earliest_comes_first_and_ties_go_by_key() {
-        let queue = queue();
-        let now = Instant::now();
-        queue.wake_at("late", now + Duration::from_secs(5));
-        for key in ["c", "a", "b"] {
-            queue.wake_at(key, now);
-        }
-        for expected in [(0, "a"), (0, "b"), (0, "c"), (5, "late")] {
-            assert_eq!(next(&queue).await, expected);
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_key_is_never_handed_out_twice_at_once() {
-        let queue = queue();
-        queue.wake("a");
-        assert_eq!(next(&queue).await, (0, "a"));
-        queue.wake("a");
-        assert!(nothing_due(&queue).await);
-        queue.done(&"a");
-        assert_eq!(next(&queue).await, (0, "a"));
-        queue.done(&"a");
-        assert!(nothing_due(&queue).await && queue.is_empty());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_earlier_wake_wins_and_a_later_one_changes_nothing() {
-        let queue = queue();
-        let now = Instant::now();
-        queue.wake_at("a", now + Duration::from_secs(60));
-        queue.wake_at("a", now + Duration::from_secs(600));
-        queue.wake_at("a", now + Duration::from_secs(6));
-        assert_eq!(next(&queue).await, (6, "a"));
-        queue.done(&"a");
-        assert!(queue.is_empty());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_waiting_worker_is_roused_by_a_new_key() {
-        let queue = queue();
-        queue.wake_at("late", Instant::now() + Duration::from_secs(60));
-        let waiting = tokio::spawn({
-            let queue = queue.clone();
-            async move { next(&queue).await }
-        });
-        tokio::task::yield_now().await;
-        advance(Duration::from_secs(2)).await;
-        queue.wake("now");
-        assert_eq!(waiting.await.expect("no panic"), (2, "now"));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn two_workers_share_a_burst() {
-        let queue = queue();
-        let worker = || {
-            let queue = queue.clone();
-            tokio::spawn(async move { queue.next().await })
-        };
-        let (one, two) = (worker(), worker());
-        tokio::task::yield_now().await;
-        queue.wake("a");
-        queue.wake("b");
-        let mut keys = [one.await.expect("no panic"), two.await.expect("no panic")];
-        keys.sort_unstable();
-        assert_eq!(keys, ["a", "b"]);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn wakes_within_the_minimum_interval_become_one() {
-        let queue: KeyQueue<&str> = KeyQueue::new(|_| Duration::from_secs(10), 1);
-        queue.wake("a");
-        assert_eq!(next(&queue).await, (0, "a"));
-        queue.wake("a");
-        queue.done(&"a");
-        queue.wake("a");
-        assert_eq!(next(&queue).await, (10, "a"));
-        queue.done(&"a");
-        assert!(queue.is_empty());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn retries_double_until_a_success() {
-        let queue = queue();
-        let delays: Vec<u64> = (0..12).map(|_| queue.retry("a").as_secs()).collect();
-        let grow = delays.windows(2).all(|pair| pair[0] <= pair[1]);
-        assert!(grow && delays[0] == 1 && delays[11] == 300, "{delays:?}");
-        queue.forget(&"a");
-        assert_eq!(queue.retry("a").as_secs(), 1);
-        assert_eq!(queue.metrics().retries, 13);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_wake_does_not_wait_for_a_retry() {
-        let queue = queue();
-        for _ in 0..8 {
-            queue.retry("a");
-        }
-        queue.wake("a");
-        assert_eq!(next(&queue).await, (0, "a"));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_removed_key_is_not_handed_out_again() {
-        let queue = queue();
-        queue.wake("a");
-        queue.next().await;
-        queue.wake("a");
-        queue.wake("b");
-        queue.remove(&"a");
-        queue.remove(&"b");
-        queue.done(&"a");
-        assert!(queue.is_empty());
     }
 }

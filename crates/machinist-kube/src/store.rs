@@ -4,8 +4,20 @@
 //! synchronous: deltas go in, changes come out, in the order of the keys. Deletions are found by difference whenever the
 //! kind is listed anew, so none is ever missed. The whole store may be lost at any moment; a relist rebuilds it.
 //!
+//! # Two sources
+//! The watch tells everything in order, and lags. A quorum read tells about one object, or a part of the kind, and may be ahead of
+//! the watch. What such a read said is shown until the watch has got as far; then the watch is believed again. So a read that
+//! arrives late, and a list that was sent before a read, change nothing about what is known better.
+//!
+//! A relist is the watch, too: it says how everything was at its resourceVersion. If that is lower than what the watch has
+//! observed, etcd was restored from a backup: everything known is void, and the list alone counts. Otherwise the list may only be older
+//! than some reads: they stay.
+//!
 //! # Guarantees
-//! * One UID never goes back to an older resourceVersion, unless a relist says so (etcd was restored).
+//! * No object goes back: neither to an older resourceVersion nor, once it is known to be gone, to being there. A restore of etcd is
+//!   the only exception.
+//! * After a restore that no list betrays, because the watch lagged so far behind that its resourceVersions did not go back,
+//!   what reads had said before is forgotten when the watch has passed it, or with the second list.
 //! * Another object of the same name is two changes: the old one is gone, the new one is there.
 //! * An object that exists but cannot be read is not "gone": its last readable facts stay, and [`Store::is_unreadable`].
 
@@ -101,7 +113,8 @@ pub enum Delta<F> {
     Absent {
         /// The key.
         key: ObjectKey,
-        /// The UID of the object that was there.
+        /// The UID of the object that the store had *before* the read was sent. What the store has when the answer comes may be
+        /// another object, made in between.
         uid: String,
     },
 }
@@ -155,7 +168,7 @@ pub struct Store<F> {
     entries: BTreeMap<ObjectKey, Entry<F>>,
     indexes: BTreeMap<&'static str, Index<F>>,
     unreadable: BTreeSet<ObjectKey>,
-    hidden: BTreeMap<String, Hidden<F>>,
+    ahead: BTreeMap<ObjectKey, Ahead<F>>,
     observed_rv: u64,
     synced: bool,
 }
@@ -165,14 +178,35 @@ struct Index<F> {
     keys: BTreeMap<String, BTreeSet<ObjectKey>>,
 }
 
-/// An object that is known to be gone, or seems to be, before the watch has reported its deletion: older events of the
-/// watch must not revive it.
-enum Hidden<F> {
-    /// A partial list did not contain it. Once the watch has passed that list without reporting a deletion, the object
-    /// merely left the index, and is shown again as the watch last reported it.
-    UntilPassed { key: ObjectKey, entry: Entry<F>, until: u64 },
-    /// A read by name found nothing, and no UID ever comes back.
-    ForGood,
+/// A key of which a quorum read said something that the watch has not got to yet. What the read said is in the entries; here is
+/// what will be shown when the watch has passed it.
+struct Ahead<F> {
+    watched: Watched<F>,
+    /// The resourceVersion that the watch must have passed.
+    until: u64,
+    /// The UID that the read did not find any more. UIDs never come back, so the watch must have seen it go, too.
+    gone: Option<String>,
+    /// Whether a list has shown it all the same. That list may have been sent before the read. The next one was sent after the
+    /// first had come, and is believed.
+    was_listed: bool,
+}
+
+/// What the watch says of a key.
+struct Watched<F> {
+    entry: Option<Entry<F>>,
+    is_unreadable: bool,
+}
+
+impl<F> Ahead<F> {
+    /// Whether the watch, which has observed everything up to `observed_rv`, has got as far as the read.
+    fn is_passed(&self, observed_rv: u64) -> bool {
+        let shows_the_gone = self.watched.entry.as_ref().is_some_and(|entry| self.is_gone(&entry.uid));
+        self.until <= observed_rv && !shows_the_gone
+    }
+
+    fn is_gone(&self, uid: &str) -> bool {
+        self.gone.as_deref() == Some(uid)
+    }
 }
 
 impl<F> Store<F> {
@@ -183,7 +217,7 @@ impl<F> Store<F> {
             entries: BTreeMap::new(),
             indexes: indexes.iter().map(index).collect(),
             unreadable: BTreeSet::new(),
-            hidden: BTreeMap::new(),
+            ahead: BTreeMap::new(),
             observed_rv: 0,
             synced: false,
         }
@@ -195,22 +229,25 @@ impl<F> Store<F> {
         match delta {
             Delta::Upsert(key, entry) => {
                 let seen = entry.resource_version;
-                self.upsert(key, entry, &mut changes);
+                self.watch_upsert(key, entry, &mut changes);
                 self.advance(seen, &mut changes);
             }
             Delta::Delete { key, uid, resource_version } => {
-                self.delete(&key, &uid, resource_version, &mut changes);
+                self.watch_delete(&key, &uid, resource_version, &mut changes);
                 self.advance(resource_version, &mut changes);
             }
             Delta::Unreadable { key, resource_version } => {
-                self.unreadable.insert(key);
+                self.watch_unreadable(key);
                 self.advance(resource_version, &mut changes);
             }
             Delta::Bookmark(resource_version) => self.advance(resource_version, &mut changes),
             Delta::Relist(list) => self.relist(list, &mut changes),
-            Delta::RelistPart(list) => self.relist_part(list, &mut changes),
-            Delta::Fetched(key, entry) => self.upsert(key, entry, &mut changes),
-            Delta::Absent { key, uid } => self.absent(&key, uid, &mut changes),
+            Delta::RelistPart(list) => self.read_part(list, &mut changes),
+            Delta::Fetched(key, entry) => {
+                let as_of = entry.resource_version;
+                self.read(key, entry, as_of, &mut changes);
+            }
+            Delta::Absent { key, uid } => self.read_absent(&key, uid, &mut changes),
         }
         changes
     }
@@ -265,28 +302,28 @@ impl<F> Store<F> {
         self.unreadable.iter()
     }
 
-    fn upsert(&mut self, key: ObjectKey, entry: Entry<F>, changes: &mut Vec<Change<F>>) {
-        match self.hidden.get_mut(&entry.uid) {
-            Some(Hidden::ForGood) => return,
-            Some(Hidden::UntilPassed { entry: last, until, .. }) if entry.resource_version <= *until => {
-                *last = entry;
-                return;
-            }
-            Some(Hidden::UntilPassed { .. }) => {
-                self.hidden.remove(&entry.uid);
-            }
-            None => {}
-        }
+    fn watch_upsert(&mut self, key: ObjectKey, entry: Entry<F>, changes: &mut Vec<Change<F>>) {
+        let known = match self.ahead.get(&key) {
+            Some(ahead) => ahead.watched.entry.as_ref(),
+            None => self.entries.get(&key),
+        };
         // Also across UIDs: resourceVersions of one kind are comparable, and an old event says nothing new.
-        let is_old =
-            self.entries.get(&key).is_some_and(|known| entry.resource_version <= known.resource_version);
-        if !is_old {
-            self.put(key, entry, changes);
+        if known.is_some_and(|known| entry.resource_version <= known.resource_version) {
+            return;
+        }
+        match self.ahead.get_mut(&key) {
+            Some(ahead) => ahead.watched = Watched { entry: Some(entry), is_unreadable: false },
+            None => self.put(key, entry, changes),
         }
     }
 
-    fn delete(&mut self, key: &ObjectKey, uid: &str, rv: u64, changes: &mut Vec<Change<F>>) {
-        self.hidden.remove(uid);
+    fn watch_delete(&mut self, key: &ObjectKey, uid: &str, rv: u64, changes: &mut Vec<Change<F>>) {
+        if let Some(Ahead { watched, .. }) = self.ahead.get_mut(key) {
+            if watched.entry.as_ref().is_none_or(|known| known.uid == uid) {
+                *watched = Watched { entry: None, is_unreadable: false };
+            }
+            return;
+        }
         match self.entries.get(key) {
             Some(known) if known.uid == uid => self.take(key, rv, changes),
             Some(_) => {}
@@ -296,72 +333,146 @@ impl<F> Store<F> {
         }
     }
 
-    fn absent(&mut self, key: &ObjectKey, uid: String, changes: &mut Vec<Change<F>>) {
+    fn watch_unreadable(&mut self, key: ObjectKey) {
+        match self.ahead.get_mut(&key) {
+            Some(ahead) => ahead.watched.is_unreadable = true,
+            None => {
+                self.unreadable.insert(key);
+            }
+        }
+    }
+
+    /// Takes in that the object was like this at `as_of`, or later.
+    fn read(&mut self, key: ObjectKey, entry: Entry<F>, as_of: u64, changes: &mut Vec<Change<F>>) {
+        let is_older_read = self.ahead.get(&key).is_some_and(|ahead| {
+            let is_later = ahead.until < as_of;
+            !is_later || ahead.is_gone(&entry.uid)
+        });
+        let is_shown =
+            self.entries.get(&key).is_some_and(|known| entry.resource_version <= known.resource_version);
+        let is_behind_the_watch = as_of <= self.observed_rv;
+        if is_behind_the_watch || is_older_read || is_shown {
+            return;
+        }
+        self.go_ahead(&key, as_of, None);
+        self.put(key, entry, changes);
+    }
+
+    fn read_absent(&mut self, key: &ObjectKey, uid: String, changes: &mut Vec<Change<F>>) {
         let Some(known) = self.entries.get(key).filter(|known| known.uid == uid) else { return };
         let resource_version = known.resource_version;
+        self.go_ahead(key, resource_version, Some(uid));
         self.take(key, resource_version, changes);
-        self.hidden.insert(uid, Hidden::ForGood);
+    }
+
+    fn read_part(&mut self, list: RelistPart<F>, changes: &mut Vec<Change<F>>) {
+        let RelistPart { index, value, items, resource_version } = list;
+        // The watch may be past this list already; then it knows better, also about what is missing.
+        if resource_version <= self.observed_rv {
+            return;
+        }
+        let listed: BTreeSet<&ObjectKey> = items.iter().map(|(key, _)| key).collect();
+        let knows_less = |key: &ObjectKey, entry: &Entry<F>| {
+            let as_of = self.ahead.get(key).map_or(entry.resource_version, |ahead| ahead.until);
+            as_of <= resource_version
+        };
+        let missing: Vec<ObjectKey> = self
+            .by_index(index, &value)
+            .filter(|(key, entry)| !listed.contains(key) && knows_less(key, entry))
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in missing {
+            // Should it merely have left the index, it is shown again once the watch has passed this list.
+            self.go_ahead(&key, resource_version, None);
+            self.take(&key, resource_version, changes);
+        }
+        for (key, entry) in items {
+            self.read(key, entry, resource_version, changes);
+        }
+        changes.sort_by(|a, b| a.key.cmp(&b.key));
+    }
+
+    /// From now on, something else is shown of this key than the watch says.
+    fn go_ahead(&mut self, key: &ObjectKey, until: u64, gone: Option<String>) {
+        let watched = match self.ahead.remove(key) {
+            Some(ahead) => ahead.watched,
+            None => {
+                Watched { entry: self.entries.get(key).cloned(), is_unreadable: self.unreadable.remove(key) }
+            }
+        };
+        self.ahead.insert(key.clone(), Ahead { watched, until, gone, was_listed: false });
     }
 
     fn relist(&mut self, list: Relist<F>, changes: &mut Vec<Change<F>>) {
         let Relist { items, unreadable, resource_version } = list;
-        self.hidden.clear();
-        self.unreadable = unreadable.into_iter().collect();
-        let listed: BTreeSet<&ObjectKey> = items.iter().map(|(key, _)| key).collect();
-        let gone = |key: &&ObjectKey| !listed.contains(*key) && !self.unreadable.contains(*key);
-        let gone: Vec<ObjectKey> = self.entries.keys().filter(gone).cloned().collect();
+        let is_restored = self.synced && resource_version < self.observed_rv;
+        if is_restored {
+            self.ahead.clear();
+        }
+        let mut items: BTreeMap<ObjectKey, Entry<F>> = items.into_iter().collect();
+        let mut unreadable: BTreeSet<ObjectKey> = unreadable.into_iter().collect();
+        for (key, ahead) in &mut self.ahead {
+            let is_unreadable = unreadable.remove(key);
+            let entry = items.remove(key);
+            let last_readable = ahead.watched.entry.take().filter(|_| is_unreadable);
+            ahead.watched = Watched { entry: entry.or(last_readable), is_unreadable };
+            if ahead.was_listed {
+                ahead.gone = None;
+            }
+            ahead.was_listed = true;
+        }
+        let is_gone = |key: &&ObjectKey| {
+            !items.contains_key(*key) && !unreadable.contains(*key) && !self.ahead.contains_key(*key)
+        };
+        let gone: Vec<ObjectKey> = self.entries.keys().filter(is_gone).cloned().collect();
+        self.unreadable = unreadable;
         for key in gone {
             self.take(&key, resource_version, changes);
         }
         for (key, entry) in items {
             let same =
                 |known: &Entry<F>| known.uid == entry.uid && known.resource_version == entry.resource_version;
-            if !self.entries.get(&key).is_some_and(same) {
+            // After a restore, one resourceVersion may have been given twice.
+            if is_restored || !self.entries.get(&key).is_some_and(same) {
                 self.put(key, entry, changes);
             }
         }
-        changes.sort_by(|a, b| a.key.cmp(&b.key));
         self.observed_rv = resource_version;
         self.synced = true;
-    }
-
-    fn relist_part(&mut self, list: RelistPart<F>, changes: &mut Vec<Change<F>>) {
-        let RelistPart { index, value, items, resource_version } = list;
-        let listed: BTreeSet<&ObjectKey> = items.iter().map(|(key, _)| key).collect();
-        let missing: Vec<(ObjectKey, Entry<F>)> = self
-            .by_index(index, &value)
-            .filter(|(key, entry)| !listed.contains(key) && entry.resource_version <= resource_version)
-            .map(|(key, entry)| (key.clone(), entry.clone()))
-            .collect();
-        // The watch may be past this list already; then it knows better about what is missing.
-        if self.observed_rv < resource_version {
-            for (key, entry) in missing {
-                self.take(&key, resource_version, changes);
-                let uid = entry.uid.clone();
-                self.hidden.insert(uid, Hidden::UntilPassed { key, entry, until: resource_version });
-            }
-        }
-        for (key, entry) in items {
-            self.upsert(key, entry, changes);
-        }
+        self.believe_the_watch(changes);
         changes.sort_by(|a, b| a.key.cmp(&b.key));
     }
 
-    /// The watch has passed `rv`: hidden objects whose deletion it did not report are shown again.
     fn advance(&mut self, rv: u64, changes: &mut Vec<Change<F>>) {
         self.observed_rv = self.observed_rv.max(rv);
-        if self.hidden.is_empty() {
-            return;
-        }
+        self.believe_the_watch(changes);
+    }
+
+    /// Where the watch has passed what a read had said, it is believed again.
+    fn believe_the_watch(&mut self, changes: &mut Vec<Change<F>>) {
         let observed = self.observed_rv;
-        let is_passed =
-            |hidden: &Hidden<F>| matches!(hidden, Hidden::UntilPassed { until, .. } if *until <= observed);
-        let passed: Vec<String> =
-            self.hidden.iter().filter(|(_, hidden)| is_passed(hidden)).map(|(uid, _)| uid.clone()).collect();
-        for uid in passed {
-            if let Some(Hidden::UntilPassed { key, entry, .. }) = self.hidden.remove(&uid) {
-                self.upsert(key, entry, changes);
-            }
+        let passed = self.ahead.extract_if(.., |_, ahead| ahead.is_passed(observed));
+        for (key, Ahead { watched, .. }) in passed.collect::<Vec<_>>() {
+            self.show(key, watched, observed, changes);
+        }
+    }
+
+    fn show(&mut self, key: ObjectKey, watched: Watched<F>, rv: u64, changes: &mut Vec<Change<F>>) {
+        let Watched { entry, is_unreadable } = watched;
+        let known = self.entries.get(&key);
+        match (known, entry) {
+            // The last readable facts stay, and a read may have had newer ones than the watch.
+            (Some(_), _) if is_unreadable => {}
+            (Some(known), Some(entry))
+                if known.uid == entry.uid && known.resource_version == entry.resource_version => {}
+            (_, Some(entry)) => self.put(key.clone(), entry, changes),
+            (Some(_), None) => self.take(&key, rv, changes),
+            (None, None) => {}
+        }
+        if is_unreadable {
+            self.unreadable.insert(key);
+        } else {
+            self.unreadable.remove(&key);
         }
     }
 
@@ -436,5 +547,7 @@ impl<F> fmt::Debug for Store<F> {
     }
 }
 
+#[cfg(test)]
+mod model;
 #[cfg(test)]
 mod tests;

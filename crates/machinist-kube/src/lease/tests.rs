@@ -401,11 +401,10 @@ async fn two_never_lead_at_once_whatever_the_server_does() {
             // Now and then the leader is asked to stop: its calls take longer than its Lease would last.
             if step % 700 == 350
                 && let Some(leader) = candidates.iter_mut().find(|candidate| candidate.leads())
+                && leader.stop.is_some()
             {
-                if leader.stop.is_some() {
-                    leader.ask_to_stop();
-                    drained += 1;
-                }
+                leader.ask_to_stop();
+                drained += 1;
             }
             if step % 100 == 0 {
                 let is_troubled = SECOND.mul_f64(1.5) < random.stretch(SECOND, 1.0);

@@ -181,5 +181,92 @@ fn what_is_absent_is_not_revived_by_older_events() {
     assert_eq!(told(&store.apply(upsert("a", "u1", 12, "red"))), Vec::<String>::new());
     assert_eq!(told(&store.apply(upsert("a", "u2", 13, "blue"))), ["a:u2 ->blue"]);
     assert_eq!(told(&store.apply(delete("a", "u1", 14))), Vec::<String>::new());
-    assert!(store.hidden.is_empty());
+    assert!(store.ahead.is_empty());
+}
+
+fn fetched(name: &str, uid: &str, rv: u64, colour: &str) -> Delta<String> {
+    let (key, entry) = item(name, uid, rv, colour);
+    Delta::Fetched(key, entry)
+}
+
+fn absent(name: &str, uid: &str) -> Delta<String> {
+    Delta::Absent { key: key(name), uid: uid.into() }
+}
+
+#[test]
+fn a_list_older_than_a_read_takes_nothing_back() {
+    let mut store = colours();
+    store.apply(relist(vec![item("a", "u1", 5, "red")], 9));
+    store.apply(fetched("a", "u1", 20, "blue"));
+    store.apply(fetched("b", "u2", 21, "blue"));
+    let changes = store.apply(relist(vec![item("a", "u1", 5, "red")], 15));
+    assert_eq!(told(&changes), Vec::<String>::new());
+    assert_eq!(in_index(&store, "blue"), ["a", "b"]);
+    assert_eq!(store.observed_rv(), 15);
+    store.apply(upsert("a", "u1", 20, "blue"));
+    store.apply(upsert("b", "u2", 21, "blue"));
+    assert!(store.ahead.is_empty());
+}
+
+#[test]
+fn a_list_older_than_an_absence_revives_nothing() {
+    let mut store = colours();
+    store.apply(relist(vec![item("a", "u1", 5, "red")], 9));
+    store.apply(absent("a", "u1"));
+    assert_eq!(told(&store.apply(relist(vec![item("a", "u1", 5, "red")], 12))), Vec::<String>::new());
+    store.apply(delete("a", "u1", 14));
+    assert!(store.is_empty() && store.ahead.is_empty());
+}
+
+#[test]
+fn a_list_older_than_a_part_takes_nothing_back() {
+    let mut store = colours();
+    store.apply(relist(vec![item("a", "u1", 5, "red")], 9));
+    store.apply(part("red", vec![item("b", "u2", 15, "red")], 20));
+    assert_eq!(told(&store.apply(relist(vec![item("a", "u1", 5, "red")], 12))), Vec::<String>::new());
+    assert_eq!(in_index(&store, "red"), ["b"]);
+}
+
+#[test]
+fn a_read_that_comes_late_revives_nothing() {
+    let mut store = colours();
+    store.apply(relist(vec![item("a", "u1", 5, "red")], 9));
+    store.apply(delete("a", "u1", 14));
+    assert_eq!(told(&store.apply(fetched("a", "u1", 12, "red"))), Vec::<String>::new());
+    assert_eq!(told(&store.apply(part("red", vec![item("a", "u1", 12, "red")], 13))), Vec::<String>::new());
+}
+
+#[test]
+fn a_restore_takes_reads_back_too() {
+    let mut store = colours();
+    store.apply(relist(vec![item("a", "u1", 5, "red"), item("c", "u3", 6, "red")], 50));
+    store.apply(fetched("a", "u1", 60, "blue"));
+    store.apply(fetched("b", "u2", 61, "blue"));
+    store.apply(absent("c", "u3"));
+    let changes = store.apply(relist(vec![item("a", "u1", 5, "red"), item("c", "u3", 6, "red")], 20));
+    assert_eq!(told(&changes), ["a:u1 blue>red", "b:u2 blue>-", "c:u3 ->red"]);
+}
+
+#[test]
+fn a_restore_that_no_list_betrays_is_found_out_when_the_watch_has_passed() {
+    let mut store = colours();
+    store.apply(relist(vec![item("c", "u3", 6, "red")], 9));
+    // The watch lags, and what it has not told is lost: the backup was taken at 30.
+    store.apply(fetched("b", "u2", 61, "blue"));
+    store.apply(absent("c", "u3"));
+    store.apply(relist(vec![item("c", "u3", 6, "red")], 30));
+    assert_eq!(told(&store.apply(Delta::Bookmark(61))), ["b:u2 blue>-"]);
+    let changes = store.apply(relist(vec![item("c", "u3", 6, "red")], 62));
+    assert_eq!(told(&changes), ["c:u3 ->red"], "this list was sent after the first, so after the read");
+}
+
+#[test]
+fn what_a_read_could_read_is_unreadable_again_once_the_watch_says_so() {
+    let mut store = colours();
+    store.apply(relist(vec![item("a", "u1", 5, "red")], 9));
+    store.apply(fetched("a", "u1", 20, "blue"));
+    store.apply(Delta::Unreadable { key: key("a"), resource_version: 12 });
+    assert!(!store.is_unreadable(&key("a")), "the read is newer");
+    store.apply(Delta::Unreadable { key: key("a"), resource_version: 25 });
+    assert!(store.is_unreadable(&key("a")) && store.get(&key("a")).is_some());
 }

@@ -8,14 +8,14 @@ use k8s_openapi::api::core::v1::{ConfigMap, Event, ObjectReference, Pod};
 use kube::api::{DeleteParams, ObjectMeta, PostParams, Preconditions};
 use kube::{Api, Client};
 use machinist_apiserver::{Config, Identity, Server};
-use machinist_kube::barrier::{Cluster, Expect, Settled, WriteKind};
+use machinist_kube::barrier::{Expect, Settled, WriteKind};
 use machinist_kube::eviction;
 use machinist_kube::outcome::EvictionOutcome;
 use machinist_kube::recorder::EventType;
 use machinist_kube::store::RelistPart;
 use machinist_kube::{
-    Barrier, ClientOptions, Delta, Elector, GuardedPatch, LeaseOptions, ObjectKey, Recorder, SharedClock,
-    Store, TokioClock, WatchFatal, WatchOptions, WriteOutcome, layer_client, run_watch,
+    Barrier, ClientOptions, Cluster, Delta, Elector, GuardedPatch, LeaseOptions, ObjectKey, Recorder,
+    SharedClock, Store, TokioClock, WatchFatal, WatchOptions, WriteOutcome, layer_client, run_watch,
 };
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
@@ -179,7 +179,7 @@ fn watch(api: Api<ConfigMap>) -> (Arc<Mutex<Fed>>, tokio::task::JoinHandle<Watch
 
 fn expect_map(name: &str, kind: WriteKind) -> Expect {
     let key = ObjectKey::new("default", name);
-    Expect { cluster: Cluster::Control, resource: "configmaps", key, kind }
+    Expect { cluster: Cluster::Control, resource: "configmaps", key, kind, uid: None }
 }
 
 #[tokio::test(start_paused = true)]

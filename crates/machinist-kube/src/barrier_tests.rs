@@ -1,0 +1,189 @@
+//! When a key may be decided about, one event after the other. What threads may do to it is in `tests/interleave`.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::barrier::{Barrier, Expect, OVERDUE_AFTER, Settled, WriteKind};
+use crate::cluster::Cluster;
+use crate::store::{Change, ObjectKey};
+
+const SET: &str = "set";
+const DEPLOYMENT: &str = "deployment";
+
+fn expect(kind: WriteKind) -> Expect {
+    Expect { cluster: Cluster::Control, resource: "machines", key: ObjectKey::new("ns", "m1"), kind, uid: None }
+}
+
+fn committed(rv: u64) -> Settled {
+    Settled::Committed { uid: "u1".into(), resource_version: rv }
+}
+
+fn deleted() -> Settled {
+    Settled::Deleted { uid: "u1".into() }
+}
+
+fn observe(barrier: &mut Barrier<&'static str>, rv: u64) -> Vec<&'static str> {
+    barrier.observe::<()>(Cluster::Control, "machines", rv, &[])
+}
+
+fn leaving(uid: &str) -> Change<()> {
+    Change {
+        key: ObjectKey::new("ns", "m1"),
+        uid: uid.into(),
+        resource_version: 7,
+        deleting: true,
+        old: None,
+        new: None,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_blocked_from_before_the_write_until_the_store_has_seen_it() {
+    let mut barrier = Barrier::new();
+    let charge = barrier.open(&[SET, DEPLOYMENT], expect(WriteKind::Create));
+    assert_eq!(barrier.blocked(&SET).expect("charged").charges, 1);
+    assert!(barrier.settle(charge, committed(10)).is_empty());
+    assert!(observe(&mut barrier, 9).is_empty());
+    assert!(barrier.blocked(&DEPLOYMENT).is_some() && barrier.blocked(&"other").is_none());
+    assert_eq!(observe(&mut barrier, 10), [DEPLOYMENT, SET]);
+    assert!(barrier.blocked(&SET).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_watch_may_be_faster_than_the_answer() {
+    let mut barrier = Barrier::new();
+    let charge = barrier.open(&[SET], expect(WriteKind::Update));
+    observe(&mut barrier, 10);
+    assert_eq!(barrier.settle(charge, committed(10)), [SET]);
+
+    let charge = barrier.open(&[SET], expect(WriteKind::Delete));
+    barrier.observe(Cluster::Control, "machines", 11, &[leaving("u1")]);
+    assert_eq!(barrier.settle(charge, deleted()), [SET]);
+}
+
+/// An object that is being deleted, and still there.
+fn deleting(uid: &str) -> Change<()> {
+    Change { new: Some(std::sync::Arc::new(())), ..leaving(uid) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_update_of_what_is_being_deleted_is_seen_by_its_version_only() {
+    let mut barrier = Barrier::new();
+    let charge = barrier.open(&[SET], expect(WriteKind::Update));
+    barrier.observe(Cluster::Control, "machines", 7, &[deleting("u1")]);
+    assert!(barrier.settle(charge, committed(10)).is_empty(), "the older event shows nothing of this write");
+    assert_eq!(observe(&mut barrier, 10), [SET]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_finalizer_is_off_when_the_object_is_seen_gone() {
+    let mut barrier = Barrier::new();
+    let charge = barrier.open(&[SET], expect(WriteKind::Update));
+    barrier.observe(Cluster::Control, "machines", 7, &[deleting("u1")]);
+    assert!(barrier.settle(charge, Settled::Gone { uid: "u1".into() }).is_empty());
+    assert_eq!(barrier.observe(Cluster::Control, "machines", 8, &[leaving("u1")]), [SET]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_waits_for_its_uid_and_not_for_another() {
+    let mut barrier = Barrier::new();
+    let charge = barrier.open(&[SET], expect(WriteKind::Delete));
+    barrier.settle(charge, deleted());
+    assert!(barrier.observe(Cluster::Control, "machines", 99, &[leaving("u0")]).is_empty());
+    assert_eq!(barrier.observe(Cluster::Control, "machines", 100, &[leaving("u1")]), [SET]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn versions_of_other_kinds_and_clusters_say_nothing() {
+    let mut barrier = Barrier::new();
+    let charge = barrier.open(&[SET], expect(WriteKind::Update));
+    barrier.settle(charge, committed(10));
+    assert!(barrier.observe::<()>(Cluster::Target, "machines", 99, &[]).is_empty());
+    assert!(barrier.observe::<()>(Cluster::workload("a/shop"), "machines", 99, &[]).is_empty());
+    assert!(barrier.observe::<()>(Cluster::Control, "machinesets", 99, &[]).is_empty());
+    assert!(barrier.blocked(&SET).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_workload_cluster_says_nothing_about_another() {
+    let mut barrier = Barrier::new();
+    let [shop, blog] = ["a/shop", "a/blog"].map(Cluster::workload);
+    let charge = barrier.open(&[SET], Expect { cluster: shop.clone(), ..expect(WriteKind::Update) });
+    barrier.settle(charge, committed(10));
+    assert!(barrier.observe::<()>(blog, "machines", 99, &[]).is_empty());
+    assert_eq!(barrier.observe::<()>(shop, "machines", 10, &[]), [SET]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_waits_for_all_of_its_charges() {
+    let mut barrier = Barrier::new();
+    let one = barrier.open(&[SET], expect(WriteKind::Create));
+    let two = barrier.open(&[SET], expect(WriteKind::Create));
+    barrier.settle(one, committed(10));
+    barrier.settle(two, committed(11));
+    assert!(observe(&mut barrier, 10).is_empty());
+    assert_eq!(observe(&mut barrier, 11), [SET]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_outcome_blocks_until_the_write_was_repeated() {
+    let mut barrier = Barrier::new();
+    let charge = barrier.open(&[SET], expect(WriteKind::Create));
+    barrier.settle(charge, Settled::Unknown);
+    assert!(observe(&mut barrier, 1_000).is_empty());
+    tokio::time::advance(Duration::from_secs(600)).await;
+    assert!(barrier.overdue().is_empty(), "no list can settle it");
+    assert_eq!(barrier.blocked(&SET).expect("still open").unknown, [charge]);
+    assert_eq!(barrier.settle(charge, committed(900)), [SET]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_older_look_does_not_undo_a_certain_answer() {
+    let mut barrier = Barrier::new();
+    let charge = barrier.open(&[SET], expect(WriteKind::Create));
+    barrier.settle(charge, Settled::Unknown);
+    assert!(barrier.settle(charge, committed(10)).is_empty());
+    assert!(barrier.settle(charge, Settled::NotCommitted).is_empty(), "read before the write came to effect");
+    assert!(barrier.settle(charge, Settled::Unknown).is_empty());
+    assert!(barrier.blocked(&SET).expect("not seen yet").unknown.is_empty());
+    assert_eq!(observe(&mut barrier, 10), [SET]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_without_effect_blocks_nobody() {
+    let mut barrier = Barrier::new();
+    let charge = barrier.open(&[SET], expect(WriteKind::Update));
+    assert_eq!(barrier.settle(charge, Settled::NotCommitted), [SET]);
+    assert_eq!(barrier.settle(charge, Settled::NotCommitted), Vec::<&str>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restore_clears_what_was_answered_and_keeps_what_was_not() {
+    let mut barrier = Barrier::new();
+    observe(&mut barrier, 50);
+    let answered = barrier.open(&[SET], expect(WriteKind::Update));
+    barrier.settle(answered, committed(60));
+    let sent = barrier.open(&[DEPLOYMENT], expect(WriteKind::Update));
+    assert_eq!(observe(&mut barrier, 20), [SET]);
+    assert!(barrier.blocked(&DEPLOYMENT).is_some());
+    barrier.settle(sent, committed(21));
+    assert_eq!(observe(&mut barrier, 21), [DEPLOYMENT]);
+    assert_eq!(barrier.metrics().restores, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_watch_does_not_show_is_listed_once_it_is_overdue() {
+    let mut barrier = Barrier::new();
+    let charge = barrier.open(&[SET], expect(WriteKind::Delete));
+    barrier.settle(charge, deleted());
+    assert!(barrier.overdue().is_empty());
+    assert_eq!(barrier.next_overdue_at(), Some(Instant::now() + OVERDUE_AFTER));
+    tokio::time::advance(OVERDUE_AFTER).await;
+    let overdue = barrier.overdue();
+    assert_eq!((overdue.len(), overdue[0].charge), (1, charge));
+    barrier.overdue();
+    assert_eq!(barrier.metrics().overdue, 1, "counted once");
+    assert_eq!(barrier.verified(charge), [SET]);
+    assert_eq!(barrier.metrics().open, 0);
+}

@@ -1,0 +1,311 @@
+//! A store against a model of the server: random histories, a watch that lags, and reads whose answers come late and out of order.
+//!
+//! The model keeps the whole history, so it can say which states of an object are still possible after what the store was told.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::backoff::Jitter;
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+const COLOURS: [&str; 2] = ["red", "blue"];
+
+/// An object as the server has it; `None`: there is none of that name.
+type State = Option<Entry<String>>;
+
+#[derive(Clone, Default)]
+struct Server {
+    /// What happened, and at which resourceVersion.
+    history: Vec<(u64, ObjectKey, State)>,
+    resource_version: u64,
+    uids: u64,
+    /// The last resourceVersion before a restore. Up to there no object that was restored is changed: what was given the same
+    /// resourceVersion twice cannot be told apart.
+    lost: u64,
+}
+
+impl Server {
+    fn at(&self, key: &ObjectKey, rv: u64) -> State {
+        let until = self.history.iter().take_while(|(at, _, _)| *at <= rv);
+        until.filter(|(_, of, _)| of == key).last().and_then(|(_, _, state)| state.clone())
+    }
+
+    fn now(&self, key: &ObjectKey) -> State {
+        self.at(key, self.resource_version)
+    }
+
+    fn list(&self, rv: u64) -> Vec<(ObjectKey, Entry<String>)> {
+        NAMES.map(named).into_iter().filter_map(|key| Some((key.clone(), self.at(&key, rv)?))).collect()
+    }
+
+    fn change(&mut self, key: ObjectKey, draw: &mut Draw) {
+        self.resource_version += 1;
+        let colour = Arc::new(COLOURS[draw.below(2)].to_owned());
+        let resource_version = self.resource_version;
+        let entry = |uid, deleting| Entry { uid, resource_version, deleting, facts: colour };
+        let state = match self.now(&key) {
+            Some(_) if draw.below(3) == 0 || resource_version <= self.lost => None,
+            Some(old) => Some(entry(old.uid, draw.below(4) == 0)),
+            None => {
+                self.uids += 1;
+                Some(entry(format!("u{}", self.uids), false))
+            }
+        };
+        self.history.push((resource_version, key, state));
+    }
+
+    /// The resourceVersion at which the object of that UID was removed, or replaced.
+    fn removed_at(&self, key: &ObjectKey, uid: &str) -> Option<u64> {
+        let mut seen = false;
+        self.history.iter().filter(|(_, of, _)| of == key).find_map(|(rv, _, state)| {
+            let is_it = state.as_ref().is_some_and(|entry| entry.uid == uid);
+            seen |= is_it;
+            (seen && !is_it).then_some(*rv)
+        })
+    }
+}
+
+fn named(name: &str) -> ObjectKey {
+    ObjectKey::new("ns", name)
+}
+
+struct Draw(Jitter);
+
+impl Draw {
+    fn below(&mut self, limit: usize) -> usize {
+        let unit = self.0.stretch(std::time::Duration::from_secs(1), 1.0).as_secs_f64() - 1.0;
+        // The stretch is less than the whole spread, apart from rounding.
+        ((unit * limit as f64) as usize).min(limit - 1)
+    }
+}
+
+/// An answer of the server that has not arrived yet.
+#[derive(Clone)]
+enum Answer {
+    Get(ObjectKey, Entry<String>),
+    NotFound(ObjectKey, String),
+    Part(&'static str, Vec<(ObjectKey, Entry<String>)>, u64),
+}
+
+struct Run {
+    server: Server,
+    store: Store<String>,
+    draw: Draw,
+    /// Up to where the watch has told.
+    watched: u64,
+    /// A list that was sent and not answered yet: its resourceVersion. The watch waits for it.
+    list: Option<u64>,
+    answers: Vec<Answer>,
+    /// From when on a state is still possible for a key.
+    floor: BTreeMap<ObjectKey, u64>,
+    /// Keys that a part of the kind lacked, and until when they may therefore be missing.
+    left_part: BTreeMap<ObjectKey, u64>,
+    /// The entries as the reported changes make them.
+    mirror: BTreeMap<ObjectKey, Arc<String>>,
+}
+
+impl Run {
+    fn new(seed: u64) -> Self {
+        Self {
+            server: Server::default(),
+            store: Store::new(&[("colour", |colour, values| values.push(colour.clone()))]),
+            draw: Draw(Jitter::new(seed)),
+            watched: 0,
+            list: Some(0),
+            answers: Vec::new(),
+            floor: BTreeMap::new(),
+            left_part: BTreeMap::new(),
+            mirror: BTreeMap::new(),
+        }
+    }
+
+    fn name(&mut self) -> ObjectKey {
+        named(NAMES[self.draw.below(NAMES.len())])
+    }
+
+    fn step(&mut self) {
+        match self.draw.below(10) {
+            0..=2 => {
+                let key = self.name();
+                self.server.change(key, &mut self.draw);
+            }
+            3 | 4 => self.watch(),
+            5 => {
+                let key = self.name();
+                let known = self.store.get(&key).map(|entry| entry.uid.clone());
+                match (self.server.now(&key), known) {
+                    (Some(entry), _) => self.answers.push(Answer::Get(key, entry)),
+                    (None, Some(uid)) => self.answers.push(Answer::NotFound(key, uid)),
+                    (None, None) => {}
+                }
+            }
+            6 => {
+                let colour = COLOURS[self.draw.below(2)];
+                let rv = self.server.resource_version;
+                let mut items = self.server.list(rv);
+                items.retain(|(_, entry)| *entry.facts == colour);
+                self.answers.push(Answer::Part(colour, items, rv));
+            }
+            7 | 8 => {
+                if !self.answers.is_empty() {
+                    let place = self.draw.below(self.answers.len());
+                    let answer = self.answers.remove(place);
+                    self.arrive(answer);
+                }
+            }
+            _ => self.list = self.list.or(Some(self.server.resource_version)),
+        }
+    }
+
+    /// The watch, or the list that it waits for, tells its next piece.
+    fn watch(&mut self) {
+        if let Some(resource_version) = self.list.take() {
+            let items = self.server.list(resource_version);
+            self.apply(Delta::Relist(Relist { items, unreadable: Vec::new(), resource_version }));
+            return self.watched_until(resource_version);
+        }
+        let next = self.server.history.iter().find(|(rv, _, _)| self.watched < *rv).cloned();
+        let Some((resource_version, key, state)) = next else {
+            return self.apply(Delta::Bookmark(self.watched));
+        };
+        let before = self.server.at(&key, resource_version - 1);
+        match (state, before) {
+            (Some(entry), _) => self.apply(Delta::Upsert(key, entry)),
+            (None, Some(Entry { uid, .. })) => self.apply(Delta::Delete { key, uid, resource_version }),
+            (None, None) => unreachable!("only what exists is removed"),
+        }
+        self.watched_until(resource_version);
+    }
+
+    fn watched_until(&mut self, resource_version: u64) {
+        self.watched = resource_version;
+        for key in NAMES.map(named) {
+            self.raise(key, resource_version);
+        }
+    }
+
+    fn raise(&mut self, key: ObjectKey, resource_version: u64) {
+        let floor = self.floor.entry(key).or_default();
+        *floor = resource_version.max(*floor);
+    }
+
+    fn arrive(&mut self, answer: Answer) {
+        match answer {
+            Answer::Get(key, entry) => {
+                let resource_version = entry.resource_version;
+                self.apply(Delta::Fetched(key.clone(), entry));
+                self.raise(key, resource_version);
+            }
+            Answer::NotFound(key, uid) => {
+                let removed = self.server.removed_at(&key, &uid).expect("it was not found");
+                self.apply(Delta::Absent { key: key.clone(), uid });
+                self.raise(key, removed);
+            }
+            Answer::Part(colour, items, resource_version) => {
+                for key in NAMES.map(named) {
+                    if items.iter().any(|(listed, _)| *listed == key) {
+                        self.raise(key, resource_version);
+                    } else {
+                        let until = self.left_part.entry(key).or_default();
+                        *until = resource_version.max(*until);
+                    }
+                }
+                let part = RelistPart { index: "colour", value: colour.to_owned(), items, resource_version };
+                self.apply(Delta::RelistPart(part));
+            }
+        }
+    }
+
+    fn apply(&mut self, delta: Delta<String>) {
+        for change in self.store.apply(delta) {
+            let before = match &change.new {
+                Some(new) => self.mirror.insert(change.key, new.clone()),
+                None => self.mirror.remove(&change.key),
+            };
+            assert_eq!(before, change.old, "a change starts where the last one ended");
+        }
+        let shown = self.store.iter().map(|(key, entry)| (key.clone(), entry.facts.clone()));
+        assert_eq!(shown.collect::<BTreeMap<_, _>>(), self.mirror, "every change is reported");
+        for colour in COLOURS {
+            let indexed: Vec<&ObjectKey> =
+                self.store.by_index("colour", colour).map(|(key, _)| key).collect();
+            let coloured = self.mirror.iter().filter(|(_, facts)| facts.as_str() == colour);
+            assert_eq!(indexed, coloured.map(|(key, _)| key).collect::<Vec<_>>());
+        }
+    }
+
+    /// Each object is shown as it was at some time, and never as it was before what the store knows already.
+    fn nothing_went_back(&self) {
+        for key in NAMES.map(named) {
+            let shown = self.store.get(&key);
+            let floor = self.floor.get(&key).copied().unwrap_or_default();
+            let may_be_hidden = self.left_part.get(&key).is_some_and(|until| self.watched < *until);
+            let mut possible = (floor..=self.server.resource_version).map(|rv| self.server.at(&key, rv));
+            assert!(
+                possible.any(|state| state.as_ref() == shown) || (shown.is_none() && may_be_hidden),
+                "{key} is shown as {shown:?}, though {floor} was seen of {:?}",
+                self.server.history
+            );
+        }
+    }
+
+    /// Once the watch has told everything, the store is as the server is, and remembers nothing else.
+    fn settles(&mut self) {
+        while self.list.is_some() || self.watched < self.server.resource_version {
+            self.watch();
+        }
+        let shown: Vec<_> = self.store.iter().map(|(key, entry)| (key.clone(), entry.clone())).collect();
+        assert_eq!(shown, self.server.list(self.server.resource_version));
+        assert!(self.store.ahead.is_empty());
+    }
+}
+
+#[test]
+fn a_store_never_goes_back_and_ends_as_the_server_is() {
+    for seed in 0..3_000 {
+        let mut run = Run::new(seed);
+        for _ in 0..80 {
+            run.step();
+            run.nothing_went_back();
+        }
+        run.settles();
+    }
+}
+
+#[test]
+fn after_a_restore_the_store_ends_as_the_server_is() {
+    let (mut told, mut untold) = (0, 0);
+    for seed in 0..3_000 {
+        let mut run = Run::new(seed);
+        for _ in 0..60 {
+            run.step();
+        }
+        // Answers from before the restore have arrived or never will; the watch breaks off and lists.
+        run.answers.clear();
+        let backup = run.server.resource_version.saturating_sub(run.draw.below(20) as u64);
+        run.server.lost = run.server.resource_version;
+        run.server.history.retain(|(rv, _, _)| *rv <= backup);
+        run.server.resource_version = backup;
+        // What is made from now on has other UIDs than what was lost.
+        run.server.uids += 1_000;
+        for _ in 0..run.draw.below(5) {
+            let key = run.name();
+            run.server.change(key, &mut run.draw);
+        }
+        let is_told = run.server.resource_version < run.store.observed_rv();
+        *(if is_told { &mut told } else { &mut untold }) += 1;
+        run.list = Some(run.server.resource_version);
+        run.watch();
+        if !is_told {
+            // The server goes on past what was lost, and is listed once more.
+            for _ in 0..25 {
+                let key = run.name();
+                run.server.change(key, &mut run.draw);
+            }
+            run.list = Some(run.server.resource_version);
+            run.watch();
+        }
+        run.settles();
+    }
+    assert!(100 < told && 100 < untold, "both sorts of restore are played: {told}, {untold}");
+}

@@ -1,0 +1,305 @@
+//! What threads may do to a barrier, used as the controllers use it: one lock around the stores and the barrier, a charge before each
+//! write, and a wake for each key that a settled or seen write sets free.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use loom::sync::{Condvar, Mutex, MutexGuard};
+use loom::thread::{self, JoinHandle};
+use machinist_kube::store::{Delta, Entry, ObjectKey, Store};
+
+use crate::barrier::{Barrier, Charge, Expect, OVERDUE_AFTER, Settled, WriteKind};
+use crate::cluster::Cluster;
+use crate::queue::KeyQueue;
+use crate::sync::{advance, block_on, in_every_order};
+
+const SET: &str = "set";
+const DEPLOYMENT: &str = "deployment";
+/// Both count what is written.
+const CHARGED: [&str; 2] = [SET, DEPLOYMENT];
+const UID: &str = "u1";
+
+/// One object at an API server, the watch of it, and a process that writes it.
+#[derive(Clone)]
+struct Rig {
+    server: Arc<(Mutex<Server>, Condvar)>,
+    world: Arc<Mutex<World>>,
+    queue: KeyQueue<&'static str>,
+    routes: Routes,
+}
+
+/// Which keys a change of the object wakes, besides those that the barrier sets free.
+#[derive(Clone, Copy, PartialEq)]
+enum Routes {
+    /// None: the barrier alone must wake enough.
+    Nothing,
+    /// Those that count it.
+    Changes,
+}
+
+/// A write of this process.
+#[derive(Clone, Copy)]
+enum Write {
+    Update,
+    Delete,
+    /// An update that lets go what was being deleted.
+    LastFinalizer,
+}
+
+/// Everything that happened to the object, as the watch will tell it. The resourceVersion of an event is its place, from 1.
+#[derive(Default)]
+struct Server {
+    log: Vec<Event>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Event {
+    Written,
+    Deleted,
+}
+
+struct World {
+    store: Store<()>,
+    barrier: Barrier<&'static str>,
+}
+
+fn object() -> ObjectKey {
+    ObjectKey::new("ns", "m1")
+}
+
+fn entry(resource_version: u64) -> Entry<()> {
+    Entry { uid: UID.to_owned(), resource_version, deleting: false, facts: Arc::new(()) }
+}
+
+impl Server {
+    fn newest(&self) -> u64 {
+        self.log.len() as u64
+    }
+
+    /// What a quorum read answers.
+    fn get(&self) -> Option<Entry<()>> {
+        let written = self.log.last().is_some_and(|event| *event == Event::Written);
+        written.then(|| entry(self.newest()))
+    }
+}
+
+impl World {
+    /// Whether the store shows everything that has happened by now, be it from the watch or from a read.
+    fn shows(&self, server: &Server) -> bool {
+        self.store.get(&object()).map(|entry| entry.resource_version)
+            == server.get().map(|entry| entry.resource_version)
+    }
+}
+
+impl Rig {
+    fn new(routes: Routes) -> Self {
+        let world = World { store: Store::new(&[]), barrier: Barrier::new() };
+        Self {
+            server: Arc::default(),
+            world: Arc::new(Mutex::new(world)),
+            queue: KeyQueue::new(|_| Duration::ZERO, 1),
+            routes,
+        }
+    }
+
+    fn spawn(&self, act: impl FnOnce(&Self) + 'static) -> JoinHandle<()> {
+        let rig = self.clone();
+        thread::spawn(move || act(&rig))
+    }
+
+    fn world(&self) -> MutexGuard<'_, World> {
+        self.world.lock().expect("unpoisoned")
+    }
+
+    fn wake(&self, keys: Vec<&'static str>) {
+        keys.into_iter().for_each(|key| self.queue.wake(key));
+    }
+
+    fn open(&self, kind: WriteKind) -> Charge {
+        let expect = Expect { cluster: Cluster::Control, resource: "machines", key: object(), kind, uid: None };
+        self.world().barrier.open(&CHARGED, expect)
+    }
+
+    /// The server commits; returns the resourceVersion.
+    fn commit(&self, event: Event) -> u64 {
+        let mut server = self.server.0.lock().expect("unpoisoned");
+        server.log.push(event);
+        self.server.1.notify_all();
+        server.newest()
+    }
+
+    fn settle(&self, charge: Charge, settled: Settled) {
+        let woken = self.world().barrier.settle(charge, settled);
+        self.wake(woken);
+    }
+
+    /// As `act/write.rs` does it.
+    fn write(&self, write: Write) {
+        let (kind, event) = match write {
+            Write::Update => (WriteKind::Update, Event::Written),
+            Write::Delete => (WriteKind::Delete, Event::Deleted),
+            Write::LastFinalizer => (WriteKind::Update, Event::Deleted),
+        };
+        let charge = self.open(kind);
+        let resource_version = self.commit(event);
+        let uid = UID.to_owned();
+        let settled = match write {
+            Write::Update => Settled::Committed { uid, resource_version },
+            Write::Delete => Settled::Deleted { uid },
+            Write::LastFinalizer => Settled::Gone { uid },
+        };
+        self.settle(charge, settled);
+    }
+
+    /// As `feed.rs` does it.
+    fn take_in(&self, delta: Delta<()>) {
+        let mut woken = Vec::new();
+        {
+            let mut world = self.world();
+            let changes = world.store.apply(delta);
+            let observed = world.store.observed_rv();
+            woken.extend(world.barrier.observe(Cluster::Control, "machines", observed, &changes));
+            if self.routes == Routes::Changes && !changes.is_empty() {
+                woken.extend(CHARGED);
+            }
+        }
+        self.wake(woken);
+    }
+
+    /// The watch: tells of that many events, each at some time after it happened.
+    fn watch(&self, events: usize) {
+        for place in 0..events {
+            let event = {
+                let mut server = self.server.0.lock().expect("unpoisoned");
+                while server.log.len() <= place {
+                    server = self.server.1.wait(server).expect("unpoisoned");
+                }
+                server.log[place]
+            };
+            let resource_version = place as u64 + 1;
+            self.take_in(match event {
+                Event::Written => Delta::Upsert(object(), entry(resource_version)),
+                Event::Deleted => Delta::Delete { key: object(), uid: UID.to_owned(), resource_version },
+            });
+        }
+    }
+
+    /// As `act/settle.rs` does it: a quorum read, taken into the store, tells what became of a write.
+    fn look(&self) -> Settled {
+        let known = self.world().store.get(&object()).map(|entry| entry.uid.clone());
+        let found = self.server.0.lock().expect("unpoisoned").get();
+        match found {
+            Some(entry) => {
+                let (uid, resource_version) = (entry.uid.clone(), entry.resource_version);
+                self.take_in(Delta::Fetched(object(), entry));
+                Settled::Committed { uid, resource_version }
+            }
+            None => {
+                if let Some(uid) = known {
+                    self.take_in(Delta::Absent { key: object(), uid });
+                }
+                Settled::NotCommitted
+            }
+        }
+    }
+
+    /// A worker, until it has decided about both keys on a view with that many events.
+    fn decide(&self, events: usize, check: impl Fn(&World, &Server)) {
+        CHARGED.iter().for_each(|key| self.queue.wake(key));
+        let mut left = BTreeSet::from(CHARGED);
+        while !left.is_empty() {
+            let key = block_on(self.queue.next());
+            let blocked = {
+                let world = self.world();
+                let blocked = world.barrier.blocked(&key);
+                if blocked.is_none() {
+                    let server = self.server.0.lock().expect("unpoisoned");
+                    check(&world, &server);
+                    if server.log.len() == events && world.shows(&server) {
+                        left.remove(key);
+                    }
+                }
+                blocked
+            };
+            for charge in blocked.into_iter().flat_map(|blocked| blocked.unknown) {
+                self.settle(charge, self.look());
+                self.queue.wake(key);
+            }
+            self.queue.done(&key);
+        }
+        assert_eq!(self.world().barrier.metrics().open, 0);
+    }
+}
+
+fn shows_every_write(world: &World, server: &Server) {
+    assert!(world.shows(server), "decided on a view that lacks an own write");
+}
+
+#[test]
+fn nothing_is_decided_before_the_store_shows_an_own_write() {
+    for last in [Write::Delete, Write::LastFinalizer] {
+        in_every_order(move || {
+            let rig = Rig::new(Routes::Nothing);
+            let watch = rig.spawn(|rig| rig.watch(2));
+            let worker = rig.spawn(|rig| rig.decide(2, shows_every_write));
+            rig.write(Write::Update);
+            rig.write(last);
+            watch.join().expect("no panic");
+            worker.join().expect("no panic");
+        });
+    }
+}
+
+#[test]
+fn keys_wait_for_the_writes_of_all_threads() {
+    in_every_order(|| {
+        let rig = Rig::new(Routes::Nothing);
+        let watch = rig.spawn(|rig| rig.watch(2));
+        let writer = rig.spawn(|rig| rig.write(Write::Update));
+        let worker = rig.spawn(|rig| rig.decide(2, shows_every_write));
+        rig.write(Write::Update);
+        for thread in [watch, writer, worker] {
+            thread.join().expect("no panic");
+        }
+    });
+}
+
+#[test]
+fn a_write_that_is_read_before_the_watch_shows_it_frees_its_keys() {
+    in_every_order(|| {
+        let rig = Rig::new(Routes::Nothing);
+        rig.write(Write::Update);
+        advance(OVERDUE_AFTER);
+        let watch = rig.spawn(|rig| rig.watch(1));
+        let worker = rig.spawn(|rig| rig.decide(1, shows_every_write));
+        // As `tend_barrier` does it.
+        let overdue = rig.world().barrier.overdue();
+        for late in overdue {
+            rig.look();
+            let woken = rig.world().barrier.verified(late.charge);
+            rig.wake(woken);
+        }
+        watch.join().expect("no panic");
+        worker.join().expect("no panic");
+    });
+}
+
+#[test]
+fn a_write_without_an_answer_blocks_no_key_for_ever() {
+    in_every_order(|| {
+        let rig = Rig::new(Routes::Changes);
+        let charge = rig.open(WriteKind::Create);
+        // The request is on its way for any length of time after its sender has given up.
+        let network = rig.spawn(|rig| {
+            rig.commit(Event::Written);
+            rig.watch(1);
+        });
+        rig.settle(charge, Settled::Unknown);
+        let worker = rig.spawn(|rig| rig.decide(1, |_, _| {}));
+        // The worker of the other key settles the same charge, perhaps with an older answer.
+        rig.settle(charge, rig.look());
+        network.join().expect("no panic");
+        worker.join().expect("no panic");
+    });
+}
