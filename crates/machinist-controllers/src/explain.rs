@@ -223,7 +223,10 @@ pub(crate) fn may_await_turn(machine: &Why, now: Timestamp) -> bool {
 pub(crate) fn is_about_turns(replacement: &Why) -> bool {
     matches!(
         replacement.reason,
-        Reason::ReplacementLimit { .. } | Reason::ReplacementGap { .. } | Reason::ClockSkew { .. }
+        Reason::ReplacementLimit { .. }
+            | Reason::ReplacementGap { .. }
+            | Reason::OwnerUnknown { .. }
+            | Reason::ClockSkew { .. }
     )
 }
 

@@ -138,6 +138,11 @@ impl Fed for MachineFacts {
 
     fn route(world: &World, change: &Change<Self>, wake: &mut Vec<Key>) {
         wake.push(Key::Machine(change.key.clone()));
+        let owner = |facts: &Arc<Self>| facts.owner.clone();
+        if change.old.as_ref().map(owner) != change.new.as_ref().map(owner) {
+            // Nothing is decided any more under the key that it had alone; the key is removed.
+            wake.push(Key::Replacement(change.uid.clone()));
+        }
         for facts in [&change.old, &change.new].into_iter().flatten() {
             let namespace = &facts.namespace;
             wake.push(Key::Class(ObjectKey::new(namespace, facts.spec.class.name())));
@@ -198,8 +203,19 @@ impl Fed for MachineSetFacts {
                 None => {
                     let here = world.deployments.iter().filter(|(key, _)| key.namespace == facts.namespace);
                     wake.extend(here.map(|(key, _)| Key::Deployment(key.clone())));
-                    wake.push(Key::Replacement(facts.uid.clone()));
                 }
+            }
+            // Its own key, too: nothing is decided under it any more when the set has a deployment.
+            wake.push(Key::Replacement(facts.uid.clone()));
+        }
+        let selection = |facts: &Arc<Self>| {
+            (facts.owner.clone(), facts.spec.selector.clone(), facts.deleting_since, facts.invalid.is_some())
+        };
+        if change.old.as_ref().map(selection) != change.new.as_ref().map(selection) {
+            // Machines without owners are counted with the set that selects them.
+            for machine in machines_without_owner(world, &change.key.namespace) {
+                wake.push(Key::Replacement(machine.uid.clone()));
+                wake.push(world.replacement_key(&machine));
             }
         }
     }
@@ -227,8 +243,12 @@ impl Fed for MachineDeploymentFacts {
         memory.forget_owner(uid);
     }
 
-    fn route(_: &World, change: &Change<Self>, wake: &mut Vec<Key>) {
+    fn route(world: &World, change: &Change<Self>, wake: &mut Vec<Key>) {
         wake.push(Key::Deployment(change.key.clone()));
+        // When the freeze of a set is lifted depends on what its deployment wants.
+        let frozen =
+            world.sets.by_index(BY_OWNER, &change.uid).filter(|(_, set)| set.facts.freeze().is_frozen());
+        wake.extend(frozen.map(|(key, _)| Key::Set(key.clone())));
     }
 }
 

@@ -24,6 +24,8 @@ pub(crate) struct Memory {
     pub settled_numbers: BTreeMap<String, BTreeSet<u64>>,
     /// When the status of an object was last written, by UID.
     pub status_written: BTreeMap<String, Timestamp>,
+    /// Names of Machines that were looked up at the API server itself for a deployment, by its UID.
+    pub looked_for: BTreeMap<String, BTreeSet<String>>,
     /// The last failure to create or delete a child, by owner UID.
     pub child_failures: BTreeMap<String, ChildFailure>,
     /// What was last done, to see when doing it again changes nothing.
@@ -136,6 +138,7 @@ impl Memory {
         self.settled_numbers.remove(uid);
         self.status_written.remove(uid);
         self.child_failures.remove(uid);
+        self.looked_for.remove(uid);
     }
 
     /// Forgets what was learned at a moment that means nothing after a step of the clock. That an instance was asked for stays true.
@@ -181,7 +184,8 @@ impl Memory {
     pub(crate) fn remembered(&self) -> (usize, usize) {
         let machines: BTreeSet<&String> = self.answers.keys().chain(self.evictions.keys()).collect();
         let owners = self.settled_numbers.keys().chain(self.status_written.keys());
-        let owners: BTreeSet<&String> = owners.chain(self.child_failures.keys()).collect();
+        let owners = owners.chain(self.child_failures.keys()).chain(self.looked_for.keys());
+        let owners: BTreeSet<&String> = owners.collect();
         (machines.len(), owners.len())
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use machinist_driver::Provider;
 use machinist_kube::{SharedClock, Skew, SystemClock};
 use machinist_plan::Plan;
+use machinist_plan::mcm::machine_set::SafetyMargins;
 use machinist_plan::mcm::{machine, machine_class, machine_deployment, machine_set, replacement};
 
 /// What every process is told.
@@ -26,6 +27,8 @@ pub struct Options {
     pub target_skew: Skew,
     /// The seed of the jitter of retries.
     pub seed: u64,
+    /// When Go's machine-controller-manager freezes a set, and so when its freeze is lifted.
+    pub safety_margins: SafetyMargins,
     /// Who decides.
     pub planners: Planners,
     /// Names the program in Events.
@@ -95,6 +98,7 @@ impl Options {
             skew: Skew::default(),
             target_skew: Skew::default(),
             seed: 0,
+            safety_margins: SafetyMargins::default(),
             planners: Planners::default(),
             component,
             instance: String::new(),

@@ -147,12 +147,32 @@ impl World {
             || self.deployments.by_index(BY_UID, uid).next().is_some()
     }
 
-    /// The key under which the replacements of a Machine are counted: its deployment's UID, else its set's, else its own.
+    /// The key under which the replacements of a Machine are counted: its deployment's UID, else its set's, else its own. No
+    /// other function computes it.
+    ///
+    /// A Machine without an owner is counted with the set that is about to adopt it. One whose set is not known has the key of that
+    /// set for now, under which nothing is given up.
     pub(crate) fn replacement_key(&self, machine: &MachineFacts) -> Key {
-        let Some(owner) = &machine.owner else { return Key::Replacement(machine.uid.clone()) };
-        let set = self.sets.by_index(BY_UID, &owner.uid).next();
-        let deployment = set.and_then(|(_, set)| set.facts.owner.as_ref().map(|owner| owner.uid.clone()));
-        Key::Replacement(deployment.unwrap_or_else(|| owner.uid.clone()))
+        Key::Replacement(match (&machine.owner, self.replacing_set(machine)) {
+            (_, Some(set)) => set.owner.as_ref().map_or(&set.uid, |deployment| &deployment.uid).clone(),
+            (Some(owner), None) => owner.uid.clone(),
+            (None, None) => machine.uid.clone(),
+        })
+    }
+
+    /// The set that replaces a Machine: its owner, else the first that selects it.
+    fn replacing_set(&self, machine: &MachineFacts) -> Option<&MachineSetFacts> {
+        if let Some(owner) = &machine.owner {
+            return self.sets.by_index(BY_UID, &owner.uid).next().map(|(_, set)| set.facts.as_ref());
+        }
+        let sets = self.sets.iter().filter(|(key, _)| key.namespace == machine.namespace);
+        sets.map(|(_, set)| set.facts.as_ref()).find(|set| set.would_adopt(machine))
+    }
+
+    /// The set that a Machine names as its owner, if it is not known.
+    pub(crate) fn unknown_owner<'m>(&self, machine: &'m MachineFacts) -> Option<&'m str> {
+        let owner = machine.owner.as_ref().filter(|owner| owner.kind == "MachineSet")?;
+        self.replacing_set(machine).is_none().then_some(owner.name.as_str())
     }
 
     /// The Machines whose name or label a Node goes by.

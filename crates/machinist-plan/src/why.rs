@@ -6,7 +6,8 @@
 use std::fmt;
 
 use jiff::Timestamp;
-use machinist_api::constants::annotations;
+use machinist_api::Phase;
+use machinist_api::constants::{annotations, labels};
 use machinist_instance::ErrorKind;
 
 use crate::facts::{MachineFacts, Preserved};
@@ -48,6 +49,16 @@ impl Why {
             }
         };
         why.since(machine.status.phase_since)
+    }
+
+    /// A Machine is being updated in place, or was.
+    pub(crate) fn updated_in_place(machine: &MachineFacts) -> Self {
+        let what = match machine.status.phase {
+            Phase::InPlaceUpdating | Phase::InPlaceUpdateFailed => format!("is {}", machine.status.phase),
+            _ => format!("has the label {}={}", labels::UPDATE_RESULT, labels::UPDATE_SUCCESSFUL),
+        };
+        let next = "let Go's machine-controller-manager finish the update, or delete the Machine";
+        Self::new(Reason::UpdatedInPlace { machine: machine.name.clone(), what }, Step::Mend(next.to_owned()))
     }
 
     /// The same, with its beginning.
@@ -257,8 +268,36 @@ pub enum Reason {
         /// What the API server said.
         message: String,
     },
-    /// The set is frozen by the safety label.
-    Frozen,
+    /// The set is frozen: it may make no Machines.
+    Frozen {
+        /// The reason of the condition, in the words of Go's machine-controller-manager; absent where only the label is there.
+        by: Option<String>,
+        /// The Machines that it has.
+        machines: u32,
+        /// The freeze is lifted when it has that many; absent while its deployment is not known.
+        most: Option<u32>,
+        /// What the API server said when it last refused to create or delete one.
+        refused: Option<String>,
+    },
+    /// The set may make no Machines, because those of its deployment are being updated in place.
+    ScaleUpDisabled,
+    /// A Machine is being updated in place, or was; such updates are not built yet.
+    UpdatedInPlace {
+        /// Its name.
+        machine: String,
+        /// What shows it.
+        what: String,
+    },
+    /// An annotation names a Machine to delete that is no Machine of the deployment.
+    ChosenUnknown {
+        /// The name.
+        machine: String,
+    },
+    /// Unhealthy for too long, but the set that owns the Machine is not known.
+    OwnerUnknown {
+        /// The set's name.
+        set: String,
+    },
     /// The deployment is paused.
     Paused,
     /// A rollout waits: no more machines may exist at once.
@@ -378,7 +417,11 @@ impl Reason {
             Self::InUse { .. } => "InUse",
             Self::ChangeRefused { .. } => "ChangeRefused",
             Self::ChildFailed { .. } => "ChildFailed",
-            Self::Frozen => "Frozen",
+            Self::Frozen { .. } => "Frozen",
+            Self::ScaleUpDisabled => "ScaleUpDisabled",
+            Self::UpdatedInPlace { .. } => "UpdatedInPlace",
+            Self::ChosenUnknown { .. } => "ChosenUnknown",
+            Self::OwnerUnknown { .. } => "OwnerUnknown",
             Self::Paused => "Paused",
             Self::SurgeBound { .. } => "SurgeBound",
             Self::UnavailableBound { .. } => "UnavailableBound",
@@ -490,7 +533,38 @@ impl fmt::Display for Reason {
             Self::ChangeRefused { message } | Self::ChildFailed { message } => {
                 write!(f, "the API server to accept a change: {message}")
             }
-            Self::Frozen => f.write_str("the label freeze to be removed"),
+            Self::Frozen { by, machines: count, most, refused } => {
+                match by {
+                    Some(reason) => {
+                        write!(f, "its freeze to end: Go's machine-controller-manager set it ({reason})")?;
+                    }
+                    None => {
+                        f.write_str("its freeze to end: it has the label freeze and no condition Frozen")?
+                    }
+                }
+                write!(f, "; the set has {}, and ", machines(*count))?;
+                match most {
+                    Some(most) => write!(f, "the freeze is lifted at {most} or fewer")?,
+                    None => f.write_str("its MachineDeployment is not known yet")?,
+                }
+                refused.as_ref().map_or(Ok(()), |it| write!(f, "; the API server refused a change: {it}"))
+            }
+            Self::ScaleUpDisabled => write!(
+                f,
+                "the label {} to be removed: updates in place are not supported yet",
+                labels::SCALE_UP_DISABLED
+            ),
+            Self::UpdatedInPlace { machine, what } => {
+                write!(f, "Machine {machine}, which {what}: updates in place are not supported yet")
+            }
+            Self::ChosenUnknown { machine } => write!(
+                f,
+                "Machine {machine}, which the annotation {} names: no Machine of the deployment has that name",
+                annotations::TRIGGER_DELETION
+            ),
+            Self::OwnerUnknown { set } => {
+                write!(f, "MachineSet {set}, which owns the machine and does not exist")
+            }
             Self::Paused => f.write_str("spec.paused to be set to false"),
             Self::SurgeBound { machines, most, waiting_for } => {
                 let exist = if *machines == 1 { "exists" } else { "exist" };

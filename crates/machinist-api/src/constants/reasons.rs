@@ -73,6 +73,10 @@ pub const UNFROZE_MACHINE_SET: &str = "UnfrozeMachineSet";
 pub const SCALING_MACHINE_SET: &str = "ScalingMachineSet";
 /// Event of whatever the API server refuses a change of. Ours; Go MCM only logs it.
 pub const CHANGE_REFUSED: &str = "ChangeRefused";
+/// Event of a MachineDeployment: an annotation names a Machine to delete that is none of its own. Ours; Go MCM only logs it.
+pub const CHOSEN_MACHINE_UNKNOWN: &str = "ChosenMachineUnknown";
+/// Event of a MachineDeployment: an entry of the annotation that names Machines to delete cannot be read. Ours.
+pub const INVALID_TRIGGER_DELETION: &str = "InvalidTriggerDeletion";
 /// Event of a MachineClass or a Secret that is being deleted and kept for those that use it. Ours; Go MCM only logs it.
 pub const STILL_IN_USE: &str = "StillInUse";
 /// `ReplicaFailure` and `Progressing`, and an Event: the spec cannot be acted upon. Ours; Go MCM only logs it.

@@ -2,6 +2,7 @@
 
 mod accounts;
 mod asks;
+mod freeze;
 mod instance;
 mod owners;
 mod settle;
@@ -11,6 +12,7 @@ mod write;
 pub(crate) use accounts::{Accounts, Opened};
 pub(crate) use asks::{Ends, InFlight};
 pub(crate) use instance::{Asking, delete, ensure, find, secrets_of};
+pub(crate) use freeze::{without_freeze, without_frozen};
 pub(crate) use owners::{controlled_by, stays};
 pub(crate) use user_data::render as render_user_data;
 pub(crate) use write::{Created, Write};

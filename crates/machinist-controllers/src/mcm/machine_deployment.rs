@@ -4,18 +4,18 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use machinist_api::constants::{finalizers, reasons};
-use machinist_api::{MachineDeploymentStatus, MachineSet};
+use machinist_api::constants::{annotations, finalizers, reasons};
+use machinist_api::{MachineDeploymentStatus, MachinePriority, MachineSet};
 use machinist_kube::recorder::EventType;
 use machinist_kube::{GuardedPatch, ObjectKey};
 use machinist_plan::Plan;
-use machinist_plan::facts::{MachineDeploymentFacts, MachineSetFacts};
+use machinist_plan::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
 use machinist_plan::mcm::machine_deployment::{Action, Owned, SetPatch, Snapshot, owner_reference};
 use serde_json::{Value, json};
 
 use crate::Key;
-use crate::act::{Created, Write, controlled_by, stays};
-use crate::feed::machines_owned_by;
+use crate::act::{Created, Write, controlled_by, stays, without_freeze, without_frozen};
+use crate::feed::{Fed, machines_owned_by, refresh};
 use crate::reconcile::{Kind, Observed, Shared, Stop, Versions, object_key};
 use crate::world::{BY_OWNER, NO_OWNER, World};
 
@@ -53,6 +53,7 @@ impl Kind for Deployments {
             sets,
             adoptable,
             taken_names,
+            looked_for: world.memory.looked_for.get(&deployment.uid).cloned().unwrap_or_default(),
             status_written: world.memory.status_written.get(&deployment.uid).copied(),
             deployment: deployment.facts.clone(),
         };
@@ -67,8 +68,8 @@ impl Kind for Deployments {
         perform(shared, s, action).await
     }
 
-    fn is_independent(_: &Action) -> bool {
-        false
+    fn is_independent(action: &Action) -> bool {
+        matches!(action, Action::MarkMachine { .. } | Action::LookFor(_))
     }
 
     fn reference(s: &Snapshot) -> Option<ObjectReference> {
@@ -98,6 +99,26 @@ async fn perform(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(
                 patch = patch.set_annotation(deployment.annotations.as_ref(), key, value);
             }
             write.patch::<MachineDeploymentFacts>(patch).await
+        }
+        Action::MarkMachine { machine, since } => mark(shared, s, &machine, &since).await,
+        Action::LookFor(name) => look_for(shared, s, &name).await,
+        Action::SetChosen(chosen) => {
+            let patch = GuardedPatch::new(&deployment.uid);
+            let (read, key) = (deployment.annotations.as_ref(), annotations::TRIGGER_DELETION);
+            let patch = match chosen {
+                Some(chosen) => patch.set_annotation(read, key, &chosen),
+                None => patch.remove_annotation(read, key),
+            };
+            write.patch::<MachineDeploymentFacts>(patch).await
+        }
+        Action::RemoveFrozen { index } => {
+            let index = index.to_string();
+            let condition = ["status", "conditions", &index];
+            write.patch_status::<MachineDeploymentFacts>(without_frozen(&deployment.uid, &condition)).await
+        }
+        Action::RemoveFreeze => {
+            let (labels, annotations) = (deployment.labels.as_ref(), deployment.annotations.as_ref());
+            write.patch::<MachineDeploymentFacts>(without_freeze(&deployment.uid, labels, annotations)).await
         }
         Action::Warn(refusal) => {
             tell(shared, s, EventType::Warning, refusal.reason, &refusal.message);
@@ -131,6 +152,49 @@ async fn perform(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(
 fn charged(s: &Snapshot, set: &MachineSetFacts) -> [Key; 2] {
     let deployment = object_key(&s.deployment.namespace, &s.deployment.name);
     [Key::Deployment(deployment), Key::Set(object_key(&set.namespace, &set.name))]
+}
+
+/// Ranks a Machine first when its set deletes Machines. The set may not decide before it sees that, and neither may the deployment
+/// shrink it.
+async fn mark(shared: &Arc<Shared>, s: &Snapshot, machine: &MachineFacts, since: &str) -> Result<(), Stop> {
+    let namespace = &s.deployment.namespace;
+    let mut charged = vec![Key::Deployment(object_key(namespace, &s.deployment.name))];
+    charged.extend(machine.owner.as_ref().map(|owner| Key::Set(object_key(namespace, &owner.name))));
+    let first = MachinePriority::DELETE_FIRST.0.to_string();
+    let patch = GuardedPatch::new(&machine.uid)
+        .set_annotation(machine.annotations.as_ref(), annotations::MACHINE_PRIORITY, &first)
+        .set_annotation(machine.annotations.as_ref(), annotations::MARKED_FOR_DELETION_TIME, since);
+    let write = Write { shared, charged: &charged, key: object_key(namespace, &machine.name) };
+    write.patch::<MachineFacts>(patch).await
+}
+
+/// Looks a Machine up that the watch does not show, and tells people if it is none of this deployment's.
+async fn look_for(shared: &Arc<Shared>, s: &Snapshot, name: &str) -> Result<(), Stop> {
+    let deployment = &s.deployment;
+    let key = object_key(&deployment.namespace, name);
+    let found = refresh::<MachineFacts>(shared, MachineFacts::api(shared, &key.namespace), &key).await;
+    let found = found.map_err(|error| Stop::Unanswered(error.to_string()))?;
+    let owner = found.as_ref().and_then(|machine| machine.facts.owner.as_ref());
+    let is_ours = owner.is_some_and(|owner| s.sets.iter().any(|owned| owned.set.uid == owner.uid));
+    {
+        let mut world = shared.world.lock();
+        if world.has_owner(&deployment.uid) {
+            let named = deployment.annotation(annotations::TRIGGER_DELETION).unwrap_or_default();
+            let looked_for = world.memory.looked_for.entry(deployment.uid.clone()).or_default();
+            looked_for.retain(|name| named.contains(name.as_str()));
+            looked_for.insert(name.to_owned());
+        }
+    }
+    if !is_ours {
+        let message = format!(
+            "Machine {name}, which the annotation {} names, is no Machine of this MachineDeployment: expected the name of one \
+             of its Machines. Nothing is deleted for it.",
+            annotations::TRIGGER_DELETION
+        );
+        tell(shared, s, EventType::Warning, reasons::CHOSEN_MACHINE_UNKNOWN, &message);
+    }
+    shared.queue.wake(Key::Deployment(object_key(&deployment.namespace, &deployment.name)));
+    Ok(())
 }
 
 fn set_write<'a>(shared: &'a Shared, set: &MachineSetFacts, charged: &'a [Key]) -> Write<'a> {

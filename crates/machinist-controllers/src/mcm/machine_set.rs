@@ -6,18 +6,18 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_api::MachineSetStatus;
 use machinist_api::constants::{finalizers, reasons};
 use machinist_kube::recorder::EventType;
-use machinist_kube::{GuardedPatch, ObjectKey};
-use machinist_plan::facts::{MachineFacts, MachineSetFacts, RESERVED_NUMBERS};
+use machinist_kube::{Entry, GuardedPatch, ObjectKey};
+use machinist_plan::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts, RESERVED_NUMBERS};
 use machinist_plan::mcm::machine_set::{Action, ChildFailure, Snapshot, child, owner_reference};
 use machinist_plan::{Attempts, Plan};
 use serde_json::{Value, json};
 
 use crate::Key;
-use crate::act::{Created, Write, controlled_by, stays};
+use crate::act::{Created, Write, controlled_by, stays, without_freeze, without_frozen};
 use crate::feed::{machines_owned_by, machines_without_owner};
 use crate::memory;
 use crate::reconcile::{Kind, Observed, Shared, Stop, Versions, object_key};
-use crate::world::{BY_OWNER, World};
+use crate::world::{BY_OWNER, BY_UID, World};
 
 /// Sets, as the loop knows them.
 pub(crate) struct Sets;
@@ -34,6 +34,9 @@ impl Kind for Sets {
         for (_, machine) in world.machines.by_index(BY_OWNER, &set.uid) {
             versions.add(machine.resource_version);
         }
+        // Only the lifting of a freeze asks for it. Another version of it is no news to any other rule.
+        let deployment = set.facts.freeze().is_frozen().then(|| deployment_of(world, &set.facts)).flatten();
+        versions.add(deployment.map_or(0, |deployment| deployment.resource_version));
         let failure = world.memory.child_failures.get(&set.uid);
         versions.add(failure.map_or(0, |failure| u64::from(failure.count)));
         let snapshot = Snapshot {
@@ -41,6 +44,8 @@ impl Kind for Sets {
             skew: shared.skew(),
             machines: machines_owned_by(world, &set.uid),
             adoptable: machines_without_owner(world, &id.namespace),
+            deployment: deployment.map(|deployment| deployment.facts.clone()),
+            margins: shared.options.safety_margins,
             settled_numbers: world.memory.settled_numbers.get(&set.uid).cloned().unwrap_or_default(),
             status_written: world.memory.status_written.get(&set.uid).copied(),
             failure: failure.map(|failure| ChildFailure {
@@ -67,6 +72,11 @@ impl Kind for Sets {
     fn reference(s: &Snapshot) -> Option<ObjectReference> {
         Some(reference(&s.set))
     }
+}
+
+fn deployment_of<'w>(world: &'w World, set: &MachineSetFacts) -> Option<&'w Entry<MachineDeploymentFacts>> {
+    let owner = set.owner.as_ref()?;
+    world.deployments.by_index(BY_UID, &owner.uid).next().map(|(_, deployment)| deployment)
 }
 
 async fn perform(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(), Stop> {
@@ -102,6 +112,24 @@ async fn perform(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(
         Action::SetStatus(status) => {
             write.patch_status::<MachineSetFacts>(status_patch(set, &status)).await?;
             shared.remember_status_written(&set.uid);
+            Ok(())
+        }
+        Action::RemoveFrozen { index } => {
+            let index = index.to_string();
+            let condition = ["status", "machineSetCondition", &index];
+            write.patch_status::<MachineSetFacts>(without_frozen(&set.uid, &condition)).await
+        }
+        Action::RemoveFreeze => {
+            let patch = without_freeze(&set.uid, set.labels.as_ref(), set.annotations.as_ref());
+            write.patch::<MachineSetFacts>(patch).await
+        }
+        Action::TellThawed(message) => {
+            shared.recorder.record(
+                &reference(set),
+                EventType::Normal,
+                reasons::UNFROZE_MACHINE_SET,
+                &message,
+            );
             Ok(())
         }
         Action::Warn(refusal) => {

@@ -15,7 +15,7 @@ use super::machine::{reference, status_patch};
 use crate::Key;
 use crate::act::Write;
 use crate::reconcile::{Kind, Observed, Shared, Stop, Versions, object_key};
-use crate::world::{BY_OWNER, BY_UID, World};
+use crate::world::{BY_OWNER, BY_UID, NO_OWNER, World};
 
 /// Replacements, as the loop knows them.
 pub(crate) struct Replacements;
@@ -37,18 +37,30 @@ impl Kind for Replacements {
         // The owner itself is among them: it may be a set, or something that is no set at all.
         let owners = sets.iter().map(|set| &set.uid).filter(|uid| *uid != id).chain([id]);
         let owned = owners.flat_map(|owner| world.machines.by_index(BY_OWNER, owner));
-        for (_, machine) in owned.chain(world.machines.by_index(BY_UID, id)) {
+        let free = world.machines.by_index(BY_OWNER, NO_OWNER);
+        for (_, machine) in owned.chain(free) {
+            // A Machine that was adopted, released or moved with its set is decided about under its new key alone.
+            if !is_counted_by(world, &machine.facts, id) {
+                continue;
+            }
             versions.add(machine.resource_version);
             machines.push(machine.facts.clone());
         }
         if machines.is_empty() {
             return Observed::Gone;
         }
+        let unknown_owner =
+            machines.iter().find_map(|machine| world.unknown_owner(machine)).map(str::to_owned);
+        let is_unseen = |machine: &&Arc<MachineFacts>| world.barrier.blocked(&given_up(machine)).is_some();
+        let unseen = machines.iter().find(is_unseen).map(|machine| machine.name.clone());
+        versions.add(u64::from(unseen.is_some()));
         let snapshot = Snapshot {
             now: shared.now(),
             skew: shared.skew(),
             machines,
             sets,
+            unknown_owner,
+            unseen,
             health_timeout: shared.machine_options().defaults.health_timeout,
         };
         Observed::Ready(snapshot, versions.done())
@@ -62,7 +74,7 @@ impl Kind for Replacements {
         let Action::MarkFailed { machine, description } = action;
         let key = object_key(&machine.namespace, &machine.name);
         let replacement = shared.world.lock().replacement_key(&machine);
-        let charged = [Key::Machine(key.clone()), replacement];
+        let charged = [Key::Machine(key.clone()), replacement, given_up(&machine)];
         let write = StatusWrite {
             phase: Some((Phase::Failed, false)),
             operation: OperationWrite {
@@ -74,9 +86,10 @@ impl Kind for Replacements {
             conditions: None,
             at: s.now,
         };
-        // The Machine may have recovered since it was read: its phase is part of the precondition.
+        // The Machine may have recovered since it was read, or have another owner, which shares the limit with other Machines.
         let patch = status_patch(&machine, &write)
-            .test(&["status", "currentStatus", "phase"], Some(&machine.status.phase.as_str().into()));
+            .test(&["status", "currentStatus", "phase"], Some(&machine.status.phase.as_str().into()))
+            .test(&["metadata", "ownerReferences"], machine.raw_owners.as_ref());
         Write { shared, charged: &charged, key }.patch_status::<MachineFacts>(patch).await?;
         shared.recorder.record(&reference(&machine), EventType::Warning, NODE_UNHEALTHY, &description);
         Ok(())
@@ -89,4 +102,15 @@ impl Kind for Replacements {
     fn reference(_: &Snapshot) -> Option<ObjectReference> {
         None
     }
+}
+
+/// Whether the replacements of a Machine are counted under the key of that UID.
+fn is_counted_by(world: &World, machine: &MachineFacts, id: &str) -> bool {
+    matches!(world.replacement_key(machine), Key::Replacement(key) if key == *id)
+}
+
+/// The key that is charged when a Machine is given up, beside the one under which that was decided: when the Machine is adopted, or its
+/// set moves, before the write is seen, its new key must know of it.
+fn given_up(machine: &MachineFacts) -> Key {
+    Key::Replacement(machine.uid.clone())
 }

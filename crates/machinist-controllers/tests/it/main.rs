@@ -6,6 +6,9 @@
 
 mod asks;
 mod slow_webhook;
+mod chosen;
+mod freeze;
+mod replacement;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -306,7 +309,9 @@ async fn a_machine_that_waits_for_its_turn_to_be_replaced_says_whose_turn_it_is(
          since 2027-01-15T07:10:00Z; next: remove the label freeze of MachineSet w"
     );
 
-    let (machine_controller, _manager) = world.start();
+    // Without a manager, which would lift the freeze of a set that has so few Machines.
+    let (machine_controller, manager) = world.start();
+    drop(manager);
     let inspector = machine_controller.inspector();
     // It says the same as soon as it has decided about all of them, and whoever listens is told.
     while inspector.waits().get(&key) != Some(&explained.why) {

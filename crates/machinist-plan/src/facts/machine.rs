@@ -136,6 +136,16 @@ impl MachineFacts {
         keeps.then_some(Preserved { until: None, by_itself })
     }
 
+    /// Whether its instance is being updated without being replaced, or that has failed.
+    pub fn is_updating_in_place(&self) -> bool {
+        matches!(self.status.phase, Phase::InPlaceUpdating | Phase::InPlaceUpdateFailed)
+    }
+
+    /// Whether its instance was updated without being replaced, and the Machine is on its way to its new set.
+    pub fn is_updated_in_place(&self) -> bool {
+        self.label(labels::UPDATE_RESULT) == Some(labels::UPDATE_SUCCESSFUL)
+    }
+
     /// The stage of its deletion that its status names.
     pub fn deletion_marker(&self) -> Option<DeletionMarker> {
         self.status.operation.deletion_marker()

@@ -7,8 +7,9 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use machinist_api::constants::finalizers;
 use machinist_api::scaled_value::{Rounding, scaled_value};
 use machinist_api::validation::validate_machine_deployment;
-use machinist_api::{MachineDeployment, MachineDeploymentSpec, MachineDeploymentStatus};
+use machinist_api::{MachineDeployment, MachineDeploymentSpec, MachineDeploymentStatus, StrategyType};
 
+use super::FreezeFacts;
 use super::machine::has_finalizer;
 
 /// What planners know of a MachineDeployment.
@@ -86,16 +87,45 @@ impl MachineDeploymentFacts {
         self.bounds().1
     }
 
+    /// The surge of whichever strategy has one: of a rolling update, else of an update in place; rounded up.
+    pub fn any_surge(&self) -> u32 {
+        let strategy = self.spec.strategy.as_ref();
+        let rolling = strategy.and_then(|strategy| strategy.rolling_update.as_ref());
+        let in_place = strategy.and_then(|strategy| strategy.in_place_update.as_ref());
+        let surge = match rolling {
+            Some(rolling) => rolling.max_surge.as_ref(),
+            None => in_place.and_then(|in_place| in_place.max_surge.as_ref()),
+        };
+        self.part_of_replicas(surge, Rounding::Up)
+    }
+
+    /// Whether its Machines are to be updated without being replaced.
+    pub fn is_in_place(&self) -> bool {
+        let strategy = self.spec.strategy.as_ref().and_then(|strategy| strategy.type_.as_ref());
+        strategy == Some(&StrategyType::InPlaceUpdate)
+    }
+
+    /// How it is frozen.
+    pub fn freeze(&self) -> FreezeFacts {
+        let conditions = self.status.iter().flat_map(|status| &status.conditions);
+        let conditions = conditions.map(|condition| {
+            (condition.type_.as_str(), condition.reason.as_deref(), condition.last_transition_time.as_ref())
+        });
+        FreezeFacts::parse(self.labels.as_ref(), self.annotations.as_ref(), conditions)
+    }
+
+    fn part_of_replicas(&self, bound: Option<&IntOrString>, rounding: Rounding) -> u32 {
+        let replicas = i32::try_from(self.replicas()).unwrap_or(i32::MAX);
+        let value = bound.and_then(|value| scaled_value(value, replicas, rounding));
+        u32::try_from(value.unwrap_or(0)).unwrap_or(0)
+    }
+
     fn bounds(&self) -> (u32, u32) {
         let replicas = self.replicas();
         let rolling = self.spec.strategy.as_ref().and_then(|strategy| strategy.rolling_update.as_ref());
-        let of = |bound: Option<&IntOrString>, rounding| {
-            let value = bound
-                .and_then(|value| scaled_value(value, i32::try_from(replicas).unwrap_or(i32::MAX), rounding));
-            u32::try_from(value.unwrap_or(0)).unwrap_or(0)
-        };
-        let surge = of(rolling.and_then(|r| r.max_surge.as_ref()), Rounding::Up);
-        let unavailable = of(rolling.and_then(|r| r.max_unavailable.as_ref()), Rounding::Down);
+        let surge = self.part_of_replicas(rolling.and_then(|r| r.max_surge.as_ref()), Rounding::Up);
+        let unavailable =
+            self.part_of_replicas(rolling.and_then(|r| r.max_unavailable.as_ref()), Rounding::Down);
         // With neither, no Machine could ever be replaced: one may then be missing.
         let unavailable = if surge == 0 && unavailable == 0 { 1 } else { unavailable };
         (surge, unavailable.min(replicas))

@@ -8,9 +8,9 @@ use machinist_api::validation::validate_machine_set;
 use machinist_api::{MachineSet, MachineSetSpec, MachineSetStatus};
 use serde_json::Value;
 
-use super::OwnerFacts;
 use super::machine::has_finalizer;
-use crate::mcm::machine_set::Reserved;
+use super::{FreezeFacts, MachineFacts, OwnerFacts};
+use crate::mcm::machine_set::{self, Reserved};
 
 /// Our annotation on a set: which numbers its children may have, as `next:pending`, for example `50:30-32,40`. Numbers from
 /// `next` on are free; of those below it, the pending ones may or may not be in use, all others are used for ever.
@@ -87,6 +87,12 @@ impl MachineSetFacts {
         self.annotations.as_ref()?.get(key).map(String::as_str)
     }
 
+    /// Whether it adopts this Machine, which nothing controls.
+    pub fn would_adopt(&self, machine: &MachineFacts) -> bool {
+        let stay = self.deleting_since.is_none() && machine.deleting_since.is_none();
+        stay && machine_set::invalid(self).is_none() && machine_set::is_selected(self, machine)
+    }
+
     /// How many Machines it wants; a negative number is somebody's mistake and counts as none.
     pub fn replicas(&self) -> u32 {
         u32::try_from(self.spec.replicas()).unwrap_or(0)
@@ -100,6 +106,15 @@ impl MachineSetFacts {
     /// Whether the safety label stops it from making Machines.
     pub fn is_frozen(&self) -> bool {
         self.label(labels::FREEZE) == Some(labels::TRUE)
+    }
+
+    /// How it is frozen.
+    pub fn freeze(&self) -> FreezeFacts {
+        let conditions = self.status.iter().flat_map(|status| &status.conditions);
+        let conditions = conditions.map(|condition| {
+            (condition.type_.as_str(), condition.reason.as_deref(), condition.last_transition_time.as_ref())
+        });
+        FreezeFacts::parse(self.labels.as_ref(), self.annotations.as_ref(), conditions)
     }
 
     /// Whether it may not grow because its Machines are being updated in place.

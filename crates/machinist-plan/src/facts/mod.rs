@@ -4,6 +4,7 @@
 //! differ for a JSON patch `test`). They never hold a resourceVersion: planners must not see one, and no secret.
 
 mod class;
+mod freeze;
 mod machine;
 mod machine_deployment;
 mod machine_set;
@@ -12,6 +13,7 @@ mod pod;
 mod token;
 
 pub use class::{ClassFacts, SecretFacts, TOKEN_PLACEHOLDER, TOKEN_PLACEHOLDER_ENCODED, USER_DATA};
+pub use freeze::{FreezeFacts, FrozenCondition};
 pub use machine::{ConditionFacts, MachineFacts, OwnerFacts, Preserved, StatusFacts};
 pub use machine_deployment::MachineDeploymentFacts;
 pub use machine_set::{MachineSetFacts, RESERVED_NUMBERS};

@@ -1,15 +1,19 @@
 //! MachineDeployment: one set per template, and the way from one template to the next.
 //!
 //! ```text
-//! finalizer -> claim sets -> the set of this template -> its annotations and template -> sizes (rollout) -> history -> status
+//! finalizer -> lift a freeze -> claim sets -> mark what the autoscaler chose -> the set of this template -> its annotations and
+//! template -> sizes (rollout) -> history -> status
 //! ```
 //!
 //! Which set is of this template is decided by comparing templates, never by a hash, so that taking over from Go MCM starts no
 //! rollout.
 //!
-//! Deliberately absent for now: the strategies Recreate and InPlaceUpdate, rollback, victims chosen by the autoscaler, and
-//! the marks on nodes of outdated sets. A deployment that asks for one of the first three is told so and left alone.
+//! Deliberately absent for now: the strategies Recreate and InPlaceUpdate, rollback, freezing, and the marks on nodes of outdated
+//! sets. A deployment that asks for Recreate or a rollback is told so and left alone; one that asks for InPlaceUpdate is told so and
+//! scaled.
 
+mod chosen;
+mod freeze;
 mod template;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +23,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use machinist_api::constants::{annotations, labels, reasons};
-use machinist_api::{MachineDeploymentStatus, MachineSet, MachineSpec, StrategyType};
+use machinist_api::{MachineDeploymentStatus, MachineSet, MachineSetStatus, MachineSpec, StrategyType};
 
 pub(crate) use self::template::is_synced;
 pub use self::template::{is_same_template, new_set, owner_reference, set_name, template_hash};
@@ -51,6 +55,8 @@ pub struct Snapshot {
     pub adoptable: Vec<Arc<MachineSetFacts>>,
     /// Names of all other sets of the namespace.
     pub taken_names: BTreeSet<String>,
+    /// Names of Machines that this process looked up at the API server itself: what the sets lack of them is not theirs. Memory.
+    pub looked_for: BTreeSet<String>,
     /// When this process last wrote its status.
     pub status_written: Option<Timestamp>,
 }
@@ -83,6 +89,24 @@ pub enum Action {
     DeleteSet(Arc<MachineSetFacts>),
     /// Write annotations of the deployment.
     Annotate(BTreeMap<String, String>),
+    /// Give a Machine the marks that rank it first when its set deletes Machines.
+    MarkMachine {
+        /// The Machine.
+        machine: Arc<MachineFacts>,
+        /// When the autoscaler chose it, RFC 3339.
+        since: String,
+    },
+    /// Look a Machine of that name up at the API server itself.
+    LookFor(String),
+    /// Write which Machines the autoscaler chose; remove the annotation if there are none.
+    SetChosen(Option<String>),
+    /// Remove the condition `Frozen` from the status.
+    RemoveFrozen {
+        /// Its place among the conditions.
+        index: usize,
+    },
+    /// Remove the label `freeze` and the annotation `unfreeze`.
+    RemoveFreeze,
     /// Tell people that the spec cannot be acted upon.
     Warn(Refusal),
     /// Write the deployment's status.
@@ -119,6 +143,9 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
     if !s.deployment.has_finalizer {
         return Plan::act(Action::AddFinalizer, Why::new(Reason::Acting("its finalizer"), Step::Nothing));
     }
+    if let Some(thaw) = freeze::thaw(s) {
+        return thaw;
+    }
     if let Some(refusal) = unusable(s) {
         let mend = Step::Mend(format!("mend {}", refusal.field));
         let why = Why::new(Reason::InvalidSpec(refusal.message.clone()), mend);
@@ -128,10 +155,14 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
     if !claim.is_empty() {
         return Plan::act_all(claim, Why::new(Reason::Acting("its sets to be claimed"), Step::Nothing));
     }
-    match new_set_index(s) {
-        None if !s.deployment.spec.is_paused() => create_set(s),
-        new => resize(s, new),
+    let mut chosen = chosen::chosen(s);
+    if let Some(first) = chosen.first() {
+        return first;
     }
+    chosen.with(match new_set_index(s) {
+        None if !rollout::rests(&s.deployment, &s.sets) => create_set(s),
+        new => resize(s, new),
+    })
 }
 
 /// The oldest set of this template. One that is being deleted takes its Machines with it, so it is never the one.
@@ -173,10 +204,8 @@ fn unusable(s: &Snapshot) -> Option<Refusal> {
     if let Some(refusal) = Refusal::if_selecting_all(spec.selector.as_ref()) {
         return Some(refusal);
     }
-    let strategy = spec.strategy.as_ref().and_then(|strategy| strategy.type_.as_ref());
-    if let Some(other) = strategy.filter(|strategy| **strategy != StrategyType::RollingUpdate) {
-        let message = format!("spec.strategy.type {other} is not supported yet: expected RollingUpdate");
-        return Some(Refusal::invalid("spec.strategy.type", message));
+    if let Some(refusal) = strategy_refusal(s).filter(|_| !s.deployment.is_in_place()) {
+        return Some(refusal);
     }
     if spec.rollback_to.is_some() {
         let message =
@@ -184,6 +213,29 @@ fn unusable(s: &Snapshot) -> Option<Refusal> {
         return Some(Refusal::invalid("spec.rollbackTo", message));
     }
     None
+}
+
+/// A strategy that is not built yet.
+fn strategy_refusal(s: &Snapshot) -> Option<Refusal> {
+    let strategy = s.deployment.spec.strategy.as_ref()?.type_.as_ref()?;
+    (*strategy != StrategyType::RollingUpdate).then(|| {
+        let message = format!("spec.strategy.type {strategy} is not supported yet: expected RollingUpdate");
+        Refusal::invalid("spec.strategy.type", message)
+    })
+}
+
+/// Why no step of a rollout is taken, apart from its bounds.
+fn rest(s: &Snapshot) -> Option<Why> {
+    if s.deployment.spec.is_paused() {
+        return Some(Why::new(Reason::Paused, Step::Mend("set spec.paused to false".to_owned())));
+    }
+    if let Some(machine) = rollout::updating_in_place(&s.sets) {
+        return Some(Why::updated_in_place(machine));
+    }
+    strategy_refusal(s).map(|refusal| {
+        let mend = Step::Mend(format!("mend {}", refusal.field));
+        Why::new(Reason::InvalidSpec(refusal.message), mend)
+    })
 }
 
 /// Sets to take or to leave, by selector and owner. One on its way out stays whose it is.
@@ -236,11 +288,11 @@ fn resize(s: &Snapshot, new: Option<usize>) -> Plan<Action> {
         if s.deployment.annotation(annotations::REVISION) != Some(&revision) {
             actions.push(Action::Annotate(BTreeMap::from([(annotations::REVISION.to_owned(), revision)])));
         }
-        actions.extend(outdated_history(s, new).map(Action::DeleteSet));
     }
-    let paused = Why::new(Reason::Paused, Step::Mend("set spec.paused to false".to_owned()));
-    let why = if s.deployment.spec.is_paused() { paused } else { sizes.why };
-    let plan = with_status(s, &Stage::Rolling(new.map(|new| &s.sets[new])), actions, why);
+    let rolling = Stage::Rolling(new.map(|new| &s.sets[new]));
+    actions.extend(outdated_history(s, new, &rolling).into_iter().map(Action::DeleteSet));
+    let stage = strategy_refusal(s).map_or(rolling, Stage::Refused);
+    let plan = with_status(s, &stage, actions, rest(s).unwrap_or(sizes.why));
     match status::progress_deadline(s) {
         Some(deadline) if s.now <= deadline => plan.no_later_than(just_past(deadline)),
         Some(_) | None => plan,
@@ -333,19 +385,34 @@ fn revision_annotations(s: &Snapshot, set: &MachineSetFacts) -> BTreeMap<String,
     all
 }
 
-/// Old sets that are empty and beyond what the deployment wants to remember, oldest first. Without a limit all are kept.
-fn outdated_history(s: &Snapshot, new: usize) -> impl Iterator<Item = Arc<MachineSetFacts>> {
+/// Old sets that are empty and beyond what the deployment wants to remember, oldest first. Without a limit all are kept, and so
+/// they are until the rollout is complete: before that a user may want one of them back. A pause ends that wait.
+///
+/// Only the oldest beyond the limit are looked at: one that has Machines is kept, and no younger one is deleted in its place.
+fn outdated_history(s: &Snapshot, new: Option<usize>, rolling: &Stage<'_>) -> Vec<Arc<MachineSetFacts>> {
     let old: Vec<_> = s
         .sets
         .iter()
         .enumerate()
-        .filter(|(index, owned)| *index != new && owned.set.deleting_since.is_none())
+        .filter(|(index, owned)| Some(*index) != new && owned.set.deleting_since.is_none())
         .map(|(_, owned)| owned)
         .collect();
     let limit = s.deployment.spec.revision_history_limit.and_then(|limit| usize::try_from(limit).ok());
     let surplus = limit.map_or(0, |limit| old.len().saturating_sub(limit));
-    let is_empty = |owned: &&Owned| owned.set.replicas() == 0 && owned.machines.is_empty();
-    old.into_iter().filter(is_empty).take(surplus).map(|owned| owned.set.clone())
+    let oldest = old.into_iter().take(surplus).filter(|owned| is_empty(owned));
+    let outdated: Vec<_> = oldest.map(|owned| owned.set.clone()).collect();
+    let is_due =
+        || s.deployment.spec.is_paused() || status::is_complete(s, &status::of_deployment(s, rolling));
+    if outdated.is_empty() || !is_due() { Vec::new() } else { outdated }
+}
+
+/// Whether a set has no Machines and wants none, and its status says so about its newest spec.
+fn is_empty(owned: &Owned) -> bool {
+    let set = &owned.set;
+    let is_told = |status: &MachineSetStatus| {
+        status.replicas == 0 && set.generation.unwrap_or_default() <= status.observed_generation
+    };
+    set.replicas() == 0 && owned.machines.is_empty() && set.status.as_ref().is_some_and(is_told)
 }
 
 /// Adds the status write to a plan, now or when it is due.
@@ -404,6 +471,14 @@ impl fmt::Display for Action {
                 let all: Vec<_> = annotations.iter().map(|(k, v)| format!("{k}={v}")).collect();
                 write!(f, "deployment: annotate {}", all.join(" "))
             }
+            Self::MarkMachine { machine, since } => {
+                write!(f, "machine {}: mark for deletion since {since}", machine.name)
+            }
+            Self::LookFor(name) => write!(f, "machine {name}: look for it"),
+            Self::SetChosen(Some(chosen)) => write!(f, "deployment: machines to delete {chosen}"),
+            Self::SetChosen(None) => f.write_str("deployment: no machines to delete"),
+            Self::RemoveFrozen { .. } => f.write_str("deployment: remove condition Frozen"),
+            Self::RemoveFreeze => f.write_str("deployment: remove freeze"),
             Self::Warn(refusal) => write!(f, "warning {}: {}", refusal.reason, refusal.message),
             Self::SetStatus(status) => write!(
                 f,

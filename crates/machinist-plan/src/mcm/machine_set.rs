@@ -1,15 +1,16 @@
 //! MachineSet: as many Machines as it wants, of one template.
 //!
 //! ```text
-//! finalizer -> claim -> sync the template -> make or delete Machines -> status
+//! finalizer -> lift a freeze -> claim -> sync the template -> make or delete Machines -> status
 //! ```
 //!
 //! Never more are made than are missing, whatever is lost: names are reserved first (`names`), and this process does not
 //! decide while the store lacks its own writes.
 //!
 //! Deliberately absent: which Machine is given up ([`super::replacement`]), how many Machines a rollout may have
-//! ([`super::rollout`]), and promises to preserve failed Machines: those that others made are kept (`replicas`), none is made.
+//! ([`super::rollout`]), freezing a set, and promises to preserve failed Machines: those that others made are kept (`replicas`), none is made.
 
+mod freeze;
 mod names;
 mod replicas;
 
@@ -19,15 +20,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use machinist_api::constants::reasons;
 use machinist_api::{MachineSetStatus, Phase};
 
+pub use self::freeze::SafetyMargins;
 pub use self::names::{Reserved, child_name};
-pub(crate) use self::replicas::is_live;
 pub use self::replicas::{child, owner_reference};
+pub(crate) use self::replicas::{is_chosen, is_live, marked_at};
 use super::machine_deployment::is_synced;
 use super::refusal::Refusal;
 use super::status;
-use crate::facts::{MachineFacts, MachineSetFacts, Preserved, selects};
+use crate::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts, Preserved, selects};
 use crate::snapshot::{Attempts, SKEW_LIMIT, plus};
 use crate::why::{Reason, Step};
 use crate::{Plan, Why};
@@ -52,6 +55,10 @@ pub struct Snapshot {
     pub machines: Vec<Arc<MachineFacts>>,
     /// The Machines of its namespace that nobody controls.
     pub adoptable: Vec<Arc<MachineFacts>>,
+    /// Its deployment, where that is known. Only a set that is frozen needs it.
+    pub deployment: Option<Arc<MachineDeploymentFacts>>,
+    /// When a set is frozen, and when a freeze is lifted.
+    pub margins: SafetyMargins,
     /// Numbers that are known to be in use. Memory: may be empty at any moment.
     pub settled_numbers: BTreeSet<u64>,
     /// When this process last wrote its status.
@@ -93,6 +100,15 @@ pub enum Action {
     Release(Arc<MachineFacts>),
     /// Bring the parts of the template that need no rollout onto a Machine.
     SyncMachine(Arc<MachineFacts>),
+    /// Remove the condition `Frozen` from the status.
+    RemoveFrozen {
+        /// Its place among the conditions.
+        index: usize,
+    },
+    /// Remove the label `freeze` and the annotation `unfreeze`.
+    RemoveFreeze,
+    /// Tell people that the freeze was lifted, and why.
+    TellThawed(String),
     /// Tell people that the spec cannot be acted upon.
     Warn(Refusal),
     /// Write the set's status.
@@ -106,6 +122,9 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
     }
     if !s.set.has_finalizer {
         return Plan::act(Action::AddFinalizer, Why::new(Reason::Acting("its finalizer"), Step::Nothing));
+    }
+    if let Some(thaw) = freeze::thaw(s) {
+        return thaw;
     }
     if let Some(refusal) = invalid(&s.set) {
         let mend = Step::Mend(format!("mend {}", refusal.field));
@@ -192,13 +211,15 @@ fn with_status(s: &Snapshot, mut actions: Vec<Action>, why: Why) -> Plan<Action>
 
 /// Machines to take or to leave, by selector and owner. A Machine on its way out is not taken.
 fn claim(s: &Snapshot) -> Vec<Action> {
-    let Some(selector) = &s.set.spec.selector else { return Vec::new() };
-    let matches = |machine: &&Arc<MachineFacts>| {
-        machine.labels.as_ref().is_some_and(|labels| selects(selector, labels))
-    };
-    let adopted = s.adoptable.iter().filter(|m| m.deleting_since.is_none()).filter(matches).cloned();
-    let released = s.machines.iter().filter(|machine| !matches(machine)).cloned();
+    let adopted = s.adoptable.iter().filter(|machine| s.set.would_adopt(machine)).cloned();
+    let released = s.machines.iter().filter(|machine| !is_selected(&s.set, machine)).cloned();
     adopted.map(Action::Adopt).chain(released.map(Action::Release)).collect()
+}
+
+/// Whether the set's selector matches a Machine.
+pub(crate) fn is_selected(set: &MachineSetFacts, machine: &MachineFacts) -> bool {
+    let selector = set.spec.selector.as_ref();
+    selector.zip(machine.labels.as_ref()).is_some_and(|(selector, labels)| selects(selector, labels))
 }
 
 /// Machines that differ from the template in what needs no rollout.
@@ -227,8 +248,12 @@ fn why(s: &Snapshot) -> Why {
     };
     let available = count(|machine| is_live(machine) && machine.status.phase.is_available());
     let live = count(is_live);
-    if live < desired && s.set.is_frozen() {
-        return Why::new(Reason::Frozen, Step::Mend("remove the label freeze".to_owned()));
+    if let Some(frozen) = freeze::why(s) {
+        return frozen;
+    }
+    if live < desired && s.set.is_scale_up_disabled() {
+        let mend = "remove the label to let the set make machines".to_owned();
+        return Why::new(Reason::ScaleUpDisabled, Step::Mend(mend));
     }
     if let Some(failure) = s.failure.as_ref().filter(|_| live != desired) {
         let reason = Reason::ChildFailed { message: failure.message.clone() };
@@ -242,6 +267,9 @@ fn why(s: &Snapshot) -> Why {
         if let (Some((machine, preserved)), None, true) = (kept, first, desired <= live) {
             return Why::preserved(machine, preserved);
         }
+        if let Some(machine) = first.filter(|machine| machine.is_updating_in_place()) {
+            return Why::updated_in_place(machine);
+        }
         let first = first.map(|machine| machine.name.clone());
         return Why::new(
             Reason::MachinesPending { available, desired, first },
@@ -250,14 +278,16 @@ fn why(s: &Snapshot) -> Why {
     }
     let leaving = s.machines.iter().filter(|machine| !is_live(machine));
     let left = u32::try_from(leaving.clone().count()).unwrap_or(u32::MAX);
-    if left > 0 || desired < live {
+    let surplus = count(|machine| is_live(machine) && !machine.is_updated_in_place()).saturating_sub(desired);
+    if 0 < left || 0 < surplus {
         let first = leaving.map(|machine| machine.name.clone()).next();
         return Why::new(
-            Reason::MachinesLeaving { left: left.max(live.saturating_sub(desired)), first },
+            Reason::MachinesLeaving { left: left.max(surplus), first },
             Step::Expect("they are drained and deleted"),
         );
     }
-    Why::settled()
+    let kept = s.machines.iter().find(|machine| is_live(machine) && machine.is_updated_in_place());
+    kept.filter(|_| desired < live).map_or_else(Why::settled, |machine| Why::updated_in_place(machine))
 }
 
 /// Whether a Machine is ready to carry load, as sets and deployments count it.
@@ -276,6 +306,9 @@ impl fmt::Display for Action {
             Self::Adopt(machine) => write!(f, "machine {}: adopt", machine.name),
             Self::Release(machine) => write!(f, "machine {}: release", machine.name),
             Self::SyncMachine(machine) => write!(f, "machine {}: sync template", machine.name),
+            Self::RemoveFrozen { .. } => f.write_str("set: remove condition Frozen"),
+            Self::RemoveFreeze => f.write_str("set: remove freeze"),
+            Self::TellThawed(_) => write!(f, "event {}", reasons::UNFROZE_MACHINE_SET),
             Self::Warn(refusal) => write!(f, "warning {}: {}", refusal.reason, refusal.message),
             Self::SetStatus(status) => write!(
                 f,

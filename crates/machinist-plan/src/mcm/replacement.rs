@@ -19,6 +19,9 @@
 //!   The first bound, because nobody makes more. The second, because the surge of a rollout is not owed: a new template
 //!   whose Machines are refused must not stop the healing of the old ones.
 //!
+//! A Machine whose set is not known is not given up: the watch of sets may be behind the watch of Machines, and the deployment that
+//! shares the limit is known by the set alone.
+//!
 //! A scale-up is a gap too, but only until its Machines are POSTed; from then on they live, and count as above.
 //! A set that is stopped for longer than that says so, and the wait ends with its cause.
 
@@ -37,6 +40,10 @@ use crate::snapshot::{SKEW_LIMIT, is_past, just_past, plus};
 use crate::why::{Reason, Step};
 use crate::{Plan, Why};
 
+/// Nothing wakes a deployment for a write of which another key was charged, so it looks again after this long: by then such a write is
+/// seen, or was read.
+const UNSEEN_AGAIN: Duration = Duration::from_secs(10);
+
 /// All facts for one decision about the replacements of one deployment.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
@@ -48,6 +55,10 @@ pub struct Snapshot {
     pub machines: Vec<Arc<MachineFacts>>,
     /// Every set of the deployment; none where Machines belong to no set.
     pub sets: Vec<Arc<MachineSetFacts>>,
+    /// The set that owns the Machines, if it is not known: then their deployment is not known either.
+    pub unknown_owner: Option<String>,
+    /// A Machine that this process gave up when it was of another deployment or of none, in a write that it has not seen yet.
+    pub unseen: Option<String>,
     /// `--machine-health-timeout`
     pub health_timeout: Duration,
 }
@@ -94,6 +105,15 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
 }
 
 fn give_up(s: &Snapshot, machine: &Arc<MachineFacts>, deadline: Timestamp) -> Plan<Action> {
+    if let Some(set) = s.unknown_owner.clone() {
+        // Among the Machines of its deployment one may be replaced already.
+        let next = Step::Expect("the MachineSet appears, or the garbage collector deletes its machines");
+        return Plan::idle(Why::new(Reason::OwnerUnknown { set }, next).since(deadline));
+    }
+    if let Some(other) = s.unseen.clone() {
+        let why = Why::new(Reason::ReplacementLimit { other }, Step::Expect("that Machine is replaced"));
+        return Plan::until(plus(s.now, UNSEEN_AGAIN), why.since(deadline));
+    }
     if let Some(other) = s.machines.iter().find(|other| is_being_replaced(s, other)) {
         let reason = Reason::ReplacementLimit { other: other.name.clone() };
         return Plan::idle(Why::new(reason, Step::Expect("that Machine is replaced")).since(deadline));

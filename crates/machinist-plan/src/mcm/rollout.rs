@@ -7,6 +7,9 @@
 //! A failed Machine that is preserved keeps its place in its set and is the last to go, also after those that are available. So
 //! as many fewer need be available as are kept: otherwise a rollout could wait for days for the promise to end.
 //!
+//! While a Machine is updated in place, and in a deployment that wants such updates, sets are scaled and nothing is rolled: those
+//! updates are not built yet, and a rollout would delete what another program is updating.
+//!
 //! Growth waits for the Machines of other sets to be gone, because users set `maxSurge: 0` where there is no room for one more
 //! instance. It does not wait for Machines of the same set: a plain scale-up is not held up by a slow drain.
 
@@ -17,7 +20,7 @@ use jiff::Timestamp;
 use machinist_api::constants::annotations;
 
 use super::machine_deployment::{Owned, number};
-use super::machine_set::{is_available, is_live};
+use super::machine_set::{is_available, is_chosen, is_live};
 use crate::Why;
 use crate::facts::{MachineDeploymentFacts, MachineFacts};
 use crate::why::{Reason, Step};
@@ -31,7 +34,7 @@ pub struct Sizes {
     pub why: Why,
 }
 
-/// Decides the sizes. `new` is the index of the set with the deployment's template; only a paused deployment may lack it.
+/// Decides the sizes. `new` is the index of the set with the deployment's template; only a deployment that [rests](rests) may lack it.
 pub fn sizes(
     now: Timestamp,
     deployment: &MachineDeploymentFacts,
@@ -41,12 +44,12 @@ pub fn sizes(
     let kept = sets.iter().map(|owned| kept(now, owned)).collect();
     let all = Sets { deployment, sets, told: sets.iter().map(told).collect(), kept };
     let active: Vec<usize> = (0..sets.len()).filter(|index| 0 < all.told[*index]).collect();
-    let paused = deployment.spec.is_paused();
+    let rests = rests(deployment, sets);
     let only = match (active.as_slice(), new) {
         ([], Some(new)) => Some(new),
         ([], None) => sets.len().checked_sub(1),
-        // A paused deployment is still scaled, whichever template it has by now.
-        ([only], _) if paused || Some(*only) == new => Some(*only),
+        // A deployment that rests is still scaled, whichever template it has by now.
+        ([only], _) if rests || Some(*only) == new => Some(*only),
         ([_, ..], _) => None,
     };
     match (only, new) {
@@ -55,9 +58,21 @@ pub fn sizes(
             let why = Why::new(Reason::Acting("its sets to be scaled"), Step::Expect("the rollout goes on"));
             Sizes { replicas: all.proportionally(new), why }
         }
-        (None, Some(new)) if !paused => all.roll(new),
+        (None, Some(new)) if !rests => all.roll(new),
         (None, _) => Sizes { replicas: all.told.clone(), why: all.settling() },
     }
+}
+
+/// Whether a deployment takes no step of a rollout: it is scaled at most.
+pub(crate) fn rests(deployment: &MachineDeploymentFacts, sets: &[Owned]) -> bool {
+    deployment.spec.is_paused() || deployment.is_in_place() || updating_in_place(sets).is_some()
+}
+
+/// The first Machine whose instance is being updated without being replaced, or failed to be. One that is being deleted is not.
+pub(crate) fn updating_in_place(sets: &[Owned]) -> Option<&MachineFacts> {
+    let staying = sets.iter().filter(|owned| owned.set.deleting_since.is_none());
+    let mut machines = staying.flat_map(|owned| &owned.machines);
+    machines.find(|machine| is_live(machine) && machine.is_updating_in_place()).map(Arc::as_ref)
 }
 
 /// The replicas that a set was told to have; none when it is being deleted.
@@ -146,9 +161,11 @@ impl Sets<'_> {
         let now = total(self.told.iter().copied());
         if now <= allowed {
             let mut replicas = self.told.clone();
-            if let Some(new) = new {
+            let staying = |index: &usize| self.sets[*index].set.deleting_since.is_none();
+            if let Some(grows) = new.or_else(|| (0..self.sets.len()).rfind(staying)) {
                 // What is there already, on its way out included, leaves less room.
-                replicas[new] += (allowed - now).min(self.room()).min(wanted.saturating_sub(replicas[new]));
+                replicas[grows] +=
+                    (allowed - now).min(self.room()).min(wanted.saturating_sub(replicas[grows]));
             }
             return replicas;
         }
@@ -157,15 +174,37 @@ impl Sets<'_> {
         order.sort_by_key(|index| (Reverse(self.told[*index]), self.sets[*index].set.created, *index));
         let mut shrinking = Shrinking::new(self);
         let mut rest = surplus;
+        // What the autoscaler chose is taken from its own set, or another Machine would be deleted for it.
         for index in &order {
-            let share = u64::from(self.told[*index]) * u64::from(surplus) / u64::from(now.max(1));
-            rest -= shrinking.cut(*index, u32::try_from(share).unwrap_or(u32::MAX).min(rest));
+            rest -= shrinking.cut(*index, self.chosen(*index).min(rest));
+        }
+        for index in &order {
+            let share = shrinking.replicas[*index].saturating_sub(self.fair(*index, allowed));
+            rest -= shrinking.cut(*index, share.min(rest));
         }
         // What rounding left over, or what had to stay available, is taken where it can be.
         for index in order {
             rest -= shrinking.cut(index, rest);
         }
         shrinking.replicas
+    }
+
+    /// The part of what is allowed that a set has by the size it had when the deployment was last sized; rounded to the nearest.
+    fn fair(&self, index: usize, allowed: u32) -> u32 {
+        let told = self.told[index];
+        let annotated = self.sets[index].set.annotation(annotations::MAX_REPLICAS);
+        let in_status = || u32::try_from(self.deployment.status.as_ref()?.replicas).ok();
+        let before =
+            annotated.and_then(|text| text.parse().ok()).or_else(in_status).filter(|before| 0 < *before);
+        let Some(before) = before.map(u128::from) else { return told };
+        let doubled = 2 * u128::from(told) * u128::from(allowed) + before;
+        u32::try_from(doubled / (2 * before)).unwrap_or(told)
+    }
+
+    /// How many Machines of a set the autoscaler chose to be deleted.
+    fn chosen(&self, index: usize) -> u32 {
+        let machines = self.sets[index].machines.iter();
+        number(machines.filter(|machine| is_live(machine) && is_chosen(machine)).count())
     }
 
     fn roll(&self, new: usize) -> Sizes {

@@ -69,7 +69,7 @@ pub enum Stage<'s> {
     Leaving,
     /// The set of its template is about to be made; its name.
     Creating(String),
-    /// Its sets are sized. The set of its template is there, unless it is paused.
+    /// Its sets are sized. The set of its template is there, unless the rollout rests.
     Rolling(Option<&'s Owned>),
 }
 
@@ -252,7 +252,9 @@ fn progressing(
             let message = "Deployment is paused".to_owned();
             return say(ConditionStatus::Unknown, reasons::DEPLOYMENT_PAUSED, message);
         }
-        Stage::Rolling(new) => new.map_or("", |owned| owned.set.name.as_str()),
+        // A rollout that may not begin has no set to speak of.
+        Stage::Rolling(None) => return before.cloned(),
+        Stage::Rolling(Some(owned)) => owned.set.name.as_str(),
     };
     if is_complete(s, status) {
         let message = format!("MachineSet \"{new}\" has successfully progressed.");
@@ -328,7 +330,7 @@ fn replica_failure(s: &machine_set::Snapshot, current: &MachineSetStatus) -> Opt
     })
 }
 
-fn is_fully_labelled(machine: &MachineFacts, set: &MachineSetFacts) -> bool {
+pub(crate) fn is_fully_labelled(machine: &MachineFacts, set: &MachineSetFacts) -> bool {
     let wanted = set.spec.template.metadata.labels.iter().filter(|(key, _)| key.as_str() != labels::NODE);
     let mut wanted = wanted;
     wanted.all(|(key, value)| machine.label(key) == Some(value))

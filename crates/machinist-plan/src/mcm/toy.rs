@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use machinist_api::constants::annotations;
 use machinist_api::{Machine, MachineDeployment, MachineSet, Phase};
 use serde_json::{Value, json};
 
@@ -125,6 +126,7 @@ impl Toy {
             sets,
             adoptable: Vec::new(),
             taken_names: Default::default(),
+            looked_for: Default::default(),
             status_written: None,
         })
     }
@@ -137,6 +139,8 @@ impl Toy {
             machines: self.machines_of(&set.uid),
             set: Arc::new(set),
             adoptable: Vec::new(),
+            deployment: self.facts().map(Arc::new),
+            margins: Default::default(),
             settled_numbers: Default::default(),
             status_written: None,
             failure: None,
@@ -189,6 +193,16 @@ impl Toy {
             }
             Action::Adopt(_) | Action::Release(_) => unreachable!("every set of the toy has its owner"),
             Action::Warn(_) => unreachable!("the toy's deployment is in order"),
+            Action::MarkMachine { machine, since } => self.mark(&machine.name, since),
+            Action::SetChosen(chosen) => {
+                let annotations = deployment.metadata.annotations.get_or_insert_default();
+                match chosen {
+                    Some(chosen) => annotations.insert(annotations::TRIGGER_DELETION.to_owned(), chosen),
+                    None => annotations.remove(annotations::TRIGGER_DELETION),
+                };
+            }
+            Action::LookFor(_) => unreachable!("the toy's autoscaler knows its Machines"),
+            Action::RemoveFrozen { .. } | Action::RemoveFreeze => unreachable!("nobody freezes the toy"),
         }
     }
 
@@ -237,6 +251,9 @@ impl Toy {
             }
             Action::Adopt(_) | Action::Release(_) => unreachable!("every Machine of the toy has its owner"),
             Action::Warn(_) => unreachable!("the toy's sets are in order"),
+            Action::RemoveFrozen { .. } | Action::RemoveFreeze | Action::TellThawed(_) => {
+                unreachable!("nobody freezes the toy")
+            }
             Action::AddFinalizer => {
                 if let Some(set) = self.sets.get_mut(&name) {
                     add_finalizer(&mut set.metadata);
@@ -256,6 +273,13 @@ impl Toy {
                 }
             }
         }
+    }
+
+    fn mark(&mut self, name: &str, since: String) {
+        let Some(machine) = self.machines.get_mut(name) else { return };
+        let annotations = machine.metadata.annotations.get_or_insert_default();
+        annotations.insert(annotations::MACHINE_PRIORITY.to_owned(), "1".to_owned());
+        annotations.insert(annotations::MARKED_FOR_DELETION_TIME.to_owned(), since);
     }
 
     /// S5: nobody who is available is deleted when too few would be left.
@@ -367,6 +391,8 @@ impl Toy {
             skew: std::time::Duration::ZERO,
             machines: self.machines.values().map(MachineFacts::parse).map(Arc::new).collect(),
             sets: self.sets.values().map(MachineSetFacts::parse).map(Arc::new).collect(),
+            unknown_owner: None,
+            unseen: None,
             health_timeout: std::time::Duration::from_secs(HEALTH_TIMEOUT.unsigned_abs()),
         }
     }

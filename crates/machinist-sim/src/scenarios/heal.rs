@@ -38,7 +38,7 @@ pub async fn heal_many(world: &dyn World) -> Outcome {
     healed(world, 2).await
 }
 
-async fn kill_first(world: &dyn World, count: usize) -> Outcome {
+pub(super) async fn kill_first(world: &dyn World, count: usize) -> Outcome {
     let view = world.look().await?;
     for machine in view.running().take(count) {
         let id = ProviderId::parse(machine.provider_id()).map_err(|error| Trouble(error.to_string()))?;
@@ -47,7 +47,7 @@ async fn kill_first(world: &dyn World, count: usize) -> Outcome {
     Ok(())
 }
 
-async fn healed(world: &dyn World, died: usize) -> Outcome {
+pub(super) async fn healed(world: &dyn World, died: usize) -> Outcome {
     let view = world.until("the workers to be three again", |view| settled(view, 3)).await?;
     let ever = view.ledger.ever().iter().filter(|entry| entry.name.as_str().starts_with(WORKERS)).count();
     // Whatever faults did meanwhile: one that is healthy is never replaced, and one that died only once.

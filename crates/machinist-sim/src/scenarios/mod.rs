@@ -3,6 +3,8 @@
 //! A scenario does what users do and waits for what they expect. What goes wrong meanwhile, and what must hold all the time, is the
 //! world's business. `world.begin` marks where the part of interest begins.
 
+mod adoption;
+mod chosen;
 mod drain;
 mod heal;
 mod life;
@@ -13,6 +15,8 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 
+pub use self::adoption::heal_after_adoption;
+pub use self::chosen::scale_by_choice;
 pub use self::drain::{drain, drain_of_a_crowd};
 pub use self::heal::{heal, heal_many, heal_with_a_pod};
 pub use self::life::{burst, create_one, delete, delete_one, delete_while_creating, flap, scale};
@@ -65,10 +69,12 @@ pub const ALL: &[Scenario] = &[
     everywhere("delete-while-creating", |w| Box::pin(delete_while_creating(w))),
     everywhere("flap", |w| Box::pin(flap(w))),
     everywhere("change-of-mind", |w| Box::pin(change_of_mind(w))),
+    everywhere("scale-by-choice", |w| Box::pin(scale_by_choice(w))),
     everywhere("same-name-again", |w| Box::pin(same_name_again(w))),
     everywhere("foreign-node", |w| Box::pin(foreign_node(w))),
     everywhere("foreign-instance", |w| Box::pin(foreign_instance(w))),
     patient("heal-many", |w| Box::pin(heal_many(w))),
+    patient("heal-after-adoption", |w| Box::pin(heal_after_adoption(w))),
 ];
 
 /// The scenario of that name.

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod, Secret};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use machinist_api::{Machine, MachineClass, MachineDeployment};
+use machinist_api::{Machine, MachineClass, MachineDeployment, MachineSet};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -14,6 +15,8 @@ use super::{NAMESPACE, Outcome, Trouble, World};
 
 /// The name of the deployment that most scenarios are about.
 pub const WORKERS: &str = "w";
+/// The annotation of a deployment that names Machines to delete.
+pub const CHOSEN: &str = "node.machine.sapcloud.io/trigger-deletion-by-mcm";
 /// The name of the Secret that all classes refer to.
 const SECRET: &str = "s";
 
@@ -55,30 +58,71 @@ impl<'w> User<'w> {
 
     /// Makes the deployment [`WORKERS`] of the class `c`, with a surge of 1 and none unavailable.
     pub async fn create_workers(self, replicas: u32) -> Outcome {
-        let health = go_duration(self.world.pace().health_timeout);
         let deployment = json!({
             "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment", "metadata": {"name": WORKERS},
             "spec": {
                 "replicas": replicas,
                 "selector": {"matchLabels": {"name": WORKERS}},
                 "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
-                "template": {
-                    "metadata": {"labels": {"name": WORKERS}},
-                    "spec": {
-                        "class": {"kind": "MachineClass", "name": "c"},
-                        "healthTimeout": health,
-                        "nodeTemplate": {"metadata": {"labels": {"pool": WORKERS}}},
-                    },
-                },
+                "template": self.template_of_workers(),
             },
         });
         self.deployments().create(&PostParams::default(), &parse(deployment)?).await?;
         Ok(())
     }
 
+    /// Makes a set that [`WORKERS`] adopts, and that adopts Machines with its label.
+    pub async fn create_set_of_workers(self, name: &str, replicas: u32) -> Outcome {
+        let set = json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet",
+            "metadata": {"name": name, "labels": {"name": WORKERS}},
+            "spec": {
+                "replicas": replicas,
+                "selector": {"matchLabels": {"name": WORKERS}},
+                "template": self.template_of_workers(),
+            },
+        });
+        self.sets().create(&PostParams::default(), &parse(set)?).await?;
+        Ok(())
+    }
+
+    /// Makes a Machine as the set of [`WORKERS`] would, without an owner.
+    pub async fn create_worker_without_owner(self, name: &str) -> Outcome {
+        let template = self.template_of_workers();
+        let machine = json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+            "metadata": {"name": name, "labels": template["metadata"]["labels"]},
+            "spec": template["spec"],
+        });
+        self.machines().create(&PostParams::default(), &parse(machine)?).await?;
+        Ok(())
+    }
+
+    fn template_of_workers(self) -> Value {
+        json!({
+            "metadata": {"labels": {"name": WORKERS}},
+            "spec": {
+                "class": {"kind": "MachineClass", "name": "c"},
+                "healthTimeout": go_duration(self.world.pace().health_timeout),
+                "nodeTemplate": {"metadata": {"labels": {"pool": WORKERS}}},
+            },
+        })
+    }
+
     /// Changes how many workers there shall be.
     pub async fn scale_workers(self, replicas: u32) -> Outcome {
         self.patch_workers(json!({"spec": {"replicas": replicas}})).await
+    }
+
+    /// Changes how many workers there shall be and chooses one to be deleted, as the cluster-autoscaler does.
+    pub async fn scale_workers_without(self, chosen: &str, replicas: u32) -> Outcome {
+        let now = Timestamp::from_second(self.world.now().as_second()).unwrap_or(self.world.now());
+        let annotations = json!({
+            CHOSEN: format!("{chosen}~{now}"),
+            "machine.sapcloud.io/last-deployment-replica-change-by-scaler-time": now.to_string(),
+        });
+        self.patch_workers(json!({"metadata": {"annotations": annotations}, "spec": {"replicas": replicas}}))
+            .await
     }
 
     /// Changes the class of the workers, which rolls them.
@@ -164,6 +208,10 @@ impl<'w> User<'w> {
     }
 
     fn deployments(self) -> Api<MachineDeployment> {
+        Api::namespaced(self.world.control(), NAMESPACE)
+    }
+
+    fn sets(self) -> Api<MachineSet> {
         Api::namespaced(self.world.control(), NAMESPACE)
     }
 

@@ -37,13 +37,13 @@ pub(crate) struct ManagerArgs {
     pub log: LogArgs,
     #[command(flatten)]
     pub compatibility: CompatibilityArgs,
-    /// Machines are never too many: their names are reserved before they are made
-    #[arg(long, value_name = "N", help_heading = UNUSED)]
-    pub safety_up: Option<u32>,
-    /// See --safety-up
-    #[arg(long, value_name = "N", help_heading = UNUSED)]
-    pub safety_down: Option<u32>,
-    /// See --safety-up
+    /// How many machines beyond the wanted ones and their surge the original tolerates before it freezes a set
+    #[arg(long, value_name = "N", default_value_t = 2, help_heading = WORK)]
+    pub safety_up: u32,
+    /// The freeze of a set is lifted at this many machines fewer
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = WORK)]
+    pub safety_down: u32,
+    /// A freeze is looked at whenever something changes
     #[arg(long, value_name = "DURATION", value_parser = value::duration, help_heading = UNUSED)]
     pub machine_safety_overshooting_period: Option<Duration>,
 }

@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use machinist_controllers::Manager;
+use machinist_controllers::{Manager, Options};
+use machinist_plan::mcm::machine_set::SafetyMargins;
 
 use crate::args::ManagerArgs;
 use crate::wiring::Process;
@@ -19,5 +20,10 @@ pub(crate) async fn run(args: &ManagerArgs) -> anyhow::Result<ExitCode> {
         call_bound: None,
         compatibility: &args.compatibility,
     };
-    process.run(Manager::start).await
+    let safety_margins = SafetyMargins { up: args.safety_up, down: args.safety_down };
+    process
+        .run(|clients, options, leadership| {
+            Manager::start(clients, Options { safety_margins, ..options }, leadership)
+        })
+        .await
 }

@@ -69,8 +69,8 @@ impl Snapshot {
         if !moves && says {
             return None;
         }
-        let timeout_runs = matches!(phase, Phase::Pending | Phase::Unknown | Phase::CrashLoopBackOff);
-        let phase = moves.then_some((phase, timeout_runs));
+        let timeout = timeout_runs(&phase);
+        let phase = moves.then_some((phase, timeout));
         Some(StatusWrite { phase, operation, conditions: None, at: self.now })
     }
 
@@ -83,6 +83,11 @@ impl Snapshot {
         };
         copy.len() != node.len() || node.iter().any(differs)
     }
+}
+
+/// Whether `timeoutActive` is set in a phase.
+fn timeout_runs(phase: &Phase) -> bool {
+    *phase == Phase::Pending
 }
 
 impl StatusWrite {
@@ -126,5 +131,30 @@ impl fmt::Display for StatusWrite {
             Some(conditions) => write!(f, ", {} conditions", conditions.len()),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As in the fixtures of Go's machine-controller-manager, where Unknown and CrashLoopBackOff do not have it.
+    #[test]
+    fn the_timeout_flag_is_set_while_a_machine_is_pending() {
+        let phases = [
+            Phase::Empty,
+            Phase::Pending,
+            Phase::Available,
+            Phase::Running,
+            Phase::Terminating,
+            Phase::Unknown,
+            Phase::Failed,
+            Phase::CrashLoopBackOff,
+            Phase::InPlaceUpdating,
+            Phase::InPlaceUpdateSuccessful,
+            Phase::InPlaceUpdateFailed,
+        ];
+        let flagged: Vec<_> = phases.into_iter().filter(timeout_runs).collect();
+        assert_eq!(flagged, [Phase::Pending]);
     }
 }

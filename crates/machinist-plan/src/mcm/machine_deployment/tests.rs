@@ -1,5 +1,6 @@
 //! Claims about a deployment, each a snapshot and the plan it must lead to.
 
+mod chosen;
 mod sizes;
 mod status;
 
@@ -22,6 +23,7 @@ struct World {
     sets: Vec<(Value, Vec<Value>)>,
     free: Vec<Value>,
     taken: BTreeSet<String>,
+    looked_for: BTreeSet<String>,
     status_written: Option<Timestamp>,
 }
 
@@ -41,7 +43,14 @@ fn world(replicas: u32) -> World {
     });
     // Statuses are looked at by the tests that are about them.
     let status_written = Some(at(100));
-    World { deployment, sets: Vec::new(), free: Vec::new(), taken: BTreeSet::new(), status_written }
+    World {
+        deployment,
+        sets: Vec::new(),
+        free: Vec::new(),
+        taken: BTreeSet::new(),
+        looked_for: BTreeSet::new(),
+        status_written,
+    }
 }
 
 fn template(class: &str) -> Value {
@@ -136,6 +145,7 @@ impl World {
                 .collect(),
             adoptable: self.free.iter().map(set).collect(),
             taken_names: self.taken.clone(),
+            looked_for: self.looked_for.clone(),
             status_written: self.status_written,
         }
     }
@@ -184,12 +194,6 @@ fn what_cannot_be_done_is_said_and_nothing_is_done() {
     for (pointer, value, expected) in [
         ("/spec/selector", json!({}), "spec.selector is empty"),
         ("/spec/strategy", json!({"type": "Recreate"}), "spec.strategy.type Recreate is not supported yet"),
-        (
-            "/spec/strategy",
-            json!({"type": "InPlaceUpdate", "inPlaceUpdate":
-                {"maxSurge": 0, "maxUnavailable": 1, "orchestrationType": "Auto"}}),
-            "spec.strategy.type InPlaceUpdate is not supported yet",
-        ),
         ("/spec/rollbackTo", json!({"revision": 1}), "spec.rollbackTo is not supported yet"),
         ("/spec/strategy", json!({"type": "RollingUpdate"}), "spec.strategy.rollingUpdate: expected"),
         ("/spec/replicas", json!(-1), "spec.replicas: expected 0 or more"),
@@ -282,9 +286,11 @@ fn a_set_is_made_from_the_template_and_finds_its_own_machines() {
         json!({"team": "a", "kubectl.kubernetes.io/last-applied-configuration": "{}",
                "node.machine.sapcloud.io/trigger-deletion-by-mcm": "m~t"}),
     );
-    let Some(Action::CreateSet(set)) = plan(&world.snapshot()).actions.into_iter().next() else {
-        panic!("it creates a set");
-    };
+    let created = plan(&world.snapshot()).actions.into_iter().find_map(|action| match action {
+        Action::CreateSet(set) => Some(set),
+        _ => None,
+    });
+    let set = created.expect("it creates a set");
     expect![[r#"
         {
           "apiVersion": "machine.sapcloud.io/v1alpha1",
@@ -471,15 +477,19 @@ fn ready_seconds_that_are_not_wanted_any_more_are_taken_back() {
 
 #[test]
 fn annotations_are_copied_but_for_those_that_are_the_deployments_own() {
-    let world = world(1)
-        .field(
-            "/metadata/annotations",
-            json!({"deployment.kubernetes.io/revision": "1", "team": "a",
-                   "safety.machine.sapcloud.io/unfreeze": "", "node.machine.sapcloud.io/trigger-deletion-by-mcm": "m~t"}),
-        )
-        .set("w-1", "c", 1, &[RUNNING])
-        .set("w-0", "b", 0, &[]);
-    assert_eq!(world.actions(), ["set w-1: annotations team"]);
+    let world = |annotations: Value| {
+        let world = world(1).field("/metadata/annotations", annotations);
+        world.set("w-1", "c", 1, &[RUNNING]).set("w-0", "b", 0, &[])
+    };
+    let copied = world(json!({"deployment.kubernetes.io/revision": "1", "team": "a"}));
+    assert_eq!(copied.actions(), ["set w-1: annotations team"]);
+    let last_change = "machine.sapcloud.io/last-deployment-replica-change-by-scaler-time";
+    let all = world(json!({
+        "team": "a", last_change: at(-5).to_string(), "safety.machine.sapcloud.io/unfreeze": "",
+        "node.machine.sapcloud.io/trigger-deletion-by-mcm": "m", "kubectl.kubernetes.io/last-applied-configuration": "{}",
+    }));
+    let copied = copied_annotations(&all.snapshot().deployment);
+    assert_eq!(copied.into_keys().collect::<Vec<_>>(), [last_change, "team"]);
 }
 
 #[test]
@@ -504,19 +514,109 @@ fn a_template_that_comes_back_is_a_new_revision() {
     assert!(world.actions().contains(&"deployment: annotate deployment.kubernetes.io/revision=3".to_owned()));
 }
 
+/// An empty set whose status says so.
+fn is_empty(set: &mut Value) {
+    set["status"] = json!({"observedGeneration": 1});
+}
+
 #[test]
 fn empty_sets_beyond_the_limit_are_forgotten_oldest_first() {
     let leaving = |set: &mut Value| set["metadata"]["deletionTimestamp"] = at(-1).to_string().into();
     let world = |limit: Value| {
         world(1)
             .field("/spec/revisionHistoryLimit", limit)
-            .set("w-1", "a", 0, &[])
+            .set_with("w-1", "a", 0, &[], is_empty)
             .set_with("w-2", "a", 0, &[], leaving)
-            .set("w-3", "a", 0, &["Terminating"])
-            .set("w-4", "a", 0, &[])
+            .set_with("w-3", "a", 0, &[], is_empty)
+            .set_with("w-4", "a", 0, &[], is_empty)
             .set("w-5", "c", 1, &[RUNNING])
     };
     assert_eq!(world(Value::Null).actions(), [""; 0], "without a limit all are kept");
     assert_eq!(world(json!(2)).actions(), ["set w-1: delete"]);
-    assert_eq!(world(json!(0)).actions(), ["set w-1: delete", "set w-4: delete"], "one still has a Machine");
+    assert_eq!(world(json!(0)).actions(), ["set w-1: delete", "set w-3: delete", "set w-4: delete"]);
+    for (status, why) in [
+        (json!({"observedGeneration": 1, "replicas": 1}), "its status counts a Machine"),
+        (json!({"observedGeneration": 0}), "its status is about an older spec"),
+        (Value::Null, "it has no status"),
+    ] {
+        let mut world = world(json!(2));
+        world.sets[0].0["status"] = status;
+        assert_eq!(world.actions(), [""; 0], "{why}");
+    }
+}
+
+#[test]
+fn old_sets_are_kept_until_the_rollout_is_complete() {
+    let world = |phases: &[&str]| {
+        let world = world(2).field("/spec/revisionHistoryLimit", json!(0));
+        world.set_with("w-1", "a", 0, &[], is_empty).set("w-2", "c", 2, phases)
+    };
+    assert_eq!(world(&[RUNNING, "Pending"]).actions(), [""; 0]);
+    assert_eq!(world(&[RUNNING; 2]).actions(), ["set w-1: delete"]);
+    let paused = world(&[RUNNING, "Pending"]).field("/spec/paused", true.into());
+    assert_eq!(paused.actions(), ["set w-1: delete"]);
+    // Only the oldest beyond the limit are looked at: one that has Machines is kept, and no younger one is deleted for it.
+    let mut limited = paused.field("/spec/revisionHistoryLimit", json!(1));
+    limited.sets.insert(0, (set("w-0", "b", 1, 2), vec![machine("w-0-0", RUNNING)]));
+    limited.sets[0].0["metadata"]["annotations"]["deployment.kubernetes.io/revision"] = "0".into();
+    assert_eq!(limited.actions(), [""; 0]);
+}
+
+// === a deployment that is frozen ===
+
+const UNFREEZE: &str = "safety.machine.sapcloud.io/unfreeze";
+
+fn freeze(object: &mut Value, conditions: &str) {
+    object["metadata"]["labels"]["freeze"] = "True".into();
+    object["status"][conditions] = json!([
+        {"type": "Progressing", "status": "True"},
+        {"type": "Frozen", "status": "True", "reason": "OverShootingReplicaCount"},
+    ]);
+}
+
+fn freeze_set(set: &mut Value) {
+    freeze(set, "machineSetCondition");
+}
+
+/// A deployment as Go's machine-controller-manager freezes it.
+fn frozen() -> World {
+    let mut world = world(3);
+    freeze(&mut world.deployment, "conditions");
+    world
+}
+
+#[test]
+fn a_deployment_thaws_when_its_last_set_has_thawed() {
+    let frozen_set = frozen().set("w-1", "c", 3, &[RUNNING; 3]).set_with("w-2", "b", 1, &[], freeze_set);
+    assert!(
+        !frozen_set.actions().iter().any(|action| action.contains("freeze")),
+        "{:?}",
+        frozen_set.actions()
+    );
+    let thawed = frozen().set("w-1", "c", 3, &[RUNNING; 3]);
+    assert_eq!(thawed.actions(), ["deployment: remove condition Frozen", "deployment: remove freeze"]);
+    let by_label =
+        world(3).field("/metadata/labels", json!({"freeze": "True"})).set("w-1", "c", 3, &[RUNNING; 3]);
+    assert_eq!(by_label.actions(), ["deployment: remove freeze"]);
+}
+
+#[test]
+fn a_frozen_deployment_hands_unfreeze_to_its_frozen_sets_first() {
+    let asked = |world: World| {
+        let mut world = world;
+        world.deployment["metadata"]["annotations"][UNFREEZE] = "now".into();
+        world
+    };
+    let told = asked(frozen()).set("w-1", "c", 3, &[RUNNING; 3]).set_with("w-2", "b", 1, &[], freeze_set);
+    assert_eq!(told.actions(), ["set w-2: annotations unfreeze"]);
+    // The annotation is on the set, or the set has thawed: then the deployment needs it no more.
+    let has_it = |set: &mut Value| {
+        freeze_set(set);
+        set["metadata"]["annotations"][UNFREEZE] = "now".into();
+    };
+    let expected = ["deployment: remove condition Frozen", "deployment: remove freeze"];
+    let passed_on = asked(frozen()).set("w-1", "c", 3, &[RUNNING; 3]).set_with("w-2", "b", 1, &[], has_it);
+    assert_eq!(passed_on.actions(), expected);
+    assert_eq!(asked(frozen()).set("w-1", "c", 3, &[RUNNING; 3]).actions(), expected);
+    assert_eq!(asked(world(3)).set("w-1", "c", 3, &[RUNNING; 3]).actions(), ["deployment: remove freeze"]);
 }

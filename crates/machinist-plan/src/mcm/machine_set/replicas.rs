@@ -2,6 +2,9 @@
 //!
 //! A failed Machine is deleted, unless somebody promised to keep it ([`MachineFacts::preserved`]): then it counts as one of the
 //! set's Machines until the promise ends, so nothing is made in its place, and it is the last to go when there are too many.
+//!
+//! A Machine whose instance was updated in place is never deleted here: its new set is about to own it. It counts when Machines are
+//! missing, and not when there are too many.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,18 +30,19 @@ pub(crate) fn is_live(machine: &MachineFacts) -> bool {
 
 /// Calls that bring the number of live Machines to what the set wants. Nothing is made before `again`.
 pub(super) fn plan(s: &Snapshot, again: Option<Timestamp>) -> Vec<Action> {
-    let live: Vec<_> = s.machines.iter().filter(|machine| is_live(machine)).collect();
+    let live = || s.machines.iter().filter(|machine| is_live(machine));
     let wanted = usize::try_from(s.set.replicas()).unwrap_or(usize::MAX);
-    if live.len() < wanted {
+    let missing = wanted.saturating_sub(live().count());
+    let candidates: Vec<_> = live().filter(|machine| !machine.is_updated_in_place()).collect();
+    if 0 < missing {
         let may_grow = !s.set.is_frozen() && !s.set.is_scale_up_disabled() && again.is_none();
-        let missing = (wanted - live.len()).min(BURST);
-        let mut actions = if may_grow { grow(s, missing) } else { Vec::new() };
-        let failed = live.into_iter().filter(|machine| is_given_up(s, machine)).take(BURST);
+        let mut actions = if may_grow { grow(s, missing.min(BURST)) } else { Vec::new() };
+        let failed = candidates.into_iter().filter(|machine| is_given_up(s, machine)).take(BURST);
         actions.extend(failed.cloned().map(Action::Delete));
         return actions;
     }
-    let surplus = live.len() - wanted;
-    shrink(s, live, surplus)
+    let surplus = candidates.len().saturating_sub(wanted);
+    shrink(s, candidates, surplus)
 }
 
 /// Whether a Machine has failed and nobody promised to keep it.
@@ -103,14 +107,15 @@ fn create(s: &Snapshot, number: u64) -> Action {
     Action::Create { number, name: child_name(&s.set.name, &s.set.uid, number) }
 }
 
-/// Deletes the surplus, and whoever must go anyway: Machines that the autoscaler chose, and Machines that failed.
+/// Deletes the Machines that the autoscaler chose, as many others as are left of the surplus, and the Machines that failed.
 fn shrink(s: &Snapshot, mut ranked: Vec<&Arc<MachineFacts>>, surplus: usize) -> Vec<Action> {
     ranked.sort_by_key(|machine| (s.preserved(machine).map(rank_of_preserved), rank(machine)));
-    let (surplus, others) = ranked.split_at(surplus);
+    // A chosen Machine is part of the surplus, also one that is preserved: another is not deleted in its place.
     let (marked, others): (Vec<&Arc<_>>, Vec<&Arc<_>>) =
-        others.iter().copied().partition(|machine| is_marked(s, machine));
-    let failed = others.into_iter().filter(|machine| is_given_up(s, machine));
-    let victims = surplus.iter().copied().chain(marked).chain(failed);
+        ranked.into_iter().partition(|machine| is_marked(s, machine));
+    let (surplus, others) = others.split_at(surplus.saturating_sub(marked.len()));
+    let failed = others.iter().copied().filter(|machine| is_given_up(s, machine));
+    let victims = marked.into_iter().chain(surplus.iter().copied()).chain(failed);
     victims.take(BURST).cloned().map(Action::Delete).collect()
 }
 
@@ -138,20 +143,23 @@ fn rank(machine: &MachineFacts) -> Rank {
     (priority.0, (marked.is_none(), marked), phase, machine.created, Reverse(machine.name.clone()))
 }
 
-fn marked_at(machine: &MachineFacts) -> Option<Timestamp> {
+/// When the autoscaler chose this Machine.
+pub(crate) fn marked_at(machine: &MachineFacts) -> Option<Timestamp> {
     machine.annotation(annotations::MARKED_FOR_DELETION_TIME)?.parse().ok()
+}
+
+/// Whether this Machine is marked as chosen by the autoscaler: by its priority, and a time.
+pub(crate) fn is_chosen(machine: &MachineFacts) -> bool {
+    let priority = machine.annotation(annotations::MACHINE_PRIORITY).map(MachinePriority::parse_or_default);
+    priority == Some(MachinePriority::DELETE_FIRST) && marked_at(machine).is_some()
 }
 
 /// Whether the autoscaler chose this Machine, no later than it changed the number of replicas.
 fn is_marked(s: &Snapshot, machine: &MachineFacts) -> bool {
     let changed: Option<Timestamp> =
         s.set.annotation(annotations::LAST_REPLICA_CHANGE_BY_SCALER_TIME).and_then(|text| text.parse().ok());
-    let first = machine.annotation(annotations::MACHINE_PRIORITY).map(MachinePriority::parse_or_default)
-        == Some(MachinePriority::DELETE_FIRST);
-    match (marked_at(machine), changed) {
-        (Some(marked), Some(changed)) => first && marked <= changed,
-        _ => false,
-    }
+    let marked = marked_at(machine).filter(|_| is_chosen(machine));
+    marked.zip(changed).is_some_and(|(marked, changed)| marked <= changed)
 }
 
 /// A child of a set: the template, our finalizer (the intent, so that it costs no write of its own) and the priority.

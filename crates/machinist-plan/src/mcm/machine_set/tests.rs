@@ -22,6 +22,7 @@ struct World {
     settled: BTreeSet<u64>,
     failure: Option<ChildFailure>,
     status_written: Option<Timestamp>,
+    deployment: Option<Value>,
 }
 
 /// A set of that many replicas without Machines, its status written.
@@ -47,6 +48,7 @@ fn world(replicas: u32) -> World {
         failure: None,
         // Statuses are looked at by the tests that are about them.
         status_written: Some(at(100)),
+        deployment: None,
     }
 }
 
@@ -117,6 +119,11 @@ impl World {
             set: Arc::new(MachineSetFacts::parse(&parse(&self.set))),
             machines: facts(&self.machines),
             adoptable: facts(&self.free),
+            deployment: self
+                .deployment
+                .as_ref()
+                .map(|it| Arc::new(MachineDeploymentFacts::parse(&parse(it)))),
+            margins: SafetyMargins::default(),
             settled_numbers: self.settled.clone(),
             status_written: self.status_written,
             failure: self.failure.clone(),
@@ -267,20 +274,104 @@ fn whoever_is_on_the_way_out_is_replaced_at_once() {
     assert_eq!(world.actions(), ["set: reserve numbers 1:0"]);
 }
 
+// === a set that is frozen ===
+
+const UNFREEZE: &str = "safety.machine.sapcloud.io/unfreeze";
+
+/// A set as Go's machine-controller-manager freezes it, with the Machines that it had too many of.
+fn frozen(replicas: u32, machines: usize) -> World {
+    let condition = json!({
+        "type": "Frozen", "status": "True", "reason": "OverShootingReplicaCount",
+        "message": "The number of machines backing MachineSet: s is 6 >= 5", "lastTransitionTime": at(-300).to_string(),
+    });
+    let world = world(replicas)
+        .field("/metadata/labels", json!({"freeze": "True"}))
+        .field("/status", json!({"machineSetCondition": [condition]}));
+    (0..machines).fold(world, |world, n| world.leaving(&format!("m{n}"), "Terminating"))
+}
+
 #[test]
-fn a_frozen_set_makes_nothing() {
-    world(3).field("/metadata/labels", json!({"freeze": "True"})).machine("a", "Running").check(expect![[
-        r#"
-            why   waits for the label freeze to be removed; next: remove the label freeze
-            wait  until 2027-01-15T08:01:41Z
-        "#
-    ]]);
+fn a_frozen_set_makes_nothing_and_says_what_lifts_the_freeze() {
+    // Of a set without a deployment, twice as many as it wants and 2 more are too many; one less lifts the freeze.
+    frozen(2, 6).check(expect![[r#"
+        why   waits for its freeze to end: Go's machine-controller-manager set it (OverShootingReplicaCount); the set has 6 machines, and the freeze is lifted at 5 or fewer; since 2027-01-15T07:55:00Z; next: its Machines are deleted; to lift the freeze at once, set the annotation safety.machine.sapcloud.io/unfreeze on the MachineSet
+        wait  until 2027-01-15T08:01:41Z
+    "#]]);
+    let by_hand = frozen(2, 6).field("/status", json!({}));
+    let told = plan(&by_hand.snapshot()).why.to_string();
+    assert!(
+        told.starts_with("waits for its freeze to end: it has the label freeze and no condition Frozen"),
+        "{told}"
+    );
+    let refused = frozen(2, 6).refused(1, 1);
+    let told = plan(&refused.snapshot()).why.to_string();
+    assert!(told.contains("; the API server refused a change: quota exceeded"), "{told}");
+}
+
+#[test]
+fn a_set_that_is_small_again_thaws() {
+    assert_eq!(
+        frozen(2, 5).actions(),
+        ["set: remove condition Frozen", "set: remove freeze", "event UnfrozeMachineSet"]
+    );
+    let by_label = frozen(2, 5).field("/status", json!({}));
+    assert_eq!(by_label.actions(), ["set: remove freeze", "event UnfrozeMachineSet"]);
+    // A manager died between its two writes.
+    let by_condition = frozen(2, 5).field("/metadata/labels", json!({}));
+    assert_eq!(by_condition.actions(), ["set: remove condition Frozen", "event UnfrozeMachineSet"]);
+}
+
+/// The set is of a deployment with that strategy, which wants that many.
+fn of_deployment(mut world: World, replicas: u32, strategy: Value) -> World {
+    world.deployment = Some(json!({
+        "metadata": {"name": "w", "namespace": "ns", "uid": "uid-w"},
+        "spec": {"replicas": replicas, "strategy": strategy, "template": {"spec": {"class": {}, "nodeTemplate": {}}}},
+    }));
+    world.field("/metadata/ownerReferences", json!([{
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment", "name": "w", "uid": "uid-w", "controller": true,
+    }]))
+}
+
+#[test]
+fn the_deployment_says_how_many_machines_are_too_many() {
+    let rolling = json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": 0}});
+    let in_place = json!({"type": "InPlaceUpdate", "inPlaceUpdate": {"maxSurge": 3, "maxUnavailable": 0}});
+    for (strategy, lifted_at) in [(rolling.clone(), 8), (in_place, 9), (json!({"type": "Recreate"}), 6)] {
+        let thaws = |machines| !of_deployment(frozen(1, machines), 5, strategy.clone()).actions().is_empty();
+        assert_eq!((thaws(lifted_at), thaws(lifted_at + 1)), (true, false), "{strategy}");
+    }
+    let mut unknown = of_deployment(frozen(1, 1), 5, rolling);
+    unknown.deployment = None;
+    assert_eq!(unknown.actions(), [""; 0]);
+    let told = plan(&unknown.snapshot()).why.to_string();
+    assert!(told.contains("and its MachineDeployment is not known yet"), "{told}");
+}
+
+#[test]
+fn a_thawed_set_grows_again() {
+    let thawed = frozen(2, 5).field("/metadata/labels", json!({})).field("/status", json!({}));
+    assert_eq!(thawed.actions(), ["set: reserve numbers 2:0-1"]);
+}
+
+#[test]
+fn the_annotation_unfreeze_lifts_a_freeze_at_once() {
+    let asked = |world: World| world.field("/metadata/annotations", json!({UNFREEZE: ""}));
+    assert_eq!(
+        asked(frozen(2, 60)).actions(),
+        ["set: remove condition Frozen", "set: remove freeze", "event UnfrozeMachineSet"]
+    );
+    assert_eq!(asked(world(0)).actions(), ["set: remove freeze"], "nothing was frozen, so nothing is told");
 }
 
 #[test]
 fn a_set_whose_machines_are_updated_in_place_does_not_grow() {
     let labels = json!({"node.machine.sapcloud.io/scale-up-disabled": "true"});
-    assert_eq!(world(3).field("/metadata/labels", labels).actions(), [""; 0]);
+    let world = world(3).field("/metadata/labels", labels);
+    assert_eq!(world.actions(), [""; 0]);
+    world.machine("a", "Running").check(expect![[r#"
+        why   waits for the label node.machine.sapcloud.io/scale-up-disabled to be removed: updates in place are not supported yet; next: remove the label to let the set make machines
+        wait  until 2027-01-15T08:01:41Z
+    "#]]);
 }
 
 #[test]
@@ -425,6 +516,61 @@ fn a_machine_that_the_autoscaler_chose_goes_once_the_replicas_say_so() {
 fn deletions_come_in_batches() {
     let many = world(0).children(0..150, "Running");
     assert_eq!(many.actions().len(), 100);
+}
+
+// === Machines that are updated in place ===
+
+fn updated(m: &mut Value) {
+    m["metadata"]["labels"]["node.machine.sapcloud.io/update-result"] = "successful".into();
+}
+
+#[test]
+fn a_machine_updated_in_place_is_not_deleted_as_surplus() {
+    let world = |replicas| {
+        let world = world(replicas).machine("a", "Running").machine("b", "Running");
+        world.machine_with("moved", "Pending", updated).machine_with("failed", "Failed", updated)
+    };
+    assert_eq!(world(2).actions(), [""; 0], "two of four count");
+    assert_eq!(world(1).actions(), ["machine b: delete"], "a surplus without the label is deleted");
+    assert_eq!(world(5).actions(), ["set: reserve numbers 1:0"], "one that failed is not deleted either");
+    world(2).check(expect![[r#"
+        why   waits for Machine moved, which has the label node.machine.sapcloud.io/update-result=successful: updates in place are not supported yet; next: let Go's machine-controller-manager finish the update, or delete the Machine
+        wait  until 2027-01-15T08:01:41Z
+    "#]]);
+}
+
+#[test]
+fn the_autoscalers_choice_spares_a_machine_updated_in_place() {
+    let chosen = |m: &mut Value| {
+        updated(m);
+        m["metadata"]["annotations"] = json!({
+            "machinepriority.machine.sapcloud.io": "1",
+            "machine.sapcloud.io/marked-for-deletion-time": at(-10).to_string(),
+        });
+    };
+    let key = "machine.sapcloud.io/last-deployment-replica-change-by-scaler-time";
+    let world = world(2).field("/metadata/annotations", json!({key: at(0).to_string()}));
+    assert_eq!(world.machine("a", "Running").machine_with("b", "Running", chosen).actions(), [""; 0]);
+}
+
+#[test]
+fn a_machine_in_an_update_counts_and_is_not_available() {
+    for phase in ["InPlaceUpdating", "InPlaceUpdateFailed"] {
+        let world = world(2).machine("a", "Running").machine("b", phase);
+        assert_eq!(world.actions(), [""; 0]);
+        let told = plan(&world.snapshot()).why.to_string();
+        assert!(
+            told.starts_with(&format!("waits for Machine b, which is {phase}: updates in place")),
+            "{told}"
+        );
+        let status = status::of_set(&world.snapshot());
+        assert_eq!((status.replicas, status.available_replicas), (2, 1));
+        assert_eq!(
+            world.field("/spec/replicas", json!(1)).actions(),
+            ["machine b: delete"],
+            "scaling goes on"
+        );
+    }
 }
 
 // === Machines that are preserved ===

@@ -41,6 +41,8 @@ fn snapshot(machines: &[Value]) -> Snapshot {
         skew: Duration::ZERO,
         machines: machines.iter().map(facts).collect(),
         sets: Vec::new(),
+        unknown_owner: None,
+        unseen: None,
         health_timeout: Duration::from_secs(600),
     }
 }
@@ -248,6 +250,26 @@ fn machines_that_are_unhealthy_for_less_time_or_gone_already_are_left_alone() {
     ] {
         assert!(plan(&snapshot(std::slice::from_ref(&other))).actions.is_empty(), "{other}");
     }
+}
+
+#[test]
+fn machines_of_an_unknown_set_are_kept() {
+    let overdue = [machine("a", "Unknown", 700)];
+    let unknown = Snapshot { unknown_owner: Some("w-1".to_owned()), ..snapshot(&overdue) };
+    expect![[r#"
+        why   waits for MachineSet w-1, which owns the machine and does not exist; since 2027-01-15T07:58:20Z; next: the MachineSet appears, or the garbage collector deletes its machines
+        wait  for a change
+    "#]].assert_eq(&plan(&unknown).to_string());
+}
+
+#[test]
+fn a_mark_that_is_not_seen_yet_is_waited_for() {
+    let overdue = [machine("a", "Unknown", 700), machine("b", "Unknown", 800)];
+    let unseen = Snapshot { unseen: Some("a".to_owned()), ..snapshot(&overdue) };
+    expect![[r#"
+        why   waits for its turn: Machine a of the same deployment is being replaced; since 2027-01-15T07:56:40Z; next: that Machine is replaced
+        wait  until 2027-01-15T08:00:10Z
+    "#]].assert_eq(&plan(&unseen).to_string());
 }
 
 #[test]

@@ -179,7 +179,7 @@ mod tests {
             (acting.settle(waits(reason), now).len(), acting.next(now).map(|at| at - now))
         };
         let (begin, second) = (Duration::ZERO, ACTING_IS_SHOWN_AFTER);
-        assert_eq!(shown(begin, Reason::Frozen), (1, None), "what waits for others is told at once");
+        assert_eq!(shown(begin, Reason::Paused), (1, None), "what waits for others is told at once");
         assert_eq!(shown(begin, Reason::Acting("its finalizer")), (0, Some(second)));
         assert_eq!(shown(second / 2, Reason::Acting("its finalizer")), (0, Some(second / 2)));
         assert_eq!(shown(second, Reason::Acting("its status")), (0, Some(second)), "the next thing");

@@ -4,11 +4,12 @@ use serde_json::{Value, json};
 
 use super::{RUNNING, world};
 
-/// A set that was last sized when the deployment wanted so many.
-fn sized_for(desired: &'static str) -> impl Fn(&mut Value) + Copy {
+/// A set that was last sized when the deployment wanted so many, and might have one more.
+fn sized_for(desired: u32) -> impl Fn(&mut Value) + Copy {
     move |set| {
         let annotations = &mut set["metadata"]["annotations"];
-        annotations["deployment.kubernetes.io/desired-replicas"] = desired.into();
+        annotations["deployment.kubernetes.io/desired-replicas"] = desired.to_string().into();
+        annotations["deployment.kubernetes.io/max-replicas"] = (desired + 1).to_string().into();
     }
 }
 
@@ -121,7 +122,7 @@ fn percentages_round_up_for_surge_and_down_for_what_may_be_missing() {
 
 #[test]
 fn growing_in_the_middle_of_a_rollout_is_the_new_sets() {
-    let scaled = sized_for("3");
+    let scaled = sized_for(3);
     let world = world(6).set_with("o", "b", 2, &[RUNNING, RUNNING, "Terminating"], scaled).set_with(
         "n",
         "c",
@@ -134,7 +135,7 @@ fn growing_in_the_middle_of_a_rollout_is_the_new_sets() {
 
 #[test]
 fn shrinking_in_the_middle_of_a_rollout_is_shared_but_keeps_enough_available() {
-    let scaled = sized_for("10");
+    let scaled = sized_for(10);
     let world = |replicas, new_phases: &[&str]| {
         let world = world(replicas).bounds(json!(1), json!(1));
         world.set_with("o", "b", 6, &[RUNNING; 6], scaled).set_with("n", "c", 4, new_phases, scaled)
@@ -143,6 +144,109 @@ fn shrinking_in_the_middle_of_a_rollout_is_shared_but_keeps_enough_available() {
     // By share the old set would be left with 3, and 4 must be available.
     assert_eq!(world(5, &["Pending"; 4]).sizes(), [4, 2]);
     assert_eq!(world(0, &["Pending"; 4]).sizes(), [0, 0]);
+}
+
+/// Three sets in the middle of a rollout; the last is the new one.
+fn three(replicas: u32, sizes: [u32; 3], desired: u32) -> super::World {
+    let sized = move |set: &mut Value| {
+        let annotations = &mut set["metadata"]["annotations"];
+        annotations["deployment.kubernetes.io/desired-replicas"] = desired.to_string().into();
+        annotations["deployment.kubernetes.io/max-replicas"] = (desired + 2).to_string().into();
+    };
+    let running = |count: u32| vec![RUNNING; count as usize];
+    let world = world(replicas).bounds(json!(2), json!(0));
+    let world = world.set_with("o", "a", sizes[0], &running(sizes[0]), sized);
+    let world = world.set_with("p", "b", sizes[1], &running(sizes[1]), sized);
+    world.set_with("n", "c", sizes[2], &running(sizes[2]), sized)
+}
+
+/// T-90, T-91 and T-92 of the specification.
+#[test]
+fn sets_shrink_in_proportion_to_their_sizes() {
+    assert_eq!(three(10, [1, 3, 5], 7).sizes(), [1, 3, 8]);
+    assert_eq!(three(3, [1, 3, 5], 7).sizes(), [1, 2, 2]);
+    assert_eq!(three(5, [1, 3, 6], 8).sizes(), [1, 2, 4]);
+    assert_eq!(three(0, [1, 3, 6], 8).sizes(), [0, 0, 0]);
+}
+
+#[test]
+fn a_set_without_its_annotation_shrinks_by_the_status() {
+    let mut world = three(5, [1, 3, 6], 8).field("/status", json!({"replicas": 10}));
+    world.sets[0].0["metadata"]["annotations"] = json!({});
+    assert_eq!(world.sizes(), [1, 2, 4]);
+}
+
+#[test]
+fn sets_shrink_first_by_machines_that_were_chosen() {
+    let mut world = three(9, [1, 3, 6], 8);
+    world.deployment["spec"]["replicas"] = 7.into();
+    // 9 may exist and 10 do. In proportion the largest set would lose one.
+    world.sets[1].1[2]["metadata"]["annotations"] = json!({
+        "machinepriority.machine.sapcloud.io": "1",
+        "machine.sapcloud.io/marked-for-deletion-time": super::at(-10).to_string(),
+    });
+    assert_eq!(world.sizes(), [1, 2, 6]);
+}
+
+// === Machines that are updated in place ===
+
+/// A rollout whose next step is due, with a Machine in that phase.
+fn updating(phase: &'static str) -> super::World {
+    world(3).set("o", "b", 3, &[RUNNING, RUNNING, phase]).set("n", "c", 1, &[RUNNING])
+}
+
+#[test]
+fn a_rollout_rests_while_a_machine_is_updated_in_place() {
+    for phase in ["InPlaceUpdating", "InPlaceUpdateFailed"] {
+        assert_eq!(updating(phase).sizes(), [3, 1]);
+        assert_eq!(
+            updating(phase).reason(),
+            format!("Machine o-2, which is {phase}: updates in place are not supported yet")
+        );
+        let without_new = world(3).set("o", "b", 3, &[RUNNING, RUNNING, phase]);
+        assert_eq!(without_new.actions(), [""; 0], "no set is made either");
+    }
+    assert_eq!(updating(RUNNING).sizes(), [2, 1], "the step that was due");
+    let mut leaving = updating("InPlaceUpdating");
+    leaving.sets[0].1[2]["metadata"]["deletionTimestamp"] = super::at(-10).to_string().into();
+    assert_eq!(leaving.sizes(), [2, 1], "a Machine that is being deleted holds nothing up");
+}
+
+#[test]
+fn scaling_goes_on_while_a_machine_is_updated_in_place() {
+    let scaled = sized_for(3);
+    let phases = [RUNNING, RUNNING, "InPlaceUpdating"];
+    let alone = |replicas| world(replicas).set_with("o", "b", 3, &phases, scaled);
+    assert_eq!((alone(5).sizes(), alone(2).sizes()), (vec![5], vec![2]));
+    let both = |replicas| {
+        let world = world(replicas).set_with("o", "b", 3, &phases, scaled);
+        world.set_with("n", "c", 1, &[RUNNING], scaled)
+    };
+    assert_eq!((both(5).sizes(), both(2).sizes()), (vec![3, 3], vec![2, 1]));
+    let deleted =
+        updating("InPlaceUpdating").field("/metadata/deletionTimestamp", super::at(-1).to_string().into());
+    assert!(deleted.actions().contains(&"set o: delete".to_owned()));
+}
+
+#[test]
+fn an_in_place_deployment_is_scaled_and_not_rolled() {
+    let in_place = |replicas| {
+        let strategy = json!({"type": "InPlaceUpdate", "inPlaceUpdate":
+            {"maxSurge": 0, "maxUnavailable": 1, "orchestrationType": "Auto"}});
+        world(replicas).field("/spec/strategy", strategy)
+    };
+    let sized = |set: &mut Value| {
+        set["metadata"]["annotations"]["deployment.kubernetes.io/max-replicas"] = "3".into()
+    };
+    let scaled = in_place(5).set_with("o", "c", 3, &[RUNNING; 3], sized);
+    assert_eq!(scaled.sizes(), [5]);
+    assert!(
+        scaled.reason().contains("spec.strategy.type InPlaceUpdate is not supported yet"),
+        "{}",
+        scaled.reason()
+    );
+    let old = in_place(3).set_with("o", "b", 3, &[RUNNING; 3], sized);
+    assert_eq!(old.actions(), [""; 0], "no set is made of the new template");
 }
 
 // === pause ===
@@ -157,7 +261,7 @@ fn a_paused_deployment_rolls_nothing_but_is_scaled() {
     );
     let without_new = paused(3).set("o", "b", 3, &[RUNNING; 3]);
     assert_eq!(without_new.actions(), [""; 0]);
-    let scaled = sized_for("3");
+    let scaled = sized_for(3);
     assert_eq!(paused(5).set_with("o", "b", 3, &[RUNNING; 3], scaled).sizes(), [5]);
     let both =
         paused(6).set_with("o", "b", 2, &[RUNNING; 2], scaled).set_with("n", "c", 2, &[RUNNING; 2], scaled);
@@ -193,7 +297,7 @@ fn a_rollout_goes_on_beside_a_preserved_machine_which_goes_last() {
 
 #[test]
 fn a_preserved_machine_is_not_what_makes_shrinking_harmless() {
-    let scaled = sized_for("10");
+    let scaled = sized_for(10);
     let world = world(5).bounds(json!(1), json!(1));
     let world = world.set_with("o", "b", 6, &["", RUNNING, RUNNING, RUNNING, RUNNING, RUNNING], scaled);
     let world = preserving(world.set_with("n", "c", 4, &["Pending"; 4], scaled));

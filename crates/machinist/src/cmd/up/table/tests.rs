@@ -188,7 +188,7 @@ fn a_set_of_its_own_is_shown_and_a_deployment_speaks_for_its_sets() {
         let set = json!({"metadata": {"name": name, "uid": name, "ownerReferences": owners}, "spec": {"replicas": 2}});
         world.see("machinesets.machine.sapcloud.io", &format!("default/{name}"), &set);
     }
-    world.waits(Key::Set, "own", Reason::Frozen);
+    world.waits(Key::Set, "own", Reason::Paused);
     let gone = json!({"metadata": {"name": "w", "deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"replicas": 2}});
     world.see("machinedeployments.machine.sapcloud.io", "default/w", &gone);
     world.shows(
@@ -198,7 +198,7 @@ fn a_set_of_its_own_is_shown_and_a_deployment_speaks_for_its_sets() {
         *NAME                       STATE      WAITS FOR
          machinedeployment/w        deleting
          machinedeployment/workers  0/1 ready
-        !machineset/own             0/2 ready  the label freeze to be removed
+        !machineset/own             0/2 ready  spec.paused to be set to false
     "#]],
     );
 }

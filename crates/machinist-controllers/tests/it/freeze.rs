@@ -1,0 +1,139 @@
+//! Sets and deployments that Go's machine-controller-manager froze.
+
+use std::time::Duration;
+
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams};
+use machinist_api::{MachineDeployment, MachineSet};
+use machinist_controllers::{Clients, Key, Manager, Running};
+use machinist_kube::ObjectKey;
+use serde_json::{Value, json};
+
+use crate::{NAMESPACE, World};
+
+const UNFREEZE: &str = "safety.machine.sapcloud.io/unfreeze";
+
+fn manager(world: &World) -> Running {
+    let clients = Clients { control: world.client("manager"), target: world.client("manager") };
+    Manager::start(clients, world.options("manager"), None)
+}
+
+fn sets(world: &World) -> Api<MachineSet> {
+    Api::namespaced(world.user.clone(), NAMESPACE)
+}
+
+async fn the_set(world: &World) -> MachineSet {
+    let mut all = sets(world).list(&ListParams::default()).await.expect("a list").items;
+    assert_eq!(all.len(), 1, "{all:#?}");
+    all.remove(0)
+}
+
+/// The marks of a freeze that the set and the deployment have, in words.
+async fn marks(world: &World) -> Vec<&'static str> {
+    let set = the_set(world).await;
+    let deployment: MachineDeployment = world.deployments().get("w").await.expect("it is there");
+    let has = |map: Option<&std::collections::BTreeMap<String, String>>, key: &str| {
+        map.is_some_and(|map| map.contains_key(key))
+    };
+    let conditions = set.status.unwrap_or_default().conditions;
+    let all = [
+        ("set label", has(set.metadata.labels.as_ref(), "freeze")),
+        ("set annotation", has(set.metadata.annotations.as_ref(), UNFREEZE)),
+        ("set condition", conditions.iter().any(|it| it.type_ == "Frozen")),
+        ("deployment label", has(deployment.metadata.labels.as_ref(), "freeze")),
+        ("deployment annotation", has(deployment.metadata.annotations.as_ref(), UNFREEZE)),
+        (
+            "deployment condition",
+            deployment.status.unwrap_or_default().conditions.iter().any(|it| it.type_ == "Frozen"),
+        ),
+    ];
+    all.into_iter().filter(|(_, is_there)| *is_there).map(|(mark, _)| mark).collect()
+}
+
+/// Freezes both as Go's machine-controller-manager does.
+async fn freeze(world: &World) {
+    let params = PatchParams::default();
+    let label = Patch::Merge(json!({"metadata": {"labels": {"freeze": "True"}}}));
+    let condition = json!({
+        "type": "Frozen", "status": "True", "reason": "OverShootingReplicaCount", "message": "6 >= 5",
+        "lastTransitionTime": "2026-11-21T05:56:35Z",
+    });
+    let name = the_set(world).await.metadata.name.expect("a name");
+    let status = |field: &str, conditions: Value| Patch::Merge(json!({"status": {field: conditions}}));
+    let of_set = status("machineSetCondition", json!([condition]));
+    sets(world).patch_status(&name, &params, &of_set).await.expect("patched");
+    sets(world).patch(&name, &params, &label).await.expect("patched");
+    let deployment = world.deployments().get("w").await.expect("it is there");
+    let others = serde_json::to_value(deployment.status.unwrap_or_default().conditions).expect("JSON");
+    let mut conditions = others.as_array().cloned().unwrap_or_default();
+    conditions.push(condition);
+    let of_deployment = status("conditions", Value::from(conditions));
+    world.deployments().patch_status("w", &params, &of_deployment).await.expect("patched");
+    world.deployments().patch("w", &params, &label).await.expect("patched");
+}
+
+async fn scale(world: &World, replicas: u32) {
+    let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+    world.deployments().patch("w", &PatchParams::default(), &patch).await.expect("scaled");
+}
+
+const ALL_MARKS: [&str; 4] = ["set label", "set condition", "deployment label", "deployment condition"];
+
+#[tokio::test(start_paused = true)]
+async fn a_freeze_is_lifted_when_enough_machines_are_gone() {
+    let world = World::new().await;
+    let (_machine_controller, first) = world.start();
+    world.apply(6).await;
+    world.until_running(6).await;
+    drop(first);
+    scale(&world, 2).await;
+    freeze(&world).await;
+    assert_eq!(marks(&world).await, ALL_MARKS);
+
+    let _manager = manager(&world);
+    world.until("the freeze is lifted", async |w| marks(w).await.is_empty()).await;
+    world.until("2 are left", async |w| w.machines().await.len() == 2).await;
+    let [event] = world.events("UnfrozeMachineSet").await.try_into().expect("one Event");
+    assert_eq!(event.count.unwrap_or(1), 1, "it is told once");
+    scale(&world, 4).await;
+    world.until_running(4).await;
+    let conditions =
+        world.deployments().get("w").await.expect("it is there").status.unwrap_or_default().conditions;
+    assert!(conditions.iter().any(|it| it.type_ == "Available"), "other conditions stay: {conditions:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_annotation_unfreeze_lifts_what_would_last() {
+    let world = World::new().await;
+    let (machine_controller, first) = world.start();
+    world.apply(6).await;
+    world.until_running(6).await;
+    // Nobody drains them, so they stay.
+    drop((machine_controller, first));
+    scale(&world, 2).await;
+    freeze(&world).await;
+
+    let manager = manager(&world);
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert_eq!(marks(&world).await, ALL_MARKS, "6 Machines are left, and 4 would lift it");
+    let name = the_set(&world).await.metadata.name.expect("a name");
+    let why = manager.inspector().why(&Key::Set(ObjectKey::new(NAMESPACE, &name))).expect("a reason").why;
+    assert_eq!(
+        why.to_string(),
+        "waits for its freeze to end: Go's machine-controller-manager set it (OverShootingReplicaCount); the set has 6 \
+         machines, and the freeze is lifted at 4 or fewer; since 2026-11-21T05:56:35Z; next: its Machines are deleted; to \
+         lift the freeze at once, set the annotation safety.machine.sapcloud.io/unfreeze on the MachineSet"
+    );
+
+    let unfreeze = Patch::Merge(json!({"metadata": {"annotations": {UNFREEZE: ""}}}));
+    world.deployments().patch("w", &PatchParams::default(), &unfreeze).await.expect("annotated");
+    world.until("the freeze is lifted", async |w| marks(w).await.is_empty()).await;
+    assert_eq!(world.events("UnfrozeMachineSet").await.len(), 1);
+    scale(&world, 3).await;
+    world.until("one is made", async |w| w.machines().await.len() == 7).await;
+
+    // The same on the set alone.
+    freeze(&world).await;
+    sets(&world).patch(&name, &PatchParams::default(), &unfreeze).await.expect("annotated");
+    world.until("the freeze is lifted again", async |w| marks(w).await.is_empty()).await;
+}

@@ -1,0 +1,58 @@
+//! Facts of a freeze: what Go's machine-controller-manager writes on a set that has too many Machines, and on its deployment.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use machinist_api::constants::{annotations, conditions, labels};
+
+/// How an object is frozen, and whether a user asks to lift that.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FreezeFacts {
+    /// Whether the label `freeze` is on it, with the only value that counts.
+    pub has_label: bool,
+    /// The condition `Frozen` of its status.
+    pub condition: Option<FrozenCondition>,
+    /// Whether it has the annotation `unfreeze`.
+    pub is_lift_asked: bool,
+}
+
+/// A condition `Frozen`, whatever its status: Go's machine-controller-manager removes it when it lifts a freeze.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FrozenCondition {
+    /// Its place among the conditions: a guard must repeat it.
+    pub index: usize,
+    /// Its reason.
+    pub reason: String,
+    /// Since when.
+    pub since: Option<Timestamp>,
+}
+
+impl FreezeFacts {
+    /// Whether the object is frozen. The label alone stops a set from making Machines; either of both is a freeze to lift.
+    pub fn is_frozen(&self) -> bool {
+        self.has_label || self.condition.is_some()
+    }
+
+    /// Reads a freeze. Each condition is its type, its reason and the time of its last transition.
+    pub(super) fn parse<'c>(
+        labels: Option<&BTreeMap<String, String>>,
+        annotations: Option<&BTreeMap<String, String>>,
+        mut conditions: impl Iterator<Item = (&'c str, Option<&'c str>, Option<&'c Time>)>,
+    ) -> Self {
+        let label = labels.and_then(|labels| labels.get(labels::FREEZE));
+        let frozen =
+            conditions.by_ref().enumerate().find(|(_, (kind, _, _))| *kind == conditions::FROZEN).map(
+                |(index, (_, reason, since))| FrozenCondition {
+                    index,
+                    reason: reason.unwrap_or_default().to_owned(),
+                    since: since.map(|time| time.0),
+                },
+            );
+        Self {
+            has_label: label.is_some_and(|value| value == labels::TRUE),
+            condition: frozen,
+            is_lift_asked: annotations.is_some_and(|all| all.contains_key(annotations::UNFREEZE)),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Machines that the cluster-autoscaler chose to be deleted.
+//!
+//! The autoscaler names them in an annotation, in the write that lowers the replicas. Here each gets a priority and a time, which
+//! rank it first when its set deletes Machines. A set shrinks only after the marks were seen on the Machines, or it would delete
+//! others.
+//!
+//! A name that no Machine of the deployment has is looked up at the API server itself before any set shrinks, since a watch may be
+//! behind the autoscaler. It stays in the annotation for a while, so that `why` can tell.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use machinist_api::Phase;
+use machinist_api::constants::{annotations, reasons};
+
+use super::{Action, Snapshot};
+use crate::facts::MachineFacts;
+use crate::mcm::machine_set::{is_chosen, is_live, marked_at};
+use crate::mcm::refusal::Refusal;
+use crate::snapshot::{is_past, just_past, plus};
+use crate::why::{Reason, Step};
+use crate::{Plan, Why};
+
+/// A name without a Machine stays in the annotation this long after it was written: long enough for a person to ask why.
+const UNKNOWN_KEPT: Duration = Duration::from_secs(300);
+/// How many names are looked up in one pass.
+const LOOKED_UP_AT_ONCE: usize = 16;
+/// The longest name of an object.
+const LONGEST_NAME: usize = 253;
+
+/// What follows from the names.
+#[derive(Debug, Default)]
+pub(super) struct Chosen {
+    /// What must be done, and seen, before any set shrinks.
+    first: Vec<Action>,
+    /// What else is to be written.
+    others: Vec<Action>,
+    /// The first name without a Machine, and when it is forgotten.
+    unknown: Option<(String, Timestamp)>,
+}
+
+/// Reads the annotation, and compares it with the Machines.
+pub(super) fn chosen(s: &Snapshot) -> Chosen {
+    let mut chosen = Chosen::default();
+    let Some(text) = s.deployment.annotation(annotations::TRIGGER_DELETION) else { return chosen };
+    let mut kept = Vec::new();
+    for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
+        match Entry::parse(s, entry) {
+            None => chosen.others.push(Action::Warn(unreadable(entry))),
+            Some(entry) if chosen.takes_in(s, &entry) => kept.push(format!("{}~{}", entry.name, entry.time)),
+            Some(_) => {}
+        }
+    }
+    let kept = kept.join(",");
+    if kept != text {
+        chosen.others.push(Action::SetChosen(Some(kept).filter(|kept| !kept.is_empty())));
+    }
+    chosen
+}
+
+impl Chosen {
+    /// Notes what an entry asks for. Says whether the entry stays.
+    fn takes_in(&mut self, s: &Snapshot, entry: &Entry<'_>) -> bool {
+        let machines = || s.sets.iter().flat_map(|owned| &owned.machines);
+        let Some(machine) = machines().find(|machine| machine.name == entry.name) else {
+            return self.takes_in_unknown(s, entry);
+        };
+        if !is_live(machine) || machine.status.phase == Phase::Failed {
+            return false;
+        }
+        if !is_chosen(machine) {
+            self.first.push(mark(machine, entry));
+        }
+        true
+    }
+
+    fn takes_in_unknown(&mut self, s: &Snapshot, entry: &Entry<'_>) -> bool {
+        if !s.looked_for.contains(entry.name) {
+            self.first.push(Action::LookFor(entry.name.to_owned()));
+            return true;
+        }
+        let until = plus(entry.since, UNKNOWN_KEPT);
+        if is_past(s.now, until) {
+            return false;
+        }
+        let unknown = (entry.name.to_owned(), just_past(until));
+        let earlier = self.unknown.take().filter(|(_, before)| *before <= unknown.1);
+        self.unknown = Some(earlier.unwrap_or(unknown));
+        true
+    }
+
+    /// The plan that comes before any set is resized, if one is needed.
+    pub(super) fn first(&mut self) -> Option<Plan<Action>> {
+        let is_look = |action: &Action| matches!(action, Action::LookFor(_));
+        let mut looks = 0;
+        self.first.retain(|action| {
+            looks += usize::from(is_look(action));
+            !is_look(action) || looks <= LOOKED_UP_AT_ONCE
+        });
+        if self.first.is_empty() {
+            return None;
+        }
+        let why = Why::new(
+            Reason::Acting("the machines that the cluster-autoscaler chose to be marked"),
+            Step::Expect("the sets shrink"),
+        );
+        let actions = std::mem::take(&mut self.first).into_iter().chain(std::mem::take(&mut self.others));
+        Some(Plan::act_all(actions.collect(), why))
+    }
+
+    /// The plan for the sets, with what else the names ask for.
+    pub(super) fn with(self, plan: Plan<Action>) -> Plan<Action> {
+        let Plan { actions, why, wait } = plan;
+        let actions = self.others.into_iter().chain(actions).collect();
+        let Some((machine, until)) = self.unknown else { return Plan { actions, why, wait } };
+        let why = match why.reason {
+            Reason::Settled => {
+                let mend = format!("correct the annotation {}", annotations::TRIGGER_DELETION);
+                Why::new(Reason::ChosenUnknown { machine }, Step::Mend(mend))
+                    .deadline(until, Step::Expect("the name is removed from the annotation"))
+            }
+            _ => why,
+        };
+        Plan { actions, why, wait }.no_later_than(until)
+    }
+}
+
+/// One entry of the annotation: a Machine's name, and when it was chosen.
+struct Entry<'t> {
+    name: &'t str,
+    time: String,
+    since: Timestamp,
+}
+
+impl<'t> Entry<'t> {
+    /// Reads `NAME~TIME`, or `NAME` alone, which was chosen when the autoscaler last changed the replicas.
+    fn parse(s: &Snapshot, text: &'t str) -> Option<Self> {
+        let (name, time) = match text.split_once('~') {
+            Some((name, time)) => (name, time.to_owned()),
+            None => (text, last_change(s)),
+        };
+        let may_be_in_a_name =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+        let is_name = !name.is_empty() && name.len() <= LONGEST_NAME && name.bytes().all(may_be_in_a_name);
+        let since = time.parse().ok()?;
+        is_name.then_some(Self { name, time, since })
+    }
+}
+
+fn last_change(s: &Snapshot) -> String {
+    let change = s.deployment.annotation(annotations::LAST_REPLICA_CHANGE_BY_SCALER_TIME);
+    let change = change.filter(|text| text.parse::<Timestamp>().is_ok()).map(str::to_owned);
+    let now = Timestamp::from_second(s.now.as_second()).unwrap_or(s.now);
+    change.unwrap_or_else(|| now.to_string())
+}
+
+/// A time that is there already stays.
+fn mark(machine: &Arc<MachineFacts>, entry: &Entry<'_>) -> Action {
+    let marked =
+        machine.annotation(annotations::MARKED_FOR_DELETION_TIME).filter(|_| marked_at(machine).is_some());
+    Action::MarkMachine { machine: machine.clone(), since: marked.unwrap_or(&entry.time).to_owned() }
+}
+
+fn unreadable(entry: &str) -> Refusal {
+    let field = format!("metadata.annotations: {}", annotations::TRIGGER_DELETION);
+    let message = format!("{field}: expected NAME~TIME with an RFC 3339 time, got {entry:?}");
+    Refusal { reason: reasons::INVALID_TRIGGER_DELETION, field, message }
+}

@@ -1,0 +1,44 @@
+//! Machines that had no owner when they were made.
+
+use super::heal::{healed, kill_first};
+use super::life::settled;
+use crate::sight::Seen;
+use crate::world::{Outcome, User, View, World};
+
+const NAMES: [&str; 3] = ["w-a", "w-b", "w-c"];
+
+/// Three Machines are made without owners and adopted by a set, which a deployment adopts. Then all instances die at once: the
+/// Machines are replaced one after the other.
+pub async fn heal_after_adoption(world: &dyn World) -> Outcome {
+    let user = User::of(world);
+    user.create_class("c").await?;
+    for name in NAMES {
+        user.create_worker_without_owner(name).await?;
+    }
+    world.until("the Machines without owners to run", |view| all(view, runs)).await?;
+    user.create_set_of_workers("w-left", 3).await?;
+    world.until("the set to adopt the Machines", |view| all(view, is_owned)).await?;
+    user.create_workers(3).await?;
+    world.until("the deployment to adopt the set", |view| settled(view, 3)).await?;
+    world.begin("all instances of adopted Machines die at once");
+    kill_first(world, 3).await?;
+    healed(world, 3).await
+}
+
+fn all(view: &View, test: impl Fn(Seen<'_>) -> Result<(), String>) -> Result<(), String> {
+    NAMES.iter().try_for_each(|name| match view.machine(name) {
+        Some(machine) => test(machine),
+        None => Err(format!("there is no Machine {name}")),
+    })
+}
+
+fn runs(machine: Seen<'_>) -> Result<(), String> {
+    match machine.phase() {
+        "Running" => Ok(()),
+        phase => Err(format!("{} is {phase:?}", machine.name())),
+    }
+}
+
+fn is_owned(machine: Seen<'_>) -> Result<(), String> {
+    machine.owner_uid().map(drop).ok_or_else(|| format!("{} has no owner", machine.name()))
+}

@@ -1,0 +1,26 @@
+//! Machines that the cluster-autoscaler chooses.
+
+use super::life::{settled, start_with};
+use crate::world::user::{CHOSEN, WORKERS};
+use crate::world::{Outcome, Trouble, View, World, ensure};
+
+/// One of three Machines is chosen, and one replica less is wanted: that Machine is deleted, and no other.
+pub async fn scale_by_choice(world: &dyn World) -> Outcome {
+    let user = start_with(world, 3).await?;
+    let view = world.look().await?;
+    // Of Machines of one age the last by name would be deleted first.
+    let chosen = view.running().map(|machine| machine.name().to_owned()).min();
+    let chosen = chosen.ok_or(Trouble::new("no worker runs"))?;
+    world.begin("the autoscaler chooses a Machine and scales from 3 to 2");
+    user.scale_workers_without(&chosen, 2).await?;
+    let is_done = |view: &View| {
+        settled(view, 2)?;
+        let named =
+            view.deployment(WORKERS).map(|deployment| deployment.annotation(CHOSEN)).unwrap_or_default();
+        if named.is_empty() { Ok(()) } else { Err(format!("{named} is still named")) }
+    };
+    let view = world.until("the chosen Machine to be gone", is_done).await?;
+    ensure(view.machine(&chosen).is_none(), || format!("another Machine than {chosen} was deleted"))?;
+    let ever = view.ledger.ever().len();
+    ensure(ever == 3, || format!("{ever} instances were ever made, and 3 were ever wanted"))
+}
