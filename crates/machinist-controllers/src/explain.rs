@@ -15,8 +15,8 @@ use machinist_api::code::{Code, CodedMessage};
 use machinist_instance::ErrorKind;
 use machinist_kube::{Delta, KeyQueue, ObjectKey, Recorder, list_once};
 use machinist_plan::facts::{
-    BudgetFacts, ClassFacts, MachineDeploymentFacts, MachineFacts, MachineSetFacts, NodeFacts, PodFacts,
-    TOKEN_NAMESPACE, TOKEN_TYPE, Token,
+    AttachmentFacts, BudgetFacts, ClassFacts, MachineDeploymentFacts, MachineFacts, MachineSetFacts,
+    NodeFacts, PodFacts, TOKEN_NAMESPACE, TOKEN_TYPE, Token,
 };
 use machinist_plan::{Reason, Step, TokenUse, Why};
 use tokio::sync::Notify;
@@ -157,6 +157,7 @@ async fn read_all(shared: &Arc<Shared>, namespace: &str) -> Result<(), ExplainEr
         read::<NodeFacts>(shared, Api::all(target.clone()), &any),
         read::<PodFacts>(shared, Api::all(target.clone()), &any),
         read::<BudgetFacts>(shared, Api::all(target.clone()), &any),
+        read::<AttachmentFacts>(shared, Api::all(target.clone()), &any),
     )?;
     Ok(())
 }

@@ -5,14 +5,18 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod, Secret};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::{Api, Resource};
 use machinist_api::{Machine, MachineClass, MachineDeployment, MachineSet};
 use machinist_kube::watch::{WatchOptions, run_watch};
 use machinist_kube::{Change, Cluster, Delta, Entry, ObjectKey, Store};
+use machinist_plan::Version;
 use machinist_plan::facts::{
-    BudgetFacts, ClassFacts, MachineDeploymentFacts, MachineFacts, MachineSetFacts, NodeFacts, PodFacts,
+    AttachmentFacts, BudgetFacts, ClassFacts, MachineDeploymentFacts, MachineFacts, MachineSetFacts,
+    NodeFacts, PodFacts,
 };
 
 use crate::Key;
@@ -43,6 +47,8 @@ pub(crate) trait Fed: Send + Sync + Sized + 'static {
     fn store(world: &World) -> &Store<Self>;
     fn store_mut(world: &mut World) -> &mut Store<Self>;
     fn route(world: &World, change: &Change<Self>, wake: &mut Vec<Key>);
+    /// Remembers what an object does not say about itself: since when it has been as it is.
+    fn learn(_: &mut Memory, _: &Change<Self>, _: Version, _now: Timestamp) {}
     /// Forgets what was learned about an object that is gone, whoever let it go.
     fn forget(_: &mut Memory, _uid: &str) {}
 }
@@ -57,6 +63,8 @@ pub(crate) async fn feed<F: Fed>(shared: Arc<Shared>, api: Api<F::Object>, optio
 /// Takes in what was seen, closes the writes that it shows, and wakes whoever decides from it.
 pub(crate) fn take_in<F: Fed>(shared: &Shared, delta: Delta<F>) {
     let mut wake = Vec::new();
+    // Only the watch shows one version after the other; a list or a read shows what has come of them.
+    let version = if matches!(delta, Delta::Upsert(..)) { Version::Next } else { Version::Later };
     {
         let mut world = shared.world.lock();
         let was_synced = F::store(&world).synced();
@@ -65,6 +73,7 @@ pub(crate) fn take_in<F: Fed>(shared: &Shared, delta: Delta<F>) {
         wake.extend(world.barrier.observe(F::CLUSTER, F::RESOURCE, observed, &changes));
         for change in &changes {
             F::route(&world, change, &mut wake);
+            F::learn(&mut world.memory, change, version, shared.now());
             if change.new.is_none() {
                 F::forget(&mut world.memory, &change.uid);
             }
@@ -360,6 +369,17 @@ impl Fed for NodeFacts {
         &mut world.nodes
     }
 
+    fn learn(memory: &mut Memory, change: &Change<Self>, version: Version, now: Timestamp) {
+        let Some(node) = &change.new else { return };
+        let seen = memory.nodes.remove(&change.uid).unwrap_or_default().after(node, version, now);
+        if !seen.is_empty() {
+            memory.nodes.insert(change.uid.clone(), seen);
+        }
+    }
+    fn forget(memory: &mut Memory, uid: &str) {
+        memory.nodes.remove(uid);
+    }
+
     fn route(world: &World, change: &Change<Self>, wake: &mut Vec<Key>) {
         wake.extend(world.machines_of_node(&change.key.name).cloned().map(Key::Machine));
     }
@@ -385,9 +405,7 @@ impl Fed for PodFacts {
 
     fn route(world: &World, change: &Change<Self>, wake: &mut Vec<Key>) {
         for facts in [&change.old, &change.new].into_iter().flatten() {
-            let on_node = world.machines_of_node(&facts.node);
-            let deleting = on_node.filter(|key| world.machines.get(key).is_some_and(|entry| entry.deleting));
-            wake.extend(deleting.cloned().map(Key::Machine));
+            wake.extend(deleting_machines_of_node(world, &facts.node));
         }
     }
 }
@@ -414,6 +432,38 @@ impl Fed for BudgetFacts {
         // Drains are few; which pods a budget covers is the planner's question.
         wake.extend(world.machines.by_index(DELETING, YES).map(|(key, _)| Key::Machine(key.clone())));
     }
+}
+
+impl Fed for AttachmentFacts {
+    type Object = VolumeAttachment;
+    const RESOURCE: &'static str = "volumeattachments";
+    const CLUSTER: Cluster = Cluster::Target;
+
+    fn parse(object: &VolumeAttachment) -> Self {
+        Self::parse(object)
+    }
+    fn api(shared: &Shared, _: &str) -> Api<VolumeAttachment> {
+        Api::all(shared.target.clone())
+    }
+    fn store(world: &World) -> &Store<Self> {
+        &world.attachments
+    }
+    fn store_mut(world: &mut World) -> &mut Store<Self> {
+        &mut world.attachments
+    }
+
+    fn route(world: &World, change: &Change<Self>, wake: &mut Vec<Key>) {
+        for facts in [&change.old, &change.new].into_iter().flatten() {
+            wake.extend(deleting_machines_of_node(world, &facts.node));
+        }
+    }
+}
+
+/// The Machines that are being deleted and go by a Node's name: only these decide from what is on it.
+fn deleting_machines_of_node<'w>(world: &'w World, node: &'w str) -> impl Iterator<Item = Key> + 'w {
+    let on_node = world.machines_of_node(node);
+    let deleting = on_node.filter(|key| world.machines.get(key).is_some_and(|entry| entry.deleting));
+    deleting.cloned().map(Key::Machine)
 }
 
 /// The children of an owner, in order.

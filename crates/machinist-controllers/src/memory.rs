@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use machinist_plan::Answers;
-use machinist_plan::Why;
 use machinist_plan::drain::Eviction;
+use machinist_plan::{Answers, Looks, NodeSeen, Why};
 use tokio::time::Instant;
 
 use crate::Key;
@@ -16,6 +15,10 @@ use crate::Key;
 pub(crate) struct Memory {
     /// What the driver answered, by Machine UID.
     pub answers: BTreeMap<String, Answers>,
+    /// What was read from the API server itself, by Machine UID.
+    pub looks: BTreeMap<String, Looks>,
+    /// Since when Nodes have been seen as they are, by their UID; only of those with something to remember.
+    pub nodes: BTreeMap<String, NodeSeen>,
     /// Attempts at evicting pods, by Machine UID, then by pod UID.
     pub evictions: BTreeMap<String, Arc<BTreeMap<String, Eviction>>>,
     /// What was last decided, and why.
@@ -130,6 +133,7 @@ impl Memory {
     /// Forgets a Machine that is gone.
     pub(crate) fn forget_machine(&mut self, uid: &str) {
         self.answers.remove(uid);
+        self.looks.remove(uid);
         self.evictions.remove(uid);
     }
 
@@ -142,7 +146,10 @@ impl Memory {
     }
 
     /// Forgets what was learned at a moment that means nothing after a step of the clock. That an instance was asked for stays true.
-    pub(crate) fn forget_moments(&mut self) {
+    /// Since when a Node has been seen as it is begins with `now`.
+    pub(crate) fn forget_moments(&mut self, now: Timestamp) {
+        self.nodes.values_mut().for_each(|seen| seen.begin_again(now));
+        self.looks.clear();
         for answers in self.answers.values_mut() {
             *answers = Answers { ever_ensured: answers.ever_ensured, ..Answers::default() };
         }
@@ -182,7 +189,8 @@ impl Memory {
 
     /// How many Machines, and how many sets and deployments, something is remembered of.
     pub(crate) fn remembered(&self) -> (usize, usize) {
-        let machines: BTreeSet<&String> = self.answers.keys().chain(self.evictions.keys()).collect();
+        let machines = self.answers.keys().chain(self.evictions.keys()).chain(self.looks.keys());
+        let machines: BTreeSet<&String> = machines.collect();
         let owners = self.settled_numbers.keys().chain(self.status_written.keys());
         let owners = owners.chain(self.child_failures.keys()).chain(self.looked_for.keys());
         let owners: BTreeSet<&String> = owners.collect();

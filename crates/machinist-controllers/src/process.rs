@@ -3,7 +3,7 @@
 //! | | machine controller | manager |
 //! |---|---|---|
 //! | control cluster | Machines, sets (to find deployments), classes, Secrets | Machines, sets, deployments |
-//! | target cluster | Nodes, pods, budgets, bootstrap tokens | nothing yet |
+//! | target cluster | Nodes, pods, budgets, VolumeAttachments, bootstrap tokens | nothing yet |
 //! | decides about | Machines, classes, Secrets, replacements | sets, deployments |
 //!
 //! Both may run in one program; they share nothing but the API server.
@@ -18,8 +18,8 @@ use machinist_kube::lease::Leadership;
 use machinist_kube::recorder::Recorder;
 use machinist_kube::watch::WatchOptions;
 use machinist_plan::facts::{
-    BudgetFacts, ClassFacts, MachineDeploymentFacts, MachineFacts, MachineSetFacts, NodeFacts, PodFacts,
-    TOKEN_NAMESPACE, TOKEN_TYPE,
+    AttachmentFacts, BudgetFacts, ClassFacts, MachineDeploymentFacts, MachineFacts, MachineSetFacts,
+    NodeFacts, PodFacts, TOKEN_NAMESPACE, TOKEN_TYPE,
 };
 use machinist_plan::{Reason, Why};
 use tokio::sync::Notify;
@@ -85,6 +85,7 @@ impl MachineController {
                 && world.nodes.synced()
                 && world.pods.synced()
                 && world.budgets.synced()
+                && world.attachments.synced()
         });
         let namespace = running.shared.options.namespace.clone();
         running.watch::<MachineFacts>(&namespace, WatchOptions::default());
@@ -98,6 +99,7 @@ impl MachineController {
         let target = running.shared.target.clone();
         running.watch_api::<PodFacts>(Api::all(target.clone()), WatchOptions::default());
         running.watch_api::<BudgetFacts>(Api::all(target), WatchOptions::default());
+        running.watch::<AttachmentFacts>("", WatchOptions::default());
         running.work();
         running
     }

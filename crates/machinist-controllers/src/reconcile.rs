@@ -332,7 +332,7 @@ impl Shared {
             return;
         }
         tracing::warn!(%now, "The clock has stepped; what the cloud answered before proves nothing any more");
-        self.world.lock().memory.forget_moments();
+        self.world.lock().memory.forget_moments(now);
         let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
         *started = started.map(|_| now);
     }

@@ -9,8 +9,8 @@ use machinist_instance::Credential;
 use machinist_kube::barrier::Charge;
 use machinist_kube::{Barrier, ObjectKey, Store};
 use machinist_plan::facts::{
-    BudgetFacts, ClassFacts, MachineDeploymentFacts, MachineFacts, MachineSetFacts, NodeFacts, PodFacts,
-    SecretFacts, TokenFacts, USER_DATA,
+    AttachmentFacts, BudgetFacts, ClassFacts, MachineDeploymentFacts, MachineFacts, MachineSetFacts,
+    NodeFacts, PodFacts, SecretFacts, TokenFacts, USER_DATA,
 };
 
 use crate::Key;
@@ -21,7 +21,7 @@ use crate::memory::Memory;
 pub(crate) const BY_OWNER: &str = "owner";
 /// Index: objects by their own UID.
 pub(crate) const BY_UID: &str = "uid";
-/// Index: Machines by the name of their Node, pods by theirs.
+/// Index: Machines by the name of their Node, pods and VolumeAttachments by theirs.
 pub(crate) const BY_NODE: &str = "node";
 /// Index: Machines by the name of their class.
 pub(crate) const BY_CLASS: &str = "class";
@@ -47,6 +47,7 @@ pub(crate) struct World {
     pub nodes: Store<NodeFacts>,
     pub pods: Store<PodFacts>,
     pub budgets: Store<BudgetFacts>,
+    pub attachments: Store<AttachmentFacts>,
     pub barrier: Barrier<Key>,
     pub memory: Memory,
     pub asks: InFlight,
@@ -129,6 +130,7 @@ impl World {
             nodes: Store::new(&[]),
             pods: Store::new(&[(BY_NODE, |p: &PodFacts, keys| keys.push(p.node.clone()))]),
             budgets: Store::new(&[(BY_NAMESPACE, |b: &BudgetFacts, keys| keys.push(b.namespace.clone()))]),
+            attachments: Store::new(&[(BY_NODE, |a: &AttachmentFacts, keys| keys.push(a.node.clone()))]),
             barrier: Barrier::new(),
             memory: Memory::default(),
             asks: InFlight::default(),

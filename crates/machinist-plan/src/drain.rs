@@ -4,7 +4,7 @@
 //! is seen in the pod store, so a drain survives a crash without memory: what is remembered (eviction attempts) only
 //! spaces the next attempts.
 //!
-//! Deliberately absent: volumes (they arrive with volume detachment) and the cordon (the caller's first step).
+//! Deliberately absent: the cordon and the volumes, which are the caller's steps before and after.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ const EVICT_AGAIN_SOONEST: Duration = Duration::from_secs(5);
 const QUICK_ATTEMPTS: u32 = 6;
 /// How long a pod may take beyond its grace before its deletion is repeated by force, once forced.
 const FORCED_POD_BUFFER: Duration = Duration::from_secs(30);
-/// Patience has ended but nobody may act on it, as clocks disagree: look again after this long.
-const CLOCKS_AGAIN_AFTER: Duration = Duration::from_secs(60);
+/// Patience has ended but nothing may be done about it, as clocks disagree: look again after this long.
+pub(crate) const CLOCKS_AGAIN_AFTER: Duration = Duration::from_secs(60);
 /// The most calls that one pass makes: the rest follows when these have been answered.
 const CALLS_PER_PASS: usize = 20;
 

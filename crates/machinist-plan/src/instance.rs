@@ -37,8 +37,8 @@ pub struct Departure<'s> {
     pub owner: InstanceKey,
     /// When its machine was created.
     pub created: Timestamp,
-    /// Since when it is to go.
-    pub deleting_since: Timestamp,
+    /// Why its deletion costs no pod, as far as that is known yet.
+    pub evidence: Option<Evidence>,
     /// What the driver answered.
     pub answers: &'s Answers,
     /// A fingerprint of what calls are made from: when it changes, a call that failed is repeated without waiting.
@@ -69,6 +69,8 @@ pub enum Next {
     Record(Box<Instance>),
     /// Ask for its deletion.
     Delete(Permit),
+    /// Its deletion would be next, and it is not known that no pod is lost with it.
+    NeedsEvidence,
     /// It is going; look again then.
     Going {
         /// When to look.
@@ -207,12 +209,9 @@ impl Departure<'_> {
     }
 
     fn delete(&self) -> Next {
-        Next::Delete(Permit::mint(
-            self.which.clone(),
-            self.owner.clone(),
-            Evidence::MachineDeleting { since: self.deleting_since },
-            plus(self.now, PERMIT_VALID),
-        ))
+        let Some(evidence) = self.evidence.clone() else { return Next::NeedsEvidence };
+        let valid_until = plus(self.now, PERMIT_VALID);
+        Next::Delete(Permit::mint(self.which.clone(), self.owner.clone(), evidence, valid_until))
     }
 }
 
@@ -256,7 +255,7 @@ mod tests {
             which,
             owner: InstanceKey::new("uid"),
             created: at(created),
-            deleting_since: at(created),
+            evidence: Some(Evidence::ForceDeletion),
             answers,
             inputs: 1,
             process: &process,

@@ -3,6 +3,7 @@
 //! ```text
 //! facts/     what was read from one object, parsed once
 //! snapshot   the frozen facts of one decision, with `now`
+//! looks      what was read from an API server itself, because a store may be older
 //! mcm/       plan(&Snapshot) -> Plan, one file per kind; paths are mirrored in machinist-controllers
 //! instance, drain   rules that all front ends share
 //! plan, why, permit   what a decision is made of
@@ -14,12 +15,14 @@
 pub mod drain;
 pub mod facts;
 pub mod instance;
+mod looks;
 pub mod mcm;
 mod permit;
 mod plan;
 mod snapshot;
 mod why;
 
+pub use looks::{LeaseLook, Looks, NodeLook, NodeSeen, PodList, Renewal, Version};
 pub use permit::{Evidence, Permit};
 pub use plan::{Plan, Wait};
 pub use snapshot::{

@@ -15,13 +15,33 @@ pub struct Permit {
     valid_until: Timestamp,
 }
 
-/// Why an instance may be deleted.
+/// Why an instance may be deleted: its machine is to go, and no pod that has to leave its Node is lost with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Evidence {
-    /// Its Machine carries a deletion timestamp and its node is drained, or was given up.
-    MachineDeleting {
-        /// When deletion was asked for.
-        since: Timestamp,
+    /// The Node was closed for new pods, and a quorum list that began after that was seen showed no pod that has to leave.
+    EmptyAfterCordon {
+        /// The Node's name.
+        node: String,
+        /// When the Node was seen closed.
+        cordoned: Timestamp,
+        /// When the list began.
+        listed: Timestamp,
+    },
+    /// The API server itself, not a store, said that no Node of that name is the machine's.
+    NoNode {
+        /// The name that was looked for.
+        node: String,
+        /// When the look began.
+        looked: Timestamp,
+    },
+    /// The drain was ended by force: its time is up, or the Node is dead. The machine's status says so.
+    Forced,
+    /// A person set the label that gives pods up.
+    ForceDeletion,
+    /// The machine's status says that the drain ended before.
+    PastDrain {
+        /// The stage that the status names.
+        stage: &'static str,
     },
 }
 
@@ -59,8 +79,20 @@ impl Permit {
 
 impl fmt::Display for Permit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.evidence {
-            Evidence::MachineDeleting { since } => write!(f, "machine deleting since {since}"),
+        self.evidence.fmt(f)
+    }
+}
+
+impl fmt::Display for Evidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::EmptyAfterCordon { node, cordoned, listed } => {
+                write!(f, "node {node}, closed since {cordoned}, had no pod to evict at {listed}")
+            }
+            Self::NoNode { node, looked } => write!(f, "it had no node {node} at {looked}"),
+            Self::Forced => f.write_str("its drain was ended by force"),
+            Self::ForceDeletion => f.write_str("it has the label force-deletion"),
+            Self::PastDrain { stage } => write!(f, "its drain has ended: {stage}"),
         }
     }
 }

@@ -98,8 +98,6 @@ pub struct Answers {
     /// What the last call was made from: a fingerprint of class and Secrets. When they change, one that failed is repeated
     /// without waiting.
     pub inputs: Option<u64>,
-    /// When a look at the API server itself, not at a store, last showed that no Node of that name exists.
-    pub node_absent: Option<Timestamp>,
 }
 
 /// A call that is in flight longer than its bound waits for a free slot of its account; look again after this long.
@@ -198,6 +196,11 @@ pub(crate) fn is_past(now: Timestamp, deadline: Timestamp) -> bool {
 /// The first moment at which [`is_past`] holds.
 pub(crate) fn just_past(deadline: Timestamp) -> Timestamp {
     Timestamp::from_second(deadline.as_second() + 1).unwrap_or(Timestamp::MAX)
+}
+
+/// The last moment for which [`is_past`] holds already at `moment`.
+pub(crate) fn just_before(moment: Timestamp) -> Timestamp {
+    Timestamp::from_second(moment.as_second() - 1).unwrap_or(Timestamp::MIN)
 }
 
 /// No `Retry-After` of a cloud or an API server is obeyed for longer: a wrong number must not stop an object for days.

@@ -10,7 +10,7 @@ use machinist_api::Phase;
 use machinist_api::constants::{annotations, labels};
 use machinist_instance::ErrorKind;
 
-use crate::facts::{MachineFacts, Preserved};
+use crate::facts::{MachineFacts, Preserved, PreservedBy};
 use crate::snapshot::{Call, just_past};
 
 /// The first thing an object waits for, since when, what happens next, and by when.
@@ -39,14 +39,20 @@ impl Why {
 
     /// A failed Machine is kept, and what ends that.
     pub(crate) fn preserved(machine: &MachineFacts, preserved: Preserved) -> Self {
-        let reason = Reason::Preserved { machine: machine.name.clone(), until: preserved.until };
+        let node = (preserved.by == PreservedBy::Node).then(|| machine.node_name().to_owned());
+        let annotation = annotations::PRESERVE;
+        let next = match &node {
+            Some(node) => format!(
+                "remove the annotation {annotation} of Node {node}, or delete Machine {}, to have it replaced",
+                machine.name
+            ),
+            None => format!("remove the annotation {annotation} to have it replaced"),
+        };
+        let reason = Reason::Preserved { machine: machine.name.clone(), until: preserved.until, node };
         let why = match preserved.until {
             Some(until) => Self::new(reason, Step::Expect("its Node recovers"))
                 .deadline(just_past(until), Step::Expect("its set deletes and replaces it")),
-            None => {
-                let mend = format!("remove the annotation {} to have it replaced", annotations::PRESERVE);
-                Self::new(reason, Step::Mend(mend))
-            }
+            None => Self::new(reason, Step::Mend(next)),
         };
         why.since(machine.status.phase_since)
     }
@@ -205,6 +211,8 @@ pub enum Reason {
         machine: String,
         /// Until when; for as long as its annotation says so, if absent.
         until: Option<Timestamp>,
+        /// The Node whose annotation says so; its own does, if absent.
+        node: Option<String>,
     },
     /// Pods are leaving the node.
     Draining {
@@ -212,6 +220,29 @@ pub enum Reason {
         left: usize,
         /// The first that may not leave.
         blocked: Option<BlockedPod>,
+    },
+    /// The pods have left the node as far as the watch shows; the API server is asked for a list before the instance is deleted.
+    ConfirmingDrain {
+        /// The Node.
+        node: String,
+        /// How many pods the last list showed that the watch does not; 0 if there was none.
+        left: usize,
+    },
+    /// The pods have left the node, and volumes are still attached to it.
+    VolumesAttached {
+        /// The Node.
+        node: String,
+        /// How many VolumeAttachments there are.
+        left: usize,
+        /// The first of them.
+        first: String,
+        /// The PersistentVolume of the first, where it has one.
+        volume: Option<String>,
+    },
+    /// The watch shows no Node of the Machine; the API server is asked before the instance is deleted.
+    ConfirmingNoNode {
+        /// The name that is looked for.
+        node: String,
     },
     /// The cloud was asked to delete the instance; it is still there.
     InstanceDeleting {
@@ -408,6 +439,9 @@ impl Reason {
             Self::Failed { .. } => "Failed",
             Self::Preserved { .. } => "Preserved",
             Self::Draining { .. } => "Draining",
+            Self::ConfirmingDrain { .. } => "ConfirmingDrain",
+            Self::VolumesAttached { .. } => "VolumesAttached",
+            Self::ConfirmingNoNode { .. } => "ConfirmingNoNode",
             Self::InstanceDeleting { .. } => "InstanceDeleting",
             Self::AbsenceNotProven { .. } => "AbsenceNotProven",
             Self::CannotDeleteInstance { .. } => "CannotDeleteInstance",
@@ -488,16 +522,21 @@ impl fmt::Display for Reason {
                 frozen.as_ref().map_or(Ok(()), |set| write!(f, "; MachineSet {set} is frozen"))
             }
             Self::Failed { description } => write!(f, "its set to replace it: {description}"),
-            Self::Preserved { machine, until: Some(until) } => {
+            Self::Preserved { machine, until: Some(until), node: _ } => {
                 write!(f, "Machine {machine}, which has failed and is preserved until {until:.0}")
             }
-            Self::Preserved { machine, until: None } => write!(
+            Self::Preserved { machine, until: None, node: None } => write!(
                 f,
                 "Machine {machine}, which has failed and is preserved by its annotation {}",
                 annotations::PRESERVE
             ),
+            Self::Preserved { machine, until: None, node: Some(node) } => write!(
+                f,
+                "Machine {machine}, which has failed and is preserved by the annotation {} of its Node {node}",
+                annotations::PRESERVE
+            ),
             Self::Draining { left, blocked } => {
-                write!(f, "{left} {} to leave the node", if *left == 1 { "pod" } else { "pods" })?;
+                write!(f, "{} to leave the node", pods(*left))?;
                 match blocked {
                     None => Ok(()),
                     Some(BlockedPod { pod, budget: None, .. }) => write!(f, "; {pod} may not be evicted"),
@@ -509,6 +548,23 @@ impl fmt::Display for Reason {
                         "; {pod} is held by PodDisruptionBudget {budget}, which allows none of its pods to go"
                     ),
                 }
+            }
+            Self::ConfirmingDrain { node, left } => {
+                write!(f, "the API server to list no pod on Node {node}")?;
+                if *left == 0 { Ok(()) } else { write!(f, "; the last list showed {}", pods(*left)) }
+            }
+            Self::VolumesAttached { node, left, first, volume } => {
+                match *left {
+                    1 => write!(f, "a volume to be detached from Node {node}: VolumeAttachment {first}")?,
+                    many => write!(
+                        f,
+                        "{many} volumes to be detached from Node {node}; the first is VolumeAttachment {first}"
+                    )?,
+                }
+                volume.as_ref().map_or(Ok(()), |volume| write!(f, " of PersistentVolume {volume}"))
+            }
+            Self::ConfirmingNoNode { node } => {
+                write!(f, "the API server to say whether Node {node} exists")
             }
             Self::InstanceDeleting { instance } => write!(f, "the cloud to delete instance {instance}"),
             Self::AbsenceNotProven { instance } => {
@@ -597,6 +653,11 @@ impl fmt::Display for Reason {
             }
         }
     }
+}
+
+/// So many pods, in words.
+fn pods(count: usize) -> String {
+    format!("{count} {}", if count == 1 { "pod" } else { "pods" })
 }
 
 /// So many machines, in words.

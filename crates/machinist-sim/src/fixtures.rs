@@ -46,6 +46,8 @@ pub enum Instances {
     Recorded,
     /// One for every Machine: it was made, and its maker died before it could record it.
     All,
+    /// Those whose id is recorded on a Machine that is not being deleted: the others have been deleted.
+    OfLivingMachines,
 }
 
 /// What the processes may ask of the cloud about the Machines of a fixture.
@@ -118,6 +120,13 @@ pub const ALL: &[Continuation] = &[
         instances: Instances::Recorded,
         replicas: 3,
         calls: Calls::DeleteOnceAfterTheDrain,
+    },
+    Continuation {
+        name: "deletion-machine-object-finalizer-removal",
+        file: "deletion-machine-object-finalizer-removal",
+        instances: Instances::OfLivingMachines,
+        replicas: 3,
+        calls: Calls::None,
     },
 ];
 
@@ -229,7 +238,12 @@ pub async fn play(world: &dyn World, continuation: Continuation, fixture: &Fixtu
     load(world, fixture).await?;
     for machine in fixture.of_kind("Machine") {
         let recorded = machine.provider_id();
-        if recorded.is_empty() && continuation.instances == Instances::Recorded {
+        let exists = match continuation.instances {
+            Instances::Recorded => !recorded.is_empty(),
+            Instances::All => true,
+            Instances::OfLivingMachines => !recorded.is_empty() && !machine.is_deleting(),
+        };
+        if !exists {
             continue;
         }
         let id =
@@ -475,7 +489,7 @@ fn judge_calls(world: &dyn World, continuation: Continuation, fixture: &Fixture,
 /// One ensure, at most one find before it, and nothing else.
 fn judge_ensure(continuation: Continuation, machine: Seen<'_>, calls: &[&CallRecord]) -> Outcome {
     let wanted = match continuation.instances {
-        Instances::Recorded => CallOutcome::Made,
+        Instances::Recorded | Instances::OfLivingMachines => CallOutcome::Made,
         Instances::All => CallOutcome::Adopted,
     };
     let is_fine = match calls {

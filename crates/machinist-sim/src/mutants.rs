@@ -1,4 +1,4 @@
-//! The program, broken on purpose in eight ways: each breakage must be caught, by the invariant that is there for it, on seeds
+//! The program, broken on purpose in nine ways: each breakage must be caught, by the invariant that is there for it, on seeds
 //! that the whole program passes. Invariants that nothing can violate prove nothing.
 //!
 //! | mutant | what is broken | caught by |
@@ -11,6 +11,7 @@
 //! | node by name | whatever Node has the name is the Machine's | S7 |
 //! | unbounded requeue | an object is looked at again at once, for ever | L4 |
 //! | replacement limit | every unhealthy Machine is given up by itself | S13 |
+//! | unseen cordon | a Node counts as closed and empty as soon as the store shows no pod | S6 |
 //!
 //! Nothing of the product is changed for this: requests and answers are rewritten on their way ([`Tamper`]), or a planner is asked
 //! with altered facts and its plan altered (`Planners`).
@@ -24,8 +25,9 @@ use bytes::Bytes;
 use http::{Method, Response};
 use http_body_util::BodyExt;
 use machinist_controllers::Planners;
+use machinist_plan::facts::NodeFacts;
 use machinist_plan::mcm::{machine, replacement};
-use machinist_plan::{Known, Plan, Wait};
+use machinist_plan::{Known, Plan, PodList, Wait};
 use serde_json::{Value, json};
 
 use crate::ask::Ask;
@@ -69,11 +71,13 @@ pub enum Mutant {
     UnboundedRequeue,
     /// Every unhealthy Machine is given up by itself.
     ReplacementLimit,
+    /// A Node counts as closed and empty as soon as the store shows no pod on it.
+    UnseenCordon,
 }
 
 impl Mutant {
-    /// All eight.
-    pub const ALL: [Self; 8] = [
+    /// All nine.
+    pub const ALL: [Self; 9] = [
         Self::UidCheck,
         Self::OwnWritesBarrier,
         Self::FreshName,
@@ -82,6 +86,7 @@ impl Mutant {
         Self::NodeByName,
         Self::UnboundedRequeue,
         Self::ReplacementLimit,
+        Self::UnseenCordon,
     ];
 
     /// Its name.
@@ -95,6 +100,7 @@ impl Mutant {
             Self::NodeByName => "node-by-name",
             Self::UnboundedRequeue => "unbounded-requeue",
             Self::ReplacementLimit => "replacement-limit",
+            Self::UnseenCordon => "unseen-cordon",
         }
     }
 
@@ -106,6 +112,7 @@ impl Mutant {
             Self::NodeByName => Id::S7,
             Self::UnboundedRequeue => Id::L4,
             Self::ReplacementLimit => Id::S13,
+            Self::UnseenCordon => Id::S6,
         }
     }
 
@@ -119,7 +126,8 @@ impl Mutant {
             | Self::AbsenceWithoutLag
             | Self::NodeByName
             | Self::UnboundedRequeue
-            | Self::ReplacementLimit => None,
+            | Self::ReplacementLimit
+            | Self::UnseenCordon => None,
         }
     }
 
@@ -132,6 +140,7 @@ impl Mutant {
             Self::NodeByName => Planners { machine: node_by_name, ..sound },
             Self::UnboundedRequeue => Planners { machine: unbounded_requeue, ..sound },
             Self::ReplacementLimit => Planners { replacement: no_replacement_limit, ..sound },
+            Self::UnseenCordon => Planners { machine: unseen_cordon, ..sound },
             Self::UidCheck | Self::OwnWritesBarrier | Self::FreshName => sound,
         }
     }
@@ -256,6 +265,25 @@ fn node_by_name(s: &machine::Snapshot) -> Plan<machine::Action> {
 fn unbounded_requeue(s: &machine::Snapshot) -> Plan<machine::Action> {
     let mut plan = machine::plan(s);
     plan.wait = Wait::Until(s.now);
+    plan
+}
+
+/// Closes the Node, and takes it for closed, and for empty if the store shows no pod, in the same pass.
+fn unseen_cordon(s: &machine::Snapshot) -> Plan<machine::Action> {
+    let Known::Present(node) = &s.node else { return machine::plan(s) };
+    let mut hasty = s.clone();
+    let closed = NodeFacts { unschedulable: Some(true), ..(**node).clone() };
+    hasty.node_seen.cordoned = Some(s.now);
+    hasty.looks.pods = Some(PodList { node_uid: node.uid.clone(), started: s.now, leaving: 0 });
+    hasty.node = Known::Present(Arc::new(closed));
+    let mut plan = machine::plan(&hasty);
+    // Everything that says anything to the Node says it before: it is what the Node is closed with.
+    let is_open = node.unschedulable != Some(true);
+    let told =
+        plan.actions.iter().position(|action| matches!(action, machine::Action::SetTerminating { .. }));
+    if let Some(told) = told.filter(|_| is_open) {
+        plan.actions.insert(told + 1, machine::Action::Cordon(node.clone()));
+    }
     plan
 }
 

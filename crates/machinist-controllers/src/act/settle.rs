@@ -11,7 +11,8 @@ use std::time::Duration;
 use machinist_kube::WriteOutcome;
 use machinist_kube::barrier::{Charge, Expect, Settled, WriteKind};
 use machinist_plan::facts::{
-    BudgetFacts, ClassFacts, MachineDeploymentFacts, MachineFacts, MachineSetFacts, NodeFacts, PodFacts,
+    AttachmentFacts, BudgetFacts, ClassFacts, MachineDeploymentFacts, MachineFacts, MachineSetFacts,
+    NodeFacts, PodFacts,
 };
 use machinist_plan::{Reason, Step, Why};
 
@@ -105,6 +106,7 @@ impl Shared {
             NodeFacts::RESOURCE => self.ask_api::<NodeFacts>(expect, question).await,
             PodFacts::RESOURCE => self.ask_api::<PodFacts>(expect, question).await,
             BudgetFacts::RESOURCE => self.ask_api::<BudgetFacts>(expect, question).await,
+            AttachmentFacts::RESOURCE => self.ask_api::<AttachmentFacts>(expect, question).await,
             // Nothing else is ever charged; an unknown name would wait for ever, so its charge is closed.
             _ => Some(Settled::NotCommitted),
         }

@@ -6,30 +6,37 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::core::v1::{Node, Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Api;
-use kube::api::{DeleteParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, Preconditions};
 use machinist_api::MachinePriority;
 use machinist_api::constants::{annotations, conditions, finalizers, labels};
 use machinist_instance::{CreateGuarantee, Error, InstanceSpec, Promises};
 use machinist_kube::recorder::EventType;
-use machinist_kube::{Delta, GuardedPatch, ObjectKey, outcome};
+use machinist_kube::store::RelistPart;
+use machinist_kube::{Delta, GuardedPatch, ObjectKey, list_once, outcome};
 use machinist_plan::drain::{self, Eviction, EvictionOutcome};
 use machinist_plan::facts::{
-    MachineFacts, NodeFacts, TOKEN_NAMESPACE, TOKEN_OWNER, TOKEN_TYPE, Token, TokenFacts, token_description,
+    AttachmentFacts, MachineFacts, NodeFacts, PodFacts, TOKEN_NAMESPACE, TOKEN_OWNER, TOKEN_TYPE, Token,
+    TokenFacts, token_description,
 };
 use machinist_plan::mcm::machine::{Action, NodeSync, SecretNeed, Severity, Snapshot, StatusWrite};
-use machinist_plan::{Attempts, Known, Plan, Process, TokenUse};
+use machinist_plan::{
+    Attempts, Known, LeaseLook, Looks, NodeLook, Plan, PodList, Process, Renewal, TokenUse,
+};
 use serde_json::{Value, json};
 
 use crate::Key;
 use crate::act::{self, Asking, Opened, Write, render_user_data};
-use crate::feed::{entry_of, take_in};
+use crate::feed::{refresh, take_in};
 use crate::reconcile::{Kind, Observed, Shared, Stop, Versions, object_key};
 use crate::world::{BY_NAMESPACE, BY_NODE, SecretEntry, TokenEntry, World, merge};
 
+/// Where kubelets renew their Leases.
+const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
 /// Characters of the secret part of a bootstrap token.
 const TOKEN_SECRET_LENGTH: usize = 16;
 /// What is promised by an account that cannot be opened: enough for every cloud we know.
@@ -65,7 +72,7 @@ impl Kind for Machines {
     }
 
     fn is_independent(action: &Action) -> bool {
-        matches!(action, Action::Drain(_))
+        matches!(action, Action::Drain(_) | Action::DeleteAttachment(_))
     }
 
     fn reference(s: &Snapshot) -> Option<ObjectReference> {
@@ -107,7 +114,6 @@ fn snapshot(shared: &Shared, world: &World, machine: Arc<MachineFacts>, versions
     versions.add(answered(answers.find.as_ref().map(|a| a.answered.ended)));
     versions.add(answered(answers.delete.as_ref().map(|a| a.ended)));
     versions.add(answered(answers.in_flight.map(|(_, since)| since)));
-    versions.add(answered(answers.node_absent));
     let deleting = machine.deleting_since.is_some();
     let pods: Vec<_> = if deleting {
         let on_node = world.pods.by_index(BY_NODE, machine.node_name());
@@ -118,6 +124,21 @@ fn snapshot(shared: &Shared, world: &World, machine: Arc<MachineFacts>, versions
     } else {
         Vec::new()
     };
+    let attachments: Vec<_> = if deleting {
+        let of_node = world.attachments.by_index(BY_NODE, machine.node_name());
+        of_node
+            .inspect(|(_, attachment)| versions.add(attachment.resource_version))
+            .map(|(_, attachment)| attachment.facts.clone())
+            .collect()
+    } else {
+        Vec::new()
+    };
+    let looks = world.memory.looks.get(&machine.uid).cloned().unwrap_or_default();
+    versions.add(answered(looks.node.as_ref().map(|look| look.started)));
+    versions.add(answered(looks.pods.as_ref().map(|list| list.started)));
+    versions.add(answered(looks.lease.as_ref().map(|look| look.started)));
+    let node_seen = node.and_then(|node| world.memory.nodes.get(&node.uid)).cloned().unwrap_or_default();
+    versions.add(answered(node_seen.cordoned));
     let mut namespaces: Vec<&str> = pods.iter().map(|pod| pod.namespace.as_str()).collect();
     namespaces.dedup();
     let budgets = namespaces
@@ -163,6 +184,9 @@ fn snapshot(shared: &Shared, world: &World, machine: Arc<MachineFacts>, versions
         pods,
         budgets,
         evictions,
+        attachments,
+        looks,
+        node_seen,
         answers,
         paused_until: paused.map(|until| shared.wall(until)),
         machine,
@@ -258,6 +282,17 @@ async fn perform(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(
             );
             write.patch::<MachineFacts>(patch).await
         }
+        Action::CarryPreserve(value) => {
+            // The Machine's own annotation goes, as it does with Go MCM: the Node's takes its place.
+            let read = machine.annotations.as_ref();
+            let patch = GuardedPatch::new(&machine.uid).remove_annotation(read, annotations::PRESERVE);
+            let carried = annotations::LAST_APPLIED_NODE_PRESERVE_VALUE;
+            let patch = match value.as_str() {
+                "" => patch.remove_annotation(read, carried),
+                value => patch.set_annotation(read, carried, value),
+            };
+            write.patch::<MachineFacts>(patch).await
+        }
         Action::SetStatus(status) => {
             // A Machine that fails is counted by whoever replaces Machines of its deployment.
             let replacement = shared.world.lock().replacement_key(machine);
@@ -301,6 +336,12 @@ async fn perform(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(
             Write { key: ObjectKey::cluster_scoped(&node.name), ..write }.delete::<NodeFacts>(&node.uid).await
         }
         Action::LookForNode(name) => look_for_node(shared, machine, &name).await,
+        Action::ListPods(node) => list_pods(shared, machine, &node).await,
+        Action::LookAtLease(node) => look_at_lease(shared, machine, &node).await,
+        Action::DeleteAttachment(attachment) => {
+            let key = ObjectKey::cluster_scoped(&attachment.name);
+            Write { key, ..write }.delete::<AttachmentFacts>(&attachment.uid).await
+        }
         Action::Drain(call) => drain_pod(shared, machine, call).await,
         Action::Tell { severity, reason, message } => {
             let kind = match severity {
@@ -501,24 +542,63 @@ fn ensure(shared: &Arc<Shared>, s: &Snapshot, adopt_made_since: Timestamp) -> Re
     act::ensure(asking, spec)
 }
 
+/// Looks for a Node with quorum. The store learns what the look shows.
 async fn look_for_node(shared: &Arc<Shared>, machine: &MachineFacts, name: &str) -> Result<(), Stop> {
+    let started = shared.now();
     let nodes: Api<Node> = Api::all(shared.target.clone());
-    match nodes.get_opt(name).await {
-        Ok(Some(node)) => {
-            let key = ObjectKey::cluster_scoped(name);
-            take_in::<NodeFacts>(shared, Delta::Fetched(key, entry_of::<NodeFacts>(&node)));
-        }
-        Ok(None) => {
-            let now = shared.now();
-            let mut world = shared.world.lock();
-            if world.has_machine(&machine.uid) {
-                world.memory.answers.entry(machine.uid.clone()).or_default().node_absent = Some(now);
-            }
-        }
-        Err(error) => return Err(Stop::Unanswered(error.to_string())),
-    }
-    shared.queue.wake(Key::Machine(object_key(&machine.namespace, &machine.name)));
+    let found = refresh::<NodeFacts>(shared, nodes, &ObjectKey::cluster_scoped(name)).await;
+    let found = found.map_err(|error| Stop::Unanswered(error.to_string()))?;
+    let look = NodeLook { name: name.to_owned(), started, uid: found.map(|node| node.uid) };
+    remember(shared, machine, |looks| looks.node = Some(look));
     Ok(())
+}
+
+/// Lists the pods of a Node with quorum: no `resourceVersion` is asked for. The store learns what the list shows, so that a pod
+/// which the watch has not shown yet is evicted like the others.
+async fn list_pods(shared: &Arc<Shared>, machine: &MachineFacts, node: &NodeFacts) -> Result<(), Stop> {
+    let started = shared.now();
+    let params = ListParams::default().fields(&format!("spec.nodeName={}", node.name));
+    let list = list_once(Api::all(shared.target.clone()), &params, |pod: Pod| PodFacts::parse(&pod)).await;
+    let list = list.map_err(|error| Stop::Unanswered(error.to_string()))?;
+    let leaving = list.items.iter().filter(|(_, pod)| pod.facts.leaves_in_a_drain()).count();
+    // A pod that cannot be read may be one that has to leave.
+    let leaving = leaving + list.unreadable.len();
+    let part = RelistPart {
+        index: BY_NODE,
+        value: node.name.clone(),
+        items: list.items,
+        resource_version: list.resource_version,
+    };
+    take_in::<PodFacts>(shared, Delta::RelistPart(part));
+    let list = PodList { node_uid: node.uid.clone(), started, leaving };
+    remember(shared, machine, |looks| looks.pods = Some(list));
+    Ok(())
+}
+
+/// Looks when a kubelet last renewed its Lease. Leases are renewed every few seconds, so they are not watched.
+async fn look_at_lease(shared: &Arc<Shared>, machine: &MachineFacts, node: &NodeFacts) -> Result<(), Stop> {
+    let started = shared.now();
+    let leases: Api<Lease> = Api::namespaced(shared.target.clone(), NODE_LEASE_NAMESPACE);
+    let renewed = |lease: Lease| lease.spec.and_then(|spec| spec.renew_time).map(|time| time.0);
+    let found = match leases.get_opt(&node.name).await {
+        Ok(lease) => lease.and_then(renewed).map_or(Renewal::Never, Renewal::At),
+        // Who may not read Leases decides without them.
+        Err(kube::Error::Api(status)) if status.code == 403 => Renewal::Unknown,
+        Err(error) => return Err(Stop::Unanswered(error.to_string())),
+    };
+    let look = LeaseLook { node_uid: node.uid.clone(), started, found };
+    remember(shared, machine, |looks| looks.lease = Some(look));
+    Ok(())
+}
+
+/// Remembers what was read for a Machine, for as long as there is one, and decides about it again.
+fn remember(shared: &Shared, machine: &MachineFacts, change: impl FnOnce(&mut Looks)) {
+    let mut world = shared.world.lock();
+    if world.has_machine(&machine.uid) {
+        change(world.memory.looks.entry(machine.uid.clone()).or_default());
+    }
+    drop(world);
+    shared.queue.wake(Key::Machine(object_key(&machine.namespace, &machine.name)));
 }
 
 /// Moves one pod. What comes of it is remembered per pod, so that one pod that is held does not keep the others waiting.

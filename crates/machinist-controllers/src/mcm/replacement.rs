@@ -1,10 +1,12 @@
 //! Which unhealthy Machine of a deployment is given up. The rules are in `machinist_plan::mcm::replacement`.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_api::Phase;
 use machinist_api::{OperationState, OperationType};
+use machinist_kube::ObjectKey;
 use machinist_kube::recorder::EventType;
 use machinist_plan::Plan;
 use machinist_plan::facts::{MachineFacts, MachineSetFacts};
@@ -54,10 +56,14 @@ impl Kind for Replacements {
         let is_unseen = |machine: &&Arc<MachineFacts>| world.barrier.blocked(&given_up(machine)).is_some();
         let unseen = machines.iter().find(is_unseen).map(|machine| machine.name.clone());
         versions.add(u64::from(unseen.is_some()));
+        let unheard: BTreeSet<String> =
+            machines.iter().filter(|machine| is_unheard(world, machine)).map(|it| it.uid.clone()).collect();
+        unheard.iter().for_each(|uid| versions.add_text(uid));
         let snapshot = Snapshot {
             now: shared.now(),
             skew: shared.skew(),
             machines,
+            unheard,
             sets,
             unknown_owner,
             unseen,
@@ -113,4 +119,13 @@ fn is_counted_by(world: &World, machine: &MachineFacts, id: &str) -> bool {
 /// set moves, before the write is seen, its new key must know of it.
 fn given_up(machine: &MachineFacts) -> Key {
     Key::Replacement(machine.uid.clone())
+}
+
+/// Whether the Node of a Machine says something about preserving it that the Machine does not carry yet.
+fn is_unheard(world: &World, machine: &MachineFacts) -> bool {
+    let node = world.nodes.get(&ObjectKey::cluster_scoped(machine.node_name()));
+    node.is_some_and(|node| {
+        let is_same = node.facts.provider_id.is_some() && node.facts.provider_id == machine.spec.provider_id;
+        is_same && machine.preserve_news(&node.facts).is_some()
+    })
 }

@@ -108,7 +108,7 @@ async fn the_annotation_unfreeze_lifts_what_would_last() {
     let (machine_controller, first) = world.start();
     world.apply(6).await;
     world.until_running(6).await;
-    // Nobody drains them, so they stay.
+    // No machine controller drains them, so they stay.
     drop((machine_controller, first));
     scale(&world, 2).await;
     freeze(&world).await;

@@ -9,6 +9,7 @@ mod slow_webhook;
 mod chosen;
 mod freeze;
 mod replacement;
+mod drain;
 
 use std::sync::Arc;
 use std::time::Duration;

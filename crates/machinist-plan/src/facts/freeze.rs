@@ -17,7 +17,7 @@ pub struct FreezeFacts {
     pub is_lift_asked: bool,
 }
 
-/// A condition `Frozen`, whatever its status: Go's machine-controller-manager removes it when it lifts a freeze.
+/// A condition `Frozen`. Its status does not count: Go's machine-controller-manager removes it when it lifts a freeze.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FrozenCondition {
     /// Its place among the conditions: a guard must repeat it.

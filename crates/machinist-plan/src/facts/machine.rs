@@ -10,6 +10,7 @@ use machinist_api::{GoDuration, LastOperation, Machine, MachineSpec, Phase};
 use machinist_instance::{InstanceKey, NodeName, ProviderId};
 use serde_json::Value;
 
+use super::NodeFacts;
 use crate::snapshot::is_past;
 
 /// What planners know of a Machine.
@@ -118,13 +119,18 @@ impl MachineFacts {
 
     /// Whether it is kept although it may have failed, because somebody promised so: as [`Preserved`] says.
     ///
-    /// An expiry decides alone, ahead or past; without one the Machine's own annotation does. What its Node's annotation says
-    /// is in the expiry by the time the Machine has failed, if whoever preserves Machines was there to write it.
+    /// An expiry decides alone, ahead or past. Without one an annotation does: the Node's before the Machine's own. What the Node
+    /// says is read from the Machine, where the machine controller writes it ([`Self::preserve_news`]): the manager sees no Nodes.
     pub fn preserved(&self, now: Timestamp) -> Option<Preserved> {
-        let value = self.annotation(annotations::PRESERVE).unwrap_or_default();
+        let of_node = self.carried_preserve();
+        let (value, by) = match of_node {
+            "" => (self.annotation(annotations::PRESERVE).unwrap_or_default(), PreservedBy::Machine),
+            of_node => (of_node, PreservedBy::Node),
+        };
         let by_itself = value == annotations::PRESERVE_AUTO;
         if let Some(until) = self.status.preserve_until {
-            return (!is_past(now, until)).then_some(Preserved { until: Some(until), by_itself });
+            let preserved = Preserved { until: Some(until), by_itself, by: PreservedBy::Expiry };
+            return (!is_past(now, until)).then_some(preserved);
         }
         let keeps = match value {
             annotations::PRESERVE_NOW => true,
@@ -133,7 +139,18 @@ impl MachineFacts {
             }
             _ => false,
         };
-        keeps.then_some(Preserved { until: None, by_itself })
+        keeps.then_some(Preserved { until: None, by_itself, by })
+    }
+
+    /// The value of its Node's annotation, as it was last written to the Machine; empty if there is none.
+    fn carried_preserve(&self) -> &str {
+        self.annotation(annotations::LAST_APPLIED_NODE_PRESERVE_VALUE).unwrap_or_default()
+    }
+
+    /// What its Node says about preserving it, if the Machine does not carry that yet; empty if the Node says nothing any more.
+    pub fn preserve_news(&self, node: &NodeFacts) -> Option<String> {
+        let value = node.preserve()?;
+        (value != self.carried_preserve()).then(|| value.to_owned())
     }
 
     /// Whether its instance is being updated without being replaced, or that has failed.
@@ -159,6 +176,19 @@ pub struct Preserved {
     pub until: Option<Timestamp>,
     /// Whether its set chose it, and no person.
     pub by_itself: bool,
+    /// Where that is said.
+    pub by: PreservedBy,
+}
+
+/// What says that a Machine is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PreservedBy {
+    /// The expiry in its status.
+    Expiry,
+    /// Its own annotation.
+    Machine,
+    /// The annotation of its Node.
+    Node,
 }
 
 /// Whether a finalizer is on an object.

@@ -87,7 +87,7 @@ impl MachineDeploymentFacts {
         self.bounds().1
     }
 
-    /// The surge of whichever strategy has one: of a rolling update, else of an update in place; rounded up.
+    /// The surge of a rolling update, else of an update in place; rounded up.
     pub fn any_surge(&self) -> u32 {
         let strategy = self.spec.strategy.as_ref();
         let rolling = strategy.and_then(|strategy| strategy.rolling_update.as_ref());

@@ -3,6 +3,7 @@
 //! Facts hold what planners use, typed, plus the raw values that guards must repeat (an absent field and an empty one
 //! differ for a JSON patch `test`). They never hold a resourceVersion: planners must not see one, and no secret.
 
+mod attachment;
 mod class;
 mod freeze;
 mod machine;
@@ -12,9 +13,10 @@ mod node;
 mod pod;
 mod token;
 
+pub use attachment::AttachmentFacts;
 pub use class::{ClassFacts, SecretFacts, TOKEN_PLACEHOLDER, TOKEN_PLACEHOLDER_ENCODED, USER_DATA};
 pub use freeze::{FreezeFacts, FrozenCondition};
-pub use machine::{ConditionFacts, MachineFacts, OwnerFacts, Preserved, StatusFacts};
+pub use machine::{ConditionFacts, MachineFacts, OwnerFacts, Preserved, PreservedBy, StatusFacts};
 pub use machine_deployment::MachineDeploymentFacts;
 pub use machine_set::{MachineSetFacts, RESERVED_NUMBERS};
 pub use node::NodeFacts;

@@ -70,6 +70,20 @@ impl NodeFacts {
         self.conditions.iter().find(|condition| condition.kind == kind)
     }
 
+    /// What it says about preserving its Machine; empty if nothing, absent if that is no value that anything is decided from.
+    pub fn preserve(&self) -> Option<&str> {
+        const VALUES: [&str; 5] = [
+            "",
+            annotations::PRESERVE_NOW,
+            annotations::PRESERVE_WHEN_FAILED,
+            annotations::PRESERVE_AUTO,
+            annotations::PRESERVE_FALSE,
+        ];
+        let value = self.annotations.as_ref().and_then(|all| all.get(annotations::PRESERVE));
+        let value = value.map_or("", String::as_str);
+        VALUES.contains(&value).then_some(value)
+    }
+
     /// Whether somebody asked us to leave it alone.
     pub fn is_not_managed(&self) -> bool {
         self.annotations.as_ref().is_some_and(|all| all.contains_key(annotations::NOT_MANAGED_BY_MCM))

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! living:    finalizer -> prerequisites -> token -> ensure -> record -> Pending -> Node joins -> Running <-> Unknown
-//! deleting:  Terminating -> drain -> delete the instance -> see it gone -> Node -> finalizer
+//! deleting:  Terminating -> drain -> volumes -> delete the instance -> see it gone -> Node -> finalizer
 //! ```
 //!
 //! Every stage is derived from facts: which is next follows from what is there, so any pass may be the first after a
 //! crash. The markers in `lastOperation` are written for others (Go MCM takes over from them) and may lag reality, never
-//! lead it; the one place where a marker is read is a drain that somebody finished by force (`delete`).
+//! lead it; the one place where a marker is read is a stage that has ended for good (`delete`): a drain, or the instance.
 //!
 //! Deliberately absent: giving up a Machine whose Node is unhealthy. That limit is shared by all Machines of a deployment,
 //! so [`super::replacement`] decides it.
@@ -32,8 +32,10 @@ pub use self::node_sync::NodeSync;
 pub use self::status::{OperationWrite, StatusWrite, code_of};
 use crate::drain::{self, Eviction};
 use crate::facts::{
-    BudgetFacts, ClassFacts, MachineFacts, NodeFacts, PodFacts, SecretFacts, Token, TokenFacts,
+    AttachmentFacts, BudgetFacts, ClassFacts, MachineFacts, NodeFacts, PodFacts, SecretFacts, Token,
+    TokenFacts,
 };
+use crate::looks::{Looks, NodeSeen};
 use crate::snapshot::{Answers, Known, Process};
 use crate::why::{Reason, Step, TokenUse};
 use crate::{Permit, Plan, Why};
@@ -69,6 +71,12 @@ pub struct Snapshot {
     pub budgets: Vec<Arc<BudgetFacts>>,
     /// Attempts at evicting pods, by pod UID.
     pub evictions: Arc<BTreeMap<String, Eviction>>,
+    /// The volumes that are attached to the Node of its name.
+    pub attachments: Vec<Arc<AttachmentFacts>>,
+    /// What was read from the API server itself.
+    pub looks: Looks,
+    /// Since when the Node has been seen as it is.
+    pub node_seen: NodeSeen,
     /// What the driver answered.
     pub answers: Answers,
     /// Until when the cloud throttles the account: no call begins before.
@@ -101,6 +109,8 @@ pub struct Defaults {
     pub bad_conditions: Vec<String>,
     /// How long a Node may be NotReady before its pods are given up.
     pub dead_node_after: Duration,
+    /// `--machine-pv-detach-timeout`: how long a drain by force waits for volumes.
+    pub detach_timeout: Duration,
 }
 
 impl Default for Defaults {
@@ -116,6 +126,7 @@ impl Default for Defaults {
                 .map(str::to_owned)
                 .to_vec(),
             dead_node_after: minutes(5),
+            detach_timeout: minutes(2),
         }
     }
 }
@@ -153,6 +164,9 @@ pub enum Action {
     },
     /// Write label `node` to the Machine.
     LabelNode(NodeName),
+    /// Write what the Node says about preserving its Machine to the Machine, where the manager reads it; empty if it says
+    /// nothing any more.
+    CarryPreserve(String),
     /// Write the Machine's status.
     SetStatus(Box<StatusWrite>),
     /// Bring finalizer, label, template and annotation onto the Node, in one patch.
@@ -168,6 +182,12 @@ pub enum Action {
     Cordon(Arc<NodeFacts>),
     /// Move a pod away.
     Drain(drain::Call),
+    /// Ask the API server itself which pods are on the Node.
+    ListPods(Arc<NodeFacts>),
+    /// Ask the API server when the Node's Lease was last renewed.
+    LookAtLease(Arc<NodeFacts>),
+    /// DELETE a VolumeAttachment, by UID.
+    DeleteAttachment(Arc<AttachmentFacts>),
     /// Take our finalizer off the Node.
     RemoveNodeFinalizer(Arc<NodeFacts>),
     /// DELETE the Node, by UID.
@@ -293,6 +313,7 @@ impl fmt::Display for Action {
             Self::Delete(permit) => write!(f, "driver: delete {} because {permit}", permit.which()),
             Self::Record { node, provider_id } => write!(f, "machine: record node {node} and {provider_id}"),
             Self::LabelNode(node) => write!(f, "machine: label node {node}"),
+            Self::CarryPreserve(value) => write!(f, "machine: record preserve {value:?} of its node"),
             Self::SetStatus(write) => write!(f, "status: {write}"),
             Self::SyncNode(sync) => write!(f, "node {}: {sync}", sync.node.name),
             Self::SetTerminating { node, reason } => write!(f, "node {}: Terminating, {reason}", node.name),
@@ -301,6 +322,9 @@ impl fmt::Display for Action {
             Self::Drain(drain::Call::Delete(pod)) => {
                 write!(f, "pod {}/{}: delete without grace", pod.namespace, pod.name)
             }
+            Self::ListPods(node) => write!(f, "node {}: list its pods at the API server", node.name),
+            Self::LookAtLease(node) => write!(f, "node {}: look at its lease", node.name),
+            Self::DeleteAttachment(attachment) => write!(f, "volume attachment {}: delete", attachment.name),
             Self::RemoveNodeFinalizer(node) => write!(f, "node {}: remove finalizer", node.name),
             Self::DeleteNode(node) => write!(f, "node {}: delete", node.name),
             Self::LookForNode(name) => write!(f, "node {name}: look for it at the API server"),

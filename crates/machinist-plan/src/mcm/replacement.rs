@@ -25,6 +25,7 @@
 //! A scale-up is a gap too, but only until its Machines are POSTed; from then on they live, and count as above.
 //! A set that is stopped for longer than that says so, and the wait ends with its cause.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,6 +54,8 @@ pub struct Snapshot {
     pub skew: Duration,
     /// Every Machine of the deployment.
     pub machines: Vec<Arc<MachineFacts>>,
+    /// UIDs of those whose Node says something about preserving them that they do not carry yet.
+    pub unheard: BTreeSet<String>,
     /// Every set of the deployment; none where Machines belong to no set.
     pub sets: Vec<Arc<MachineSetFacts>>,
     /// The set that owns the Machines, if it is not known: then their deployment is not known either.
@@ -138,6 +141,8 @@ fn give_up(s: &Snapshot, machine: &Arc<MachineFacts>, deadline: Timestamp) -> Pl
 fn deadline(s: &Snapshot, machine: &MachineFacts) -> Option<Timestamp> {
     let configuration = &machine.spec.configuration;
     let waits = machine.status.phase == Phase::Unknown && machine.deleting_since.is_none();
+    // Once it is Failed, its set deletes it at once unless it carries that it is to be kept.
+    let waits = waits && !s.unheard.contains(&machine.uid);
     if !waits || configuration.disables_health_timeout() {
         return None;
     }

@@ -202,7 +202,7 @@ impl Toy {
                 };
             }
             Action::LookFor(_) => unreachable!("the toy's autoscaler knows its Machines"),
-            Action::RemoveFrozen { .. } | Action::RemoveFreeze => unreachable!("nobody freezes the toy"),
+            Action::RemoveFrozen { .. } | Action::RemoveFreeze => unreachable!("the toy is never frozen"),
         }
     }
 
@@ -252,7 +252,7 @@ impl Toy {
             Action::Adopt(_) | Action::Release(_) => unreachable!("every Machine of the toy has its owner"),
             Action::Warn(_) => unreachable!("the toy's sets are in order"),
             Action::RemoveFrozen { .. } | Action::RemoveFreeze | Action::TellThawed(_) => {
-                unreachable!("nobody freezes the toy")
+                unreachable!("the toy is never frozen")
             }
             Action::AddFinalizer => {
                 if let Some(set) = self.sets.get_mut(&name) {
@@ -390,6 +390,7 @@ impl Toy {
             now: self.now(),
             skew: std::time::Duration::ZERO,
             machines: self.machines.values().map(MachineFacts::parse).map(Arc::new).collect(),
+            unheard: BTreeSet::new(),
             sets: self.sets.values().map(MachineSetFacts::parse).map(Arc::new).collect(),
             unknown_owner: None,
             unseen: None,

@@ -1,5 +1,8 @@
-//! S6: a Node is closed before its first pod is asked to leave; no pod is deleted without grace, and no instance under its pods,
-//! before the drain may use force.
+//! S6: a Node is closed before its first pod is asked to leave; no pod is deleted without grace, and no instance under a pod that
+//! has to leave, before the drain may use force.
+//!
+//! Whether a pod is on a Node is judged on what the server has committed at the moment at which the cloud takes the deletion: what
+//! the process had been shown by then is no excuse.
 
 use std::time::Duration;
 
@@ -68,7 +71,8 @@ impl DrainOrder {
     fn see_end(&self, state: &State, id: &str, found: &mut Violations) {
         let machine = state.objects(Side::Control, MACHINES).find(|machine| machine.provider_id() == id);
         let Some(node) = machine.map(Seen::node_label).filter(|node| !node.is_empty()) else { return };
-        let left = state.objects(Side::Target, PODS).find(|pod| pod.text("/spec/nodeName") == node);
+        let on_node = |pod: &Seen<'_>| pod.text("/spec/nodeName") == node && has_to_leave(*pod);
+        let left = state.objects(Side::Target, PODS).find(on_node);
         if let Some(pod) = left.filter(|_| !self.may_use_force(state, state.now, node)) {
             let pod = pod.name();
             found.add(Id::S6, format!("{id} is being deleted while pod {pod} is on {node}"));
@@ -94,6 +98,13 @@ impl DrainOrder {
         let own = machine.text("/spec/drainTimeout");
         own.parse::<GoDuration>().ok().and_then(GoDuration::to_std).unwrap_or(self.drain_timeout)
     }
+}
+
+/// Whether a drain moves a pod: those of DaemonSets come back, and mirrors of static pods cannot leave.
+fn has_to_leave(pod: Seen<'_>) -> bool {
+    let mut owners = pod.list("/metadata/ownerReferences").iter();
+    let is_daemon = owners.any(|owner| owner["kind"] == "DaemonSet" && owner["controller"] == true);
+    !is_daemon && pod.annotation("kubernetes.io/config.mirror").is_empty()
 }
 
 fn elapsed(since: Timestamp, now: Timestamp) -> Duration {

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use machinist_api::constants::markers::DeletionMarker;
+
 use super::{Id, Violations};
 use crate::actor::Side;
 use crate::history::State;
@@ -160,6 +162,8 @@ pub struct Spent {
     pub health: usize,
     /// How often it was written down what holds a drain up.
     pub drain_texts: usize,
+    /// How often a drain was ended by force, which has a marker of its own.
+    pub forced: usize,
 }
 
 /// Writes to make one Machine; ARCHITECTURE.md lists them.
@@ -202,6 +206,8 @@ impl Spent {
                     version.text("/status/lastOperation/state") == "Failed" && version.is_deleting();
                 let is_news = before.is_some_and(|before| text(before) != text(version));
                 spent.drain_texts += usize::from(is_held_up && is_news);
+                let is_forced = text(version).contains(DeletionMarker::DeleteVolumeAttachments.as_str());
+                spent.forced += usize::from(is_forced && is_news);
                 before = Some(version);
             }
         }
@@ -210,8 +216,8 @@ impl Spent {
 
     /// Whether it was too much.
     pub fn judge(self, disturbed: Disturbed) -> Violations {
-        let Self { writes, made, alone, deleted, health, drain_texts } = self;
-        let apart = alone + health + drain_texts;
+        let Self { writes, made, alone, deleted, health, drain_texts, forced } = self;
+        let apart = alone + health + drain_texts + forced;
         let allowed = match disturbed {
             Disturbed::Never => WRITES_TO_MAKE * made + WRITES_TO_DELETE * deleted + apart,
             Disturbed::Times(faults) => WRITES_UNDER_FAULTS * (made + deleted) + apart + 2 * faults,

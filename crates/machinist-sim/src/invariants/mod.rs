@@ -7,7 +7,7 @@
 //! | S3 | the finalizer says "an instance may exist": none is made without it, and it leaves after the instance | both |
 //! | S4 | no Machine is made beyond replicas + surge | each Machine that is made |
 //! | S5 | no voluntary deletion takes availability below replicas - maxUnavailable | each deletion of a Machine |
-//! | S6 | cordon before the first eviction; no pod, and no instance under a pod, goes before the drain may use force | each write about pods, each deletion in the ledger |
+//! | S6 | cordon before the first eviction; no pod, and no instance under a pod that has to leave, goes before the drain may use force | each write about pods, each deletion in the ledger |
 //! | S7 | provider ids are set once and unique; a Node is deleted only with the Machine that it belongs to | each commit |
 //! | S13 | one unhealthy Machine of a deployment is given up at a time | each Machine that is marked Failed |
 //! | L1 | what is asked for is there, and stays | at the end |

@@ -81,13 +81,13 @@ fn ensure_in_time(allowed: Timestamp, left: Timestamp) -> Outcome {
     ensure(took <= DRAIN_TAKES, || format!("the pod left {took:?} after its budget allowed it"))
 }
 
-fn evictions(world: &dyn World) -> impl Iterator<Item = Answered> {
+pub(super) fn evictions(world: &dyn World) -> impl Iterator<Item = Answered> {
     let answers = world.answers().into_iter();
     answers.filter(|answer| answer.about.table == PODS && answer.about.subresource == "eviction")
 }
 
 /// No pod was deleted by the machine controller: all of them were asked to leave.
-fn no_force(world: &dyn World) -> Outcome {
+pub(super) fn no_force(world: &dyn World) -> Outcome {
     let by_force = |answer: &Answered| {
         answer.process == Process::MachineController && answer.about.table == PODS && answer.verb == "delete"
     };

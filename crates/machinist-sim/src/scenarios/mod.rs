@@ -5,6 +5,7 @@
 
 mod adoption;
 mod chosen;
+mod binding;
 mod drain;
 mod heal;
 mod life;
@@ -17,6 +18,7 @@ use std::pin::Pin;
 
 pub use self::adoption::heal_after_adoption;
 pub use self::chosen::scale_by_choice;
+pub use self::binding::bound_before_the_cordon;
 pub use self::drain::{drain, drain_of_a_crowd};
 pub use self::heal::{heal, heal_many, heal_with_a_pod};
 pub use self::life::{burst, create_one, delete, delete_one, delete_while_creating, flap, scale};
@@ -66,6 +68,7 @@ pub const ALL: &[Scenario] = &[
     everywhere("heal-with-a-pod", |w| Box::pin(heal_with_a_pod(w))),
     everywhere("drain", |w| Box::pin(drain(w))),
     everywhere("drain-of-a-crowd", |w| Box::pin(drain_of_a_crowd(w))),
+    everywhere("bound-before-the-cordon", |w| Box::pin(bound_before_the_cordon(w))),
     everywhere("delete-while-creating", |w| Box::pin(delete_while_creating(w))),
     everywhere("flap", |w| Box::pin(flap(w))),
     everywhere("change-of-mind", |w| Box::pin(change_of_mind(w))),

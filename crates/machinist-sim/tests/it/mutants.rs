@@ -1,4 +1,4 @@
-//! Each of the eight broken programs is caught by the invariant that is there for it, on seeds that the whole program passes.
+//! Each of the nine broken programs is caught by the invariant that is there for it, on seeds that the whole program passes.
 
 use machinist_sim::case::{Case, Weather};
 use machinist_sim::faults::Fault;
@@ -35,6 +35,8 @@ const TRAPS: &[Trap] = &[
     Trap { mutant: Mutant::NodeByName, scenario: "foreign-node", faults: &[(P8, 40)] },
     Trap { mutant: Mutant::UnboundedRequeue, scenario: "create-one", faults: &[(P8, 40)] },
     Trap { mutant: Mutant::ReplacementLimit, scenario: "heal-many", faults: &[(P8, 40)] },
+    // A scheduler is quicker than a cordon.
+    Trap { mutant: Mutant::UnseenCordon, scenario: "bound-before-the-cordon", faults: &[(P8, 40)] },
 ];
 
 #[test]

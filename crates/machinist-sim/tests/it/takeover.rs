@@ -10,7 +10,7 @@ use machinist_sim::world::{Outcome, Trouble};
 use crate::paused::runtime;
 
 #[test]
-fn six_fixtures_are_continued() {
+fn every_fixture_is_continued() {
     let mut failed = Vec::new();
     for continuation in fixtures::ALL {
         match runtime().block_on(take_over(*continuation)) {

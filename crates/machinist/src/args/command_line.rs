@@ -52,7 +52,6 @@ const REMOVED: &[Removed] = &[
 /// Flags of the original's machine controller that ask for what is not built yet.
 const NOT_YET: &[(&str, &str)] = &[
     ("machine-inplace-update-timeout", "updates in place"),
-    ("machine-pv-detach-timeout", "waiting for volumes to be detached"),
     ("machine-pv-reattach-timeout", "waiting for volumes to be attached again"),
     ("machine-safety-apiserver-statuscheck-timeout", "freezing while an API server is away"),
     ("machine-safety-apiserver-statuscheck-period", "freezing while an API server is away"),

@@ -99,6 +99,9 @@ pub(crate) struct MachineDefaultArgs {
     /// How long a drain may take before pods are deleted without being asked
     #[arg(long, value_name = "DURATION", value_parser = value::duration, default_value = "2h", help_heading = MACHINES)]
     pub machine_drain_timeout: Duration,
+    /// How long a drain that is ended by force waits for volumes to be detached
+    #[arg(long, value_name = "DURATION", value_parser = value::duration, default_value = "2m", help_heading = MACHINES)]
+    pub machine_pv_detach_timeout: Duration,
     /// How often the eviction of a pod is tried
     #[arg(long, value_name = "N", default_value_t = 360, help_heading = MACHINES)]
     pub machine_max_evict_retries: u32,

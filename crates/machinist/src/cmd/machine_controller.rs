@@ -51,6 +51,7 @@ fn defaults(args: &MachineDefaultArgs) -> Defaults {
         creation_timeout: args.machine_creation_timeout,
         health_timeout: args.machine_health_timeout,
         drain_timeout: args.machine_drain_timeout,
+        detach_timeout: args.machine_pv_detach_timeout,
         max_evictions: args.machine_max_evict_retries,
         exhausted_retry,
         bad_conditions: args

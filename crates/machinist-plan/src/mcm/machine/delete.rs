@@ -1,4 +1,8 @@
-//! From a deletion timestamp to nothing: drain, delete the instance, see it gone, then the Node, then the finalizer.
+//! From a deletion timestamp to nothing: drain, volumes, delete the instance, see it gone, then the Node, then the finalizer.
+//!
+//! An instance is deleted only with evidence that no pod which has to leave is lost with it, and the evidence is read from the API
+//! server itself, after the last thing that could change it: the Node is closed for new pods, that is seen, and only then a list
+//! of its pods counts. A Node that the store does not show is looked for, since the store may be older than the Node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,14 +11,16 @@ use jiff::Timestamp;
 use machinist_api::constants::markers::DeletionMarker;
 use machinist_api::constants::{conditions, labels, reasons};
 use machinist_api::{OperationState, OperationType, Phase};
-use machinist_instance::{Error, Instance, NodeName};
+use machinist_instance::{Error, Instance, NodeName, Sighting};
 
 use super::status::{code_of, code_text};
 use super::{Action, DELETE_FAILED, DRAIN_BLOCKED, OperationWrite, OwnNode, Snapshot};
-use crate::drain::{Drain, Manner, Progress};
+use crate::drain::{CLOCKS_AGAIN_AFTER, Drain, Manner, Progress};
 use crate::facts::{NodeFacts, Token};
 use crate::instance::{Departure, Next};
-use crate::snapshot::{Call, Known, is_past, just_past, plus, since};
+use crate::looks::{DEADLY, PodList, Renewal, again_at, is_untimed};
+use crate::permit::Evidence;
+use crate::snapshot::{Call, Known, is_past, just_before, just_past, plus, since};
 use crate::why::{Reason, Step};
 use crate::{Plan, Why};
 
@@ -22,6 +28,8 @@ use crate::{Plan, Why};
 const FORCED_DRAIN_TAKES: Duration = Duration::from_secs(60);
 /// The text about a failing drain is written at most this often.
 const DRAIN_TEXT_EVERY: Duration = Duration::from_secs(30);
+/// The most VolumeAttachments that one pass deletes: the rest follows when these have been answered.
+const DELETIONS_PER_PASS: usize = 20;
 
 pub(super) fn plan(s: &Snapshot, since: Timestamp) -> Plan<Action> {
     if !s.machine.has_finalizer {
@@ -44,12 +52,41 @@ pub(super) fn plan(s: &Snapshot, since: Timestamp) -> Plan<Action> {
         // Go MCM leaves a Node whose Machine has no label behind, so the label comes before the drain.
         return label_node(name);
     }
-    if !is_drained(s)
-        && let OwnNode::Ours(node) = s.own_node()
-    {
-        return drain(s, node, since);
+    match (stage(s), s.own_node()) {
+        (Stage::Drain, OwnNode::Ours(node)) => drain(s, node, since),
+        (Stage::Drain, OwnNode::Missing | OwnNode::NotOurs(..)) => remove_instance(s, since, without_node(s)),
+        (Stage::Volumes, _) => detach(s, since),
+        (Stage::Instance, _) => {
+            let stage = DeletionMarker::DeleteInstance.as_str();
+            remove_instance(s, since, Some(Evidence::PastDrain { stage }))
+        }
+        (Stage::Node, _) => remove_node(s, since),
     }
-    remove_instance(s, since)
+}
+
+/// What is next, as far as the marker tells. A marker may lag what has happened, so nothing is skipped for its sake but what it
+/// says has ended: a drain, which is not begun again whatever pods are there, and the instance, which is not called for again.
+enum Stage {
+    /// The drain, or what comes before it.
+    Drain,
+    /// The volumes that a drain by force left attached.
+    Volumes,
+    /// The instance.
+    Instance,
+    /// The Node. Only Go MCM writes the markers from here on, once the cloud has deleted the instance.
+    Node,
+}
+
+fn stage(s: &Snapshot) -> Stage {
+    if s.machine.status.operation.type_ != Some(OperationType::Delete) {
+        return Stage::Drain;
+    }
+    match s.machine.deletion_marker() {
+        None | Some(DeletionMarker::FindInstance | DeletionMarker::DrainNode) => Stage::Drain,
+        Some(DeletionMarker::DeleteVolumeAttachments) => Stage::Volumes,
+        Some(DeletionMarker::DeleteInstance) => Stage::Instance,
+        Some(DeletionMarker::DeleteNode | DeletionMarker::RemoveFinalizer) => Stage::Node,
+    }
 }
 
 /// Says that it is going, with the marker of the stage that Go MCM would have to begin with.
@@ -82,16 +119,21 @@ fn label_node(node: NodeName) -> Plan<Action> {
     Plan::act(Action::LabelNode(node), why)
 }
 
-/// Whether somebody finished the drain, or gave it up: then it is not begun again, whatever pods are there.
-fn is_drained(s: &Snapshot) -> bool {
-    s.machine.status.operation.type_ == Some(OperationType::Delete)
-        && s.machine.deletion_marker().is_some_and(|marker| DeletionMarker::DrainNode < marker)
-}
-
 fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan<Action> {
     let timeout = s.machine.spec.configuration.drain_timeout().and_then(|timeout| timeout.to_std());
     let patience_ends = plus(deleting_since, timeout.unwrap_or(s.defaults.drain_timeout));
     let (manner, deadline) = manner(s, node, patience_ends);
+    let mut actions = prepare(node);
+    if manner == Manner::Polite && is_lease_needed(s, node) {
+        actions.push(Action::LookAtLease(node.clone()));
+        let why = Why::new(
+            Reason::Acting(
+                "a look at the Lease of its Node, which says for how long the kubelet has been silent",
+            ),
+            Step::Expect("its node is drained"),
+        );
+        return Plan::act_all(actions, why.since(deleting_since));
+    }
     let progress = Drain {
         now: s.now,
         pods: &s.pods,
@@ -102,13 +144,10 @@ fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan
         max_evictions: max_evictions(s, timeout),
     }
     .progress();
-    let mut actions = prepare(node);
     let (calls, left, blocked, look_at) = match progress {
         Progress::Done | Progress::GivenUp { .. } => {
-            let mut plan = drained(s, deleting_since);
-            actions.append(&mut plan.actions);
-            plan.actions = actions;
-            return plan;
+            let left = Left { node, manner, deadline, actions, deleting_since };
+            return left.plan(s);
         }
         Progress::Leaving { calls, left, blocked, look_at } => (calls, left, blocked, look_at),
     };
@@ -133,24 +172,15 @@ fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan
     Plan::act_all(actions, why).no_later_than(look_at)
 }
 
-/// How pods leave, and when patience ends. A node that has been dead for a while is not drained politely: nobody there
+/// How pods leave, and when patience ends. A node that has been dead for a while is not drained politely: nothing there
 /// would stop the pods, and budgets count them as disrupted already.
 fn manner(s: &Snapshot, node: &NodeFacts, patience_ends: Timestamp) -> (Manner, Timestamp) {
     let forced_until = |begin: Timestamp| (Manner::Forced, plus(begin, FORCED_DRAIN_TAKES));
     if s.machine.wants_force_deletion() {
         return forced_until(s.machine.deleting_since.unwrap_or(s.now));
     }
-    let dead_since = |kind: &str, fine: &str| {
-        let condition = node.condition(kind)?;
-        (condition.status != fine).then_some(condition.since).flatten()
-    };
-    let dead = dead_since(conditions::NODE_READY, "True")
-        .into_iter()
-        .chain(dead_since(conditions::NODE_READONLY_FILESYSTEM, "False"))
-        .map(|at| plus(at, s.defaults.dead_node_after))
-        .min();
     let may_force = s.process.may_enforce_deadlines();
-    match dead {
+    match given_up_at(s, node) {
         Some(given_up_at) if may_force && is_past(s.now, given_up_at) => {
             forced_until(s.machine.deleting_since.map_or(given_up_at, |since| since.max(given_up_at)))
         }
@@ -159,6 +189,49 @@ fn manner(s: &Snapshot, node: &NodeFacts, patience_ends: Timestamp) -> (Manner, 
         Some(given_up_at) => (Manner::Polite, given_up_at.min(patience_ends)),
         None => (Manner::Polite, patience_ends),
     }
+}
+
+/// When a Node counts as dead, if one of its conditions says that it is going that way.
+///
+/// A condition without a time counts from when it was first seen; or from ever, if the kubelet has been silent for as long by its
+/// Lease. Go MCM takes no time for long ago without asking.
+fn given_up_at(s: &Snapshot, node: &NodeFacts) -> Option<Timestamp> {
+    let patience = s.defaults.dead_node_after;
+    let wrong = DEADLY.into_iter().filter_map(|(kind, fine)| {
+        let condition = node.condition(kind)?;
+        (condition.status != fine).then_some((kind, condition))
+    });
+    let since = wrong.map(|(kind, condition)| {
+        let first_seen = || s.node_seen.untimed.get(kind).copied().unwrap_or(s.now);
+        condition.since.unwrap_or_else(first_seen)
+    });
+    let by_conditions = since.map(|since| plus(since, patience)).min();
+    let looked = untimed_since(s, node).and_then(|since| s.looks.lease_since(&node.uid, since));
+    let is_silent = looked.is_some_and(|look| match look.found {
+        Renewal::At(renewed) => is_past(look.started, plus(renewed, patience)),
+        Renewal::Never => true,
+        Renewal::Unknown => false,
+    });
+    // As of the look, and one second before: a deadline counts from the next whole second on.
+    let silent_since = looked.filter(|_| is_silent).map(|look| just_before(look.started));
+    silent_since.into_iter().chain(by_conditions).min()
+}
+
+/// Since when a Node has been seen with a condition that means a dead Node and has no time, while it is not Ready: then its Lease
+/// says more.
+fn untimed_since(s: &Snapshot, node: &NodeFacts) -> Option<Timestamp> {
+    let is_ready = node.condition(conditions::NODE_READY).is_none_or(|ready| ready.status == "True");
+    let untimed = DEADLY
+        .into_iter()
+        .filter(|(kind, fine)| node.condition(kind).is_some_and(|condition| is_untimed(condition, fine)));
+    let first_seen = untimed.map(|(kind, _)| s.node_seen.untimed.get(kind).copied().unwrap_or(s.now));
+    first_seen.min().filter(|_| !is_ready)
+}
+
+/// Whether it depends on the Lease of a Node how its pods leave.
+fn is_lease_needed(s: &Snapshot, node: &NodeFacts) -> bool {
+    s.process.may_enforce_deadlines()
+        && untimed_since(s, node).is_some_and(|since| s.looks.lease_since(&node.uid, since).is_none())
 }
 
 fn max_evictions(s: &Snapshot, drain_timeout: Option<Duration>) -> u32 {
@@ -199,25 +272,182 @@ fn say_blocked(s: &Snapshot, reason: &Reason) -> Vec<Action> {
     vec![Action::SetStatus(Box::new(write)), Action::warn(DRAIN_BLOCKED, description)]
 }
 
-/// The node is empty: say so, and go on with the instance in the same pass. The marker lags the fact, so whoever takes over
+/// A Node from which no pod has to leave any more, as far as the store shows, or whose pods were given up.
+struct Left<'s> {
+    node: &'s Arc<NodeFacts>,
+    manner: Manner,
+    /// When patience with this manner ends.
+    deadline: Timestamp,
+    /// What the Node still has to be told.
+    actions: Vec<Action>,
+    deleting_since: Timestamp,
+}
+
+impl Left<'_> {
+    /// What must still be known, and then what follows the drain.
+    fn plan(self, s: &Snapshot) -> Plan<Action> {
+        match self.manner {
+            Manner::Polite => self.politely(s),
+            Manner::Forced => self.by_force(s),
+        }
+    }
+
+    fn politely(self, s: &Snapshot) -> Plan<Action> {
+        if !s.attachments.is_empty() {
+            let why = volumes_attached(s, self.node, "the volumes are detached").since(self.deleting_since);
+            let why =
+                why.deadline(just_past(self.deadline), Step::Expect("the VolumeAttachments are deleted"));
+            let ends = just_past(self.deadline);
+            let look_at = if s.now < ends { ends } else { plus(s.now, CLOCKS_AGAIN_AFTER) };
+            return Plan::act_all(self.actions, why).no_later_than(look_at);
+        }
+        match listed(s, self.node) {
+            Some((cordoned, list)) if list.leaving == 0 => {
+                let evidence = Evidence::EmptyAfterCordon {
+                    node: self.node.name.clone(),
+                    cordoned,
+                    listed: list.started,
+                };
+                let mut plan = drained(s, self.deleting_since, evidence);
+                plan.actions.splice(0..0, self.actions);
+                plan
+            }
+            _ => self.confirm(s),
+        }
+    }
+
+    /// A drain by force asks, too: what the list shows and the store lacks is deleted like the rest. But it does not wait for ever.
+    fn by_force(self, s: &Snapshot) -> Plan<Action> {
+        let is_over = is_past(s.now, self.deadline);
+        if !is_over && !s.machine.wants_force_deletion() && listed(s, self.node).is_none() {
+            return self.confirm(s);
+        }
+        let marker = DeletionMarker::DeleteVolumeAttachments.as_str();
+        let operation = OperationWrite::processing(OperationType::Delete, marker);
+        let said = s.status(Phase::Terminating, operation).map(|write| Action::SetStatus(Box::new(write)));
+        // What the Node refuses to be told must not keep its instance.
+        let told = if is_over { Vec::new() } else { self.actions };
+        let why = Why::new(
+            Reason::Acting("its drain to be ended by force"),
+            Step::Expect("its VolumeAttachments are deleted"),
+        );
+        Plan::act_all(told.into_iter().chain(said).collect(), why.since(self.deleting_since))
+    }
+
+    /// Closes the Node, and then asks for the list that counts.
+    fn confirm(mut self, s: &Snapshot) -> Plan<Action> {
+        if self.node.unschedulable != Some(true) || s.node_seen.cordoned.is_none() {
+            let why = Why::new(
+                Reason::Acting("its Node to be closed for new pods"),
+                Step::Expect("its pods leave"),
+            );
+            return Plan::act_all(self.actions, why.since(self.deleting_since));
+        }
+        let last = listed(s, self.node).map(|(_, list)| list);
+        let left = last.map_or(0, |list| list.leaving);
+        let reason = Reason::ConfirmingDrain { node: self.node.name.clone(), left };
+        let why = Why::new(reason, Step::Expect("the instance is deleted")).since(self.deleting_since);
+        let why =
+            why.deadline(just_past(self.deadline), Step::Expect("the instance is deleted all the same"));
+        match last.map(|list| again_at(list.started)) {
+            Some(again) if s.now < again => Plan::act_all(self.actions, why).no_later_than(again),
+            _ => {
+                self.actions.push(Action::ListPods(self.node.clone()));
+                Plan::act_all(self.actions, why)
+            }
+        }
+    }
+}
+
+/// The list of the pods on a Node that began after the Node was seen closed, and since when it has been seen so.
+fn listed<'s>(s: &'s Snapshot, node: &NodeFacts) -> Option<(Timestamp, &'s PodList)> {
+    let cordoned = s.node_seen.cordoned.filter(|_| node.unschedulable == Some(true))?;
+    Some((cordoned, s.looks.pods_since(&node.uid, cordoned, s.now)?))
+}
+
+fn volumes_attached(s: &Snapshot, node: &NodeFacts, expected: &'static str) -> Why {
+    let first = s.attachments.first();
+    let reason = Reason::VolumesAttached {
+        node: node.name.clone(),
+        left: s.attachments.len(),
+        first: first.map(|first| first.name.clone()).unwrap_or_default(),
+        volume: first.and_then(|first| first.volume.clone()),
+    };
+    Why::new(reason, Step::Expect(expected))
+}
+
+/// After a drain by force: the volumes that are still attached are detached by deleting their attachments, as Go MCM does, and
+/// waited for, up to a limit: their attacher may be gone.
+fn detach(s: &Snapshot, deleting_since: Timestamp) -> Plan<Action> {
+    let is_labelled = s.machine.wants_force_deletion();
+    let evidence = if is_labelled { Evidence::ForceDeletion } else { Evidence::Forced };
+    // The attachments of a Node of that name which is not the Machine's are not the Machine's either.
+    let (OwnNode::Ours(node), false) = (s.own_node(), s.attachments.is_empty()) else {
+        return drained(s, deleting_since, evidence);
+    };
+    // Others may have written the marker long ago, and then ended.
+    let written = s.machine.status.operation.last_update_time.as_ref().map_or(Timestamp::MIN, |time| time.0);
+    let until = plus(written.max(s.process.acting_since()), s.defaults.detach_timeout);
+    if (is_labelled || s.process.may_enforce_deadlines()) && is_past(s.now, until) {
+        return drained(s, deleting_since, evidence);
+    }
+    let staying = s.attachments.iter().filter(|attachment| attachment.deleting_since.is_none());
+    let actions = staying.take(DELETIONS_PER_PASS).cloned().map(Action::DeleteAttachment).collect();
+    let why = volumes_attached(s, node, "their attacher detaches them").since(deleting_since);
+    let why = why.deadline(just_past(until), Step::Expect("the instance is deleted all the same"));
+    let ends = just_past(until);
+    let look_at = if s.now < ends { ends } else { plus(s.now, CLOCKS_AGAIN_AFTER) };
+    Plan::act_all(actions, why).no_later_than(look_at)
+}
+
+/// The drain has ended: say so, and go on with the instance in the same pass. The marker lags the fact, so whoever takes over
 /// repeats a deletion, not a drain.
-fn drained(s: &Snapshot, deleting_since: Timestamp) -> Plan<Action> {
+fn drained(s: &Snapshot, deleting_since: Timestamp, evidence: Evidence) -> Plan<Action> {
+    let mut plan = remove_instance(s, deleting_since, Some(evidence));
+    if matches!(plan.why.reason, Reason::CannotDeleteInstance { .. } | Reason::CallFailed { .. }) {
+        // The evidence is not used, so the marker stays: by the time that it can be, it has to be found once more.
+        return plan;
+    }
     let operation =
         OperationWrite::processing(OperationType::Delete, DeletionMarker::DeleteInstance.as_str());
     let said = s.status(Phase::Terminating, operation).map(|write| Action::SetStatus(Box::new(write)));
-    let mut plan = remove_instance(s, deleting_since);
-    let mut actions: Vec<_> = said.into_iter().collect();
-    actions.append(&mut plan.actions);
-    plan.actions = actions;
+    plan.actions.splice(0..0, said);
     plan
 }
 
-fn remove_instance(s: &Snapshot, deleting_since: Timestamp) -> Plan<Action> {
+/// Why the deletion of an instance without a Node costs no pod, if that is known: the store may be older than the Node.
+fn without_node(s: &Snapshot) -> Option<Evidence> {
+    if s.machine.wants_force_deletion() {
+        return Some(Evidence::ForceDeletion);
+    }
+    let look = s.looks.node_now(s.machine.node_name(), s.now)?;
+    let is_so = match (s.own_node(), &look.uid) {
+        (OwnNode::Missing, None) => true,
+        (OwnNode::NotOurs(node, _), Some(uid)) => node.uid == *uid,
+        (OwnNode::NotOurs(..), None) => true,
+        (OwnNode::Missing, Some(_)) | (OwnNode::Ours(_), _) => false,
+    };
+    is_so.then(|| Evidence::NoNode { node: look.name.clone(), looked: look.started })
+}
+
+/// Asks the API server whether the Node exists that the store does not show.
+fn look_for_node(s: &Snapshot, reason: Reason, next: Step, deleting_since: Timestamp) -> Plan<Action> {
+    let why = Why::new(reason, next).since(deleting_since);
+    let name = s.machine.node_name();
+    let last = s.looks.node.as_ref().filter(|look| look.name == name && look.uid.is_some());
+    match last.map(|look| again_at(look.started)) {
+        // It was found, and the store is about to show it.
+        Some(again) if s.now < again => Plan::until(again, why),
+        _ => Plan::act(Action::LookForNode(name.to_owned()), why),
+    }
+}
+
+fn remove_instance(s: &Snapshot, deleting_since: Timestamp, evidence: Option<Evidence>) -> Plan<Action> {
     let departure = Departure {
         which: s.instance(),
         owner: s.key(),
         created: s.machine.created,
-        deleting_since,
+        evidence,
         answers: &s.answers,
         inputs: s.inputs,
         process: &s.process,
@@ -247,6 +477,10 @@ fn remove_instance(s: &Snapshot, deleting_since: Timestamp) -> Plan<Action> {
         Next::Find => Plan::act(Action::Find(departure.which), why(Reason::Calling(Call::Find))),
         Next::Record(found) => record(&found, deleting_since),
         Next::Delete(permit) => Plan::act(Action::Delete(permit), why(Reason::Calling(Call::Delete))),
+        Next::NeedsEvidence => {
+            let reason = Reason::ConfirmingNoNode { node: s.machine.node_name().to_owned() };
+            look_for_node(s, reason, Step::Expect("the instance is deleted"), deleting_since)
+        }
         Next::Going { look_at } => Plan::until(look_at, why(Reason::InstanceDeleting { instance })),
         Next::NotProven { look_at } => Plan::until(look_at, why(Reason::AbsenceNotProven { instance })),
         Next::Failed { call, error, retry_at } => call_failed(s, call, &error, retry_at, deleting_since),
@@ -353,15 +587,11 @@ fn remove_node(s: &Snapshot, deleting_since: Timestamp) -> Plan<Action> {
                 actions.push(Action::DeleteNode(node.clone()));
             }
         }
-        // A Node may have registered a moment before its instance went, and our store may be older than that. Nobody would ever
+        // A Node may have registered a moment before its instance went, and our store may be older than that. Nothing would ever
         // remove it, so ask the API server itself once.
-        OwnNode::Missing if may_have_registered(s) && s.answers.node_absent.is_none() => {
-            let name = s.machine.node_name().to_owned();
-            let why = Why::new(
-                Reason::NodeLeaving { node: name.clone() },
-                Step::Expect("the finalizer is removed"),
-            );
-            return Plan::act(Action::LookForNode(name), why.since(deleting_since));
+        OwnNode::Missing if may_have_registered(s) && !is_node_absent(s) => {
+            let reason = Reason::NodeLeaving { node: s.machine.node_name().to_owned() };
+            return look_for_node(s, reason, Step::Expect("the finalizer is removed"), deleting_since);
         }
         OwnNode::Missing | OwnNode::NotOurs(..) => {}
     }
@@ -379,4 +609,18 @@ fn may_have_registered(s: &Snapshot) -> bool {
     s.machine.provider_id.is_some()
         || s.answers.ever_ensured
         || !s.process.saw_the_birth_of(s.machine.created)
+}
+
+/// Whether the API server itself has shown, once the instance was gone, that there is no Node.
+fn is_node_absent(s: &Snapshot) -> bool {
+    let seen_gone = s
+        .answers
+        .find
+        .as_ref()
+        .filter(|find| matches!(find.answered.answer, Ok(Sighting::Absent | Sighting::Foreign(_))));
+    let gone = seen_gone.map_or(Timestamp::MIN, |find| find.answered.started);
+    s.looks
+        .node
+        .as_ref()
+        .is_some_and(|look| look.name == s.machine.node_name() && look.uid.is_none() && gone <= look.started)
 }

@@ -31,6 +31,12 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
             Why::new(Reason::NodeLeaving { node: node.name.clone() }, Step::Expect("the Machine is deleted"));
         return Plan::act(Action::DeleteMachine, why);
     }
+    if let Some(value) = s.machine.preserve_news(node) {
+        // Before anything else: if the Machine fails, the manager must know by then that it is to be kept.
+        let why =
+            Why::new(Reason::Acting("the record of what its Node says about preserving it"), Step::Nothing);
+        return Plan::act(Action::CarryPreserve(value), why);
+    }
     let mut actions = Vec::new();
     if !node.is_not_managed()
         && let Some(sync) = NodeSync::needed(&s.machine, node)

@@ -15,7 +15,10 @@ use serde_json::{Value, json};
 use super::*;
 use crate::drain::EvictionOutcome;
 use crate::facts::token_id;
+use crate::looks::PodList;
 use crate::snapshot::{Answered, Attempts, Call, Found};
+
+mod evidence;
 
 const NOW: i64 = 1_800_000_000;
 const UID: &str = "uid-m";
@@ -70,6 +73,9 @@ fn world() -> World {
         pods: Vec::new(),
         budgets: Vec::new(),
         evictions: Arc::default(),
+        attachments: Vec::new(),
+        looks: Looks::default(),
+        node_seen: NodeSeen::default(),
         answers: Answers::default(),
         paused_until: None,
     };
@@ -206,6 +212,14 @@ impl World {
                 "/status/conditions",
                 json!([{"type": "Ready", "status": "True"}, {"type": "Terminating", "status": "True"}]),
             )
+            .with(|s| s.node_seen.cordoned = Some(at(-8)))
+    }
+
+    /// The list that counts has shown no pod.
+    fn listed(self) -> Self {
+        self.with(|s| {
+            s.looks.pods = Some(PodList { node_uid: "uid-n".into(), started: at(-1), leaving: 0 });
+        })
     }
 
     fn pod(mut self, name: &str) -> Self {
@@ -725,14 +739,14 @@ fn a_held_pod_is_named_with_its_budget() {
 
 #[test]
 fn daemons_and_mirrors_do_not_hold_a_drain_up() {
-    let mut world = world().draining().pod("daemon").pod("mirror");
+    let mut world = world().draining().listed().pod("daemon").pod("mirror");
     world.pods[0]["metadata"]["ownerReferences"] = json!([
         {"kind": "DaemonSet", "name": "d", "uid": "d", "apiVersion": "apps/v1", "controller": true}
     ]);
     world.pods[1]["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "x"});
     world.check(expect![[r#"
         do    status: Delete Processing "Initiate VM deletion"
-        do    driver: delete sim:///i-1 because machine deleting since 2027-01-15T07:59:50Z
+        do    driver: delete sim:///i-1 because node m, closed since 2027-01-15T07:59:52Z, had no pod to evict at 2027-01-15T07:59:59Z
         why   waits for the cloud to answer delete; since 2027-01-15T07:59:50Z; next: its Node and its finalizer are removed
         wait  for a change
     "#]]);
@@ -785,9 +799,8 @@ fn a_pod_whose_deletion_is_refused_does_not_hold_a_dead_node_up_for_ever() {
         .pod("p")
         .with(|s| s.evictions = Arc::new(BTreeMap::from([("uid-p".to_owned(), refused)])))
         .check(expect![[r#"
-            do    status: Delete Processing "Initiate VM deletion"
-            do    driver: delete sim:///i-1 because machine deleting since 2027-01-15T07:56:40Z
-            why   waits for the cloud to answer delete; since 2027-01-15T07:56:40Z; next: its Node and its finalizer are removed
+            do    status: Delete Processing "Delete Volume Attachments"
+            why   waits for its drain to be ended by force; since 2027-01-15T07:56:40Z; next: its VolumeAttachments are deleted
             wait  for a change
         "#]]);
 }
@@ -811,9 +824,9 @@ fn while_clocks_disagree_an_overdue_drain_stays_polite_and_is_looked_at_now_and_
 
 #[test]
 fn a_drained_node_is_said_and_its_instance_deleted_in_one_pass() {
-    world().draining().check(expect![[r#"
+    world().draining().listed().check(expect![[r#"
         do    status: Delete Processing "Initiate VM deletion"
-        do    driver: delete sim:///i-1 because machine deleting since 2027-01-15T07:59:50Z
+        do    driver: delete sim:///i-1 because node m, closed since 2027-01-15T07:59:52Z, had no pod to evict at 2027-01-15T07:59:59Z
         why   waits for the cloud to answer delete; since 2027-01-15T07:59:50Z; next: its Node and its finalizer are removed
         wait  for a change
     "#]]);
@@ -827,7 +840,7 @@ fn what_go_drained_is_not_drained_again() {
         .phase("Terminating", "Delete", "Processing", "Drain successful. Initiate VM deletion")
         .pod("left-behind")
         .check(expect![[r#"
-            do    driver: delete sim:///i-1 because machine deleting since 2027-01-15T07:59:50Z
+            do    driver: delete sim:///i-1 because its drain has ended: Initiate VM deletion
             why   waits for the cloud to answer delete; since 2027-01-15T07:59:50Z; next: its Node and its finalizer are removed
             wait  for a change
         "#]]);

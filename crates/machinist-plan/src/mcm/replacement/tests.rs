@@ -40,6 +40,7 @@ fn snapshot(machines: &[Value]) -> Snapshot {
         now: at(0),
         skew: Duration::ZERO,
         machines: machines.iter().map(facts).collect(),
+        unheard: BTreeSet::new(),
         sets: Vec::new(),
         unknown_owner: None,
         unseen: None,
@@ -93,6 +94,15 @@ fn nobody_is_given_up_before_the_second_after_the_deadline() {
         wait  for a change
     "#]],
     );
+}
+
+#[test]
+fn a_machine_is_not_given_up_before_it_carries_what_its_node_says() {
+    let mut snapshot = snapshot(&[machine("a", "Unknown", 700)]);
+    snapshot.unheard = snapshot.machines.iter().map(|machine| machine.uid.clone()).collect();
+    assert_eq!(plan(&snapshot).actions.len(), 0);
+    snapshot.unheard.clear();
+    assert_eq!(plan(&snapshot).actions.len(), 1);
 }
 
 #[test]

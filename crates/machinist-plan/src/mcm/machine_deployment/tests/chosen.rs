@@ -140,7 +140,7 @@ fn a_name_without_a_machine_is_told_until_it_is_dropped() {
         world.looked_for.insert("stranger".to_owned());
         world
     };
-    assert_eq!(unknown(-300).sizes(), [2], "the replicas hold, whoever was chosen");
+    assert_eq!(unknown(-300).sizes(), [2], "the replicas are obeyed, also when the name is unknown");
     let mut settled = unknown(-300);
     settled.deployment["spec"]["replicas"] = 3.into();
     settled.check(expect![[r#"

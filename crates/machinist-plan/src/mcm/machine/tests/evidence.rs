@@ -1,0 +1,362 @@
+//! Claims about what must be known before an instance is deleted.
+
+use super::*;
+use crate::facts::{AttachmentFacts, PreservedBy};
+use crate::looks::{LeaseLook, NodeLook, Renewal};
+use crate::permit::Evidence;
+
+impl World {
+    /// A volume that is attached to the Node.
+    fn attached(self, name: &str, deleting: bool) -> Self {
+        let attachment = AttachmentFacts {
+            name: name.into(),
+            uid: format!("uid-{name}"),
+            node: "m".into(),
+            volume: Some(format!("pv-{name}")),
+            deleting_since: deleting.then(|| at(-3)),
+        };
+        self.with(|s| s.attachments.push(Arc::new(attachment)))
+    }
+
+    /// The API server was asked for the Node of the Machine's name, and answered with that UID or with none.
+    fn looked(self, seconds: i64, uid: Option<&str>) -> Self {
+        let look = NodeLook { name: "m".into(), started: at(seconds), uid: uid.map(str::to_owned) };
+        self.with(|s| s.looks.node = Some(look))
+    }
+
+    fn without_node(mut self) -> Self {
+        self.node = None;
+        self
+    }
+
+    fn labelled_force(mut self) -> Self {
+        self.machine["metadata"]["labels"]["force-deletion"] = "true".into();
+        self
+    }
+
+    /// The Node is not Ready, and nothing says since when but this process.
+    fn silent(self, first_seen: i64) -> Self {
+        let conditions =
+            json!([{"type": "Ready", "status": "Unknown"}, {"type": "Terminating", "status": "True"}]);
+        self.node_field("/status/conditions", conditions)
+            .with(|s| s.node_seen.untimed = BTreeMap::from([("Ready".to_owned(), at(first_seen))]))
+    }
+
+    fn lease(self, looked: i64, found: Renewal) -> Self {
+        let look = LeaseLook { node_uid: "uid-n".into(), started: at(looked), found };
+        self.with(|s| s.looks.lease = Some(look))
+    }
+}
+
+/// The evidence with which the instance is deleted, if it is.
+fn evidence(world: World) -> Option<Evidence> {
+    world.plan().actions.into_iter().find_map(|action| match action {
+        Action::Delete(permit) => Some(permit.evidence().clone()),
+        _ => None,
+    })
+}
+
+// === the cordon, and the list that follows it ===
+
+#[test]
+fn an_open_node_is_closed_before_its_instance_is_deleted() {
+    world().draining().node_field("/spec/unschedulable", Value::Null).check(expect![[r#"
+        do    node m: cordon
+        why   waits for its Node to be closed for new pods; since 2027-01-15T07:59:50Z; next: its pods leave
+        wait  for a change
+    "#]]);
+}
+
+#[test]
+fn once_the_cordon_is_seen_the_pods_are_listed() {
+    world().draining().check(expect![[r#"
+        do    node m: list its pods at the API server
+        why   waits for the API server to list no pod on Node m; since 2027-01-15T07:59:50Z; next: the instance is deleted; by 2027-01-15T09:59:51Z: the instance is deleted all the same
+        wait  for a change
+    "#]]);
+}
+
+#[test]
+fn a_list_counts_if_it_is_young_and_began_after_the_cordon() {
+    let listed = |cordoned: i64, started: i64, uid: &str| {
+        let list = PodList { node_uid: uid.into(), started: at(started), leaving: 0 };
+        evidence(world().draining().with(|s| {
+            s.node_seen.cordoned = Some(at(cordoned));
+            s.looks.pods = Some(list);
+        }))
+    };
+    let expected = Evidence::EmptyAfterCordon { node: "m".into(), cordoned: at(-8), listed: at(-1) };
+    assert_eq!(listed(-8, -1, "uid-n"), Some(expected));
+    assert!(listed(-1, -1, "uid-n").is_some(), "as soon as it was seen");
+    assert_eq!(listed(-1, -2, "uid-n"), None, "it began before the cordon was seen");
+    assert_eq!(listed(-60, -11, "uid-n"), None, "it is old");
+    assert_eq!(listed(-8, -1, "uid-another"), None, "it is of another Node");
+    let open_again = world().draining().listed().node_field("/spec/unschedulable", json!(false));
+    assert_eq!(evidence(open_again), None, "the Node was opened again");
+}
+
+#[test]
+fn a_pod_that_only_the_list_shows_is_waited_for() {
+    let list = |started| PodList { node_uid: "uid-n".into(), started: at(started), leaving: 1 };
+    world().draining().with(|s| s.looks.pods = Some(list(-1))).check(expect![[r#"
+        why   waits for the API server to list no pod on Node m; the last list showed 1 pod; since 2027-01-15T07:59:50Z; next: the instance is deleted; by 2027-01-15T09:59:51Z: the instance is deleted all the same
+        wait  until 2027-01-15T08:00:04Z
+    "#]]);
+    let again = world().draining().with(|s| s.looks.pods = Some(list(-5))).plan();
+    assert!(matches!(again.actions.as_slice(), [Action::ListPods(_)]), "{again}");
+    // As soon as the store shows it, it is evicted like any other.
+    let shown = world().draining().pod("p").with(|s| s.looks.pods = Some(list(-1))).plan();
+    assert!(matches!(shown.actions.as_slice(), [Action::Drain(drain::Call::Evict(_))]), "{shown}");
+}
+
+#[test]
+fn a_marker_past_the_drain_needs_no_list() {
+    let drained = world().draining().phase("Terminating", "Delete", "Processing", "Initiate VM deletion");
+    assert_eq!(evidence(drained), Some(Evidence::PastDrain { stage: "Initiate VM deletion" }));
+}
+
+#[test]
+fn a_list_is_not_used_up_while_the_class_is_missing() {
+    let missing = || world().draining().listed().with(|s| s.class = Known::Absent);
+    let description = "Deletion waits for MachineClass c, without which its instance cannot be deleted. Initiate node drain";
+    let plan = missing().plan().to_string();
+    assert!(plan.contains(description) && !plan.contains("Initiate VM deletion"), "{plan}");
+    let said = missing().phase("Terminating", "Delete", "Failed", description).plan();
+    assert!(said.actions.is_empty(), "it was said already: {said}");
+}
+
+// === a Node that the store does not show ===
+
+#[test]
+fn a_node_that_the_store_lacks_is_looked_up_first() {
+    world().draining().without_node().check(expect![[r#"
+        do    node m: look for it at the API server
+        why   waits for the API server to say whether Node m exists; since 2027-01-15T07:59:50Z; next: the instance is deleted
+        wait  for a change
+    "#]]);
+    let look = |seconds, uid| evidence(world().draining().without_node().looked(seconds, uid));
+    assert_eq!(look(-1, None), Some(Evidence::NoNode { node: "m".into(), looked: at(-1) }));
+    assert_eq!(look(-11, None), None, "it is old");
+    assert_eq!(look(-1, Some("uid-n")), None, "it exists, and the store is about to show it");
+    assert_eq!(
+        evidence(world().draining().without_node().labelled_force()),
+        Some(Evidence::ForceDeletion),
+        "a person has decided"
+    );
+}
+
+#[test]
+fn the_node_of_another_instance_is_no_reason_to_wait() {
+    let foreign = || world().draining().node_field("/spec/providerID", json!("sim:///i-0"));
+    assert_eq!(evidence(foreign()), None, "the API server may know better");
+    let looked = foreign().looked(-1, Some("uid-n"));
+    assert_eq!(evidence(looked), Some(Evidence::NoNode { node: "m".into(), looked: at(-1) }));
+    assert_eq!(evidence(foreign().looked(-1, Some("uid-new"))), None, "there is a new one by now");
+}
+
+#[test]
+fn a_node_may_register_last_so_it_is_looked_for_at_the_end() {
+    let gone = || {
+        drained().without_node().with(|s| {
+            s.answers.delete = Some(Answered { started: at(-4), ended: at(-3), answer: Ok(()) });
+            s.answers.find = seen(Sighting::Absent, true);
+        })
+    };
+    let early = gone().looked(-5, None).plan();
+    assert!(matches!(early.actions.as_slice(), [Action::LookForNode(_)]), "{early}");
+    let late = gone().looked(0, None).plan();
+    assert!(matches!(late.actions.as_slice(), [Action::RemoveFinalizer]), "{late}");
+}
+
+// === volumes ===
+
+#[test]
+fn a_polite_drain_waits_for_volumes_until_its_time_is_up() {
+    world().draining().listed().attached("va", false).attached("vb", true).check(expect![[r#"
+        why   waits for 2 volumes to be detached from Node m; the first is VolumeAttachment va of PersistentVolume pv-va; since 2027-01-15T07:59:50Z; next: the volumes are detached; by 2027-01-15T09:59:51Z: the VolumeAttachments are deleted
+        wait  until 2027-01-15T09:59:51Z
+    "#]]);
+}
+
+#[test]
+fn a_forced_drain_goes_through_the_stage_of_volumes() {
+    world().draining().deleting(7300).check(expect![[r#"
+        do    status: Delete Processing "Delete Volume Attachments"
+        why   waits for its drain to be ended by force; since 2027-01-15T05:58:20Z; next: its VolumeAttachments are deleted
+        wait  for a change
+    "#]]);
+}
+
+#[test]
+fn a_forced_drain_lists_the_pods_while_there_is_time() {
+    let forced = || world().draining().deleting(7210);
+    let plan = forced().plan();
+    assert!(matches!(plan.actions.as_slice(), [Action::ListPods(_)]), "{plan}");
+    let listed = forced().listed().plan().to_string();
+    assert!(listed.contains("Delete Volume Attachments"), "{listed}");
+    // The label is a person's word: nothing is asked.
+    let labelled = world().draining().labelled_force().plan().to_string();
+    assert!(labelled.contains("Delete Volume Attachments"), "{labelled}");
+}
+
+#[test]
+fn a_node_that_cannot_be_written_stops_no_forced_drain() {
+    let open = world().draining().deleting(7300).node_field("/spec/unschedulable", Value::Null);
+    let plan = open.plan();
+    assert!(matches!(plan.actions.as_slice(), [Action::SetStatus(_)]), "{plan}");
+}
+
+/// A Machine at the stage of volumes, which was reached so many seconds ago.
+fn detaching(seconds_ago: i64) -> World {
+    let mut world =
+        world().draining().phase("Terminating", "Delete", "Processing", "Delete Volume Attachments");
+    world.machine["status"]["lastOperation"]["lastUpdateTime"] = at(-seconds_ago).to_string().into();
+    world
+}
+
+#[test]
+fn attachments_are_deleted_and_waited_for() {
+    detaching(10).attached("va", false).attached("vb", true).check(expect![[r#"
+        do    volume attachment va: delete
+        why   waits for 2 volumes to be detached from Node m; the first is VolumeAttachment va of PersistentVolume pv-va; since 2027-01-15T07:59:50Z; next: their attacher detaches them; by 2027-01-15T08:01:51Z: the instance is deleted all the same
+        wait  until 2027-01-15T08:01:51Z
+    "#]]);
+    assert_eq!(evidence(detaching(10)), Some(Evidence::Forced), "nothing is attached");
+    let by_label = detaching(10).labelled_force();
+    assert_eq!(evidence(by_label), Some(Evidence::ForceDeletion));
+}
+
+#[test]
+fn an_attachment_that_stays_is_waited_for_two_minutes() {
+    let world =
+        |seconds_ago| detaching(seconds_ago).attached("va", true).with(|s| s.process.started = at(-9000));
+    assert_eq!(evidence(world(119)), None);
+    assert_eq!(evidence(world(121)), Some(Evidence::Forced));
+    let skewed = world(121).with(|s| s.process.skew = Duration::from_secs(31));
+    assert_eq!(evidence(skewed), None, "clocks disagree");
+    // Who takes over gives the attachers as much time again.
+    assert_eq!(evidence(world(9000).with(|s| s.process.started = at(-60))), None);
+}
+
+#[test]
+fn attachments_of_another_machines_node_are_left_alone() {
+    let foreign = detaching(10).attached("va", false).node_field("/spec/providerID", json!("sim:///i-0"));
+    assert_eq!(evidence(foreign), Some(Evidence::Forced));
+}
+
+// === past the instance ===
+
+#[test]
+fn past_the_instance_the_cloud_is_not_called() {
+    let at_marker = |marker| world().draining().phase("Terminating", "Delete", "Processing", marker);
+    at_marker("Initiate node object deletion").check(expect![[r#"
+        do    node m: remove finalizer
+        do    node m: delete
+        do    machine: remove finalizer
+        why   waits for its Node and its finalizer to be removed; since 2027-01-15T07:59:50Z
+        wait  for a change
+    "#]]);
+    let node_gone = at_marker("Initiate machine object finalizer removal").without_node().looked(-1, None);
+    node_gone.check(expect![[r#"
+        do    machine: remove finalizer
+        why   waits for its Node and its finalizer to be removed; since 2027-01-15T07:59:50Z
+        wait  for a change
+    "#]]);
+}
+
+// === a dead Node without times ===
+
+#[test]
+fn a_dead_node_without_times_is_judged_by_its_lease() {
+    world().draining().silent(-4).pod("p").check(expect![[r#"
+        do    node m: look at its lease
+        why   waits for a look at the Lease of its Node, which says for how long the kubelet has been silent; since 2027-01-15T07:59:50Z; next: its node is drained
+        wait  for a change
+    "#]]);
+}
+
+#[test]
+fn a_node_without_a_young_lease_is_given_up_at_once() {
+    let by_force = |world: World| {
+        let plan = world.pod("p").plan();
+        plan.actions.iter().any(|action| matches!(action, Action::Drain(drain::Call::Delete(_))))
+    };
+    let silent = || world().draining().silent(-4);
+    assert!(by_force(silent().lease(0, Renewal::Never)), "there is no Lease");
+    assert!(by_force(silent().lease(0, Renewal::At(at(-301)))), "it is old");
+    assert!(!by_force(silent().lease(0, Renewal::At(at(-299)))), "it is young");
+    assert!(!by_force(silent().lease(0, Renewal::Unknown)), "it may not be read");
+    assert!(by_force(world().draining().silent(-301).lease(0, Renewal::Unknown)), "it was seen for long");
+    let skewed = silent().lease(0, Renewal::Never).with(|s| s.process.skew = Duration::from_secs(31));
+    assert!(!by_force(skewed), "clocks disagree");
+    let before = silent().lease(-5, Renewal::Never).pod("p").plan();
+    assert!(
+        matches!(before.actions.as_slice(), [Action::LookAtLease(_)]),
+        "the look is of an earlier silence"
+    );
+}
+
+#[test]
+fn with_a_young_lease_the_first_sight_of_silence_counts() {
+    world().draining().silent(-4).lease(0, Renewal::At(at(-10))).pod("p").check(expect![[r#"
+        do    pod ns/p: evict
+        why   waits for 1 pod to leave the node; since 2027-01-15T07:59:50Z; next: the pods leave; by 2027-01-15T08:04:57Z: the pods are deleted without grace
+        wait  until 2027-01-15T08:04:57Z
+    "#]]);
+}
+
+// === preserve ===
+
+/// A Machine whose Node is annotated.
+fn wish(value: &str) -> World {
+    let mut world = world().running();
+    let node = world.node.as_mut().expect("a running Machine has a Node");
+    node["metadata"]["annotations"]["node.machine.sapcloud.io/preserve"] = value.into();
+    world
+}
+
+impl World {
+    fn carries(mut self, value: &str) -> Self {
+        let key = "node.machine.sapcloud.io/last-applied-node-preserve-value";
+        self.machine["metadata"]["annotations"][key] = value.into();
+        self
+    }
+}
+
+#[test]
+fn what_the_node_says_is_written_to_its_machine() {
+    wish("when-failed").check(expect![[r#"
+        do    machine: record preserve "when-failed" of its node
+        why   waits for the record of what its Node says about preserving it
+        wait  for a change
+    "#]]);
+    assert!(wish("when-failed").carries("when-failed").plan().actions.is_empty(), "it is there");
+    assert!(wish("maybe").plan().actions.is_empty(), "it is no value");
+    let taken_back = world().running().carries("now").plan();
+    assert!(matches!(taken_back.actions.as_slice(), [Action::CarryPreserve(value)] if value.is_empty()));
+}
+
+#[test]
+fn what_the_node_says_comes_before_what_the_machine_says() {
+    let kept = |own: Option<&str>, of_node: &str| {
+        let mut world = world().recorded().phase("Failed", "HealthCheck", "Failed", "it failed");
+        if let Some(own) = own {
+            world.machine["metadata"]["annotations"]["node.machine.sapcloud.io/preserve"] = own.into();
+        }
+        let machine = MachineFacts::parse(&parse::<Machine>(&world.carries(of_node).machine));
+        machine.preserved(at(0)).map(|preserved| preserved.by)
+    };
+    assert_eq!(kept(None, "when-failed"), Some(PreservedBy::Node));
+    assert_eq!(kept(Some("false"), "now"), Some(PreservedBy::Node));
+    assert_eq!(kept(Some("now"), "false"), None);
+    assert_eq!(kept(Some("now"), ""), Some(PreservedBy::Machine), "the Node says nothing any more");
+}
+
+#[test]
+fn a_machine_that_its_node_preserves_says_so() {
+    let failed = world().recorded().phase("Failed", "HealthCheck", "Failed", "it failed");
+    failed.carries("when-failed").check(expect![[r#"
+        why   waits for Machine m, which has failed and is preserved by the annotation node.machine.sapcloud.io/preserve of its Node m; since 2027-01-15T07:59:30Z; next: remove the annotation node.machine.sapcloud.io/preserve of Node m, or delete Machine m, to have it replaced
+        wait  for a change
+    "#]]);
+}
