@@ -70,13 +70,14 @@ impl Books {
         }
     }
 
-    pub(crate) fn facts<'a>(&'a self, now: Timestamp, fault: Option<&'a Fault>) -> Facts<'a> {
-        Facts { state: &self.state, settings: &self.settings, now, fault }
+    /// What the cloud's operator decides from: all projects at once.
+    pub(crate) fn facts(&self, now: Timestamp) -> Facts<'_> {
+        Facts { state: &self.state, settings: &self.settings, project: None, now, fault: None }
     }
 
-    /// Counts a call against the limit of its account.
+    /// Counts a call against the limit of its project.
     pub(crate) fn admit(&mut self, token: Option<&str>, now: Timestamp) -> Result<(), Refusal> {
-        self.buckets.take(token.unwrap_or_default(), self.settings.calls_per_hour, now)
+        self.buckets.take(self.settings.project_of(token), self.settings.calls_per_hour, now)
     }
 
     pub(crate) fn authorise(&self, token: Option<&str>) -> Result<(), Refusal> {
@@ -88,17 +89,20 @@ impl Books {
 
     pub(crate) fn decide(
         &self,
+        token: Option<&str>,
         request: &Request,
         now: Timestamp,
         fault: Option<&Fault>,
     ) -> Result<Effect, Refusal> {
-        let facts = self.facts(now, fault);
+        let project = Some(self.settings.project_of(token));
+        let facts = Facts { project, fault, ..self.facts(now) };
         let untouched = |outcome| Effect { outcome, commit: None, about: None };
         match request {
             Request::Ensure(create) => effect::ensure(facts, create),
             Request::Find(which) => Ok(effect::find(facts, which)),
             Request::List { .. } => Ok(untouched(Outcome::Listed)),
             Request::Delete(delete) => effect::delete(facts, delete),
+            Request::Rekey { id, from, to } => effect::rekey(facts, id, from, to),
             Request::Tag { id, tags } => effect::change(facts, id, |_| {
                 Ok(Some(Commit::Tagged { id: id.clone(), tags: tags.clone(), at: now }))
             }),
@@ -160,6 +164,7 @@ impl Books {
                 self.consoles.remove(id);
             }
             Commit::Adopted { .. }
+            | Commit::Rekeyed { .. }
             | Commit::Tagged { .. }
             | Commit::Stopped { .. }
             | Commit::Started { .. }
@@ -177,7 +182,13 @@ impl Books {
         }
     }
 
-    pub(crate) fn reply(&self, request: &Request, effect: &Effect, now: Timestamp) -> Reply {
+    pub(crate) fn reply(
+        &self,
+        token: Option<&str>,
+        request: &Request,
+        effect: &Effect,
+        now: Timestamp,
+    ) -> Reply {
         let described = || {
             let entry = self.state.by_id(effect.about.as_ref()?)?;
             Some(entry.describe(entry.power_at(now)?))
@@ -190,6 +201,7 @@ impl Books {
             Request::List { cluster } => Reply::Instances(
                 self.state
                     .existing()
+                    .filter(|entry| entry.project == self.settings.project_of(token))
                     .filter(|entry| entry.visible_at <= now)
                     .filter(|entry| cluster.is_none() || *cluster == entry.cluster)
                     .filter_map(|entry| Some(entry.describe(entry.power_at(now)?)))
@@ -198,9 +210,11 @@ impl Books {
             Request::Console { id, lines } => {
                 Reply::Lines(self.consoles.get(id).map(|console| console.tail(*lines)).unwrap_or_default())
             }
-            Request::Delete(_) | Request::Tag { .. } | Request::Start { .. } | Request::Stop { .. } => {
-                Reply::Done
-            }
+            Request::Delete(_)
+            | Request::Rekey { .. }
+            | Request::Tag { .. }
+            | Request::Start { .. }
+            | Request::Stop { .. } => Reply::Done,
         }
     }
 
@@ -242,12 +256,13 @@ mod tests {
             id: None,
             name: NodeName::new("n").expect("not empty"),
             key: None,
+            project: String::new(),
             created: Timestamp::UNIX_EPOCH,
             instance_type: "small".to_owned(),
             user_data: UserData::default(),
         };
-        let effect = effect::load(books.facts(Timestamp::UNIX_EPOCH, None), &foreigner)
-            .expect("nothing is in its way");
+        let effect =
+            effect::load(books.facts(Timestamp::UNIX_EPOCH), &foreigner).expect("nothing is in its way");
         books.carry_out(&effect, UserData::default())
     }
 

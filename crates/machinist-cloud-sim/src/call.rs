@@ -25,6 +25,8 @@ pub enum Operation {
     List,
     /// Make one go away.
     Delete,
+    /// Give one another key.
+    Rekey,
     /// Change tags.
     Tag,
     /// Power on.
@@ -42,6 +44,7 @@ impl fmt::Display for Operation {
             Self::Find => "find",
             Self::List => "list",
             Self::Delete => "delete",
+            Self::Rekey => "rekey",
             Self::Tag => "tag",
             Self::Start => "start",
             Self::Stop => "stop",

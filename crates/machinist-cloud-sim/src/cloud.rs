@@ -169,7 +169,8 @@ impl Cloud {
         let mut books = self.lock();
         let now = self.0.clock.now();
         let mut which = request.which();
-        books.state.count_call(&which, operation, now);
+        let project = books.settings.project_of(token).to_owned();
+        books.state.count_call(&which, Some(&project), operation, now);
         // Rules may name an instance that the call knows by its id only.
         if let Some(entry) = which.id.as_ref().and_then(|id| books.state.by_id(id)) {
             which.name.get_or_insert_with(|| entry.name.clone());
@@ -196,10 +197,11 @@ impl Cloud {
         let mut books = self.lock();
         let now = self.0.clock.now();
         books.settle(now);
-        let decided = books.authorise(token).and_then(|()| books.decide(&request, now, fault.as_ref()));
+        let decided =
+            books.authorise(token).and_then(|()| books.decide(token, &request, now, fault.as_ref()));
         let done = decided.and_then(|effect| {
             books.carry_out(&effect, user_data(&request))?;
-            let reply = books.reply(&request, &effect, now);
+            let reply = books.reply(token, &request, &effect, now);
             Ok((effect, reply))
         });
         drop(books);

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use machinist_instance::{InstanceKey, InstanceRef, NodeName, ProviderId};
 
 use crate::clock::later;
-use crate::state::{Sight, State};
+use crate::state::{Project, Sight, State, is_in};
 use crate::{
     Code, Commit, CreateRequest, DeleteRequest, Deletion, Entry, Fault, Foreigner, IdStyle, Outcome, Refusal,
     Settings,
@@ -38,22 +38,26 @@ impl Effect {
 pub(crate) struct Facts<'a> {
     pub(crate) state: &'a State,
     pub(crate) settings: &'a Settings,
+    pub(crate) project: Project<'a>,
     pub(crate) now: Timestamp,
     pub(crate) fault: Option<&'a Fault>,
 }
 
 /// Makes an instance unless one was made for that key, ever.
 pub(crate) fn ensure(facts: Facts<'_>, request: &CreateRequest) -> Result<Effect, Refusal> {
-    let Facts { state, now, .. } = facts;
-    if let Some(made) = state.by_key(&request.key) {
-        return if made.is_alive_at(now) {
+    let Facts { state, project, now, .. } = facts;
+    if let Some(made) = state.by_key(&request.key, project) {
+        return if made.key.as_ref() != Some(&request.key) {
+            let message = format!("{} was made for this key and was given another one", made.id);
+            Err(Refusal::new(Code::Foreign, message))
+        } else if made.is_alive_at(now) {
             Ok(Effect::none(Outcome::Found, Some(made.id.clone())))
         } else {
             // A late repetition of a call whose instance was deleted since must not bring it back.
             Err(Refusal::new(Code::KeySpent, format!("{} was made for this key and is gone", made.id)))
         };
     }
-    match state.by_name(&request.name, now) {
+    match state.by_name(&request.name, project, now) {
         Some(same_name) => adopt(facts, request, same_name),
         None => create(facts, request),
     }
@@ -81,7 +85,7 @@ fn adopt(facts: Facts<'_>, request: &CreateRequest, found: &Entry) -> Result<Eff
 }
 
 fn create(facts: Facts<'_>, request: &CreateRequest) -> Result<Effect, Refusal> {
-    let Facts { state, settings, now, fault } = facts;
+    let Facts { state, settings, project, now, fault } = facts;
     let zone = request.zone.clone().unwrap_or_else(|| settings.zone.clone());
     if let Some(quota) = settings.quota
         && quota <= state.existing().filter(|entry| entry.is_alive_at(now)).count()
@@ -111,6 +115,7 @@ fn create(facts: Facts<'_>, request: &CreateRequest) -> Result<Effect, Refusal> 
         key: Some(request.key.clone()),
         name: request.name.clone(),
         cluster: Some(request.cluster.clone()),
+        project: project.unwrap_or_default().to_owned(),
         instance_type: request.instance_type.clone(),
         region: request.region.clone().unwrap_or_else(|| settings.region.clone()),
         zone,
@@ -133,8 +138,8 @@ pub(crate) fn load(facts: Facts<'_>, foreigner: &Foreigner) -> Result<Effect, Re
     let Facts { state, settings, .. } = facts;
     let serial = state.next_serial();
     let id = foreigner.id.clone().unwrap_or_else(|| new_id(settings, serial, &foreigner.name, state));
-    let taken =
-        state.by_id(&id).is_some() || foreigner.key.as_ref().is_some_and(|key| state.by_key(key).is_some());
+    let taken = state.by_id(&id).is_some()
+        || foreigner.key.as_ref().is_some_and(|key| state.by_key(key, Some(&foreigner.project)).is_some());
     if taken {
         return Err(Refusal::new(Code::WrongState, format!("{id} or its key was used before")));
     }
@@ -144,6 +149,7 @@ pub(crate) fn load(facts: Facts<'_>, foreigner: &Foreigner) -> Result<Effect, Re
         key: foreigner.key.clone(),
         name: foreigner.name.clone(),
         cluster: None,
+        project: foreigner.project.clone(),
         instance_type: foreigner.instance_type.clone(),
         region: settings.region.clone(),
         zone: settings.zone.clone(),
@@ -179,7 +185,7 @@ fn new_id(settings: &Settings, serial: u64, name: &NodeName, state: &State) -> P
 pub(crate) fn find(facts: Facts<'_>, which: &InstanceRef) -> Effect {
     let found = match facts.fault {
         Some(Fault::NotFound) => None,
-        _ => facts.state.locate(which, facts.now, Sight::Lagging),
+        _ => facts.state.locate(which, facts.project, facts.now, Sight::Lagging),
     };
     match found {
         Some(entry) => Effect::none(Outcome::Found, Some(entry.id.clone())),
@@ -190,9 +196,9 @@ pub(crate) fn find(facts: Facts<'_>, which: &InstanceRef) -> Effect {
 /// Begins a deletion. An id reaches its instance at once; a key or a name is looked up with the cloud's lag, so
 /// deleting by them may miss what is not shown yet.
 pub(crate) fn delete(facts: Facts<'_>, request: &DeleteRequest) -> Result<Effect, Refusal> {
-    let Facts { state, settings, now, fault } = facts;
+    let Facts { state, settings, project, now, fault } = facts;
     let sight = if request.which.id.is_some() { Sight::Exact } else { Sight::Lagging };
-    let Some(entry) = state.locate(&request.which, now, sight) else {
+    let Some(entry) = state.locate(&request.which, project, now, sight) else {
         return Ok(Effect::none(Outcome::Absent, None));
     };
     if let Some(other) = foreign_key(entry, &request.owner) {
@@ -225,12 +231,29 @@ pub(crate) fn change(
     Ok(Effect { outcome: Outcome::Done, commit, about: Some(id.clone()) })
 }
 
+/// Gives an instance another key, if it carries the one that is expected.
+pub(crate) fn rekey(
+    facts: Facts<'_>,
+    id: &ProviderId,
+    from: &InstanceKey,
+    to: &InstanceKey,
+) -> Result<Effect, Refusal> {
+    change(facts, id, |entry| match &entry.key {
+        Some(key) if key == to => Ok(None),
+        Some(key) if key == from => {
+            Ok(Some(Commit::Rekeyed { id: id.clone(), key: to.clone(), at: facts.now }))
+        }
+        Some(other) => Err(Refusal::new(Code::Foreign, format!("{id} carries key {other}"))),
+        None => Err(Refusal::new(Code::Foreign, format!("{id} carries no key"))),
+    })
+}
+
 /// The instance of that id, if it exists.
 pub(crate) fn existing<'a>(facts: Facts<'a>, id: &ProviderId) -> Result<&'a Entry, Refusal> {
     facts
         .state
         .by_id(id)
-        .filter(|entry| entry.is_alive_at(facts.now))
+        .filter(|entry| is_in(entry, facts.project) && entry.is_alive_at(facts.now))
         .ok_or_else(|| Refusal::new(Code::NotFound, format!("there is no instance {id}")))
 }
 

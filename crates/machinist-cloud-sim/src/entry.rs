@@ -24,6 +24,9 @@ pub struct Entry {
     pub name: NodeName,
     /// The cluster it was made for.
     pub cluster: Option<String>,
+    /// The project it is in; empty for the one without a name.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub project: String,
     /// Its size.
     pub instance_type: String,
     /// Where it is.
@@ -101,6 +104,7 @@ impl Entry {
         Instance {
             id: self.id.clone(),
             key: self.key.clone(),
+            cluster: self.cluster.clone(),
             name: self.name.clone(),
             power,
             addresses: self.addresses(),
@@ -131,6 +135,15 @@ pub enum Commit {
         key: InstanceKey,
         /// Its cluster from now on.
         cluster: String,
+        /// When.
+        at: Timestamp,
+    },
+    /// It was given another key: its object was restored under another UID.
+    Rekeyed {
+        /// Which instance.
+        id: ProviderId,
+        /// Its key from now on.
+        key: InstanceKey,
         /// When.
         at: Timestamp,
     },
@@ -182,6 +195,7 @@ impl Commit {
         match self {
             Self::Made { entry } => &entry.id,
             Self::Adopted { id, .. }
+            | Self::Rekeyed { id, .. }
             | Self::Tagged { id, .. }
             | Self::Stopped { id, .. }
             | Self::Started { id, .. }
@@ -203,6 +217,9 @@ pub struct Foreigner {
     /// The key it was made for, if it was made by a program that keeps keys.
     #[serde(default)]
     pub key: Option<InstanceKey>,
+    /// The project it is in.
+    #[serde(default)]
+    pub project: String,
     /// When it was made.
     pub created: Timestamp,
     /// Its size.

@@ -1,4 +1,4 @@
-//! The limit on calls: each account has a bucket that holds an hour's worth of calls and fills evenly.
+//! The limit on calls: each project has a bucket that holds an hour's worth of calls and fills evenly.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -11,34 +11,34 @@ use crate::{Code, Refusal};
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
-/// When the bucket of each account is full again: that tells how many calls are left in it now.
+/// When the bucket of each project is full again: that tells how many calls are left in it now.
 #[derive(Debug, Default)]
 pub(crate) struct Buckets(BTreeMap<String, Timestamp>);
 
 impl Buckets {
-    /// Takes one call out of an account's bucket.
+    /// Takes one call out of a project's bucket.
     ///
     /// # Errors
     /// When it is empty; the refusal says when the next call fits. A refused call costs nothing.
     pub(crate) fn take(
         &mut self,
-        account: &str,
+        project: &str,
         per_hour: Option<NonZeroU32>,
         now: Timestamp,
     ) -> Result<(), Refusal> {
         let Some(per_hour) = per_hour else { return Ok(()) };
-        let full_at = self.0.get(account).map_or(now, |full_at| (*full_at).max(now));
+        let full_at = self.0.get(project).map_or(now, |full_at| (*full_at).max(now));
         let then_full_at = later(full_at, HOUR / per_hour.get());
         let missing = then_full_at.duration_since(later(now, HOUR));
         if missing.is_positive() {
-            let message = format!("the account may make {per_hour} calls an hour");
+            let message = format!("the project may make {per_hour} calls an hour");
             let seconds = (missing + SignedDuration::from_nanos(999_999_999)).as_secs();
             return Err(Refusal {
                 retry_after_seconds: u64::try_from(seconds).ok(),
                 ..Refusal::new(Code::RateLimited, message)
             });
         }
-        self.0.insert(account.to_owned(), then_full_at);
+        self.0.insert(project.to_owned(), then_full_at);
         Ok(())
     }
 }
@@ -56,7 +56,7 @@ mod tests {
         }
         let refused = buckets.take("a", hundred, now).expect_err("100 calls were made");
         assert_eq!((refused.code, refused.retry_after_seconds), (Code::RateLimited, Some(36)));
-        assert_eq!(buckets.take("b", hundred, now), Ok(()), "another account has its own bucket");
+        assert_eq!(buckets.take("b", hundred, now), Ok(()), "another project has its own bucket");
         assert_eq!(buckets.take("a", None, now), Ok(()), "the limit was lifted");
         let then = later(now, Duration::from_secs(36));
         assert_eq!(buckets.take("a", hundred, then), Ok(()));

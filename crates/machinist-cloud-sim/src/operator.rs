@@ -173,7 +173,7 @@ impl Cloud {
         let mut books = self.lock();
         let now = self.0.clock.now();
         books.settle(now);
-        let effect = decide(books.facts(now, None))?;
+        let effect = decide(books.facts(now))?;
         books.carry_out(&effect, user_data)?;
         Ok(effect)
     }

@@ -25,6 +25,15 @@ pub enum Request {
     },
     /// Make an instance go away.
     Delete(DeleteRequest),
+    /// Give an instance another key, if it carries the one that is expected.
+    Rekey {
+        /// Which instance.
+        id: ProviderId,
+        /// The key it must carry, unless it carries the new one already.
+        from: InstanceKey,
+        /// Its key from then on.
+        to: InstanceKey,
+    },
     /// Add or replace tags.
     Tag {
         /// Which instance.
@@ -59,6 +68,7 @@ impl Request {
             Self::Find(_) => Operation::Find,
             Self::List { .. } => Operation::List,
             Self::Delete(_) => Operation::Delete,
+            Self::Rekey { .. } => Operation::Rekey,
             Self::Tag { .. } => Operation::Tag,
             Self::Start { .. } => Operation::Start,
             Self::Stop { .. } => Operation::Stop,
@@ -75,9 +85,11 @@ impl Request {
             Self::Find(which) => which.clone(),
             Self::List { .. } => InstanceRef::default(),
             Self::Delete(delete) => delete.which.clone(),
-            Self::Tag { id, .. } | Self::Start { id } | Self::Stop { id } | Self::Console { id, .. } => {
-                InstanceRef { id: Some(id.clone()), key: None, name: None }
-            }
+            Self::Rekey { id, .. }
+            | Self::Tag { id, .. }
+            | Self::Start { id }
+            | Self::Stop { id }
+            | Self::Console { id, .. } => InstanceRef { id: Some(id.clone()), key: None, name: None },
         }
     }
 }

@@ -1,6 +1,6 @@
 //! How the cloud behaves when nothing goes wrong. All of it can be changed while it runs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -38,7 +38,10 @@ pub struct Settings {
     /// How long an instance takes from its deletion being asked to being gone.
     #[serde(with = "seconds", rename = "deleteSeconds")]
     pub delete: Duration,
-    /// How many calls each account may make in an hour; no limit when absent. An idle account saves up to an hour's worth.
+    /// The project that each token opens. Other tokens, and calls without one, open the project without a name. A project sees its own
+    /// instances only; a key, a name and the limit on calls mean something within a project only.
+    pub projects: BTreeMap<String, String>,
+    /// How many calls each project may make in an hour; no limit when absent. An idle project saves up to an hour's worth.
     pub calls_per_hour: Option<NonZeroU32>,
     /// How many instances may exist at once.
     pub quota: Option<usize>,
@@ -62,11 +65,19 @@ impl Default for Settings {
             latency: Duration::ZERO,
             boot: Duration::ZERO,
             delete: Duration::ZERO,
+            projects: BTreeMap::new(),
             calls_per_hour: None,
             quota: None,
             stockouts: Vec::new(),
             revoked_tokens: BTreeSet::new(),
         }
+    }
+}
+
+impl Settings {
+    /// The project that a call with that token sees.
+    pub(crate) fn project_of(&self, token: Option<&str>) -> &str {
+        token.and_then(|token| self.projects.get(token)).map_or("", String::as_str)
     }
 }
 

@@ -16,11 +16,19 @@ pub(crate) enum Sight {
     Lagging,
 }
 
+/// The project in which a question is asked; absent for the cloud's operator, who sees all of them.
+pub(crate) type Project<'a> = Option<&'a str>;
+
+/// Whether a question in that project is about this instance.
+pub(crate) fn is_in(entry: &Entry, project: Project<'_>) -> bool {
+    project.is_none_or(|project| entry.project == project)
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct State {
     entries: BTreeMap<u64, Entry>,
     by_id: BTreeMap<ProviderId, u64>,
-    by_key: BTreeMap<InstanceKey, u64>,
+    by_key: BTreeMap<InstanceKey, BTreeSet<u64>>,
     by_name: BTreeMap<NodeName, BTreeSet<u64>>,
     existing: BTreeSet<u64>,
     ending: BTreeSet<u64>,
@@ -56,33 +64,49 @@ impl State {
         self.entries.get(self.by_id.get(id)?)
     }
 
-    /// The instance ever made for a key, gone or not.
-    pub(crate) fn by_key(&self, key: &InstanceKey) -> Option<&Entry> {
-        self.entries.get(self.by_key.get(key)?)
+    /// The instance ever made for a key in a project, gone or not; it may carry another key by now.
+    pub(crate) fn by_key(&self, key: &InstanceKey, project: Project<'_>) -> Option<&Entry> {
+        let serials = self.by_key.get(key)?;
+        serials.iter().filter_map(|serial| self.entries.get(serial)).find(|entry| is_in(entry, project))
     }
 
-    /// The existing instance of a name; the oldest, should others have made several.
-    pub(crate) fn by_name(&self, name: &NodeName, now: Timestamp) -> Option<&Entry> {
+    /// The existing instance of a name in a project; the oldest, should others have made several.
+    pub(crate) fn by_name(&self, name: &NodeName, project: Project<'_>, now: Timestamp) -> Option<&Entry> {
         self.by_name
             .get(name)?
             .iter()
             .filter_map(|serial| self.entries.get(serial))
-            .find(|entry| entry.is_alive_at(now))
+            .find(|entry| is_in(entry, project) && entry.is_alive_at(now))
     }
 
     /// The existing instance that is meant: by id; without one by key, and if nothing has it, by name.
-    pub(crate) fn locate(&self, which: &InstanceRef, now: Timestamp, sight: Sight) -> Option<&Entry> {
+    pub(crate) fn locate(
+        &self,
+        which: &InstanceRef,
+        project: Project<'_>,
+        now: Timestamp,
+        sight: Sight,
+    ) -> Option<&Entry> {
         let shown =
             |entry: &&Entry| entry.is_alive_at(now) && (sight == Sight::Exact || entry.visible_at <= now);
         if let Some(id) = &which.id {
-            return self.by_id(id).filter(shown);
+            return self.by_id(id).filter(|entry| is_in(entry, project)).filter(shown);
         }
-        let of_key = which.key.as_ref().and_then(|key| self.by_key(key)).filter(shown);
-        of_key.or_else(|| which.name.as_ref().and_then(|name| self.by_name(name, now)).filter(shown))
+        let carries_it = |entry: &&Entry| entry.key == which.key;
+        let of_key = which.key.as_ref().and_then(|key| self.by_key(key, project));
+        let of_key = of_key.filter(carries_it).filter(shown);
+        let of_name = || which.name.as_ref().and_then(|name| self.by_name(name, project, now)).filter(shown);
+        of_key.or_else(of_name)
     }
 
-    pub(crate) fn count_call(&mut self, which: &InstanceRef, operation: Operation, now: Timestamp) {
-        let serial = self.locate(which, now, Sight::Exact).map(|entry| entry.serial);
+    pub(crate) fn count_call(
+        &mut self,
+        which: &InstanceRef,
+        project: Project<'_>,
+        operation: Operation,
+        now: Timestamp,
+    ) {
+        let serial = self.locate(which, project, now, Sight::Exact).map(|entry| entry.serial);
         if let Some(entry) = serial.and_then(|serial| self.entries.get_mut(&serial)) {
             *entry.calls.entry(operation).or_default() += 1;
         }
@@ -96,7 +120,15 @@ impl State {
                     entry.key = Some(key.clone());
                     entry.cluster = Some(cluster.clone());
                     let serial = entry.serial;
-                    self.by_key.insert(key.clone(), serial);
+                    self.by_key.entry(key.clone()).or_default().insert(serial);
+                }
+            }
+            Commit::Rekeyed { id, key, .. } => {
+                if let Some(entry) = self.entry_mut(id) {
+                    entry.key = Some(key.clone());
+                    let serial = entry.serial;
+                    // The old key stays spent: what it was made for must not be made a second time.
+                    self.by_key.entry(key.clone()).or_default().insert(serial);
                 }
             }
             Commit::Tagged { id, tags, .. } => {
@@ -138,7 +170,7 @@ impl State {
         let serial = entry.serial;
         self.by_id.insert(entry.id.clone(), serial);
         if let Some(key) = &entry.key {
-            self.by_key.insert(key.clone(), serial);
+            self.by_key.entry(key.clone()).or_default().insert(serial);
         }
         self.by_name.entry(entry.name.clone()).or_default().insert(serial);
         self.existing.insert(serial);

@@ -14,6 +14,7 @@
 
 mod act;
 mod clock_steps;
+mod evidence;
 mod explain;
 mod feed;
 mod key;

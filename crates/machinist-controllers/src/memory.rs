@@ -9,6 +9,7 @@ use machinist_plan::{Answers, Looks, NodeSeen, Why};
 use tokio::time::Instant;
 
 use crate::Key;
+use crate::evidence::Evidence;
 
 /// The memory of one process.
 #[derive(Debug, Default)]
@@ -19,6 +20,8 @@ pub(crate) struct Memory {
     pub looks: BTreeMap<String, Looks>,
     /// Since when Nodes have been seen as they are, by their UID; only of those with something to remember.
     pub nodes: BTreeMap<String, NodeSeen>,
+    /// What the accounts have shown.
+    pub evidence: Evidence,
     /// Attempts at evicting pods, by Machine UID, then by pod UID.
     pub evictions: BTreeMap<String, Arc<BTreeMap<String, Eviction>>>,
     /// What was last decided, and why.
@@ -145,14 +148,20 @@ impl Memory {
         self.looked_for.remove(uid);
     }
 
-    /// Forgets what was learned at a moment that means nothing after a step of the clock. That an instance was asked for stays true.
-    /// Since when a Node has been seen as it is begins with `now`.
+    /// Forgets the facts that depend on the time at which they were learned. That an instance was asked for, and what an account has
+    /// shown, stays true. Since when a Node has been seen as it is begins with `now`.
     pub(crate) fn forget_moments(&mut self, now: Timestamp) {
         self.nodes.values_mut().for_each(|seen| seen.begin_again(now));
         self.looks.clear();
         for answers in self.answers.values_mut() {
-            *answers = Answers { ever_ensured: answers.ever_ensured, ..Answers::default() };
+            *answers = Answers {
+                ever_ensured: answers.ever_ensured,
+                made_in: std::mem::take(&mut answers.made_in),
+                shown_in: answers.shown_in.take(),
+                ..Answers::default()
+            };
         }
+        self.evidence.forget_moments();
         self.evictions.clear();
         self.status_written.clear();
         self.child_failures.clear();

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard};
 use k8s_openapi::api::core::v1::Secret;
 use machinist_instance::Credential;
 use machinist_kube::barrier::Charge;
-use machinist_kube::{Barrier, ObjectKey, Store};
+use machinist_kube::{Barrier, Entry, ObjectKey, Store};
 use machinist_plan::facts::{
     AttachmentFacts, BudgetFacts, ClassFacts, MachineDeploymentFacts, MachineFacts, MachineSetFacts,
     NodeFacts, PodFacts, SecretFacts, TokenFacts, USER_DATA,
@@ -141,6 +141,11 @@ impl World {
     /// Whether there is a Machine of that UID, as far as is known: of others nothing is remembered.
     pub(crate) fn has_machine(&self, uid: &str) -> bool {
         self.machines.by_index(BY_UID, uid).next().is_some()
+    }
+
+    /// The class of a Machine.
+    pub(crate) fn class_of(&self, machine: &MachineFacts) -> Option<&Entry<ClassFacts>> {
+        self.classes.get(&ObjectKey::new(&machine.namespace, machine.spec.class.name()))
     }
 
     /// Whether there is a set or deployment of that UID, as far as is known.

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use machinist_cloud_sim::{Cloud, NoAnswer, Reply, Request};
 use machinist_driver::{Driver, Instances, Provider};
 use machinist_instance::{
-    AccountId, CreateGuarantee, Credential, Error, Instance, InstanceKey, InstanceRef, InstanceSpec,
+    AccountId, CreateGuarantee, Credential, Error, Instance, InstanceKey, InstanceRef, InstanceSpec, KeyTag,
     Promises, ProviderId, Scope, Sighting,
 };
 use serde_json::Value;
@@ -26,6 +26,7 @@ pub const PROMISES: Promises = Promises {
     call_bound: Duration::from_secs(1),
     create: CreateGuarantee::NativeKey,
     rate: None,
+    keys: KeyTag::Rekeyable,
 };
 
 /// The simulated cloud as a provider. A class names it `sim`, or by a name added with [`Self::also_serving`].
@@ -148,6 +149,11 @@ impl Instances for SimAccount {
 
     async fn delete(&self, which: &InstanceRef, owner: &InstanceKey) -> Result<(), Error> {
         self.call(Nature::Changes, request::delete(which, owner)).await.map(drop)
+    }
+
+    async fn rekey(&self, id: &ProviderId, from: &InstanceKey, to: &InstanceKey) -> Result<(), Error> {
+        let request = Request::Rekey { id: id.clone(), from: from.clone(), to: to.clone() };
+        self.call(Nature::Changes, request).await.map(drop)
     }
 
     async fn update_tags(&self, id: &ProviderId, tags: &BTreeMap<String, String>) -> Result<(), Error> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use machinist_cloud_sim::{Code, NoAnswer, Refusal, Reply};
-use machinist_instance::{Error, ErrorKind, Instance, InstanceRef, Sighting};
+use machinist_instance::{Error, ErrorKind, Foreign, Instance, InstanceRef, Sighting};
 
 /// Whether a call changes the cloud. It decides what a missing answer means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,11 @@ pub(crate) fn sighting(which: &InstanceRef, found: Option<Instance>) -> Sighting
     match found {
         None => Sighting::Absent,
         Some(instance) => match (&which.key, &instance.key) {
-            (Some(asked), Some(carried)) if asked != carried => Sighting::Foreign(carried.clone()),
+            (Some(asked), Some(carried)) if asked != carried => Sighting::Foreign(Foreign {
+                id: instance.id.clone(),
+                key: carried.clone(),
+                cluster: instance.cluster.clone(),
+            }),
             _ => Sighting::Present(instance),
         },
     }

@@ -100,6 +100,18 @@ pub trait Instances: Send + Sync {
     /// `Denied` when the instance carries another key than `owner`.
     async fn delete(&self, which: &InstanceRef, owner: &InstanceKey) -> Result<(), Error>;
 
+    /// Gives an instance the key `to` in place of `from`: its object was restored and has a new UID. Nothing else changes.
+    ///
+    /// # Guarantees
+    /// The key is compared before it is changed. An instance that carries `to` already is left as it is, so the call can be
+    /// repeated.
+    ///
+    /// # Errors
+    /// `Denied` when the instance carries neither key, or none. `Unsupported` where keys are [`machinist_instance::KeyTag::Fixed`].
+    async fn rekey(&self, _id: &ProviderId, _from: &InstanceKey, _to: &InstanceKey) -> Result<(), Error> {
+        Err(Error::unsupported("rekey"))
+    }
+
     /// Adds or replaces tags.
     async fn update_tags(&self, _id: &ProviderId, _tags: &BTreeMap<String, String>) -> Result<(), Error> {
         Err(Error::unsupported("update_tags"))

@@ -15,6 +15,9 @@ pub struct Instance {
     pub id: ProviderId,
     /// The key it was made for; absent for instances that others made.
     pub key: Option<InstanceKey>,
+    /// The installation it was made for, by its tag; absent for instances that others made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
     /// The name its kubelet registers with.
     pub name: NodeName,
     /// Whether it runs.
@@ -101,7 +104,18 @@ pub enum Sighting {
     /// The cloud does not show it. What this proves depends on [`crate::Promises::visible_within`].
     Absent,
     /// Something exists under that id or name which was made for another key.
-    Foreign(InstanceKey),
+    Foreign(Foreign),
+}
+
+/// An instance that carries another key than the one that was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Foreign {
+    /// The instance.
+    pub id: ProviderId,
+    /// The key it carries.
+    pub key: InstanceKey,
+    /// The installation it was made for, by its tag.
+    pub cluster: Option<String>,
 }
 
 /// What `list` covers.

@@ -15,6 +15,6 @@ mod spec;
 
 pub use error::{Error, ErrorKind};
 pub use identity::{IdentityError, InstanceKey, NodeName, ProviderId};
-pub use instance::{Address, AddressKind, Instance, InstanceRef, Power, Scope, Sighting};
-pub use promises::{CallRate, CreateGuarantee, Promises};
+pub use instance::{Address, AddressKind, Foreign, Instance, InstanceRef, Power, Scope, Sighting};
+pub use promises::{CallRate, CreateGuarantee, KeyTag, Promises};
 pub use spec::{AccountId, Credential, InstanceSpec, UserData};

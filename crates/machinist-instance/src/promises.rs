@@ -15,6 +15,8 @@ pub struct Promises {
     pub create: CreateGuarantee,
     /// How many calls the account admits. `None` if the cloud states no limit.
     pub rate: Option<CallRate>,
+    /// Whether an instance can be given another key.
+    pub keys: KeyTag,
 }
 
 /// How many calls a cloud admits from one account.
@@ -42,4 +44,13 @@ pub enum CreateGuarantee {
     UniqueName,
     /// The driver looks before it creates; safe only with one caller per key.
     FindThenCreate,
+}
+
+/// How a cloud keeps the key of an instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum KeyTag {
+    /// As a tag that can be changed.
+    Rekeyable,
+    /// As something that stays as it was made, such as the label of a container.
+    Fixed,
 }

@@ -12,7 +12,13 @@ const SET: &str = "set";
 const DEPLOYMENT: &str = "deployment";
 
 fn expect(kind: WriteKind) -> Expect {
-    Expect { cluster: Cluster::Control, resource: "machines", key: ObjectKey::new("ns", "m1"), kind, uid: None }
+    Expect {
+        cluster: Cluster::Control,
+        resource: "machines",
+        key: ObjectKey::new("ns", "m1"),
+        kind,
+        uid: None,
+    }
 }
 
 fn committed(rv: u64) -> Settled {

@@ -132,7 +132,7 @@ impl Machines {
                 Commit::Stopped { id, .. } | Commit::DeletionBegun { id, .. } | Commit::Gone { id, .. } => {
                     self.up.remove(id);
                 }
-                Commit::Adopted { .. } | Commit::Tagged { .. } => {}
+                Commit::Adopted { .. } | Commit::Rekeyed { .. } | Commit::Tagged { .. } => {}
             }
         }
     }

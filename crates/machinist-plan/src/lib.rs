@@ -5,7 +5,7 @@
 //! snapshot   the frozen facts of one decision, with `now`
 //! looks      what was read from an API server itself, because a store may be older
 //! mcm/       plan(&Snapshot) -> Plan, one file per kind; paths are mirrored in machinist-controllers
-//! instance, drain   rules that all front ends share
+//! instance, ownership, drain   rules that all front ends share
 //! plan, why, permit   what a decision is made of
 //! ```
 //!
@@ -17,6 +17,7 @@ pub mod facts;
 pub mod instance;
 mod looks;
 pub mod mcm;
+pub mod ownership;
 mod permit;
 mod plan;
 mod snapshot;
@@ -26,6 +27,7 @@ pub use looks::{LeaseLook, Looks, NodeLook, NodeSeen, PodList, Renewal, Version}
 pub use permit::{Evidence, Permit};
 pub use plan::{Plan, Wait};
 pub use snapshot::{
-    Answered, Answers, Attempts, Call, Found, Known, LONGEST_RETRY_AFTER, Process, retry_after,
+    Absence, Answered, Answers, Attempts, Call, Found, Known, LONGEST_RETRY_AFTER, MadeIn, Process,
+    retry_after,
 };
 pub use why::{Deadline, Reason, Step, TokenUse, Why};

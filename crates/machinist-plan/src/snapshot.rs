@@ -8,7 +8,7 @@ use std::fmt;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use machinist_instance::{Error, ErrorKind, Instance, InstanceRef, Promises, Sighting};
+use machinist_instance::{AccountId, Error, ErrorKind, Instance, InstanceRef, Promises, Sighting};
 
 /// What is known of something that is looked up.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -46,6 +46,10 @@ pub enum Call {
     Find,
     /// Ask for deletion.
     Delete,
+    /// Give it another key.
+    Rekey,
+    /// List what the account shows.
+    List,
 }
 
 impl fmt::Display for Call {
@@ -54,6 +58,8 @@ impl fmt::Display for Call {
             Self::Ensure => "ensure",
             Self::Find => "find",
             Self::Delete => "delete",
+            Self::Rekey => "rekey",
+            Self::List => "list",
         })
     }
 }
@@ -65,6 +71,8 @@ pub struct Answered<T> {
     pub started: Timestamp,
     /// When the answer arrived.
     pub ended: Timestamp,
+    /// The account that was asked; absent if it could not be opened. What one account answers says nothing about another.
+    pub account: Option<AccountId>,
     /// The answer.
     pub answer: Result<T, Error>,
 }
@@ -91,13 +99,56 @@ pub struct Answers {
     pub find: Option<Found>,
     /// Whether a `find` by provider id ever showed it.
     pub shown: bool,
+    /// The account that last showed this very instance: in an answer to `ensure` or `find`, or in a list.
+    pub shown_in: Option<AccountId>,
+    /// Where this process may have made it.
+    pub made_in: MadeIn,
+    /// The first of the absences in a row that an account has answered.
+    pub absence: Option<Absence>,
     /// The last answer to `delete`.
     pub delete: Option<Answered<()>>,
+    /// The last answer to `rekey`.
+    pub rekey: Option<Answered<()>>,
     /// Failures of the last kind of call in a row; 0 after a success.
     pub failures: u32,
     /// What the last call was made from: a fingerprint of class and Secrets. When they change, one that failed is repeated
     /// without waiting.
     pub inputs: Option<u64>,
+}
+
+/// In which accounts a process may have made an instance: an `ensure` there had an effect, or may have had one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum MadeIn {
+    /// In none.
+    #[default]
+    Nowhere,
+    /// In this one.
+    Account(AccountId),
+    /// The credential changed between two calls of unknown outcome.
+    Several,
+}
+
+impl MadeIn {
+    /// The same, after one more call in that account.
+    #[must_use]
+    pub fn and(&self, account: &AccountId) -> Self {
+        match self {
+            Self::Nowhere => Self::Account(account.clone()),
+            Self::Account(before) if before == account => self.clone(),
+            Self::Account(_) | Self::Several => Self::Several,
+        }
+    }
+}
+
+/// A row of absences.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Absence {
+    /// The account that answered.
+    pub account: AccountId,
+    /// When the first look of the row began.
+    pub first: Timestamp,
+    /// Whether the looks were by provider id.
+    pub by_id: bool,
 }
 
 /// A call that is in flight longer than its bound waits for a free slot of its account; look again after this long.
@@ -121,6 +172,37 @@ impl Answers {
         self.failures = if answered.answer.is_ok() { 0 } else { self.failures.saturating_add(1) };
         self.inputs = Some(inputs);
         remember(self, answered);
+    }
+
+    /// Takes in an answer to `find`: what it shows, and since when nothing is shown.
+    pub fn take_found(&mut self, found: Found) {
+        let Answered { started, account, answer, .. } = &found.answered;
+        let by_id = found.by.id.is_some();
+        let is_shown = match answer {
+            Err(_) => {
+                self.find = Some(found);
+                return;
+            }
+            // An instance that has only the name may be another owner's.
+            Ok(Sighting::Present(instance)) => {
+                by_id || (instance.key.is_some() && instance.key == found.by.key)
+            }
+            Ok(Sighting::Foreign(_)) => by_id,
+            Ok(Sighting::Absent) => false,
+        };
+        if is_shown {
+            self.absence = None;
+        } else if let Some(account) = account {
+            let goes_on = |row: &Absence| row.account == *account && row.by_id == by_id;
+            if !self.absence.as_ref().is_some_and(goes_on) {
+                self.absence = Some(Absence { account: account.clone(), first: *started, by_id });
+            }
+        }
+        if is_shown && matches!(answer, Ok(Sighting::Present(_))) {
+            self.shown |= by_id;
+            self.shown_in.clone_from(account);
+        }
+        self.find = Some(found);
     }
 
     /// Whether class or Secrets have changed since the last call, so that one that failed may succeed now.

@@ -254,6 +254,30 @@ pub enum Reason {
         /// The instance.
         instance: String,
     },
+    /// The cloud shows neither the instance nor anything else that was made with the same Secret: the credential looks like another
+    /// account's.
+    OtherAccount {
+        /// The instance.
+        instance: String,
+        /// What the credential comes from.
+        opened_by: String,
+    },
+    /// The cloud does not show the instance, and nothing tells whether this is its account: it is looked for twice.
+    SecondLook {
+        /// The instance.
+        instance: String,
+    },
+    /// The instance that the Machine records carries the key of another object.
+    InstanceNotOurs {
+        /// The instance.
+        instance: String,
+        /// The key that it carries.
+        key: String,
+        /// The installation that its tag names.
+        cluster: Option<String>,
+        /// The Machine that holds this key, if there is one.
+        holder: Option<String>,
+    },
     /// The Machine's class or credential is gone, so its instance cannot be deleted.
     CannotDeleteInstance {
         /// What is missing.
@@ -444,6 +468,9 @@ impl Reason {
             Self::ConfirmingNoNode { .. } => "ConfirmingNoNode",
             Self::InstanceDeleting { .. } => "InstanceDeleting",
             Self::AbsenceNotProven { .. } => "AbsenceNotProven",
+            Self::OtherAccount { .. } => "OtherAccount",
+            Self::SecondLook { .. } => "SecondLook",
+            Self::InstanceNotOurs { .. } => "InstanceNotOurs",
             Self::CannotDeleteInstance { .. } => "CannotDeleteInstance",
             Self::NodeLeaving { .. } => "NodeLeaving",
             Self::MachinesPending { .. } => "MachinesPending",
@@ -569,6 +596,23 @@ impl fmt::Display for Reason {
             Self::InstanceDeleting { instance } => write!(f, "the cloud to delete instance {instance}"),
             Self::AbsenceNotProven { instance } => {
                 write!(f, "proof that instance {instance} does not exist: the cloud may not show it yet")
+            }
+            Self::OtherAccount { instance, opened_by } => write!(
+                f,
+                "the account of instance {instance}: the credential in {opened_by} looks like another account's, which shows \
+                 nothing that was made with it"
+            ),
+            Self::SecondLook { instance } => write!(
+                f,
+                "a second look at instance {instance}: it is absent, and no other Machine tells whether this is its account"
+            ),
+            Self::InstanceNotOurs { instance, key, cluster, holder } => {
+                write!(f, "instance {instance} to be its own: ")?;
+                match (holder, cluster) {
+                    (Some(machine), _) => write!(f, "it carries the key of Machine {machine}"),
+                    (None, Some(cluster)) => write!(f, "it carries key {key} of cluster {cluster:?}"),
+                    (None, None) => write!(f, "it carries key {key} and the tag of no cluster"),
+                }
             }
             Self::CannotDeleteInstance { missing } => {
                 write!(f, "{missing}, without which its instance cannot be deleted")

@@ -165,7 +165,7 @@ impl State {
                 };
                 self.instances.insert(id, instance);
             }
-            cloud::Commit::Adopted { key, .. } => {
+            cloud::Commit::Adopted { key, .. } | cloud::Commit::Rekeyed { key, .. } => {
                 self.instances.entry(id).and_modify(|instance| instance.key = Some(key.as_str().to_owned()));
             }
             cloud::Commit::DeletionBegun { deletion, .. } => {
@@ -436,6 +436,7 @@ fn describe(commit: &cloud::Commit) -> String {
     match commit {
         cloud::Commit::Made { entry } => format!("cloud + {id} {}", entry.name),
         cloud::Commit::Adopted { key, .. } => format!("cloud ~ {id} adopted for {key}"),
+        cloud::Commit::Rekeyed { key, .. } => format!("cloud ~ {id} rekeyed for {key}"),
         cloud::Commit::Tagged { .. } => format!("cloud ~ {id} tagged"),
         cloud::Commit::Stopped { .. } => format!("cloud ~ {id} stopped"),
         cloud::Commit::Started { .. } => format!("cloud ~ {id} started"),

@@ -1,4 +1,4 @@
-//! The program, broken on purpose in nine ways: each breakage must be caught, by the invariant that is there for it, on seeds
+//! The program, broken on purpose in ten ways: each breakage must be caught, by the invariant that is there for it, on seeds
 //! that the whole program passes. Invariants that nothing can violate prove nothing.
 //!
 //! | mutant | what is broken | caught by |
@@ -12,6 +12,7 @@
 //! | unbounded requeue | an object is looked at again at once, for ever | L4 |
 //! | replacement limit | every unhealthy Machine is given up by itself | S13 |
 //! | unseen cordon | a Node counts as closed and empty as soon as the store shows no pod | S6 |
+//! | ownership proof | every account is believed to be the one of the instance | S3 |
 //!
 //! Nothing of the product is changed for this: requests and answers are rewritten on their way ([`Tamper`]), or a planner is asked
 //! with altered facts and its plan altered (`Planners`).
@@ -73,11 +74,13 @@ pub enum Mutant {
     ReplacementLimit,
     /// A Node counts as closed and empty as soon as the store shows no pod on it.
     UnseenCordon,
+    /// Every account is believed to be the one of the instance.
+    OwnershipProof,
 }
 
 impl Mutant {
-    /// All nine.
-    pub const ALL: [Self; 9] = [
+    /// All ten.
+    pub const ALL: [Self; 10] = [
         Self::UidCheck,
         Self::OwnWritesBarrier,
         Self::FreshName,
@@ -87,6 +90,7 @@ impl Mutant {
         Self::UnboundedRequeue,
         Self::ReplacementLimit,
         Self::UnseenCordon,
+        Self::OwnershipProof,
     ];
 
     /// Its name.
@@ -101,13 +105,14 @@ impl Mutant {
             Self::UnboundedRequeue => "unbounded-requeue",
             Self::ReplacementLimit => "replacement-limit",
             Self::UnseenCordon => "unseen-cordon",
+            Self::OwnershipProof => "ownership-proof",
         }
     }
 
     /// The invariant that is there for it.
     pub fn caught_by(self) -> Id {
         match self {
-            Self::UidCheck | Self::EarlyFinalizer | Self::AbsenceWithoutLag => Id::S3,
+            Self::UidCheck | Self::EarlyFinalizer | Self::AbsenceWithoutLag | Self::OwnershipProof => Id::S3,
             Self::OwnWritesBarrier | Self::FreshName => Id::S4,
             Self::NodeByName => Id::S7,
             Self::UnboundedRequeue => Id::L4,
@@ -127,7 +132,8 @@ impl Mutant {
             | Self::NodeByName
             | Self::UnboundedRequeue
             | Self::ReplacementLimit
-            | Self::UnseenCordon => None,
+            | Self::UnseenCordon
+            | Self::OwnershipProof => None,
         }
     }
 
@@ -139,6 +145,7 @@ impl Mutant {
             Self::AbsenceWithoutLag => Planners { machine: absence_without_lag, ..sound },
             Self::NodeByName => Planners { machine: node_by_name, ..sound },
             Self::UnboundedRequeue => Planners { machine: unbounded_requeue, ..sound },
+            Self::OwnershipProof => Planners { machine: no_ownership_proof, ..sound },
             Self::ReplacementLimit => Planners { replacement: no_replacement_limit, ..sound },
             Self::UnseenCordon => Planners { machine: unseen_cordon, ..sound },
             Self::UidCheck | Self::OwnWritesBarrier | Self::FreshName => sound,
@@ -249,6 +256,12 @@ fn absence_without_lag(s: &machine::Snapshot) -> Plan<machine::Action> {
     let mut s = s.clone();
     s.process.promises.visible_within = Duration::ZERO;
     s.process.promises.call_bound = Duration::ZERO;
+    machine::plan(&s)
+}
+
+fn no_ownership_proof(s: &machine::Snapshot) -> Plan<machine::Action> {
+    let mut s = s.clone();
+    s.ownership.recorded = s.ownership.account.clone();
     machine::plan(&s)
 }
 

@@ -64,6 +64,7 @@ impl fmt::Display for Event {
             Self::Api(request) => write!(f, "{request}"),
             Self::Ledger(Commit::Made { entry }) => write!(f, "ledger: {} made for {}", entry.id, entry.name),
             Self::Ledger(Commit::Adopted { id, .. }) => write!(f, "ledger: {id} adopted"),
+            Self::Ledger(Commit::Rekeyed { id, .. }) => write!(f, "ledger: {id} rekeyed"),
             Self::Ledger(Commit::Tagged { id, .. }) => write!(f, "ledger: {id} tagged"),
             Self::Ledger(Commit::Stopped { id, .. }) => write!(f, "ledger: {id} stopped"),
             Self::Ledger(Commit::Started { id, .. }) => write!(f, "ledger: {id} started"),

@@ -2,11 +2,11 @@
 //!
 //! | Route | |
 //! |---|---|
-//! | `POST /v1/OPERATION` | `ensure`, `find`, `list`, `delete`, `tag`, `start`, `stop`, `console`: the body is the params of a [`Request`](crate::Request), the answer a [`Reply`](crate::Reply) or, with another status than 200, a [`Refusal`](crate::Refusal) |
+//! | `POST /v1/OPERATION` | `ensure`, `find`, `list`, `delete`, `rekey`, `tag`, `start`, `stop`, `console`: the body is the params of a [`Request`](crate::Request), the answer a [`Reply`](crate::Reply) or, with another status than 200, a [`Refusal`](crate::Refusal) |
 //! | `GET /admin/ledger` | every instance ever made |
 //! | `GET /admin/commits` | the same as commits, then every later commit as it happens, one per line |
 //! | `GET /admin/calls` | counts by operation, and the remembered calls |
-//! | `GET`, `PATCH /admin/settings` | how the cloud behaves: quota, stockouts, limit on calls, lag, times, revoked tokens |
+//! | `GET`, `PATCH /admin/settings` | how the cloud behaves: projects, quota, stockouts, limit on calls, lag, times, revoked tokens |
 //! | `GET`, `POST`, `DELETE /admin/faults`, `DELETE /admin/faults/ID` | what goes wrong |
 //! | `POST /admin/load` | add an instance that others made |
 //! | `POST /admin/kill`, `/admin/power-off`, `/admin/power-on` | `{"id": "sim:///i-1"}` |

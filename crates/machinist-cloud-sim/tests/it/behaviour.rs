@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 
 use machinist_cloud_sim::{
-    Call, CallRecord, Code, Commit, Fault, FaultRule, Foreigner, IdStyle, Operation, Outcome, Request,
+    Call, CallRecord, Code, Commit, Fault, FaultRule, Foreigner, IdStyle, Operation, Outcome, Reply, Request,
     Schedule, Settings,
 };
 use machinist_instance::{InstanceKey, NodeName, Power, ProviderId, UserData};
@@ -101,6 +101,7 @@ async fn what_others_left_is_adopted_by_name_and_never_given_to_another_key() {
         id: None,
         name: NodeName::new(name).expect("not empty"),
         key: key.map(InstanceKey::new),
+        project: String::new(),
         created,
         instance_type: "m5.large".to_owned(),
         user_data: UserData::default(),
@@ -187,4 +188,46 @@ async fn an_account_makes_as_many_calls_an_hour_as_it_may() {
     assert_eq!(cloud.calls()[2].outcome, Outcome::Refused(Code::RateLimited));
     tokio::time::sleep(seconds(1800)).await;
     look().await.expect("the next call fits");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_project_sees_its_own_instances_only() {
+    let projects =
+        BTreeMap::from([("b".to_owned(), "other".to_owned()), ("c".to_owned(), "other".to_owned())]);
+    let cloud = cloud(Settings { projects, ..Settings::default() });
+    let made = ensure(&cloud, create("a")).await.expect("made");
+    let ask = async |token, request| cloud.call(Some(token), request).await.expect("an answer");
+    let list = || Request::List { cluster: None };
+    assert_eq!(ask("a", list()).await, Ok(Reply::Instances(vec![made.clone()])), "a token without a project");
+    assert_eq!(ask("b", list()).await, Ok(Reply::Instances(Vec::new())));
+    assert_eq!(ask("b", Request::Find(by_id(&made))).await, Ok(Reply::Found(None)));
+    let owner = made.key.clone().expect("keyed");
+    let deletion = Request::Delete(machinist_cloud_sim::DeleteRequest { which: by_id(&made), owner });
+    assert_eq!(ask("b", deletion).await, Ok(Reply::Done), "deleting the absent succeeds");
+    assert_eq!(cloud.alive(), 1);
+    let stopped = ask("b", Request::Stop { id: made.id.clone() }).await;
+    assert_eq!(stopped.expect_err("not theirs").code, Code::NotFound);
+    let theirs = ask("b", Request::Ensure(create("a"))).await.expect("name and key are free there");
+    let Reply::Instance(theirs) = theirs else { panic!("ensure answers with an instance, not {theirs:?}") };
+    assert_eq!(ask("c", list()).await, Ok(Reply::Instances(vec![theirs])), "another token of that project");
+    assert_eq!(cloud.alive(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_changes_its_key_and_the_old_key_stays_spent() {
+    let cloud = cloud(Settings::default());
+    let made = ensure(&cloud, create("a")).await.expect("made");
+    let (from, to) = (InstanceKey::new("uid-of-a"), InstanceKey::new("uid-of-b"));
+    let rekey = |from: &InstanceKey, to: &InstanceKey| {
+        call(&cloud, Request::Rekey { id: made.id.clone(), from: from.clone(), to: to.clone() })
+    };
+    assert_eq!(rekey(&to, &from).await.map(drop), Ok(()), "it carries the new key already");
+    let stranger = InstanceKey::new("uid-of-c");
+    assert_eq!(rekey(&stranger, &to).await.expect_err("another key").code, Code::Foreign);
+    rekey(&from, &to).await.expect("rekeyed");
+    rekey(&from, &to).await.expect("the same once more");
+    assert_eq!(find(&cloud, by_id(&made)).await.and_then(|found| found.key), Some(to));
+    assert_eq!(ensure(&cloud, create("a")).await.expect_err("the old key").code, Code::Foreign);
+    let same = machinist_cloud_sim::CreateRequest { key: InstanceKey::new("uid-of-b"), ..create("a") };
+    assert_eq!(ensure(&cloud, same).await.expect("found").id, made.id);
 }

@@ -134,6 +134,11 @@ impl Account {
         Self { id, slots, turn: tokio::sync::Mutex::new(()), pace: Mutex::new(pace) }
     }
 
+    /// The account's name: a hash, which tells nothing of the credential.
+    pub(crate) fn id(&self) -> &AccountId {
+        &self.id
+    }
+
     /// Until when no call may begin, if the cloud asked for patience.
     pub(crate) fn paused_until(&self) -> Option<Instant> {
         self.pace().paused_until.filter(|until| Instant::now() < *until)

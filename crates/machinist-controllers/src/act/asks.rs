@@ -120,7 +120,8 @@ impl Shared {
         let began = self.now();
         let answer = self.answer(&key, call, bound, made).await;
         opened.account.note_end(answer.as_ref().err());
-        let answered = Answered { started: began, ended: self.now(), answer };
+        let account = Some(opened.account.id().clone());
+        let answered = Answered { started: began, ended: self.now(), account, answer };
         {
             let mut world = self.world.lock();
             self.end(&mut world, &subject);

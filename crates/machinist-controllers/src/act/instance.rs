@@ -5,12 +5,15 @@
 use std::sync::Arc;
 
 use machinist_driver::Driver;
-use machinist_instance::{Error, Instance, InstanceRef, InstanceSpec, Sighting};
+use machinist_instance::{
+    Error, Instance, InstanceKey, InstanceRef, InstanceSpec, ProviderId, Scope, Sighting,
+};
 use machinist_plan::facts::{ClassFacts, MachineFacts};
 use machinist_plan::{Answered, Answers, Call, Found, Permit};
 
 use super::accounts::Opened;
 use super::asks::{Ask, Remember};
+use super::witness::Witness;
 use crate::Key;
 use crate::reconcile::{Shared, Stop, object_key};
 use crate::world::World;
@@ -33,9 +36,18 @@ pub(crate) struct Asking<'a> {
 
 /// Asks for the instance.
 pub(crate) fn ensure(asking: Asking<'_>, spec: InstanceSpec) -> Result<(), Stop> {
-    let call = |driver: Arc<dyn Driver>| async move { driver.instances().ensure(&spec).await };
+    let witness = Witness::of(&asking);
+    let call = |driver: Arc<dyn Driver>| async move {
+        let before = witness.may_be_made();
+        let made = driver.instances().ensure(&spec).await;
+        witness.ensured(&made, before);
+        made
+    };
     let still_wanted = |machine: &MachineFacts| machine.has_finalizer && machine.deleting_since.is_none();
     start(asking, Call::Ensure, None, still_wanted, call, |answers, answered: Answered<Instance>| {
+        if answered.answer.is_ok() {
+            answers.shown_in.clone_from(&answered.account);
+        }
         answers.ensure = Some(answered);
     })
 }
@@ -43,7 +55,12 @@ pub(crate) fn ensure(asking: Asking<'_>, spec: InstanceSpec) -> Result<(), Stop>
 /// Asks where the instance is.
 pub(crate) fn find(asking: Asking<'_>, which: InstanceRef) -> Result<(), Stop> {
     let by = which.clone();
-    let call = |driver: Arc<dyn Driver>| async move { driver.instances().find(&which).await };
+    let witness = Witness::of(&asking);
+    let call = |driver: Arc<dyn Driver>| async move {
+        let sighting = driver.instances().find(&which).await;
+        witness.found(&sighting);
+        sighting
+    };
     start(
         asking,
         Call::Find,
@@ -51,10 +68,43 @@ pub(crate) fn find(asking: Asking<'_>, which: InstanceRef) -> Result<(), Stop> {
         |_| true,
         call,
         move |answers, answered: Answered<Sighting>| {
-            answers.shown |= by.id.is_some() && matches!(answered.answer, Ok(Sighting::Present(_)));
-            answers.find = Some(Found { by, answered });
+            answers.take_found(Found { by, answered });
         },
     )
+}
+
+/// Asks for the other key of an instance.
+pub(crate) fn rekey(asking: Asking<'_>, id: ProviderId, from: InstanceKey) -> Result<(), Stop> {
+    let to = asking.machine.key();
+    let call = |driver: Arc<dyn Driver>| async move { driver.instances().rekey(&id, &from, &to).await };
+    start(
+        asking,
+        Call::Rekey,
+        None,
+        |_| true,
+        call,
+        |answers, answered: Answered<()>| {
+            if answered.answer.is_ok() {
+                answers.shown_in.clone_from(&answered.account);
+            }
+            answers.rekey = Some(answered);
+        },
+    )
+}
+
+/// Asks what the account shows, unless another Machine has asked a while ago.
+pub(crate) fn list(asking: Asking<'_>) -> Result<(), Stop> {
+    let witness = Witness::of(&asking);
+    if !witness.may_list() {
+        return Ok(());
+    }
+    let call = |driver: Arc<dyn Driver>| async move {
+        witness.lists();
+        let listed = driver.instances().list(&Scope::Visible).await;
+        witness.listed(&listed);
+        listed.map(drop)
+    };
+    start(asking, Call::List, None, |_| true, call, |_, _: Answered<()>| {})
 }
 
 /// Asks for the deletion of the instance, with a permit.
@@ -94,7 +144,8 @@ fn start<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'stati
         Ok(opened) => opened,
         Err(error) => {
             let now = shared.now();
-            remember(&mut shared.world.lock(), Answered { started: now, ended: now, answer: Err(error) });
+            let answered = Answered { started: now, ended: now, account: None, answer: Err(error) };
+            remember(&mut shared.world.lock(), answered);
             shared.queue.wake(key);
             return Ok(());
         }

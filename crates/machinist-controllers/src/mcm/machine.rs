@@ -14,16 +14,17 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, Preconditions};
 use machinist_api::MachinePriority;
 use machinist_api::constants::{annotations, conditions, finalizers, labels};
-use machinist_instance::{CreateGuarantee, Error, InstanceSpec, Promises};
+use machinist_instance::{CreateGuarantee, Error, InstanceSpec, KeyTag, Promises};
 use machinist_kube::recorder::EventType;
 use machinist_kube::store::RelistPart;
 use machinist_kube::{Delta, GuardedPatch, ObjectKey, list_once, outcome};
 use machinist_plan::drain::{self, Eviction, EvictionOutcome};
 use machinist_plan::facts::{
-    AttachmentFacts, MachineFacts, NodeFacts, PodFacts, TOKEN_NAMESPACE, TOKEN_OWNER, TOKEN_TYPE, Token,
-    TokenFacts, token_description,
+    ACCOUNT, AttachmentFacts, MachineFacts, NodeFacts, PodFacts, TOKEN_NAMESPACE, TOKEN_OWNER, TOKEN_TYPE,
+    Token, TokenFacts, token_description,
 };
 use machinist_plan::mcm::machine::{Action, NodeSync, SecretNeed, Severity, Snapshot, StatusWrite};
+use machinist_plan::ownership::List;
 use machinist_plan::{
     Attempts, Known, LeaseLook, Looks, NodeLook, Plan, PodList, Process, Renewal, TokenUse,
 };
@@ -31,6 +32,7 @@ use serde_json::{Value, json};
 
 use crate::Key;
 use crate::act::{self, Asking, Opened, Write, render_user_data};
+use crate::evidence;
 use crate::feed::{refresh, take_in};
 use crate::reconcile::{Kind, Observed, Shared, Stop, Versions, object_key};
 use crate::world::{BY_NAMESPACE, BY_NODE, SecretEntry, TokenEntry, World, merge};
@@ -45,6 +47,7 @@ const CAUTIOUS: Promises = Promises {
     call_bound: Duration::from_secs(60),
     create: CreateGuarantee::FindThenCreate,
     rate: None,
+    keys: KeyTag::Fixed,
 };
 
 /// Machines, as the loop knows them.
@@ -113,6 +116,7 @@ fn snapshot(shared: &Shared, world: &World, machine: Arc<MachineFacts>, versions
     versions.add(answered(answers.ensure.as_ref().map(|a| a.ended)));
     versions.add(answered(answers.find.as_ref().map(|a| a.answered.ended)));
     versions.add(answered(answers.delete.as_ref().map(|a| a.ended)));
+    versions.add(answered(answers.rekey.as_ref().map(|a| a.ended)));
     versions.add(answered(answers.in_flight.map(|(_, since)| since)));
     let deleting = machine.deleting_since.is_some();
     let pods: Vec<_> = if deleting {
@@ -164,15 +168,22 @@ fn snapshot(shared: &Shared, world: &World, machine: Arc<MachineFacts>, versions
     });
     let opened = open(shared, world, &machine).and_then(Result::ok);
     let promises = opened.as_ref().map_or(CAUTIOUS, Opened::promises);
-    let paused = opened.and_then(|opened| opened.account.paused_until());
+    let paused = opened.as_ref().and_then(|opened| opened.account.paused_until());
+    let process = Process {
+        started: shared.started().unwrap_or_else(|| shared.now()),
+        leading_since: shared.leading_since(),
+        skew: shared.skew(),
+        promises,
+    };
+    let account = opened.map(|opened| opened.account.id().clone());
+    let class_facts = class.map(|class| class.facts.as_ref());
+    let ownership = evidence::ownership(world, &machine, class_facts, account, &answers, &process);
+    if let List::Asked(again_at) | List::Ended(again_at) = ownership.list {
+        versions.add(answered(Some(again_at)));
+    }
     Snapshot {
         now: shared.now(),
-        process: Process {
-            started: shared.started().unwrap_or_else(|| shared.now()),
-            leading_since: shared.leading_since(),
-            skew: shared.skew(),
-            promises,
-        },
+        process,
         defaults: options.defaults.clone(),
         class: Known::from_store(class.map(|class| class.facts.clone())),
         class_error,
@@ -187,6 +198,9 @@ fn snapshot(shared: &Shared, world: &World, machine: Arc<MachineFacts>, versions
         attachments,
         looks,
         node_seen,
+        ownership,
+        cluster: options.cluster.clone(),
+        key_holder: evidence::key_holder(world, &answers),
         answers,
         paused_until: paused.map(|until| shared.wall(until)),
         machine,
@@ -263,7 +277,7 @@ async fn perform(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(
                 .remove_finalizer(machine.finalizers.as_deref(), finalizers::MACHINE_CONTROLLER_MANAGER);
             write.patch::<MachineFacts>(patch).await
         }
-        Action::Record { node, provider_id } => {
+        Action::Record { node, provider_id, account } => {
             let patch = GuardedPatch::new(&machine.uid);
             let patch = match labels::is_value(node.as_str()) {
                 true => patch.set_label(machine.labels.as_ref(), labels::NODE, node.as_str()),
@@ -272,6 +286,12 @@ async fn perform(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(
             let patch = patch
                 .test(&["spec", "providerID"], machine.spec.provider_id.clone().map(Value::from).as_ref())
                 .add(&["spec", "providerID"], Value::from(provider_id.as_str()));
+            let patch = match account {
+                Some(account) => {
+                    patch.set_annotation(machine.annotations.as_ref(), ACCOUNT, account.as_str())
+                }
+                None => patch,
+            };
             write.patch::<MachineFacts>(with_priority(patch, machine)).await
         }
         Action::LabelNode(node) => {
@@ -311,6 +331,8 @@ async fn perform(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(
             Write { key, ..write }.delete::<TokenEntry>(&token.uid).await
         }
         Action::Ensure { adopt_made_since } => ensure(shared, s, adopt_made_since),
+        Action::List => act::list(asking(shared, s)?),
+        Action::Rekey { id, from } => act::rekey(asking(shared, s)?, id, from),
         Action::Find(which) => act::find(asking(shared, s)?, which),
         Action::Delete(permit) => act::delete(asking(shared, s)?, permit),
         Action::SyncNode(sync) => {

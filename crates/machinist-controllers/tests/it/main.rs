@@ -4,12 +4,13 @@
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on says why")]
 
+mod accounts;
 mod asks;
-mod slow_webhook;
 mod chosen;
+mod drain;
 mod freeze;
 mod replacement;
-mod drain;
+mod slow_webhook;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -629,6 +630,7 @@ async fn an_instance_whose_name_is_too_long_for_a_label_goes_with_its_machine() 
         id: None,
         name: NodeName::new(&name).expect("a name"),
         key: None,
+        project: String::new(),
         created: world.clock.now(),
         instance_type: "small".to_owned(),
         user_data: UserData::default(),

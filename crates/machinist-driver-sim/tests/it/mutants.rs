@@ -9,7 +9,7 @@ use machinist_driver::contract::run;
 use machinist_driver_sim::{PROMISES, SimProvider, Transport};
 use machinist_instance::InstanceKey;
 
-use crate::subject::{SimSubject, cloud};
+use crate::subject::{SimSubject, TOKEN, cloud};
 
 #[derive(Debug, Clone, Copy)]
 enum Mutation {
@@ -21,6 +21,8 @@ enum Mutation {
     QuotaIsAnOutage,
     NothingIsEverFoundByName,
     DeniedMeansAbsent,
+    RekeyWithoutLooking,
+    OneAccountForAll,
 }
 
 struct Mutant {
@@ -87,6 +89,14 @@ impl Transport for Mutant {
                     other => other,
                 })
             }
+            Mutation::RekeyWithoutLooking => {
+                if let Request::Rekey { id, from, .. } = &mut request {
+                    let found = cloud.ledger().alive().find(|entry| entry.id == *id).cloned();
+                    *from = found.and_then(|entry| entry.key).unwrap_or_else(|| from.clone());
+                }
+                cloud.call(token, request).await
+            }
+            Mutation::OneAccountForAll => cloud.call(Some(TOKEN), request).await,
         }
     }
 }
@@ -109,6 +119,8 @@ async fn every_mutant_is_caught_by_the_rule_it_breaks() {
         (Mutation::QuotaIsAnOutage, "a_used_up_quota_is_exhausted_and_leaves_nothing"),
         (Mutation::NothingIsEverFoundByName, "find_sees_it_by_id_key_and_name"),
         (Mutation::DeniedMeansAbsent, "a_revoked_credential_is_denied"),
+        (Mutation::RekeyWithoutLooking, "rekey_refuses_the_instance_of_a_third_key"),
+        (Mutation::OneAccountForAll, "another_account_shows_nothing_of_this_one"),
     ];
     for (mutation, rule) in expected {
         let cloud = cloud();

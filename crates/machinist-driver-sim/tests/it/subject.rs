@@ -12,16 +12,22 @@ use machinist_driver_sim::SimProvider;
 use machinist_instance::{AccountId, Credential, InstanceKey, NodeName, UserData};
 use serde_json::{Value, json};
 
-const TOKEN: &str = "secret-of-the-account";
+pub(crate) const TOKEN: &str = "secret-of-the-account";
+const OTHER_TOKEN: &str = "secret-of-another-account";
 
 pub(crate) struct SimSubject {
     pub(crate) cloud: Cloud,
     provider: SimProvider,
 }
 
-/// A calm cloud: reads lag a little, deletions take a little.
+/// A calm cloud of two projects: reads lag a little, deletions take a little.
 pub(crate) fn settings() -> Settings {
-    Settings { lag: Duration::from_millis(500), delete: Duration::from_secs(1), ..Settings::default() }
+    Settings {
+        lag: Duration::from_millis(500),
+        delete: Duration::from_secs(1),
+        projects: BTreeMap::from([(OTHER_TOKEN.to_owned(), "another".to_owned())]),
+        ..Settings::default()
+    }
 }
 
 pub(crate) fn cloud() -> Cloud {
@@ -45,6 +51,11 @@ impl Subject for SimSubject {
         let data = BTreeMap::from([("token".to_owned(), TOKEN.as_bytes().to_vec())]);
         let credential = Credential::new(data);
         (self.provider.account(&credential), credential)
+    }
+
+    fn another_account(&self) -> Option<Credential> {
+        let data = BTreeMap::from([("token".to_owned(), OTHER_TOKEN.as_bytes().to_vec())]);
+        Some(Credential::new(data))
     }
 
     fn provider_spec(&self) -> Value {
@@ -109,6 +120,7 @@ impl Subject for SimSubject {
             id: None,
             name: name.clone(),
             key: None,
+            project: String::new(),
             created,
             instance_type: "m5.large".to_owned(),
             user_data: UserData::default(),

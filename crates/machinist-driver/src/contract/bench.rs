@@ -5,8 +5,8 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use machinist_instance::{
-    Error, ErrorKind, Instance, InstanceKey, InstanceRef, InstanceSpec, NodeName, Promises, Sighting,
-    UserData,
+    Error, ErrorKind, Foreign, Instance, InstanceKey, InstanceRef, InstanceSpec, NodeName, Promises,
+    Sighting, UserData,
 };
 
 use super::{Ending, Hook, Played, Subject, Trouble};
@@ -150,7 +150,9 @@ impl<'a> Bench<'a> {
             match self.find(which).await? {
                 Sighting::Absent => return Ok(()),
                 Sighting::Present(_) => self.subject.wait(self.promises().call_bound).await,
-                Sighting::Foreign(key) => return fail(format!("find {which}: foreign, made for {key}")),
+                Sighting::Foreign(Foreign { key, .. }) => {
+                    return fail(format!("find {which}: foreign, made for {key}"));
+                }
             }
         }
         fail(format!("{which} is still there after {LOOKS} looks, one call bound apart"))

@@ -10,6 +10,7 @@
 mod bench;
 mod creation;
 mod deletion;
+mod ownership;
 mod reading;
 mod refusals;
 mod unknown_outcomes;
@@ -34,6 +35,9 @@ pub trait Subject: Send + Sync {
 
     /// An account that may make instances.
     fn account(&self) -> (AccountId, Credential);
+
+    /// A credential of another account of the same cloud, if there is one.
+    fn another_account(&self) -> Option<Credential>;
 
     /// A provider spec that the provider accepts: the smallest and cheapest instance there is.
     fn provider_spec(&self) -> Value;
@@ -186,7 +190,14 @@ use cases;
 
 /// Plays every case against the subject, one after the other.
 pub async fn run(subject: &dyn Subject) -> Report {
-    let groups = [creation::CASES, reading::CASES, deletion::CASES, unknown_outcomes::CASES, refusals::CASES];
+    let groups = [
+        creation::CASES,
+        reading::CASES,
+        deletion::CASES,
+        ownership::CASES,
+        unknown_outcomes::CASES,
+        refusals::CASES,
+    ];
     let mut cases = Vec::new();
     for case in groups.into_iter().flatten() {
         let verdict = match play(subject, case).await {

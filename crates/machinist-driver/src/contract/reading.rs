@@ -1,6 +1,6 @@
 //! What reads show, and what their silence proves.
 
-use machinist_instance::{InstanceRef, InstanceSpec, Scope, Sighting};
+use machinist_instance::{Foreign, InstanceRef, InstanceSpec, Scope, Sighting};
 
 use super::bench::{Bench, by_id, by_key, by_name, check, fail, present};
 use super::{Played, Trouble, cases};
@@ -53,7 +53,13 @@ async fn find_calls_the_instance_of_another_key_foreign(bench: &Bench<'_>) -> Pl
     let by_their_name = InstanceRef { key: ours, ..by_name(&theirs.name) };
     for (by, which) in [("id", by_their_id), ("name", by_their_name)] {
         match bench.find(&which).await? {
-            Sighting::Foreign(key) if key == theirs.key => {}
+            Sighting::Foreign(foreign) => {
+                let expected =
+                    Foreign { id: made.id.clone(), key: theirs.key.clone(), cluster: Some(bench.cluster()) };
+                check(foreign == expected, || {
+                    format!("find by {by}: expected {expected:?}, got {foreign:?}")
+                })?;
+            }
             other => {
                 return fail(format!(
                     "find by {by}: expected foreign, made for {}, got {other:?}",

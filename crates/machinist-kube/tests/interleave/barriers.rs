@@ -117,7 +117,8 @@ impl Rig {
     }
 
     fn open(&self, kind: WriteKind) -> Charge {
-        let expect = Expect { cluster: Cluster::Control, resource: "machines", key: object(), kind, uid: None };
+        let expect =
+            Expect { cluster: Cluster::Control, resource: "machines", key: object(), kind, uid: None };
         self.world().barrier.open(&CHARGED, expect)
     }
 

@@ -76,6 +76,13 @@ impl ClassFacts {
     }
 }
 
+impl ClassFacts {
+    /// The Secret that opens the account: `(namespace, name)`. Later ones lie over earlier ones, so it is the last.
+    pub fn opened_by(&self) -> Option<&(String, String)> {
+        self.secrets.last()
+    }
+}
+
 fn named(reference: &SecretReference, own_namespace: &str) -> Option<(String, String)> {
     let name = reference.name.clone().filter(|name| !name.is_empty())?;
     let namespace = reference.namespace.clone().filter(|namespace| !namespace.is_empty());

@@ -7,11 +7,15 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use machinist_api::constants::{annotations, finalizers, labels, markers::DeletionMarker};
 use machinist_api::{GoDuration, LastOperation, Machine, MachineSpec, Phase};
-use machinist_instance::{InstanceKey, NodeName, ProviderId};
+use machinist_instance::{AccountId, InstanceKey, NodeName, ProviderId};
 use serde_json::Value;
 
 use super::NodeFacts;
 use crate::snapshot::is_past;
+
+/// Annotation of a Machine: the account that its instance was made in, written together with the provider id. A hash; see
+/// [`AccountId`].
+pub const ACCOUNT: &str = "machinist.dev/account";
 
 /// What planners know of a Machine.
 #[derive(Debug, Clone)]
@@ -105,6 +109,11 @@ impl MachineFacts {
     /// One annotation.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.annotations.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// The account that its instance was made in, as it was recorded.
+    pub fn account(&self) -> Option<AccountId> {
+        self.annotation(ACCOUNT).and_then(AccountId::recorded)
     }
 
     /// The name its Node has, or will have: label `node`, else the Machine's own.

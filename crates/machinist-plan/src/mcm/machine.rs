@@ -16,6 +16,7 @@ mod create;
 mod delete;
 mod join;
 mod node_sync;
+mod proof;
 mod status;
 
 use std::collections::BTreeMap;
@@ -25,7 +26,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use machinist_api::constants::reasons;
-use machinist_instance::{InstanceKey, InstanceRef, NodeName, ProviderId};
+use machinist_instance::{AccountId, InstanceKey, InstanceRef, NodeName, ProviderId};
 
 pub use self::join::health;
 pub use self::node_sync::NodeSync;
@@ -36,6 +37,7 @@ use crate::facts::{
     TokenFacts,
 };
 use crate::looks::{Looks, NodeSeen};
+use crate::ownership::Ownership;
 use crate::snapshot::{Answers, Known, Process};
 use crate::why::{Reason, Step, TokenUse};
 use crate::{Permit, Plan, Why};
@@ -81,6 +83,12 @@ pub struct Snapshot {
     pub answers: Answers,
     /// Until when the cloud throttles the account: no call begins before.
     pub paused_until: Option<Timestamp>,
+    /// What tells whether today's credential opens the account of its instance.
+    pub ownership: Ownership,
+    /// Which installation this is: the tag of its instances.
+    pub cluster: String,
+    /// The Machine that holds the key of the foreign instance that the driver found last.
+    pub key_holder: Option<String>,
 }
 
 /// A Secret that a class refers to.
@@ -150,17 +158,28 @@ pub enum Action {
         /// Adopt an instance of that name that others made since then.
         adopt_made_since: Timestamp,
     },
+    /// Ask the driver what the account shows. All Machines of the account share the answer.
+    List,
+    /// Ask the driver to give the instance this Machine's key.
+    Rekey {
+        /// The instance.
+        id: ProviderId,
+        /// The key that it must carry.
+        from: InstanceKey,
+    },
     /// Ask the driver where the instance is.
     Find(InstanceRef),
     /// Ask the driver to delete the instance.
     Delete(Permit),
-    /// Write label `node`, the provider id and, where missing, the priority to the Machine. A name that cannot be the value of a
+    /// Write label `node`, the provider id, its account and, where missing, the priority to the Machine. A name that cannot be the value of a
     /// label is left out: the id is what matters, and it must not be lost to the label.
     Record {
         /// The Node's name.
         node: NodeName,
         /// The provider id.
         provider_id: ProviderId,
+        /// The account that showed it.
+        account: Option<AccountId>,
     },
     /// Write label `node` to the Machine.
     LabelNode(NodeName),
@@ -234,7 +253,7 @@ fn plan_living(s: &Snapshot) -> Plan<Action> {
     }
     match &s.machine.provider_id {
         None => create::plan(s),
-        Some(_) => join::plan(s),
+        Some(_) => proof::gather(s, join::plan(s)),
     }
 }
 
@@ -309,9 +328,13 @@ impl fmt::Display for Action {
             Self::CreateToken { id, expires } => write!(f, "token {id}: create, expires {expires}"),
             Self::DeleteToken(token) => write!(f, "token {}: delete", token.id),
             Self::Ensure { .. } => f.write_str("driver: ensure"),
+            Self::List => f.write_str("driver: list"),
+            Self::Rekey { id, from } => write!(f, "driver: rekey {id} from {from}"),
             Self::Find(which) => write!(f, "driver: find {which}"),
             Self::Delete(permit) => write!(f, "driver: delete {} because {permit}", permit.which()),
-            Self::Record { node, provider_id } => write!(f, "machine: record node {node} and {provider_id}"),
+            Self::Record { node, provider_id, .. } => {
+                write!(f, "machine: record node {node} and {provider_id}")
+            }
             Self::LabelNode(node) => write!(f, "machine: label node {node}"),
             Self::CarryPreserve(value) => write!(f, "machine: record preserve {value:?} of its node"),
             Self::SetStatus(write) => write!(f, "status: {write}"),

@@ -9,13 +9,22 @@ use crate::actor::Side;
 use crate::history::{Event, InstanceTrack, State};
 use crate::sight::{MACHINES, Seen};
 
+/// What the user's client calls itself.
+const USER_AGENT: &str = "user";
+
 /// S1: a key has one instance, ever, and no name has two at once.
 pub(super) struct OnePerMachine;
 
 impl Invariant for OnePerMachine {
     fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
-        let Event::Ledger(cloud::Commit::Made { .. } | cloud::Commit::Adopted { .. }) = event else { return };
         let Event::Ledger(commit) = event else { return };
+        let gives_a_key = matches!(
+            commit,
+            cloud::Commit::Made { .. } | cloud::Commit::Adopted { .. } | cloud::Commit::Rekeyed { .. }
+        );
+        if !gives_a_key {
+            return;
+        }
         let Some(made) = state.instance(commit.id().as_str()) else { return };
         let others = || state.instances().filter(|other| other.id != made.id);
         if let Some(other) = others().find(|other| other.key.is_some() && other.key == made.key) {
@@ -73,9 +82,11 @@ impl Invariant for FinalizerTruth {
                 let Some(old) = commit.old.as_deref().map(|object| Seen(object.value())) else { return };
                 let keeps_it = commit.new.as_deref().is_some_and(|new| Seen(new.value()).has_intent());
                 let forced = labels::parse_bool(old.label(labels::FORCE_DELETION)) == Some(true);
-                // A user's own patch is a user's own risk; ours, and the server's removal of what nobody holds, are not.
+                // Users who remove finalizers, and then the object, take the risk themselves. Our writes are judged, and so is the
+                // server's removal of an object without finalizers.
                 let is_ours = crate::actor::Process::of_agent(&commit.user_agent).is_some();
-                let judged = (old.has_intent() && is_ours) || commit.new.is_none();
+                let is_erased = &*commit.user_agent == USER_AGENT && !old.has_intent();
+                let judged = (old.has_intent() && is_ours) || (commit.new.is_none() && !is_erased);
                 if keeps_it || forced || !judged {
                     return;
                 }

@@ -3,9 +3,10 @@
 //! A scenario does what users do and waits for what they expect. What goes wrong meanwhile, and what must hold all the time, is the
 //! world's business. `world.begin` marks where the part of interest begins.
 
+mod accounts;
 mod adoption;
-mod chosen;
 mod binding;
+mod chosen;
 mod drain;
 mod heal;
 mod life;
@@ -16,9 +17,10 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 
+pub use self::accounts::{exchanged_secret, renewed_token, restored};
 pub use self::adoption::heal_after_adoption;
-pub use self::chosen::scale_by_choice;
 pub use self::binding::bound_before_the_cordon;
+pub use self::chosen::scale_by_choice;
 pub use self::drain::{drain, drain_of_a_crowd};
 pub use self::heal::{heal, heal_many, heal_with_a_pod};
 pub use self::life::{burst, create_one, delete, delete_one, delete_while_creating, flap, scale};
@@ -78,6 +80,9 @@ pub const ALL: &[Scenario] = &[
     everywhere("foreign-instance", |w| Box::pin(foreign_instance(w))),
     patient("heal-many", |w| Box::pin(heal_many(w))),
     patient("heal-after-adoption", |w| Box::pin(heal_after_adoption(w))),
+    patient("exchanged-secret", |w| Box::pin(exchanged_secret(w))),
+    everywhere("renewed-token", |w| Box::pin(renewed_token(w))),
+    Scenario { name: "restored", play: |w| Box::pin(restored(w)), needs: &[Ability::StoreVerbatim] },
 ];
 
 /// The scenario of that name.

@@ -103,6 +103,7 @@ fn load_pet(world: &dyn World) -> Result<Entry, Trouble> {
         id: None,
         name: NodeName::new(LONE).ok_or(Trouble::new("a Node has a name"))?,
         key: None,
+        project: String::new(),
         created: a_day_ago.unwrap_or_else(|_| world.now()),
         instance_type: "small".to_owned(),
         user_data: Default::default(),

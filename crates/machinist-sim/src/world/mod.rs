@@ -60,6 +60,12 @@ pub trait World: Send + Sync {
     /// Starts both processes, where they do not run yet.
     async fn start_processes(&self) -> Outcome;
 
+    /// Stops both processes.
+    ///
+    /// # Errors
+    /// Where it [cannot](Ability::StoreVerbatim).
+    async fn stop_processes(&self) -> Outcome;
+
     /// Stores an object with everything that it has, uid and times included.
     ///
     /// # Errors

@@ -85,6 +85,12 @@ impl Processes {
         lock(&self.running).insert(process, running);
     }
 
+    /// Stops a process, as its user does: nothing is under way when it is stopped.
+    pub fn stop(&self, process: Process) {
+        self.bury(process);
+        self.surroundings.lab.history.note(format!("the {process} is stopped"));
+    }
+
     /// Buries a process whose life has ended: everything it held is dropped.
     fn bury(&self, process: Process) {
         let buried = lock(&self.running).remove(&process);

@@ -324,6 +324,10 @@ impl World for Real {
         Ok(())
     }
 
+    async fn stop_processes(&self) -> Outcome {
+        Err(Trouble::new("nothing is restored on a real server, so its processes are not stopped"))
+    }
+
     async fn store(&self, _: Side, _: &Value) -> Outcome {
         Err(Trouble::new("a real server stores nothing as it was elsewhere"))
     }

@@ -364,6 +364,11 @@ impl World for Simulated {
         Ok(())
     }
 
+    async fn stop_processes(&self) -> Outcome {
+        Process::ALL.into_iter().for_each(|process| self.processes.stop(process));
+        Ok(())
+    }
+
     async fn store(&self, side: Side, object: &Value) -> Outcome {
         let loaded = self.server(side).load(object.clone());
         loaded.map(drop).map_err(|error| Trouble(format!("the {side} server loads no such object: {error}")))

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod, Secret};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use machinist_api::{Machine, MachineClass, MachineDeployment, MachineSet};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -54,6 +56,21 @@ impl<'w> User<'w> {
             "secretRef": {"name": SECRET, "namespace": NAMESPACE},
         });
         unless_there(self.classes().create(&PostParams::default(), &parse(class)?).await)
+    }
+
+    /// Puts a token of the cloud into the Secret, or takes it out.
+    pub async fn set_token(self, token: Option<&str>) -> Outcome {
+        let token = token.map(|token| STANDARD.encode(token));
+        let patch = Patch::Merge(json!({"data": {"token": token}}));
+        self.secrets().patch(SECRET, &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
+    /// Makes all Machines, sets and deployments vanish, finalizers or not, as the loss of their server would.
+    pub async fn erase_machine_objects(self) -> Outcome {
+        erase(&self.machines()).await?;
+        erase(&self.sets()).await?;
+        erase(&self.deployments()).await
     }
 
     /// Makes the deployment [`WORKERS`] of the class `c`, with a surge of 1 and none unavailable.
@@ -222,6 +239,24 @@ impl<'w> User<'w> {
     fn pods(self) -> Api<Pod> {
         Api::namespaced(self.world.target(), NAMESPACE)
     }
+}
+
+async fn erase<K>(objects: &Api<K>) -> Outcome
+where
+    K: kube::Resource + Clone + std::fmt::Debug + DeserializeOwned,
+{
+    let unheld = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    for object in objects.list(&ListParams::default()).await? {
+        let name = object.meta().name.clone().unwrap_or_default();
+        objects.patch(&name, &PatchParams::default(), &unheld).await?;
+        match objects.delete(&name, &DeleteParams::default()).await {
+            // The garbage collector was first.
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => return Err(error.into()),
+            Ok(_) => {}
+        }
+    }
+    Ok(())
 }
 
 /// What another scenario left behind is as good as what was to be made.

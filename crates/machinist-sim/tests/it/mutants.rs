@@ -37,6 +37,7 @@ const TRAPS: &[Trap] = &[
     Trap { mutant: Mutant::ReplacementLimit, scenario: "heal-many", faults: &[(P8, 40)] },
     // A scheduler is quicker than a cordon.
     Trap { mutant: Mutant::UnseenCordon, scenario: "bound-before-the-cordon", faults: &[(P8, 40)] },
+    Trap { mutant: Mutant::OwnershipProof, scenario: "exchanged-secret", faults: &[(P8, 40)] },
 ];
 
 #[test]

@@ -7,11 +7,11 @@ use machinist_api::code::Code;
 use machinist_api::constants::markers;
 use machinist_api::validation::machine_name_error;
 use machinist_api::{OperationType, Phase};
-use machinist_instance::{CreateGuarantee, Error, Instance, Promises};
+use machinist_instance::{AccountId, CreateGuarantee, Error, Instance, Promises};
 
 use super::join::failed_why;
 use super::status::{code_of, code_text};
-use super::{Action, CREATE_FAILED, OperationWrite, SecretNeed, Snapshot};
+use super::{Action, CREATE_FAILED, OperationWrite, SecretNeed, Snapshot, proof};
 use crate::facts::{Token, USER_DATA};
 use crate::snapshot::{Answers, Call, Known, is_past, just_past, plus, retry_after};
 use crate::why::{Reason, Step};
@@ -30,7 +30,7 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
     if let Some(ensured) = &s.answers.ensure
         && let Ok(instance) = &ensured.answer
     {
-        return record(s, instance);
+        return record(s, instance, ensured.account.clone());
     }
     let obstacle = obstacle(s);
     let deadline = s.creation_deadline();
@@ -48,8 +48,8 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
 }
 
 /// Records the instance, and says so. Both in one pass: the status lags the record, as it must.
-pub(super) fn record(s: &Snapshot, instance: &Instance) -> Plan<Action> {
-    let record = Action::Record { node: instance.name.clone(), provider_id: instance.id.clone() };
+pub(super) fn record(s: &Snapshot, instance: &Instance, account: Option<AccountId>) -> Plan<Action> {
+    let record = Action::Record { node: instance.name.clone(), provider_id: instance.id.clone(), account };
     let mut actions = vec![record];
     actions.extend(pending(s));
     Plan::act_all(
@@ -65,7 +65,7 @@ pub(super) fn pending(s: &Snapshot) -> Option<Action> {
 }
 
 fn make(s: &Snapshot) -> Plan<Action> {
-    if let Some(plan) = unheld_class(s) {
+    if let Some(plan) = unheld_class(s).or_else(|| proof::before_ensure(s)) {
         return plan;
     }
     let wants_token =

@@ -11,10 +11,10 @@ use jiff::Timestamp;
 use machinist_api::constants::markers::DeletionMarker;
 use machinist_api::constants::{conditions, labels, reasons};
 use machinist_api::{OperationState, OperationType, Phase};
-use machinist_instance::{Error, Instance, NodeName, Sighting};
+use machinist_instance::{AccountId, Error, Instance, NodeName, Sighting};
 
 use super::status::{code_of, code_text};
-use super::{Action, DELETE_FAILED, DRAIN_BLOCKED, OperationWrite, OwnNode, Snapshot};
+use super::{Action, DELETE_FAILED, DRAIN_BLOCKED, OperationWrite, OwnNode, Snapshot, proof};
 use crate::drain::{CLOCKS_AGAIN_AFTER, Drain, Manner, Progress};
 use crate::facts::{NodeFacts, Token};
 use crate::instance::{Departure, Next};
@@ -446,17 +446,20 @@ fn remove_instance(s: &Snapshot, deleting_since: Timestamp, evidence: Option<Evi
     let departure = Departure {
         which: s.instance(),
         owner: s.key(),
+        cluster: &s.cluster,
+        key_holder: s.key_holder.as_deref(),
         created: s.machine.created,
         evidence,
         answers: &s.answers,
+        ownership: &s.ownership,
         inputs: s.inputs,
         process: &s.process,
         now: s.now,
     };
     let instance = departure.which.to_string();
     let next = departure.next();
-    if let Next::Gone = next {
-        return remove_node(s, deleting_since);
+    if let Next::Gone(proof) = &next {
+        return with_remark(remove_node(s, deleting_since), proof::remark(s, proof));
     }
     if let Some(plan) = cannot_call(s, deleting_since) {
         return plan;
@@ -470,12 +473,12 @@ fn remove_instance(s: &Snapshot, deleting_since: Timestamp, evidence: Option<Evi
         Why::new(reason, Step::Expect("its Node and its finalizer are removed")).since(deleting_since)
     };
     match next {
-        Next::Gone => remove_node(s, deleting_since),
+        Next::Gone(_) => remove_node(s, deleting_since),
         Next::Wait { call, since, until } => {
             Plan::until(until, Why::new(Reason::Calling(call), Step::Expect("the answer")).since(since))
         }
         Next::Find => Plan::act(Action::Find(departure.which), why(Reason::Calling(Call::Find))),
-        Next::Record(found) => record(&found, deleting_since),
+        Next::Record { instance: found, account } => record(&found, account, deleting_since),
         Next::Delete(permit) => Plan::act(Action::Delete(permit), why(Reason::Calling(Call::Delete))),
         Next::NeedsEvidence => {
             let reason = Reason::ConfirmingNoNode { node: s.machine.node_name().to_owned() };
@@ -484,12 +487,36 @@ fn remove_instance(s: &Snapshot, deleting_since: Timestamp, evidence: Option<Evi
         Next::Going { look_at } => Plan::until(look_at, why(Reason::InstanceDeleting { instance })),
         Next::NotProven { look_at } => Plan::until(look_at, why(Reason::AbsenceNotProven { instance })),
         Next::Failed { call, error, retry_at } => call_failed(s, call, &error, retry_at, deleting_since),
+        Next::Rekey { id, from } => Plan::act(Action::Rekey { id, from }, why(Reason::Calling(Call::Rekey))),
+        Next::List => Plan::act(Action::List, proof::comparing().since(deleting_since)),
+        Next::AwaitList { until } => proof::await_list(until, deleting_since),
+        Next::LookTwice { .. } | Next::OtherAccount { .. } | Next::NotOurs { .. }
+            if s.machine.wants_force_deletion() =>
+        {
+            let because = match &next {
+                Next::NotOurs { foreign, .. } => format!("it carries key {}", foreign.key),
+                _ => format!("{} may open another account", proof::secrets(s)),
+            };
+            leave_behind(s, &proof::left_behind(s, &because), deleting_since)
+        }
+        Next::LookTwice { look_at } => proof::look_twice(s, look_at, deleting_since),
+        Next::OtherAccount { look_at } => proof::other_account_plan(s, look_at, deleting_since),
+        Next::NotOurs { foreign, look_at } => proof::not_ours(s, &foreign, look_at, deleting_since),
     }
 }
 
+/// What people are told goes with the finalizer, so that it is told once.
+fn with_remark(mut plan: Plan<Action>, remark: Option<Action>) -> Plan<Action> {
+    let ends = plan.actions.iter().any(|action| matches!(action, Action::RemoveFinalizer));
+    if let Some(remark) = remark.filter(|_| ends) {
+        plan.actions.insert(0, remark);
+    }
+    plan
+}
+
 /// Records an instance that was found on the way out, so that it is deleted by its id. Nothing else is said: the Machine is going.
-fn record(found: &Instance, deleting_since: Timestamp) -> Plan<Action> {
-    let record = Action::Record { node: found.name.clone(), provider_id: found.id.clone() };
+fn record(found: &Instance, account: Option<AccountId>, deleting_since: Timestamp) -> Plan<Action> {
+    let record = Action::Record { node: found.name.clone(), provider_id: found.id.clone(), account };
     let why = Why::new(Reason::Acting("the record of its instance"), Step::Expect("it is deleted"));
     Plan::act(record, why.since(deleting_since))
 }
@@ -523,7 +550,8 @@ fn cannot_call(s: &Snapshot, deleting_since: Timestamp) -> Option<Plan<Action>> 
         }
     };
     if s.machine.wants_force_deletion() {
-        return Some(leave_behind(s, &missing, deleting_since));
+        let because = format!("{missing} is missing");
+        return Some(leave_behind(s, &proof::left_behind(s, &because), deleting_since));
     }
     let reason = Reason::CannotDeleteInstance { missing: missing.clone() };
     let mend = format!("{mend}, or set label {}=true to leave the instance behind", labels::FORCE_DELETION);
@@ -537,17 +565,8 @@ fn cannot_call(s: &Snapshot, deleting_since: Timestamp) -> Option<Plan<Action>> 
 }
 
 /// Lets the Machine go without its instance, and tells people that there may be one: nothing else will.
-fn leave_behind(s: &Snapshot, missing: &str, deleting_since: Timestamp) -> Plan<Action> {
-    let mut plan = remove_node(s, deleting_since);
-    if plan.actions.iter().any(|action| matches!(action, Action::RemoveFinalizer)) {
-        let message = format!(
-            "Instance {} may be left behind: {missing} is missing, and label {} is set",
-            s.instance(),
-            labels::FORCE_DELETION
-        );
-        plan.actions.insert(0, Action::warn(DELETE_FAILED, message));
-    }
-    plan
+fn leave_behind(s: &Snapshot, message: &str, deleting_since: Timestamp) -> Plan<Action> {
+    with_remark(remove_node(s, deleting_since), Some(Action::warn(DELETE_FAILED, message)))
 }
 
 fn call_failed(

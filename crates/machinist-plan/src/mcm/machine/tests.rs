@@ -1,5 +1,7 @@
 //! Claims about a Machine's life, each a snapshot and the plan it must lead to.
 
+mod proof;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +10,8 @@ use expect_test::{Expect, expect};
 use jiff::Timestamp;
 use machinist_api::{Machine, MachineClass, Phase};
 use machinist_instance::{
-    CreateGuarantee, Error, ErrorKind, Instance, InstanceRef, NodeName, Power, Promises, ProviderId, Sighting,
+    AccountId, CreateGuarantee, Error, ErrorKind, Instance, InstanceRef, KeyTag, NodeName, Power, Promises,
+    ProviderId, Sighting,
 };
 use serde_json::{Value, json};
 
@@ -56,6 +59,7 @@ fn world() -> World {
         call_bound: Duration::from_secs(5),
         create: CreateGuarantee::NativeKey,
         rate: None,
+        keys: KeyTag::Rekeyable,
     };
     let class: MachineClass = serde_json::from_value(class).expect("a class");
     let snapshot = Snapshot {
@@ -78,6 +82,9 @@ fn world() -> World {
         node_seen: NodeSeen::default(),
         answers: Answers::default(),
         paused_until: None,
+        ownership: Ownership { account: account("a"), recorded: account("a"), ..Ownership::default() },
+        cluster: "ours".to_owned(),
+        key_holder: None,
     };
     World { machine, node: None, pods: Vec::new(), budgets: Vec::new(), snapshot }
 }
@@ -93,8 +100,17 @@ fn secret() -> Arc<SecretFacts> {
     }))))
 }
 
+fn account(name: &str) -> Option<AccountId> {
+    AccountId::recorded(name)
+}
+
+fn answered<T>(started: Timestamp, ended: Timestamp, answer: Result<T, Error>) -> Answered<T> {
+    Answered { started, ended, account: account("a"), answer }
+}
+
 fn instance() -> Instance {
     Instance {
+        cluster: Some("ours".to_owned()),
         id: ProviderId::parse("sim:///i-1").expect("well-formed"),
         key: Some(InstanceKey::new(UID)),
         name: NodeName::new("m").expect("not empty"),
@@ -139,7 +155,7 @@ impl World {
             s.answers.ever_ensured = true;
             s.answers.failures = u32::from(answer.is_err());
             s.answers.inputs = Some(1);
-            s.answers.ensure = Some(Answered { started: at(-2), ended: at(-1), answer });
+            s.answers.ensure = Some(answered(at(-2), at(-1), answer));
         })
     }
 
@@ -853,7 +869,7 @@ fn drained() -> World {
 #[test]
 fn after_the_deletion_the_instance_is_looked_for() {
     drained()
-        .with(|s| s.answers.delete = Some(Answered { started: at(-2), ended: at(-1), answer: Ok(()) }))
+        .with(|s| s.answers.delete = Some(answered(at(-2), at(-1), Ok(()))))
         .check(expect![[r#"
             do    driver: find sim:///i-1
             why   waits for the cloud to answer find; since 2027-01-15T07:59:50Z; next: its Node and its finalizer are removed
@@ -864,14 +880,14 @@ fn after_the_deletion_the_instance_is_looked_for() {
 fn seen(answer: Sighting, by_id: bool) -> Option<Found> {
     let id = by_id.then(|| instance().id);
     let by = InstanceRef { id, key: Some(InstanceKey::new(UID)), name: NodeName::new("m") };
-    Some(Found { by, answered: Answered { started: at(0), ended: at(0), answer: Ok(answer) } })
+    Some(Found { by, answered: answered(at(0), at(0), Ok(answer)) })
 }
 
 #[test]
 fn an_instance_that_lingers_is_looked_at_again_later() {
     drained()
         .with(|s| {
-            s.answers.delete = Some(Answered { started: at(-2), ended: at(-1), answer: Ok(()) });
+            s.answers.delete = Some(answered(at(-2), at(-1), Ok(())));
             s.answers.find = seen(Sighting::Present(Instance { power: Power::Deleting, ..instance() }), true);
         })
         .check(expect![[r#"
@@ -884,7 +900,7 @@ fn an_instance_that_lingers_is_looked_at_again_later() {
 fn once_it_is_gone_node_and_finalizer_go_in_one_pass() {
     drained()
         .with(|s| {
-            s.answers.delete = Some(Answered { started: at(-2), ended: at(-1), answer: Ok(()) });
+            s.answers.delete = Some(answered(at(-2), at(-1), Ok(())));
             s.answers.find = seen(Sighting::Absent, true);
         })
         .check(expect![[r#"
@@ -899,7 +915,7 @@ fn once_it_is_gone_node_and_finalizer_go_in_one_pass() {
 #[test]
 fn a_node_that_may_have_registered_late_is_looked_for_at_the_server() {
     let mut world = drained().with(|s| {
-        s.answers.delete = Some(Answered { started: at(-2), ended: at(-1), answer: Ok(()) });
+        s.answers.delete = Some(answered(at(-2), at(-1), Ok(())));
         s.answers.find = seen(Sighting::Absent, true);
     });
     world.node = None;
@@ -965,7 +981,7 @@ fn a_failed_deletion_is_reported_with_its_code_and_keeps_its_marker() {
         .with(|s| {
             let answer = Err(error(ErrorKind::Unavailable, "busy"));
             s.answers.failures = 1;
-            s.answers.delete = Some(Answered { started: at(-2), ended: at(-1), answer });
+            s.answers.delete = Some(answered(at(-2), at(-1), answer));
         })
         .check(expect![[r#"
             do    status: Delete Failed [Unavailable] "machine codes error: code = [Unavailable] message = [busy]. Initiate VM deletion"
@@ -981,11 +997,10 @@ fn refused() -> World {
         let message = "the account of MachineClass c, by Secret ns/s, cannot be opened: token: expected text";
         s.answers.failures = 7;
         s.answers.inputs = Some(1);
-        s.answers.delete = Some(Answered {
-            started: at(-100),
-            ended: at(-99),
-            answer: Err(error(ErrorKind::Denied, message)),
-        });
+        let refused = Err(error(ErrorKind::Denied, message));
+        // An account that cannot be opened is none.
+        s.ownership.account = None;
+        s.answers.delete = Some(Answered { account: None, ..answered(at(-100), at(-99), refused) });
     })
 }
 

@@ -158,7 +158,8 @@ fn the_node_of_another_instance_is_no_reason_to_wait() {
 fn a_node_may_register_last_so_it_is_looked_for_at_the_end() {
     let gone = || {
         drained().without_node().with(|s| {
-            s.answers.delete = Some(Answered { started: at(-4), ended: at(-3), answer: Ok(()) });
+            s.answers.delete =
+                Some(Answered { started: at(-4), ended: at(-3), account: account("a"), answer: Ok(()) });
             s.answers.find = seen(Sighting::Absent, true);
         })
     };

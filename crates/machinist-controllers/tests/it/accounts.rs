@@ -1,0 +1,105 @@
+//! Whose account an instance is in: recorded, and compared when the Secret changes.
+
+use std::collections::BTreeMap;
+
+use machinist_plan::facts::ACCOUNT;
+
+use super::*;
+
+const OURS: &str = "dG9rZW4tb2Ytb3Vycw==";
+const RENEWED: &str = "cmVuZXdlZC10b2tlbg==";
+const OTHER: &str = "dG9rZW4tb2Ytb3RoZXJz";
+
+/// A world in which one Machine runs, made with the token [`OURS`]; [`RENEWED`] opens the same project, and [`OTHER`] another one.
+async fn running_in_a_project() -> (World, (Running, Running)) {
+    let world = World::new().await;
+    world.cloud.configure(|settings| {
+        let projects = [("token-of-ours", "ours"), ("renewed-token", "ours"), ("token-of-others", "others")];
+        settings.projects.extend(projects.map(|(token, project)| (token.to_owned(), project.to_owned())));
+    });
+    world.apply(0).await;
+    set_token(&world, OURS).await;
+    let processes = world.start();
+    scale(&world, 1).await;
+    world.until_running(1).await;
+    (world, processes)
+}
+
+async fn set_token(world: &World, token: &str) {
+    let secrets: Api<Secret> = Api::namespaced(world.user.clone(), NAMESPACE);
+    let patch = Patch::Merge(json!({"data": {"token": token}}));
+    secrets.patch("s", &PatchParams::default(), &patch).await.expect("the Secret is accepted");
+}
+
+async fn scale(world: &World, replicas: u32) {
+    let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+    world.deployments().patch("w", &PatchParams::default(), &patch).await.expect("scaled");
+}
+
+fn reason(controller: &Running, machine: &str) -> String {
+    let key = Key::Machine(ObjectKey::new(NAMESPACE, machine));
+    controller.inspector().why(&key).map(|record| record.why.to_string()).unwrap_or_default()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_account_is_recorded_with_the_provider_id() {
+    let (world, _processes) = running_in_a_project().await;
+    let machine = world.machines().await.remove(0);
+    let annotations = machine.metadata.annotations.clone().unwrap_or_default();
+    let recorded = annotations.get(ACCOUNT).expect("it is recorded");
+    let credential = Credential::new(BTreeMap::from([("token".to_owned(), b"token-of-ours".to_vec())]));
+    let provider = SimProvider::in_process(world.cloud.clone());
+    assert_eq!(recorded, provider.account(&credential).as_str());
+    assert!(!serde_json::to_string(&machine).expect("json").contains("token-of-ours"));
+    let calls = world.cloud.call_counts();
+    assert_eq!(calls.get(&machinist_cloud_sim::Operation::List), None, "there was nothing to compare");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewed_credential_costs_one_look_and_no_wait() {
+    let (world, _processes) = running_in_a_project().await;
+    set_token(&world, RENEWED).await;
+    scale(&world, 0).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!((world.machines().await.len(), world.cloud.alive()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_another_account_a_deletion_waits_and_says_why() {
+    let (world, (controller, _manager)) = running_in_a_project().await;
+    let name = world.machines().await.remove(0).metadata.name.unwrap_or_default();
+    set_token(&world, OTHER).await;
+    scale(&world, 0).await;
+    tokio::time::sleep(Duration::from_secs(1200)).await;
+    assert_eq!((world.machines().await.len(), world.cloud.alive()), (1, 1));
+    let why = reason(&controller, &name);
+    assert!(why.contains("the credential in Secret default/s looks like another account's"), "{why}");
+    assert!(why.contains("or set label force-deletion=true"), "{why}");
+    let lists = world.cloud.call_counts()[&machinist_cloud_sim::Operation::List];
+    assert!(lists <= 5, "the account was listed {lists} times in 20 minutes");
+    assert_eq!(world.events("FailedDelete").await.len(), 1, "it is told once");
+
+    set_token(&world, OURS).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!((world.machines().await.len(), world.cloud.alive()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn force_deletion_leaves_the_instance_of_another_account_behind_and_says_so() {
+    let (world, _processes) = running_in_a_project().await;
+    let machine = world.machines().await.remove(0);
+    let id = machine.spec.provider_id().expect("it has an instance").to_owned();
+    set_token(&world, OTHER).await;
+    scale(&world, 0).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let machines: Api<Machine> = Api::namespaced(world.user.clone(), NAMESPACE);
+    let name = machine.metadata.name.unwrap_or_default();
+    let label = Patch::Merge(json!({"metadata": {"labels": {"force-deletion": "true"}}}));
+    machines.patch(&name, &PatchParams::default(), &label).await.expect("labelled");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!((world.machines().await.len(), world.cloud.alive()), (0, 1));
+    let told = world.events("FailedDelete").await;
+    let expected = format!("Instance {id} may be left behind: Secret default/s may open another account");
+    let messages: Vec<_> = told.iter().filter_map(|event| event.message.clone()).collect();
+    assert!(messages.iter().any(|message| message.starts_with(&expected)), "{messages:?}");
+}

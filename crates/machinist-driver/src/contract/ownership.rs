@@ -1,0 +1,141 @@
+//! Whose an instance is: by its key, and by the account that shows it.
+
+use machinist_instance::{ErrorKind, InstanceRef, InstanceSpec, KeyTag, Scope, Sighting};
+
+use super::bench::{Bench, by_id, by_key, by_name, check, fail, present};
+use super::{Ending, Played, cases};
+
+cases![
+    instances_tell_the_cluster_that_they_were_made_for,
+    rekey_gives_the_instance_to_another_key,
+    rekey_can_be_repeated,
+    rekey_refuses_the_instance_of_a_third_key,
+    an_account_has_one_name_and_no_other_account_has_it,
+    another_account_shows_nothing_of_this_one,
+];
+
+async fn instances_tell_the_cluster_that_they_were_made_for(bench: &Bench<'_>) -> Played {
+    let spec = bench.spec("a");
+    let made = bench.ensure(&spec).await?;
+    bench.wait_until_visible().await;
+    let found = present(bench.find(&by_id(&made)).await?, "find by id")?;
+    let listed = listed(bench, &Scope::Visible).await?;
+    let listed = listed.into_iter().find(|instance| instance.id == made.id);
+    let tell = [("ensure", Some(made)), ("find", Some(found)), ("list", listed)];
+    for (call, instance) in tell {
+        let cluster = instance.and_then(|instance| instance.cluster);
+        check(cluster.as_ref() == Some(&spec.cluster), || {
+            format!("{call}: expected cluster {:?}, got {cluster:?}", spec.cluster)
+        })?;
+    }
+    Ok(())
+}
+
+async fn rekey_gives_the_instance_to_another_key(bench: &Bench<'_>) -> Played {
+    let (old, new) = (bench.spec("a"), bench.spec("restored"));
+    let made = rekeyable(bench, &old).await?;
+    rekey(bench, &made, &old, &new).await?;
+    bench.wait_until_visible().await;
+    let both = InstanceRef { key: Some(new.key.clone()), ..by_id(&made) };
+    for (by, which) in [("id and the new key", both), ("the new key", by_key(&new.key))] {
+        let found = present(bench.find(&which).await?, &format!("find by {by}"))?;
+        check(found.id == made.id && found.key.as_ref() == Some(&new.key), || {
+            format!("find by {by}: expected {} with key {}, got {found:?}", made.id, new.key)
+        })?;
+    }
+    let as_before = InstanceRef { key: Some(old.key.clone()), ..by_id(&made) };
+    match bench.find(&as_before).await? {
+        Sighting::Foreign(foreign) if foreign.key == new.key => {}
+        other => return fail(format!("find by id and the old key: expected foreign, got {other:?}")),
+    }
+    let refused = bench.try_delete(&as_before, &old.key).await;
+    let error = bench.fails(refused, "delete with the old key", "denied")?;
+    check(error.kind == ErrorKind::Denied, || {
+        format!("delete with the old key: expected denied, got {error}")
+    })?;
+    let same = bench.ensure(&InstanceSpec { name: old.name.clone(), ..new.clone() }).await?;
+    check(same.id == made.id, || format!("ensure with the new key: expected {}, got {}", made.id, same.id))?;
+    bench.delete(&by_id(&made), &new.key).await?;
+    bench.wait_until_gone(&by_id(&made)).await
+}
+
+async fn rekey_can_be_repeated(bench: &Bench<'_>) -> Played {
+    let (old, new) = (bench.spec("a"), bench.spec("restored"));
+    let made = rekeyable(bench, &old).await?;
+    rekey(bench, &made, &old, &new).await?;
+    rekey(bench, &made, &old, &new).await?;
+    bench.check_alive(&new.key, 1).await?;
+    bench.check_alive(&old.key, 0).await
+}
+
+async fn rekey_refuses_the_instance_of_a_third_key(bench: &Bench<'_>) -> Played {
+    let theirs = bench.spec("theirs");
+    let made = rekeyable(bench, &theirs).await?;
+    let (old, new) = (bench.key("old"), bench.key("new"));
+    let refused = bench.driver.instances().rekey(&made.id, &old, &new).await;
+    let error = bench.fails(refused, "rekey", "denied")?;
+    check(error.kind == ErrorKind::Denied, || format!("rekey: expected denied, got {error}"))?;
+    let found = present(bench.find(&by_id(&made)).await?, "find what was not to be changed")?;
+    check(found.key.as_ref() == Some(&theirs.key), || format!("its key was changed to {:?}", found.key))
+}
+
+async fn an_account_has_one_name_and_no_other_account_has_it(bench: &Bench<'_>) -> Played {
+    let provider = bench.subject.provider();
+    let (account, credential) = bench.subject.account();
+    check(provider.account(&credential) == account, || "the account has two names".to_owned())?;
+    let other = provider.account(&another(bench)?);
+    check(other != account, || format!("another account is named {account}, too"))
+}
+
+async fn another_account_shows_nothing_of_this_one(bench: &Bench<'_>) -> Played {
+    let credential = another(bench)?;
+    let provider = bench.subject.provider();
+    let other = provider
+        .open(&provider.account(&credential), &credential)
+        .map_err(|error| Ending::Fail(format!("cannot open the other account: {error}")))?;
+    let spec = bench.spec("a");
+    let made = bench.ensure(&spec).await?;
+    bench.wait_until_visible().await;
+    for (by, which) in [("id", by_id(&made)), ("key", by_key(&spec.key)), ("name", by_name(&spec.name))] {
+        match other.instances().find(&which).await {
+            Ok(Sighting::Absent) => {}
+            found => {
+                return fail(format!("find by {by} in another account: expected absent, got {found:?}"));
+            }
+        }
+    }
+    // Whether it says so or not: nothing happens to what this account has.
+    #[expect(clippy::disallowed_methods, reason = "the suite owns every instance that it deletes")]
+    let _ = other.instances().delete(&by_id(&made), &spec.key).await;
+    bench.check_alive(&spec.key, 1).await
+}
+
+/// An instance whose key can be changed, or the end of the case.
+async fn rekeyable(bench: &Bench<'_>, spec: &InstanceSpec) -> Played<machinist_instance::Instance> {
+    match bench.promises().keys {
+        KeyTag::Rekeyable => {}
+        KeyTag::Fixed => return Err(Ending::Skip("keys are fixed in this cloud".to_owned())),
+    }
+    let made = bench.ensure(spec).await?;
+    bench.wait_until_visible().await;
+    Ok(made)
+}
+
+async fn rekey(
+    bench: &Bench<'_>,
+    made: &machinist_instance::Instance,
+    old: &InstanceSpec,
+    new: &InstanceSpec,
+) -> Played {
+    let rekeyed = bench.driver.instances().rekey(&made.id, &old.key, &new.key).await;
+    rekeyed.or_else(|error| fail(format!("rekey: expected success, got {error}")))
+}
+
+async fn listed(bench: &Bench<'_>, scope: &Scope) -> Played<Vec<machinist_instance::Instance>> {
+    bench.driver.instances().list(scope).await.or_else(|error| fail(format!("list: {error}")))
+}
+
+fn another(bench: &Bench<'_>) -> Played<machinist_instance::Credential> {
+    let missing = || Ending::Skip("there is no second account".to_owned());
+    bench.subject.another_account().ok_or_else(missing)
+}
