@@ -18,6 +18,7 @@ pub mod validation;
 
 mod absent;
 mod text_enum;
+mod wire_time;
 
 pub use duration::{DurationText, GoDuration};
 pub use mcm::{
@@ -29,3 +30,4 @@ pub use mcm::{
     StrategyType, TemplateMetadata,
 };
 pub use priority::MachinePriority;
+pub use wire_time::WireTime;

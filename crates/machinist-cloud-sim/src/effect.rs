@@ -168,17 +168,19 @@ pub(crate) fn load(facts: Facts<'_>, foreigner: &Foreigner) -> Result<Effect, Re
 }
 
 fn new_id(settings: &Settings, serial: u64, name: &NodeName, state: &State) -> ProviderId {
-    let scheme = &settings.scheme;
+    let spelled = |identity: &str| {
+        let text = match settings.scheme.as_str() {
+            "" => identity.to_owned(),
+            scheme => format!("{scheme}:///{identity}"),
+        };
+        ProviderId::parse(&text).ok()
+    };
     let by_name = (settings.ids == IdStyle::ByName)
-        .then(|| ProviderId::parse(&format!("{scheme}:///{name}")).ok())
+        .then(|| spelled(name.as_str()))
         .flatten()
         // An id is never used twice, so the second instance of a name gets a number.
         .filter(|id| state.by_id(id).is_none());
-    by_name.unwrap_or_else(|| {
-        ProviderId::parse(&format!("{scheme}:///i-{serial}"))
-            .or_else(|_| ProviderId::parse(&format!("sim:///i-{serial}")))
-            .expect("a scheme and a number make a provider id")
-    })
+    by_name.unwrap_or_else(|| spelled(&format!("i-{serial}")).expect("a number is not empty"))
 }
 
 /// Looks, with the cloud's lag.

@@ -12,7 +12,7 @@ use crate::seconds;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Settings {
-    /// The scheme of the provider ids it gives out.
+    /// The scheme of the provider ids it gives out; ids are bare identities if it is empty.
     pub scheme: String,
     /// What follows the scheme.
     pub ids: IdStyle,

@@ -5,16 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use jiff::SignedDuration;
 use machinist_cloud_sim::{Cloud, NoAnswer, Reply, Request};
 use machinist_driver::{Driver, Instances, Provider};
 use machinist_instance::{
     AccountId, CreateGuarantee, Credential, Error, Instance, InstanceKey, InstanceRef, InstanceSpec, KeyTag,
-    Promises, ProviderId, Scope, Sighting,
+    Promises, ProviderId, RecordedId, Scope, Sighting,
 };
 use serde_json::Value;
 
 use crate::reply::Nature;
-use crate::{Endpoint, ProviderSpec, Transport, reply, request};
+use crate::{Endpoint, ProviderSpec, Transport, id, reply, request};
 
 /// The credential's entry that holds the cloud's token. A credential without it opens the account without one.
 const TOKEN_ENTRY: &str = "token";
@@ -29,21 +30,25 @@ pub const PROMISES: Promises = Promises {
     keys: KeyTag::Rekeyable,
 };
 
+/// The scheme of a simulated cloud's ids unless it is told otherwise.
+const SCHEME: &str = "sim";
+
 /// The simulated cloud as a provider. A class names it `sim`, or by a name added with [`Self::also_serving`].
 #[derive(Clone)]
 pub struct SimProvider {
     transport: Arc<dyn Transport>,
     promises: Promises,
     other_names: Vec<String>,
+    scheme: String,
 }
 
 impl SimProvider {
-    /// A cloud in this process; it promises what its settings say now.
+    /// A cloud in this process; it promises what its settings say now, and its ids have the scheme that they say.
     pub fn in_process(cloud: Cloud) -> Self {
         let settings = cloud.settings();
         let promises =
             Promises { visible_within: settings.visible_within, call_bound: settings.call_bound, ..PROMISES };
-        Self::over(Arc::new(cloud), promises)
+        Self::over(Arc::new(cloud), promises).with_scheme(settings.scheme)
     }
 
     /// A cloud in another process.
@@ -51,9 +56,15 @@ impl SimProvider {
         Self::over(Arc::new(endpoint), PROMISES)
     }
 
-    /// A cloud behind any transport.
+    /// A cloud behind any transport, whose ids have the scheme `sim`.
     pub fn over(transport: Arc<dyn Transport>, promises: Promises) -> Self {
-        Self { transport, promises, other_names: Vec::new() }
+        Self { transport, promises, other_names: Vec::new(), scheme: SCHEME.to_owned() }
+    }
+
+    /// The same cloud, where its ids have another scheme; none if it is empty.
+    #[must_use]
+    pub fn with_scheme(self, scheme: impl Into<String>) -> Self {
+        Self { scheme: scheme.into(), ..self }
     }
 
     /// The same cloud under one more provider name, for classes that were written for another program.
@@ -87,6 +98,14 @@ impl Provider for SimProvider {
     fn account(&self, credential: &Credential) -> AccountId {
         let token = credential.text(TOKEN_ENTRY).unwrap_or_default();
         AccountId::of([self.name(), self.transport.endpoint(), token].map(str::as_bytes))
+    }
+
+    fn parse_id(&self, text: &str) -> RecordedId {
+        id::parse(&self.scheme, text)
+    }
+
+    fn same_instance(&self, a: &ProviderId, b: &ProviderId) -> bool {
+        id::is_same(a, b)
     }
 
     fn open(&self, _account: &AccountId, credential: &Credential) -> Result<Arc<dyn Driver>, Error> {
@@ -126,6 +145,10 @@ impl Driver for SimAccount {
 
     fn promises(&self) -> Promises {
         self.promises
+    }
+
+    fn clock_skew(&self) -> Option<SignedDuration> {
+        self.transport.clock_skew()
     }
 }
 

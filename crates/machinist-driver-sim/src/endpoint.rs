@@ -10,7 +10,9 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::{Connect, HttpConnector};
 use hyper_util::rt::TokioExecutor;
-use machinist_cloud_sim::{NoAnswer, Refusal, Reply, Request};
+use jiff::SignedDuration;
+use machinist_cloud_sim::{Clock, NoAnswer, Refusal, Reply, Request};
+use machinist_driver::CloudClock;
 use serde_json::Value;
 
 use crate::Transport;
@@ -26,6 +28,8 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 pub struct Endpoint<C = HttpConnector> {
     authority: Authority,
     client: Client<C, Full<Bytes>>,
+    clock: Clock,
+    cloud_clock: CloudClock,
 }
 
 /// A URL that names no simulated cloud.
@@ -61,7 +65,13 @@ impl<C: Connect + Clone> Endpoint<C> {
     pub fn over(authority: Authority, connector: C) -> Self {
         // A silent second attempt would hide that the first one may have taken effect.
         let client = Client::builder(TokioExecutor::new()).retry_canceled_requests(false).build(connector);
-        Self { authority, client }
+        Self { authority, client, clock: Clock::wall(), cloud_clock: CloudClock::default() }
+    }
+
+    /// The same cloud, with its clock compared with this one.
+    #[must_use]
+    pub fn compared_with(self, clock: Clock) -> Self {
+        Self { clock, ..self }
     }
 
     fn request(
@@ -99,6 +109,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Transport for Endpoint<C> {
 
     async fn call(&self, token: Option<&str>, request: Request) -> Result<Result<Reply, Refusal>, NoAnswer> {
         let request = self.request(token, &request)?;
+        let sent = self.clock.now();
         let response = self.client.request(request).await.map_err(|error| {
             if error.is_connect() {
                 NoAnswer::NotSent(format!("no connection to {}", self.authority))
@@ -106,6 +117,9 @@ impl<C: Connect + Clone + Send + Sync + 'static> Transport for Endpoint<C> {
                 NoAnswer::Lost(format!("the connection to {} broke", self.authority))
             }
         })?;
+        if let Some(date) = response.headers().get(header::DATE).and_then(|date| date.to_str().ok()) {
+            self.cloud_clock.observe(date, sent, self.clock.now());
+        }
         let status = response.status();
         let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES)
             .collect()
@@ -119,6 +133,10 @@ impl<C: Connect + Clone + Send + Sync + 'static> Transport for Endpoint<C> {
         } else {
             serde_json::from_slice(&body).map(Err).map_err(unreadable)
         }
+    }
+
+    fn clock_skew(&self) -> Option<SignedDuration> {
+        self.cloud_clock.skew()
     }
 }
 

@@ -1,6 +1,7 @@
 //! How a request reaches the cloud.
 
 use async_trait::async_trait;
+use jiff::SignedDuration;
 use machinist_cloud_sim::{Cloud, NoAnswer, Refusal, Reply, Request};
 
 /// How a request reaches the cloud and its answer comes back.
@@ -14,6 +15,11 @@ pub trait Transport: Send + Sync {
     /// # Errors
     /// [`NoAnswer::NotSent`] only when the request cannot have reached the cloud.
     async fn call(&self, token: Option<&str>, request: Request) -> Result<Result<Reply, Refusal>, NoAnswer>;
+
+    /// The cloud's time minus ours; `None` where that is not measured.
+    fn clock_skew(&self) -> Option<SignedDuration> {
+        None
+    }
 }
 
 /// In process: the cloud itself.

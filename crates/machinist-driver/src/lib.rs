@@ -7,17 +7,21 @@
 //! Deliberately absent: Machines, retries, rate limits and deadlines. A driver makes one attempt and says
 //! truthfully what it knows; the caller bounds it, repeats it and remembers.
 
+mod clock;
 pub mod contract;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use jiff::SignedDuration;
 use machinist_instance::{
     AccountId, Credential, Error, Instance, InstanceKey, InstanceRef, InstanceSpec, Promises, ProviderId,
-    Scope, Sighting,
+    RecordedId, Scope, Sighting,
 };
 use serde_json::Value;
+
+pub use clock::CloudClock;
 
 /// A cloud, as users name it in a class.
 pub trait Provider: Send + Sync {
@@ -41,6 +45,24 @@ pub trait Provider: Send + Sync {
     /// # Guarantees
     /// Credentials of different accounts never share a name. A new credential of the same account may have another one.
     fn account(&self, credential: &Credential) -> AccountId;
+
+    /// Reads the `spec.providerID` of a Machine or a Node. A provider whose ids have a form of their own says which texts
+    /// are not ids of it; without an override every text but the empty one is.
+    ///
+    /// # Guarantees
+    /// The id of every instance that its drivers return reads as [`RecordedId::Ours`]. No call is made.
+    fn parse_id(&self, text: &str) -> RecordedId {
+        RecordedId::any(text)
+    }
+
+    /// Whether two ids name the same instance. Some clouds spell an id in several ways: one has the region in it where
+    /// another has the zone. A provider that is not sure answers `false`.
+    ///
+    /// # Guarantees
+    /// An id is the same as itself, and never the same as the id of another instance: Nodes are deleted by this answer.
+    fn same_instance(&self, a: &ProviderId, b: &ProviderId) -> bool {
+        a == b
+    }
 
     /// Opens the account that a credential gives access to. Cheap: no call is made.
     ///
@@ -71,6 +93,10 @@ pub trait Driver: Send + Sync {
     }
     /// What an answer of this account proves.
     fn promises(&self) -> Promises;
+    /// The cloud's time minus ours, from the `Date` header of its answers; `None` while that is not known.
+    fn clock_skew(&self) -> Option<SignedDuration> {
+        None
+    }
 }
 
 /// Instances of one account.

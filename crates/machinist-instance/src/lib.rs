@@ -14,7 +14,7 @@ mod promises;
 mod spec;
 
 pub use error::{Error, ErrorKind};
-pub use identity::{IdentityError, InstanceKey, NodeName, ProviderId};
+pub use identity::{IdentityError, InstanceKey, NodeName, ProviderId, RecordedId};
 pub use instance::{Address, AddressKind, Foreign, Instance, InstanceRef, Power, Scope, Sighting};
 pub use promises::{CallRate, CreateGuarantee, KeyTag, Promises};
 pub use spec::{AccountId, Credential, InstanceSpec, UserData};

@@ -13,7 +13,8 @@
 //! instance is looked for before it is deleted: a deletion in another account succeeds and proves nothing. For the same reason an
 //! answer counts only if it came from the recorded account, or from the one that today's credential opens.
 //!
-//! An instance without a key that is older than its machine was not made for it, whatever its name: it is neither adopted nor deleted.
+//! An instance without a key that is older than its machine, by more than clocks may differ, was not made for it, whatever its
+//! name: it is neither adopted nor deleted, and people are told about it.
 //! One that carries another key is not ours, with one exception: objects that were restored or moved have new UIDs. The instance is
 //! given our key if our object recorded its id, it carries our cluster's tag, and no live object holds the old key. A cluster that
 //! was copied has another tag; or its Machines, beside the original ones, hold none of the keys.
@@ -156,6 +157,15 @@ pub enum Proof {
     LookedTwice,
     /// None of our key exists. One of the same name does, and no live object holds its key.
     NameTaken(Foreign),
+}
+
+/// An instance that has a machine's name and is not that machine's: it is left alone.
+#[derive(Debug)]
+pub enum Refused<'a> {
+    /// It carries no key, and was made before the machine.
+    MadeBefore(&'a Instance),
+    /// It was made for another key.
+    OfAnotherKey(&'a InstanceKey),
 }
 
 impl Departure<'_> {
@@ -361,12 +371,24 @@ impl Departure<'_> {
         }
     }
 
+    /// The instance of this machine's name that is not this machine's, as the last `find` by name showed it.
+    pub fn refused(&self) -> Option<Refused<'_>> {
+        if self.which.id.is_some() {
+            return None;
+        }
+        match self.answers.find.as_ref()?.answered.answer.as_ref().ok()? {
+            Sighting::Present(instance) if !self.is_ours(instance) => Some(Refused::MadeBefore(instance)),
+            Sighting::Foreign(foreign) => Some(Refused::OfAnotherKey(&foreign.key)),
+            Sighting::Present(_) | Sighting::Absent => None,
+        }
+    }
+
     /// Whether an instance that a find by name showed is this machine's: it carries our key, or none and is young enough to have
-    /// been made for us by another program. An older one has its owner somewhere else, whoever that is.
+    /// been made for us by another program. An older one has its owner somewhere else.
     fn is_ours(&self, instance: &Instance) -> bool {
         match &instance.key {
             Some(key) => *key == self.owner,
-            None => self.created <= instance.created,
+            None => self.process.adopts_since(self.created) <= instance.created,
         }
     }
 
@@ -442,7 +464,7 @@ mod tests {
             rate: None,
             keys: KeyTag::Rekeyable,
         };
-        Process { started: at(0), leading_since: None, skew: Duration::ZERO, promises }
+        Process { started: at(0), leading_since: None, skew: Duration::ZERO, cloud_skew: None, promises }
     }
 
     fn account(name: &str) -> Option<AccountId> {
@@ -584,7 +606,11 @@ mod tests {
         assert!(matches!(shown(made_at(-90, Some("uid"))), Next::Record { .. }), "it has our key");
         assert!(matches!(shown(made_at(-60, None)), Next::Record { .. }), "others made it for this machine");
         assert!(
-            matches!(shown(made_at(-61, None)), Next::Gone(Proof::Sure)),
+            matches!(shown(made_at(-120, None)), Next::Record { .. }),
+            "the clock of the cloud may be late"
+        );
+        assert!(
+            matches!(shown(made_at(-121, None)), Next::Gone(Proof::Sure)),
             "it was there before the machine"
         );
         assert!(

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use machinist_instance::{AccountId, Error, ErrorKind, Instance, InstanceRef, Promises, Sighting};
 
 /// What is known of something that is looked up.
@@ -234,12 +234,19 @@ pub struct Process {
     pub leading_since: Option<Timestamp>,
     /// How far the wall clock is from the API server's, at most.
     pub skew: Duration,
+    /// The cloud's time minus ours, where the driver has measured it.
+    pub cloud_skew: Option<SignedDuration>,
     /// What the account of this object promises.
     pub promises: Promises,
 }
 
 /// Above this skew no deadline may destroy anything.
 pub(crate) const SKEW_LIMIT: Duration = Duration::from_secs(30);
+/// A cloud's clock that is further off than this is no measure of anything.
+const CLOUD_SKEW_LIMIT: Duration = Duration::from_secs(30);
+/// Moments of the cloud and of an API server are compared with this much tolerance at least: the skew is only estimated, and
+/// before the first answer of the cloud not even that.
+const CLOUD_TOLERANCE: Duration = Duration::from_secs(60);
 
 impl Process {
     /// Since when this process has been the only one to act.
@@ -257,6 +264,17 @@ impl Process {
     pub fn saw_the_birth_of(&self, created: Timestamp) -> bool {
         // Creation timestamps are cut to whole seconds: the object is no older than it says.
         created > plus(self.acting_since(), self.skew)
+    }
+
+    /// Since when an instance of a machine's name that carries no key counts as made for that machine.
+    ///
+    /// The cloud says when the instance was made, an API server when the machine was, and their clocks differ. Creation and
+    /// deletion both ask here: an instance that is refused on creation must not be deleted, and one that is left alone
+    /// on deletion must have been refused.
+    pub fn adopts_since(&self, created: Timestamp) -> Timestamp {
+        let skew = self.cloud_skew.map_or(Duration::ZERO, |skew| skew.unsigned_abs());
+        let tolerance = CLOUD_TOLERANCE + skew.min(CLOUD_SKEW_LIMIT);
+        created.checked_sub(tolerance).unwrap_or(Timestamp::MIN)
     }
 }
 

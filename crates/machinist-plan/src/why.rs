@@ -174,6 +174,34 @@ pub enum Reason {
         /// What told them apart.
         evidence: String,
     },
+    /// The Machine's recorded id is of another provider.
+    ProviderIdNotOurs {
+        /// The id.
+        id: String,
+        /// What an id of this provider looks like.
+        expected: String,
+    },
+    /// The Machine's recorded id cannot be read.
+    ProviderIdMalformed {
+        /// The text.
+        id: String,
+        /// What an id of this provider looks like.
+        expected: String,
+    },
+    /// The Machine is being updated in place, which this program does not do.
+    InPlaceUpdate {
+        /// Its phase, which is kept.
+        phase: String,
+    },
+    /// Every id that the Machine's bootstrap token may have belongs to another Secret.
+    TokenIdsTaken,
+    /// An instance of the Machine's name is not the Machine's. It is left alone.
+    NamesakeInstance {
+        /// The instance.
+        instance: String,
+        /// What told them apart.
+        evidence: String,
+    },
     /// The Node is there but not healthy.
     Unhealthy {
         /// Its name.
@@ -456,6 +484,11 @@ impl Reason {
             Self::WriteUnsettled { .. } => "WriteUnsettled",
             Self::Joining { .. } => "Joining",
             Self::NodeNotOurs { .. } => "NodeNotOurs",
+            Self::ProviderIdNotOurs { .. } => "ProviderIdNotOurs",
+            Self::ProviderIdMalformed { .. } => "ProviderIdMalformed",
+            Self::InPlaceUpdate { .. } => "InPlaceUpdate",
+            Self::TokenIdsTaken => "TokenIdsTaken",
+            Self::NamesakeInstance { .. } => "NamesakeInstance",
             Self::Unhealthy { .. } => "Unhealthy",
             Self::CriticalComponents { .. } => "CriticalComponents",
             Self::ReplacementLimit { .. } => "ReplacementLimit",
@@ -539,6 +572,22 @@ impl fmt::Display for Reason {
             Self::NodeNotOurs { node, evidence } => {
                 write!(f, "Node {node} to go: it is not this machine's ({evidence})")
             }
+            Self::ProviderIdNotOurs { id, expected } => {
+                write!(f, "an id of this provider in spec.providerID: expected {expected}, got {id:?}")
+            }
+            Self::ProviderIdMalformed { id, expected } => {
+                write!(f, "a complete id in spec.providerID: expected {expected}, got {id:?}")
+            }
+            Self::InPlaceUpdate { phase } => {
+                write!(f, "the end of its update in place (phase {phase}), which this version does not do")
+            }
+            Self::TokenIdsTaken => {
+                f.write_str("a free bootstrap token id: other Secrets have every id it may use")
+            }
+            Self::NamesakeInstance { instance, evidence } => write!(
+                f,
+                "proof that the cloud has no instance of it: {instance} has its name and is not its own ({evidence})"
+            ),
             Self::Unhealthy { node, conditions } => write!(f, "Node {node} to become healthy: {conditions}"),
             Self::CriticalComponents { node } => write!(f, "the critical components of Node {node}"),
             Self::ReplacementLimit { other } => {

@@ -271,6 +271,8 @@ fn node_by_name(s: &machine::Snapshot) -> Plan<machine::Action> {
         let node = Arc::make_mut(node);
         node.provider_id = s.machine.provider_id.as_ref().map(|id| id.as_str().to_owned());
         node.created = node.created.max(s.machine.created);
+        s.identity.same_instance = true;
+        s.identity.claimed_by = None;
     }
     machine::plan(&s)
 }

@@ -10,6 +10,7 @@ use crate::absent::{is_default, null_as_default};
 use crate::constants::{annotations, labels};
 use crate::priority::MachinePriority;
 use crate::text_enum::text_enum;
+use crate::wire_time::WireTime;
 
 /// One instance that should exist.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,7 +31,7 @@ namespaced_kind!(Machine, list: "MachineList", plural: "machines", {
 impl Machine {
     /// The phase; [`Phase::Empty`] as long as no controller has written one.
     pub fn phase(&self) -> Phase {
-        self.current_status().map(|current| current.phase.clone()).unwrap_or_default()
+        self.current_status().and_then(|current| current.phase.clone()).unwrap_or_default()
     }
 
     /// The current status, if there is one.
@@ -86,15 +87,15 @@ pub struct MachineStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CurrentStatus {
-    /// The summary word.
-    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "is_default")]
-    pub phase: Phase,
+    /// The summary word. Absent and empty mean the same; a patch that tests the phase must tell them apart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
     /// Whether a timeout runs.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "is_default")]
     pub timeout_active: bool,
     /// Since when the phase is what it is.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_update_time: Option<Time>,
+    pub last_update_time: Option<WireTime>,
     /// Until when the Machine is preserved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preserve_expiry_time: Option<Time>,

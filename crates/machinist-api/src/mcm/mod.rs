@@ -5,7 +5,7 @@
 //! - Fields that Go writes always (`class`, `nodeTemplate`, `machineClass` and the `metadata` and `spec` of templates) are
 //!   always written, `{}` when empty. All others are left out when they hold nothing.
 //! - `null` reads as "not there" everywhere: that is how Go writes an unset time.
-//! - A spec field is an `Option` where "not there" and "zero" are different texts, because a guarded patch must test
+//! - A field is an `Option` where "not there" and "zero" are different texts and a guarded patch must test
 //!   the value that was read. Counters of a status are plain numbers: `0` and "not there" are one.
 //! - Unknown fields survive where the CRD keeps them ([`TemplateMetadata`], [`ClassNodeTemplate`], `providerSpec`) and are
 //!   dropped elsewhere, as the API server drops them. Nothing of ours writes a whole object over another's.

@@ -4,9 +4,11 @@ use std::convert::Infallible;
 
 use bytes::Bytes;
 use futures::stream;
+use http::request::Parts;
 use http::{Method, Request as HttpRequest, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited, StreamBody};
 use hyper::body::{Frame, Incoming};
+use jiff::fmt::rfc2822::DateTimePrinter;
 use machinist_instance::ProviderId;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -29,6 +31,17 @@ pub(crate) async fn answer(cloud: Cloud, request: HttpRequest<Incoming>) -> Resu
         Ok(body) => body.to_bytes(),
         Err(_) => return Ok(refused(&invalid(format!("body: expected at most {MAX_REQUEST_BYTES} bytes")))),
     };
+    let mut response = respond(&cloud, &parts, &body).await?;
+    // The cloud's own time, which is what callers compare theirs with. Left alone, the server would write the system's.
+    if let Ok(date) = DateTimePrinter::new().timestamp_to_rfc9110_string(&cloud.clock().now())
+        && let Ok(date) = header::HeaderValue::from_str(&date)
+    {
+        response.headers_mut().insert(header::DATE, date);
+    }
+    Ok(response)
+}
+
+async fn respond(cloud: &Cloud, parts: &Parts, body: &[u8]) -> Result<Response<Body>, NoAnswer> {
     let path = parts.uri.path();
     if let (&Method::POST, Some(operation)) = (&parts.method, path.strip_prefix("/v1/")) {
         let token = parts
@@ -36,9 +49,9 @@ pub(crate) async fn answer(cloud: Cloud, request: HttpRequest<Incoming>) -> Resu
             .get(header::AUTHORIZATION)
             .and_then(|value| value.to_str().ok())
             .and_then(|value| value.strip_prefix("Bearer "));
-        return call(&cloud, token, operation, &body).await;
+        return call(cloud, token, operation, body).await;
     }
-    Ok(admin(&cloud, &parts.method, path, &body).unwrap_or_else(|refusal| refused(&refusal)))
+    Ok(admin(cloud, &parts.method, path, body).unwrap_or_else(|refusal| refused(&refusal)))
 }
 
 async fn call(

@@ -20,10 +20,10 @@ use machinist_kube::store::RelistPart;
 use machinist_kube::{Delta, GuardedPatch, ObjectKey, list_once, outcome};
 use machinist_plan::drain::{self, Eviction, EvictionOutcome};
 use machinist_plan::facts::{
-    ACCOUNT, AttachmentFacts, MachineFacts, NodeFacts, PodFacts, TOKEN_NAMESPACE, TOKEN_OWNER, TOKEN_TYPE,
-    Token, TokenFacts, token_description,
+    ACCOUNT, AttachmentFacts, MachineFacts, NodeFacts, PodFacts, ReadPhase, StatusFacts, TOKEN_NAMESPACE,
+    TOKEN_OWNER, TOKEN_TYPE, Token, TokenFacts, token_description,
 };
-use machinist_plan::mcm::machine::{Action, NodeSync, SecretNeed, Severity, Snapshot, StatusWrite};
+use machinist_plan::mcm::machine::{Action, Identity, NodeSync, SecretNeed, Severity, Snapshot, StatusWrite};
 use machinist_plan::ownership::List;
 use machinist_plan::{
     Attempts, Known, LeaseLook, Looks, NodeLook, Plan, PodList, Process, Renewal, TokenUse,
@@ -166,6 +166,8 @@ fn snapshot(shared: &Shared, world: &World, machine: Arc<MachineFacts>, versions
         }
         options.provider.validate(&class.facts.provider_spec).err().map(|error| error.message)
     });
+    let identity = identity(shared, world, &machine, node.map(|node| &*node.facts));
+    versions.add_text(identity.claimed_by.as_deref().unwrap_or_default());
     let opened = open(shared, world, &machine).and_then(Result::ok);
     let promises = opened.as_ref().map_or(CAUTIOUS, Opened::promises);
     let paused = opened.as_ref().and_then(|opened| opened.account.paused_until());
@@ -173,6 +175,7 @@ fn snapshot(shared: &Shared, world: &World, machine: Arc<MachineFacts>, versions
         started: shared.started().unwrap_or_else(|| shared.now()),
         leading_since: shared.leading_since(),
         skew: shared.skew(),
+        cloud_skew: opened.as_ref().and_then(|opened| opened.driver.clock_skew()),
         promises,
     };
     let account = opened.map(|opened| opened.account.id().clone());
@@ -192,6 +195,7 @@ fn snapshot(shared: &Shared, world: &World, machine: Arc<MachineFacts>, versions
         token,
         token_use: TokenUse::Unasked,
         node: Known::from_store(node.map(|node| node.facts.clone())),
+        identity,
         pods,
         budgets,
         evictions,
@@ -207,9 +211,25 @@ fn snapshot(shared: &Shared, world: &World, machine: Arc<MachineFacts>, versions
     }
 }
 
+/// What the provider says about the ids of a Machine and its Node.
+fn identity(shared: &Shared, world: &World, machine: &MachineFacts, node: Option<&NodeFacts>) -> Identity {
+    let provider = &shared.machine_options().provider;
+    let read = |text: Option<&str>| provider.parse_id(text.unwrap_or_default());
+    let (recorded, text) = (machine.spec.provider_id(), node.and_then(NodeFacts::provider_id));
+    let (ours, theirs) = (read(recorded), read(text));
+    let same_instance = match (ours.ours(), theirs.ours()) {
+        (Some(ours), Some(theirs)) => provider.same_instance(ours, theirs),
+        // One text is one instance, even where the provider cannot read it.
+        _ => recorded.is_some() && recorded == text,
+    };
+    let named = node.and_then(NodeFacts::machine_name).filter(|name| *name != machine.name);
+    let claimed_by = named.filter(|name| world.machines.get(&object_key(&machine.namespace, name)).is_some());
+    Identity { recorded: ours, same_instance, claimed_by: claimed_by.map(str::to_owned) }
+}
+
 /// The bootstrap token of a Machine: the one it has, or the id it may take.
 pub(crate) fn token(world: &World, machine: &MachineFacts) -> Token {
-    Token::choose(&machine.uid, &machine.name, |id| {
+    Token::choose(machine, |id| {
         let key = object_key(TOKEN_NAMESPACE, &format!("bootstrap-token-{id}"));
         world.tokens.get(&key).map(|entry| &entry.facts.facts)
     })
@@ -397,38 +417,68 @@ fn time(at: Timestamp) -> Value {
     serde_json::to_value(Time(seconds)).unwrap_or(Value::Null)
 }
 
-/// Whoever decides about a Machine's phase writes it alone, so the UID is the only precondition. The parts that others read keep
-/// their shape.
+const CURRENT_STATUS: [&str; 2] = ["status", "currentStatus"];
+
+/// A write of a Machine's status: only while its phase is the one that the decision was made from, and nothing but the fields
+/// that it is about. Two planners of this process write it, and so may a process that is dead by now, or Go MCM.
 pub(super) fn status_patch(machine: &MachineFacts, write: &StatusWrite) -> GuardedPatch {
+    let status = &machine.status;
     let mut patch = GuardedPatch::new(&machine.uid);
-    if !machine.status.exists {
-        patch = patch.add(&["status"], json!({}));
-    }
+    let nothing: Option<&Value> = None;
+    patch = match &status.read {
+        ReadPhase::NoStatus => patch.ensure_map(&["status"], nothing),
+        ReadPhase::NoCurrentStatus => patch.test(&CURRENT_STATUS, nothing),
+        ReadPhase::Read { phase, .. } => patch.test(&below(PHASE), phase.clone().map(Value::from).as_ref()),
+    };
     if let Some((phase, timeout_active)) = &write.phase {
-        let mut current = json!({ "phase": phase.as_str(), "lastUpdateTime": time(write.at) });
-        if *timeout_active {
-            current["timeoutActive"] = Value::from(true);
+        if !matches!(status.read, ReadPhase::Read { .. }) {
+            patch = patch.add(&CURRENT_STATUS, json!({}));
         }
-        if let Some(until) = machine.status.preserve_until_in(phase) {
-            current["preserveExpiryTime"] = time(until);
+        patch = patch.add(&below(PHASE), phase.as_str().into()).add(&below(SINCE), time(write.at));
+        patch = match (status.timeout_active, *timeout_active) {
+            (_, true) => patch.add(&below("timeoutActive"), Value::from(true)),
+            (true, false) => patch.remove(&below("timeoutActive")),
+            (false, false) => patch,
+        };
+        if status.preserve_until.is_some() && !StatusFacts::keeps_promise_in(phase) {
+            patch = patch.remove(&below("preserveExpiryTime"));
         }
-        patch = patch.add(&["status", "currentStatus"], current);
     }
-    let operation = &write.operation;
-    let mut last = json!({
-        "description": operation.description,
-        "lastUpdateTime": time(write.at),
-        "state": operation.state.as_str(),
-        "type": operation.kind.as_str(),
-    });
-    if let Some(code) = operation.code {
-        last["errorCode"] = Value::from(code.as_str());
+    if let Some(operation) = &write.operation {
+        let mut last = json!({
+            "description": operation.description,
+            "lastUpdateTime": time(write.at),
+            "state": operation.state.as_str(),
+            "type": operation.kind.as_str(),
+        });
+        if let Some(code) = operation.code {
+            last["errorCode"] = Value::from(code.as_str());
+        }
+        // One field: half of one operation and half of another would be none that ever was.
+        patch = patch.add(&["status", "lastOperation"], last);
     }
-    patch = patch.add(&["status", "lastOperation"], last);
     match &write.conditions {
         None => patch,
         Some(conditions) => patch.add(&["status", "conditions"], Value::from(conditions.clone())),
     }
+}
+
+/// The same for a phase that lasts too long: only while it has lasted since then. A Machine that recovered and is unhealthy
+/// again has the same phase, and its time begins once more.
+pub(super) fn deadline_patch(machine: &MachineFacts, write: &StatusWrite) -> GuardedPatch {
+    let patch = status_patch(machine, write);
+    match &machine.status.read {
+        ReadPhase::NoStatus | ReadPhase::NoCurrentStatus => patch,
+        ReadPhase::Read { since, .. } => patch.test(&below(SINCE), since.clone().map(Value::from).as_ref()),
+    }
+}
+
+const PHASE: &str = "phase";
+const SINCE: &str = "lastUpdateTime";
+
+/// A field of `status.currentStatus`.
+fn below(field: &str) -> [&str; 3] {
+    ["status", "currentStatus", field]
 }
 
 fn node_patch(sync: &NodeSync) -> GuardedPatch {
@@ -675,5 +725,103 @@ async fn delete_pod(shared: &Shared, pod: &drain::PodRef) -> EvictionOutcome {
             EvictionOutcome::Throttled { retry_after: retry_after.unwrap_or(Duration::from_secs(5)) }
         }
         failed => EvictionOutcome::Refused(format!("{failed:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use machinist_api::{Machine, OperationType, Phase};
+    use machinist_plan::mcm::machine::OperationWrite;
+
+    use super::*;
+
+    fn machine(status: Value) -> MachineFacts {
+        let mut machine = json!({"metadata": {"uid": "u"}, "spec": {}, "status": status});
+        if status.is_null() {
+            machine.as_object_mut().expect("an object").remove("status");
+        }
+        MachineFacts::parse(&serde_json::from_value::<Machine>(machine).expect("a Machine"))
+    }
+
+    fn write(phase: Phase) -> StatusWrite {
+        let operation = OperationWrite::processing(OperationType::Create, "x");
+        StatusWrite {
+            phase: Some((phase, false)),
+            operation: Some(operation),
+            conditions: None,
+            at: Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    fn wire(patch: GuardedPatch) -> Vec<Value> {
+        let patch = serde_json::to_value(patch.build()).expect("a patch is JSON");
+        patch.as_array().expect("a list").clone()
+    }
+
+    /// The tests of a patch, without the one of the UID.
+    fn tests(patch: GuardedPatch) -> Vec<(String, Value)> {
+        let tests = wire(patch).into_iter().filter(|operation| operation["op"] == "test").skip(1);
+        tests
+            .map(|test| (test["path"].as_str().unwrap_or_default().to_owned(), test["value"].clone()))
+            .collect()
+    }
+
+    #[test]
+    fn every_status_write_tests_the_phase_as_it_was_read() {
+        for (status, path, read) in [
+            (json!(null), "/status", json!(null)),
+            (json!({}), "/status/currentStatus", json!(null)),
+            (json!({"currentStatus": {}}), "/status/currentStatus/phase", json!(null)),
+            (json!({"currentStatus": {"phase": ""}}), "/status/currentStatus/phase", json!("")),
+            (json!({"currentStatus": {"phase": "Unknown"}}), "/status/currentStatus/phase", json!("Unknown")),
+            (json!({"currentStatus": {"phase": "New"}}), "/status/currentStatus/phase", json!("New")),
+        ] {
+            let expected = [(path.to_owned(), read)];
+            assert_eq!(tests(status_patch(&machine(status.clone()), &write(Phase::Running))), expected);
+            let conditions = StatusWrite {
+                phase: None,
+                operation: None,
+                conditions: Some(Vec::new()),
+                ..write(Phase::Running)
+            };
+            assert_eq!(tests(status_patch(&machine(status), &conditions)), expected);
+        }
+    }
+
+    #[test]
+    fn a_deadline_also_tests_since_when_as_its_text_was_read() {
+        let since = "2026-11-21T05:55:17+00:00";
+        let late = machine(json!({"currentStatus": {"phase": "Unknown", "lastUpdateTime": since}}));
+        assert_eq!(
+            tests(deadline_patch(&late, &write(Phase::Failed))),
+            [
+                ("/status/currentStatus/phase".to_owned(), json!("Unknown")),
+                ("/status/currentStatus/lastUpdateTime".to_owned(), json!(since)),
+            ]
+        );
+    }
+
+    #[test]
+    fn fields_that_a_write_is_not_about_stay() {
+        let preserved = machine(json!({"currentStatus": {
+            "phase": "Unknown", "timeoutActive": true, "preserveExpiryTime": "2026-11-21T05:55:17Z",
+        }}));
+        let changes = |phase| {
+            let changes = wire(status_patch(&preserved, &write(phase))).into_iter();
+            let changes = changes.filter(|operation| operation["op"] != "test");
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            changes
+                .map(|change| format!("{} {}", text(&change["op"]), text(&change["path"])))
+                .collect::<Vec<_>>()
+        };
+        let mut expected = vec![
+            "add /status/currentStatus/phase",
+            "add /status/currentStatus/lastUpdateTime",
+            "remove /status/currentStatus/timeoutActive",
+            "add /status/lastOperation",
+        ];
+        assert_eq!(changes(Phase::Failed), expected);
+        expected.insert(3, "remove /status/currentStatus/preserveExpiryTime");
+        assert_eq!(changes(Phase::Terminating), expected, "a promise ends with the Machine");
     }
 }

@@ -13,7 +13,7 @@ use machinist_plan::facts::{MachineFacts, MachineSetFacts};
 use machinist_plan::mcm::machine::{NODE_UNHEALTHY, OperationWrite, StatusWrite};
 use machinist_plan::mcm::replacement::{Action, Snapshot};
 
-use super::machine::{reference, status_patch};
+use super::machine::{deadline_patch, reference};
 use crate::Key;
 use crate::act::Write;
 use crate::reconcile::{Kind, Observed, Shared, Stop, Versions, object_key};
@@ -83,18 +83,17 @@ impl Kind for Replacements {
         let charged = [Key::Machine(key.clone()), replacement, given_up(&machine)];
         let write = StatusWrite {
             phase: Some((Phase::Failed, false)),
-            operation: OperationWrite {
+            operation: Some(OperationWrite {
                 kind: machine.status.operation.type_.clone().unwrap_or(OperationType::HealthCheck),
                 state: OperationState::Failed,
                 description: description.clone(),
                 code: None,
-            },
+            }),
             conditions: None,
             at: s.now,
         };
         // The Machine may have recovered since it was read, or have another owner, which shares the limit with other Machines.
-        let patch = status_patch(&machine, &write)
-            .test(&["status", "currentStatus", "phase"], Some(&machine.status.phase.as_str().into()))
+        let patch = deadline_patch(&machine, &write)
             .test(&["metadata", "ownerReferences"], machine.raw_owners.as_ref());
         Write { shared, charged: &charged, key }.patch_status::<MachineFacts>(patch).await?;
         shared.recorder.record(&reference(&machine), EventType::Warning, NODE_UNHEALTHY, &description);

@@ -9,6 +9,8 @@ mod asks;
 mod chosen;
 mod drain;
 mod freeze;
+mod identity;
+mod late;
 mod replacement;
 mod slow_webhook;
 
@@ -144,9 +146,15 @@ impl World {
         machines.list(&ListParams::default()).await.expect("a list").items
     }
 
-    /// Waits for so many Machines to run, doing what their kubelets would: a ready Node for each instance that has none.
+    /// Waits for so many Machines to run, and lets their Nodes join.
     async fn until_running(&self, count: usize) {
         self.until(&format!("{count} instances exist"), async |w| w.cloud.alive() == count).await;
+        self.join().await;
+        self.until(&format!("{count} machines run"), async |w| running(w).await == count).await;
+    }
+
+    /// Does what kubelets would: a ready Node for each instance that has none.
+    async fn join(&self) {
         let nodes: Api<Node> = Api::all(self.user.clone());
         for entry in self.cloud.ledger().alive() {
             let name = entry.name.as_str();
@@ -164,7 +172,6 @@ impl World {
                 .await
                 .expect("its status is accepted");
         }
-        self.until(&format!("{count} machines run"), async |w| running(w).await == count).await;
     }
 
     /// Lets time pass, a second at a time, until it is so.

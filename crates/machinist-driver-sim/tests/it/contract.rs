@@ -1,9 +1,13 @@
 //! The contract, in process and over HTTP.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use machinist_cloud_sim::Clock;
+use machinist_driver::Provider as _;
 use machinist_driver::contract::{Report, run};
 use machinist_driver_sim::{PROMISES, SimProvider};
+use machinist_instance::{AccountId, Credential, Scope};
 
 use crate::pipe;
 use crate::subject::{SimSubject, cloud};
@@ -20,6 +24,19 @@ async fn the_driver_keeps_the_contract_over_http() {
     let cloud = cloud();
     let provider = SimProvider::over(Arc::new(pipe::endpoint(cloud.clone())), PROMISES);
     expect_all_passed(&run(&SimSubject::new(cloud, provider)).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_driver_measures_the_clouds_clock_over_http() {
+    let cloud = cloud();
+    let ours = cloud.clock().now() + Duration::from_secs(40);
+    let endpoint = pipe::endpoint(cloud.clone()).compared_with(Clock::starting_at(ours));
+    let provider = SimProvider::over(Arc::new(endpoint), PROMISES);
+    let driver = provider.open(&AccountId("a".to_owned()), &Credential::default()).expect("no call is made");
+    assert_eq!(driver.clock_skew(), None, "no answer came yet");
+    driver.instances().list(&Scope::Visible).await.expect("listed");
+    let skew = driver.clock_skew().expect("an answer has a date").as_secs_f64();
+    assert!((-41.0..=-39.0).contains(&skew), "{skew}");
 }
 
 /// The simulated cloud can arrange everything, so nothing may be skipped either.

@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use machinist_cloud_sim::{Cloud, Code, NoAnswer, Refusal, Reply, Request};
 use machinist_driver::contract::run;
+use machinist_driver::{Driver, Provider};
 use machinist_driver_sim::{PROMISES, SimProvider, Transport};
-use machinist_instance::InstanceKey;
+use machinist_instance::{AccountId, Credential, Error, InstanceKey, ProviderId, RecordedId};
+use serde_json::Value;
 
 use crate::subject::{SimSubject, TOKEN, cloud};
 
@@ -103,6 +105,74 @@ impl Transport for Mutant {
 
 fn recode(refusal: Refusal, from: Code, to: Code) -> Refusal {
     if refusal.code == from { Refusal { code: to, ..refusal } } else { refusal }
+}
+
+/// Ways of reading ids that would lose an instance, or take another's Node for ours.
+#[derive(Debug, Clone, Copy)]
+enum Misreading {
+    ItsOwnIdsAreForeign,
+    AllIdsAreItsOwn,
+    NothingIsUnset,
+    AllInstancesAreTheSame,
+    OneSpellingOnly,
+}
+
+struct Misreader {
+    provider: SimProvider,
+    misreading: Misreading,
+}
+
+impl Provider for Misreader {
+    fn name(&self) -> &str {
+        self.provider.name()
+    }
+
+    fn validate(&self, provider_spec: &Value) -> Result<(), Error> {
+        self.provider.validate(provider_spec)
+    }
+
+    fn parse_id(&self, text: &str) -> RecordedId {
+        let read = self.provider.parse_id(text);
+        match (self.misreading, read) {
+            (Misreading::ItsOwnIdsAreForeign, RecordedId::Ours(_)) => {
+                RecordedId::NotOurs { expected: String::new() }
+            }
+            (Misreading::AllIdsAreItsOwn, _) => RecordedId::any(text),
+            (Misreading::NothingIsUnset, RecordedId::Unset) => {
+                RecordedId::Malformed { expected: String::new() }
+            }
+            (_, read) => read,
+        }
+    }
+
+    fn same_instance(&self, a: &ProviderId, b: &ProviderId) -> bool {
+        match self.misreading {
+            Misreading::AllInstancesAreTheSame => true,
+            Misreading::OneSpellingOnly => a.as_str() == "one" && a == b,
+            _ => self.provider.same_instance(a, b),
+        }
+    }
+
+    fn open(&self, account: &AccountId, credential: &Credential) -> Result<Arc<dyn Driver>, Error> {
+        self.provider.open(account, credential)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_misreading_of_ids_is_caught_by_its_rule() {
+    let expected = [
+        (Misreading::ItsOwnIdsAreForeign, "its_own_ids_are_ours_and_the_same_instance"),
+        (Misreading::AllIdsAreItsOwn, "foreign_and_malformed_ids_are_told_from_its_own"),
+        (Misreading::NothingIsUnset, "an_empty_id_is_unset"),
+        (Misreading::AllInstancesAreTheSame, "another_instance_is_never_the_same"),
+        (Misreading::OneSpellingOnly, "other_spellings_are_the_same_instance"),
+    ];
+    for (misreading, rule) in expected {
+        let cloud = cloud();
+        let provider = Misreader { provider: SimProvider::in_process(cloud.clone()), misreading };
+        let report = run(&SimSubject::new(cloud, provider)).await;
+        assert!(report.failed().any(|(name, _)| name == rule), "{misreading:?} passes {rule}\n{report}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

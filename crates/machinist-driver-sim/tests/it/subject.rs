@@ -8,8 +8,7 @@ use jiff::Timestamp;
 use machinist_cloud_sim::{Clock, Cloud, Code, Fault, FaultRule, Foreigner, Operation, Settings, Stockout};
 use machinist_driver::Provider;
 use machinist_driver::contract::{Hook, Subject, Trouble, Verb};
-use machinist_driver_sim::SimProvider;
-use machinist_instance::{AccountId, Credential, InstanceKey, NodeName, UserData};
+use machinist_instance::{AccountId, Credential, InstanceKey, NodeName, ProviderId, UserData};
 use serde_json::{Value, json};
 
 pub(crate) const TOKEN: &str = "secret-of-the-account";
@@ -17,7 +16,7 @@ const OTHER_TOKEN: &str = "secret-of-another-account";
 
 pub(crate) struct SimSubject {
     pub(crate) cloud: Cloud,
-    provider: SimProvider,
+    provider: Box<dyn Provider>,
 }
 
 /// A calm cloud of two projects: reads lag a little, deletions take a little.
@@ -36,15 +35,15 @@ pub(crate) fn cloud() -> Cloud {
 }
 
 impl SimSubject {
-    pub(crate) fn new(cloud: Cloud, provider: SimProvider) -> Self {
-        Self { cloud, provider }
+    pub(crate) fn new(cloud: Cloud, provider: impl Provider + 'static) -> Self {
+        Self { cloud, provider: Box::new(provider) }
     }
 }
 
 #[async_trait]
 impl Subject for SimSubject {
     fn provider(&self) -> &dyn Provider {
-        &self.provider
+        &*self.provider
     }
 
     fn account(&self) -> (AccountId, Credential) {
@@ -64,6 +63,18 @@ impl Subject for SimSubject {
 
     fn broken_spec(&self) -> (Value, &'static str) {
         (json!({"size": "m5.large", "zone": 7}), "providerSpec.zone")
+    }
+
+    fn other_spellings(&self, id: &ProviderId) -> Vec<String> {
+        vec![format!("sim:///sim-1b/{}", id.identity())]
+    }
+
+    fn foreign_ids(&self) -> Vec<String> {
+        vec!["aws:///eu-west-1a/i-1".to_owned()]
+    }
+
+    fn malformed_ids(&self) -> Vec<String> {
+        vec!["i-1".to_owned(), "sim:///".to_owned()]
     }
 
     fn run_id(&self) -> String {

@@ -10,6 +10,7 @@
 mod bench;
 mod creation;
 mod deletion;
+mod identity;
 mod ownership;
 mod reading;
 mod refusals;
@@ -21,7 +22,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use machinist_instance::{AccountId, Credential, InstanceKey, NodeName};
+use machinist_instance::{AccountId, Credential, InstanceKey, NodeName, ProviderId};
 use serde_json::Value;
 
 use crate::Provider;
@@ -44,6 +45,21 @@ pub trait Subject: Send + Sync {
 
     /// A provider spec with one mistake, and the field that an error about it must name.
     fn broken_spec(&self) -> (Value, &'static str);
+
+    /// How else a Machine or a Node may spell the id of that instance; nothing if there is one way only.
+    fn other_spellings(&self, _id: &ProviderId) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Texts that are ids of another cloud; nothing if the provider takes every text for an id of its own.
+    fn foreign_ids(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Texts that look like an id of this provider and are none; nothing if the provider takes every text for one.
+    fn malformed_ids(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Something that no other run of the suite against this account has: it becomes part of keys and names.
     fn run_id(&self) -> String;
@@ -192,6 +208,7 @@ use cases;
 pub async fn run(subject: &dyn Subject) -> Report {
     let groups = [
         creation::CASES,
+        identity::CASES,
         reading::CASES,
         deletion::CASES,
         ownership::CASES,

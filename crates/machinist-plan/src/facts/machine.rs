@@ -46,7 +46,7 @@ pub struct MachineFacts {
     pub annotations: Option<BTreeMap<String, String>>,
     /// Its spec, as on the wire.
     pub spec: MachineSpec,
-    /// `spec.providerID`, if it is set and well-formed.
+    /// `spec.providerID`, if it is not empty. Any text is the record of an instance; what it means, only the provider knows.
     pub provider_id: Option<ProviderId>,
     /// Label `node`.
     pub node: Option<NodeName>,
@@ -206,18 +206,25 @@ pub(crate) fn has_finalizer(metadata: &ObjectMeta, finalizer: &str) -> bool {
 }
 
 impl StatusFacts {
-    /// The expiry that a status of that phase carries on: a promise outlives every phase but the last.
-    pub fn preserve_until_in(&self, phase: &Phase) -> Option<Timestamp> {
-        self.preserve_until.filter(|_| *phase != Phase::Terminating)
+    /// Whether a status of that phase carries the expiry on: a promise outlives every phase but the last.
+    pub fn keeps_promise_in(phase: &Phase) -> bool {
+        *phase != Phase::Terminating
     }
 
     fn parse(machine: &Machine) -> Self {
         let Some(status) = &machine.status else { return Self::default() };
+        let read = match &status.current_status {
+            None => ReadPhase::NoCurrentStatus,
+            Some(current) => ReadPhase::Read {
+                phase: current.phase.as_ref().map(|phase| phase.as_str().to_owned()),
+                since: current.last_update_time.as_ref().map(|time| time.as_str().to_owned()),
+            },
+        };
         let current = status.current_status.clone().unwrap_or_default();
         Self {
-            exists: true,
-            phase: current.phase,
-            phase_since: current.last_update_time.map(|time| time.0),
+            read,
+            phase: current.phase.unwrap_or_default(),
+            phase_since: current.last_update_time.map(|time| time.at()),
             timeout_active: current.timeout_active,
             preserve_until: current.preserve_expiry_time.map(|time| time.0),
             operation: status.last_operation.clone().unwrap_or_default(),
@@ -256,9 +263,9 @@ impl OwnerFacts {
 /// What planners know of a Machine's status.
 #[derive(Debug, Clone, Default)]
 pub struct StatusFacts {
-    /// Whether `status` is there at all: a JSON patch cannot add below what is absent.
-    pub exists: bool,
-    /// `currentStatus.phase`.
+    /// The phase as it was read, which every write of the status tests.
+    pub read: ReadPhase,
+    /// `currentStatus.phase`; empty if it is absent.
     pub phase: Phase,
     /// `currentStatus.lastUpdateTime`: since when the phase is what it is.
     pub phase_since: Option<Timestamp>,
@@ -270,6 +277,25 @@ pub struct StatusFacts {
     pub operation: LastOperation,
     /// Conditions copied from the Node, raw.
     pub conditions: Vec<ConditionFacts>,
+}
+
+/// The phase of a Machine as its text was read: what the guard of a status write repeats.
+///
+/// Absent and empty differ, and so does what is absent: a JSON patch cannot look below an object that is not there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ReadPhase {
+    /// There is no `status`.
+    #[default]
+    NoStatus,
+    /// There is a `status` without `currentStatus`.
+    NoCurrentStatus,
+    /// There is a `currentStatus`.
+    Read {
+        /// Its `phase`; absent and empty differ.
+        phase: Option<String>,
+        /// Its `lastUpdateTime`.
+        since: Option<String>,
+    },
 }
 
 /// One condition, with what is compared taken out of it.

@@ -16,7 +16,9 @@ mod token;
 pub use attachment::AttachmentFacts;
 pub use class::{ClassFacts, SecretFacts, TOKEN_PLACEHOLDER, TOKEN_PLACEHOLDER_ENCODED, USER_DATA};
 pub use freeze::{FreezeFacts, FrozenCondition};
-pub use machine::{ACCOUNT, ConditionFacts, MachineFacts, OwnerFacts, Preserved, PreservedBy, StatusFacts};
+pub use machine::{
+    ACCOUNT, ConditionFacts, MachineFacts, OwnerFacts, Preserved, PreservedBy, ReadPhase, StatusFacts,
+};
 pub use machine_deployment::MachineDeploymentFacts;
 pub use machine_set::{MachineSetFacts, RESERVED_NUMBERS};
 pub use node::NodeFacts;

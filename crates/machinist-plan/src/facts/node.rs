@@ -60,6 +60,11 @@ impl NodeFacts {
         }
     }
 
+    /// `spec.providerID`, if it is not empty.
+    pub fn provider_id(&self) -> Option<&str> {
+        self.provider_id.as_deref().filter(|id| !id.is_empty())
+    }
+
     /// The Machine that its label names.
     pub fn machine_name(&self) -> Option<&str> {
         self.labels.as_ref()?.get(labels::MACHINE_NAME).map(String::as_str)

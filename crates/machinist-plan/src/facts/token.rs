@@ -1,7 +1,14 @@
 //! Facts of a bootstrap token Secret, and whose it is.
+//!
+//! The first id that a Machine tries is the one that Go MCM derives from the Machine's name: Go deletes a token by that id
+//! and by nothing else, so a token under another id would outlive a hand-over to Go. That id has three letters of the name in it,
+//! so in a large fleet two Machines collide often; the second takes an id made from its UID. Whose a token is says the
+//! mark on it, never its id.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
+
+use super::MachineFacts;
 
 /// Namespace of all bootstrap tokens.
 pub const TOKEN_NAMESPACE: &str = "kube-system";
@@ -10,7 +17,7 @@ pub const TOKEN_TYPE: &str = "bootstrap.kubernetes.io/token";
 /// Our mark on a token Secret: the UID of the Machine it was made for.
 pub const TOKEN_OWNER: &str = "machinist.dev/machine-uid";
 
-/// How many ids are tried for one Machine before giving up: at 36^6 ids, three collisions in a row mean a bug.
+/// How many ids are made from a Machine's UID before giving up: at 36^6 ids, three collisions in a row mean a bug.
 const ID_ATTEMPTS: u32 = 8;
 
 /// What planners know of a bootstrap token: never the secret part.
@@ -20,6 +27,8 @@ pub struct TokenFacts {
     pub id: String,
     /// UID of the Secret.
     pub uid: String,
+    /// When the Secret was created, cut to seconds.
+    pub created: Timestamp,
     /// When it stops being accepted; absent means never.
     pub expires: Option<Timestamp>,
     /// UID of the Machine it was made for, if we made it.
@@ -39,16 +48,21 @@ impl TokenFacts {
         Self {
             id: name.strip_prefix("bootstrap-token-").unwrap_or(&name).to_owned(),
             uid: secret.metadata.uid.clone().unwrap_or_default(),
+            created: secret.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
             expires: text("expiration").and_then(|text| text.parse().ok()),
             machine_uid: secret.metadata.annotations.as_ref().and_then(|all| all.get(TOKEN_OWNER).cloned()),
             description: text("description").unwrap_or_default(),
         }
     }
 
-    fn is_for(&self, machine_uid: &str, machine_name: &str) -> bool {
+    /// Whether it was made for that Machine.
+    ///
+    /// Go MCM leaves no mark but the Machine's name. A token that is older than the Machine was made for another one of that
+    /// name, whose instance may still hold it.
+    fn is_for(&self, machine: &MachineFacts) -> bool {
         match &self.machine_uid {
-            Some(owner) => owner == machine_uid,
-            None => self.description == description(machine_name),
+            Some(owner) => *owner == machine.uid,
+            None => self.description == description(&machine.name) && machine.created <= self.created,
         }
     }
 }
@@ -70,30 +84,20 @@ pub enum Token {
 }
 
 impl Token {
-    /// Finds the token of a Machine among those that exist: the one with our mark, else one that Go MCM made for a Machine of
-    /// this name, else the first id that nobody has.
-    pub fn choose<'t>(
-        machine_uid: &str,
-        machine_name: &str,
-        existing: impl Fn(&str) -> Option<&'t TokenFacts>,
-    ) -> Self {
-        let legacy = legacy_token_id(machine_name).and_then(|id| existing(&id));
-        if let Some(token) = legacy.filter(|token| token.is_for(machine_uid, machine_name)) {
-            return Self::Ours(token.clone());
+    /// Finds the token of a Machine among those that exist, else the first of the Machine's ids that is free.
+    ///
+    /// All its ids are looked at before one is free: the id that was taken when its token was made may be free by now.
+    pub fn choose<'t>(machine: &MachineFacts, existing: impl Fn(&str) -> Option<&'t TokenFacts>) -> Self {
+        let of_uid = (0..ID_ATTEMPTS).map(|attempt| token_id(&machine.uid, attempt));
+        let ids = || legacy_token_id(&machine.name).into_iter().chain(of_uid.clone());
+        if let Some(ours) = ids().filter_map(|id| existing(&id)).find(|token| token.is_for(machine)) {
+            return Self::Ours(ours.clone());
         }
-        for attempt in 0..ID_ATTEMPTS {
-            let id = token_id(machine_uid, attempt);
-            match existing(&id) {
-                None => return Self::Free(id),
-                Some(token) if token.is_for(machine_uid, machine_name) => return Self::Ours(token.clone()),
-                Some(_) => {}
-            }
-        }
-        Self::Exhausted
+        ids().find(|id| existing(id).is_none()).map_or(Self::Exhausted, Self::Free)
     }
 }
 
-/// Token id of a Machine: base-36 digits of a hash of its UID. `attempt` is 0 unless somebody else has that id.
+/// A token id made from the UID of a Machine: base-36 digits of a hash. `attempt` counts the ids that others have.
 pub fn token_id(machine_uid: &str, attempt: u32) -> String {
     const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
     let mut hash = fnv1a(machine_uid.as_bytes()) ^ u64::from(attempt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -125,38 +129,107 @@ pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use machinist_api::Machine;
+    use serde_json::{Value, json};
+
     use super::*;
 
-    fn token(id: &str, machine_uid: Option<&str>, description: String) -> TokenFacts {
+    /// A fixture of Go MCM in the middle of creation: three Machines, each with its token.
+    const CREATING: &str = include_str!("../../../../fixtures/go-mcm/creating.json");
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).expect("a small number of seconds")
+    }
+
+    fn machine(name: &str, uid: &str, created: i64) -> MachineFacts {
+        let metadata = json!({"name": name, "uid": uid, "creationTimestamp": at(created).to_string()});
+        let machine: Machine =
+            serde_json::from_value(json!({"metadata": metadata, "spec": {}})).expect("a Machine");
+        MachineFacts::parse(&machine)
+    }
+
+    fn token(id: &str, machine_uid: Option<&str>, machine_name: &str, created: i64) -> TokenFacts {
         TokenFacts {
             id: id.into(),
             uid: "u".into(),
+            created: at(created),
             expires: None,
             machine_uid: machine_uid.map(str::to_owned),
-            description,
+            description: description(machine_name),
+        }
+    }
+
+    fn choose(machine: &MachineFacts, existing: &[TokenFacts]) -> Token {
+        Token::choose(machine, |id| existing.iter().find(|token| token.id == id))
+    }
+
+    #[test]
+    fn the_first_id_is_the_one_that_go_derives() {
+        assert_eq!(legacy_token_id("w-7cb75-bjhxp").as_deref(), Some("626a68"));
+        assert_eq!(choose(&machine("w-7cb75-bjhxp", "uid-1", 0), &[]), Token::Free("626a68".into()));
+    }
+
+    #[test]
+    fn a_name_too_short_for_go_has_an_id_of_its_uid() {
+        assert_eq!(legacy_token_id("abcd"), None);
+        assert_eq!(choose(&machine("abcd", "uid-1", 0), &[]), Token::Free(token_id("uid-1", 0)));
+        assert_eq!(choose(&machine("abcde", "uid-1", 0), &[]), Token::Free("616263".into()));
+    }
+
+    #[test]
+    fn the_tokens_of_a_go_fixture_are_found_by_their_machines() {
+        let fixture: Value = serde_json::from_str(CREATING).expect("JSON");
+        let items = fixture["items"].as_array().expect("a List");
+        let of_kind = |kind: &'static str| items.iter().filter(move |item| item["kind"] == kind).cloned();
+        let tokens: BTreeMap<String, TokenFacts> = of_kind("Secret")
+            .filter(|secret| secret["type"] == TOKEN_TYPE)
+            .map(|secret| TokenFacts::parse(&serde_json::from_value(secret).expect("a Secret")))
+            .map(|token| (token.id.clone(), token))
+            .collect();
+        assert_eq!(tokens.len(), 3);
+        for item in of_kind("Machine") {
+            let machine = MachineFacts::parse(&serde_json::from_value::<Machine>(item).expect("a Machine"));
+            let Token::Ours(token) = Token::choose(&machine, |id| tokens.get(id)) else {
+                panic!("the token of {} was not found", machine.name)
+            };
+            assert_eq!(legacy_token_id(&machine.name), Some(token.id));
         }
     }
 
     #[test]
-    fn the_legacy_id_is_the_one_go_derives() {
-        assert_eq!(legacy_token_id("w-7cb75-bjhxp").as_deref(), Some("626a68"));
-        assert_eq!(legacy_token_id("abc"), None);
+    fn of_two_machines_with_one_legacy_id_the_second_takes_another() {
+        let (first, second) = (machine("a-bjhxp", "uid-1", 0), machine("b-bjhyy", "uid-2", 0));
+        let theirs = token("626a68", Some("uid-1"), "a-bjhxp", 1);
+        assert_eq!(choose(&first, std::slice::from_ref(&theirs)), Token::Ours(theirs.clone()));
+        assert_eq!(choose(&second, std::slice::from_ref(&theirs)), Token::Free(token_id("uid-2", 0)));
+        let of_go = token("626a68", None, "a-bjhxp", 1);
+        assert_eq!(choose(&second, &[of_go]), Token::Free(token_id("uid-2", 0)));
     }
 
     #[test]
-    fn a_token_that_go_made_for_this_machine_is_reused() {
-        let theirs = token("626a68", None, description("w-7cb75-bjhxp"));
-        let chosen = Token::choose("uid-1", "w-7cb75-bjhxp", |id| (id == "626a68").then_some(&theirs));
-        assert_eq!(chosen, Token::Ours(theirs.clone()));
-        let other_name = Token::choose("uid-1", "x-7cb75-bjhxp", |id| (id == "626a68").then_some(&theirs));
-        assert_eq!(other_name, Token::Free(token_id("uid-1", 0)));
+    fn a_token_is_found_again_when_the_first_id_is_free_again() {
+        let second = machine("b-bjhyy", "uid-2", 0);
+        let ours = token(&token_id("uid-2", 1), Some("uid-2"), "b-bjhyy", 1);
+        assert_eq!(choose(&second, std::slice::from_ref(&ours)), Token::Ours(ours.clone()));
     }
 
     #[test]
-    fn an_id_that_another_machine_has_is_left_to_it() {
-        let taken = token(&token_id("uid-1", 0), Some("uid-2"), String::new());
-        let chosen = Token::choose("uid-1", "m", |id| (id == taken.id).then_some(&taken));
-        assert_eq!(chosen, Token::Free(token_id("uid-1", 1)));
-        assert_ne!(token_id("uid-1", 0), token_id("uid-1", 1));
+    fn a_machine_made_again_does_not_use_the_token_of_the_old_one() {
+        let again = machine("a-bjhxp", "uid-2", 100);
+        for old in [token("626a68", Some("uid-1"), "a-bjhxp", 1), token("626a68", None, "a-bjhxp", 1)] {
+            assert_eq!(choose(&again, &[old]), Token::Free(token_id("uid-2", 0)));
+        }
+        let of_go = token("626a68", None, "a-bjhxp", 100);
+        assert_eq!(choose(&again, std::slice::from_ref(&of_go)), Token::Ours(of_go.clone()));
+    }
+
+    #[test]
+    fn when_every_id_is_taken_there_is_no_token() {
+        let ids = (0..ID_ATTEMPTS).map(|attempt| token_id("uid-1", attempt)).chain(["626a68".to_owned()]);
+        let taken: Vec<_> = ids.map(|id| token(&id, Some("uid-2"), "x", 0)).collect();
+        assert_eq!(choose(&machine("a-bjhxp", "uid-1", 0), &taken), Token::Exhausted);
+        assert_eq!(choose(&machine("a-bjhxp", "uid-1", 0), &taken[1..]), Token::Free(token_id("uid-1", 0)));
     }
 }

@@ -14,6 +14,7 @@
 
 mod create;
 mod delete;
+mod identity;
 mod join;
 mod node_sync;
 mod proof;
@@ -28,6 +29,8 @@ use jiff::Timestamp;
 use machinist_api::constants::reasons;
 use machinist_instance::{AccountId, InstanceKey, InstanceRef, NodeName, ProviderId};
 
+pub use self::identity::Identity;
+use self::identity::OwnNode;
 pub use self::join::health;
 pub use self::node_sync::NodeSync;
 pub use self::status::{OperationWrite, StatusWrite, code_of};
@@ -67,6 +70,8 @@ pub struct Snapshot {
     pub token_use: TokenUse,
     /// The Node of its name.
     pub node: Known<Arc<NodeFacts>>,
+    /// What the provider says about the ids of both.
+    pub identity: Identity,
     /// The pods on that Node.
     pub pods: Vec<Arc<PodFacts>>,
     /// The budgets that may cover them.
@@ -251,7 +256,11 @@ fn plan_living(s: &Snapshot) -> Plan<Action> {
             Why::new(Reason::Acting("its finalizer, the record that an instance may exist"), Step::Nothing);
         return Plan::act(Action::AddFinalizer, why);
     }
+    if let Some(why) = s.unusable_id() {
+        return Plan::idle(why);
+    }
     match &s.machine.provider_id {
+        None if join::is_updated_in_place(s) => Plan::idle(join::in_place_why(s)),
         None => create::plan(s),
         Some(_) => proof::gather(s, join::plan(s)),
     }
@@ -264,12 +273,6 @@ impl Snapshot {
         crate::snapshot::plus(self.machine.created, timeout)
     }
 
-    /// How its instance is found, by everything that is known of it.
-    fn instance(&self) -> InstanceRef {
-        let name = self.machine.node.clone().or_else(|| NodeName::new(&self.machine.name));
-        InstanceRef { id: self.machine.provider_id.clone(), key: Some(self.key()), name }
-    }
-
     fn key(&self) -> InstanceKey {
         self.machine.key()
     }
@@ -280,38 +283,6 @@ impl Snapshot {
         let why = Why::new(Reason::AccountPaused, Step::Expect("the call to the cloud is made"));
         Some(Plan::until(until, why.deadline(until, Step::Expect("the pause ends"))))
     }
-
-    /// Its Node, if the Node of its name is certainly its own.
-    ///
-    /// A Node is ours when its provider id equals the Machine's; or when it has none, was created after the Machine, and
-    /// carries our label, or no machine's label yet. Never by name alone: clouds reuse names.
-    fn own_node(&self) -> OwnNode<'_> {
-        let Known::Present(node) = &self.node else { return OwnNode::Missing };
-        let machine = &self.machine;
-        match (node.provider_id.as_deref().filter(|id| !id.is_empty()), &machine.provider_id) {
-            (Some(theirs), Some(ours)) if theirs == ours.as_str() => OwnNode::Ours(node),
-            (Some(theirs), _) => OwnNode::NotOurs(node, format!("its provider id is {theirs}")),
-            (None, _) if node.created < machine.created => {
-                OwnNode::NotOurs(node, "it is older than this machine".to_owned())
-            }
-            (None, _) => match node.machine_name() {
-                Some(name) if name != machine.name => {
-                    OwnNode::NotOurs(node, format!("its label names machine {name}"))
-                }
-                Some(_) | None => OwnNode::Ours(node),
-            },
-        }
-    }
-}
-
-/// Whose Node that is.
-enum OwnNode<'s> {
-    /// There is none of that name.
-    Missing,
-    /// The Machine's.
-    Ours(&'s Arc<NodeFacts>),
-    /// Somebody else's, and what told so.
-    NotOurs(&'s Arc<NodeFacts>, String),
 }
 
 impl Action {
@@ -371,6 +342,8 @@ pub const CREATE_FAILED: &str = reasons::FAILED_CREATE;
 pub const DELETE_FAILED: &str = reasons::FAILED_DELETE;
 /// Reason of the Event that says a Node became unhealthy.
 pub const NODE_UNHEALTHY: &str = "NodeUnhealthy";
+/// Reason of the Event that says whose an instance of the Machine's name is not.
+pub const INSTANCE_NOT_OURS: &str = "InstanceNotOurs";
 /// Reason of the Event that says a budget holds a drain up.
 pub const DRAIN_BLOCKED: &str = "DrainBlocked";
 

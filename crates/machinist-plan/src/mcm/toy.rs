@@ -336,8 +336,8 @@ impl Toy {
         let now = self.now();
         if let Some(machine) = self.machines.get_mut(name) {
             let current = machine.status.get_or_insert_default().current_status.get_or_insert_default();
-            current.phase = phase;
-            current.last_update_time = Some(Time(now));
+            current.phase = Some(phase);
+            current.last_update_time = Some(now.into());
         }
     }
 

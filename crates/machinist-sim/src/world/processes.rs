@@ -153,7 +153,8 @@ impl Processes {
             Promises { visible_within: settings.visible_within, call_bound: settings.call_bound, ..PROMISES };
         let wire = CloudWire::new(life.clone(), lab.clone(), cloud.clone());
         // `Fast` is what the classes of the Go fixtures name.
-        let provider = SimProvider::over(Arc::new(wire), promises).also_serving("Fast");
+        let provider =
+            SimProvider::over(Arc::new(wire), promises).also_serving("Fast").with_scheme(settings.scheme);
         let entropy = Mutex::new(seed.stream(&format!("entropy/{}", life.number)));
         MachineOptions {
             entropy: Arc::new(move |bytes| lock(&entropy).fill(bytes)),

@@ -12,7 +12,7 @@ use machinist_instance::{AccountId, CreateGuarantee, Error, Instance, Promises};
 use super::join::failed_why;
 use super::status::{code_of, code_text};
 use super::{Action, CREATE_FAILED, OperationWrite, SecretNeed, Snapshot, proof};
-use crate::facts::{Token, USER_DATA};
+use crate::facts::{TOKEN_NAMESPACE, Token, USER_DATA};
 use crate::snapshot::{Answers, Call, Known, is_past, just_past, plus, retry_after};
 use crate::why::{Reason, Step};
 use crate::{Plan, Why};
@@ -85,7 +85,7 @@ fn make(s: &Snapshot) -> Plan<Action> {
             if let Some(wait) = s.paused().or_else(|| predecessor_may_create(s)) {
                 return wait.no_later_than(just_past(s.creation_deadline()));
             }
-            let ensure = Action::Ensure { adopt_made_since: s.machine.created };
+            let ensure = Action::Ensure { adopt_made_since: s.process.adopts_since(s.machine.created) };
             Plan::act(ensure, Why::new(Reason::Calling(Call::Ensure), Step::Expect("the answer")))
         }
     }
@@ -186,11 +186,9 @@ fn prerequisite(s: &Snapshot) -> Option<Obstacle<'static>> {
         return missing(reason, "mend the class".to_owned());
     }
     if let Token::Exhausted = s.token {
-        let message = "every bootstrap token id of this machine is taken".to_owned();
-        return missing(
-            Reason::ClassInvalid { class: class_name, message },
-            "delete old bootstrap tokens".into(),
-        );
+        let mend =
+            format!("delete Secrets bootstrap-token-* of namespace {TOKEN_NAMESPACE} that nothing needs");
+        return missing(Reason::TokenIdsTaken, mend);
     }
     None
 }
@@ -240,7 +238,7 @@ impl Obstacle<'_> {
                     Reason::ClassMissing { .. }
                     | Reason::SecretMissing { .. }
                     | Reason::SecretElsewhere { .. } => Code::NotFound,
-                    Reason::ClassDeleting { .. } => Code::FailedPrecondition,
+                    Reason::ClassDeleting { .. } | Reason::TokenIdsTaken => Code::FailedPrecondition,
                     _ => Code::InvalidArgument,
                 };
                 // Not what the cloud said: nobody asked it.

@@ -14,10 +14,12 @@ use machinist_api::{OperationState, OperationType, Phase};
 use machinist_instance::{AccountId, Error, Instance, NodeName, Sighting};
 
 use super::status::{code_of, code_text};
-use super::{Action, DELETE_FAILED, DRAIN_BLOCKED, OperationWrite, OwnNode, Snapshot, proof};
+use super::{
+    Action, DELETE_FAILED, DRAIN_BLOCKED, INSTANCE_NOT_OURS, OperationWrite, OwnNode, Snapshot, proof,
+};
 use crate::drain::{CLOCKS_AGAIN_AFTER, Drain, Manner, Progress};
 use crate::facts::{NodeFacts, Token};
-use crate::instance::{Departure, Next};
+use crate::instance::{Departure, Next, Proof, Refused};
 use crate::looks::{DEADLY, PodList, Renewal, again_at, is_untimed};
 use crate::permit::Evidence;
 use crate::snapshot::{Call, Known, is_past, just_before, just_past, plus, since};
@@ -47,6 +49,9 @@ pub(super) fn plan(s: &Snapshot, since: Timestamp) -> Plan<Action> {
     }
     if s.machine.status.phase != Phase::Terminating {
         return begin(s, since);
+    }
+    if let Some(unusable) = s.unusable_id().filter(|_| !s.machine.wants_force_deletion()) {
+        return hold(s, unusable, since);
     }
     if let Some(name) = unrecorded_node(s) {
         // Go MCM leaves a Node whose Machine has no label behind, so the label comes before the drain.
@@ -443,6 +448,9 @@ fn look_for_node(s: &Snapshot, reason: Reason, next: Step, deleting_since: Times
 }
 
 fn remove_instance(s: &Snapshot, deleting_since: Timestamp, evidence: Option<Evidence>) -> Plan<Action> {
+    if let Some(unusable) = s.unusable_id() {
+        return leave_unknown_behind(s, &unusable, deleting_since);
+    }
     let departure = Departure {
         which: s.instance(),
         owner: s.key(),
@@ -458,8 +466,12 @@ fn remove_instance(s: &Snapshot, deleting_since: Timestamp, evidence: Option<Evi
     };
     let instance = departure.which.to_string();
     let next = departure.next();
+    let refused = departure.refused();
     if let Next::Gone(proof) = &next {
-        return with_remark(remove_node(s, deleting_since), proof::remark(s, proof));
+        let plan = with_remark(remove_node(s, deleting_since), proof::remark(s, proof));
+        // The remark names it already.
+        let refused = refused.filter(|_| !matches!(proof, Proof::NameTaken(_)));
+        return name_refused(s, refused, plan);
     }
     if let Some(plan) = cannot_call(s, deleting_since) {
         return plan;
@@ -485,7 +497,14 @@ fn remove_instance(s: &Snapshot, deleting_since: Timestamp, evidence: Option<Evi
             look_for_node(s, reason, Step::Expect("the instance is deleted"), deleting_since)
         }
         Next::Going { look_at } => Plan::until(look_at, why(Reason::InstanceDeleting { instance })),
-        Next::NotProven { look_at } => Plan::until(look_at, why(Reason::AbsenceNotProven { instance })),
+        Next::NotProven { look_at } => {
+            let unproven = Reason::AbsenceNotProven { instance };
+            let not_ours = |refused| {
+                let (instance, evidence) = told_apart(s, &refused);
+                Reason::NamesakeInstance { instance, evidence }
+            };
+            Plan::until(look_at, why(refused.map_or(unproven, not_ours)))
+        }
         Next::Failed { call, error, retry_at } => call_failed(s, call, &error, retry_at, deleting_since),
         Next::Rekey { id, from } => Plan::act(Action::Rekey { id, from }, why(Reason::Calling(Call::Rekey))),
         Next::List => Plan::act(Action::List, proof::comparing().since(deleting_since)),
@@ -606,6 +625,11 @@ fn remove_node(s: &Snapshot, deleting_since: Timestamp) -> Plan<Action> {
                 actions.push(Action::DeleteNode(node.clone()));
             }
         }
+        // The Machine was judged by it, and it is not certain enough to be deleted. It goes with its own instance; but with our
+        // finalizer it never could.
+        OwnNode::NotOurs(node, _) if node.has_finalizer && node.machine_name() == Some(&s.machine.name) => {
+            actions.push(Action::RemoveNodeFinalizer(node.clone()));
+        }
         // A Node may have registered a moment before its instance went, and our store may be older than that. Nothing would ever
         // remove it, so ask the API server itself once.
         OwnNode::Missing if may_have_registered(s) && !is_node_absent(s) => {
@@ -642,4 +666,61 @@ fn is_node_absent(s: &Snapshot) -> bool {
         .node
         .as_ref()
         .is_some_and(|look| look.name == s.machine.node_name() && look.uid.is_none() && gone <= look.started)
+}
+
+/// The recorded id is none that the provider can read: nothing is called, drained or deleted until a person decides.
+fn hold(s: &Snapshot, unusable: Why, deleting_since: Timestamp) -> Plan<Action> {
+    let mend = format!(
+        "{}, or set label {}=true to leave the instance behind",
+        unusable.next,
+        labels::FORCE_DELETION
+    );
+    let marker = s.machine.deletion_marker().unwrap_or(DeletionMarker::FindInstance);
+    let description = format!("Deletion waits for {}. {marker}", unusable.reason);
+    let operation = OperationWrite::failed(OperationType::Delete, &description, None);
+    let why = Why::new(unusable.reason, Step::Mend(mend)).since(deleting_since);
+    let Some(write) = s.status(Phase::Terminating, operation) else { return Plan::idle(why) };
+    let actions = vec![Action::SetStatus(Box::new(write)), Action::warn(DELETE_FAILED, description)];
+    Plan::act_all(actions, why)
+}
+
+/// Lets a Machine go whose recorded id cannot be read, and tells people which instance may be left.
+fn leave_unknown_behind(s: &Snapshot, unusable: &Why, deleting_since: Timestamp) -> Plan<Action> {
+    let mut plan = remove_node(s, deleting_since);
+    if plan.actions.iter().any(|action| matches!(action, Action::RemoveFinalizer)) {
+        let id = s.machine.provider_id.as_ref().map(ToString::to_string).unwrap_or_default();
+        let message = format!(
+            "Instance {id} may be left behind: label {} is set, and deletion waited for {}",
+            labels::FORCE_DELETION,
+            unusable.reason
+        );
+        plan.actions.insert(0, Action::warn(DELETE_FAILED, message));
+    }
+    plan
+}
+
+/// Tells people, when the Machine goes, about an instance of its name that was left alone: no other object names that instance.
+fn name_refused(s: &Snapshot, refused: Option<Refused<'_>>, mut plan: Plan<Action>) -> Plan<Action> {
+    let Some(refused) = refused else { return plan };
+    if plan.actions.iter().any(|action| matches!(action, Action::RemoveFinalizer)) {
+        let (instance, evidence) = told_apart(s, &refused);
+        let message =
+            format!("The deletion leaves {instance} alone, which has the name of this machine: {evidence}");
+        plan.actions.insert(0, Action::warn(INSTANCE_NOT_OURS, message));
+        plan.why.reason = Reason::NamesakeInstance { instance, evidence };
+    }
+    plan
+}
+
+/// The instance, and what tells it from one of the Machine's own.
+fn told_apart(s: &Snapshot, refused: &Refused<'_>) -> (String, String) {
+    match refused {
+        Refused::MadeBefore(instance) => {
+            let (made, created) = (instance.created, s.machine.created);
+            let evidence =
+                format!("it carries no key and was made at {made:.0}, the machine at {created:.0}");
+            (format!("instance {}", instance.id), evidence)
+        }
+        Refused::OfAnotherKey(key) => ("an instance".to_owned(), format!("it was made for key {key}")),
+    }
 }

@@ -3,7 +3,8 @@
 use machinist_api::constants::{conditions, markers, taints};
 use machinist_api::{OperationState, OperationType, Phase};
 
-use super::{Action, JOINED, NODE_UNHEALTHY, NodeSync, OperationWrite, OwnNode, Severity, Snapshot, create};
+use super::identity::OwnNode;
+use super::{Action, JOINED, NODE_UNHEALTHY, NodeSync, OperationWrite, Severity, Snapshot, create};
 use crate::facts::{ConditionFacts, NodeFacts, Token};
 use crate::snapshot::{is_past, just_past, plus};
 use crate::why::{Reason, Step};
@@ -17,7 +18,7 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
         let why = Why::new(Reason::Acting("its status: the instance exists"), Step::Expect("its Node joins"));
         return Plan::act(pending, why);
     }
-    let node = match s.own_node() {
+    let node = match s.joined_node() {
         OwnNode::Ours(node) => node,
         OwnNode::Missing => return without_node(s, None),
         OwnNode::NotOurs(node, evidence) => {
@@ -49,6 +50,19 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
     plan
 }
 
+/// Whether the Machine is being updated in place, or such an update failed. Updates in place are not built yet: the phase is kept
+/// for the program that began the update.
+pub(super) fn is_updated_in_place(s: &Snapshot) -> bool {
+    matches!(s.machine.status.phase, Phase::InPlaceUpdating | Phase::InPlaceUpdateFailed)
+}
+
+pub(super) fn in_place_why(s: &Snapshot) -> Why {
+    let reason = Reason::InPlaceUpdate { phase: s.machine.status.phase.as_str().to_owned() };
+    let mend =
+        "let Go's machine-controller-manager end the update, or delete the Machine to have it replaced";
+    Why::new(reason, Step::Mend(mend.to_owned())).since(s.machine.status.phase_since)
+}
+
 /// Whether a Node is healthy, and if not, what says so.
 ///
 /// `Ready` must be True if it is there at all; of the bad types, none may have another status than False.
@@ -69,6 +83,13 @@ pub fn health(node: &[ConditionFacts], bad: &[String]) -> Result<(), String> {
 }
 
 fn with_node(s: &Snapshot, node: &NodeFacts) -> Plan<Action> {
+    if is_updated_in_place(s) {
+        let mut plan = Plan::idle(in_place_why(s));
+        if s.conditions_differ(&node.conditions) {
+            plan.actions.push(copy_conditions(s, node));
+        }
+        return plan;
+    }
     let own = s.machine.spec.configuration.node_conditions.as_ref();
     let own: Option<Vec<String>> = own.map(|list| list.split(',').map(|t| t.trim().to_owned()).collect());
     match health(&node.conditions, own.as_ref().unwrap_or(&s.defaults.bad_conditions)) {
@@ -117,14 +138,7 @@ fn healthy(s: &Snapshot, node: &NodeFacts) -> Plan<Action> {
 
 /// Copies the Node's conditions; phase and operation stay what they are.
 fn copy_conditions(s: &Snapshot, node: &NodeFacts) -> Action {
-    let operation = &s.machine.status.operation;
-    let operation = OperationWrite {
-        kind: operation.type_.clone().unwrap_or(OperationType::HealthCheck),
-        state: operation.state.clone().unwrap_or(OperationState::Successful),
-        description: operation.description().to_owned(),
-        code: operation.code(),
-    };
-    let write = super::StatusWrite { phase: None, operation, conditions: None, at: s.now };
+    let write = super::StatusWrite { phase: None, operation: None, conditions: None, at: s.now };
     Action::SetStatus(Box::new(write.with_conditions(&node.conditions)))
 }
 
@@ -159,6 +173,9 @@ fn unhealthy(s: &Snapshot, node: &NodeFacts, against: String) -> Plan<Action> {
 }
 
 fn without_node(s: &Snapshot, not_ours: Option<Reason>) -> Plan<Action> {
+    if is_updated_in_place(s) {
+        return Plan::idle(in_place_why(s));
+    }
     let name = s.machine.node_name().to_owned();
     let missing = match &not_ours {
         Some(Reason::NodeNotOurs { evidence, .. }) => {

@@ -6,6 +6,7 @@ use std::fmt;
 
 use jiff::Timestamp;
 use machinist_api::code::{Code, CodedMessage};
+use machinist_api::constants::conditions;
 use machinist_api::{OperationState, OperationType, Phase};
 use machinist_instance::{Error, ErrorKind};
 use serde_json::Value;
@@ -13,13 +14,14 @@ use serde_json::Value;
 use super::Snapshot;
 use crate::facts::ConditionFacts;
 
-/// One write of a Machine's status. Parts that are absent stay as they are.
+/// One write of a Machine's status. Parts that are absent stay as they are, whoever writes them meanwhile; and nothing is
+/// written unless the phase is still the one that the decision was made from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StatusWrite {
     /// The new phase, with its timeout flag; its time is `at`.
     pub phase: Option<(Phase, bool)>,
     /// The new last operation; its time is `at`.
-    pub operation: OperationWrite,
+    pub operation: Option<OperationWrite>,
     /// The new conditions.
     pub conditions: Option<Vec<Value>>,
     /// The moment of the decision.
@@ -71,15 +73,18 @@ impl Snapshot {
         }
         let timeout = timeout_runs(&phase);
         let phase = moves.then_some((phase, timeout));
-        Some(StatusWrite { phase, operation, conditions: None, at: self.now })
+        Some(StatusWrite { phase, operation: Some(operation), conditions: None, at: self.now })
     }
 
-    /// Whether the Node's conditions differ from the copy in a way that anybody would notice: a type came or went, or a status
-    /// changed. Heartbeats, messages and reasons do not count.
+    /// Whether the Node's conditions differ from the copy in a way that a reader would notice: a type came or went, or a status
+    /// changed. Heartbeats, messages and reasons do not count, but for the reason that says how far an update in place is.
     pub(super) fn conditions_differ(&self, node: &[ConditionFacts]) -> bool {
         let copy = &self.machine.status.conditions;
         let differs = |condition: &ConditionFacts| {
-            copy.iter().find(|c| c.kind == condition.kind).is_none_or(|c| c.status != condition.status)
+            let tells_by_reason = condition.kind == conditions::NODE_IN_PLACE_UPDATE;
+            copy.iter().find(|c| c.kind == condition.kind).is_none_or(|c| {
+                c.status != condition.status || (tells_by_reason && c.reason != condition.reason)
+            })
         };
         copy.len() != node.len() || node.iter().any(differs)
     }
@@ -118,19 +123,24 @@ pub(super) fn code_text(error: &Error) -> String {
 
 impl fmt::Display for StatusWrite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some((phase, _)) = &self.phase {
-            write!(f, "{}, ", if *phase == Phase::Empty { "no phase" } else { phase.as_str() })?;
-        }
-        let OperationWrite { kind, state, description, code } = &self.operation;
-        write!(f, "{kind} {state}")?;
-        if let Some(code) = code {
+        let phase = self.phase.as_ref().map(|(phase, _)| match phase {
+            Phase::Empty => "no phase".to_owned(),
+            phase => phase.to_string(),
+        });
+        let operation = self.operation.as_ref().map(ToString::to_string);
+        let conditions = self.conditions.as_ref().map(|all| format!("{} conditions", all.len()));
+        let parts: Vec<_> = [phase, operation, conditions].into_iter().flatten().collect();
+        f.write_str(&parts.join(", "))
+    }
+}
+
+impl fmt::Display for OperationWrite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind, self.state)?;
+        if let Some(code) = self.code {
             write!(f, " [{}]", code.as_str())?;
         }
-        write!(f, " {description:?}")?;
-        match &self.conditions {
-            Some(conditions) => write!(f, ", {} conditions", conditions.len()),
-            None => Ok(()),
-        }
+        write!(f, " {:?}", self.description)
     }
 }
 

@@ -11,14 +11,14 @@ use jiff::Timestamp;
 use machinist_api::{Machine, MachineClass, Phase};
 use machinist_instance::{
     AccountId, CreateGuarantee, Error, ErrorKind, Instance, InstanceRef, KeyTag, NodeName, Power, Promises,
-    ProviderId, Sighting,
+    ProviderId, RecordedId, Sighting,
 };
 use serde_json::{Value, json};
 
 use super::*;
 use crate::drain::EvictionOutcome;
-use crate::facts::token_id;
-use crate::looks::PodList;
+use crate::facts::{StatusFacts, token_id};
+use crate::looks::{NodeLook, PodList};
 use crate::snapshot::{Answered, Attempts, Call, Found};
 
 mod evidence;
@@ -36,6 +36,8 @@ struct World {
     node: Option<Value>,
     pods: Vec<Value>,
     budgets: Vec<Value>,
+    /// What the provider says; by itself it takes every text for an id, and equal texts for one instance.
+    provider: fn(&mut Identity),
     snapshot: Snapshot,
 }
 
@@ -64,7 +66,13 @@ fn world() -> World {
     let class: MachineClass = serde_json::from_value(class).expect("a class");
     let snapshot = Snapshot {
         now: at(0),
-        process: Process { started: at(-60), leading_since: None, skew: Duration::ZERO, promises },
+        process: Process {
+            started: at(-60),
+            leading_since: None,
+            skew: Duration::ZERO,
+            cloud_skew: None,
+            promises,
+        },
         defaults: Arc::default(),
         machine: Arc::new(MachineFacts::parse(&parse::<Machine>(&machine))),
         class: Known::Present(Arc::new(ClassFacts::parse(&class))),
@@ -74,6 +82,7 @@ fn world() -> World {
         token: Token::Free(token_id(UID, 0)),
         token_use: TokenUse::Unasked,
         node: Known::Absent,
+        identity: Identity { recorded: RecordedId::Unset, same_instance: false, claimed_by: None },
         pods: Vec::new(),
         budgets: Vec::new(),
         evictions: Arc::default(),
@@ -86,7 +95,7 @@ fn world() -> World {
         cluster: "ours".to_owned(),
         key_holder: None,
     };
-    World { machine, node: None, pods: Vec::new(), budgets: Vec::new(), snapshot }
+    World { machine, node: None, pods: Vec::new(), budgets: Vec::new(), provider: |_| {}, snapshot }
 }
 
 fn parse<T: serde::de::DeserializeOwned>(value: &Value) -> T {
@@ -138,6 +147,7 @@ impl World {
         let token = TokenFacts {
             id: token_id(UID, 0),
             uid: "uid-t".into(),
+            created: at(-4),
             expires: Some(at(expires)),
             machine_uid: Some(UID.into()),
             description: String::new(),
@@ -238,6 +248,23 @@ impl World {
         })
     }
 
+    /// Sets the Machine's provider id, and its Node's, if it has one.
+    fn ids(mut self, machine: &str, node: &str) -> Self {
+        self.machine["spec"]["providerID"] = machine.into();
+        if self.node.is_some() { self.node_field("/spec/providerID", node.into()) } else { self }
+    }
+
+    /// Lets the provider say something about the ids.
+    fn provider(mut self, says: fn(&mut Identity)) -> Self {
+        self.provider = says;
+        self
+    }
+
+    fn force_deletion(mut self) -> Self {
+        self.machine["metadata"]["labels"]["force-deletion"] = "true".into();
+        self
+    }
+
     fn pod(mut self, name: &str) -> Self {
         self.pods.push(json!({
             "metadata": {"name": name, "namespace": "ns", "uid": format!("uid-{name}"), "labels": {"app": name}},
@@ -250,6 +277,14 @@ impl World {
         let s = &mut self.snapshot;
         s.machine = Arc::new(MachineFacts::parse(&parse::<Machine>(&self.machine)));
         s.node = Known::from_store(self.node.as_ref().map(|node| Arc::new(NodeFacts::parse(&parse(node)))));
+        let recorded = s.machine.spec.provider_id().unwrap_or_default();
+        let named = s.node.present().and_then(|node| node.provider_id());
+        s.identity = Identity {
+            recorded: RecordedId::any(recorded),
+            same_instance: !recorded.is_empty() && named == Some(recorded),
+            claimed_by: None,
+        };
+        (self.provider)(&mut s.identity);
         s.pods = self.pods.iter().map(|pod| Arc::new(PodFacts::parse(&parse(pod)))).collect();
         s.budgets = self.budgets.iter().map(|b| Arc::new(BudgetFacts::parse(&parse(b)))).collect();
         plan(s)
@@ -594,11 +629,16 @@ fn a_node_that_went_missing_makes_it_unknown() {
 }
 
 #[test]
-fn the_node_of_another_instance_is_not_taken() {
-    world().pending().node("True").node_field("/spec/providerID", json!("sim:///i-0")).check(expect![[r#"
-        why   waits for Node m to go: it is not this machine's (its provider id is sim:///i-0); since 2027-01-15T07:59:30Z; next: the instance boots and its kubelet registers; by 2027-01-15T08:19:56Z: the Machine is marked Failed
-        wait  until 2027-01-15T08:19:56Z
-    "#]]);
+fn an_older_node_of_another_instance_is_not_taken() {
+    world()
+        .pending()
+        .node("True")
+        .ids("sim:///i-1", "sim:///i-0")
+        .node_field("/metadata/creationTimestamp", at(-500).to_string().into())
+        .check(expect![[r#"
+            why   waits for Node m to go: it is not this machine's (it is older than this machine, and its provider id is sim:///i-0); since 2027-01-15T07:59:30Z; next: the instance boots and its kubelet registers; by 2027-01-15T08:19:56Z: the Machine is marked Failed
+            wait  until 2027-01-15T08:19:56Z
+        "#]]);
 }
 
 #[test]
@@ -615,11 +655,12 @@ fn an_older_node_of_that_name_is_not_taken() {
 }
 
 #[test]
-fn a_running_machine_whose_node_is_somebody_elses_says_so() {
-    let mut world = world().running().node_field("/spec/providerID", "sim:///i-2".into());
+fn a_machine_whose_node_is_another_machines_says_so() {
+    let other = |identity: &mut Identity| identity.claimed_by = Some("other".to_owned());
+    let mut world = world().running().ids("sim:///i-1", "sim:///i-2").provider(other);
     world.machine["status"]["currentStatus"]["phase"] = "Unknown".into();
     world.check(expect![[r#"
-        why   waits for Node m to become healthy: the Node object of that name is not this machine's (its provider id is sim:///i-2); since 2027-01-15T07:59:30Z; next: the Node recovers; by 2027-01-15T08:09:31Z: the Machine is marked Failed, one at a time
+        why   waits for Node m to become healthy: the Node object of that name is not this machine's (its label names machine other); since 2027-01-15T07:59:30Z; next: the Node recovers; by 2027-01-15T08:09:31Z: the Machine is marked Failed, one at a time
         wait  for a change
     "#]]);
 }
@@ -661,10 +702,11 @@ fn a_promise_to_preserve_outlives_every_phase_but_the_last() {
     let mut world = world().running();
     world.machine["status"]["currentStatus"]["preserveExpiryTime"] = at(100).to_string().into();
     let status = MachineFacts::parse(&parse::<Machine>(&world.machine)).status;
+    assert_eq!(status.preserve_until, Some(at(100)));
     for phase in [Phase::Pending, Phase::CrashLoopBackOff, Phase::Running, Phase::Unknown, Phase::Failed] {
-        assert_eq!(status.preserve_until_in(&phase), Some(at(100)), "{phase:?}");
+        assert!(StatusFacts::keeps_promise_in(&phase), "{phase:?}");
     }
-    assert_eq!(status.preserve_until_in(&Phase::Terminating), None);
+    assert!(!StatusFacts::keeps_promise_in(&Phase::Terminating));
 }
 
 // === deletion ===
@@ -1067,5 +1109,297 @@ fn a_new_leader_waits_for_calls_of_its_predecessor() {
         do    driver: ensure
         why   waits for the cloud to answer ensure; next: the answer
         wait  for a change
+    "#]]);
+}
+
+// === identity ===
+
+fn statuses(plan: &Plan<Action>) -> Vec<String> {
+    plan.actions.iter().filter(|a| matches!(a, Action::SetStatus(_))).map(ToString::to_string).collect()
+}
+
+/// A Running Machine whose Node spells the id otherwise than the Machine, as on AWS.
+fn spelled_otherwise() -> World {
+    world().running().ids("aws:///eu-west-1/i-1", "aws:///eu-west-1a/i-1")
+}
+
+#[test]
+fn an_id_spelled_otherwise_leaves_a_healthy_machine_alone() {
+    let unlabelled = || spelled_otherwise().node_field("/metadata/labels", json!({}));
+    let older = || spelled_otherwise().node_field("/metadata/creationTimestamp", at(-500).to_string().into());
+    let same: fn(&mut Identity) = |identity| identity.same_instance = true;
+    for (what, world) in [
+        ("it carries our label", spelled_otherwise()),
+        ("it is younger than the Machine", unlabelled()),
+        ("it carries our label and is older: the Machine was restored", older()),
+        ("the provider knows both", unlabelled().provider(same)),
+    ] {
+        assert_eq!(statuses(&world.plan()), Vec::<String>::new(), "{what}");
+    }
+}
+
+#[test]
+fn a_node_is_not_joined_by_its_name_alone() {
+    let unlabelled = || spelled_otherwise().node_field("/metadata/labels", json!({}));
+    let older = unlabelled().node_field("/metadata/creationTimestamp", at(-500).to_string().into());
+    let others = spelled_otherwise()
+        .node_field("/metadata/labels", json!({"node.gardener.cloud/machine-name": "gone"}));
+    let going = unlabelled().node_field("/metadata/deletionTimestamp", at(-1).to_string().into());
+    let mut unnamed = unlabelled();
+    unnamed.machine["metadata"]["labels"] = json!({});
+    let claimed: fn(&mut Identity) = |identity| {
+        identity.same_instance = true;
+        identity.claimed_by = Some("other".to_owned());
+    };
+    for (evidence, world) in [
+        ("it is older than this machine, and its provider id is aws:///eu-west-1a/i-1", older),
+        ("its label names machine gone", others),
+        ("it is being deleted", going),
+        ("no label node names it", unnamed),
+        ("its label names machine other", spelled_otherwise().provider(claimed)),
+    ] {
+        let plan = world.plan();
+        assert_eq!(plan.actions.len(), 2, "{plan}");
+        assert!(plan.to_string().contains(&format!("is not this machine's ({evidence})")), "{plan}");
+    }
+}
+
+#[test]
+fn a_leftover_label_does_not_hide_the_machines_own_node() {
+    let world =
+        world().running().node_field("/metadata/labels", json!({"node.gardener.cloud/machine-name": "gone"}));
+    world.check(expect![[r#"
+        do    node m: sync labels machine-name
+        why   waits for nothing: it is as it should be; since 2027-01-15T07:59:30Z
+        wait  for a change
+    "#]]);
+}
+
+/// What is done to the Node of a Machine that is deleted and whose instance is gone.
+fn done_to_node(world: World) -> Vec<String> {
+    let gone =
+        world.deleting(10).phase("Terminating", "Delete", "Processing", "Initiate VM deletion").with(|s| {
+            s.answers.delete =
+                Some(Answered { started: at(-2), ended: at(-1), account: account("a"), answer: Ok(()) });
+            s.answers.find = seen(Sighting::Absent, true);
+        });
+    let plan = gone.plan();
+    plan.actions.iter().map(ToString::to_string).filter(|action| action.starts_with("node")).collect()
+}
+
+#[test]
+fn a_node_of_another_instance_is_never_deleted() {
+    let same: fn(&mut Identity) = |identity| identity.same_instance = true;
+    let both = ["node m: remove finalizer", "node m: delete"];
+    assert_eq!(done_to_node(spelled_otherwise().provider(same)), both, "the provider says so");
+    assert_eq!(done_to_node(world().running().node_field("/spec/providerID", "".into())), both);
+    let unlabelled = world().running().node_field("/spec/providerID", Value::Null);
+    let unlabelled = unlabelled.node_field("/metadata/labels", json!({}));
+    assert_eq!(done_to_node(unlabelled), Vec::<String>::new(), "a name alone proves nothing");
+    // The Machine was judged by it, so our finalizer is on it: taking that off is all that is certain.
+    assert_eq!(done_to_node(spelled_otherwise()), ["node m: remove finalizer"]);
+}
+
+#[test]
+fn a_node_is_drained_only_if_it_is_certainly_the_machines() {
+    let drains = |world: World| {
+        let marker = "Initiate node drain";
+        let world = world.deleting(10).phase("Terminating", "Delete", "Processing", marker).pod("p");
+        world.plan().actions.iter().any(|action| matches!(action, Action::Drain(_) | Action::Cordon(_)))
+    };
+    let same: fn(&mut Identity) = |identity| identity.same_instance = true;
+    assert!(drains(spelled_otherwise().provider(same)));
+    assert!(drains(world().running().node_field("/spec/providerID", Value::Null)));
+    assert!(!drains(spelled_otherwise()));
+}
+
+#[test]
+fn a_bare_provider_id_counts_as_recorded() {
+    let bare = || world().token(1000).ids("machine-m", "");
+    let plan = bare().plan();
+    assert!(!plan.actions.iter().any(|action| matches!(action, Action::Ensure { .. })), "{plan}");
+    let deleted =
+        bare().deleting(10).phase("Terminating", "Delete", "Processing", "Initiate VM deletion").plan();
+    let [Action::Delete(permit)] = deleted.actions.as_slice() else { panic!("{deleted}") };
+    assert_eq!(permit.which().id.as_ref().map(ProviderId::as_str), Some("machine-m"));
+}
+
+fn not_ours(identity: &mut Identity) {
+    identity.recorded = RecordedId::NotOurs { expected: "sim:///IDENTITY".to_owned() };
+}
+
+fn malformed(identity: &mut Identity) {
+    identity.recorded = RecordedId::Malformed { expected: "sim:///IDENTITY".to_owned() };
+}
+
+#[test]
+fn for_an_id_of_another_provider_nothing_is_done() {
+    world().running().ids("aws:///z/i-1", "x").provider(not_ours).check(expect![[r#"
+        why   waits for an id of this provider in spec.providerID: expected sim:///IDENTITY, got "aws:///z/i-1"; next: run the controller of the provider that the id is of, or correct spec.providerID
+        wait  for a change
+    "#]]);
+    world().token(1000).ids("sim://", "").provider(malformed).check(expect![[r#"
+        why   waits for a complete id in spec.providerID: expected sim:///IDENTITY, got "sim://"; next: set spec.providerID to the id of the machine's instance
+        wait  for a change
+    "#]]);
+}
+
+#[test]
+fn a_deletion_waits_while_the_id_cannot_be_read() {
+    let leaving = |says| world().draining().ids("aws:///z/i-1", "aws:///z/i-1").pod("p").provider(says);
+    leaving(not_ours).check(expect![[r#"
+        do    status: Delete Failed "Deletion waits for an id of this provider in spec.providerID: expected sim:///IDENTITY, got \"aws:///z/i-1\". Initiate node drain"
+        do    warning FailedDelete: Deletion waits for an id of this provider in spec.providerID: expected sim:///IDENTITY, got "aws:///z/i-1". Initiate node drain
+        why   waits for an id of this provider in spec.providerID: expected sim:///IDENTITY, got "aws:///z/i-1"; since 2027-01-15T07:59:50Z; next: run the controller of the provider that the id is of, or correct spec.providerID, or set label force-deletion=true to leave the instance behind
+        wait  for a change
+    "#]]);
+    leaving(malformed).check(expect![[r#"
+        do    status: Delete Failed "Deletion waits for a complete id in spec.providerID: expected sim:///IDENTITY, got \"aws:///z/i-1\". Initiate node drain"
+        do    warning FailedDelete: Deletion waits for a complete id in spec.providerID: expected sim:///IDENTITY, got "aws:///z/i-1". Initiate node drain
+        why   waits for a complete id in spec.providerID: expected sim:///IDENTITY, got "aws:///z/i-1"; since 2027-01-15T07:59:50Z; next: set spec.providerID to the id of the machine's instance, or set label force-deletion=true to leave the instance behind
+        wait  for a change
+    "#]]);
+}
+
+#[test]
+fn force_deletion_lets_a_machine_go_whose_id_cannot_be_read() {
+    let leaving = || {
+        drained().ids("aws:///z/i-1", "aws:///z/i-1").provider(|identity| {
+            not_ours(identity);
+            identity.same_instance = true;
+        })
+    };
+    leaving().force_deletion().check(expect![[r#"
+        do    warning FailedDelete: Instance aws:///z/i-1 may be left behind: label force-deletion is set, and deletion waited for an id of this provider in spec.providerID: expected sim:///IDENTITY, got "aws:///z/i-1"
+        do    node m: remove finalizer
+        do    node m: delete
+        do    machine: remove finalizer
+        why   waits for its Node and its finalizer to be removed; since 2027-01-15T07:59:50Z
+        wait  for a change
+    "#]]);
+}
+
+// === updates in place ===
+
+#[test]
+fn a_machine_that_is_updated_in_place_keeps_its_phase() {
+    for phase in ["InPlaceUpdating", "InPlaceUpdateFailed"] {
+        let updated = || {
+            let mut world = world().running().phase(phase, "InPlaceUpdate", "Processing", "x");
+            world.machine["status"]["conditions"] = json!([{"type": "Ready", "status": "True"}]);
+            world
+        };
+        let unhealthy = updated().node("False").synced();
+        let mut missing = updated();
+        missing.node = None;
+        let mut unrecorded = updated();
+        unrecorded.machine["spec"].as_object_mut().expect("a spec").remove("providerID");
+        for (what, world) in [
+            ("healthy", updated()),
+            ("unhealthy", unhealthy),
+            ("without a Node", missing),
+            ("without an id", unrecorded),
+        ] {
+            let plan = world.plan();
+            let phases = plan.actions.iter().filter(|action| {
+                matches!(action, Action::SetStatus(write) if write.phase.is_some() || write.operation.is_some())
+            });
+            assert_eq!(phases.count(), 0, "{phase}, {what}: {plan}");
+            assert!(!plan.actions.iter().any(|action| matches!(action, Action::Ensure { .. })), "{plan}");
+            assert_eq!(plan.why.reason.code(), "InPlaceUpdate", "{phase}, {what}");
+        }
+    }
+}
+
+#[test]
+fn the_node_of_a_machine_that_is_updated_in_place_is_kept_up() {
+    let mut world = world().running().phase("InPlaceUpdating", "InPlaceUpdate", "Processing", "x");
+    world.machine["spec"]["nodeTemplate"] = json!({"metadata": {"labels": {"pool": "w"}}});
+    world.machine["status"]["conditions"] = json!([
+        {"type": "Ready", "status": "True"},
+        {"type": "InPlaceUpdate", "status": "True", "reason": "DrainSuccessful"},
+    ]);
+    let conditions = json!([
+        {"type": "Ready", "status": "True"},
+        {"type": "InPlaceUpdate", "status": "True", "reason": "ReadyForUpdate"},
+    ]);
+    world.node_field("/status/conditions", conditions).check(expect![[r#"
+        do    node m: sync labels pool, annotations last-applied-anno-labels-taints
+        do    status: 2 conditions
+        why   waits for the end of its update in place (phase InPlaceUpdating), which this version does not do; since 2027-01-15T07:59:30Z; next: let Go's machine-controller-manager end the update, or delete the Machine to have it replaced
+        wait  for a change
+    "#]]);
+}
+
+#[test]
+fn a_machine_that_is_updated_in_place_can_be_deleted() {
+    let updated = || world().running().phase("InPlaceUpdateFailed", "InPlaceUpdate", "Failed", "x");
+    assert!(matches!(updated().deleting(1).plan().actions.as_slice(), [Action::SetStatus(_)]));
+    let going = updated().node_field("/metadata/deletionTimestamp", at(-1).to_string().into());
+    assert!(matches!(going.plan().actions.as_slice(), [Action::DeleteMachine]));
+}
+
+#[test]
+fn an_update_in_place_that_succeeded_ends_in_running() {
+    let world = world().running().phase("InPlaceUpdateSuccessful", "InPlaceUpdate", "Successful", "x");
+    assert_eq!(statuses(&world.plan()).len(), 1);
+}
+
+// === tokens and adoption ===
+
+#[test]
+fn when_every_token_id_is_taken_the_machine_says_so() {
+    world().with(|s| s.token = Token::Exhausted).check(expect![[r#"
+        do    status: CrashLoopBackOff, Create Failed [FailedPrecondition] "Creation waits for a free bootstrap token id: other Secrets have every id it may use"
+        do    warning FailedCreate: Creation waits for a free bootstrap token id: other Secrets have every id it may use
+        why   waits for a free bootstrap token id: other Secrets have every id it may use; next: delete Secrets bootstrap-token-* of namespace kube-system that nothing needs; by 2027-01-15T08:19:56Z: the Machine is marked Failed
+        wait  until 2027-01-15T08:19:56Z
+    "#]]);
+}
+
+/// Since when instances without a key are adopted, in seconds before the Machine was created.
+fn adoption_tolerance(cloud_skew: Option<i64>) -> i64 {
+    let world = world().token(1000);
+    let plan = world.with(|s| s.process.cloud_skew = cloud_skew.map(jiff::SignedDuration::from_secs)).plan();
+    let [Action::Ensure { adopt_made_since }] = plan.actions.as_slice() else { panic!("{plan}") };
+    at(-5).duration_since(*adopt_made_since).as_secs()
+}
+
+#[test]
+fn adoption_tolerates_a_cloud_whose_clock_differs() {
+    assert_eq!(adoption_tolerance(None), 60, "it was not measured");
+    assert_eq!((adoption_tolerance(Some(7)), adoption_tolerance(Some(-7))), (67, 67));
+    assert_eq!(adoption_tolerance(Some(-3600)), 90, "a clock that is an hour off proves nothing");
+}
+
+/// A Machine that goes, and of whose name the cloud shows an instance without a key.
+fn going_with_a_namesake(made: i64) -> World {
+    world().created(-100).deleting(1).phase("Terminating", "Delete", "Processing", "x").with(|s| {
+        s.process.started = at(-50);
+        s.answers.find =
+            seen(Sighting::Present(Instance { key: None, created: at(made), ..instance() }), false);
+    })
+}
+
+#[test]
+fn an_instance_of_a_skewed_clock_is_deleted_with_its_machine() {
+    let plan = going_with_a_namesake(-103).plan();
+    assert!(matches!(plan.actions.as_slice(), [Action::Record { .. }]), "{plan}");
+}
+
+#[test]
+fn a_refused_instance_is_named_when_its_machine_goes() {
+    going_with_a_namesake(-161)
+        .with(|s| s.looks.node = Some(NodeLook { name: "m".into(), started: at(0), uid: None }))
+        .check(expect![[r#"
+        do    warning InstanceNotOurs: The deletion leaves instance sim:///i-1 alone, which has the name of this machine: it carries no key and was made at 2027-01-15T07:57:19Z, the machine at 2027-01-15T07:58:20Z
+        do    machine: remove finalizer
+        why   waits for proof that the cloud has no instance of it: instance sim:///i-1 has its name and is not its own (it carries no key and was made at 2027-01-15T07:57:19Z, the machine at 2027-01-15T07:58:20Z); since 2027-01-15T07:59:59Z
+        wait  for a change
+    "#]]);
+    let waiting = going_with_a_namesake(-161).with(|s| s.process.started = at(-5));
+    waiting.check(expect![[r#"
+        why   waits for proof that the cloud has no instance of it: instance sim:///i-1 has its name and is not its own (it carries no key and was made at 2027-01-15T07:57:19Z, the machine at 2027-01-15T07:58:20Z); since 2027-01-15T07:59:59Z; next: its Node and its finalizer are removed
+        wait  until 2027-01-15T08:00:10.001Z
     "#]]);
 }

@@ -1,0 +1,65 @@
+//! A time together with its text: a patch that tests a time must repeat the text that was read.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A time as it is on the wire. One moment has many texts (`Z` or `+00:00`, with a fraction or without).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WireTime {
+    text: String,
+    at: Timestamp,
+}
+
+impl WireTime {
+    /// The moment.
+    pub fn at(&self) -> Timestamp {
+        self.at
+    }
+
+    /// The text that was read.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+impl From<Timestamp> for WireTime {
+    /// The moment in whole seconds, as API servers and controllers write it.
+    fn from(at: Timestamp) -> Self {
+        let text = at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        Self { text, at: Timestamp::from_second(at.as_second()).unwrap_or(at) }
+    }
+}
+
+impl Serialize for WireTime {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
+    }
+}
+
+impl<'de> Deserialize<'de> for WireTime {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let Time(at) = Time::deserialize(serde_json::Value::from(text.as_str())).map_err(D::Error::custom)?;
+        Ok(Self { text, at })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn one_moment_keeps_the_text_that_it_was_read_in() {
+        let read = |text: &str| serde_json::from_value::<WireTime>(json!(text)).expect("a time");
+        let (zulu, offset) = (read("2026-11-21T05:55:17Z"), read("2026-11-21T05:55:17.5+00:00"));
+        assert_eq!(zulu, WireTime::from(zulu.at()));
+        assert_eq!(offset.as_str(), "2026-11-21T05:55:17.5+00:00");
+        assert_eq!(WireTime::from(offset.at()), zulu);
+        assert_eq!(serde_json::to_value(&offset).expect("JSON"), json!("2026-11-21T05:55:17.5+00:00"));
+        assert!(serde_json::from_value::<WireTime>(json!("yesterday")).is_err());
+    }
+}

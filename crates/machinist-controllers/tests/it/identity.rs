@@ -1,0 +1,184 @@
+//! Which instance, which Node and which token are a Machine's own, where names and ids alone do not tell.
+
+use machinist_cloud_sim::Entry;
+use machinist_instance::ProviderId;
+use machinist_plan::facts::TOKEN_NAMESPACE;
+
+use super::*;
+
+const FINALIZER: &str = "machine.sapcloud.io/machine-controller-manager";
+
+impl World {
+    fn machines_api(&self) -> Api<Machine> {
+        Api::namespaced(self.user.clone(), NAMESPACE)
+    }
+
+    /// A Machine as another program leaves it: with its finalizer, its label and that id.
+    async fn leave_machine(&self, name: &str, provider_id: &str) -> Machine {
+        let machine = json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+            "metadata": {"name": name, "labels": {"node": name}, "finalizers": [FINALIZER]},
+            "spec": {"class": {"kind": "MachineClass", "name": "c"}, "providerID": provider_id},
+        });
+        let machine = parse(machine);
+        self.machines_api().create(&PostParams::default(), &machine).await.expect("the Machine is accepted")
+    }
+
+    /// An instance as another program leaves it: without a key, made so many seconds from now.
+    fn leave_instance(&self, name: &str, id: Option<&str>, seconds: i64) -> Entry {
+        let foreigner = Foreigner {
+            project: String::new(),
+            id: id.map(|id| ProviderId::parse(id).expect("not empty")),
+            name: NodeName::new(name).expect("a name"),
+            key: None,
+            created: self.clock.now() + jiff::SignedDuration::from_secs(seconds),
+            instance_type: "small".to_owned(),
+            user_data: UserData::default(),
+        };
+        self.cloud.load(&foreigner).expect("it is accepted")
+    }
+
+    async fn delete_machine(&self, name: &str) {
+        self.machines_api().delete(name, &DeleteParams::default()).await.expect("deleted");
+    }
+
+    async fn tokens(&self) -> Vec<String> {
+        let secrets: Api<Secret> = Api::namespaced(self.user.clone(), TOKEN_NAMESPACE);
+        let all = secrets.list(&ListParams::default()).await.expect("a list").items;
+        all.into_iter().filter_map(|secret| secret.metadata.name).collect()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_with_another_spelling_is_joined_and_deleted() {
+    let world = World::new().await;
+    world.apply(0).await;
+    let _processes = world.start();
+    world.make_machine("m").await;
+    world.until("its instance exists", async |w| w.cloud.alive() == 1).await;
+    let nodes: Api<Node> = Api::all(world.user.clone());
+    let node = json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": "m"}, "spec": {"providerID": "sim:///sim-1a/i-1"},
+    });
+    nodes.create(&PostParams::default(), &parse(node)).await.expect("the Node is accepted");
+    let status = Patch::Strategic(json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}));
+    nodes.patch_status("m", &PatchParams::default(), &status).await.expect("its status is accepted");
+    world.until("it runs", async |w| running(w).await == 1).await;
+    tokio::time::sleep(Duration::from_secs(30 * 60)).await;
+    assert_eq!(running(&world).await, 1, "it stays healthy");
+    let mut requests = world.server.audit();
+    world.delete_machine("m").await;
+    world.until("it is gone", async |w| w.machines().await.is_empty() && w.cloud.alive() == 0).await;
+    assert_eq!(nodes.get_opt("m").await.expect("an answer"), None);
+    let cordoned = requests.drain().into_iter().any(|request| {
+        request.user_agent == "machine-controller" && request.resource == "nodes" && request.verb == "patch"
+    });
+    assert!(cordoned);
+}
+
+/// Go MCM with provider-local leaves such Machines.
+#[tokio::test(start_paused = true)]
+async fn an_instance_under_a_bare_id_is_taken_over_and_not_made_twice() {
+    let world = World::new().await;
+    world.cloud.configure(|settings| settings.scheme = String::new());
+    world.apply(0).await;
+    world.leave_machine("m", "machine-m").await;
+    world.leave_instance("m", Some("machine-m"), 0);
+    let _processes = world.start();
+    world.until_running(1).await;
+    assert_eq!(world.cloud.ledger().ever().len(), 1);
+    world.delete_machine("m").await;
+    world.until("both are gone", async |w| w.machines().await.is_empty() && w.cloud.alive() == 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn for_unreadable_ids_nothing_is_called_before_the_label() {
+    let world = World::new().await;
+    world.apply(0).await;
+    let (machine_controller, _manager) = world.start();
+    let inspector = machine_controller.inspector();
+    for (name, id, code) in [
+        ("theirs", "aws:///eu-west-1a/i-1", "ProviderIdNotOurs"),
+        ("broken", "sim:///", "ProviderIdMalformed"),
+    ] {
+        world.leave_machine(name, id).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let why = || {
+            let key = Key::Machine(ObjectKey::new(NAMESPACE, name));
+            inspector.why(&key).map(|record| record.why).expect("it was decided about")
+        };
+        assert_eq!(why().reason.code(), code);
+        world.delete_machine(name).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(world.machines().await.len(), 1, "{name} waits");
+        assert!(why().to_string().contains("force-deletion=true"), "{}", why());
+        let force = Patch::Merge(json!({"metadata": {"labels": {"force-deletion": "true"}}}));
+        world.machines_api().patch(name, &PatchParams::default(), &force).await.expect("labelled");
+        world.until("it is let go", async |w| w.machines().await.is_empty()).await;
+    }
+    assert_eq!(world.cloud.calls(), []);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let told = world.events("FailedDelete").await;
+    let left =
+        told.iter().filter_map(|event| event.message.as_deref()).filter(|it| it.contains("left behind"));
+    assert_eq!(left.count(), 2, "{told:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_stamped_by_a_late_clock_is_adopted() {
+    let world = World::new().await;
+    world.apply(0).await;
+    world.make_machine("m").await;
+    let theirs = world.leave_instance("m", None, -3);
+    let _processes = world.start();
+    world.until_running(1).await;
+    let machine = world.machines().await.remove(0);
+    assert_eq!(machine.spec.provider_id(), Some(theirs.id.as_str()));
+    assert_eq!(world.cloud.ledger().ever().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_of_a_late_clock_goes_with_its_machine() {
+    let world = World::new().await;
+    world.apply(0).await;
+    let finalizers = Patch::Merge(json!({"metadata": {"finalizers": [FINALIZER]}}));
+    world.make_machine("m").await.patch("m", &PatchParams::default(), &finalizers).await.expect("patched");
+    world.leave_instance("m", None, -3);
+    world.delete_machine("m").await;
+    let _processes = world.start();
+    world.until("both are gone", async |w| w.machines().await.is_empty() && w.cloud.alive() == 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_older_instance_is_left_alone_and_named_in_an_event() {
+    let world = World::new().await;
+    world.apply(0).await;
+    let pet = world.leave_instance("m", None, -3600);
+    let _processes = world.start();
+    world.make_machine("m").await;
+    let refused = |machine: &Machine| machine.phase() == Phase::CrashLoopBackOff;
+    world.until("it is refused", async |w| w.machines().await.iter().any(refused)).await;
+    world.delete_machine("m").await;
+    world.until("it is gone", async |w| w.machines().await.is_empty()).await;
+    assert_eq!(world.cloud.alive(), 1);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let [event] = world.events("InstanceNotOurs").await.try_into().expect("one Event");
+    let message = event.message.unwrap_or_default();
+    assert!(message.contains(pet.id.as_str()), "{message}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_machines_whose_names_end_alike_have_a_token_each() {
+    let world = World::new().await;
+    world.apply(0).await;
+    let _processes = world.start();
+    world.make_machine("a-bjhxp").await;
+    world.make_machine("b-bjhyy").await;
+    world.until("their instances exist", async |w| w.cloud.alive() == 2).await;
+    let tokens = world.tokens().await;
+    assert_eq!(tokens.len(), 2, "{tokens:?}");
+    assert!(tokens.contains(&"bootstrap-token-626a68".to_owned()), "the one that Go derives: {tokens:?}");
+    world.until_running(2).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(world.tokens().await, Vec::<String>::new());
+}

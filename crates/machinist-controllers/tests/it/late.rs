@@ -1,0 +1,158 @@
+//! Status writes that take effect late: the process that sent them is killed, or a webhook holds the request.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use http::{Method, Request, StatusCode};
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use machinist_apiserver::ApiService;
+use tokio::sync::oneshot;
+use tower::{BoxError, Service};
+
+use super::*;
+
+/// A connection that holds the first status patch with a text in it. Its sender gets no answer.
+#[derive(Clone)]
+struct Holding {
+    service: ApiService,
+    text: &'static str,
+    caught: Arc<Mutex<Option<oneshot::Sender<Held>>>>,
+}
+
+/// A request that was sent and did not arrive yet.
+struct Held {
+    service: ApiService,
+    request: Request<Body>,
+}
+
+impl Held {
+    /// Lets it arrive.
+    async fn arrive(mut self) -> StatusCode {
+        self.service.call(self.request).await.expect("the server answers").status()
+    }
+}
+
+impl Service<Request<Body>> for Holding {
+    type Response = <ApiService as Service<Request<Body>>>::Response;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let mut connection = self.clone();
+        Box::pin(async move {
+            let (parts, body) = request.into_parts();
+            let bytes = body.collect().await?.to_bytes();
+            let is_status = parts.method == Method::PATCH && parts.uri.path().ends_with("/status");
+            let is_meant = is_status && String::from_utf8_lossy(&bytes).contains(connection.text);
+            let request = Request::from_parts(parts, Body::from(bytes.to_vec()));
+            let catches = match is_meant {
+                true => connection.caught.lock().unwrap_or_else(PoisonError::into_inner).take(),
+                false => None,
+            };
+            if let Some(catches) = catches {
+                let _ = catches.send(Held { service: connection.service, request });
+                return std::future::pending().await;
+            }
+            Ok(connection.service.call(request).await?)
+        })
+    }
+}
+
+impl World {
+    /// Starts a machine controller whose first status patch with that text is caught.
+    fn start_holding(&self, text: &'static str) -> (Running, oneshot::Receiver<Held>) {
+        let (caught, held) = oneshot::channel();
+        let service = self.server.service_as(Identity::admin());
+        let holding = Holding { service, text, caught: Arc::new(Mutex::new(Some(caught))) };
+        let mut options = ClientOptions::new("machine-controller");
+        options.clock = self.clock.clone();
+        let clients =
+            Clients { control: layer_client(holding, &options), target: self.client("machine-controller") };
+        (self.start_machine_controller(clients), held)
+    }
+
+    fn start_machine_controller(&self, clients: Clients) -> Running {
+        let provider = Arc::new(SimProvider::in_process(self.cloud.clone()));
+        let options = self.options("machine-controller");
+        MachineController::start(clients, options, MachineOptions::new(provider, "test"), None)
+    }
+
+    fn start_successor(&self) -> Running {
+        let client = || self.client("machine-controller");
+        self.start_machine_controller(Clients { control: client(), target: client() })
+    }
+
+    fn start_manager(&self) -> Running {
+        let clients = Clients { control: self.client("manager"), target: self.client("manager") };
+        Manager::start(clients, self.options("manager"), None)
+    }
+
+    async fn set_ready(&self, ready: &str) {
+        let nodes: Api<Node> = Api::all(self.user.clone());
+        let status = json!({"status": {"conditions": [{"type": "Ready", "status": ready}]}});
+        for entry in self.cloud.ledger().alive() {
+            let patch = Patch::Strategic(status.clone());
+            nodes.patch_status(entry.name.as_str(), &PatchParams::default(), &patch).await.expect("accepted");
+        }
+    }
+
+    async fn until_phase(&self, phase: Phase) {
+        let is_so = async |w: &Self| w.machines().await.iter().all(|machine| machine.phase() == phase);
+        self.until(&format!("the Machine is {phase}"), is_so).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_failed_of_a_killed_process_leaves_running_alone() {
+    let world = World::new().await;
+    world.apply(1).await;
+    let _manager = world.start_manager();
+    let (killed, held) = world.start_holding("failed to join the cluster in time");
+    let held = held.await.expect("the creation timeout passes");
+    drop(killed);
+    world.join().await;
+    let _successor = world.start_successor();
+    world.until_running(1).await;
+    assert_eq!(held.arrive().await, StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(world.machines().await.remove(0).phase(), Phase::Running);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_that_hangs_in_a_webhook_leaves_running_alone() {
+    let world = World::new().await;
+    world.apply(1).await;
+    let _manager = world.start_manager();
+    let (_goes_on, held) = world.start_holding("failed to join the cluster in time");
+    let held = held.await.expect("the creation timeout passes");
+    world.join().await;
+    world.until_running(1).await;
+    assert_eq!(held.arrive().await, StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(world.machines().await.remove(0).phase(), Phase::Running);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_replacement_spares_a_machine_that_recovered() {
+    let world = World::new().await;
+    world.apply(1).await;
+    let _manager = world.start_manager();
+    let (killed, held) = world.start_holding("its health timeout has passed");
+    world.until_running(1).await;
+    world.set_ready("Unknown").await;
+    let held = held.await.expect("the health timeout passes");
+    drop(killed);
+    world.set_ready("True").await;
+    let _successor = world.start_successor();
+    world.until_phase(Phase::Running).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    // Unhealthy again, but not for long: the phase is as the late decision read it, and means something else.
+    world.set_ready("Unknown").await;
+    world.until_phase(Phase::Unknown).await;
+    assert_eq!(held.arrive().await, StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(world.machines().await.remove(0).phase(), Phase::Unknown);
+}
