@@ -1,36 +1,20 @@
-//! Observe and act: the only library that holds a client and a driver.
+//! What the contracts tell the runtime: which kinds are watched, what is observed of them, and how actions are performed.
 //!
-//! ```text
-//! feed       watches -> World (stores, barrier, answers) -> wakes keys
-//! reconcile  key -> observe -> plan (machinist-plan) -> act, for every kind the same
-//! mcm/<kind> what is observed of a kind and how its actions are performed; the path of its planner
-//! act/       the calls themselves: guarded writes, driver calls
-//! panics     one object's panic is not the others' problem
-//! process    the machine controller and the manager, put together from these
-//! serve      /healthz, /readyz, /metrics and /why of a process
-//! ```
+//! A path here has the same path in `machinist-plan`: two files tell one kind's whole story. The loop itself, which is the same for
+//! every contract, is in `machinist-runtime`.
 //!
 //! Deliberately absent: decisions. A rule about machines that can be found here is in the wrong place.
 
-mod act;
-mod clock_steps;
-mod evidence;
-mod explain;
-mod feed;
-mod key;
-mod mcm;
-mod memory;
-mod options;
-mod panics;
-mod process;
-mod reconcile;
-mod serve;
-mod sweep;
-mod world;
+pub mod mcm;
 
-pub use explain::{ExplainError, Explanation, explain};
-pub use key::Key;
-pub use memory::WhyRecord;
-pub use options::{Entropy, MachineOptions, Options, Planners};
-pub use process::{Clients, Ended, Inspector, MachineController, Manager, Running};
-pub use serve::{answer_all, listen, render_why, serve};
+pub use machinist_runtime::{Clients, Drained, Ended, answer_all, listen, render_why, serve};
+pub use mcm::{
+    Entropy, Inspector, Key, MachineController, MachineOptions, Manager, Mcm, Options, Planners, Running, explain,
+};
+
+/// Why an object of the machine API is where it is, and what would be done next.
+pub type Explanation = machinist_runtime::Explanation<machinist_plan::McmReason>;
+/// Why nothing could be explained.
+pub type ExplainError = machinist_runtime::ExplainError<Key>;
+/// What was last decided about an object of the machine API, and why.
+pub type WhyRecord = machinist_runtime::WhyRecord<machinist_plan::McmReason>;

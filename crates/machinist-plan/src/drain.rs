@@ -13,7 +13,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::facts::{BudgetFacts, PodFacts};
-use crate::snapshot::{Attempts, LONGEST_RETRY_AFTER, is_past, just_past, plus, since};
+use machinist_core::{Attempts, LONGEST_RETRY_AFTER, is_past, just_past, plus, since};
 use crate::why::BlockedPod;
 
 /// Between two attempts to evict one pod, if nothing suggests that the next may succeed.

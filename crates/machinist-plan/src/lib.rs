@@ -14,20 +14,12 @@
 
 pub mod drain;
 pub mod facts;
-pub mod instance;
 mod looks;
 pub mod mcm;
-pub mod ownership;
-mod permit;
-mod plan;
-mod snapshot;
 mod why;
 
-pub use looks::{LeaseLook, Looks, NodeLook, NodeSeen, PodList, Renewal, Version};
-pub use permit::{Evidence, Permit};
-pub use plan::{Plan, Wait};
-pub use snapshot::{
-    Absence, Answered, Answers, Attempts, Call, Found, Known, LONGEST_RETRY_AFTER, MadeIn, Process,
-    retry_after,
-};
-pub use why::{Deadline, Reason, Step, TokenUse, Why};
+pub use looks::{LeaseLook, Looks, NodeLook, NodeSeen, PodList, Renewal};
+pub use why::{McmReason, Deadline, Reason, Step, TokenUse, Why};
+
+/// The result of one decision about one object of the machine API.
+pub type Plan<A> = machinist_core::Plan<A, McmReason>;

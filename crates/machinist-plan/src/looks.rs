@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use machinist_api::constants::conditions;
 
 use crate::facts::{ConditionFacts, NodeFacts};
-use crate::snapshot::{plus, since};
+use machinist_core::{Version, plus, since};
 
 /// How long a read may be evidence: long enough for one more pass, far shorter than any timeout.
 const EVIDENCE_VALID: Duration = Duration::from_secs(10);
@@ -80,15 +80,6 @@ pub struct NodeSeen {
     pub cordoned: Option<Timestamp>,
     /// For conditions that name no time: since when they have said that something is wrong, by type.
     pub untimed: BTreeMap<String, Timestamp>,
-}
-
-/// How a version of an object follows on the one that was seen before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Version {
-    /// It is the next one: the watch showed both.
-    Next,
-    /// It is some later one, or the first: what was between them was not seen.
-    Later,
 }
 
 /// The conditions that mean a dead Node, each with the status that it has on a Node that is fine.

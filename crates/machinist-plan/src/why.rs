@@ -1,101 +1,26 @@
-//! Why an object is where it is, as a value.
+//! Why an object of the machine API is where it is: the reasons that only these objects have.
 //!
-//! A [`Why`] becomes a log line, an Event, a condition reason and the output of `machinist why`. Prose is rendered
-//! here, last, and parsed nowhere.
+//! A [`Why`] becomes a log line, an Event, a condition reason and the output of `machinist why`. Prose is rendered here, last,
+//! and parsed nowhere.
 
 use std::fmt;
 
 use jiff::Timestamp;
 use machinist_api::Phase;
 use machinist_api::constants::{annotations, labels};
-use machinist_instance::ErrorKind;
+pub use machinist_core::{Deadline, Step};
+use machinist_core::{ContractReason, just_past};
 
 use crate::facts::{MachineFacts, Preserved, PreservedBy};
-use crate::snapshot::{Call, just_past};
 
-/// The first thing an object waits for, since when, what happens next, and by when.
+/// Why an object is where it is.
+pub type Why = machinist_core::Why<McmReason>;
+/// What an object waits for.
+pub type Reason = machinist_core::Reason<McmReason>;
+
+/// What an object of the machine API waits for, beyond what every object may wait for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Why {
-    /// The first broken link, or that there is none.
-    pub reason: Reason,
-    /// Since when, where that is known.
-    pub since: Option<Timestamp>,
-    /// What will be done next, and by whom.
-    pub next: Step,
-    /// What happens if it lasts too long.
-    pub deadline: Option<Deadline>,
-}
-
-impl Why {
-    /// A reason, and what follows it.
-    pub fn new(reason: Reason, next: Step) -> Self {
-        Self { reason, since: None, next, deadline: None }
-    }
-
-    /// Nothing is missing.
-    pub fn settled() -> Self {
-        Self::new(Reason::Settled, Step::Nothing)
-    }
-
-    /// A failed Machine is kept, and what ends that.
-    pub(crate) fn preserved(machine: &MachineFacts, preserved: Preserved) -> Self {
-        let node = (preserved.by == PreservedBy::Node).then(|| machine.node_name().to_owned());
-        let annotation = annotations::PRESERVE;
-        let next = match &node {
-            Some(node) => format!(
-                "remove the annotation {annotation} of Node {node}, or delete Machine {}, to have it replaced",
-                machine.name
-            ),
-            None => format!("remove the annotation {annotation} to have it replaced"),
-        };
-        let reason = Reason::Preserved { machine: machine.name.clone(), until: preserved.until, node };
-        let why = match preserved.until {
-            Some(until) => Self::new(reason, Step::Expect("its Node recovers"))
-                .deadline(just_past(until), Step::Expect("its set deletes and replaces it")),
-            None => Self::new(reason, Step::Mend(next)),
-        };
-        why.since(machine.status.phase_since)
-    }
-
-    /// A Machine is being updated in place, or was.
-    pub(crate) fn updated_in_place(machine: &MachineFacts) -> Self {
-        let what = match machine.status.phase {
-            Phase::InPlaceUpdating | Phase::InPlaceUpdateFailed => format!("is {}", machine.status.phase),
-            _ => format!("has the label {}={}", labels::UPDATE_RESULT, labels::UPDATE_SUCCESSFUL),
-        };
-        let next = "let Go's machine-controller-manager finish the update, or delete the Machine";
-        Self::new(Reason::UpdatedInPlace { machine: machine.name.clone(), what }, Step::Mend(next.to_owned()))
-    }
-
-    /// The same, with its beginning.
-    pub fn since(mut self, since: impl Into<Option<Timestamp>>) -> Self {
-        self.since = since.into();
-        self
-    }
-
-    /// The same, with an end.
-    pub fn deadline(mut self, at: Timestamp, then: Step) -> Self {
-        self.deadline = Some(Deadline { at, then });
-        self
-    }
-}
-
-/// A moment at which patience ends.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Deadline {
-    /// When.
-    pub at: Timestamp,
-    /// What is done then.
-    pub then: Step,
-}
-
-/// What an object waits for. One variant per broken link that a user could mend or must know.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reason {
-    /// Nothing is missing.
-    Settled,
-    /// A write is about to be made; the text names it.
-    Acting(&'static str),
+pub enum McmReason {
     /// The object's own spec is wrong; only its author can mend it.
     InvalidSpec(String),
     /// The class is not there.
@@ -137,28 +62,6 @@ pub enum Reason {
         secret: String,
         /// The entry that is missing.
         entry: String,
-    },
-    /// A driver call is in flight.
-    Calling(Call),
-    /// A driver call failed and will be repeated.
-    CallFailed {
-        /// Which.
-        call: Call,
-        /// What can be done about it.
-        kind: ErrorKind,
-        /// What the cloud said.
-        message: String,
-        /// How many times in a row; 0 where nobody counted.
-        failures: u32,
-    },
-    /// The cloud throttles the account: no call is made before its pause ends.
-    AccountPaused,
-    /// This process has just begun to lead, and a call of the former leader may still take effect.
-    PredecessorCalls,
-    /// The API server did not answer a write, and its effect is not known yet.
-    WriteUnsettled {
-        /// The write, for example `DELETE of machines ns/m`.
-        write: String,
     },
     /// The instance exists, its Node has not registered.
     Joining {
@@ -341,11 +244,6 @@ pub enum Reason {
         /// The first of them.
         first: String,
     },
-    /// A change of it was refused.
-    ChangeRefused {
-        /// What the API server said.
-        message: String,
-    },
     /// Creating or deleting a child failed.
     ChildFailed {
         /// What the API server said.
@@ -408,25 +306,26 @@ pub enum Reason {
         /// Machines wanted.
         desired: u32,
     },
-    /// The same action was planned twice and changed nothing.
-    NoEffect {
-        /// The action.
-        action: String,
-    },
-    /// This program has a bug that shows with this object.
-    ProgramFailed {
-        /// What failed.
-        what: &'static str,
-        /// The file and line.
-        at: String,
-        /// What was said there; empty where it might quote a secret.
-        message: String,
-    },
-    /// The clocks disagree too much to enforce a deadline.
-    ClockSkew {
-        /// By how many seconds.
-        seconds: u64,
-    },
+}
+
+/// A failed Machine is kept, and what ends that.
+pub(crate) fn why_preserved(machine: &MachineFacts, preserved: Preserved) -> Why {
+    let node = (preserved.by == PreservedBy::Node).then(|| machine.node_name().to_owned());
+    let annotation = annotations::PRESERVE;
+    let next = match &node {
+        Some(node) => format!(
+            "remove the annotation {annotation} of Node {node}, or delete Machine {}, to have it replaced",
+            machine.name
+        ),
+        None => format!("remove the annotation {annotation} to have it replaced"),
+    };
+    let reason = McmReason::Preserved { machine: machine.name.clone(), until: preserved.until, node };
+    let why = match preserved.until {
+        Some(until) => Why::new(reason, Step::Expect("its Node recovers"))
+            .deadline(just_past(until), Step::Expect("its set deletes and replaces it")),
+        None => Why::new(reason, Step::Mend(next)),
+    };
+    why.since(machine.status.phase_since)
 }
 
 /// A pod that may not leave yet.
@@ -451,25 +350,19 @@ pub enum TokenUse {
     Used,
 }
 
-/// What is done next, and by whom.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
-    /// Nothing: this is how it should be.
-    Nothing,
-    /// Something by a person, described.
-    Mend(String),
-    /// Something by a controller or the cloud, described.
-    Expect(&'static str),
-    /// A driver call is repeated.
-    Repeat(Call, Timestamp),
+/// A Machine is being updated in place, or was.
+pub(crate) fn why_updated_in_place(machine: &MachineFacts) -> Why {
+    let what = match machine.status.phase {
+        Phase::InPlaceUpdating | Phase::InPlaceUpdateFailed => format!("is {}", machine.status.phase),
+        _ => format!("has the label {}={}", labels::UPDATE_RESULT, labels::UPDATE_SUCCESSFUL),
+    };
+    let next = "let Go's machine-controller-manager finish the update, or delete the Machine";
+    Why::new(McmReason::UpdatedInPlace { machine: machine.name.clone(), what }, Step::Mend(next.to_owned()))
 }
 
-impl Reason {
-    /// A constant, CamelCase name for conditions, Events and metrics.
-    pub fn code(&self) -> &'static str {
+impl ContractReason for McmReason {
+    fn code(&self) -> &'static str {
         match self {
-            Self::Settled => "Settled",
-            Self::Acting(_) => "Acting",
             Self::InvalidSpec(_) => "InvalidSpec",
             Self::ClassMissing { .. } => "ClassMissing",
             Self::ClassDeleting { .. } => "ClassDeleting",
@@ -477,11 +370,6 @@ impl Reason {
             Self::SecretMissing { .. } => "SecretMissing",
             Self::SecretElsewhere { .. } => "SecretElsewhere",
             Self::SecretIncomplete { .. } => "SecretIncomplete",
-            Self::Calling(_) => "Calling",
-            Self::CallFailed { .. } => "CallFailed",
-            Self::AccountPaused => "AccountPaused",
-            Self::PredecessorCalls => "PredecessorCalls",
-            Self::WriteUnsettled { .. } => "WriteUnsettled",
             Self::Joining { .. } => "Joining",
             Self::NodeNotOurs { .. } => "NodeNotOurs",
             Self::ProviderIdNotOurs { .. } => "ProviderIdNotOurs",
@@ -509,7 +397,6 @@ impl Reason {
             Self::MachinesPending { .. } => "MachinesPending",
             Self::MachinesLeaving { .. } => "MachinesLeaving",
             Self::InUse { .. } => "InUse",
-            Self::ChangeRefused { .. } => "ChangeRefused",
             Self::ChildFailed { .. } => "ChildFailed",
             Self::Frozen { .. } => "Frozen",
             Self::ScaleUpDisabled => "ScaleUpDisabled",
@@ -520,18 +407,13 @@ impl Reason {
             Self::SurgeBound { .. } => "SurgeBound",
             Self::UnavailableBound { .. } => "UnavailableBound",
             Self::RollingOut { .. } => "RollingOut",
-            Self::NoEffect { .. } => "NoEffect",
-            Self::ProgramFailed { .. } => "ProgramFailed",
-            Self::ClockSkew { .. } => "ClockSkew",
         }
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for McmReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Settled => f.write_str("nothing: it is as it should be"),
-            Self::Acting(what) => f.write_str(what),
             Self::InvalidSpec(message) => write!(f, "its spec to be mended: {message}"),
             Self::ClassMissing { class } => write!(f, "MachineClass {class}, which does not exist"),
             Self::ClassDeleting { class } => {
@@ -549,17 +431,6 @@ impl fmt::Display for Reason {
             ),
             Self::SecretIncomplete { secret, entry } => {
                 write!(f, "Secret {secret} to have an entry {entry:?}")
-            }
-            Self::Calling(call) => write!(f, "the cloud to answer {call}"),
-            Self::CallFailed { call, kind, message, failures } => {
-                write!(f, "the cloud: {call} failed{}, {kind}: {message}", times(*failures))
-            }
-            Self::AccountPaused => f.write_str("the cloud, which throttles this account"),
-            Self::PredecessorCalls => {
-                f.write_str("calls of the former leader to end: this process has just begun to lead")
-            }
-            Self::WriteUnsettled { write } => {
-                write!(f, "the outcome of a {write}, which the API server has not answered")
             }
             Self::Joining { node, token } => {
                 write!(f, "Node {node} to register")?;
@@ -679,7 +550,7 @@ impl fmt::Display for Reason {
                 1 => write!(f, "{one} {first}, which uses it"),
                 many => write!(f, "{many} {several} that use it; the first is {first}"),
             },
-            Self::ChangeRefused { message } | Self::ChildFailed { message } => {
+            Self::ChildFailed { message } => {
                 write!(f, "the API server to accept a change: {message}")
             }
             Self::Frozen { by, machines: count, most, refused } => {
@@ -736,14 +607,6 @@ impl fmt::Display for Reason {
                     are(*updated)
                 )
             }
-            Self::NoEffect { action } => write!(f, "somebody else: doing {action} changed nothing"),
-            Self::ProgramFailed { what, at, message } => {
-                write!(f, "a bug of this program to be mended: {what} at {at}")?;
-                if message.is_empty() { Ok(()) } else { write!(f, ": {message}") }
-            }
-            Self::ClockSkew { seconds } => {
-                write!(f, "clocks to agree: this process is {seconds} s off the API server's time")
-            }
         }
     }
 }
@@ -762,67 +625,22 @@ fn are(count: u32) -> &'static str {
     if count == 1 { "is" } else { "are" }
 }
 
-/// How often something happened, after a space; nothing where that is not known.
-fn times(count: u32) -> String {
-    match count {
-        0 => String::new(),
-        1 => " once".to_owned(),
-        many => format!(" {many} times"),
-    }
-}
-
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Nothing => f.write_str("nothing"),
-            Self::Mend(what) => f.write_str(what),
-            Self::Expect(what) => f.write_str(what),
-            Self::Repeat(call, at) => write!(f, "{call} again at {at:.0}"),
-        }
-    }
-}
-
-impl fmt::Display for Why {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "waits for {}", self.reason)?;
-        if let Some(since) = self.since {
-            write!(f, "; since {since:.0}")?;
-        }
-        if self.next != Step::Nothing {
-            write!(f, "; next: {}", self.next)?;
-        }
-        if let Some(Deadline { at, then }) = &self.deadline {
-            write!(f, "; by {at:.0}: {then}")?;
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn one_reads_differently_from_many() {
-        let failed = |failures| Reason::CallFailed {
-            call: Call::Ensure,
-            kind: ErrorKind::Unavailable,
-            message: "no".to_owned(),
-            failures,
-        };
-        let pending = |available, desired| Reason::MachinesPending { available, desired, first: None };
-        let surge = |machines| Reason::SurgeBound { machines, most: 3, waiting_for: None };
+        let pending = |available, desired| McmReason::MachinesPending { available, desired, first: None };
+        let surge = |machines| McmReason::SurgeBound { machines, most: 3, waiting_for: None };
         for (reason, expected) in [
-            (failed(0), "the cloud: ensure failed, unavailable: no"),
-            (failed(1), "the cloud: ensure failed once, unavailable: no"),
-            (failed(2), "the cloud: ensure failed 2 times, unavailable: no"),
             (pending(0, 1), "1 machine to be available, 0 are"),
             (pending(1, 3), "3 machines to be available, 1 is"),
-            (Reason::MachinesLeaving { left: 1, first: None }, "1 machine to go"),
+            (McmReason::MachinesLeaving { left: 1, first: None }, "1 machine to go"),
             (surge(1), "room for one more machine: 1 exists, maxSurge allows 3"),
             (surge(3), "room for one more machine: 3 exist, maxSurge allows 3"),
             (
-                Reason::RollingOut { updated: 1, desired: 3 },
+                McmReason::RollingOut { updated: 1, desired: 3 },
                 "the rollout: 1 of 3 machines is of the new template",
             ),
         ] {

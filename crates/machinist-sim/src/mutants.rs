@@ -28,7 +28,8 @@ use http_body_util::BodyExt;
 use machinist_controllers::Planners;
 use machinist_plan::facts::NodeFacts;
 use machinist_plan::mcm::{machine, replacement};
-use machinist_plan::{Known, Plan, PodList, Wait};
+use machinist_core::{Known, Wait};
+use machinist_plan::{Plan, PodList};
 use serde_json::{Value, json};
 
 use crate::ask::Ask;

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ObjectReference;
-use k8s_openapi::api::core::v1::{Node, Pod, Secret};
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Preconditions};
@@ -24,18 +24,17 @@ use machinist_plan::facts::{
     TOKEN_OWNER, TOKEN_TYPE, Token, TokenFacts, token_description,
 };
 use machinist_plan::mcm::machine::{Action, Identity, NodeSync, SecretNeed, Severity, Snapshot, StatusWrite};
-use machinist_plan::ownership::List;
-use machinist_plan::{
-    Attempts, Known, LeaseLook, Looks, NodeLook, Plan, PodList, Process, Renewal, TokenUse,
-};
+use machinist_core::ownership::List;
 use serde_json::{Value, json};
 
-use crate::Key;
-use crate::act::{self, Asking, Opened, Write, render_user_data};
-use crate::evidence;
-use crate::feed::{refresh, take_in};
-use crate::reconcile::{Kind, Observed, Shared, Stop, Versions, object_key};
-use crate::world::{BY_NAMESPACE, BY_NODE, SecretEntry, TokenEntry, World, merge};
+use super::evidence;
+use machinist_core::{Attempts, Known, Process};
+use machinist_plan::{LeaseLook, Looks, NodeLook, Plan, PodList, Renewal, TokenUse};
+use machinist_runtime::{Kind, Observed, Opened, Stop, Versions, refresh, take_in};
+use super::contract::{Mcm, Runtime, World, Write};
+use super::key::Key;
+use super::seen::{Seen, BY_NAMESPACE, BY_NODE, SecretEntry, TokenEntry, merge};
+use super::object_key;
 
 /// Where kubelets renew their Leases.
 const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
@@ -50,28 +49,32 @@ const CAUTIOUS: Promises = Promises {
     keys: KeyTag::Fixed,
 };
 
+mod instance;
+mod user_data;
+mod witness;
+
 /// Machines, as the loop knows them.
 pub(crate) struct Machines;
 
-impl Kind for Machines {
+impl Kind<Mcm> for Machines {
     type Id = ObjectKey;
     type Snapshot = Snapshot;
     type Action = Action;
 
-    fn observe(shared: &Shared, world: &World, id: &ObjectKey) -> Observed<Snapshot> {
-        let Some(machine) = world.machines.get(id) else { return Observed::Gone };
+    fn observe(runtime: &Runtime, world: &World, id: &ObjectKey) -> Observed<Snapshot> {
+        let Some(machine) = world.seen.machines.get(id) else { return Observed::Gone };
         let mut versions = Versions::new();
         versions.add(machine.resource_version);
-        let snapshot = snapshot(shared, world, machine.facts.clone(), &mut versions);
+        let snapshot = snapshot(runtime, world, machine.facts.clone(), &mut versions);
         Observed::Ready(snapshot, versions.done())
     }
 
-    fn plan(shared: &Shared, snapshot: &Snapshot) -> Plan<Action> {
-        (shared.options.planners.machine)(snapshot)
+    fn plan(runtime: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
+        (runtime.tools.planners.machine)(snapshot)
     }
 
-    async fn act(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(), Stop> {
-        perform(shared, s, action).await
+    async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
+        perform(runtime, s, action).await
     }
 
     fn is_independent(action: &Action) -> bool {
@@ -83,20 +86,20 @@ impl Kind for Machines {
     }
 }
 
-fn snapshot(shared: &Shared, world: &World, machine: Arc<MachineFacts>, versions: &mut Versions) -> Snapshot {
-    let options = shared.machine_options();
+fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFacts>, versions: &mut Versions) -> Snapshot {
+    let options = runtime.tools.machine();
     let class_key = object_key(&machine.namespace, machine.spec.class.name());
-    let class = world.classes.get(&class_key);
+    let class = world.seen.classes.get(&class_key);
     let mut inputs = Versions::new();
     let mut secrets = Vec::new();
     if let Some(class) = class {
         versions.add(class.resource_version);
         inputs.add(class.facts.fingerprint);
         for (namespace, name) in &class.facts.secrets {
-            let entry = world.secrets.get(&object_key(namespace, name));
+            let entry = world.seen.secrets.get(&object_key(namespace, name));
             let version = entry.map_or(0, |entry| entry.resource_version);
             inputs.add(version);
-            let facts = match *namespace == shared.options.namespace {
+            let facts = match *namespace == runtime.options.namespace {
                 true => Known::from_store(entry.map(|entry| entry.facts.facts.clone())),
                 false => Known::Unasked,
             };
@@ -105,11 +108,11 @@ fn snapshot(shared: &Shared, world: &World, machine: Arc<MachineFacts>, versions
     }
     let inputs = inputs.done();
     versions.add(inputs);
-    let node = world.nodes.get(&ObjectKey::cluster_scoped(machine.node_name()));
+    let node = world.seen.nodes.get(&ObjectKey::cluster_scoped(machine.node_name()));
     versions.add(node.map_or(0, |node| node.resource_version));
-    let token = token(world, &machine);
+    let token = token(&world.seen, &machine);
     versions.add_text(if let Token::Ours(token) = &token { &token.uid } else { "" });
-    let mut answers = world.memory.answers.get(&machine.uid).cloned().unwrap_or_default();
+    let mut answers = world.seen.memory.answers.get(&machine.uid).cloned().unwrap_or_default();
     answers.in_flight = world.asks.of(&machine.uid);
     let answered =
         |ended: Option<Timestamp>| ended.map_or(0, |at| u64::try_from(at.as_millisecond()).unwrap_or(0));
@@ -120,7 +123,7 @@ fn snapshot(shared: &Shared, world: &World, machine: Arc<MachineFacts>, versions
     versions.add(answered(answers.in_flight.map(|(_, since)| since)));
     let deleting = machine.deleting_since.is_some();
     let pods: Vec<_> = if deleting {
-        let on_node = world.pods.by_index(BY_NODE, machine.node_name());
+        let on_node = world.seen.pods.by_index(BY_NODE, machine.node_name());
         on_node
             .inspect(|(_, pod)| versions.add(pod.resource_version))
             .map(|(_, pod)| pod.facts.clone())
@@ -129,7 +132,7 @@ fn snapshot(shared: &Shared, world: &World, machine: Arc<MachineFacts>, versions
         Vec::new()
     };
     let attachments: Vec<_> = if deleting {
-        let of_node = world.attachments.by_index(BY_NODE, machine.node_name());
+        let of_node = world.seen.attachments.by_index(BY_NODE, machine.node_name());
         of_node
             .inspect(|(_, attachment)| versions.add(attachment.resource_version))
             .map(|(_, attachment)| attachment.facts.clone())
@@ -137,20 +140,20 @@ fn snapshot(shared: &Shared, world: &World, machine: Arc<MachineFacts>, versions
     } else {
         Vec::new()
     };
-    let looks = world.memory.looks.get(&machine.uid).cloned().unwrap_or_default();
+    let looks = world.seen.memory.looks.get(&machine.uid).cloned().unwrap_or_default();
     versions.add(answered(looks.node.as_ref().map(|look| look.started)));
     versions.add(answered(looks.pods.as_ref().map(|list| list.started)));
     versions.add(answered(looks.lease.as_ref().map(|look| look.started)));
-    let node_seen = node.and_then(|node| world.memory.nodes.get(&node.uid)).cloned().unwrap_or_default();
+    let node_seen = node.and_then(|node| world.seen.memory.nodes.get(&node.uid)).cloned().unwrap_or_default();
     versions.add(answered(node_seen.cordoned));
     let mut namespaces: Vec<&str> = pods.iter().map(|pod| pod.namespace.as_str()).collect();
     namespaces.dedup();
     let budgets = namespaces
         .iter()
-        .flat_map(|namespace| world.budgets.by_index(BY_NAMESPACE, namespace))
+        .flat_map(|namespace| world.seen.budgets.by_index(BY_NAMESPACE, namespace))
         .map(|(_, budget)| budget.facts.clone())
         .collect();
-    let evictions = world.memory.evictions.get(&machine.uid).cloned().unwrap_or_default();
+    let evictions = world.seen.memory.evictions.get(&machine.uid).cloned().unwrap_or_default();
     for eviction in evictions.values() {
         versions.add(answered(Some(eviction.attempts.last)));
     }
@@ -166,26 +169,26 @@ fn snapshot(shared: &Shared, world: &World, machine: Arc<MachineFacts>, versions
         }
         options.provider.validate(&class.facts.provider_spec).err().map(|error| error.message)
     });
-    let identity = identity(shared, world, &machine, node.map(|node| &*node.facts));
+    let identity = identity(runtime, world, &machine, node.map(|node| &*node.facts));
     versions.add_text(identity.claimed_by.as_deref().unwrap_or_default());
-    let opened = open(shared, world, &machine).and_then(Result::ok);
+    let opened = open(runtime, world, &machine).and_then(Result::ok);
     let promises = opened.as_ref().map_or(CAUTIOUS, Opened::promises);
     let paused = opened.as_ref().and_then(|opened| opened.account.paused_until());
     let process = Process {
-        started: shared.started().unwrap_or_else(|| shared.now()),
-        leading_since: shared.leading_since(),
-        skew: shared.skew(),
+        started: runtime.started().unwrap_or_else(|| runtime.now()),
+        leading_since: runtime.leading_since(),
+        skew: runtime.skew(),
         cloud_skew: opened.as_ref().and_then(|opened| opened.driver.clock_skew()),
         promises,
     };
     let account = opened.map(|opened| opened.account.id().clone());
     let class_facts = class.map(|class| class.facts.as_ref());
-    let ownership = evidence::ownership(world, &machine, class_facts, account, &answers, &process);
+    let ownership = evidence::ownership(&world.seen, &machine, class_facts, account, &answers, &process);
     if let List::Asked(again_at) | List::Ended(again_at) = ownership.list {
         versions.add(answered(Some(again_at)));
     }
     Snapshot {
-        now: shared.now(),
+        now: runtime.now(),
         process,
         defaults: options.defaults.clone(),
         class: Known::from_store(class.map(|class| class.facts.clone())),
@@ -204,16 +207,16 @@ fn snapshot(shared: &Shared, world: &World, machine: Arc<MachineFacts>, versions
         node_seen,
         ownership,
         cluster: options.cluster.clone(),
-        key_holder: evidence::key_holder(world, &answers),
+        key_holder: evidence::key_holder(&world.seen, &answers),
         answers,
-        paused_until: paused.map(|until| shared.wall(until)),
+        paused_until: paused.map(|until| runtime.wall(until)),
         machine,
     }
 }
 
 /// What the provider says about the ids of a Machine and its Node.
-fn identity(shared: &Shared, world: &World, machine: &MachineFacts, node: Option<&NodeFacts>) -> Identity {
-    let provider = &shared.machine_options().provider;
+fn identity(runtime: &Runtime, world: &World, machine: &MachineFacts, node: Option<&NodeFacts>) -> Identity {
+    let provider = &runtime.tools.machine().provider;
     let read = |text: Option<&str>| provider.parse_id(text.unwrap_or_default());
     let (recorded, text) = (machine.spec.provider_id(), node.and_then(NodeFacts::provider_id));
     let (ours, theirs) = (read(recorded), read(text));
@@ -223,15 +226,15 @@ fn identity(shared: &Shared, world: &World, machine: &MachineFacts, node: Option
         _ => recorded.is_some() && recorded == text,
     };
     let named = node.and_then(NodeFacts::machine_name).filter(|name| *name != machine.name);
-    let claimed_by = named.filter(|name| world.machines.get(&object_key(&machine.namespace, name)).is_some());
+    let claimed_by = named.filter(|name| world.seen.machines.get(&object_key(&machine.namespace, name)).is_some());
     Identity { recorded: ours, same_instance, claimed_by: claimed_by.map(str::to_owned) }
 }
 
 /// The bootstrap token of a Machine: the one it has, or the id it may take.
-pub(crate) fn token(world: &World, machine: &MachineFacts) -> Token {
+pub(crate) fn token(seen: &Seen, machine: &MachineFacts) -> Token {
     Token::choose(machine, |id| {
         let key = object_key(TOKEN_NAMESPACE, &format!("bootstrap-token-{id}"));
-        world.tokens.get(&key).map(|entry| &entry.facts.facts)
+        seen.tokens.get(&key).map(|entry| &entry.facts.facts)
     })
 }
 
@@ -240,11 +243,11 @@ fn secrets_of(
     world: &World,
     machine: &MachineFacts,
 ) -> Option<(Arc<machinist_plan::facts::ClassFacts>, Vec<Arc<SecretEntry>>, u64)> {
-    let class = world.classes.get(&object_key(&machine.namespace, machine.spec.class.name()))?;
+    let class = world.seen.classes.get(&object_key(&machine.namespace, machine.spec.class.name()))?;
     let mut fingerprint = Versions::new();
     let mut secrets = Vec::new();
     for (namespace, name) in &class.facts.secrets {
-        let entry = world.secrets.get(&object_key(namespace, name))?;
+        let entry = world.seen.secrets.get(&object_key(namespace, name))?;
         fingerprint.add(entry.resource_version);
         secrets.push(entry.facts.clone());
     }
@@ -254,16 +257,16 @@ fn secrets_of(
 /// The account of a Machine, opened with the credential of its class; absent while class or Secret are.
 ///
 /// An account that cannot be opened is an error that names what a person has to mend.
-fn open(shared: &Shared, world: &World, machine: &MachineFacts) -> Option<Result<Opened, Error>> {
+fn open(runtime: &Runtime, world: &World, machine: &MachineFacts) -> Option<Result<Opened, Error>> {
     let (class, secrets, version) = secrets_of(world, machine)?;
-    let names = act::secrets_of(&class);
-    if let Some(opened) = shared.accounts.opened(&names, version) {
+    let names = instance::secrets_of(&class);
+    if let Some(opened) = runtime.accounts.opened(&names, version) {
         return Some(Ok(opened));
     }
     let (credential, _) = merge(&secrets);
-    let options = shared.machine_options();
+    let options = runtime.tools.machine();
     let calls_at_once = options.calls_per_account;
-    let opened = shared.accounts.open(&*options.provider, calls_at_once, &names, version, &credential);
+    let opened = runtime.accounts.open(&*options.provider, calls_at_once, &names, version, &credential);
     Some(opened.map_err(|error| {
         let opened_by = match class.secrets.as_slice() {
             [] => "which refers to no Secret".to_owned(),
@@ -282,10 +285,10 @@ fn open(shared: &Shared, world: &World, machine: &MachineFacts) -> Option<Result
     }))
 }
 
-async fn perform(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(), Stop> {
+async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
     let machine = &s.machine;
     let own_key = [Key::Machine(object_key(&machine.namespace, &machine.name))];
-    let write = Write { shared, charged: &own_key, key: object_key(&machine.namespace, &machine.name) };
+    let write = Write { runtime, charged: &own_key, key: object_key(&machine.namespace, &machine.name) };
     match action {
         Action::AddFinalizer => {
             let patch = GuardedPatch::new(&machine.uid)
@@ -335,26 +338,26 @@ async fn perform(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(
         }
         Action::SetStatus(status) => {
             // A Machine that fails is counted by whoever replaces Machines of its deployment.
-            let replacement = shared.world.lock().replacement_key(machine);
+            let replacement = runtime.lock().seen.replacement_key(machine);
             let charged = [own_key[0].clone(), replacement];
             let write = Write { charged: &charged, ..write };
             write.patch_status::<MachineFacts>(status_patch(machine, &status)).await
         }
         Action::DeleteMachine => {
-            let replacement = shared.world.lock().replacement_key(machine);
+            let replacement = runtime.lock().seen.replacement_key(machine);
             let charged = [own_key[0].clone(), replacement];
             Write { charged: &charged, ..write }.delete::<MachineFacts>(&machine.uid).await
         }
-        Action::CreateToken { id, expires } => create_token(shared, &own_key, machine, &id, expires).await,
+        Action::CreateToken { id, expires } => create_token(runtime, &own_key, machine, &id, expires).await,
         Action::DeleteToken(token) => {
             let key = object_key(TOKEN_NAMESPACE, &format!("bootstrap-token-{}", token.id));
             Write { key, ..write }.delete::<TokenEntry>(&token.uid).await
         }
-        Action::Ensure { adopt_made_since } => ensure(shared, s, adopt_made_since),
-        Action::List => act::list(asking(shared, s)?),
-        Action::Rekey { id, from } => act::rekey(asking(shared, s)?, id, from),
-        Action::Find(which) => act::find(asking(shared, s)?, which),
-        Action::Delete(permit) => act::delete(asking(shared, s)?, permit),
+        Action::Ensure { adopt_made_since } => ensure(runtime, s, adopt_made_since),
+        Action::List => instance::list(asking(runtime, s)?),
+        Action::Rekey { id, from } => instance::rekey(asking(runtime, s)?, id, from),
+        Action::Find(which) => instance::find(asking(runtime, s)?, which),
+        Action::Delete(permit) => instance::delete(asking(runtime, s)?, permit),
         Action::SyncNode(sync) => {
             let key = ObjectKey::cluster_scoped(&sync.node.name);
             Write { key, ..write }.patch::<NodeFacts>(node_patch(&sync)).await
@@ -377,20 +380,20 @@ async fn perform(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(
         Action::DeleteNode(node) => {
             Write { key: ObjectKey::cluster_scoped(&node.name), ..write }.delete::<NodeFacts>(&node.uid).await
         }
-        Action::LookForNode(name) => look_for_node(shared, machine, &name).await,
-        Action::ListPods(node) => list_pods(shared, machine, &node).await,
-        Action::LookAtLease(node) => look_at_lease(shared, machine, &node).await,
+        Action::LookForNode(name) => look_for_node(runtime, machine, &name).await,
+        Action::ListPods(node) => list_pods(runtime, machine, &node).await,
+        Action::LookAtLease(node) => look_at_lease(runtime, machine, &node).await,
         Action::DeleteAttachment(attachment) => {
             let key = ObjectKey::cluster_scoped(&attachment.name);
             Write { key, ..write }.delete::<AttachmentFacts>(&attachment.uid).await
         }
-        Action::Drain(call) => drain_pod(shared, machine, call).await,
+        Action::Drain(call) => drain_pod(runtime, machine, call).await,
         Action::Tell { severity, reason, message } => {
             let kind = match severity {
                 Severity::Normal => EventType::Normal,
                 Severity::Warning => EventType::Warning,
             };
-            shared.recorder.record(&reference(machine), kind, reason, &message);
+            runtime.recorder.record(&reference(machine), kind, reason, &message);
             Ok(())
         }
     }
@@ -522,18 +525,18 @@ fn terminating(node: &NodeFacts, reason: &str, now: Timestamp) -> Value {
 }
 
 async fn create_token(
-    shared: &Arc<Shared>,
+    runtime: &Arc<Runtime>,
     charged: &[Key],
     machine: &MachineFacts,
     id: &str,
     expires: Timestamp,
 ) -> Result<(), Stop> {
-    let options = shared.machine_options();
+    let options = runtime.tools.machine();
     let expiration = Timestamp::from_second(expires.as_second()).unwrap_or(expires).to_string();
     let entries = [
         ("description", token_description(&machine.name)),
         ("token-id", id.to_owned()),
-        ("token-secret", token_secret(shared)),
+        ("token-secret", token_secret(runtime)),
         ("expiration", expiration),
         ("usage-bootstrap-authentication", "true".to_owned()),
         ("usage-bootstrap-signing", "true".to_owned()),
@@ -553,19 +556,19 @@ async fn create_token(
         data: Some(data.map(|(key, value)| (key.to_owned(), ByteString(value.into_bytes()))).collect()),
         ..Secret::default()
     };
-    let write = Write { shared, charged, key: object_key(TOKEN_NAMESPACE, &name) };
+    let write = Write { runtime, charged, key: object_key(TOKEN_NAMESPACE, &name) };
     // If it was there already, the store will show whose it is.
     write.create::<TokenEntry>(&secret).await.map(|_| ())
 }
 
-fn token_secret(shared: &Shared) -> String {
+fn token_secret(runtime: &Runtime) -> String {
     const ALPHABET: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
     // Bytes from 252 up would make the first characters likelier than the others.
     const FAIR: u8 = 252;
     let mut secret = String::with_capacity(TOKEN_SECRET_LENGTH);
     while secret.len() < TOKEN_SECRET_LENGTH {
         let mut bytes = [0; TOKEN_SECRET_LENGTH];
-        (shared.machine_options().entropy)(&mut bytes);
+        (runtime.tools.machine().entropy)(&mut bytes);
         let fair = bytes.into_iter().filter(|byte| *byte < FAIR);
         secret.extend(fair.map(|byte| char::from(ALPHABET[usize::from(byte) % ALPHABET.len()])));
     }
@@ -573,25 +576,25 @@ fn token_secret(shared: &Shared) -> String {
     secret
 }
 
-fn asking<'a>(shared: &'a Arc<Shared>, s: &'a Snapshot) -> Result<Asking<'a>, Stop> {
-    let opened = open(shared, &shared.world.lock(), &s.machine);
+fn asking<'a>(runtime: &'a Arc<Runtime>, s: &'a Snapshot) -> Result<instance::Asking<'a>, Stop> {
+    let opened = open(runtime, &runtime.lock(), &s.machine);
     let opened = opened.ok_or(Stop::NotNow("class or Secret went missing"))?;
-    Ok(Asking { shared, machine: &s.machine, inputs: s.inputs, opened })
+    Ok(instance::Asking { runtime, machine: &s.machine, inputs: s.inputs, opened })
 }
 
-fn ensure(shared: &Arc<Shared>, s: &Snapshot, adopt_made_since: Timestamp) -> Result<(), Stop> {
+fn ensure(runtime: &Arc<Runtime>, s: &Snapshot, adopt_made_since: Timestamp) -> Result<(), Stop> {
     let machine = &s.machine;
-    let options = shared.machine_options();
-    let asking = asking(shared, s)?;
+    let options = runtime.tools.machine();
+    let asking = asking(runtime, s)?;
     let (class, secrets, token) = {
-        let world = shared.world.lock();
+        let world = runtime.lock();
         let Some((class, secrets, _)) = secrets_of(&world, machine) else {
             return Err(Stop::NotNow("class or Secret went missing"));
         };
-        let token = match token(&world, machine) {
+        let token = match token(&world.seen, machine) {
             Token::Ours(TokenFacts { id, .. }) => {
                 let key = object_key(TOKEN_NAMESPACE, &format!("bootstrap-token-{id}"));
-                world.tokens.get(&key).map(|entry| entry.facts.expose())
+                world.seen.tokens.get(&key).map(|entry| entry.facts.expose())
             }
             Token::Free(_) | Token::Exhausted => None,
         };
@@ -607,30 +610,29 @@ fn ensure(shared: &Arc<Shared>, s: &Snapshot, adopt_made_since: Timestamp) -> Re
         name,
         cluster: options.cluster.clone(),
         provider_spec: (*class.provider_spec).clone(),
-        user_data: render_user_data(&template, &machine.name, token.as_deref()),
+        user_data: user_data::render(&template, &machine.name, token.as_deref()),
         tags: BTreeMap::new(),
         adopt_made_since: Some(adopt_made_since),
     };
-    act::ensure(asking, spec)
+    instance::ensure(asking, spec)
 }
 
 /// Looks for a Node with quorum. The store learns what the look shows.
-async fn look_for_node(shared: &Arc<Shared>, machine: &MachineFacts, name: &str) -> Result<(), Stop> {
-    let started = shared.now();
-    let nodes: Api<Node> = Api::all(shared.target.clone());
-    let found = refresh::<NodeFacts>(shared, nodes, &ObjectKey::cluster_scoped(name)).await;
+async fn look_for_node(runtime: &Arc<Runtime>, machine: &MachineFacts, name: &str) -> Result<(), Stop> {
+    let started = runtime.now();
+    let found = refresh::<Mcm, NodeFacts>(runtime, &ObjectKey::cluster_scoped(name)).await;
     let found = found.map_err(|error| Stop::Unanswered(error.to_string()))?;
     let look = NodeLook { name: name.to_owned(), started, uid: found.map(|node| node.uid) };
-    remember(shared, machine, |looks| looks.node = Some(look));
+    remember(runtime, machine, |looks| looks.node = Some(look));
     Ok(())
 }
 
 /// Lists the pods of a Node with quorum: no `resourceVersion` is asked for. The store learns what the list shows, so that a pod
 /// which the watch has not shown yet is evicted like the others.
-async fn list_pods(shared: &Arc<Shared>, machine: &MachineFacts, node: &NodeFacts) -> Result<(), Stop> {
-    let started = shared.now();
+async fn list_pods(runtime: &Arc<Runtime>, machine: &MachineFacts, node: &NodeFacts) -> Result<(), Stop> {
+    let started = runtime.now();
     let params = ListParams::default().fields(&format!("spec.nodeName={}", node.name));
-    let list = list_once(Api::all(shared.target.clone()), &params, |pod: Pod| PodFacts::parse(&pod)).await;
+    let list = list_once(Api::all(runtime.clients.target.clone()), &params, |pod: Pod| PodFacts::parse(&pod)).await;
     let list = list.map_err(|error| Stop::Unanswered(error.to_string()))?;
     let leaving = list.items.iter().filter(|(_, pod)| pod.facts.leaves_in_a_drain()).count();
     // A pod that cannot be read may be one that has to leave.
@@ -641,16 +643,16 @@ async fn list_pods(shared: &Arc<Shared>, machine: &MachineFacts, node: &NodeFact
         items: list.items,
         resource_version: list.resource_version,
     };
-    take_in::<PodFacts>(shared, Delta::RelistPart(part));
+    take_in::<Mcm, PodFacts>(runtime, Delta::RelistPart(part));
     let list = PodList { node_uid: node.uid.clone(), started, leaving };
-    remember(shared, machine, |looks| looks.pods = Some(list));
+    remember(runtime, machine, |looks| looks.pods = Some(list));
     Ok(())
 }
 
 /// Looks when a kubelet last renewed its Lease. Leases are renewed every few seconds, so they are not watched.
-async fn look_at_lease(shared: &Arc<Shared>, machine: &MachineFacts, node: &NodeFacts) -> Result<(), Stop> {
-    let started = shared.now();
-    let leases: Api<Lease> = Api::namespaced(shared.target.clone(), NODE_LEASE_NAMESPACE);
+async fn look_at_lease(runtime: &Arc<Runtime>, machine: &MachineFacts, node: &NodeFacts) -> Result<(), Stop> {
+    let started = runtime.now();
+    let leases: Api<Lease> = Api::namespaced(runtime.clients.target.clone(), NODE_LEASE_NAMESPACE);
     let renewed = |lease: Lease| lease.spec.and_then(|spec| spec.renew_time).map(|time| time.0);
     let found = match leases.get_opt(&node.name).await {
         Ok(lease) => lease.and_then(renewed).map_or(Renewal::Never, Renewal::At),
@@ -659,39 +661,39 @@ async fn look_at_lease(shared: &Arc<Shared>, machine: &MachineFacts, node: &Node
         Err(error) => return Err(Stop::Unanswered(error.to_string())),
     };
     let look = LeaseLook { node_uid: node.uid.clone(), started, found };
-    remember(shared, machine, |looks| looks.lease = Some(look));
+    remember(runtime, machine, |looks| looks.lease = Some(look));
     Ok(())
 }
 
 /// Remembers what was read for a Machine, for as long as there is one, and decides about it again.
-fn remember(shared: &Shared, machine: &MachineFacts, change: impl FnOnce(&mut Looks)) {
-    let mut world = shared.world.lock();
-    if world.has_machine(&machine.uid) {
-        change(world.memory.looks.entry(machine.uid.clone()).or_default());
+fn remember(runtime: &Runtime, machine: &MachineFacts, change: impl FnOnce(&mut Looks)) {
+    let mut world = runtime.lock();
+    if world.seen.has_machine(&machine.uid) {
+        change(world.seen.memory.looks.entry(machine.uid.clone()).or_default());
     }
     drop(world);
-    shared.queue.wake(Key::Machine(object_key(&machine.namespace, &machine.name)));
+    runtime.queue.wake(Key::Machine(object_key(&machine.namespace, &machine.name)));
 }
 
 /// Moves one pod. What comes of it is remembered per pod, so that one pod that is held does not keep the others waiting.
-async fn drain_pod(shared: &Arc<Shared>, machine: &MachineFacts, call: drain::Call) -> Result<(), Stop> {
+async fn drain_pod(runtime: &Arc<Runtime>, machine: &MachineFacts, call: drain::Call) -> Result<(), Stop> {
     let (outcome, pod) = match call {
-        drain::Call::Evict(pod) => (evict(shared, &pod).await, pod),
-        drain::Call::Delete(pod) => (delete_pod(shared, &pod).await, pod),
+        drain::Call::Evict(pod) => (evict(runtime, &pod).await, pod),
+        drain::Call::Delete(pod) => (delete_pod(runtime, &pod).await, pod),
     };
-    let mut world = shared.world.lock();
-    if !world.has_machine(&machine.uid) {
+    let mut world = runtime.lock();
+    if !world.seen.has_machine(&machine.uid) {
         return Ok(());
     }
-    let evictions = world.memory.evictions.entry(machine.uid.clone()).or_default();
+    let evictions = world.seen.memory.evictions.entry(machine.uid.clone()).or_default();
     let evictions = Arc::make_mut(evictions);
     let before = evictions.get(&pod.uid).map_or(0, |eviction| eviction.attempts.count);
     // Being asked for patience is not the pod's fault.
     let counts = !matches!(outcome, EvictionOutcome::Throttled { .. });
-    let attempts = Attempts { count: before.saturating_add(u32::from(counts)), last: shared.now() };
+    let attempts = Attempts { count: before.saturating_add(u32::from(counts)), last: runtime.now() };
     evictions.insert(pod.uid, Eviction { attempts, outcome });
     drop(world);
-    shared.queue.wake(Key::Machine(object_key(&machine.namespace, &machine.name)));
+    runtime.queue.wake(Key::Machine(object_key(&machine.namespace, &machine.name)));
     Ok(())
 }
 
@@ -700,8 +702,8 @@ fn with_uid(uid: &str) -> DeleteParams {
     DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() }
 }
 
-async fn evict(shared: &Shared, pod: &drain::PodRef) -> EvictionOutcome {
-    let pods: Api<Pod> = Api::namespaced(shared.target.clone(), &pod.namespace);
+async fn evict(runtime: &Runtime, pod: &drain::PodRef) -> EvictionOutcome {
+    let pods: Api<Pod> = Api::namespaced(runtime.clients.target.clone(), &pod.namespace);
     let result = machinist_kube::eviction::evict(&pods, &pod.name, &pod.uid).await;
     match outcome::EvictionOutcome::of(&result) {
         outcome::EvictionOutcome::Evicted | outcome::EvictionOutcome::Gone => EvictionOutcome::Accepted,
@@ -714,8 +716,8 @@ async fn evict(shared: &Shared, pod: &drain::PodRef) -> EvictionOutcome {
     }
 }
 
-async fn delete_pod(shared: &Shared, pod: &drain::PodRef) -> EvictionOutcome {
-    let pods: Api<Pod> = Api::namespaced(shared.target.clone(), &pod.namespace);
+async fn delete_pod(runtime: &Runtime, pod: &drain::PodRef) -> EvictionOutcome {
+    let pods: Api<Pod> = Api::namespaced(runtime.clients.target.clone(), &pod.namespace);
     let result = pods.delete(&pod.name, &with_uid(&pod.uid).grace_period(0)).await;
     match machinist_kube::WriteOutcome::of(&result) {
         machinist_kube::WriteOutcome::Done

@@ -8,38 +8,39 @@ use machinist_kube::recorder::EventType;
 use machinist_kube::{GuardedPatch, ObjectKey};
 use machinist_plan::facts::ClassFacts;
 use machinist_plan::mcm::machine_class::{Action, ClassSnapshot, SecretSnapshot, Users};
-use machinist_plan::{Plan, Reason};
-
+use machinist_core::Reason;
+use machinist_plan::{McmReason, Plan};
+use machinist_runtime::{Kind, Observed, Stop};
+use super::contract::{Mcm, Runtime, World, Write};
+use super::key::Key;
+use super::seen::{BY_CLASS, BY_SECRET, SecretEntry};
 use super::reference;
-use crate::Key;
-use crate::act::Write;
-use crate::reconcile::{Kind, Observed, Shared, Stop};
-use crate::world::{BY_CLASS, BY_SECRET, SecretEntry, World};
+
 
 /// Classes, as the loop knows them.
 pub(crate) struct Classes;
 
-impl Kind for Classes {
+impl Kind<Mcm> for Classes {
     type Id = ObjectKey;
     type Snapshot = ClassSnapshot;
     type Action = Action;
 
-    fn observe(_: &Shared, world: &World, id: &ObjectKey) -> Observed<ClassSnapshot> {
-        let Some(class) = world.classes.get(id) else { return Observed::Gone };
+    fn observe(_: &Runtime, world: &World, id: &ObjectKey) -> Observed<ClassSnapshot> {
+        let Some(class) = world.seen.classes.get(id) else { return Observed::Gone };
         let here =
             |(key, entry): &(&ObjectKey, &machinist_kube::Entry<machinist_plan::facts::MachineFacts>)| {
                 key.namespace == id.namespace && entry.facts.spec.class.kind() == "MachineClass"
             };
-        let machines = world.machines.by_index(BY_CLASS, &id.name).filter(here).map(|(key, _)| &key.name);
+        let machines = world.seen.machines.by_index(BY_CLASS, &id.name).filter(here).map(|(key, _)| &key.name);
         let users = users(world, &Key::Class(id.clone()), machines);
         Observed::Ready(ClassSnapshot { class: class.facts.clone(), users }, class.resource_version)
     }
 
-    fn plan(shared: &Shared, snapshot: &ClassSnapshot) -> Plan<Action> {
-        (shared.options.planners.class)(snapshot)
+    fn plan(runtime: &Runtime, snapshot: &ClassSnapshot) -> Plan<Action> {
+        (runtime.tools.planners.class)(snapshot)
     }
 
-    async fn act(shared: &Arc<Shared>, s: &ClassSnapshot, action: Action) -> Result<(), Stop> {
+    async fn act(runtime: &Arc<Runtime>, s: &ClassSnapshot, action: Action) -> Result<(), Stop> {
         let class = &s.class;
         let key = ObjectKey::new(&class.namespace, &class.name);
         let patch = match action {
@@ -47,10 +48,10 @@ impl Kind for Classes {
                 .add_finalizer(class.finalizers.as_deref(), finalizers::MACHINE_CONTROLLER_MANAGER),
             Action::RemoveFinalizer => GuardedPatch::new(&class.uid)
                 .remove_finalizer(class.finalizers.as_deref(), finalizers::MACHINE_CONTROLLER_MANAGER),
-            Action::Warn(message) => return warn(shared, Self::reference(s), &message),
+            Action::Warn(message) => return warn(runtime, Self::reference(s), &message),
         };
         let charged = [Key::Class(key.clone())];
-        Write { shared, charged: &charged, key }.patch::<ClassFacts>(patch).await
+        Write { runtime, charged: &charged, key }.patch::<ClassFacts>(patch).await
     }
 
     fn is_independent(_: &Action) -> bool {
@@ -65,25 +66,25 @@ impl Kind for Classes {
 /// Secrets of the control cluster, as the loop knows them.
 pub(crate) struct Secrets;
 
-impl Kind for Secrets {
+impl Kind<Mcm> for Secrets {
     type Id = ObjectKey;
     type Snapshot = SecretSnapshot;
     type Action = Action;
 
-    fn observe(_: &Shared, world: &World, id: &ObjectKey) -> Observed<SecretSnapshot> {
-        let Some(secret) = world.secrets.get(id) else { return Observed::Gone };
+    fn observe(_: &Runtime, world: &World, id: &ObjectKey) -> Observed<SecretSnapshot> {
+        let Some(secret) = world.seen.secrets.get(id) else { return Observed::Gone };
         let name = id.to_string();
-        let classes = world.classes.by_index(BY_SECRET, &name).map(|(key, _)| &key.name);
+        let classes = world.seen.classes.by_index(BY_SECRET, &name).map(|(key, _)| &key.name);
         let users = users(world, &Key::Secret(id.clone()), classes);
         let snapshot = SecretSnapshot { secret: secret.facts.facts.clone(), users };
         Observed::Ready(snapshot, secret.resource_version)
     }
 
-    fn plan(shared: &Shared, snapshot: &SecretSnapshot) -> Plan<Action> {
-        (shared.options.planners.secret)(snapshot)
+    fn plan(runtime: &Runtime, snapshot: &SecretSnapshot) -> Plan<Action> {
+        (runtime.tools.planners.secret)(snapshot)
     }
 
-    async fn act(shared: &Arc<Shared>, s: &SecretSnapshot, action: Action) -> Result<(), Stop> {
+    async fn act(runtime: &Arc<Runtime>, s: &SecretSnapshot, action: Action) -> Result<(), Stop> {
         let secret = &s.secret;
         let key = ObjectKey::new(&secret.namespace, &secret.name);
         let patch = GuardedPatch::new(&secret.uid);
@@ -92,10 +93,10 @@ impl Kind for Secrets {
             Action::RemoveFinalizer => {
                 patch.remove_finalizer(secret.finalizers.as_deref(), finalizers::SECRET)
             }
-            Action::Warn(message) => return warn(shared, Self::reference(s), &message),
+            Action::Warn(message) => return warn(runtime, Self::reference(s), &message),
         };
         let charged = [Key::Secret(key.clone())];
-        Write { shared, charged: &charged, key }.patch::<SecretEntry>(patch).await
+        Write { runtime, charged: &charged, key }.patch::<SecretEntry>(patch).await
     }
 
     fn is_independent(_: &Action) -> bool {
@@ -113,13 +114,13 @@ fn users<'w>(world: &World, key: &Key, names: impl Iterator<Item = &'w String>) 
     // In the order of the keys, which is that of the names within a namespace.
     let mut names = names.peekable();
     let first = names.peek().map(|name| (*name).clone());
-    let last = world.memory.whys.get(key).map(|record| &record.why.reason);
-    Users { count: names.count(), first, told: matches!(last, Some(Reason::InUse { .. })) }
+    let last = world.passes.whys.get(key).map(|record| &record.why.reason);
+    Users { count: names.count(), first, told: matches!(last, Some(Reason::Contract(McmReason::InUse { .. }))) }
 }
 
-fn warn(shared: &Shared, object: Option<ObjectReference>, message: &str) -> Result<(), Stop> {
+fn warn(runtime: &Runtime, object: Option<ObjectReference>, message: &str) -> Result<(), Stop> {
     if let Some(object) = object {
-        shared.recorder.record(&object, EventType::Warning, reasons::STILL_IN_USE, message);
+        runtime.recorder.record(&object, EventType::Warning, reasons::STILL_IN_USE, message);
     }
     Ok(())
 }

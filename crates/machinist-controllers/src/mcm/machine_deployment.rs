@@ -8,64 +8,67 @@ use machinist_api::constants::{annotations, finalizers, reasons};
 use machinist_api::{MachineDeploymentStatus, MachinePriority, MachineSet};
 use machinist_kube::recorder::EventType;
 use machinist_kube::{GuardedPatch, ObjectKey};
-use machinist_plan::Plan;
 use machinist_plan::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
 use machinist_plan::mcm::machine_deployment::{Action, Owned, SetPatch, Snapshot, owner_reference};
 use serde_json::{Value, json};
+use machinist_plan::Plan;
+use machinist_runtime::{Created, Kind, Observed, Stop, Versions, controlled_by, refresh, stays};
+use super::contract::{Mcm, Runtime, World, Write};
+use super::key::Key;
+use super::seen::{BY_OWNER, NO_OWNER};
+use super::seen::machines_owned_by;
+use super::machine_set::remember_status_written;
+use super::freeze::{without_freeze, without_frozen};
+use super::object_key;
 
-use crate::Key;
-use crate::act::{Created, Write, controlled_by, stays, without_freeze, without_frozen};
-use crate::feed::{Fed, machines_owned_by, refresh};
-use crate::reconcile::{Kind, Observed, Shared, Stop, Versions, object_key};
-use crate::world::{BY_OWNER, NO_OWNER, World};
 
 /// Deployments, as the loop knows them.
 pub(crate) struct Deployments;
 
-impl Kind for Deployments {
+impl Kind<Mcm> for Deployments {
     type Id = ObjectKey;
     type Snapshot = Snapshot;
     type Action = Action;
 
-    fn observe(shared: &Shared, world: &World, id: &ObjectKey) -> Observed<Snapshot> {
-        let Some(deployment) = world.deployments.get(id) else { return Observed::Gone };
+    fn observe(runtime: &Runtime, world: &World, id: &ObjectKey) -> Observed<Snapshot> {
+        let Some(deployment) = world.seen.deployments.get(id) else { return Observed::Gone };
         let mut versions = Versions::new();
         versions.add(deployment.resource_version);
         let mut sets: Vec<Owned> = Vec::new();
-        for (_, set) in world.sets.by_index(BY_OWNER, &deployment.uid) {
+        for (_, set) in world.seen.sets.by_index(BY_OWNER, &deployment.uid) {
             versions.add(set.resource_version);
-            for (_, machine) in world.machines.by_index(BY_OWNER, &set.uid) {
+            for (_, machine) in world.seen.machines.by_index(BY_OWNER, &set.uid) {
                 versions.add(machine.resource_version);
             }
-            sets.push(Owned { set: set.facts.clone(), machines: machines_owned_by(world, &set.uid) });
+            sets.push(Owned { set: set.facts.clone(), machines: machines_owned_by(&world.seen, &set.uid) });
         }
         sets.sort_by(|a, b| (a.set.created, &a.set.name).cmp(&(b.set.created, &b.set.name)));
         let here = |key: &ObjectKey| key.namespace == id.namespace;
-        let free = world.sets.by_index(BY_OWNER, NO_OWNER).filter(|(key, _)| here(key));
+        let free = world.seen.sets.by_index(BY_OWNER, NO_OWNER).filter(|(key, _)| here(key));
         let adoptable = free.map(|(_, set)| set.facts.clone()).collect();
         let is_other = |owner: Option<&str>| owner != Some(&deployment.uid);
-        let others = world.sets.iter().filter(|(key, set)| {
+        let others = world.seen.sets.iter().filter(|(key, set)| {
             here(key) && is_other(set.facts.owner.as_ref().map(|owner| owner.uid.as_str()))
         });
         let taken_names = others.map(|(key, _)| key.name.clone()).collect();
         let snapshot = Snapshot {
-            now: shared.now(),
+            now: runtime.now(),
             sets,
             adoptable,
             taken_names,
-            looked_for: world.memory.looked_for.get(&deployment.uid).cloned().unwrap_or_default(),
-            status_written: world.memory.status_written.get(&deployment.uid).copied(),
+            looked_for: world.seen.memory.looked_for.get(&deployment.uid).cloned().unwrap_or_default(),
+            status_written: world.seen.memory.status_written.get(&deployment.uid).copied(),
             deployment: deployment.facts.clone(),
         };
         Observed::Ready(snapshot, versions.done())
     }
 
-    fn plan(shared: &Shared, snapshot: &Snapshot) -> Plan<Action> {
-        (shared.options.planners.machine_deployment)(snapshot)
+    fn plan(runtime: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
+        (runtime.tools.planners.machine_deployment)(snapshot)
     }
 
-    async fn act(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(), Stop> {
-        perform(shared, s, action).await
+    async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
+        perform(runtime, s, action).await
     }
 
     fn is_independent(action: &Action) -> bool {
@@ -77,11 +80,11 @@ impl Kind for Deployments {
     }
 }
 
-async fn perform(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(), Stop> {
+async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
     let deployment = &s.deployment;
     let key = object_key(&deployment.namespace, &deployment.name);
     let own = [Key::Deployment(key.clone())];
-    let write = Write { shared, charged: &own, key };
+    let write = Write { runtime, charged: &own, key };
     match action {
         Action::AddFinalizer => {
             let patch = GuardedPatch::new(&deployment.uid)
@@ -100,8 +103,8 @@ async fn perform(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(
             }
             write.patch::<MachineDeploymentFacts>(patch).await
         }
-        Action::MarkMachine { machine, since } => mark(shared, s, &machine, &since).await,
-        Action::LookFor(name) => look_for(shared, s, &name).await,
+        Action::MarkMachine { machine, since } => mark(runtime, s, &machine, &since).await,
+        Action::LookFor(name) => look_for(runtime, s, &name).await,
         Action::SetChosen(chosen) => {
             let patch = GuardedPatch::new(&deployment.uid);
             let (read, key) = (deployment.annotations.as_ref(), annotations::TRIGGER_DELETION);
@@ -121,29 +124,29 @@ async fn perform(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(
             write.patch::<MachineDeploymentFacts>(without_freeze(&deployment.uid, labels, annotations)).await
         }
         Action::Warn(refusal) => {
-            tell(shared, s, EventType::Warning, refusal.reason, &refusal.message);
+            tell(runtime, s, EventType::Warning, refusal.reason, &refusal.message);
             Ok(())
         }
         Action::SetStatus(status) => {
             write.patch_status::<MachineDeploymentFacts>(status_patch(deployment, &status)).await?;
-            shared.remember_status_written(&deployment.uid);
+            remember_status_written(runtime, &deployment.uid);
             Ok(())
         }
-        Action::CreateSet(set) => create_set(shared, s, *set).await,
-        Action::PatchSet(patch) => patch_set(shared, s, patch).await,
+        Action::CreateSet(set) => create_set(runtime, s, *set).await,
+        Action::PatchSet(patch) => patch_set(runtime, s, patch).await,
         Action::DeleteSet(set) => {
-            set_write(shared, &set, &charged(s, &set)).delete::<MachineSetFacts>(&set.uid).await
+            set_write(runtime, &set, &charged(s, &set)).delete::<MachineSetFacts>(&set.uid).await
         }
         Action::Release(set) => {
             let patch = controlled_by(&set.uid, set.raw_owners.as_ref(), None);
-            set_write(shared, &set, &charged(s, &set)).patch::<MachineSetFacts>(patch).await
+            set_write(runtime, &set, &charged(s, &set)).patch::<MachineSetFacts>(patch).await
         }
         Action::Adopt(set) => {
             let own_key = object_key(&deployment.namespace, &deployment.name);
-            stays::<MachineDeploymentFacts>(shared, &own_key, &deployment.uid).await?;
+            stays::<Mcm, MachineDeploymentFacts>(runtime, &own_key, &deployment.uid).await?;
             let ours = owner_reference(deployment);
             let patch = controlled_by(&set.uid, set.raw_owners.as_ref(), Some(&ours));
-            set_write(shared, &set, &charged(s, &set)).patch::<MachineSetFacts>(patch).await
+            set_write(runtime, &set, &charged(s, &set)).patch::<MachineSetFacts>(patch).await
         }
     }
 }
@@ -156,7 +159,7 @@ fn charged(s: &Snapshot, set: &MachineSetFacts) -> [Key; 2] {
 
 /// Ranks a Machine first when its set deletes Machines. The set may not decide before it sees that, and neither may the deployment
 /// shrink it.
-async fn mark(shared: &Arc<Shared>, s: &Snapshot, machine: &MachineFacts, since: &str) -> Result<(), Stop> {
+async fn mark(runtime: &Arc<Runtime>, s: &Snapshot, machine: &MachineFacts, since: &str) -> Result<(), Stop> {
     let namespace = &s.deployment.namespace;
     let mut charged = vec![Key::Deployment(object_key(namespace, &s.deployment.name))];
     charged.extend(machine.owner.as_ref().map(|owner| Key::Set(object_key(namespace, &owner.name))));
@@ -164,23 +167,23 @@ async fn mark(shared: &Arc<Shared>, s: &Snapshot, machine: &MachineFacts, since:
     let patch = GuardedPatch::new(&machine.uid)
         .set_annotation(machine.annotations.as_ref(), annotations::MACHINE_PRIORITY, &first)
         .set_annotation(machine.annotations.as_ref(), annotations::MARKED_FOR_DELETION_TIME, since);
-    let write = Write { shared, charged: &charged, key: object_key(namespace, &machine.name) };
+    let write = Write { runtime, charged: &charged, key: object_key(namespace, &machine.name) };
     write.patch::<MachineFacts>(patch).await
 }
 
 /// Looks a Machine up that the watch does not show, and tells people if it is none of this deployment's.
-async fn look_for(shared: &Arc<Shared>, s: &Snapshot, name: &str) -> Result<(), Stop> {
+async fn look_for(runtime: &Arc<Runtime>, s: &Snapshot, name: &str) -> Result<(), Stop> {
     let deployment = &s.deployment;
     let key = object_key(&deployment.namespace, name);
-    let found = refresh::<MachineFacts>(shared, MachineFacts::api(shared, &key.namespace), &key).await;
+    let found = refresh::<Mcm, MachineFacts>(runtime, &key).await;
     let found = found.map_err(|error| Stop::Unanswered(error.to_string()))?;
     let owner = found.as_ref().and_then(|machine| machine.facts.owner.as_ref());
     let is_ours = owner.is_some_and(|owner| s.sets.iter().any(|owned| owned.set.uid == owner.uid));
     {
-        let mut world = shared.world.lock();
-        if world.has_owner(&deployment.uid) {
+        let mut world = runtime.lock();
+        if world.seen.has_owner(&deployment.uid) {
             let named = deployment.annotation(annotations::TRIGGER_DELETION).unwrap_or_default();
-            let looked_for = world.memory.looked_for.entry(deployment.uid.clone()).or_default();
+            let looked_for = world.seen.memory.looked_for.entry(deployment.uid.clone()).or_default();
             looked_for.retain(|name| named.contains(name.as_str()));
             looked_for.insert(name.to_owned());
         }
@@ -191,41 +194,41 @@ async fn look_for(shared: &Arc<Shared>, s: &Snapshot, name: &str) -> Result<(), 
              of its Machines. Nothing is deleted for it.",
             annotations::TRIGGER_DELETION
         );
-        tell(shared, s, EventType::Warning, reasons::CHOSEN_MACHINE_UNKNOWN, &message);
+        tell(runtime, s, EventType::Warning, reasons::CHOSEN_MACHINE_UNKNOWN, &message);
     }
-    shared.queue.wake(Key::Deployment(object_key(&deployment.namespace, &deployment.name)));
+    runtime.queue.wake(Key::Deployment(object_key(&deployment.namespace, &deployment.name)));
     Ok(())
 }
 
-fn set_write<'a>(shared: &'a Shared, set: &MachineSetFacts, charged: &'a [Key]) -> Write<'a> {
-    Write { shared, charged, key: object_key(&set.namespace, &set.name) }
+fn set_write<'a>(runtime: &'a Runtime, set: &MachineSetFacts, charged: &'a [Key]) -> Write<'a> {
+    Write { runtime, charged, key: object_key(&set.namespace, &set.name) }
 }
 
-async fn create_set(shared: &Arc<Shared>, s: &Snapshot, set: MachineSet) -> Result<(), Stop> {
+async fn create_set(runtime: &Arc<Runtime>, s: &Snapshot, set: MachineSet) -> Result<(), Stop> {
     let name = set.metadata.name.clone().unwrap_or_default();
     let key = object_key(&s.deployment.namespace, &name);
     let charged =
         [Key::Deployment(object_key(&s.deployment.namespace, &s.deployment.name)), Key::Set(key.clone())];
-    let write = Write { shared, charged: &charged, key };
+    let write = Write { runtime, charged: &charged, key };
     match write.create::<MachineSetFacts>(&set).await {
         Ok(Created::Made) => {
             if set.spec.replicas() > 0 {
                 let message = format!("Scaled up MachineSet {name} to {}", set.spec.replicas());
-                tell(shared, s, EventType::Normal, reasons::SCALING_MACHINE_SET, &message);
+                tell(runtime, s, EventType::Normal, reasons::SCALING_MACHINE_SET, &message);
             }
             Ok(())
         }
         // Of an earlier POST whose answer was lost, or somebody else's: the store will show which.
         Ok(Created::WasThere { .. }) => Ok(()),
         Err(Stop::Refused { message, .. }) => {
-            tell(shared, s, EventType::Warning, reasons::MACHINE_SET_CREATE_ERROR, &message);
+            tell(runtime, s, EventType::Warning, reasons::MACHINE_SET_CREATE_ERROR, &message);
             Err(Stop::Refused { message, is_told: true })
         }
         Err(stop) => Err(stop),
     }
 }
 
-async fn patch_set(shared: &Arc<Shared>, s: &Snapshot, change: SetPatch) -> Result<(), Stop> {
+async fn patch_set(runtime: &Arc<Runtime>, s: &Snapshot, change: SetPatch) -> Result<(), Stop> {
     let set = &change.set;
     let mut patch = GuardedPatch::new(&set.uid);
     for (key, value) in &change.annotations {
@@ -245,11 +248,11 @@ async fn patch_set(shared: &Arc<Shared>, s: &Snapshot, change: SetPatch) -> Resu
             None => patch,
         };
     }
-    set_write(shared, set, &charged(s, set)).patch::<MachineSetFacts>(patch).await?;
+    set_write(runtime, set, &charged(s, set)).patch::<MachineSetFacts>(patch).await?;
     if let Some(replicas) = change.replicas {
         let direction = if set.replicas() < replicas { "up" } else { "down" };
         let message = format!("Scaled {direction} MachineSet {} to {replicas}", set.name);
-        tell(shared, s, EventType::Normal, reasons::SCALING_MACHINE_SET, &message);
+        tell(runtime, s, EventType::Normal, reasons::SCALING_MACHINE_SET, &message);
     }
     Ok(())
 }
@@ -259,8 +262,8 @@ fn status_patch(deployment: &MachineDeploymentFacts, status: &MachineDeploymentS
     GuardedPatch::new(&deployment.uid).add(&["status"], status)
 }
 
-fn tell(shared: &Shared, s: &Snapshot, kind: EventType, reason: &str, message: &str) {
-    shared.recorder.record(&reference(s), kind, reason, message);
+fn tell(runtime: &Runtime, s: &Snapshot, kind: EventType, reason: &str, message: &str) {
+    runtime.recorder.record(&reference(s), kind, reason, message);
 }
 
 fn reference(s: &Snapshot) -> ObjectReference {

@@ -9,45 +9,49 @@ use machinist_kube::recorder::EventType;
 use machinist_kube::{Entry, GuardedPatch, ObjectKey};
 use machinist_plan::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts, RESERVED_NUMBERS};
 use machinist_plan::mcm::machine_set::{Action, ChildFailure, Snapshot, child, owner_reference};
-use machinist_plan::{Attempts, Plan};
 use serde_json::{Value, json};
 
-use crate::Key;
-use crate::act::{Created, Write, controlled_by, stays, without_freeze, without_frozen};
-use crate::feed::{machines_owned_by, machines_without_owner};
-use crate::memory;
-use crate::reconcile::{Kind, Observed, Shared, Stop, Versions, object_key};
-use crate::world::{BY_OWNER, BY_UID, World};
+use super::memory;
+use machinist_core::Attempts;
+use machinist_plan::Plan;
+use machinist_runtime::{Created, Kind, Observed, Stop, Versions, controlled_by, stays};
+use super::contract::{Mcm, Runtime, World, Write};
+use super::key::Key;
+use super::seen::{BY_OWNER, BY_UID};
+use super::seen::machines_owned_by;
+use super::seen::machines_without_owner;
+use super::freeze::{without_freeze, without_frozen};
+use super::object_key;
 
 /// Sets, as the loop knows them.
 pub(crate) struct Sets;
 
-impl Kind for Sets {
+impl Kind<Mcm> for Sets {
     type Id = ObjectKey;
     type Snapshot = Snapshot;
     type Action = Action;
 
-    fn observe(shared: &Shared, world: &World, id: &ObjectKey) -> Observed<Snapshot> {
-        let Some(set) = world.sets.get(id) else { return Observed::Gone };
+    fn observe(runtime: &Runtime, world: &World, id: &ObjectKey) -> Observed<Snapshot> {
+        let Some(set) = world.seen.sets.get(id) else { return Observed::Gone };
         let mut versions = Versions::new();
         versions.add(set.resource_version);
-        for (_, machine) in world.machines.by_index(BY_OWNER, &set.uid) {
+        for (_, machine) in world.seen.machines.by_index(BY_OWNER, &set.uid) {
             versions.add(machine.resource_version);
         }
         // Only the lifting of a freeze asks for it. Another version of it is no news to any other rule.
         let deployment = set.facts.freeze().is_frozen().then(|| deployment_of(world, &set.facts)).flatten();
         versions.add(deployment.map_or(0, |deployment| deployment.resource_version));
-        let failure = world.memory.child_failures.get(&set.uid);
+        let failure = world.seen.memory.child_failures.get(&set.uid);
         versions.add(failure.map_or(0, |failure| u64::from(failure.count)));
         let snapshot = Snapshot {
-            now: shared.now(),
-            skew: shared.skew(),
-            machines: machines_owned_by(world, &set.uid),
-            adoptable: machines_without_owner(world, &id.namespace),
+            now: runtime.now(),
+            skew: runtime.skew(),
+            machines: machines_owned_by(&world.seen, &set.uid),
+            adoptable: machines_without_owner(&world.seen, &id.namespace),
             deployment: deployment.map(|deployment| deployment.facts.clone()),
-            margins: shared.options.safety_margins,
-            settled_numbers: world.memory.settled_numbers.get(&set.uid).cloned().unwrap_or_default(),
-            status_written: world.memory.status_written.get(&set.uid).copied(),
+            margins: runtime.tools.safety_margins,
+            settled_numbers: world.seen.memory.settled_numbers.get(&set.uid).cloned().unwrap_or_default(),
+            status_written: world.seen.memory.status_written.get(&set.uid).copied(),
             failure: failure.map(|failure| ChildFailure {
                 message: failure.message.clone(),
                 attempts: Attempts { count: failure.count, last: failure.last },
@@ -57,12 +61,12 @@ impl Kind for Sets {
         Observed::Ready(snapshot, versions.done())
     }
 
-    fn plan(shared: &Shared, snapshot: &Snapshot) -> Plan<Action> {
-        (shared.options.planners.machine_set)(snapshot)
+    fn plan(runtime: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
+        (runtime.tools.planners.machine_set)(snapshot)
     }
 
-    async fn act(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(), Stop> {
-        perform(shared, s, action).await
+    async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
+        perform(runtime, s, action).await
     }
 
     fn is_independent(action: &Action) -> bool {
@@ -76,14 +80,14 @@ impl Kind for Sets {
 
 fn deployment_of<'w>(world: &'w World, set: &MachineSetFacts) -> Option<&'w Entry<MachineDeploymentFacts>> {
     let owner = set.owner.as_ref()?;
-    world.deployments.by_index(BY_UID, &owner.uid).next().map(|(_, deployment)| deployment)
+    world.seen.deployments.by_index(BY_UID, &owner.uid).next().map(|(_, deployment)| deployment)
 }
 
-async fn perform(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(), Stop> {
+async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
     let set = &s.set;
     let set_key = object_key(&set.namespace, &set.name);
     let own = [Key::Set(set_key.clone())];
-    let write = Write { shared, charged: &own, key: set_key };
+    let write = Write { runtime, charged: &own, key: set_key };
     match action {
         Action::AddFinalizer => {
             let patch = GuardedPatch::new(&set.uid)
@@ -103,15 +107,15 @@ async fn perform(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(
             );
             write.patch::<MachineSetFacts>(patch).await?;
             // What is not pending any more needs no memory.
-            let mut world = shared.world.lock();
-            if let Some(settled) = world.memory.settled_numbers.get_mut(&set.uid) {
+            let mut world = runtime.lock();
+            if let Some(settled) = world.seen.memory.settled_numbers.get_mut(&set.uid) {
                 settled.retain(|number| reserved.pending.contains(number));
             }
             Ok(())
         }
         Action::SetStatus(status) => {
             write.patch_status::<MachineSetFacts>(status_patch(set, &status)).await?;
-            shared.remember_status_written(&set.uid);
+            remember_status_written(runtime, &set.uid);
             Ok(())
         }
         Action::RemoveFrozen { index } => {
@@ -124,7 +128,7 @@ async fn perform(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(
             write.patch::<MachineSetFacts>(patch).await
         }
         Action::TellThawed(message) => {
-            shared.recorder.record(
+            runtime.recorder.record(
                 &reference(set),
                 EventType::Normal,
                 reasons::UNFROZE_MACHINE_SET,
@@ -133,23 +137,23 @@ async fn perform(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(
             Ok(())
         }
         Action::Warn(refusal) => {
-            shared.recorder.record(&reference(set), EventType::Warning, refusal.reason, &refusal.message);
+            runtime.recorder.record(&reference(set), EventType::Warning, refusal.reason, &refusal.message);
             Ok(())
         }
-        Action::Create { number, name } => create(shared, s, number, &name).await,
-        Action::Delete(machine) => delete(shared, s, &machine).await,
+        Action::Create { number, name } => create(runtime, s, number, &name).await,
+        Action::Delete(machine) => delete(runtime, s, &machine).await,
         Action::Adopt(machine) => {
-            stays::<MachineSetFacts>(shared, &object_key(&set.namespace, &set.name), &set.uid).await?;
+            stays::<Mcm, MachineSetFacts>(runtime, &object_key(&set.namespace, &set.name), &set.uid).await?;
             let ours = owner_reference(set);
             let patch = controlled_by(&machine.uid, machine.raw_owners.as_ref(), Some(&ours));
-            child_write(shared, s, &machine, &own).patch::<MachineFacts>(patch).await
+            child_write(runtime, s, &machine, &own).patch::<MachineFacts>(patch).await
         }
         Action::Release(machine) => {
             let patch = controlled_by(&machine.uid, machine.raw_owners.as_ref(), None);
-            child_write(shared, s, &machine, &own).patch::<MachineFacts>(patch).await
+            child_write(runtime, s, &machine, &own).patch::<MachineFacts>(patch).await
         }
         Action::SyncMachine(machine) => {
-            child_write(shared, s, &machine, &own).patch::<MachineFacts>(template_patch(s, &machine)).await
+            child_write(runtime, s, &machine, &own).patch::<MachineFacts>(template_patch(s, &machine)).await
         }
     }
 }
@@ -162,23 +166,23 @@ fn counting(s: &Snapshot) -> Vec<Key> {
 }
 
 fn child_write<'a>(
-    shared: &'a Shared,
+    runtime: &'a Runtime,
     s: &Snapshot,
     machine: &MachineFacts,
     charged: &'a [Key],
 ) -> Write<'a> {
-    Write { shared, charged, key: object_key(&s.set.namespace, &machine.name) }
+    Write { runtime, charged, key: object_key(&s.set.namespace, &machine.name) }
 }
 
-async fn create(shared: &Arc<Shared>, s: &Snapshot, number: u64, name: &str) -> Result<(), Stop> {
+async fn create(runtime: &Arc<Runtime>, s: &Snapshot, number: u64, name: &str) -> Result<(), Stop> {
     let set = &s.set;
     let charged = counting(s);
-    let write = Write { shared, charged: &charged, key: object_key(&set.namespace, name) };
+    let write = Write { runtime, charged: &charged, key: object_key(&set.namespace, name) };
     let machine = child(set, name);
     match write.create::<MachineFacts>(&machine).await {
         Ok(Created::Made) => {
             let message = format!("Created Machine {name}");
-            shared.recorder.record(&reference(set), EventType::Normal, reasons::SUCCESSFUL_CREATE, &message);
+            runtime.recorder.record(&reference(set), EventType::Normal, reasons::SUCCESSFUL_CREATE, &message);
         }
         // Ours is shown by the watch and counted; nobody else's is. Either way the number is in use.
         Ok(Created::WasThere { owners }) => {
@@ -191,74 +195,73 @@ async fn create(shared: &Arc<Shared>, s: &Snapshot, number: u64, name: &str) -> 
             );
         }
         Err(Stop::Refused { message, .. }) => {
-            shared.recorder.record(&reference(set), EventType::Warning, reasons::FAILED_CREATE, &message);
-            shared.remember_failure(&set.uid, &message);
+            runtime.recorder.record(&reference(set), EventType::Warning, reasons::FAILED_CREATE, &message);
+            remember_failure(runtime, &set.uid, &message);
             return Err(Stop::Refused { message, is_told: true });
         }
         Err(stop) => return Err(stop),
     }
-    let mut world = shared.world.lock();
-    if world.has_owner(&set.uid) {
-        world.memory.settled_numbers.entry(set.uid.clone()).or_default().insert(number);
+    let mut world = runtime.lock();
+    if world.seen.has_owner(&set.uid) {
+        world.seen.memory.settled_numbers.entry(set.uid.clone()).or_default().insert(number);
     }
-    world.memory.child_failures.remove(&set.uid);
+    world.seen.memory.child_failures.remove(&set.uid);
     Ok(())
 }
 
-async fn delete(shared: &Arc<Shared>, s: &Snapshot, machine: &MachineFacts) -> Result<(), Stop> {
+async fn delete(runtime: &Arc<Runtime>, s: &Snapshot, machine: &MachineFacts) -> Result<(), Stop> {
     let charged = counting(s);
-    let result = child_write(shared, s, machine, &charged).delete::<MachineFacts>(&machine.uid).await;
+    let result = child_write(runtime, s, machine, &charged).delete::<MachineFacts>(&machine.uid).await;
     match result {
         Ok(()) => {
             let message = format!("Deleted Machine {}", machine.name);
-            shared.recorder.record(
+            runtime.recorder.record(
                 &reference(&s.set),
                 EventType::Normal,
                 reasons::SUCCESSFUL_DELETE,
                 &message,
             );
-            shared.world.lock().memory.child_failures.remove(&s.set.uid);
+            runtime.lock().seen.memory.child_failures.remove(&s.set.uid);
             Ok(())
         }
         Err(Stop::Refused { message, .. }) => {
-            shared.recorder.record(&reference(&s.set), EventType::Warning, reasons::FAILED_DELETE, &message);
-            shared.remember_failure(&s.set.uid, &message);
+            runtime.recorder.record(&reference(&s.set), EventType::Warning, reasons::FAILED_DELETE, &message);
+            remember_failure(runtime, &s.set.uid, &message);
             Err(Stop::Refused { message, is_told: true })
         }
         Err(stop) => Err(stop),
     }
 }
 
-impl Shared {
-    /// Remembers when the status of a set or deployment was written, so that it is not written too often.
-    pub(crate) fn remember_status_written(&self, uid: &str) {
-        let now = self.now();
-        let mut world = self.world.lock();
-        if world.has_owner(uid) {
-            world.memory.status_written.insert(uid.to_owned(), now);
-        }
+/// Remembers when the status of a set or deployment was written, so that it is not written too often.
+pub(super) fn remember_status_written(runtime: &Runtime, uid: &str) {
+    let now = runtime.now();
+    let mut world = runtime.lock();
+    if world.seen.has_owner(uid) {
+        world.seen.memory.status_written.insert(uid.to_owned(), now);
     }
+}
 
-    /// Remembers that a child was refused, so that the planner waits before the next attempt.
-    pub(crate) fn remember_failure(&self, owner_uid: &str, message: &str) {
-        let last = self.now();
-        let mut world = self.world.lock();
-        if !world.has_owner(owner_uid) {
-            return;
-        }
-        let failure = world
-            .memory
-            .child_failures
-            .entry(owner_uid.to_owned())
-            .or_insert_with(|| memory::ChildFailure { message: String::new(), count: 0, last });
-        failure.message.clear();
-        failure.message.push_str(message);
-        // Neighbours of one batch are refused together: that is one failure.
-        if failure.last != last || failure.count == 0 {
-            failure.count = failure.count.saturating_add(1);
-        }
-        failure.last = last;
+/// Remembers that a child was refused, so that the planner waits before the next attempt.
+fn remember_failure(runtime: &Runtime, owner_uid: &str, message: &str) {
+    let last = runtime.now();
+    let mut world = runtime.lock();
+    if !world.seen.has_owner(owner_uid) {
+        return;
     }
+    let failure = world
+        .seen
+        .memory
+        .child_failures
+        .entry(owner_uid.to_owned())
+        .or_insert_with(|| memory::ChildFailure { message: String::new(), count: 0, last });
+    failure.message.clear();
+    failure.message.push_str(message);
+    // Neighbours of one batch are refused together: that is one failure.
+    if failure.last != last || failure.count == 0 {
+        failure.count = failure.count.saturating_add(1);
+    }
+    failure.last = last;
 }
 
 fn status_patch(set: &MachineSetFacts, status: &MachineSetStatus) -> GuardedPatch {

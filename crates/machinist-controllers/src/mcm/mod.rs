@@ -1,17 +1,36 @@
-//! The kinds of the machine API: what is observed of each, and how its actions are performed.
+//! The machine API of Gardener's machine-controller-manager.
+//!
+//! ```text
+//! contract   which kinds are watched, which keys there are, which process decides about which
+//! seen       the stores and the memory; feeds: who looks again when an object changes
+//! <kind>     what is observed of a kind, and how its actions are performed; the path of its planner
+//! process    the machine controller and the manager; explain: the same without a controller
+//! ```
 
+mod contract;
+mod evidence;
+mod explain;
+mod feeds;
+mod freeze;
+mod key;
 mod machine;
 mod machine_class;
 mod machine_deployment;
 mod machine_set;
+mod memory;
+mod options;
+mod process;
 mod replacement;
-
-use std::time::Duration;
+mod seen;
 
 use k8s_openapi::api::core::v1::ObjectReference;
+use machinist_kube::ObjectKey;
 
-use crate::Key;
-use crate::world::World;
+pub use contract::Mcm;
+pub use explain::explain;
+pub use key::Key;
+pub use options::{Entropy, MachineOptions, Options, Planners};
+pub use process::{Inspector, MachineController, Manager, Running};
 
 /// The kinds, as the loop knows them.
 pub(crate) mod kinds {
@@ -21,8 +40,6 @@ pub(crate) mod kinds {
     pub(crate) use super::machine_set::Sets;
     pub(crate) use super::replacement::Replacements;
 }
-
-pub(crate) use machine::token as token_of;
 
 /// How an Event names an object of the machine API.
 fn reference(kind: &str, namespace: &str, name: &str, uid: &str) -> ObjectReference {
@@ -36,22 +53,7 @@ fn reference(kind: &str, namespace: &str, name: &str, uid: &str) -> ObjectRefere
     }
 }
 
-/// How often one key is looked at, at most. Keys that count many objects collect what happens to them first.
-pub(crate) fn min_interval(key: &Key) -> Duration {
-    match key {
-        Key::Machine(_) | Key::Secret(_) => Duration::ZERO,
-        Key::Class(_) | Key::Replacement(_) | Key::Set(_) | Key::Deployment(_) => Duration::from_millis(100),
-    }
-}
-
-/// Every key there is: looked at once when the stores are complete.
-pub(crate) fn all_keys(world: &World) -> Vec<Key> {
-    let mut keys = Vec::new();
-    keys.extend(world.machines.iter().map(|(key, _)| Key::Machine(key.clone())));
-    keys.extend(world.machines.iter().map(|(_, entry)| world.replacement_key(&entry.facts)));
-    keys.extend(world.classes.iter().map(|(key, _)| Key::Class(key.clone())));
-    keys.extend(world.secrets.iter().map(|(key, _)| Key::Secret(key.clone())));
-    keys.extend(world.sets.iter().map(|(key, _)| Key::Set(key.clone())));
-    keys.extend(world.deployments.iter().map(|(key, _)| Key::Deployment(key.clone())));
-    keys
+/// Name and namespace of the key of an object.
+fn object_key(namespace: &str, name: &str) -> ObjectKey {
+    ObjectKey::new(namespace, name)
 }

@@ -8,38 +8,39 @@ use machinist_api::Phase;
 use machinist_api::{OperationState, OperationType};
 use machinist_kube::ObjectKey;
 use machinist_kube::recorder::EventType;
-use machinist_plan::Plan;
 use machinist_plan::facts::{MachineFacts, MachineSetFacts};
 use machinist_plan::mcm::machine::{NODE_UNHEALTHY, OperationWrite, StatusWrite};
 use machinist_plan::mcm::replacement::{Action, Snapshot};
 
 use super::machine::{deadline_patch, reference};
-use crate::Key;
-use crate::act::Write;
-use crate::reconcile::{Kind, Observed, Shared, Stop, Versions, object_key};
-use crate::world::{BY_OWNER, BY_UID, NO_OWNER, World};
+use machinist_plan::Plan;
+use machinist_runtime::{Kind, Observed, Stop, Versions};
+use super::contract::{Mcm, Runtime, World, Write};
+use super::key::Key;
+use super::seen::{BY_OWNER, BY_UID, NO_OWNER};
+use super::object_key;
 
 /// Replacements, as the loop knows them.
 pub(crate) struct Replacements;
 
-impl Kind for Replacements {
+impl Kind<Mcm> for Replacements {
     /// UID of the deployment; of the set or the Machine where there is none.
     type Id = String;
     type Snapshot = Snapshot;
     type Action = Action;
 
-    fn observe(shared: &Shared, world: &World, id: &String) -> Observed<Snapshot> {
+    fn observe(runtime: &Runtime, world: &World, id: &String) -> Observed<Snapshot> {
         let mut versions = Versions::new();
         let mut sets: Vec<Arc<MachineSetFacts>> = Vec::new();
-        for (_, set) in world.sets.by_index(BY_OWNER, id).chain(world.sets.by_index(BY_UID, id)) {
+        for (_, set) in world.seen.sets.by_index(BY_OWNER, id).chain(world.seen.sets.by_index(BY_UID, id)) {
             versions.add(set.resource_version);
             sets.push(set.facts.clone());
         }
         let mut machines: Vec<Arc<MachineFacts>> = Vec::new();
         // The owner itself is among them: it may be a set, or something that is no set at all.
         let owners = sets.iter().map(|set| &set.uid).filter(|uid| *uid != id).chain([id]);
-        let owned = owners.flat_map(|owner| world.machines.by_index(BY_OWNER, owner));
-        let free = world.machines.by_index(BY_OWNER, NO_OWNER);
+        let owned = owners.flat_map(|owner| world.seen.machines.by_index(BY_OWNER, owner));
+        let free = world.seen.machines.by_index(BY_OWNER, NO_OWNER);
         for (_, machine) in owned.chain(free) {
             // A Machine that was adopted, released or moved with its set is decided about under its new key alone.
             if !is_counted_by(world, &machine.facts, id) {
@@ -52,34 +53,34 @@ impl Kind for Replacements {
             return Observed::Gone;
         }
         let unknown_owner =
-            machines.iter().find_map(|machine| world.unknown_owner(machine)).map(str::to_owned);
-        let is_unseen = |machine: &&Arc<MachineFacts>| world.barrier.blocked(&given_up(machine)).is_some();
+            machines.iter().find_map(|machine| world.seen.unknown_owner(machine)).map(str::to_owned);
+        let is_unseen = |machine: &&Arc<MachineFacts>| world.is_charged(&given_up(machine));
         let unseen = machines.iter().find(is_unseen).map(|machine| machine.name.clone());
         versions.add(u64::from(unseen.is_some()));
         let unheard: BTreeSet<String> =
             machines.iter().filter(|machine| is_unheard(world, machine)).map(|it| it.uid.clone()).collect();
         unheard.iter().for_each(|uid| versions.add_text(uid));
         let snapshot = Snapshot {
-            now: shared.now(),
-            skew: shared.skew(),
+            now: runtime.now(),
+            skew: runtime.skew(),
             machines,
             unheard,
             sets,
             unknown_owner,
             unseen,
-            health_timeout: shared.machine_options().defaults.health_timeout,
+            health_timeout: runtime.tools.machine().defaults.health_timeout,
         };
         Observed::Ready(snapshot, versions.done())
     }
 
-    fn plan(shared: &Shared, snapshot: &Snapshot) -> Plan<Action> {
-        (shared.options.planners.replacement)(snapshot)
+    fn plan(runtime: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
+        (runtime.tools.planners.replacement)(snapshot)
     }
 
-    async fn act(shared: &Arc<Shared>, s: &Snapshot, action: Action) -> Result<(), Stop> {
+    async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
         let Action::MarkFailed { machine, description } = action;
         let key = object_key(&machine.namespace, &machine.name);
-        let replacement = shared.world.lock().replacement_key(&machine);
+        let replacement = runtime.lock().seen.replacement_key(&machine);
         let charged = [Key::Machine(key.clone()), replacement, given_up(&machine)];
         let write = StatusWrite {
             phase: Some((Phase::Failed, false)),
@@ -95,8 +96,8 @@ impl Kind for Replacements {
         // The Machine may have recovered since it was read, or have another owner, which shares the limit with other Machines.
         let patch = deadline_patch(&machine, &write)
             .test(&["metadata", "ownerReferences"], machine.raw_owners.as_ref());
-        Write { shared, charged: &charged, key }.patch_status::<MachineFacts>(patch).await?;
-        shared.recorder.record(&reference(&machine), EventType::Warning, NODE_UNHEALTHY, &description);
+        Write { runtime, charged: &charged, key }.patch_status::<MachineFacts>(patch).await?;
+        runtime.recorder.record(&reference(&machine), EventType::Warning, NODE_UNHEALTHY, &description);
         Ok(())
     }
 
@@ -111,7 +112,7 @@ impl Kind for Replacements {
 
 /// Whether the replacements of a Machine are counted under the key of that UID.
 fn is_counted_by(world: &World, machine: &MachineFacts, id: &str) -> bool {
-    matches!(world.replacement_key(machine), Key::Replacement(key) if key == *id)
+    matches!(world.seen.replacement_key(machine), Key::Replacement(key) if key == *id)
 }
 
 /// The key that is charged when a Machine is given up, beside the one under which that was decided: when the Machine is adopted, or its
@@ -122,7 +123,7 @@ fn given_up(machine: &MachineFacts) -> Key {
 
 /// Whether the Node of a Machine says something about preserving it that the Machine does not carry yet.
 fn is_unheard(world: &World, machine: &MachineFacts) -> bool {
-    let node = world.nodes.get(&ObjectKey::cluster_scoped(machine.node_name()));
+    let node = world.seen.nodes.get(&ObjectKey::cluster_scoped(machine.node_name()));
     node.is_some_and(|node| {
         let is_same = node.facts.provider_id.is_some() && node.facts.provider_id == machine.spec.provider_id;
         is_same && machine.preserve_news(&node.facts).is_some()

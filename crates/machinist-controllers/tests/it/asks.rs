@@ -1,7 +1,7 @@
 //! Calls to the cloud: what they share, and what allows them when their turn comes.
 
 use machinist_cloud_sim::{Code, Fault, FaultRule, Operation};
-use machinist_plan::LONGEST_RETRY_AFTER;
+use machinist_core::LONGEST_RETRY_AFTER;
 
 use super::*;
 

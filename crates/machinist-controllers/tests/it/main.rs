@@ -537,8 +537,8 @@ async fn a_bug_that_shows_with_one_object_is_that_objects_problem_and_nobody_els
 fn stubborn(s: &machine_deployment::Snapshot) -> Plan<machine_deployment::Action> {
     let wanted = s.deployment.annotations.clone().unwrap_or_default();
     let why = machinist_plan::Why::new(
-        machinist_plan::Reason::Acting("what is so already"),
-        machinist_plan::Step::Nothing,
+        machinist_plan::Reason::Writing("what is so already"),
+        machinist_core::Step::Nothing,
     );
     Plan::act(machine_deployment::Action::Annotate(wanted), why)
 }

@@ -11,7 +11,7 @@ use machinist_instance::{AccountId, InstanceKey, NodeName, ProviderId};
 use serde_json::Value;
 
 use super::NodeFacts;
-use crate::snapshot::is_past;
+use machinist_core::is_past;
 
 /// Annotation of a Machine: the account that its instance was made in, written together with the provider id. A hash; see
 /// [`AccountId`].

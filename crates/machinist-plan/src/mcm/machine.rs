@@ -40,10 +40,11 @@ use crate::facts::{
     TokenFacts,
 };
 use crate::looks::{Looks, NodeSeen};
-use crate::ownership::Ownership;
-use crate::snapshot::{Answers, Known, Process};
+use machinist_core::ownership::Ownership;
+use machinist_core::{Answers, Known, Process};
 use crate::why::{Reason, Step, TokenUse};
-use crate::{Permit, Plan, Why};
+use crate::{Plan, Why};
+use machinist_core::Permit;
 
 /// All facts for one decision about one Machine.
 #[derive(Debug, Clone)]
@@ -253,7 +254,7 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
 fn plan_living(s: &Snapshot) -> Plan<Action> {
     if !s.machine.has_finalizer {
         let why =
-            Why::new(Reason::Acting("its finalizer, the record that an instance may exist"), Step::Nothing);
+            Why::new(Reason::Writing("its finalizer, the record that an instance may exist"), Step::Nothing);
         return Plan::act(Action::AddFinalizer, why);
     }
     if let Some(why) = s.unusable_id() {
@@ -270,7 +271,7 @@ impl Snapshot {
     /// When creation, joining included, must be done.
     fn creation_deadline(&self) -> Timestamp {
         let timeout = self.machine.creation_timeout.unwrap_or(self.defaults.creation_timeout);
-        crate::snapshot::plus(self.machine.created, timeout)
+        machinist_core::plus(self.machine.created, timeout)
     }
 
     fn key(&self) -> InstanceKey {

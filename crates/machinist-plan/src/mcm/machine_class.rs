@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use machinist_api::constants::reasons;
 
 use crate::facts::{ClassFacts, SecretFacts};
-use crate::why::{Reason, Step};
+use crate::why::{McmReason, Reason, Step};
 use crate::{Plan, Why};
 
 /// All facts for one decision about a class.
@@ -76,14 +76,14 @@ fn finalize(
     match (&users.first, has_finalizer) {
         // The API server refuses new finalizers on what is being deleted.
         (Some(_), false) if deleting_since.is_none() => {
-            Plan::act(Action::AddFinalizer, Why::new(Reason::Acting("its finalizer"), Step::Nothing))
+            Plan::act(Action::AddFinalizer, Why::new(Reason::Writing("its finalizer"), Step::Nothing))
         }
         (None, true) => Plan::act(
             Action::RemoveFinalizer,
-            Why::new(Reason::Acting("its finalizer to be removed: nothing uses it"), Step::Nothing),
+            Why::new(Reason::Writing("its finalizer to be removed: nothing uses it"), Step::Nothing),
         ),
         (Some(first), true) if deleting_since.is_some() => {
-            let reason = Reason::InUse { by, users: users.count, first: first.clone() };
+            let reason = McmReason::InUse { by, users: users.count, first: first.clone() };
             let message = format!("Deletion waits for {reason}. To have it go: {mend}.");
             let why = Why::new(reason, Step::Mend(mend.to_owned())).since(deleting_since);
             if users.told { Plan::idle(why) } else { Plan::act(Action::Warn(message), why) }

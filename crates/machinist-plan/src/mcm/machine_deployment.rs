@@ -31,8 +31,8 @@ use super::refusal::Refusal;
 use super::status::Stage;
 use super::{rollout, status};
 use crate::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts, selects};
-use crate::snapshot::{just_past, plus};
-use crate::why::{Reason, Step};
+use machinist_core::{just_past, plus};
+use crate::why::{McmReason, Reason, Step};
 use crate::{Plan, Why};
 
 /// A deployment's status is written at most this often.
@@ -141,19 +141,19 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
         return plan_deleting(s);
     }
     if !s.deployment.has_finalizer {
-        return Plan::act(Action::AddFinalizer, Why::new(Reason::Acting("its finalizer"), Step::Nothing));
+        return Plan::act(Action::AddFinalizer, Why::new(Reason::Writing("its finalizer"), Step::Nothing));
     }
     if let Some(thaw) = freeze::thaw(s) {
         return thaw;
     }
     if let Some(refusal) = unusable(s) {
         let mend = Step::Mend(format!("mend {}", refusal.field));
-        let why = Why::new(Reason::InvalidSpec(refusal.message.clone()), mend);
+        let why = Why::new(McmReason::InvalidSpec(refusal.message.clone()), mend);
         return with_status(s, &Stage::Refused(refusal), Vec::new(), why);
     }
     let claim = claim(s);
     if !claim.is_empty() {
-        return Plan::act_all(claim, Why::new(Reason::Acting("its sets to be claimed"), Step::Nothing));
+        return Plan::act_all(claim, Why::new(Reason::Writing("its sets to be claimed"), Step::Nothing));
     }
     let mut chosen = chosen::chosen(s);
     if let Some(first) = chosen.first() {
@@ -177,18 +177,18 @@ fn plan_deleting(s: &Snapshot) -> Plan<Action> {
     let since = s.deployment.deleting_since;
     if !s.deployment.has_finalizer {
         let why = Why::new(
-            Reason::Acting("finalizers of others"),
+            Reason::Awaiting("the owners of its other finalizers to remove them"),
             Step::Expect("whoever put them there removes them"),
         );
         return Plan::idle(why.since(since));
     }
     if s.sets.is_empty() {
-        let why = Why::new(Reason::Acting("its finalizer to be removed"), Step::Nothing);
+        let why = Why::new(Reason::Writing("its finalizer to be removed"), Step::Nothing);
         return Plan::act(Action::RemoveFinalizer, why);
     }
     let machines = || s.sets.iter().flat_map(|owned| &owned.machines);
     let first = machines().next().map(|machine| machine.name.clone());
-    let reason = Reason::MachinesLeaving { left: number(machines().count()), first };
+    let reason = McmReason::MachinesLeaving { left: number(machines().count()), first };
     let why = Why::new(reason, Step::Expect("its Machines and sets go, then its finalizer")).since(since);
     let staying = s.sets.iter().filter(|owned| owned.set.deleting_since.is_none());
     let deletions = staying.map(|owned| Action::DeleteSet(owned.set.clone())).collect();
@@ -227,14 +227,14 @@ fn strategy_refusal(s: &Snapshot) -> Option<Refusal> {
 /// Why no step of a rollout is taken, apart from its bounds.
 fn rest(s: &Snapshot) -> Option<Why> {
     if s.deployment.spec.is_paused() {
-        return Some(Why::new(Reason::Paused, Step::Mend("set spec.paused to false".to_owned())));
+        return Some(Why::new(McmReason::Paused, Step::Mend("set spec.paused to false".to_owned())));
     }
     if let Some(machine) = rollout::updating_in_place(&s.sets) {
-        return Some(Why::updated_in_place(machine));
+        return Some(crate::why::why_updated_in_place(machine));
     }
     strategy_refusal(s).map(|refusal| {
         let mend = Step::Mend(format!("mend {}", refusal.field));
-        Why::new(Reason::InvalidSpec(refusal.message), mend)
+        Why::new(McmReason::InvalidSpec(refusal.message), mend)
     })
 }
 
@@ -265,7 +265,7 @@ fn create_set(s: &Snapshot) -> Plan<Action> {
             message: message.clone(),
         };
         let why =
-            Why::new(Reason::ChildFailed { message }, Step::Mend("delete sets of other owners".to_owned()));
+            Why::new(McmReason::ChildFailed { message }, Step::Mend("delete sets of other owners".to_owned()));
         return with_status(s, &Stage::Refused(refusal), Vec::new(), why);
     };
     // Beside others, it begins empty and is sized by the bounds; a set that is alone is made at full size.
@@ -273,7 +273,7 @@ fn create_set(s: &Snapshot) -> Plan<Action> {
     let replicas = if is_alone { s.deployment.replicas() } else { 0 };
     let set = new_set(&s.deployment, attempt, replicas, next_revision(s, None), size_annotations(s));
     let stage = Stage::Creating(set.metadata.name.clone().unwrap_or_default());
-    let why = Why::new(Reason::Acting("the set of its template"), Step::Expect("its Machines are made"));
+    let why = Why::new(Reason::Writing("the set of its template"), Step::Expect("its Machines are made"));
     with_status(s, &stage, vec![Action::CreateSet(Box::new(set))], why)
 }
 

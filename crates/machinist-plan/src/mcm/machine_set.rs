@@ -31,8 +31,8 @@ use super::machine_deployment::is_synced;
 use super::refusal::Refusal;
 use super::status;
 use crate::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts, Preserved, selects};
-use crate::snapshot::{Attempts, SKEW_LIMIT, plus};
-use crate::why::{Reason, Step};
+use machinist_core::{Attempts, SKEW_LIMIT, plus};
+use crate::why::{McmReason, Reason, Step};
 use crate::{Plan, Why};
 
 /// A set's status is written at most this often: it changes with every Machine.
@@ -121,20 +121,20 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
         return plan_deleting(s);
     }
     if !s.set.has_finalizer {
-        return Plan::act(Action::AddFinalizer, Why::new(Reason::Acting("its finalizer"), Step::Nothing));
+        return Plan::act(Action::AddFinalizer, Why::new(Reason::Writing("its finalizer"), Step::Nothing));
     }
     if let Some(thaw) = freeze::thaw(s) {
         return thaw;
     }
     if let Some(refusal) = invalid(&s.set) {
         let mend = Step::Mend(format!("mend {}", refusal.field));
-        let why = Why::new(Reason::InvalidSpec(refusal.message), mend);
+        let why = Why::new(McmReason::InvalidSpec(refusal.message), mend);
         return with_status(s, Vec::new(), why);
     }
     let claim = claim(s);
     if !claim.is_empty() {
         // Who is counted must be settled before anybody is made or deleted.
-        return Plan::act_all(claim, Why::new(Reason::Acting("its Machines to be claimed"), Step::Nothing));
+        return Plan::act_all(claim, Why::new(Reason::Writing("its Machines to be claimed"), Step::Nothing));
     }
     let again = next_attempt(s);
     let mut actions = sync(s);
@@ -172,19 +172,19 @@ pub(crate) fn invalid(set: &MachineSetFacts) -> Option<Refusal> {
 fn plan_deleting(s: &Snapshot) -> Plan<Action> {
     if !s.set.has_finalizer {
         let why = Why::new(
-            Reason::Acting("finalizers of others"),
+            Reason::Awaiting("the owners of its other finalizers to remove them"),
             Step::Expect("whoever put them there removes them"),
         );
         return Plan::idle(why.since(s.set.deleting_since));
     }
     if s.machines.is_empty() {
-        let why = Why::new(Reason::Acting("its finalizer to be removed"), Step::Nothing);
+        let why = Why::new(Reason::Writing("its finalizer to be removed"), Step::Nothing);
         return Plan::act(Action::RemoveFinalizer, why);
     }
     let left = u32::try_from(s.machines.len()).unwrap_or(u32::MAX);
     let first = s.machines.first().map(|machine| machine.name.clone());
     let why = Why::new(
-        Reason::MachinesLeaving { left, first },
+        McmReason::MachinesLeaving { left, first },
         Step::Expect("its Machines go, then its finalizer"),
     )
     .since(s.set.deleting_since);
@@ -253,10 +253,10 @@ fn why(s: &Snapshot) -> Why {
     }
     if live < desired && s.set.is_scale_up_disabled() {
         let mend = "remove the label to let the set make machines".to_owned();
-        return Why::new(Reason::ScaleUpDisabled, Step::Mend(mend));
+        return Why::new(McmReason::ScaleUpDisabled, Step::Mend(mend));
     }
     if let Some(failure) = s.failure.as_ref().filter(|_| live != desired) {
-        let reason = Reason::ChildFailed { message: failure.message.clone() };
+        let reason = McmReason::ChildFailed { message: failure.message.clone() };
         return Why::new(reason, Step::Expect("the next attempt")).since(failure.attempts.last);
     }
     if available < desired {
@@ -265,14 +265,14 @@ fn why(s: &Snapshot) -> Why {
         let kept = waiting.clone().find_map(|machine| Some((machine, s.failed_and_preserved(machine)?)));
         let first = waiting.find(|machine| s.failed_and_preserved(machine).is_none());
         if let (Some((machine, preserved)), None, true) = (kept, first, desired <= live) {
-            return Why::preserved(machine, preserved);
+            return crate::why::why_preserved(machine, preserved);
         }
         if let Some(machine) = first.filter(|machine| machine.is_updating_in_place()) {
-            return Why::updated_in_place(machine);
+            return crate::why::why_updated_in_place(machine);
         }
         let first = first.map(|machine| machine.name.clone());
         return Why::new(
-            Reason::MachinesPending { available, desired, first },
+            McmReason::MachinesPending { available, desired, first },
             Step::Expect("its Machines become Running"),
         );
     }
@@ -282,12 +282,12 @@ fn why(s: &Snapshot) -> Why {
     if 0 < left || 0 < surplus {
         let first = leaving.map(|machine| machine.name.clone()).next();
         return Why::new(
-            Reason::MachinesLeaving { left: left.max(surplus), first },
+            McmReason::MachinesLeaving { left: left.max(surplus), first },
             Step::Expect("they are drained and deleted"),
         );
     }
     let kept = s.machines.iter().find(|machine| is_live(machine) && machine.is_updated_in_place());
-    kept.filter(|_| desired < live).map_or_else(Why::settled, |machine| Why::updated_in_place(machine))
+    kept.filter(|_| desired < live).map_or_else(Why::settled, |machine| crate::why::why_updated_in_place(machine))
 }
 
 /// Whether a Machine is ready to carry load, as sets and deployments count it.

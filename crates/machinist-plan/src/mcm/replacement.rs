@@ -37,8 +37,8 @@ use machinist_api::{OperationState, OperationType, Phase};
 use super::machine_deployment::number;
 use super::machine_set::is_live;
 use crate::facts::{MachineFacts, MachineSetFacts};
-use crate::snapshot::{SKEW_LIMIT, is_past, just_past, plus};
-use crate::why::{Reason, Step};
+use machinist_core::{SKEW_LIMIT, is_past, just_past, plus};
+use crate::why::{McmReason, Reason, Step};
 use crate::{Plan, Why};
 
 /// Nothing wakes a deployment for a write of which another key was charged, so it looks again after this long: by then such a write is
@@ -111,14 +111,14 @@ fn give_up(s: &Snapshot, machine: &Arc<MachineFacts>, deadline: Timestamp) -> Pl
     if let Some(set) = s.unknown_owner.clone() {
         // Among the Machines of its deployment one may be replaced already.
         let next = Step::Expect("the MachineSet appears, or the garbage collector deletes its machines");
-        return Plan::idle(Why::new(Reason::OwnerUnknown { set }, next).since(deadline));
+        return Plan::idle(Why::new(McmReason::OwnerUnknown { set }, next).since(deadline));
     }
     if let Some(other) = s.unseen.clone() {
-        let why = Why::new(Reason::ReplacementLimit { other }, Step::Expect("that Machine is replaced"));
+        let why = Why::new(McmReason::ReplacementLimit { other }, Step::Expect("that Machine is replaced"));
         return Plan::until(plus(s.now, UNSEEN_AGAIN), why.since(deadline));
     }
     if let Some(other) = s.machines.iter().find(|other| is_being_replaced(s, other)) {
-        let reason = Reason::ReplacementLimit { other: other.name.clone() };
+        let reason = McmReason::ReplacementLimit { other: other.name.clone() };
         return Plan::idle(Why::new(reason, Step::Expect("that Machine is replaced")).since(deadline));
     }
     let (live, wanted) = (live(s), wanted(s));
@@ -131,7 +131,7 @@ fn give_up(s: &Snapshot, machine: &Arc<MachineFacts>, deadline: Timestamp) -> Pl
         machine.status.phase_since.unwrap_or(deadline)
     );
     let why = Why::new(
-        Reason::Acting("an unhealthy Machine to be given up"),
+        Reason::Writing("an unhealthy Machine to be given up"),
         Step::Expect("its set deletes and replaces it"),
     );
     Plan::act(Action::MarkFailed { machine: machine.clone(), description }, why)
@@ -195,7 +195,7 @@ fn gap(s: &Snapshot, live: u32, wanted: u32) -> Why {
         None => Step::Expect("the missing machines are made"),
     };
     let frozen = frozen.map(|set| set.name.clone());
-    Why::new(Reason::ReplacementGap { live, wanted, frozen }, next)
+    Why::new(McmReason::ReplacementGap { live, wanted, frozen }, next)
 }
 
 impl fmt::Display for Action {

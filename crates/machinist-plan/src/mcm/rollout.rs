@@ -23,7 +23,7 @@ use super::machine_deployment::{Owned, number};
 use super::machine_set::{is_available, is_chosen, is_live};
 use crate::Why;
 use crate::facts::{MachineDeploymentFacts, MachineFacts};
-use crate::why::{Reason, Step};
+use crate::why::{McmReason, Reason, Step};
 
 /// What the sets of a deployment should have next, and why not more.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ pub fn sizes(
     match (only, new) {
         (Some(only), _) => all.alone(only),
         (None, _) if all.is_scaled() => {
-            let why = Why::new(Reason::Acting("its sets to be scaled"), Step::Expect("the rollout goes on"));
+            let why = Why::new(Reason::Writing("its sets to be scaled"), Step::Expect("the rollout goes on"));
             Sizes { replicas: all.proportionally(new), why }
         }
         (None, Some(new)) if !rests => all.roll(new),
@@ -254,7 +254,7 @@ impl Sets<'_> {
 
     fn rolling(&self, new: usize) -> Why {
         let reason =
-            Reason::RollingOut { updated: available(&self.sets[new]), desired: self.deployment.replicas() };
+            McmReason::RollingOut { updated: available(&self.sets[new]), desired: self.deployment.replicas() };
         Why::new(reason, Step::Expect("new Machines become Running, then old ones go"))
     }
 
@@ -266,14 +266,14 @@ impl Sets<'_> {
         }
         let available = total((0..self.sets.len()).map(|index| self.certain(index, self.told[index])));
         let waiting_for = pending(&self.sets[new]).or_else(|| self.sets.iter().find_map(pending));
-        let reason = Reason::UnavailableBound { available, fewest: self.fewest(), waiting_for };
+        let reason = McmReason::UnavailableBound { available, fewest: self.fewest(), waiting_for };
         Why::new(reason, Step::Expect("an old Machine goes once a new one is Running"))
     }
 
     fn surge_bound(&self, growing: usize) -> Why {
         let leaving = self.leaving().next().map(|machine| machine.to_owned());
         let waiting_for = leaving.or_else(|| pending(&self.sets[growing]));
-        let reason = Reason::SurgeBound { machines: self.present_in_all(), most: self.most(), waiting_for };
+        let reason = McmReason::SurgeBound { machines: self.present_in_all(), most: self.most(), waiting_for };
         Why::new(reason, Step::Expect("an old Machine goes once a new one is Running"))
     }
 
@@ -283,7 +283,7 @@ impl Sets<'_> {
         let available = total(self.sets.iter().map(available));
         if available < desired {
             let first = self.sets.iter().find_map(pending);
-            let reason = Reason::MachinesPending { available, desired, first };
+            let reason = McmReason::MachinesPending { available, desired, first };
             return Why::new(reason, Step::Expect("its Machines become Running"));
         }
         let leaving = number(self.leaving().count());
@@ -291,7 +291,7 @@ impl Sets<'_> {
             let left = leaving.max(available.saturating_sub(desired));
             let first = self.leaving().next().map(str::to_owned);
             return Why::new(
-                Reason::MachinesLeaving { left, first },
+                McmReason::MachinesLeaving { left, first },
                 Step::Expect("they are drained and deleted"),
             );
         }

@@ -16,7 +16,7 @@ use super::machine_deployment::{self, Owned};
 use super::machine_set::{self, is_available, is_live};
 use super::refusal::Refusal;
 use crate::facts::{MachineFacts, MachineSetFacts};
-use crate::snapshot::plus;
+use machinist_core::plus;
 
 /// The status of a set.
 pub fn of_set(s: &machine_set::Snapshot) -> MachineSetStatus {
@@ -277,7 +277,7 @@ fn progressing(
         let said = say(ConditionStatus::True, reasons::MACHINE_SET_UPDATED, message);
         return said.map(|said| MachineDeploymentCondition { last_update_time: now, ..said });
     }
-    let is_late = progress_deadline(s).is_some_and(|deadline| crate::snapshot::is_past(s.now, deadline));
+    let is_late = progress_deadline(s).is_some_and(|deadline| machinist_core::is_past(s.now, deadline));
     let was_late = reason == Some(reasons::PROGRESS_DEADLINE_EXCEEDED);
     if is_late && !was_complete && !was_late {
         let message = format!("MachineSet \"{new}\" has timed out progressing.");

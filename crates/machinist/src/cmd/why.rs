@@ -24,7 +24,7 @@ use machinist_cloud_sim::{Clock, Cloud, Settings};
 use machinist_controllers::{Clients, Explanation, Key, MachineOptions, Options, explain};
 use machinist_driver_sim::SimProvider;
 use machinist_kube::{ClientOptions, Clock as _, KubeconfigSource, ObjectKey, SystemClock, connect};
-use machinist_plan::Reason;
+use machinist_plan::{McmReason, Reason};
 
 use self::answer::{Answer, LastOperation, Reported};
 use self::ask::{Asked, Serves, ask, ask_what_it_serves};
@@ -181,11 +181,11 @@ struct Link {
 /// The Machine that an object waits for, if it waits for one.
 fn waited_for(reason: &Reason) -> Option<ObjectArg> {
     let machine = match reason {
-        Reason::MachinesPending { first, .. } | Reason::MachinesLeaving { first, .. } => first.as_ref(),
-        Reason::SurgeBound { waiting_for, .. } | Reason::UnavailableBound { waiting_for, .. } => {
+        Reason::Contract(McmReason::MachinesPending { first, .. }) | Reason::Contract(McmReason::MachinesLeaving { first, .. }) => first.as_ref(),
+        Reason::Contract(McmReason::SurgeBound { waiting_for, .. }) | Reason::Contract(McmReason::UnavailableBound { waiting_for, .. }) => {
             waiting_for.as_ref()
         }
-        Reason::ReplacementLimit { other } => Some(other),
+        Reason::Contract(McmReason::ReplacementLimit { other }) => Some(other),
         _ => None,
     };
     machine.map(|name| ObjectArg { kind: ExplainedKind::Machine, name: name.clone() })

@@ -13,8 +13,8 @@ use super::join::failed_why;
 use super::status::{code_of, code_text};
 use super::{Action, CREATE_FAILED, OperationWrite, SecretNeed, Snapshot, proof};
 use crate::facts::{TOKEN_NAMESPACE, Token, USER_DATA};
-use crate::snapshot::{Answers, Call, Known, is_past, just_past, plus, retry_after};
-use crate::why::{Reason, Step};
+use machinist_core::{Answers, Call, Known, is_past, just_past, plus, retry_after};
+use crate::why::{McmReason, Reason, Step};
 use crate::{Plan, Why};
 
 /// A token that stops being accepted this soon is replaced before an instance boots with it.
@@ -54,7 +54,7 @@ pub(super) fn record(s: &Snapshot, instance: &Instance, account: Option<AccountI
     actions.extend(pending(s));
     Plan::act_all(
         actions,
-        Why::new(Reason::Acting("the record of its instance"), Step::Expect("its Node joins")),
+        Why::new(Reason::Writing("the record of its instance"), Step::Expect("its Node joins")),
     )
 }
 
@@ -71,7 +71,7 @@ fn make(s: &Snapshot) -> Plan<Action> {
     let wants_token =
         s.secrets.iter().any(|need| need.facts.present().is_some_and(|facts| facts.wants_token));
     let lasts = |expires: Option<Timestamp>| expires.is_none_or(|at| plus(s.now, TOKEN_MUST_LAST) < at);
-    let why = |what| Why::new(Reason::Acting(what), Step::Expect("the driver is asked for its instance"));
+    let why = |what| Why::new(Reason::Writing(what), Step::Expect("the driver is asked for its instance"));
     match &s.token {
         Token::Free(id) if wants_token => {
             let expires = plus(s.now, s.machine.creation_timeout.unwrap_or(s.defaults.creation_timeout));
@@ -86,7 +86,7 @@ fn make(s: &Snapshot) -> Plan<Action> {
                 return wait.no_later_than(just_past(s.creation_deadline()));
             }
             let ensure = Action::Ensure { adopt_made_since: s.process.adopts_since(s.machine.created) };
-            Plan::act(ensure, Why::new(Reason::Calling(Call::Ensure), Step::Expect("the answer")))
+            Plan::act(ensure, Why::new(Reason::Calling(Call::ENSURE), Step::Expect("the answer")))
         }
     }
 }
@@ -112,7 +112,7 @@ fn unheld_class(s: &Snapshot) -> Option<Plan<Action>> {
         return None;
     }
     let why = Why::new(
-        Reason::Acting("the finalizer of its class, without which the class might go first"),
+        Reason::Awaiting("the finalizer of its class, without which the class might go first"),
         Step::Expect("the driver is asked for its instance"),
     );
     Some(Plan::until(just_past(s.creation_deadline()), why))
@@ -121,7 +121,7 @@ fn unheld_class(s: &Snapshot) -> Option<Plan<Action>> {
 /// What keeps an instance from being made.
 enum Obstacle<'s> {
     /// Something that only a person can put right.
-    Missing { reason: Reason, mend: String },
+    Missing { reason: McmReason, mend: String },
     /// The driver said no.
     Refused { error: &'s Error, ended: Timestamp },
 }
@@ -138,28 +138,28 @@ fn obstacle(s: &Snapshot) -> Option<Obstacle<'_>> {
 }
 
 fn prerequisite(s: &Snapshot) -> Option<Obstacle<'static>> {
-    let missing = |reason, mend: String| Some(Obstacle::Missing { reason, mend });
+    let missing = |reason: McmReason, mend: String| Some(Obstacle::Missing { reason, mend });
     if let Some(error) = machine_name_error(&s.machine.name) {
         let mend = "delete it, and create one with a shorter name".to_owned();
-        return missing(Reason::InvalidSpec(error.to_string()), mend);
+        return missing(McmReason::InvalidSpec(error.to_string()), mend);
     }
     let class_name = s.machine.spec.class.name().to_owned();
     if s.machine.spec.class.kind().is_empty() || class_name.is_empty() {
         let field = if class_name.is_empty() { "spec.class.name" } else { "spec.class.kind" };
         let message = format!("{field} is empty: expected the {} of a MachineClass", &field[11..]);
-        return missing(Reason::InvalidSpec(message), format!("set {field}"));
+        return missing(McmReason::InvalidSpec(message), format!("set {field}"));
     }
     let class = match &s.class {
         Known::Present(class) => class,
         Known::Absent | Known::Unasked => {
             let mend = format!("create MachineClass {}/{class_name}", s.machine.namespace);
-            return missing(Reason::ClassMissing { class: class_name }, mend);
+            return missing(McmReason::ClassMissing { class: class_name }, mend);
         }
     };
     if class.deleting_since.is_some() {
         let mend =
             "use another class; this one goes, and can be created again, once no machine uses it".to_owned();
-        return missing(Reason::ClassDeleting { class: class_name }, mend);
+        return missing(McmReason::ClassDeleting { class: class_name }, mend);
     }
     for need in &s.secrets {
         let (secret, class) = (need.name.clone(), class_name.clone());
@@ -167,28 +167,28 @@ fn prerequisite(s: &Snapshot) -> Option<Obstacle<'static>> {
             Known::Present(_) => {}
             Known::Absent => {
                 let mend = format!("create Secret {secret}");
-                return missing(Reason::SecretMissing { secret, class }, mend);
+                return missing(McmReason::SecretMissing { secret, class }, mend);
             }
             Known::Unasked => {
                 let served = s.machine.namespace.clone();
                 let mend =
                     format!("put the Secret into namespace {served}, and let the class refer to that one");
-                return missing(Reason::SecretElsewhere { secret, class, served }, mend);
+                return missing(McmReason::SecretElsewhere { secret, class, served }, mend);
             }
         }
     }
     if let Some(secret) = lacks_user_data(s) {
         let mend = format!("add {USER_DATA} to Secret {secret}");
-        return missing(Reason::SecretIncomplete { secret, entry: USER_DATA.to_owned() }, mend);
+        return missing(McmReason::SecretIncomplete { secret, entry: USER_DATA.to_owned() }, mend);
     }
     if let Some(message) = class.invalid.as_ref().or(s.class_error.as_ref()) {
-        let reason = Reason::ClassInvalid { class: class_name, message: message.clone() };
+        let reason = McmReason::ClassInvalid { class: class_name, message: message.clone() };
         return missing(reason, "mend the class".to_owned());
     }
     if let Token::Exhausted = s.token {
         let mend =
             format!("delete Secrets bootstrap-token-* of namespace {TOKEN_NAMESPACE} that nothing needs");
-        return missing(Reason::TokenIdsTaken, mend);
+        return missing(McmReason::TokenIdsTaken, mend);
     }
     None
 }
@@ -210,13 +210,13 @@ impl Obstacle<'_> {
             Self::Missing { reason, mend } => Why::new(reason.clone(), Step::Mend(mend.clone())),
             Self::Refused { error, ended } => {
                 let reason = Reason::CallFailed {
-                    call: Call::Ensure,
+                    call: Call::ENSURE,
                     kind: error.kind,
                     message: error.message.clone(),
                     failures: s.answers.failures,
                 };
                 let retry_at = self.retry_at(s).unwrap_or(s.now);
-                Why::new(reason, Step::Repeat(Call::Ensure, retry_at)).since(*ended)
+                Why::new(reason, Step::Repeat(Call::ENSURE, retry_at)).since(*ended)
             }
         }
     }
@@ -235,10 +235,10 @@ impl Obstacle<'_> {
         match self {
             Self::Missing { reason, .. } => {
                 let code = match reason {
-                    Reason::ClassMissing { .. }
-                    | Reason::SecretMissing { .. }
-                    | Reason::SecretElsewhere { .. } => Code::NotFound,
-                    Reason::ClassDeleting { .. } | Reason::TokenIdsTaken => Code::FailedPrecondition,
+                    McmReason::ClassMissing { .. }
+                    | McmReason::SecretMissing { .. }
+                    | McmReason::SecretElsewhere { .. } => Code::NotFound,
+                    McmReason::ClassDeleting { .. } | McmReason::TokenIdsTaken => Code::FailedPrecondition,
                     _ => Code::InvalidArgument,
                 };
                 // Not what the cloud said: nobody asked it.
@@ -284,6 +284,6 @@ fn time_is_up(s: &Snapshot, obstacle: Option<&Obstacle<'_>>) -> Plan<Action> {
     let code = obstacle.and_then(|obstacle| obstacle.operation().code).or(Some(Code::DeadlineExceeded));
     let operation = OperationWrite::failed(OperationType::Create, description.clone(), code);
     let write = s.status(Phase::Failed, operation).map(|write| Action::SetStatus(Box::new(write)));
-    let why = Why::new(Reason::Failed { description }, Step::Expect("its set deletes it"));
+    let why = Why::new(McmReason::Failed { description }, Step::Expect("its set deletes it"));
     Plan::act_all(write.into_iter().collect(), why)
 }

@@ -19,11 +19,11 @@ use super::{
 };
 use crate::drain::{CLOCKS_AGAIN_AFTER, Drain, Manner, Progress};
 use crate::facts::{NodeFacts, Token};
-use crate::instance::{Departure, Next, Proof, Refused};
+use machinist_core::instance::{Departure, Next, Proof, Refused};
 use crate::looks::{DEADLY, PodList, Renewal, again_at, is_untimed};
-use crate::permit::Evidence;
-use crate::snapshot::{Call, Known, is_past, just_before, just_past, plus, since};
-use crate::why::{Reason, Step};
+use machinist_core::Evidence;
+use machinist_core::{Call, Known, is_past, just_before, just_past, plus, since};
+use crate::why::{McmReason, Reason, Step};
 use crate::{Plan, Why};
 
 /// A forced drain need not wait for anybody, but its calls take a moment.
@@ -36,7 +36,7 @@ const DELETIONS_PER_PASS: usize = 20;
 pub(super) fn plan(s: &Snapshot, since: Timestamp) -> Plan<Action> {
     if !s.machine.has_finalizer {
         let why = Why::new(
-            Reason::Acting("finalizers of others"),
+            Reason::Awaiting("the owners of its other finalizers to remove them"),
             Step::Expect("whoever put them there removes them"),
         );
         return Plan::idle(why.since(since));
@@ -103,7 +103,7 @@ fn begin(s: &Snapshot, since: Timestamp) -> Plan<Action> {
     let operation = OperationWrite::processing(OperationType::Delete, marker.as_str());
     let write = s.status(Phase::Terminating, operation).map(|write| Action::SetStatus(Box::new(write)));
     let why =
-        Why::new(Reason::Acting("its deletion to begin"), Step::Expect("its node is drained")).since(since);
+        Why::new(Reason::Writing("its deletion to begin"), Step::Expect("its node is drained")).since(since);
     Plan::act_all(write.into_iter().collect(), why)
 }
 
@@ -120,7 +120,7 @@ fn unrecorded_node(s: &Snapshot) -> Option<NodeName> {
 }
 
 fn label_node(node: NodeName) -> Plan<Action> {
-    let why = Why::new(Reason::Acting("the record of its Node"), Step::Expect("its node is drained"));
+    let why = Why::new(Reason::Writing("the record of its Node"), Step::Expect("its node is drained"));
     Plan::act(Action::LabelNode(node), why)
 }
 
@@ -132,7 +132,7 @@ fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan
     if manner == Manner::Polite && is_lease_needed(s, node) {
         actions.push(Action::LookAtLease(node.clone()));
         let why = Why::new(
-            Reason::Acting(
+            Reason::Writing(
                 "a look at the Lease of its Node, which says for how long the kubelet has been silent",
             ),
             Step::Expect("its node is drained"),
@@ -156,7 +156,7 @@ fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan
         }
         Progress::Leaving { calls, left, blocked, look_at } => (calls, left, blocked, look_at),
     };
-    let reason = Reason::Draining { left, blocked: blocked.clone() };
+    let reason = McmReason::Draining { left, blocked: blocked.clone() };
     if blocked.is_some() {
         actions.extend(say_blocked(s, &reason));
     }
@@ -259,7 +259,7 @@ fn prepare(node: &Arc<NodeFacts>) -> Vec<Action> {
 }
 
 /// Writes what holds the drain up, at most every half minute, keeping the marker that Go MCM would go on from.
-fn say_blocked(s: &Snapshot, reason: &Reason) -> Vec<Action> {
+fn say_blocked(s: &Snapshot, reason: &McmReason) -> Vec<Action> {
     let description = format!("Drain waits for {reason}. {}", DeletionMarker::DrainNode);
     let operation = OperationWrite {
         kind: OperationType::Delete,
@@ -333,7 +333,7 @@ impl Left<'_> {
         // What the Node refuses to be told must not keep its instance.
         let told = if is_over { Vec::new() } else { self.actions };
         let why = Why::new(
-            Reason::Acting("its drain to be ended by force"),
+            Reason::Writing("its drain to be ended by force"),
             Step::Expect("its VolumeAttachments are deleted"),
         );
         Plan::act_all(told.into_iter().chain(said).collect(), why.since(self.deleting_since))
@@ -343,14 +343,14 @@ impl Left<'_> {
     fn confirm(mut self, s: &Snapshot) -> Plan<Action> {
         if self.node.unschedulable != Some(true) || s.node_seen.cordoned.is_none() {
             let why = Why::new(
-                Reason::Acting("its Node to be closed for new pods"),
+                Reason::Writing("its Node to be closed for new pods"),
                 Step::Expect("its pods leave"),
             );
             return Plan::act_all(self.actions, why.since(self.deleting_since));
         }
         let last = listed(s, self.node).map(|(_, list)| list);
         let left = last.map_or(0, |list| list.leaving);
-        let reason = Reason::ConfirmingDrain { node: self.node.name.clone(), left };
+        let reason = McmReason::ConfirmingDrain { node: self.node.name.clone(), left };
         let why = Why::new(reason, Step::Expect("the instance is deleted")).since(self.deleting_since);
         let why =
             why.deadline(just_past(self.deadline), Step::Expect("the instance is deleted all the same"));
@@ -372,7 +372,7 @@ fn listed<'s>(s: &'s Snapshot, node: &NodeFacts) -> Option<(Timestamp, &'s PodLi
 
 fn volumes_attached(s: &Snapshot, node: &NodeFacts, expected: &'static str) -> Why {
     let first = s.attachments.first();
-    let reason = Reason::VolumesAttached {
+    let reason = McmReason::VolumesAttached {
         node: node.name.clone(),
         left: s.attachments.len(),
         first: first.map(|first| first.name.clone()).unwrap_or_default(),
@@ -409,7 +409,10 @@ fn detach(s: &Snapshot, deleting_since: Timestamp) -> Plan<Action> {
 /// repeats a deletion, not a drain.
 fn drained(s: &Snapshot, deleting_since: Timestamp, evidence: Evidence) -> Plan<Action> {
     let mut plan = remove_instance(s, deleting_since, Some(evidence));
-    if matches!(plan.why.reason, Reason::CannotDeleteInstance { .. } | Reason::CallFailed { .. }) {
+    if matches!(
+        plan.why.reason,
+        Reason::Contract(McmReason::CannotDeleteInstance { .. }) | Reason::CallFailed { .. }
+    ) {
         // The evidence is not used, so the marker stays: by the time that it can be, it has to be found once more.
         return plan;
     }
@@ -436,7 +439,7 @@ fn without_node(s: &Snapshot) -> Option<Evidence> {
 }
 
 /// Asks the API server whether the Node exists that the store does not show.
-fn look_for_node(s: &Snapshot, reason: Reason, next: Step, deleting_since: Timestamp) -> Plan<Action> {
+fn look_for_node(s: &Snapshot, reason: McmReason, next: Step, deleting_since: Timestamp) -> Plan<Action> {
     let why = Why::new(reason, next).since(deleting_since);
     let name = s.machine.node_name();
     let last = s.looks.node.as_ref().filter(|look| look.name == name && look.uid.is_some());
@@ -481,7 +484,7 @@ fn remove_instance(s: &Snapshot, deleting_since: Timestamp, evidence: Option<Evi
     {
         return wait;
     }
-    let why = |reason| {
+    let why = |reason: Reason| {
         Why::new(reason, Step::Expect("its Node and its finalizer are removed")).since(deleting_since)
     };
     match next {
@@ -489,24 +492,24 @@ fn remove_instance(s: &Snapshot, deleting_since: Timestamp, evidence: Option<Evi
         Next::Wait { call, since, until } => {
             Plan::until(until, Why::new(Reason::Calling(call), Step::Expect("the answer")).since(since))
         }
-        Next::Find => Plan::act(Action::Find(departure.which), why(Reason::Calling(Call::Find))),
+        Next::Find => Plan::act(Action::Find(departure.which), why(Reason::Calling(Call::FIND))),
         Next::Record { instance: found, account } => record(&found, account, deleting_since),
-        Next::Delete(permit) => Plan::act(Action::Delete(permit), why(Reason::Calling(Call::Delete))),
+        Next::Delete(permit) => Plan::act(Action::Delete(permit), why(Reason::Calling(Call::DELETE))),
         Next::NeedsEvidence => {
-            let reason = Reason::ConfirmingNoNode { node: s.machine.node_name().to_owned() };
+            let reason = McmReason::ConfirmingNoNode { node: s.machine.node_name().to_owned() };
             look_for_node(s, reason, Step::Expect("the instance is deleted"), deleting_since)
         }
-        Next::Going { look_at } => Plan::until(look_at, why(Reason::InstanceDeleting { instance })),
+        Next::Going { look_at } => Plan::until(look_at, why(McmReason::InstanceDeleting { instance }.into())),
         Next::NotProven { look_at } => {
-            let unproven = Reason::AbsenceNotProven { instance };
+            let unproven = McmReason::AbsenceNotProven { instance };
             let not_ours = |refused| {
                 let (instance, evidence) = told_apart(s, &refused);
-                Reason::NamesakeInstance { instance, evidence }
+                McmReason::NamesakeInstance { instance, evidence }
             };
-            Plan::until(look_at, why(refused.map_or(unproven, not_ours)))
+            Plan::until(look_at, why(refused.map_or(unproven, not_ours).into()))
         }
         Next::Failed { call, error, retry_at } => call_failed(s, call, &error, retry_at, deleting_since),
-        Next::Rekey { id, from } => Plan::act(Action::Rekey { id, from }, why(Reason::Calling(Call::Rekey))),
+        Next::Rekey { id, from } => Plan::act(Action::Rekey { id, from }, why(Reason::Calling(Call::REKEY))),
         Next::List => Plan::act(Action::List, proof::comparing().since(deleting_since)),
         Next::AwaitList { until } => proof::await_list(until, deleting_since),
         Next::LookTwice { .. } | Next::OtherAccount { .. } | Next::NotOurs { .. }
@@ -536,7 +539,7 @@ fn with_remark(mut plan: Plan<Action>, remark: Option<Action>) -> Plan<Action> {
 /// Records an instance that was found on the way out, so that it is deleted by its id. Nothing else is said: the Machine is going.
 fn record(found: &Instance, account: Option<AccountId>, deleting_since: Timestamp) -> Plan<Action> {
     let record = Action::Record { node: found.name.clone(), provider_id: found.id.clone(), account };
-    let why = Why::new(Reason::Acting("the record of its instance"), Step::Expect("it is deleted"));
+    let why = Why::new(Reason::Writing("the record of its instance"), Step::Expect("it is deleted"));
     Plan::act(record, why.since(deleting_since))
 }
 
@@ -572,7 +575,7 @@ fn cannot_call(s: &Snapshot, deleting_since: Timestamp) -> Option<Plan<Action>> 
         let because = format!("{missing} is missing");
         return Some(leave_behind(s, &proof::left_behind(s, &because), deleting_since));
     }
-    let reason = Reason::CannotDeleteInstance { missing: missing.clone() };
+    let reason = McmReason::CannotDeleteInstance { missing: missing.clone() };
     let mend = format!("{mend}, or set label {}=true to leave the instance behind", labels::FORCE_DELETION);
     let marker = s.machine.deletion_marker().unwrap_or(DeletionMarker::DeleteInstance);
     let description = format!("Deletion waits for {reason}. {marker}");
@@ -633,7 +636,7 @@ fn remove_node(s: &Snapshot, deleting_since: Timestamp) -> Plan<Action> {
         // A Node may have registered a moment before its instance went, and our store may be older than that. Nothing would ever
         // remove it, so ask the API server itself once.
         OwnNode::Missing if may_have_registered(s) && !is_node_absent(s) => {
-            let reason = Reason::NodeLeaving { node: s.machine.node_name().to_owned() };
+            let reason = McmReason::NodeLeaving { node: s.machine.node_name().to_owned() };
             return look_for_node(s, reason, Step::Expect("the finalizer is removed"), deleting_since);
         }
         OwnNode::Missing | OwnNode::NotOurs(..) => {}
@@ -642,7 +645,7 @@ fn remove_node(s: &Snapshot, deleting_since: Timestamp) -> Plan<Action> {
         actions.push(Action::DeleteToken(token.clone()));
     }
     actions.push(Action::RemoveFinalizer);
-    let why = Why::new(Reason::Acting("its Node and its finalizer to be removed"), Step::Nothing)
+    let why = Why::new(Reason::Writing("its Node and its finalizer to be removed"), Step::Nothing)
         .since(deleting_since);
     Plan::act_all(actions, why)
 }
@@ -707,7 +710,7 @@ fn name_refused(s: &Snapshot, refused: Option<Refused<'_>>, mut plan: Plan<Actio
         let message =
             format!("The deletion leaves {instance} alone, which has the name of this machine: {evidence}");
         plan.actions.insert(0, Action::warn(INSTANCE_NOT_OURS, message));
-        plan.why.reason = Reason::NamesakeInstance { instance, evidence };
+        plan.why.reason = McmReason::NamesakeInstance { instance, evidence }.into();
     }
     plan
 }

@@ -18,8 +18,8 @@ use machinist_instance::{InstanceRef, NodeName, RecordedId};
 use super::Snapshot;
 use crate::Why;
 use crate::facts::NodeFacts;
-use crate::snapshot::Known;
-use crate::why::{Reason, Step};
+use machinist_core::Known;
+use crate::why::{McmReason, Step};
 
 /// What the provider says about the ids of a Machine and of the Node of its name, and what the store says about the Node's label.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,12 +91,12 @@ impl Snapshot {
             RecordedId::Unset | RecordedId::Ours(_) => None,
             RecordedId::NotOurs { expected } => {
                 let mend = "run the controller of the provider that the id is of, or correct spec.providerID";
-                let reason = Reason::ProviderIdNotOurs { id, expected: expected.clone() };
+                let reason = McmReason::ProviderIdNotOurs { id, expected: expected.clone() };
                 Some(Why::new(reason, Step::Mend(mend.to_owned())))
             }
             RecordedId::Malformed { expected } => {
                 let mend = "set spec.providerID to the id of the machine's instance";
-                let reason = Reason::ProviderIdMalformed { id, expected: expected.clone() };
+                let reason = McmReason::ProviderIdMalformed { id, expected: expected.clone() };
                 Some(Why::new(reason, Step::Mend(mend.to_owned())))
             }
         }

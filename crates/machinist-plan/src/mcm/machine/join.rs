@@ -6,8 +6,8 @@ use machinist_api::{OperationState, OperationType, Phase};
 use super::identity::OwnNode;
 use super::{Action, JOINED, NODE_UNHEALTHY, NodeSync, OperationWrite, Severity, Snapshot, create};
 use crate::facts::{ConditionFacts, NodeFacts, Token};
-use crate::snapshot::{is_past, just_past, plus};
-use crate::why::{Reason, Step};
+use machinist_core::{is_past, just_past, plus};
+use crate::why::{McmReason, Reason, Step};
 use crate::{Plan, Why};
 
 pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
@@ -15,27 +15,27 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
     if matches!(phase, Phase::Empty | Phase::CrashLoopBackOff)
         && let Some(pending) = create::pending(s)
     {
-        let why = Why::new(Reason::Acting("its status: the instance exists"), Step::Expect("its Node joins"));
+        let why = Why::new(Reason::Writing("its status: the instance exists"), Step::Expect("its Node joins"));
         return Plan::act(pending, why);
     }
     let node = match s.joined_node() {
         OwnNode::Ours(node) => node,
         OwnNode::Missing => return without_node(s, None),
         OwnNode::NotOurs(node, evidence) => {
-            let reason = Reason::NodeNotOurs { node: node.name.clone(), evidence };
+            let reason = McmReason::NodeNotOurs { node: node.name.clone(), evidence };
             return without_node(s, Some(reason));
         }
     };
     if node.deleting_since.is_some() && !node.is_not_managed() {
         // Deleting a Node is how people ask for the machine behind it to go.
         let why =
-            Why::new(Reason::NodeLeaving { node: node.name.clone() }, Step::Expect("the Machine is deleted"));
+            Why::new(McmReason::NodeLeaving { node: node.name.clone() }, Step::Expect("the Machine is deleted"));
         return Plan::act(Action::DeleteMachine, why);
     }
     if let Some(value) = s.machine.preserve_news(node) {
         // Before anything else: if the Machine fails, the manager must know by then that it is to be kept.
         let why =
-            Why::new(Reason::Acting("the record of what its Node says about preserving it"), Step::Nothing);
+            Why::new(Reason::Writing("the record of what its Node says about preserving it"), Step::Nothing);
         return Plan::act(Action::CarryPreserve(value), why);
     }
     let mut actions = Vec::new();
@@ -57,7 +57,7 @@ pub(super) fn is_updated_in_place(s: &Snapshot) -> bool {
 }
 
 pub(super) fn in_place_why(s: &Snapshot) -> Why {
-    let reason = Reason::InPlaceUpdate { phase: s.machine.status.phase.as_str().to_owned() };
+    let reason = McmReason::InPlaceUpdate { phase: s.machine.status.phase.as_str().to_owned() };
     let mend =
         "let Go's machine-controller-manager end the update, or delete the Machine to have it replaced";
     Why::new(reason, Step::Mend(mend.to_owned())).since(s.machine.status.phase_since)
@@ -94,7 +94,7 @@ fn with_node(s: &Snapshot, node: &NodeFacts) -> Plan<Action> {
     let own: Option<Vec<String>> = own.map(|list| list.split(',').map(|t| t.trim().to_owned()).collect());
     match health(&node.conditions, own.as_ref().unwrap_or(&s.defaults.bad_conditions)) {
         Ok(()) if is_essential_missing(s, node) => {
-            awaiting(s, Reason::CriticalComponents { node: node.name.clone() })
+            awaiting(s, McmReason::CriticalComponents { node: node.name.clone() })
         }
         Ok(()) => healthy(s, node),
         Err(against) => unhealthy(s, node, against),
@@ -159,7 +159,7 @@ fn unhealthy(s: &Snapshot, node: &NodeFacts, against: String) -> Plan<Action> {
             Plan::act_all(actions, unhealthy_why(s, node.name.clone(), against))
         }
         Phase::Pending => {
-            let reason = Reason::Unhealthy { node: node.name.clone(), conditions: against };
+            let reason = McmReason::Unhealthy { node: node.name.clone(), conditions: against };
             awaiting(s, reason)
         }
         _ => {
@@ -172,13 +172,13 @@ fn unhealthy(s: &Snapshot, node: &NodeFacts, against: String) -> Plan<Action> {
     }
 }
 
-fn without_node(s: &Snapshot, not_ours: Option<Reason>) -> Plan<Action> {
+fn without_node(s: &Snapshot, not_ours: Option<McmReason>) -> Plan<Action> {
     if is_updated_in_place(s) {
         return Plan::idle(in_place_why(s));
     }
     let name = s.machine.node_name().to_owned();
     let missing = match &not_ours {
-        Some(Reason::NodeNotOurs { evidence, .. }) => {
+        Some(McmReason::NodeNotOurs { evidence, .. }) => {
             format!("the Node object of that name is not this machine's ({evidence})")
         }
         Some(_) | None => "the Node object went missing".to_owned(),
@@ -195,13 +195,13 @@ fn without_node(s: &Snapshot, not_ours: Option<Reason>) -> Plan<Action> {
             actions.push(Action::warn(NODE_UNHEALTHY, description));
             Plan::act_all(actions, unhealthy_why(s, name, missing))
         }
-        Phase::Pending => awaiting(s, not_ours.unwrap_or(Reason::Joining { node: name, token: s.token_use })),
+        Phase::Pending => awaiting(s, not_ours.unwrap_or(McmReason::Joining { node: name, token: s.token_use })),
         _ => Plan::idle(unhealthy_why(s, name, missing)),
     }
 }
 
 /// Waits for the Node, up to the creation timeout.
-fn awaiting(s: &Snapshot, reason: Reason) -> Plan<Action> {
+fn awaiting(s: &Snapshot, reason: McmReason) -> Plan<Action> {
     let deadline = s.creation_deadline();
     let why = Why::new(reason, Step::Expect("the instance boots and its kubelet registers"))
         .since(s.machine.status.phase_since)
@@ -237,7 +237,7 @@ fn unhealthy_why(s: &Snapshot, node: String, against: String) -> Why {
     let configuration = &s.machine.spec.configuration;
     let timeout =
         configuration.health_timeout().and_then(|t| t.to_std()).unwrap_or(s.defaults.health_timeout);
-    let reason = Reason::Unhealthy { node, conditions: against };
+    let reason = McmReason::Unhealthy { node, conditions: against };
     let why = Why::new(reason, Step::Expect("the Node recovers")).since(s.machine.status.phase_since);
     match s.machine.status.phase_since {
         Some(since) if !configuration.disables_health_timeout() => why.deadline(
@@ -250,9 +250,9 @@ fn unhealthy_why(s: &Snapshot, node: String, against: String) -> Why {
 
 pub(super) fn failed_why(s: &Snapshot) -> Why {
     if let Some(preserved) = s.machine.preserved(s.now) {
-        return Why::preserved(&s.machine, preserved);
+        return crate::why::why_preserved(&s.machine, preserved);
     }
     let description = s.machine.status.operation.description().to_owned();
-    Why::new(Reason::Failed { description }, Step::Expect("its set deletes it"))
+    Why::new(McmReason::Failed { description }, Step::Expect("its set deletes it"))
         .since(s.machine.status.phase_since)
 }

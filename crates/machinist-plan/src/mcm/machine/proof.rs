@@ -7,10 +7,10 @@ use machinist_api::{OperationType, Phase};
 use machinist_instance::Foreign;
 
 use super::{Action, DELETE_FAILED, OperationWrite, Snapshot};
-use crate::instance::Proof;
-use crate::ownership::Standing;
-use crate::snapshot::{Call, just_past};
-use crate::why::{Reason, Step};
+use machinist_core::instance::Proof;
+use machinist_core::ownership::Standing;
+use machinist_core::{Call, just_past};
+use crate::why::{McmReason, Reason, Step};
 use crate::{Plan, Why};
 
 /// Lists the account once if that may tell whether it is the one that the instance was made in: later, when something is gone, this
@@ -55,7 +55,7 @@ pub(super) fn await_list(until: Timestamp, deleting_since: Timestamp) -> Plan<Ac
 /// The why of a list that is asked for.
 pub(super) fn comparing() -> Why {
     Why::new(
-        Reason::Calling(Call::List),
+        Reason::Calling(Call::LIST),
         Step::Expect("whether this is the account of the instance is judged by what it shows"),
     )
 }
@@ -72,7 +72,7 @@ pub(super) fn other_account_plan(
 
 /// The instance is absent, and nothing tells whether it was ever in this account.
 pub(super) fn look_twice(s: &Snapshot, look_at: Timestamp, deleting_since: Timestamp) -> Plan<Action> {
-    let reason = Reason::SecondLook { instance: s.instance().to_string() };
+    let reason = McmReason::SecondLook { instance: s.instance().to_string() };
     let why = Why::new(reason, Step::Expect("a second look")).since(deleting_since);
     Plan::until(look_at, why.deadline(look_at, Step::Expect("the instance is taken for gone")))
 }
@@ -84,7 +84,7 @@ pub(super) fn not_ours(
     look_at: Timestamp,
     deleting_since: Timestamp,
 ) -> Plan<Action> {
-    let reason = Reason::InstanceNotOurs {
+    let reason = McmReason::InstanceNotOurs {
         instance: foreign.id.to_string(),
         key: foreign.key.to_string(),
         cluster: foreign.cluster.clone(),
@@ -126,8 +126,8 @@ pub(super) fn left_behind(s: &Snapshot, because: &str) -> String {
     )
 }
 
-fn other_account(s: &Snapshot) -> Reason {
-    Reason::OtherAccount { instance: s.instance().to_string(), opened_by: secrets(s) }
+fn other_account(s: &Snapshot) -> McmReason {
+    McmReason::OtherAccount { instance: s.instance().to_string(), opened_by: secrets(s) }
 }
 
 /// The Secrets that open the account, for people.
@@ -144,7 +144,7 @@ fn or_leave() -> String {
 }
 
 /// Waits for a person, and says so in the status and once by an Event.
-fn wait(s: &Snapshot, reason: Reason, fix: String, deleting_since: Timestamp) -> Plan<Action> {
+fn wait(s: &Snapshot, reason: McmReason, fix: String, deleting_since: Timestamp) -> Plan<Action> {
     let marker = s.machine.deletion_marker().unwrap_or(DeletionMarker::DeleteInstance);
     let description = format!("Deletion waits for {reason}. {marker}");
     let operation = OperationWrite::failed(OperationType::Delete, &description, None);

@@ -19,7 +19,7 @@ use super::*;
 use crate::drain::EvictionOutcome;
 use crate::facts::{StatusFacts, token_id};
 use crate::looks::{NodeLook, PodList};
-use crate::snapshot::{Answered, Attempts, Call, Found};
+use machinist_core::{Answered, Attempts, Call, Found};
 
 mod evidence;
 
@@ -419,7 +419,7 @@ fn user_data_without_a_placeholder_needs_no_token() {
 
 #[test]
 fn a_call_in_flight_is_waited_for() {
-    world().token(1000).with(|s| s.answers.in_flight = Some((Call::Ensure, at(-1)))).check(expect![[r#"
+    world().token(1000).with(|s| s.answers.in_flight = Some((Call::ENSURE, at(-1)))).check(expect![[r#"
         why   waits for the cloud to answer ensure; since 2027-01-15T07:59:59Z; next: the answer
         wait  until 2027-01-15T08:00:04Z
     "#]]);
@@ -765,10 +765,10 @@ fn a_pod_whose_budgets_only_seem_to_allow_it_is_not_forced_out_sooner() {
         world.with(|s| s.evictions = Arc::new(BTreeMap::from([("uid-p".to_owned(), held)]))).plan().wait
     };
     let both = [budget("a", 1), budget("b", 1)];
-    assert_eq!(due(1, &both), crate::Wait::Until(at(5)), "they seem to allow it: soon again");
-    assert_eq!(due(20, &both), crate::Wait::Until(at(20)), "they have seemed so for long");
-    assert_eq!(due(1, &[budget("a", 1), budget("b", 0)]), crate::Wait::Until(at(20)), "one of them does not");
-    assert_eq!(due(1, &[]), crate::Wait::Until(at(20)), "nobody knows why it was held");
+    assert_eq!(due(1, &both), machinist_core::Wait::Until(at(5)), "they seem to allow it: soon again");
+    assert_eq!(due(20, &both), machinist_core::Wait::Until(at(20)), "they have seemed so for long");
+    assert_eq!(due(1, &[budget("a", 1), budget("b", 0)]), machinist_core::Wait::Until(at(20)), "one of them does not");
+    assert_eq!(due(1, &[]), machinist_core::Wait::Until(at(20)), "nobody knows why it was held");
 }
 
 #[test]

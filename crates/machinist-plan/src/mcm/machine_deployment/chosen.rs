@@ -18,8 +18,8 @@ use super::{Action, Snapshot};
 use crate::facts::MachineFacts;
 use crate::mcm::machine_set::{is_chosen, is_live, marked_at};
 use crate::mcm::refusal::Refusal;
-use crate::snapshot::{is_past, just_past, plus};
-use crate::why::{Reason, Step};
+use machinist_core::{is_past, just_past, plus};
+use crate::why::{McmReason, Reason, Step};
 use crate::{Plan, Why};
 
 /// A name without a Machine stays in the annotation this long after it was written: long enough for a person to ask why.
@@ -102,7 +102,7 @@ impl Chosen {
             return None;
         }
         let why = Why::new(
-            Reason::Acting("the machines that the cluster-autoscaler chose to be marked"),
+            Reason::Writing("the machines that the cluster-autoscaler chose to be marked"),
             Step::Expect("the sets shrink"),
         );
         let actions = std::mem::take(&mut self.first).into_iter().chain(std::mem::take(&mut self.others));
@@ -117,7 +117,7 @@ impl Chosen {
         let why = match why.reason {
             Reason::Settled => {
                 let mend = format!("correct the annotation {}", annotations::TRIGGER_DELETION);
-                Why::new(Reason::ChosenUnknown { machine }, Step::Mend(mend))
+                Why::new(McmReason::ChosenUnknown { machine }, Step::Mend(mend))
                     .deadline(until, Step::Expect("the name is removed from the annotation"))
             }
             _ => why,

@@ -16,7 +16,7 @@ use crate::{Plan, Why};
 pub(super) fn thaw(s: &Snapshot) -> Option<Plan<Action>> {
     let freeze = s.deployment.freeze();
     let frozen = || s.sets.iter().filter(|owned| is_frozen(owned));
-    let why = Why::new(Reason::Acting("its freeze to be lifted"), Step::Nothing);
+    let why = Why::new(Reason::Writing("its freeze to be lifted"), Step::Nothing);
     if let Some(value) = s.deployment.annotation(annotations::UNFREEZE) {
         let untold = frozen().filter(|owned| !owned.set.freeze().is_lift_asked);
         let pass_on = |owned: &Owned| {

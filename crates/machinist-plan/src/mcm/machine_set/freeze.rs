@@ -13,7 +13,7 @@ use machinist_api::constants::{annotations, reasons};
 use super::{Action, Snapshot};
 use crate::mcm::machine_deployment::number;
 use crate::mcm::status::is_fully_labelled;
-use crate::why::{Reason, Step};
+use crate::why::{McmReason, Reason, Step};
 use crate::{Plan, Why};
 
 /// How many Machines more than wanted freeze a set, and how many fewer than that lift the freeze.
@@ -54,7 +54,7 @@ pub(super) fn thaw(s: &Snapshot) -> Option<Plan<Action>> {
     let event = freeze.is_frozen().then_some(Action::TellThawed(message));
     let actions = condition.into_iter().chain(has_marks.then_some(Action::RemoveFreeze)).chain(event);
     let why =
-        Why::new(Reason::Acting("its freeze to be lifted"), Step::Expect("it makes the missing machines"));
+        Why::new(Reason::Writing("its freeze to be lifted"), Step::Expect("it makes the missing machines"));
     Some(Plan::act_all(actions.collect(), why))
 }
 
@@ -64,7 +64,7 @@ pub(super) fn why(s: &Snapshot) -> Option<Why> {
     if !freeze.is_frozen() {
         return None;
     }
-    let reason = Reason::Frozen {
+    let reason = McmReason::Frozen {
         by: freeze.condition.as_ref().map(|condition| condition.reason.clone()),
         machines: counted(s),
         most: most(s),

@@ -18,7 +18,7 @@ use machinist_api::{Machine, MachinePriority, Phase};
 use super::names::{Reserved, child_name};
 use super::{Action, Snapshot};
 use crate::facts::{MachineFacts, MachineSetFacts, Preserved};
-use crate::snapshot::just_past;
+use machinist_core::just_past;
 
 /// The most Machines that one pass makes or deletes.
 const BURST: usize = 100;

@@ -9,7 +9,7 @@ use std::io;
 use std::time::Duration;
 
 use machinist_controllers::{Inspector, Key};
-use machinist_plan::{Reason, Why};
+use machinist_plan::{McmReason, Reason, Why};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
@@ -48,7 +48,7 @@ impl Acting {
     fn settle(&mut self, waits: Waits, now: Instant) -> Waits {
         let mut before = std::mem::take(&mut self.0);
         let is_worth_telling = |(key, why): &(Key, Why)| {
-            if !matches!(why.reason, Reason::Acting(_)) {
+            if !matches!(why.reason, Reason::Writing(_)) {
                 return true;
             }
             let known = before.remove(key).filter(|(reason, _)| *reason == why.reason);
@@ -162,7 +162,7 @@ fn leave_room_for_panics(output: &Output) {
 #[cfg(test)]
 mod tests {
     use machinist_kube::ObjectKey;
-    use machinist_plan::Step;
+    use machinist_core::Step;
 
     use super::*;
     use crate::output::{Line, Look};
@@ -179,13 +179,13 @@ mod tests {
             (acting.settle(waits(reason), now).len(), acting.next(now).map(|at| at - now))
         };
         let (begin, second) = (Duration::ZERO, ACTING_IS_SHOWN_AFTER);
-        assert_eq!(shown(begin, Reason::Paused), (1, None), "what waits for others is told at once");
-        assert_eq!(shown(begin, Reason::Acting("its finalizer")), (0, Some(second)));
-        assert_eq!(shown(second / 2, Reason::Acting("its finalizer")), (0, Some(second / 2)));
-        assert_eq!(shown(second, Reason::Acting("its status")), (0, Some(second)), "the next thing");
-        assert_eq!(shown(second * 2, Reason::Acting("its status")), (1, None));
+        assert_eq!(shown(begin, Reason::Contract(McmReason::Paused)), (1, None), "what waits for others is told at once");
+        assert_eq!(shown(begin, Reason::Writing("its finalizer")), (0, Some(second)));
+        assert_eq!(shown(second / 2, Reason::Writing("its finalizer")), (0, Some(second / 2)));
+        assert_eq!(shown(second, Reason::Writing("its status")), (0, Some(second)), "the next thing");
+        assert_eq!(shown(second * 2, Reason::Writing("its status")), (1, None));
         assert_eq!(shown(second * 2, Reason::Settled), (1, None));
-        assert_eq!(shown(second * 2, Reason::Acting("its status")), (0, Some(second)), "begins anew");
+        assert_eq!(shown(second * 2, Reason::Writing("its status")), (0, Some(second)), "begins anew");
     }
 
     #[test]

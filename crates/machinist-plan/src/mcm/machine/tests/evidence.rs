@@ -3,7 +3,7 @@
 use super::*;
 use crate::facts::{AttachmentFacts, PreservedBy};
 use crate::looks::{LeaseLook, NodeLook, Renewal};
-use crate::permit::Evidence;
+use machinist_core::Evidence;
 
 impl World {
     /// A volume that is attached to the Node.

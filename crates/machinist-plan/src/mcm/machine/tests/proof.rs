@@ -4,8 +4,8 @@ use machinist_instance::Foreign;
 
 use super::*;
 use crate::looks::NodeLook;
-use crate::ownership::{List, Others};
-use crate::snapshot::{Absence, MadeIn};
+use machinist_core::ownership::{List, Others};
+use machinist_core::{Absence, MadeIn};
 
 /// The Secret was exchanged since the instance was recorded.
 fn exchanged(world: World) -> World {

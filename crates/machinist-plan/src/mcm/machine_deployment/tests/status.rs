@@ -110,7 +110,7 @@ fn a_rollout_that_stands_still_for_too_long_has_failed_until_it_moves() {
     assert_eq!(told(&progressing(&still)), "True NewMachineSetCreated updated -600 changed -5000");
     assert_eq!(
         plan(&still.snapshot()).wait,
-        crate::Wait::Until(at(1)),
+        machinist_core::Wait::Until(at(1)),
         "looked at when the deadline has passed"
     );
     let late = stalled(601, "NewMachineSetCreated", "True");

@@ -1,7 +1,8 @@
 //! What is known, and the lines that come of it.
 
 use expect_test::{Expect, expect};
-use machinist_plan::{Step, TokenUse};
+use machinist_core::Step;
+use machinist_plan::{McmReason, TokenUse};
 use serde_json::json;
 
 use super::*;
@@ -52,7 +53,7 @@ impl World {
     fn joining(&mut self, name: &str) {
         self.machine(name, "Pending");
         let node = format!("ip-{name}");
-        self.waits(Key::Machine, name, Reason::Joining { node, token: TokenUse::Unasked });
+        self.waits(Key::Machine, name, Reason::Contract(McmReason::Joining { node, token: TokenUse::Unasked }));
     }
 
     fn waits(&mut self, key: fn(ObjectKey) -> Key, name: &str, reason: Reason) {
@@ -61,7 +62,7 @@ impl World {
 
     fn pending(&mut self, available: u32, desired: u32, first: &str) {
         let first = Some(first.to_owned());
-        self.waits(Key::Deployment, "workers", Reason::MachinesPending { available, desired, first });
+        self.waits(Key::Deployment, "workers", Reason::Contract(McmReason::MachinesPending { available, desired, first }));
     }
 
     #[track_caller]
@@ -188,7 +189,7 @@ fn a_set_of_its_own_is_shown_and_a_deployment_speaks_for_its_sets() {
         let set = json!({"metadata": {"name": name, "uid": name, "ownerReferences": owners}, "spec": {"replicas": 2}});
         world.see("machinesets.machine.sapcloud.io", &format!("default/{name}"), &set);
     }
-    world.waits(Key::Set, "own", Reason::Paused);
+    world.waits(Key::Set, "own", Reason::Contract(McmReason::Paused));
     let gone = json!({"metadata": {"name": "w", "deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"replicas": 2}});
     world.see("machinedeployments.machine.sapcloud.io", "default/w", &gone);
     world.shows(
@@ -207,7 +208,7 @@ fn a_set_of_its_own_is_shown_and_a_deployment_speaks_for_its_sets() {
 fn what_a_cloud_says_commands_no_terminal() {
     let mut world = World::new(1, 0);
     world.machine("a", "Pending");
-    world.waits(Key::Machine, "a", Reason::InvalidSpec("\x1b[2J\nall\u{9b}2J gone".to_owned()));
+    world.waits(Key::Machine, "a", Reason::Contract(McmReason::InvalidSpec("\x1b[2J\nall\u{9b}2J gone".to_owned())));
     let lines = render(&world.view, &world.waits, WIDE);
     assert!(lines.iter().all(|line| !line.text.contains(char::is_control)), "{lines:?}");
 }

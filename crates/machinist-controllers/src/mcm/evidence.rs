@@ -1,0 +1,235 @@
+//! What the accounts of a process have shown: evidence for whether a credential opens the account that an instance was made in. The
+//! rules are in `machinist_plan::ownership`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use machinist_instance::{AccountId, Instance, Sighting};
+use machinist_plan::facts::{ClassFacts, MachineFacts};
+use machinist_core::ownership::{List, Others, Ownership};
+use machinist_core::{Answers, MadeIn, Process};
+
+use super::seen::{BY_CLASS, Seen};
+
+/// An account is listed at most this often.
+const LIST_AT_MOST_EVERY: Duration = Duration::from_secs(300);
+/// A list that failed, or did not begin, is asked for again after this long.
+const LIST_AGAIN_AFTER: Duration = Duration::from_secs(30);
+/// More accounts are not remembered: each change of a Secret may open another one. What is forgotten costs one list.
+const MOST_ACCOUNTS: usize = 64;
+
+/// The evidence of all accounts.
+#[derive(Debug, Default)]
+pub(crate) struct Evidence(BTreeMap<AccountId, Shown>);
+
+/// What one account has shown.
+#[derive(Debug, Default)]
+struct Shown {
+    /// Recorded accounts of objects whose instances it has shown: its other names.
+    same_as: BTreeSet<AccountId>,
+    /// By Secret.
+    by_secret: BTreeMap<Secret, ShownOfSecret>,
+    list: List,
+}
+
+/// The Secret that opens an account, if a class refers to one.
+type Secret = Option<(String, String)>;
+
+#[derive(Debug)]
+struct ShownOfSecret {
+    /// The creation of the oldest object whose instance was shown.
+    oldest: Timestamp,
+    /// Whether one of the objects has no recorded account.
+    has_unrecorded: bool,
+}
+
+impl Evidence {
+    /// An account has shown the instance that a Machine records.
+    pub(crate) fn add(&mut self, account: &AccountId, machine: &MachineFacts, class: Option<&ClassFacts>) {
+        let recorded = machine.account();
+        let shown = self.of(account);
+        shown.same_as.extend(recorded.clone());
+        let Some(class) = class else { return };
+        let of_secret = shown.by_secret.entry(class.opened_by().cloned());
+        let of_secret = of_secret.or_insert(ShownOfSecret { oldest: machine.created, has_unrecorded: false });
+        of_secret.oldest = of_secret.oldest.min(machine.created);
+        of_secret.has_unrecorded |= recorded.is_none();
+    }
+
+    /// Whether an account may be listed now; if so, the others wait for that. The call may never begin, so they do not wait long.
+    pub(crate) fn may_list(&mut self, account: &AccountId, now: Timestamp) -> bool {
+        let shown = self.of(account);
+        let may = match shown.list {
+            List::NotAsked => true,
+            List::Asked(again_at) | List::Ended(again_at) => again_at <= now,
+        };
+        if may {
+            shown.list = List::Asked(later(now, LIST_AGAIN_AFTER));
+        }
+        may
+    }
+
+    /// The call begins.
+    pub(crate) fn list_begins(&mut self, account: &AccountId, now: Timestamp) {
+        self.of(account).list = List::Asked(later(now, LIST_AT_MOST_EVERY));
+    }
+
+    /// A list was answered, or failed.
+    pub(crate) fn list_ended(&mut self, account: &AccountId, worked: bool, now: Timestamp) {
+        let after = if worked { LIST_AT_MOST_EVERY } else { LIST_AGAIN_AFTER };
+        self.of(account).list = List::Ended(later(now, after));
+    }
+
+    /// What was shown stays true; when, means nothing any more.
+    pub(crate) fn forget_moments(&mut self) {
+        for shown in self.0.values_mut() {
+            shown.list = List::NotAsked;
+        }
+    }
+
+    fn of(&mut self, account: &AccountId) -> &mut Shown {
+        if self.0.len() >= MOST_ACCOUNTS && !self.0.contains_key(account) {
+            self.0.clear();
+        }
+        self.0.entry(account.clone()).or_default()
+    }
+}
+
+fn later(now: Timestamp, after: Duration) -> Timestamp {
+    now.checked_add(after).unwrap_or(Timestamp::MAX)
+}
+
+/// What tells whether an account is the one that a Machine's instance was made in.
+pub(crate) fn ownership(
+    seen: &Seen,
+    machine: &MachineFacts,
+    class: Option<&ClassFacts>,
+    account: Option<AccountId>,
+    answers: &Answers,
+    process: &Process,
+) -> Ownership {
+    let recorded = machine.account();
+    let mut ownership = Ownership { account, recorded, ..Ownership::default() };
+    let Some(today) = &ownership.account else { return ownership };
+    if let Some(shown) = seen.memory.evidence.0.get(today) {
+        ownership.list = shown.list;
+        ownership.shows_recorded =
+            ownership.recorded.as_ref().is_some_and(|account| shown.same_as.contains(account));
+        ownership.shows_made_in = match &answers.made_in {
+            MadeIn::Account(account) => shown.same_as.contains(account),
+            MadeIn::Nowhere | MadeIn::Several => false,
+        };
+        let of_secret = class.and_then(|class| shown.by_secret.get(&class.opened_by().cloned()));
+        ownership.oldest_shown = of_secret.map(|shown| shown.oldest);
+        ownership.shows_unrecorded = of_secret.is_some_and(|shown| shown.has_unrecorded);
+    }
+    if let Some(class) = class
+        && is_compared(machine, &ownership, answers, process)
+    {
+        let (others, oldest) = compare(seen, machine, class, today);
+        ownership.others = others;
+        ownership.oldest_shown = [ownership.oldest_shown, oldest].into_iter().flatten().min();
+    }
+    ownership
+}
+
+/// Whether it matters what other Machines record. Looking at them all takes time, so it is not done for every Machine.
+fn is_compared(machine: &MachineFacts, ownership: &Ownership, answers: &Answers, process: &Process) -> bool {
+    let is_known = ownership.recorded.is_some()
+        || ownership.oldest_shown.is_some_and(|oldest| oldest <= machine.created);
+    let is_asked = match &machine.provider_id {
+        Some(_) => answers.absence.is_some(),
+        None => !process.saw_the_birth_of(machine.created),
+    };
+    is_asked && !is_known
+}
+
+/// The other Machines of the Secret that record an instance, and the oldest of them that was made in that account.
+fn compare(
+    seen: &Seen,
+    machine: &MachineFacts,
+    class: &ClassFacts,
+    account: &AccountId,
+) -> (Others, Option<Timestamp>) {
+    let (mut others, mut oldest) = (Others::None, None);
+    let same_secret = seen.classes.iter().filter(|(_, other)| other.facts.opened_by() == class.opened_by());
+    for (key, _) in same_secret {
+        for (_, other) in seen.machines.by_index(BY_CLASS, &key.name) {
+            let other = &other.facts;
+            if other.spec.provider_id().is_none() || other.uid == machine.uid {
+                continue;
+            }
+            let is_as_old = other.created <= machine.created;
+            others = match others {
+                Others::AsOld => Others::AsOld,
+                Others::None | Others::Younger if is_as_old => Others::AsOld,
+                Others::None | Others::Younger => Others::Younger,
+            };
+            if other.account().as_ref() == Some(account) {
+                oldest = [oldest, Some(other.created)].into_iter().flatten().min();
+                if is_as_old {
+                    return (Others::AsOld, oldest);
+                }
+            }
+        }
+    }
+    (others, oldest)
+}
+
+/// Takes in what a list of an account shows.
+pub(crate) fn take_list(seen: &mut Seen, account: &AccountId, cluster: &str, instances: &[Instance]) {
+    let by_id: BTreeMap<_, _> = instances.iter().map(|instance| (&instance.id, instance)).collect();
+    let shown = seen.machines.iter().filter_map(|(_, machine)| {
+        let instance = by_id.get(machine.facts.provider_id.as_ref()?)?;
+        is_of(machine.facts.as_ref(), instance, cluster).then(|| machine.facts.clone())
+    });
+    let shown: Vec<Arc<MachineFacts>> = shown.collect();
+    for machine in shown {
+        take_shown(seen, account, &machine);
+    }
+}
+
+/// Takes in what a look for a Machine's instance has shown.
+pub(crate) fn take_sighting(
+    seen: &mut Seen,
+    account: &AccountId,
+    cluster: &str,
+    machine: &MachineFacts,
+    sighting: &Sighting,
+) {
+    if let Sighting::Present(instance) = sighting
+        && machine.provider_id.as_ref() == Some(&instance.id)
+        && is_of(machine, instance, cluster)
+    {
+        take_shown(seen, account, machine);
+    }
+}
+
+fn take_shown(seen: &mut Seen, account: &AccountId, machine: &MachineFacts) {
+    let class = seen.class_of(machine).map(|class| class.facts.clone());
+    seen.memory.evidence.add(account, machine, class.as_deref());
+    // The others need no memory: what they record says the same.
+    if machine.account().as_ref() != Some(account) {
+        let answers = seen.memory.answers.entry(machine.uid.clone()).or_default();
+        answers.shown_in = Some(account.clone());
+    }
+}
+
+/// Whether the instance of a recorded id is that Machine's. It carries another key where the Machine was restored.
+fn is_of(machine: &MachineFacts, instance: &Instance, cluster: &str) -> bool {
+    match &instance.key {
+        None => true,
+        Some(key) => *key == machine.key() || instance.cluster.as_deref() == Some(cluster),
+    }
+}
+
+/// The name of the Machine that holds the foreign key which the last look showed. One that cannot be read may be the one.
+pub(crate) fn key_holder(seen: &Seen, answers: &Answers) -> Option<String> {
+    let found = answers.find.as_ref()?;
+    let Ok(Sighting::Foreign(foreign)) = &found.answered.answer else { return None };
+    let holder = seen.machines.by_index(super::seen::BY_UID, foreign.key.as_str()).next();
+    let unreadable = || seen.machines.unreadable().next();
+    holder.map(|(key, _)| key).or_else(unreadable).map(|key| key.name.clone())
+}

@@ -1,0 +1,129 @@
+//! Why an object of the machine API is where it is, from the API servers alone.
+//!
+//! Only a running controller knows calls in flight, answers of the cloud and refused evictions; ask its `/why` for that. On the
+//! other hand this reads more than a controller watches: whether a bootstrap token was ever used.
+
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::api::ListParams;
+use kube::Api;
+use machinist_api::OperationState;
+use machinist_api::code::{Code, CodedMessage};
+use machinist_core::{Reason, Step};
+use machinist_instance::ErrorKind;
+use machinist_kube::ObjectKey;
+use machinist_plan::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts, Token};
+use machinist_plan::{McmReason, TokenUse};
+use machinist_runtime::{Clients, Fed, decide, is_unreadable, read_all, runtime_without_workers};
+
+use super::contract::{Mcm, Runtime, is_about_turns, may_await_turn};
+use super::key::Key;
+use super::kinds;
+use super::machine::token as token_of;
+use super::options::{MachineOptions, Options, Tools};
+use crate::{ExplainError, Explanation};
+
+/// Explains one object.
+///
+/// # Errors
+/// When it does not exist, or when facts cannot be read.
+pub async fn explain(
+    clients: Clients,
+    options: Options,
+    machine: MachineOptions,
+    key: &Key,
+) -> Result<Explanation, ExplainError> {
+    let (options, (planners, safety_margins)) = options.split();
+    let tools = Tools { machine: Some(machine), decides_sets: true, safety_margins, planners };
+    let runtime = runtime_without_workers::<Mcm>(clients, options, tools);
+    read_all(&runtime).await?;
+    if has_unreadable_form(&runtime, key) {
+        return Err(ExplainError::Undecodable(key.clone(), runtime.options.namespace.clone()));
+    }
+    match key {
+        Key::Machine(id) => {
+            let mut explanation = decide::<Mcm, kinds::Machines>(&runtime, key, id)?;
+            recall_failure(&runtime, id, &mut explanation);
+            await_turn(&runtime, id, &mut explanation);
+            if let Reason::Contract(McmReason::Joining { token, .. }) = &mut explanation.why.reason {
+                *token = token_use(&runtime, id).await;
+            }
+            Ok(explanation)
+        }
+        Key::Set(id) => decide::<Mcm, kinds::Sets>(&runtime, key, id),
+        Key::Deployment(id) => decide::<Mcm, kinds::Deployments>(&runtime, key, id),
+        Key::Class(_) | Key::Secret(_) | Key::Replacement(_) => Err(ExplainError::NotDecided(key.clone())),
+    }
+}
+
+fn has_unreadable_form(runtime: &Runtime, key: &Key) -> bool {
+    match key {
+        Key::Machine(id) => is_unreadable(runtime, <MachineFacts as Fed<Mcm>>::RESOURCE, id),
+        Key::Set(id) => is_unreadable(runtime, <MachineSetFacts as Fed<Mcm>>::RESOURCE, id),
+        Key::Deployment(id) => is_unreadable(runtime, <MachineDeploymentFacts as Fed<Mcm>>::RESOURCE, id),
+        Key::Class(_) | Key::Secret(_) | Key::Replacement(_) => false,
+    }
+}
+
+/// Answers of the cloud are a running controller's memory; the last failure is in the Machine's status too, so that it can be told
+/// without one.
+fn recall_failure(runtime: &Runtime, id: &ObjectKey, explanation: &mut Explanation) {
+    let Reason::Calling(call) = explanation.why.reason else { return };
+    let facts = runtime.lock().seen.machines.get(id).map(|machine| machine.facts.clone());
+    let Some(machine) = facts else { return };
+    let operation = &machine.status.operation;
+    let (Some(OperationState::Failed), Some(code)) = (&operation.state, operation.code()) else { return };
+    let kind = match code {
+        Code::ResourceExhausted => ErrorKind::Exhausted,
+        Code::InvalidArgument => ErrorKind::InvalidSpec,
+        Code::PermissionDenied | Code::Unauthenticated => ErrorKind::Denied,
+        Code::Unavailable => ErrorKind::Unavailable,
+        Code::Unimplemented => ErrorKind::Unsupported,
+        Code::Internal => ErrorKind::Bug,
+        _ => ErrorKind::Ambiguous,
+    };
+    // The status wraps what the cloud said into code and markers, which the reason tells in its own words.
+    let description = operation.description();
+    let message = CodedMessage::decode(description).map_or_else(|| description.to_owned(), |it| it.message);
+    explanation.why.reason = Reason::CallFailed { call, kind, message, failures: 0 };
+    explanation.why.since = operation.last_update_time.as_ref().map(|time| time.0);
+    explanation.why.next = Step::Expect("the controller repeats the call; its /why says when");
+}
+
+/// What a Machine waits for that waits for its turn: what the decision about all Machines of its deployment waits for.
+fn await_turn(runtime: &Runtime, id: &ObjectKey, explanation: &mut Explanation) {
+    if !may_await_turn(&explanation.why, explanation.at) {
+        return;
+    }
+    let key = {
+        let seen = &runtime.lock().seen;
+        seen.machines.get(id).map(|machine| seen.replacement_key(&machine.facts))
+    };
+    let Some(key) = key else { return };
+    let Key::Replacement(owner) = &key else { return };
+    if let Ok(turn) = decide::<Mcm, kinds::Replacements>(runtime, &key, owner)
+        && is_about_turns(&turn.why)
+    {
+        explanation.why = turn.why;
+    }
+}
+
+/// Whether somebody ever asked for a certificate with the Machine's token.
+async fn token_use(runtime: &Runtime, id: &ObjectKey) -> TokenUse {
+    let token = {
+        let seen = &runtime.lock().seen;
+        seen.machines.get(id).map(|machine| token_of(seen, &machine.facts))
+    };
+    let Some(Token::Ours(token)) = token else { return TokenUse::Unasked };
+    let requests: Api<CertificateSigningRequest> = Api::all(runtime.clients.target.clone());
+    let user = format!("system:bootstrap:{}", token.id);
+    match requests.list(&ListParams::default()).await {
+        Ok(list) if list.items.iter().any(|csr| csr.spec.username.as_deref() == Some(&user)) => {
+            TokenUse::Used
+        }
+        Ok(_) => TokenUse::NeverUsed,
+        Err(error) => {
+            tracing::debug!(%error, "Cannot see whether the token was used");
+            TokenUse::Unasked
+        }
+    }
+}

@@ -1,0 +1,411 @@
+//! The kinds that the machine API watches, and which keys decide from what changed of them.
+
+use k8s_openapi::api::core::v1::{Node, Pod, Secret};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kube::Api;
+use machinist_core::Version;
+use machinist_api::{Machine, MachineClass, MachineDeployment, MachineSet};
+use machinist_kube::watch::WatchOptions;
+use machinist_kube::{Change, Cluster, ObjectKey, Store};
+use machinist_plan::facts::{
+    AttachmentFacts, BudgetFacts, ClassFacts, MachineDeploymentFacts, MachineFacts, MachineSetFacts, NodeFacts,
+    PodFacts, TOKEN_NAMESPACE, TOKEN_TYPE,
+};
+use machinist_runtime::Fed;
+
+use super::contract::{Mcm, Runtime};
+use super::key::Key;
+use super::seen::{
+    BY_CLASS, BY_OWNER, BY_SECRET, BY_UID, DELETING, SecretEntry, Seen, TokenEntry, YES,
+    machines_without_owner,
+};
+
+impl Fed<Mcm> for MachineFacts {
+    type Object = Machine;
+    const RESOURCE: &'static str = "machines";
+
+    fn cluster() -> Cluster {
+        Cluster::Control
+    }
+
+    fn parse(object: &Machine) -> Self {
+        Self::parse(object)
+    }
+    fn api(runtime: &Runtime, namespace: &str) -> Api<Machine> {
+        Api::namespaced(runtime.clients.control.clone(), namespace)
+    }
+    fn store(seen: &Seen) -> &Store<Self> {
+        &seen.machines
+    }
+    fn store_mut(seen: &mut Seen) -> &mut Store<Self> {
+        &mut seen.machines
+    }
+
+    fn forget(seen: &mut Seen, uid: &str) {
+        seen.memory.forget_machine(uid);
+    }
+
+    fn route(seen: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
+        wake.push(Key::Machine(change.key.clone()));
+        let owner = |facts: &Arc<Self>| facts.owner.clone();
+        if change.old.as_ref().map(owner) != change.new.as_ref().map(owner) {
+            // Nothing is decided any more under the key that it had alone; the key is removed.
+            wake.push(Key::Replacement(change.uid.clone()));
+        }
+        for facts in [&change.old, &change.new].into_iter().flatten() {
+            let namespace = &facts.namespace;
+            wake.push(Key::Class(ObjectKey::new(namespace, facts.spec.class.name())));
+            wake.push(seen.replacement_key(facts));
+            match &facts.owner {
+                Some(owner) => wake.extend(set_and_deployment(seen, namespace, &owner.name, &owner.uid)),
+                None => wake.extend(sets_of(seen, namespace)),
+            }
+        }
+    }
+}
+
+/// A set that a Machine names as its owner, and that set's deployment: both count Machines.
+fn set_and_deployment(seen: &Seen, namespace: &str, name: &str, uid: &str) -> Vec<Key> {
+    let mut keys = vec![Key::Set(ObjectKey::new(namespace, name))];
+    let set = seen.sets.by_index(BY_UID, uid).next();
+    let owner = set.and_then(|(_, set)| set.facts.owner.as_ref());
+    keys.extend(owner.map(|owner| Key::Deployment(ObjectKey::new(namespace, &owner.name))));
+    keys
+}
+
+/// Every set of a namespace: a Machine that nobody controls may be adopted by any of them.
+fn sets_of(seen: &Seen, namespace: &str) -> Vec<Key> {
+    let here = seen.sets.iter().filter(|(key, _)| key.namespace == namespace);
+    here.map(|(key, _)| Key::Set(key.clone())).collect()
+}
+
+impl Fed<Mcm> for MachineSetFacts {
+    type Object = MachineSet;
+    const RESOURCE: &'static str = "machinesets";
+
+    fn cluster() -> Cluster {
+        Cluster::Control
+    }
+
+    fn parse(object: &MachineSet) -> Self {
+        Self::parse(object)
+    }
+    fn api(runtime: &Runtime, namespace: &str) -> Api<MachineSet> {
+        Api::namespaced(runtime.clients.control.clone(), namespace)
+    }
+    fn store(seen: &Seen) -> &Store<Self> {
+        &seen.sets
+    }
+    fn store_mut(seen: &mut Seen) -> &mut Store<Self> {
+        &mut seen.sets
+    }
+
+    fn forget(seen: &mut Seen, uid: &str) {
+        seen.memory.forget_owner(uid);
+    }
+
+    fn route(seen: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
+        wake.push(Key::Set(change.key.clone()));
+        for facts in [&change.old, &change.new].into_iter().flatten() {
+            match &facts.owner {
+                Some(owner) => {
+                    wake.push(Key::Deployment(ObjectKey::new(&facts.namespace, &owner.name)));
+                    wake.push(Key::Replacement(owner.uid.clone()));
+                }
+                None => {
+                    let here = seen.deployments.iter().filter(|(key, _)| key.namespace == facts.namespace);
+                    wake.extend(here.map(|(key, _)| Key::Deployment(key.clone())));
+                }
+            }
+            // Its own key, too: nothing is decided under it any more when the set has a deployment.
+            wake.push(Key::Replacement(facts.uid.clone()));
+        }
+        let selection = |facts: &Arc<Self>| {
+            (facts.owner.clone(), facts.spec.selector.clone(), facts.deleting_since, facts.invalid.is_some())
+        };
+        if change.old.as_ref().map(selection) != change.new.as_ref().map(selection) {
+            // Machines without owners are counted with the set that selects them.
+            for machine in machines_without_owner(seen, &change.key.namespace) {
+                wake.push(Key::Replacement(machine.uid.clone()));
+                wake.push(seen.replacement_key(&machine));
+            }
+        }
+    }
+}
+
+impl Fed<Mcm> for MachineDeploymentFacts {
+    type Object = MachineDeployment;
+    const RESOURCE: &'static str = "machinedeployments";
+
+    fn cluster() -> Cluster {
+        Cluster::Control
+    }
+
+    fn parse(object: &MachineDeployment) -> Self {
+        Self::parse(object)
+    }
+    fn api(runtime: &Runtime, namespace: &str) -> Api<MachineDeployment> {
+        Api::namespaced(runtime.clients.control.clone(), namespace)
+    }
+    fn store(seen: &Seen) -> &Store<Self> {
+        &seen.deployments
+    }
+    fn store_mut(seen: &mut Seen) -> &mut Store<Self> {
+        &mut seen.deployments
+    }
+
+    fn forget(seen: &mut Seen, uid: &str) {
+        seen.memory.forget_owner(uid);
+    }
+
+    fn route(seen: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
+        wake.push(Key::Deployment(change.key.clone()));
+        // When the freeze of a set is lifted depends on what its deployment wants.
+        let frozen =
+            seen.sets.by_index(BY_OWNER, &change.uid).filter(|(_, set)| set.facts.freeze().is_frozen());
+        wake.extend(frozen.map(|(key, _)| Key::Set(key.clone())));
+    }
+}
+
+impl Fed<Mcm> for ClassFacts {
+    type Object = MachineClass;
+    const RESOURCE: &'static str = "machineclasses";
+
+    fn cluster() -> Cluster {
+        Cluster::Control
+    }
+
+    fn parse(object: &MachineClass) -> Self {
+        Self::parse(object)
+    }
+    fn api(runtime: &Runtime, namespace: &str) -> Api<MachineClass> {
+        Api::namespaced(runtime.clients.control.clone(), namespace)
+    }
+    fn store(seen: &Seen) -> &Store<Self> {
+        &seen.classes
+    }
+    fn store_mut(seen: &mut Seen) -> &mut Store<Self> {
+        &mut seen.classes
+    }
+
+    fn route(seen: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
+        wake.push(Key::Class(change.key.clone()));
+        wake.extend(machines_that_need(seen, &change.key));
+        for facts in [&change.old, &change.new].into_iter().flatten() {
+            let secret = |(namespace, name): &(String, String)| Key::Secret(ObjectKey::new(namespace, name));
+            wake.extend(facts.secrets.iter().map(secret));
+        }
+    }
+}
+
+/// The Machines whose next step needs their class: those without an instance, and those whose instance is to go.
+fn machines_that_need(seen: &Seen, class: &ObjectKey) -> Vec<Key> {
+    let needs = |facts: &MachineFacts| {
+        facts.namespace == class.namespace && (facts.provider_id.is_none() || facts.deleting_since.is_some())
+    };
+    let machines = seen.machines.by_index(BY_CLASS, &class.name);
+    machines.filter(|(_, entry)| needs(&entry.facts)).map(|(key, _)| Key::Machine(key.clone())).collect()
+}
+
+impl Fed<Mcm> for SecretEntry {
+    type Object = Secret;
+    const RESOURCE: &'static str = "secrets";
+
+    fn cluster() -> Cluster {
+        Cluster::Control
+    }
+
+    fn parse(object: &Secret) -> Self {
+        Self::parse(object)
+    }
+    fn api(runtime: &Runtime, namespace: &str) -> Api<Secret> {
+        Api::namespaced(runtime.clients.control.clone(), namespace)
+    }
+    fn store(seen: &Seen) -> &Store<Self> {
+        &seen.secrets
+    }
+    fn store_mut(seen: &mut Seen) -> &mut Store<Self> {
+        &mut seen.secrets
+    }
+
+    fn route(seen: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
+        wake.push(Key::Secret(change.key.clone()));
+        for (class, _) in seen.classes.by_index(BY_SECRET, &change.key.to_string()) {
+            wake.extend(machines_that_need(seen, class));
+        }
+    }
+}
+
+impl Fed<Mcm> for TokenEntry {
+    type Object = Secret;
+    const RESOURCE: &'static str = "bootstraptokens";
+
+    fn cluster() -> Cluster {
+        Cluster::Target
+    }
+
+    fn watched(runtime: &Runtime) -> (Api<Secret>, WatchOptions) {
+        let field_selector = Some(format!("type={TOKEN_TYPE}"));
+        (Self::api(runtime, TOKEN_NAMESPACE), WatchOptions { field_selector, ..WatchOptions::default() })
+    }
+    fn parse(object: &Secret) -> Self {
+        Self::parse(object)
+    }
+    fn api(runtime: &Runtime, namespace: &str) -> Api<Secret> {
+        Api::namespaced(runtime.clients.target.clone(), namespace)
+    }
+    fn store(seen: &Seen) -> &Store<Self> {
+        &seen.tokens
+    }
+    fn store_mut(seen: &mut Seen) -> &mut Store<Self> {
+        &mut seen.tokens
+    }
+
+    fn route(seen: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
+        for entry in [&change.old, &change.new].into_iter().flatten() {
+            let owner = entry.facts.machine_uid.as_deref();
+            let machines = owner.into_iter().flat_map(|uid| seen.machines.by_index(BY_UID, uid));
+            wake.extend(machines.map(|(key, _)| Key::Machine(key.clone())));
+        }
+    }
+}
+
+impl Fed<Mcm> for NodeFacts {
+    type Object = Node;
+    const RESOURCE: &'static str = "nodes";
+
+    fn cluster() -> Cluster {
+        Cluster::Target
+    }
+
+    fn parse(object: &Node) -> Self {
+        Self::parse(object)
+    }
+    fn api(runtime: &Runtime, _: &str) -> Api<Node> {
+        Api::all(runtime.clients.target.clone())
+    }
+    fn store(seen: &Seen) -> &Store<Self> {
+        &seen.nodes
+    }
+    fn store_mut(seen: &mut Seen) -> &mut Store<Self> {
+        &mut seen.nodes
+    }
+
+    fn learn(seen: &mut Seen, change: &Change<Self>, version: Version, now: Timestamp) {
+        let Some(node) = &change.new else { return };
+        let known = seen.memory.nodes.remove(&change.uid).unwrap_or_default().after(node, version, now);
+        if !known.is_empty() {
+            seen.memory.nodes.insert(change.uid.clone(), known);
+        }
+    }
+    fn forget(seen: &mut Seen, uid: &str) {
+        seen.memory.nodes.remove(uid);
+    }
+
+    fn route(seen: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
+        wake.extend(seen.machines_of_node(&change.key.name).cloned().map(Key::Machine));
+    }
+}
+
+impl Fed<Mcm> for PodFacts {
+    type Object = Pod;
+    const RESOURCE: &'static str = "pods";
+
+    fn cluster() -> Cluster {
+        Cluster::Target
+    }
+
+    fn watched(runtime: &Runtime) -> (Api<Pod>, WatchOptions) {
+        (Api::all(runtime.clients.target.clone()), WatchOptions::default())
+    }
+    fn parse(object: &Pod) -> Self {
+        Self::parse(object)
+    }
+    fn api(runtime: &Runtime, namespace: &str) -> Api<Pod> {
+        Api::namespaced(runtime.clients.target.clone(), namespace)
+    }
+    fn store(seen: &Seen) -> &Store<Self> {
+        &seen.pods
+    }
+    fn store_mut(seen: &mut Seen) -> &mut Store<Self> {
+        &mut seen.pods
+    }
+
+    fn route(seen: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
+        for facts in [&change.old, &change.new].into_iter().flatten() {
+            wake.extend(deleting_machines_of_node(seen, &facts.node));
+        }
+    }
+}
+
+impl Fed<Mcm> for BudgetFacts {
+    type Object = PodDisruptionBudget;
+    const RESOURCE: &'static str = "poddisruptionbudgets";
+
+    fn cluster() -> Cluster {
+        Cluster::Target
+    }
+
+    fn watched(runtime: &Runtime) -> (Api<PodDisruptionBudget>, WatchOptions) {
+        (Api::all(runtime.clients.target.clone()), WatchOptions::default())
+    }
+    fn parse(object: &PodDisruptionBudget) -> Self {
+        Self::parse(object)
+    }
+    fn api(runtime: &Runtime, namespace: &str) -> Api<PodDisruptionBudget> {
+        Api::namespaced(runtime.clients.target.clone(), namespace)
+    }
+    fn store(seen: &Seen) -> &Store<Self> {
+        &seen.budgets
+    }
+    fn store_mut(seen: &mut Seen) -> &mut Store<Self> {
+        &mut seen.budgets
+    }
+
+    fn route(seen: &Seen, _: &Change<Self>, wake: &mut Vec<Key>) {
+        // Drains are few; which pods a budget covers is the planner's question.
+        wake.extend(seen.machines.by_index(DELETING, YES).map(|(key, _)| Key::Machine(key.clone())));
+    }
+}
+
+impl Fed<Mcm> for AttachmentFacts {
+    type Object = VolumeAttachment;
+    const RESOURCE: &'static str = "volumeattachments";
+
+    fn cluster() -> Cluster {
+        Cluster::Target
+    }
+
+    fn watched(runtime: &Runtime) -> (Api<VolumeAttachment>, WatchOptions) {
+        (Api::all(runtime.clients.target.clone()), WatchOptions::default())
+    }
+    fn parse(object: &VolumeAttachment) -> Self {
+        Self::parse(object)
+    }
+    fn api(runtime: &Runtime, _: &str) -> Api<VolumeAttachment> {
+        Api::all(runtime.clients.target.clone())
+    }
+    fn store(seen: &Seen) -> &Store<Self> {
+        &seen.attachments
+    }
+    fn store_mut(seen: &mut Seen) -> &mut Store<Self> {
+        &mut seen.attachments
+    }
+
+    fn route(seen: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
+        for facts in [&change.old, &change.new].into_iter().flatten() {
+            wake.extend(deleting_machines_of_node(seen, &facts.node));
+        }
+    }
+}
+
+/// The Machines that are being deleted and go by a Node's name: only these decide from what is on it.
+fn deleting_machines_of_node<'w>(seen: &'w Seen, node: &'w str) -> impl Iterator<Item = Key> + 'w {
+    let on_node = seen.machines_of_node(node);
+    let deleting = on_node.filter(|key| seen.machines.get(key).is_some_and(|entry| entry.deleting));
+    deleting.cloned().map(Key::Machine)
+}

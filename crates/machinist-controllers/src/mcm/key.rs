@@ -1,0 +1,59 @@
+//! What a worker looks at.
+
+use std::fmt;
+use std::time::Duration;
+
+use machinist_kube::ObjectKey;
+use machinist_runtime::QueueKey;
+
+/// One thing that is decided about. Keys of all kinds share one queue.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    /// A Machine.
+    Machine(ObjectKey),
+    /// A MachineClass.
+    Class(ObjectKey),
+    /// A Secret of the control cluster.
+    Secret(ObjectKey),
+    /// The replacements among the Machines of one deployment, by its UID (or of a set that has none, by the set's).
+    Replacement(String),
+    /// A MachineSet.
+    Set(ObjectKey),
+    /// A MachineDeployment.
+    Deployment(ObjectKey),
+}
+
+impl QueueKey for Key {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Machine(_) => "machine",
+            Self::Class(_) => "machineclass",
+            Self::Secret(_) => "secret",
+            Self::Replacement(_) => "replacement",
+            Self::Set(_) => "machineset",
+            Self::Deployment(_) => "machinedeployment",
+        }
+    }
+
+    fn min_interval(&self) -> Duration {
+        match self {
+            Key::Machine(_) | Key::Secret(_) => Duration::ZERO,
+            Key::Class(_) | Key::Replacement(_) | Key::Set(_) | Key::Deployment(_) => Duration::from_millis(100),
+        }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Replacement(uid) => write!(f, "replacement/{uid}"),
+            Self::Machine(key)
+            | Self::Class(key)
+            | Self::Secret(key)
+            | Self::Set(key)
+            | Self::Deployment(key) => {
+                write!(f, "{}/{key}", self.kind())
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Calls about the instance of a Machine. The only module that turns a permit into a deletion.
+//!
+//! A call is started and not awaited ([`super::asks`]): that it is in flight is a fact, and its answer wakes the Machine.
+
+use std::sync::Arc;
+
+use machinist_driver::Driver;
+use machinist_instance::{
+    Error, Instance, InstanceKey, InstanceRef, InstanceSpec, ProviderId, Scope, Sighting,
+};
+use machinist_plan::facts::{ClassFacts, MachineFacts};
+
+use super::witness::Witness;
+use machinist_core::{Answered, Answers, Call, Found, Permit};
+use machinist_runtime::{Ask, Opened, Remember, Stop};
+use super::super::contract::{Mcm, Runtime};
+use super::super::key::Key;
+use super::super::seen::Seen;
+use super::super::object_key;
+
+/// The Secrets of a class, as one text: what its account was opened with.
+pub(crate) fn secrets_of(class: &ClassFacts) -> String {
+    let names: Vec<_> = class.secrets.iter().map(|(namespace, name)| format!("{namespace}/{name}")).collect();
+    names.join("+")
+}
+
+/// The Machine that asks, and what its calls are made from.
+pub(crate) struct Asking<'a> {
+    pub runtime: &'a Arc<Runtime>,
+    pub machine: &'a MachineFacts,
+    /// A fingerprint of class and Secrets.
+    pub inputs: u64,
+    /// The account; or why it cannot be opened, which is remembered like a call that failed.
+    pub opened: Result<Opened, Error>,
+}
+
+/// Asks for the instance.
+pub(crate) fn ensure(asking: Asking<'_>, spec: InstanceSpec) -> Result<(), Stop> {
+    let witness = Witness::of(&asking);
+    let call = |driver: Arc<dyn Driver>| async move {
+        let before = witness.may_be_made();
+        let made = driver.instances().ensure(&spec).await;
+        witness.ensured(&made, before);
+        made
+    };
+    let still_wanted = |machine: &MachineFacts| machine.has_finalizer && machine.deleting_since.is_none();
+    start(asking, Call::ENSURE, None, still_wanted, call, |answers, answered: Answered<Instance>| {
+        if answered.answer.is_ok() {
+            answers.shown_in.clone_from(&answered.account);
+        }
+        answers.ensure = Some(answered);
+    })
+}
+
+/// Asks where the instance is.
+pub(crate) fn find(asking: Asking<'_>, which: InstanceRef) -> Result<(), Stop> {
+    let by = which.clone();
+    let witness = Witness::of(&asking);
+    let call = |driver: Arc<dyn Driver>| async move {
+        let sighting = driver.instances().find(&which).await;
+        witness.found(&sighting);
+        sighting
+    };
+    start(
+        asking,
+        Call::FIND,
+        None,
+        |_| true,
+        call,
+        move |answers, answered: Answered<Sighting>| {
+            answers.take_found(Found { by, answered });
+        },
+    )
+}
+
+/// Asks for the other key of an instance.
+pub(crate) fn rekey(asking: Asking<'_>, id: ProviderId, from: InstanceKey) -> Result<(), Stop> {
+    let to = asking.machine.key();
+    let call = |driver: Arc<dyn Driver>| async move { driver.instances().rekey(&id, &from, &to).await };
+    start(
+        asking,
+        Call::REKEY,
+        None,
+        |_| true,
+        call,
+        |answers, answered: Answered<()>| {
+            if answered.answer.is_ok() {
+                answers.shown_in.clone_from(&answered.account);
+            }
+            answers.rekey = Some(answered);
+        },
+    )
+}
+
+/// Asks what the account shows, unless another Machine has asked a while ago.
+pub(crate) fn list(asking: Asking<'_>) -> Result<(), Stop> {
+    let witness = Witness::of(&asking);
+    if !witness.may_list() {
+        return Ok(());
+    }
+    let call = |driver: Arc<dyn Driver>| async move {
+        witness.lists();
+        let listed = driver.instances().list(&Scope::Visible).await;
+        witness.listed(&listed);
+        listed.map(drop)
+    };
+    start(asking, Call::LIST, None, |_| true, call, |_, _: Answered<()>| {})
+}
+
+/// Asks for the deletion of the instance, with a permit.
+pub(crate) fn delete(asking: Asking<'_>, permit: Permit) -> Result<(), Stop> {
+    let valid_until = permit.valid_until();
+    #[expect(clippy::disallowed_methods, reason = "the one place where a permit becomes a deletion")]
+    let call = |driver: Arc<dyn Driver>| async move {
+        driver.instances().delete(permit.which(), permit.owner()).await
+    };
+    let still_wanted = |machine: &MachineFacts| machine.deleting_since.is_some();
+    start(asking, Call::DELETE, Some(valid_until), still_wanted, call, |answers, answered: Answered<()>| {
+        answers.delete = Some(answered);
+    })
+}
+
+fn start<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'static>(
+    asking: Asking<'_>,
+    call: Call,
+    begins_by: Option<jiff::Timestamp>,
+    still_wanted: fn(&MachineFacts) -> bool,
+    make: impl FnOnce(Arc<dyn Driver>) -> F,
+    remember: impl FnOnce(&mut Answers, Answered<T>) + Send + 'static,
+) -> Result<(), Stop> {
+    let Asking { runtime, machine, inputs, opened } = asking;
+    let id = object_key(&machine.namespace, &machine.name);
+    let (uid, key) = (machine.uid.clone(), Key::Machine(id.clone()));
+    let remember: Remember<Mcm, T> = {
+        let uid = uid.clone();
+        Box::new(move |seen: &mut Seen, answered| {
+            // The Machine may be gone by now. Then no pass needs the answer, and memory must not grow.
+            if seen.has_machine(&uid) {
+                seen.memory.answers.entry(uid).or_default().take(inputs, answered, remember);
+            }
+        })
+    };
+    let opened = match opened {
+        Ok(opened) => opened,
+        Err(error) => {
+            let now = runtime.now();
+            let answered = Answered { started: now, ended: now, account: None, answer: Err(error) };
+            remember(&mut runtime.lock().seen, answered);
+            runtime.queue.wake(key);
+            return Ok(());
+        }
+    };
+    let still_wanted = {
+        let uid = uid.clone();
+        Box::new(move |seen: &mut Seen| {
+            let wanted = seen
+                .machines
+                .get(&id)
+                .is_some_and(|machine| machine.uid == uid && still_wanted(&machine.facts));
+            if wanted && call == Call::ENSURE {
+                seen.memory.answers.entry(uid).or_default().ever_ensured = true;
+            }
+            wanted
+        })
+    };
+    let (account, bound) = (opened.account.clone(), opened.promises().call_bound);
+    let made = make(opened.driver.clone());
+    runtime.ask(Ask { subject: uid, key, call, account, bound, begins_by, still_wanted, remember }, made)
+}

@@ -1,0 +1,101 @@
+//! What the answers of an account tell beside what was asked: whether it is the account that instances were made in.
+
+use super::super::contract::Runtime;
+use std::sync::Arc;
+
+use machinist_instance::{AccountId, Error, ErrorKind, Instance, Sighting};
+use machinist_plan::facts::MachineFacts;
+
+use super::instance::Asking;
+use super::super::evidence::{take_list, take_sighting};
+use machinist_core::MadeIn;
+use super::super::key::Key;
+use super::super::object_key;
+
+/// Looks at the answer to one call for one Machine.
+pub(super) struct Witness {
+    runtime: Arc<Runtime>,
+    machine: MachineFacts,
+    /// Absent if the account cannot be opened: then no call is made.
+    account: Option<AccountId>,
+}
+
+impl Witness {
+    pub(super) fn of(asking: &Asking<'_>) -> Self {
+        let account = asking.opened.as_ref().ok().map(|opened| opened.account.id().clone());
+        Self { runtime: asking.runtime.clone(), machine: asking.machine.clone(), account }
+    }
+
+    /// An instance may be made from now on. Returns where it may have been made before.
+    pub(super) fn may_be_made(&self) -> MadeIn {
+        let mut world = self.runtime.lock();
+        let Some(answers) = world.seen.memory.answers.get_mut(&self.machine.uid) else { return MadeIn::Nowhere };
+        let before = answers.made_in.clone();
+        if let Some(account) = &self.account {
+            answers.made_in = before.and(account);
+        }
+        before
+    }
+
+    /// An `ensure` was answered: a clear refusal has made nothing.
+    pub(super) fn ensured(&self, answer: &Result<Instance, Error>, before: MadeIn) {
+        let made_nothing = match answer {
+            Ok(_) => false,
+            Err(error) => match error.kind {
+                ErrorKind::Ambiguous | ErrorKind::Bug => false,
+                ErrorKind::InvalidSpec
+                | ErrorKind::Denied
+                | ErrorKind::Exhausted
+                | ErrorKind::Throttled { .. }
+                | ErrorKind::Unavailable
+                | ErrorKind::Unsupported => true,
+            },
+        };
+        let mut world = self.runtime.lock();
+        if made_nothing && let Some(answers) = world.seen.memory.answers.get_mut(&self.machine.uid) {
+            answers.made_in = before;
+        }
+    }
+
+    /// A `find` was answered.
+    pub(super) fn found(&self, answer: &Result<Sighting, Error>) {
+        let (Ok(sighting), Some(account)) = (answer, &self.account) else { return };
+        let mut world = self.runtime.lock();
+        if world.seen.has_machine(&self.machine.uid) {
+            let cluster = &self.runtime.tools.machine().cluster;
+            take_sighting(&mut world.seen, account, cluster, &self.machine, sighting);
+        }
+    }
+
+    /// Whether the account may be listed now.
+    pub(super) fn may_list(&self) -> bool {
+        let now = self.runtime.now();
+        let Some(account) = &self.account else { return true };
+        self.runtime.lock().seen.memory.evidence.may_list(account, now)
+    }
+
+    /// The list begins.
+    pub(super) fn lists(&self) {
+        let now = self.runtime.now();
+        let Some(account) = &self.account else { return };
+        self.runtime.lock().seen.memory.evidence.list_begins(account, now);
+    }
+
+    /// A list was answered, or failed: all Machines that wait for it look again.
+    pub(super) fn listed(&self, answer: &Result<Vec<Instance>, Error>) {
+        let Some(account) = &self.account else { return };
+        let now = self.runtime.now();
+        let mut world = self.runtime.lock();
+        world.seen.memory.evidence.list_ended(account, answer.is_ok(), now);
+        if let Ok(instances) = answer {
+            take_list(&mut world.seen, account, &self.runtime.tools.machine().cluster, instances);
+        }
+        let waits =
+            |machine: &MachineFacts| machine.deleting_since.is_some() || machine.provider_id.is_none();
+        let waiting = world.seen.machines.iter().filter(|(_, machine)| waits(&machine.facts));
+        let keys: Vec<Key> =
+            waiting.map(|(key, _)| Key::Machine(object_key(&key.namespace, &key.name))).collect();
+        drop(world);
+        keys.into_iter().for_each(|key| self.runtime.queue.wake(key));
+    }
+}

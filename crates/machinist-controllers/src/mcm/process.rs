@@ -1,0 +1,49 @@
+//! The two processes of the machine API: which kinds each watches and decides about.
+//!
+//! | | machine controller | manager |
+//! |---|---|---|
+//! | control cluster | Machines, sets (to find deployments), classes, Secrets | Machines, sets, deployments |
+//! | target cluster | Nodes, pods, budgets, VolumeAttachments, bootstrap tokens | nothing yet |
+//! | decides about | Machines, classes, Secrets, replacements | sets, deployments |
+//!
+//! Both may run in one program; they share nothing but the API server.
+
+use machinist_kube::lease::Leadership;
+use machinist_runtime::Clients;
+
+use super::contract::Mcm;
+use super::options::{MachineOptions, Options, Tools};
+
+/// A process of the machine API that runs until it is dropped.
+pub type Running = machinist_runtime::Running<Mcm>;
+/// Answers questions about such a process.
+pub type Inspector = machinist_runtime::Inspector<Mcm>;
+
+/// The process that makes, watches and deletes instances.
+pub struct MachineController;
+
+/// The process that keeps as many Machines as deployments ask for.
+pub struct Manager;
+
+impl MachineController {
+    /// Starts it. `leadership` is absent where no other process could act.
+    pub fn start(
+        clients: Clients,
+        options: Options,
+        machine: MachineOptions,
+        leadership: Option<Leadership>,
+    ) -> Running {
+        let (options, (planners, safety_margins)) = options.split();
+        let tools = Tools { machine: Some(machine), decides_sets: false, safety_margins, planners };
+        Running::start(clients, options, tools, leadership)
+    }
+}
+
+impl Manager {
+    /// Starts it. `leadership` is absent where no other process could act.
+    pub fn start(clients: Clients, options: Options, leadership: Option<Leadership>) -> Running {
+        let (options, (planners, safety_margins)) = options.split();
+        let tools = Tools { machine: None, decides_sets: true, safety_margins, planners };
+        Running::start(clients, options, tools, leadership)
+    }
+}

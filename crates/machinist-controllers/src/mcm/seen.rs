@@ -1,0 +1,192 @@
+//! What a process of the machine API has seen: its stores, and its memory.
+
+use std::fmt;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Secret;
+use machinist_instance::Credential;
+use machinist_kube::{Entry, ObjectKey, Store};
+use machinist_plan::facts::{
+    AttachmentFacts, BudgetFacts, ClassFacts, MachineDeploymentFacts, MachineFacts, MachineSetFacts,
+    NodeFacts, PodFacts, SecretFacts, TokenFacts, USER_DATA,
+};
+
+use super::key::Key;
+use super::memory::Memory;
+
+/// Index: objects by the UID of their controlling owner; by [`NO_OWNER`] those without one.
+pub(crate) const BY_OWNER: &str = "owner";
+/// Index: objects by their own UID.
+pub(crate) const BY_UID: &str = "uid";
+/// Index: Machines by the name of their Node, pods and VolumeAttachments by theirs.
+pub(crate) const BY_NODE: &str = "node";
+/// Index: Machines by the name of their class.
+pub(crate) const BY_CLASS: &str = "class";
+/// Index: Machines that are being deleted, under [`YES`].
+pub(crate) const DELETING: &str = "deleting";
+/// Index: classes by the Secrets they refer to, `namespace/name`.
+pub(crate) const BY_SECRET: &str = "secret";
+/// Index: budgets by namespace.
+pub(crate) const BY_NAMESPACE: &str = "namespace";
+/// The value in [`BY_OWNER`] of objects that nobody controls.
+pub(crate) const NO_OWNER: &str = "";
+/// The one value of indexes that only tell whether.
+pub(crate) const YES: &str = "yes";
+
+/// The stores and the memory of a process.
+pub struct Seen {
+    pub(crate) machines: Store<MachineFacts>,
+    pub(crate) sets: Store<MachineSetFacts>,
+    pub(crate) deployments: Store<MachineDeploymentFacts>,
+    pub(crate) classes: Store<ClassFacts>,
+    pub(crate) secrets: Store<SecretEntry>,
+    pub(crate) tokens: Store<TokenEntry>,
+    pub(crate) nodes: Store<NodeFacts>,
+    pub(crate) pods: Store<PodFacts>,
+    pub(crate) budgets: Store<BudgetFacts>,
+    pub(crate) attachments: Store<AttachmentFacts>,
+    pub(crate) memory: Memory,
+}
+
+/// A Secret of the control cluster: facts for planners, data for drivers.
+pub(crate) struct SecretEntry {
+    pub facts: Arc<SecretFacts>,
+    data: std::collections::BTreeMap<String, Vec<u8>>,
+}
+
+impl SecretEntry {
+    pub(crate) fn parse(secret: &Secret) -> Self {
+        let data = secret.data.iter().flatten().map(|(key, bytes)| (key.clone(), bytes.0.clone()));
+        Self { facts: std::sync::Arc::new(SecretFacts::parse(secret)), data: data.collect() }
+    }
+}
+
+/// The data of all Secrets of a class, later ones over earlier ones, apart in what opens the account and what instances boot from.
+pub(crate) fn merge(secrets: &[Arc<SecretEntry>]) -> (Credential, Vec<u8>) {
+    let mut data = std::collections::BTreeMap::new();
+    for secret in secrets {
+        data.extend(secret.data.clone());
+    }
+    let user_data = data.remove(USER_DATA).unwrap_or_default();
+    (Credential::new(data), user_data)
+}
+
+/// A bootstrap token: facts for planners, the secret part for user data.
+pub(crate) struct TokenEntry {
+    pub facts: TokenFacts,
+    secret: String,
+}
+
+impl TokenEntry {
+    pub(crate) fn parse(secret: &Secret) -> Self {
+        let part = secret.data.as_ref().and_then(|data| data.get("token-secret"));
+        let part = part.and_then(|bytes| String::from_utf8(bytes.0.clone()).ok());
+        Self { facts: TokenFacts::parse(secret), secret: part.unwrap_or_default() }
+    }
+
+    /// The whole token, for user data and nothing else.
+    pub(crate) fn expose(&self) -> String {
+        format!("{}.{}", self.facts.id, self.secret)
+    }
+}
+
+impl fmt::Debug for TokenEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TokenEntry({})", self.facts.id)
+    }
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Self {
+            machines: Store::new(&[
+                (BY_OWNER, |m: &MachineFacts, keys| {
+                    keys.push(m.owner.as_ref().map_or(NO_OWNER, |owner| owner.uid.as_str()).to_owned());
+                }),
+                (BY_UID, |m, keys| keys.push(m.uid.clone())),
+                (BY_NODE, |m, keys| keys.push(m.node_name().to_owned())),
+                (BY_CLASS, |m, keys| keys.push(m.spec.class.name().to_owned())),
+                (DELETING, |m, keys| keys.extend(m.deleting_since.map(|_| YES.to_owned()))),
+            ]),
+            sets: Store::new(&[
+                (BY_OWNER, |s: &MachineSetFacts, keys| {
+                    keys.push(s.owner.as_ref().map_or(NO_OWNER, |owner| owner.uid.as_str()).to_owned());
+                }),
+                (BY_UID, |s, keys| keys.push(s.uid.clone())),
+            ]),
+            deployments: Store::new(&[(BY_UID, |d: &MachineDeploymentFacts, keys| keys.push(d.uid.clone()))]),
+            classes: Store::new(&[(BY_SECRET, |c: &ClassFacts, keys| {
+                keys.extend(c.secrets.iter().map(|(namespace, name)| format!("{namespace}/{name}")));
+            })]),
+            secrets: Store::new(&[]),
+            tokens: Store::new(&[]),
+            nodes: Store::new(&[]),
+            pods: Store::new(&[(BY_NODE, |p: &PodFacts, keys| keys.push(p.node.clone()))]),
+            budgets: Store::new(&[(BY_NAMESPACE, |b: &BudgetFacts, keys| keys.push(b.namespace.clone()))]),
+            attachments: Store::new(&[(BY_NODE, |a: &AttachmentFacts, keys| keys.push(a.node.clone()))]),
+            memory: Memory::default(),
+        }
+    }
+}
+
+impl Seen {
+    /// Whether there is a Machine of that UID, as far as is known: of others nothing is remembered.
+    pub(crate) fn has_machine(&self, uid: &str) -> bool {
+        self.machines.by_index(BY_UID, uid).next().is_some()
+    }
+
+    /// The class of a Machine.
+    pub(crate) fn class_of(&self, machine: &MachineFacts) -> Option<&Entry<ClassFacts>> {
+        self.classes.get(&ObjectKey::new(&machine.namespace, machine.spec.class.name()))
+    }
+
+    /// Whether there is a set or deployment of that UID, as far as is known.
+    pub(crate) fn has_owner(&self, uid: &str) -> bool {
+        self.sets.by_index(BY_UID, uid).next().is_some()
+            || self.deployments.by_index(BY_UID, uid).next().is_some()
+    }
+
+    /// The key under which the replacements of a Machine are counted: its deployment's UID, else its set's, else its own. No
+    /// other function computes it.
+    ///
+    /// A Machine without an owner is counted with the set that is about to adopt it. One whose set is not known has the key of that
+    /// set for now, under which nothing is given up.
+    pub(crate) fn replacement_key(&self, machine: &MachineFacts) -> Key {
+        Key::Replacement(match (&machine.owner, self.replacing_set(machine)) {
+            (_, Some(set)) => set.owner.as_ref().map_or(&set.uid, |deployment| &deployment.uid).clone(),
+            (Some(owner), None) => owner.uid.clone(),
+            (None, None) => machine.uid.clone(),
+        })
+    }
+
+    /// The set that replaces a Machine: its owner, else the first that selects it.
+    fn replacing_set(&self, machine: &MachineFacts) -> Option<&MachineSetFacts> {
+        if let Some(owner) = &machine.owner {
+            return self.sets.by_index(BY_UID, &owner.uid).next().map(|(_, set)| set.facts.as_ref());
+        }
+        let sets = self.sets.iter().filter(|(key, _)| key.namespace == machine.namespace);
+        sets.map(|(_, set)| set.facts.as_ref()).find(|set| set.would_adopt(machine))
+    }
+
+    /// The set that a Machine names as its owner, if it is not known.
+    pub(crate) fn unknown_owner<'m>(&self, machine: &'m MachineFacts) -> Option<&'m str> {
+        let owner = machine.owner.as_ref().filter(|owner| owner.kind == "MachineSet")?;
+        self.replacing_set(machine).is_none().then_some(owner.name.as_str())
+    }
+
+    /// The Machines whose name or label a Node goes by.
+    pub(crate) fn machines_of_node<'w>(&'w self, name: &'w str) -> impl Iterator<Item = &'w ObjectKey> {
+        self.machines.by_index(BY_NODE, name).map(|(key, _)| key)
+    }
+}
+
+/// The children of an owner, in order.
+pub(crate) fn machines_owned_by(seen: &Seen, owner_uid: &str) -> Vec<Arc<MachineFacts>> {
+    seen.machines.by_index(BY_OWNER, owner_uid).map(|(_, entry)| entry.facts.clone()).collect()
+}
+
+/// The Machines of a namespace that nobody controls, in order.
+pub(crate) fn machines_without_owner(seen: &Seen, namespace: &str) -> Vec<Arc<MachineFacts>> {
+    let free = seen.machines.by_index(BY_OWNER, NO_OWNER).filter(|(key, _)| key.namespace == namespace);
+    free.map(|(_, entry)| entry.facts.clone()).collect()
+}

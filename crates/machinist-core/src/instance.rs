@@ -1,0 +1,886 @@
+//! Rules about instances that all front ends share: when one may be believed gone, and what is asked next.
+//!
+//! Two rules keep exactly one instance per machine: the intent is on the API object before the cloud is called, and
+//! `ensure` is idempotent by key. From them follows when absence is proven:
+//!
+//! - An instance that the cloud has shown by its provider id is gone when `find` by that id says so. One whose id is known and
+//!   that was not shown yet may only be late: then an absence counts after what the cloud promises about visibility.
+//! - One that was never seen may still appear: somebody may have asked for it a moment ago. Absence counts only from a
+//!   `find` later than anybody's last possible call, plus what the cloud promises about visibility.
+//! - One that nobody can have asked for needs no proof.
+//!
+//! An absence counts only in the account that the instance was made in, as [`crate::ownership`] says. Until that is known, an
+//! instance is looked for before it is deleted: a deletion in another account succeeds and proves nothing. For the same reason an
+//! answer counts only if it came from the recorded account, or from the one that today's credential opens.
+//!
+//! An instance without a key that is older than its machine, by more than clocks may differ, was not made for it, whatever its
+//! name: it is neither adopted nor deleted, and people are told about it.
+//! One that carries another key is not ours, with one exception: objects that were restored or moved have new UIDs. The instance is
+//! given our key if our object recorded its id, it carries our cluster's tag, and no live object holds the old key. A cluster that
+//! was copied has another tag; or its Machines, beside the original ones, hold none of the keys.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use machinist_instance::{
+    AccountId, Error, ErrorKind, Foreign, Instance, InstanceKey, InstanceRef, KeyTag, Power, ProviderId,
+    Sighting,
+};
+
+use crate::ownership::{Ownership, Standing, second_look_at};
+use crate::permit::{Evidence, Permit};
+use crate::snapshot::{Answered, Answers, Call, Found, Process, plus, retry_after, since};
+
+/// How long a permit may be used: longer than a call takes to start, shorter than a lease.
+const PERMIT_VALID: Duration = Duration::from_secs(10);
+/// The first wait before looking whether an instance is gone, doubled at each look.
+const FIRST_LOOK_AFTER: Duration = Duration::from_secs(1);
+/// The longest wait between two looks.
+const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(30);
+/// An instance that was to be deleted and is neither gone nor going after this long is asked again to be deleted.
+const ASK_AGAIN_AFTER: Duration = Duration::from_secs(120);
+/// An instance that belongs to another key is looked at again after this long: only a person can change that.
+const LOOK_AT_FOREIGN_EVERY: Duration = Duration::from_secs(600);
+
+/// What is asked about an instance that is to go.
+#[derive(Debug)]
+pub struct Departure<'s> {
+    /// How it is found.
+    pub which: InstanceRef,
+    /// The key it must carry, if it carries one.
+    pub owner: InstanceKey,
+    /// Which installation asks: the tag of its instances.
+    pub cluster: &'s str,
+    /// The live object that holds the foreign key which the last `find` showed.
+    pub key_holder: Option<&'s str>,
+    /// When its machine was created.
+    pub created: Timestamp,
+    /// Why its deletion costs no pod, as far as that is known yet.
+    pub evidence: Option<Evidence>,
+    /// What the driver answered.
+    pub answers: &'s Answers,
+    /// Whether today's account is the one that it was made in.
+    pub ownership: &'s Ownership,
+    /// A fingerprint of what calls are made from: when it changes, a call that failed is repeated without waiting.
+    pub inputs: u64,
+    /// Who asks.
+    pub process: &'s Process,
+    /// The moment of the decision.
+    pub now: Timestamp,
+}
+
+/// What follows for an instance that is to go.
+#[derive(Debug)]
+pub enum Next {
+    /// It does not exist, and none can appear.
+    Gone(Proof),
+    /// A call is in flight; look again when it is answered, or when its bound has passed.
+    Wait {
+        /// The call.
+        call: Call,
+        /// Since when.
+        since: Timestamp,
+        /// When its bound has passed.
+        until: Timestamp,
+    },
+    /// Ask where it is.
+    Find,
+    /// It was found, and is not recorded yet.
+    Record {
+        /// The instance.
+        instance: Box<Instance>,
+        /// The account that showed it.
+        account: Option<AccountId>,
+    },
+    /// Ask for its deletion.
+    Delete(Permit),
+    /// Its deletion would be next, and it is not known that no pod is lost with it.
+    NeedsEvidence,
+    /// Give it our key.
+    Rekey {
+        /// The instance.
+        id: ProviderId,
+        /// The key that it carries.
+        from: InstanceKey,
+    },
+    /// It is going; look again then.
+    Going {
+        /// When to look.
+        look_at: Timestamp,
+    },
+    /// The last call failed; repeat it then.
+    Failed {
+        /// Which call.
+        call: Call,
+        /// What the cloud said.
+        error: Error,
+        /// When to repeat it.
+        retry_at: Timestamp,
+    },
+    /// It may still appear; look again then.
+    NotProven {
+        /// From when on an absence counts.
+        look_at: Timestamp,
+    },
+    /// Ask for a list of the account, to learn whether the instance was made in it.
+    List,
+    /// Such a list was asked for by another object.
+    AwaitList {
+        /// When to ask for it again.
+        until: Timestamp,
+    },
+    /// It is absent, and nothing tells whether it was made in this account: look a second time then.
+    LookTwice {
+        /// When a second absence counts.
+        look_at: Timestamp,
+    },
+    /// It is absent, and so is everything else that was made with this Secret: it looks like another account.
+    OtherAccount {
+        /// When to list the account again.
+        look_at: Timestamp,
+    },
+    /// The recorded instance carries the key of another object.
+    NotOurs {
+        /// Whose it is.
+        foreign: Foreign,
+        /// When to look again.
+        look_at: Timestamp,
+    },
+}
+
+/// What an instance is believed gone from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Proof {
+    /// It is absent in the account that it was made in; or it was never made.
+    Sure,
+    /// It was absent twice, ten minutes apart, and nothing tells whether it was made in this account.
+    LookedTwice,
+    /// None of our key exists. One of the same name does, and no live object holds its key.
+    NameTaken(Foreign),
+}
+
+/// An instance that has a machine's name and is not that machine's: it is left alone.
+#[derive(Debug)]
+pub enum Refused<'a> {
+    /// It carries no key, and was made before the machine.
+    MadeBefore(&'a Instance),
+    /// It was made for another key.
+    OfAnotherKey(&'a InstanceKey),
+}
+
+impl Departure<'_> {
+    /// Decides what follows.
+    pub fn next(&self) -> Next {
+        if let Some((call, started)) = self.answers.in_flight {
+            return Next::Wait {
+                call,
+                since: started,
+                until: plus(started, self.process.promises.call_bound),
+            };
+        }
+        if self.which.id.is_some() { self.seen() } else { self.never_seen() }
+    }
+
+    fn seen(&self) -> Next {
+        let Some(asked) = self.here(self.answers.delete.as_ref()) else {
+            return match self.standing() {
+                Standing::Proven => self.delete(),
+                Standing::Ask | Standing::Asked(_) | Standing::Incomparable | Standing::Doubtful(_) => {
+                    self.look_first()
+                }
+            };
+        };
+        match &asked.answer {
+            Ok(()) => self.after_deletion(asked.ended),
+            // It may be another's instance. An account that cannot be opened tells nothing.
+            Err(error) if error.kind == ErrorKind::Denied && asked.account.is_some() => {
+                self.denied(error, asked.ended)
+            }
+            // A deletion whose effect is unknown is settled by repeating it, like any other failure.
+            Err(error) => self.delete_failed(error, asked.ended),
+        }
+    }
+
+    /// It is not known yet whether this is the account of the instance, and a deletion in another account proves nothing.
+    fn look_first(&self) -> Next {
+        let Some(find) = self.found_by_id(Timestamp::MIN) else { return Next::Find };
+        match &find.answered.answer {
+            Ok(Sighting::Present(_)) => self.delete(),
+            Ok(Sighting::Absent) => self.absent_by_id(&find.answered),
+            Ok(Sighting::Foreign(foreign)) => self.foreign(foreign, find.answered.ended),
+            Err(error) => self.find_failed(error, find.answered.ended),
+        }
+    }
+
+    fn after_deletion(&self, asked: Timestamp) -> Next {
+        let Some(find) = self.found_by_id(asked) else { return Next::Find };
+        match &find.answered.answer {
+            // Its id was given to another instance since.
+            Ok(Sighting::Foreign(_) | Sighting::Absent) => self.absent_by_id(&find.answered),
+            Ok(Sighting::Present(instance)) => self.look_again(asked, find.answered.ended, instance.power),
+            Err(error) => self.find_failed(error, find.answered.ended),
+        }
+    }
+
+    /// The deletion was denied: because the instance carries another key, or because the credential may not delete.
+    fn denied(&self, error: &Error, ended: Timestamp) -> Next {
+        let Some(find) = self.found_by_id(ended) else { return Next::Find };
+        match &find.answered.answer {
+            Ok(Sighting::Foreign(foreign)) => self.foreign(foreign, find.answered.ended),
+            Ok(Sighting::Absent) => self.absent_by_id(&find.answered),
+            Ok(Sighting::Present(_)) => self.delete_failed(error, ended),
+            Err(error) => self.find_failed(error, find.answered.ended),
+        }
+    }
+
+    fn delete_failed(&self, error: &Error, ended: Timestamp) -> Next {
+        let retry_at = self.retry_at(error, ended);
+        match self.now < retry_at {
+            true => Next::Failed { call: Call::DELETE, error: error.clone(), retry_at },
+            false => self.delete(),
+        }
+    }
+
+    /// The recorded instance carries another key. If our object was restored, it is given ours; else it stays what it is.
+    fn foreign(&self, foreign: &Foreign, looked: Timestamp) -> Next {
+        let is_restored = foreign.cluster.as_deref() == Some(self.cluster) && self.key_holder.is_none();
+        if !is_restored {
+            let look_at = plus(looked, LOOK_AT_FOREIGN_EVERY);
+            return match look_at <= self.now {
+                true => Next::Find,
+                false => Next::NotOurs { foreign: foreign.clone(), look_at },
+            };
+        }
+        let rekey = || Next::Rekey { id: foreign.id.clone(), from: foreign.key.clone() };
+        match self.process.promises.keys {
+            // The recorded id is the proof.
+            KeyTag::Fixed => self.delete_as(&foreign.key),
+            KeyTag::Rekeyable => match self.here(self.answers.rekey.as_ref()) {
+                Some(rekeyed) if looked <= rekeyed.started => match &rekeyed.answer {
+                    Ok(()) => self.delete(),
+                    Err(error) => {
+                        let retry_at = self.retry_at(error, rekeyed.ended);
+                        match self.now < retry_at {
+                            true => Next::Failed { call: Call::REKEY, error: error.clone(), retry_at },
+                            // Whose it is by now is looked up before it is tried again.
+                            false => Next::Find,
+                        }
+                    }
+                },
+                Some(_) | None => rekey(),
+            },
+        }
+    }
+
+    /// An absence by id counts once the cloud has shown that id, or has had the time to: an instance made a moment ago may be
+    /// on its way out and not be shown yet. And it counts in the account of the instance only.
+    fn absent_by_id(&self, looked: &Answered<Sighting>) -> Next {
+        let standing = if self.is_recorded(looked) { Standing::Proven } else { self.standing() };
+        let looked = looked.started;
+        let made = self.answers.ensure.as_ref().map(|ensured| ensured.ended);
+        let made = made.unwrap_or(Timestamp::MIN).max(self.process.acting_since());
+        let counts_from = plus(made, self.process.promises.visible_within);
+        if self.answers.shown || counts_from < looked {
+            return self.absent(standing, looked, Proof::Sure);
+        }
+        if counts_from < self.now {
+            return Next::Find;
+        }
+        Next::NotProven { look_at: plus(counts_from, Duration::from_millis(1)) }
+    }
+
+    /// What an absence comes to, in an account of that standing.
+    fn absent(&self, standing: Standing, looked: Timestamp, proof: Proof) -> Next {
+        match standing {
+            Standing::Proven => Next::Gone(proof),
+            Standing::Ask => Next::List,
+            Standing::Asked(until) => Next::AwaitList { until },
+            Standing::Doubtful(look_at) => Next::OtherAccount { look_at },
+            Standing::Incomparable => {
+                let row = self.answers.absence.as_ref();
+                let row = row.filter(|row| {
+                    self.ownership.account.as_ref() == Some(&row.account)
+                        && row.by_id == self.which.id.is_some()
+                });
+                let look_at = second_look_at(row.map_or(looked, |row| row.first.min(looked)));
+                match (look_at <= looked, look_at <= self.now) {
+                    (true, _) => Next::Gone(Proof::LookedTwice),
+                    (false, true) => Next::Find,
+                    (false, false) => Next::LookTwice { look_at },
+                }
+            }
+        }
+    }
+
+    fn look_again(&self, asked: Timestamp, looked: Timestamp, power: Power) -> Next {
+        let overdue = plus(asked, ASK_AGAIN_AFTER) <= self.now && power != Power::Deleting;
+        if overdue {
+            return self.delete();
+        }
+        // Each wait is as long as everything before it: looks double, whatever their number.
+        let wait = since(looked, asked).clamp(FIRST_LOOK_AFTER, LOOK_AT_LEAST_EVERY);
+        let look_at = plus(looked, wait);
+        if look_at <= self.now { Next::Find } else { Next::Going { look_at } }
+    }
+
+    fn never_seen(&self) -> Next {
+        if let Some(ensured) = &self.answers.ensure
+            && let Ok(instance) = &ensured.answer
+        {
+            return Next::Record { instance: Box::new(instance.clone()), account: ensured.account.clone() };
+        }
+        let nobody_asked = !self.answers.ever_ensured && self.process.saw_the_birth_of(self.created);
+        if nobody_asked {
+            return Next::Gone(Proof::Sure);
+        }
+        let last_possible_call =
+            self.answers.ensure.as_ref().map_or(self.process.acting_since(), |ensured| ensured.ended);
+        let last_possible_call = last_possible_call.max(self.process.acting_since());
+        let counts_from = plus(last_possible_call, self.process.promises.absence_takes());
+        let find = self.answers.find.as_ref().filter(|find| self.is_here(&find.answered));
+        let Some(find) = find else {
+            // A first look at once: what is there already is found without waiting.
+            return Next::Find;
+        };
+        let looked = find.answered.started;
+        match &find.answered.answer {
+            Ok(Sighting::Present(instance)) if self.is_ours(instance) => {
+                Next::Record { instance: Box::new(instance.clone()), account: find.answered.account.clone() }
+            }
+            // One of somebody else's is as good as none: ours may still appear beside it.
+            Ok(shown) if counts_from < looked => {
+                let standing =
+                    self.ownership.of_unrecorded(self.created, self.answers, self.process, self.now);
+                self.absent(standing, looked, self.proof_of_none(shown))
+            }
+            Ok(_) if counts_from < self.now => Next::Find,
+            Ok(_) => Next::NotProven { look_at: plus(counts_from, Duration::from_millis(1)) },
+            Err(error) => self.find_failed(error, find.answered.ended),
+        }
+    }
+
+    /// No instance of our key exists. One of our name may; if no Machine holds its key, a person has to know of it.
+    fn proof_of_none(&self, shown: &Sighting) -> Proof {
+        match shown {
+            Sighting::Foreign(foreign)
+                if foreign.cluster.as_deref() == Some(self.cluster) && self.key_holder.is_none() =>
+            {
+                Proof::NameTaken(foreign.clone())
+            }
+            Sighting::Foreign(_) | Sighting::Present(_) | Sighting::Absent => Proof::Sure,
+        }
+    }
+
+    /// The instance of this machine's name that is not this machine's, as the last `find` by name showed it.
+    pub fn refused(&self) -> Option<Refused<'_>> {
+        if self.which.id.is_some() {
+            return None;
+        }
+        match self.answers.find.as_ref()?.answered.answer.as_ref().ok()? {
+            Sighting::Present(instance) if !self.is_ours(instance) => Some(Refused::MadeBefore(instance)),
+            Sighting::Foreign(foreign) => Some(Refused::OfAnotherKey(&foreign.key)),
+            Sighting::Present(_) | Sighting::Absent => None,
+        }
+    }
+
+    /// Whether an instance that a find by name showed is this machine's: it carries our key, or none and is young enough to have
+    /// been made for us by another program. An older one has its owner somewhere else.
+    fn is_ours(&self, instance: &Instance) -> bool {
+        match &instance.key {
+            Some(key) => *key == self.owner,
+            None => self.process.adopts_since(self.created) <= instance.created,
+        }
+    }
+
+    fn find_failed(&self, error: &Error, ended: Timestamp) -> Next {
+        let retry_at = self.retry_at(error, ended);
+        if retry_at <= self.now {
+            return Next::Find;
+        }
+        Next::Failed { call: Call::FIND, error: error.clone(), retry_at }
+    }
+
+    fn retry_at(&self, error: &Error, ended: Timestamp) -> Timestamp {
+        if self.answers.is_mended(self.inputs) {
+            return self.now;
+        }
+        plus(ended, retry_after(error.kind, self.answers.failures, Duration::from_secs(30)))
+    }
+
+    fn delete(&self) -> Next {
+        self.delete_as(&self.owner)
+    }
+
+    fn delete_as(&self, owner: &InstanceKey) -> Next {
+        let Some(evidence) = self.evidence.clone() else { return Next::NeedsEvidence };
+        let valid_until = plus(self.now, PERMIT_VALID);
+        Next::Delete(Permit::mint(self.which.clone(), owner.clone(), evidence, valid_until))
+    }
+
+    fn standing(&self) -> Standing {
+        self.ownership.of_recorded(self.created, self.answers, self.now)
+    }
+
+    /// The last look by id that began then or later, if its account counts.
+    fn found_by_id(&self, from: Timestamp) -> Option<&Found> {
+        let counts = |find: &&Found| from <= find.answered.started && find.by.id.is_some();
+        self.answers.find.as_ref().filter(counts).filter(|find| self.is_here(&find.answered))
+    }
+
+    /// An answer, if its account counts.
+    fn here<'a, T>(&self, answered: Option<&'a Answered<T>>) -> Option<&'a Answered<T>> {
+        answered.filter(|answered| self.is_here(answered))
+    }
+
+    /// Whether it came from today's account or from the recorded one.
+    fn is_here<T>(&self, answered: &Answered<T>) -> bool {
+        answered.account == self.ownership.account || self.is_recorded(answered)
+    }
+
+    fn is_recorded<T>(&self, answered: &Answered<T>) -> bool {
+        answered.account.is_some() && answered.account == self.ownership.recorded
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use machinist_instance::{CreateGuarantee, NodeName, Promises};
+
+    use super::*;
+    use crate::ownership::{List, Others};
+    use crate::snapshot::{Absence, MadeIn};
+
+    const START: i64 = 1_000;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(START + second).expect("a small number of seconds")
+    }
+
+    fn process() -> Process {
+        let promises = Promises {
+            visible_within: Duration::from_secs(10),
+            call_bound: Duration::from_secs(30),
+            create: CreateGuarantee::NativeKey,
+            rate: None,
+            keys: KeyTag::Rekeyable,
+        };
+        Process { started: at(0), leading_since: None, skew: Duration::ZERO, cloud_skew: None, promises }
+    }
+
+    fn account(name: &str) -> Option<AccountId> {
+        AccountId::recorded(name)
+    }
+
+    fn answered<T>(started: i64, ended: i64, answer: Result<T, Error>) -> Answered<T> {
+        Answered { started: at(started), ended: at(ended), account: account("a"), answer }
+    }
+
+    fn found(by_id: bool, second: i64, answer: Result<Sighting, Error>) -> Option<Found> {
+        let by = InstanceRef { id: by_id.then(id), key: None, name: None };
+        Some(Found { by, answered: answered(second, second, answer) })
+    }
+
+    fn id() -> ProviderId {
+        ProviderId::parse("sim:///i-1").expect("well-formed")
+    }
+
+    /// In the account that was recorded.
+    fn next(seen: bool, created: i64, now: i64, answers: &Answers) -> Next {
+        let ownership = Ownership { account: account("a"), recorded: account("a"), ..Ownership::default() };
+        Case { seen, created, now, answers, ownership: &ownership, key_holder: None, keys: KeyTag::Rekeyable }
+            .next()
+    }
+
+    struct Case<'a> {
+        seen: bool,
+        created: i64,
+        now: i64,
+        answers: &'a Answers,
+        ownership: &'a Ownership,
+        key_holder: Option<&'a str>,
+        keys: KeyTag,
+    }
+
+    impl Case<'_> {
+        fn next(self) -> Next {
+            let id = self.seen.then(id);
+            let which = InstanceRef { id, key: Some(InstanceKey::new("uid")), name: NodeName::new("m") };
+            let mut process = process();
+            process.promises.keys = self.keys;
+            Departure {
+                which,
+                owner: InstanceKey::new("uid"),
+                cluster: "ours",
+                key_holder: self.key_holder,
+                created: at(self.created),
+                evidence: Some(Evidence::ForceDeletion),
+                answers: self.answers,
+                ownership: self.ownership,
+                inputs: 1,
+                process: &process,
+                now: at(self.now),
+            }
+            .next()
+        }
+    }
+
+    #[test]
+    fn an_instance_never_seen_is_gone_only_after_the_lag() {
+        let early = Answers { find: found(false, 5, Ok(Sighting::Absent)), ..Answers::default() };
+        assert!(matches!(next(false, -60, 5, &early), Next::NotProven { .. }));
+        assert!(matches!(next(false, -60, 41, &early), Next::Find));
+        let late = Answers { find: found(false, 41, Ok(Sighting::Absent)), ..Answers::default() };
+        assert!(matches!(next(false, -60, 41, &late), Next::Gone(Proof::Sure)));
+    }
+
+    #[test]
+    fn an_instance_that_nobody_can_have_asked_for_is_gone_at_once() {
+        assert!(matches!(next(false, 1, 2, &Answers::default()), Next::Gone(Proof::Sure)));
+        let asked = Answers { ever_ensured: true, ..Answers::default() };
+        assert!(matches!(next(false, 1, 2, &asked), Next::Find));
+    }
+
+    #[test]
+    fn the_lag_counts_from_the_end_of_our_own_last_call() {
+        let refused = answered(99, 100, Err(Error::new(ErrorKind::Ambiguous, "?")));
+        let answers = Answers {
+            ever_ensured: true,
+            ensure: Some(refused),
+            find: found(false, 139, Ok(Sighting::Absent)),
+            ..Answers::default()
+        };
+        assert!(matches!(next(false, 50, 139, &answers), Next::NotProven { .. }));
+    }
+
+    #[test]
+    fn a_known_instance_is_deleted_once_then_looked_for_by_id() {
+        let mut answers = Answers { shown: true, ..Answers::default() };
+        assert!(matches!(next(true, -60, 1, &answers), Next::Delete(_)));
+        answers.delete = Some(answered(1, 2, Ok(())));
+        // An older sighting, or one by name, proves nothing.
+        answers.find = found(true, 0, Ok(Sighting::Absent));
+        assert!(matches!(next(true, -60, 2, &answers), Next::Find));
+        answers.find = found(false, 3, Ok(Sighting::Absent));
+        assert!(matches!(next(true, -60, 3, &answers), Next::Find));
+        answers.find = found(true, 3, Ok(Sighting::Absent));
+        assert!(matches!(next(true, -60, 3, &answers), Next::Gone(Proof::Sure)));
+    }
+
+    #[test]
+    fn an_instance_that_was_not_shown_yet_may_only_be_late() {
+        let mut answers = Answers {
+            delete: Some(answered(20, 21, Ok(()))),
+            find: found(true, 22, Ok(Sighting::Absent)),
+            ..Answers::default()
+        };
+        assert!(matches!(next(true, -60, 22, &answers), Next::Gone(_)), "the process is older than the lag");
+        let made = made_at(19, None);
+        answers.ensure = Some(answered(18, 19, Ok(made)));
+        assert!(matches!(next(true, 18, 22, &answers), Next::NotProven { .. }));
+        answers.find = found(true, 30, Ok(Sighting::Absent));
+        assert!(matches!(next(true, 18, 30, &answers), Next::Gone(Proof::Sure)));
+    }
+
+    fn made_at(second: i64, key: Option<&str>) -> Instance {
+        Instance {
+            id: id(),
+            key: key.map(InstanceKey::new),
+            cluster: key.map(|_| "ours".to_owned()),
+            name: NodeName::new("m").expect("not empty"),
+            power: Power::Running,
+            addresses: Vec::new(),
+            instance_type: None,
+            zone: None,
+            region: None,
+            tags: std::collections::BTreeMap::new(),
+            created: at(second),
+        }
+    }
+
+    #[test]
+    fn only_an_instance_that_can_be_ours_is_taken_along() {
+        let shown = |instance: Instance| {
+            let find = found(false, 41, Ok(Sighting::Present(instance)));
+            next(false, -60, 41, &Answers { find, ..Answers::default() })
+        };
+        assert!(matches!(shown(made_at(-90, Some("uid"))), Next::Record { .. }), "it has our key");
+        assert!(matches!(shown(made_at(-60, None)), Next::Record { .. }), "others made it for this machine");
+        assert!(
+            matches!(shown(made_at(-120, None)), Next::Record { .. }),
+            "the clock of the cloud may be late"
+        );
+        assert!(
+            matches!(shown(made_at(-121, None)), Next::Gone(Proof::Sure)),
+            "it was there before the machine"
+        );
+        assert!(
+            matches!(shown(made_at(0, Some("another"))), Next::Gone(Proof::Sure)),
+            "it has another's key"
+        );
+    }
+
+    #[test]
+    fn a_failed_deletion_is_repeated_after_a_while() {
+        let error = Error::new(ErrorKind::Unavailable, "try later");
+        let delete = Some(answered(1, 2, Err(error)));
+        let answers = Answers { delete, failures: 1, ..Answers::default() };
+        assert!(matches!(next(true, -60, 3, &answers), Next::Failed { call: Call::DELETE, .. }));
+        assert!(matches!(next(true, -60, 7, &answers), Next::Delete(_)));
+    }
+
+    #[test]
+    fn a_refused_call_is_repeated_at_once_when_class_or_secret_have_changed() {
+        let refused = Error::new(ErrorKind::Denied, "wrong token");
+        let delete = Some(answered(1, 2, Err(refused.clone())));
+        let mut answers = Answers { delete, failures: 9, inputs: Some(1), ..Answers::default() };
+        assert!(matches!(next(true, -60, 100, &answers), Next::Find), "it may be another's instance");
+        answers.find = found(true, 3, Ok(Sighting::Present(made_at(0, Some("uid")))));
+        assert!(matches!(next(true, -60, 100, &answers), Next::Failed { call: Call::DELETE, .. }));
+        answers.inputs = Some(2);
+        assert!(matches!(next(true, -60, 100, &answers), Next::Delete(_)));
+        answers.delete = Some(answered(1, 2, Ok(())));
+        answers.find = Some(Found {
+            by: InstanceRef { id: Some(id()), key: None, name: None },
+            answered: answered(3, 4, Err(refused)),
+        });
+        assert!(matches!(next(true, -60, 100, &answers), Next::Find));
+        answers.inputs = Some(1);
+        assert!(matches!(next(true, -60, 100, &answers), Next::Failed { call: Call::FIND, .. }));
+    }
+
+    /// After a deletion that succeeded and a look that showed nothing, both in today's account.
+    fn absent_since(second: i64) -> Answers {
+        Answers {
+            delete: Some(answered(1, 2, Ok(()))),
+            find: found(true, second, Ok(Sighting::Absent)),
+            absence: Some(Absence { account: account("a").expect("a name"), first: at(second), by_id: true }),
+            shown: true,
+            ..Answers::default()
+        }
+    }
+
+    fn elsewhere(change: impl FnOnce(&mut Ownership)) -> Ownership {
+        let mut ownership =
+            Ownership { account: account("a"), recorded: account("b"), ..Ownership::default() };
+        change(&mut ownership);
+        ownership
+    }
+
+    fn of(ownership: &Ownership, now: i64, answers: &Answers) -> Next {
+        Case { seen: true, created: -60, now, answers, ownership, key_holder: None, keys: KeyTag::Rekeyable }
+            .next()
+    }
+
+    #[test]
+    fn an_absence_in_another_account_proves_nothing() {
+        let answers = absent_since(3);
+        let unlisted = elsewhere(|_| {});
+        assert!(matches!(of(&unlisted, 3, &answers), Next::List));
+        let asked = elsewhere(|o| o.list = List::Asked(at(303)));
+        assert!(matches!(of(&asked, 4, &answers), Next::AwaitList { until } if until == at(303)));
+        let listed = elsewhere(|o| o.list = List::Ended(at(303)));
+        assert!(matches!(of(&listed, 4, &answers), Next::OtherAccount { look_at } if look_at == at(303)));
+        assert!(matches!(of(&listed, 303, &answers), Next::List), "it is listed again after a while");
+    }
+
+    #[test]
+    fn a_renewed_credential_is_known_by_what_it_shows() {
+        let answers = absent_since(3);
+        let sibling = elsewhere(|o| o.shows_recorded = true);
+        assert!(matches!(of(&sibling, 3, &answers), Next::Gone(Proof::Sure)));
+        let itself = Answers { shown_in: account("a"), ..absent_since(3) };
+        assert!(matches!(of(&elsewhere(|_| {}), 3, &itself), Next::Gone(Proof::Sure)));
+        let by_another = Answers { shown_in: account("c"), ..absent_since(3) };
+        assert!(matches!(of(&elsewhere(|_| {}), 3, &by_another), Next::List));
+    }
+
+    #[test]
+    fn in_an_account_that_is_not_known_it_looks_before_it_deletes() {
+        let unlisted = elsewhere(|_| {});
+        assert!(matches!(of(&unlisted, 1, &Answers::default()), Next::Find));
+        let present = found(true, 1, Ok(Sighting::Present(made_at(-60, Some("uid")))));
+        let present = Answers { find: present, ..Answers::default() };
+        assert!(matches!(of(&unlisted, 1, &present), Next::Delete(_)));
+        let absent = Answers { find: found(true, 20, Ok(Sighting::Absent)), ..Answers::default() };
+        assert!(matches!(of(&unlisted, 20, &absent), Next::List), "no deletion, which would succeed");
+    }
+
+    #[test]
+    fn answers_of_another_account_count_for_nothing() {
+        // Deleted and absent, in an account that was opened for a while.
+        let answers = absent_since(3);
+        let today = Ownership { account: account("b"), recorded: account("b"), ..Ownership::default() };
+        assert!(matches!(of(&today, 3, &answers), Next::Delete(_)));
+        let deleted = Answers {
+            delete: Some(Answered { account: account("b"), ..answered(1, 2, Ok(())) }),
+            ..absent_since(3)
+        };
+        assert!(matches!(of(&today, 3, &deleted), Next::Find));
+    }
+
+    #[test]
+    fn answers_of_the_recorded_account_outlive_its_credential() {
+        let exchanged = Ownership { account: account("b"), recorded: account("a"), ..Ownership::default() };
+        assert!(matches!(of(&exchanged, 3, &absent_since(3)), Next::Gone(Proof::Sure)));
+        let missing = Ownership { account: None, recorded: account("a"), ..Ownership::default() };
+        assert!(matches!(of(&missing, 3, &absent_since(3)), Next::Gone(Proof::Sure)));
+    }
+
+    /// What is known of a Machine that Go made.
+    fn unrecorded(change: impl FnOnce(&mut Ownership)) -> Ownership {
+        elsewhere(|o| {
+            o.recorded = None;
+            o.list = List::Ended(at(303));
+            change(o);
+        })
+    }
+
+    #[test]
+    fn without_a_record_an_older_sibling_is_the_proof() {
+        let shown = |second| {
+            unrecorded(|o| {
+                o.others = Others::AsOld;
+                o.oldest_shown = Some(at(second));
+            })
+        };
+        assert!(matches!(of(&shown(-60), 3, &absent_since(3)), Next::Gone(Proof::Sure)), "as old");
+        assert!(matches!(of(&shown(-59), 3, &absent_since(3)), Next::OtherAccount { .. }), "younger");
+    }
+
+    #[test]
+    fn where_nothing_can_be_compared_two_looks_ten_minutes_apart_count() {
+        let alone = unrecorded(|_| {});
+        let first = absent_since(3);
+        assert!(matches!(of(&alone, 3, &first), Next::LookTwice { look_at } if look_at == at(603)));
+        assert!(matches!(of(&alone, 603, &first), Next::Find));
+        let second = Answers { find: found(true, 603, Ok(Sighting::Absent)), ..absent_since(3) };
+        assert!(matches!(of(&alone, 603, &second), Next::Gone(Proof::LookedTwice)));
+    }
+
+    #[test]
+    fn the_oldest_is_compared_with_younger_ones_of_its_kind_only() {
+        let oldest = |shows_unrecorded| {
+            unrecorded(|o| {
+                o.others = Others::Younger;
+                o.oldest_shown = Some(at(-10));
+                o.shows_unrecorded = shows_unrecorded;
+            })
+        };
+        assert!(matches!(of(&oldest(true), 3, &absent_since(3)), Next::LookTwice { .. }));
+        // Its siblings were made after the Secret was exchanged, for all that is known.
+        assert!(matches!(of(&oldest(false), 3, &absent_since(3)), Next::OtherAccount { .. }));
+    }
+
+    fn never_seen(ownership: &Ownership, created: i64, answers: Answers) -> Next {
+        let find = found(false, 200, Ok(Sighting::Absent));
+        let answers = Answers { find, ever_ensured: true, ..answers };
+        Case {
+            seen: false,
+            created,
+            now: 200,
+            answers: &answers,
+            ownership,
+            key_holder: None,
+            keys: KeyTag::Rekeyable,
+        }
+        .next()
+    }
+
+    #[test]
+    fn an_instance_that_this_process_asked_for_is_absent_where_it_was_asked_for() {
+        let siblings = unrecorded(|o| o.others = Others::AsOld);
+        let made_in = |made_in| Answers { made_in, ..Answers::default() };
+        let here = || made_in(MadeIn::Account(account("a").expect("a name")));
+        let there = || made_in(MadeIn::Account(account("b").expect("a name")));
+        assert!(matches!(never_seen(&siblings, 10, here()), Next::Gone(Proof::Sure)));
+        assert!(matches!(never_seen(&siblings, 10, made_in(MadeIn::Nowhere)), Next::Gone(Proof::Sure)));
+        assert!(matches!(never_seen(&siblings, 10, there()), Next::OtherAccount { .. }));
+        assert!(matches!(never_seen(&siblings, 10, made_in(MadeIn::Several)), Next::OtherAccount { .. }));
+        let same = unrecorded(|o| o.shows_made_in = true);
+        assert!(matches!(never_seen(&same, 10, there()), Next::Gone(Proof::Sure)), "under another name");
+        // Another process may have asked before.
+        assert!(matches!(never_seen(&siblings, -60, here()), Next::OtherAccount { .. }));
+        let shown = unrecorded(|o| o.oldest_shown = Some(at(-90)));
+        assert!(matches!(never_seen(&shown, -60, here()), Next::Gone(Proof::Sure)));
+        assert!(matches!(never_seen(&unrecorded(|_| {}), -60, here()), Next::LookTwice { .. }));
+    }
+
+    fn foreign(key: &str, cluster: Option<&str>) -> Foreign {
+        Foreign { id: id(), key: InstanceKey::new(key), cluster: cluster.map(str::to_owned) }
+    }
+
+    /// After a deletion that was denied.
+    fn denied(sighting: Option<Foreign>) -> Answers {
+        Answers {
+            delete: Some(answered(1, 2, Err(Error::new(ErrorKind::Denied, "made for another key")))),
+            find: sighting.and_then(|foreign| found(true, 3, Ok(Sighting::Foreign(foreign)))),
+            failures: 1,
+            ..Answers::default()
+        }
+    }
+
+    #[test]
+    fn a_restored_object_gives_its_instance_its_own_key() {
+        assert!(matches!(next(true, -60, 3, &denied(None)), Next::Find));
+        let mut answers = denied(Some(foreign("old", Some("ours"))));
+        match next(true, -60, 3, &answers) {
+            Next::Rekey { id: which, from } => assert_eq!((which, from), (id(), InstanceKey::new("old"))),
+            other => panic!("{other:?}"),
+        }
+        answers.rekey = Some(answered(4, 5, Err(Error::new(ErrorKind::Unavailable, "later"))));
+        assert!(matches!(next(true, -60, 6, &answers), Next::Failed { call: Call::REKEY, .. }));
+        assert!(matches!(next(true, -60, 10, &answers), Next::Find), "whose it is by now is looked up");
+        answers.rekey = Some(answered(4, 5, Ok(())));
+        assert!(matches!(next(true, -60, 6, &answers), Next::Delete(_)));
+    }
+
+    #[test]
+    fn where_keys_are_fixed_the_recorded_id_is_the_proof() {
+        let answers = denied(Some(foreign("old", Some("ours"))));
+        let ownership = Ownership { account: account("a"), recorded: account("a"), ..Ownership::default() };
+        let keys = KeyTag::Fixed;
+        let case = Case {
+            seen: true,
+            created: -60,
+            now: 3,
+            answers: &answers,
+            ownership: &ownership,
+            key_holder: None,
+            keys,
+        };
+        match case.next() {
+            Next::Delete(permit) => assert_eq!(*permit.owner(), InstanceKey::new("old")),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_instance_of_another_key_stays_its_owners() {
+        for stays in [foreign("old", Some("theirs")), foreign("old", None)] {
+            let next = next(true, -60, 3, &denied(Some(stays.clone())));
+            assert!(matches!(&next, Next::NotOurs { foreign, .. } if *foreign == stays), "{next:?}");
+        }
+        let answers = denied(Some(foreign("live", Some("ours"))));
+        let ownership = Ownership { account: account("a"), recorded: account("a"), ..Ownership::default() };
+        let case = |now| Case {
+            seen: true,
+            created: -60,
+            now,
+            answers: &answers,
+            ownership: &ownership,
+            key_holder: Some("n"),
+            keys: KeyTag::Rekeyable,
+        };
+        assert!(matches!(case(3).next(), Next::NotOurs { .. }), "a live Machine holds the key");
+        assert!(matches!(case(603).next(), Next::Find));
+    }
+
+    #[test]
+    fn an_instance_of_its_name_under_an_old_key_is_left_and_told() {
+        let find = |foreign| found(false, 41, Ok(Sighting::Foreign(foreign)));
+        let answers = |foreign| Answers { find: find(foreign), ..Answers::default() };
+        let next = |foreign| next(false, -60, 41, &answers(foreign));
+        assert!(matches!(next(foreign("old", Some("ours"))), Next::Gone(Proof::NameTaken(_))));
+        assert!(matches!(next(foreign("old", Some("theirs"))), Next::Gone(Proof::Sure)));
+    }
+}

@@ -1,0 +1,130 @@
+//! Mail: written down, then sent, then written down again.
+//!
+//! ```text
+//! no state -> Sending (the intent) -> one call -> Sent | Failed | Unknown
+//! ```
+//!
+//! The intent is on the object before the call. A process that finds an intent which it did not write itself cannot know whether
+//! the call was made, so it never repeats it: the outcome is unknown.
+
+use std::fmt;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use machinist_core::{Answered, Call, ContractReason, Plan, Reason, Step, Why, plus, retry_after};
+use machinist_instance::{Error, ErrorKind};
+
+/// The call that sends a letter.
+pub const SEND: Call = Call("send");
+
+/// The facts of one decision.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// The moment of the decision.
+    pub now: Timestamp,
+    /// `status.state`, raw.
+    pub state: Option<String>,
+    /// Whether this process has written the intent and has made no call since whose effect is unknown.
+    pub may_send: bool,
+    /// The call in flight, and since when.
+    pub in_flight: Option<(Call, Timestamp)>,
+    /// The last answer.
+    pub answered: Option<Answered<()>>,
+}
+
+/// One call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Write that the letter is about to be sent.
+    Intend,
+    /// Send the letter.
+    Send,
+    /// Write how it ended.
+    Conclude(&'static str),
+}
+
+/// What a Mail waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MailReason {
+    /// A process died between the intent and the answer.
+    OutcomeUnknown,
+    /// The post office refused the letter.
+    Refused,
+}
+
+/// Decides about one Mail.
+pub fn plan(s: &Snapshot) -> Plan<Action, MailReason> {
+    let writes = |what| Why::new(Reason::Writing(what), Step::Expect("the letter is sent at most once"));
+    match (s.state.as_deref(), &s.in_flight, &s.answered) {
+        (Some("Sent"), _, _) => Plan::idle(Why::settled()),
+        (Some("Failed"), _, _) => {
+            Plan::idle(Why::new(MailReason::Refused, Step::Mend("create another Mail".to_owned())))
+        }
+        (Some("Unknown"), _, _) => {
+            Plan::idle(Why::new(MailReason::OutcomeUnknown, Step::Mend("ask the recipient".to_owned())))
+        }
+        (_, Some((call, since)), _) => {
+            Plan::idle(Why::new(Reason::Calling(*call), Step::Expect("the answer")).since(*since))
+        }
+        (None, None, _) => Plan::act(Action::Intend, writes("the intent to send it")),
+        (Some(_), None, Some(Answered { answer: Ok(()), .. })) => {
+            Plan::act(Action::Conclude("Sent"), writes("that it was sent"))
+        }
+        (Some(_), None, Some(Answered { answer: Err(error), ended, .. })) => failed(s, error, *ended),
+        (Some(_), None, None) if s.may_send => {
+            Plan::act(Action::Send, Why::new(Reason::Calling(SEND), Step::Expect("the answer")))
+        }
+        (Some(_), None, None) => {
+            Plan::act(Action::Conclude("Unknown"), writes("that nobody knows whether it was sent"))
+        }
+    }
+}
+
+fn failed(s: &Snapshot, error: &Error, ended: Timestamp) -> Plan<Action, MailReason> {
+    let conclude = |state, what| {
+        Plan::act(Action::Conclude(state), Why::new(Reason::Writing(what), Step::Nothing))
+    };
+    match error.kind {
+        ErrorKind::Throttled { .. } | ErrorKind::Unavailable if s.may_send => {
+            let again = plus(ended, retry_after(error.kind, 1, Duration::ZERO));
+            let message = error.message.clone();
+            let reason = Reason::CallFailed { call: SEND, kind: error.kind, message, failures: 1 };
+            let why = Why::new(reason, Step::Repeat(SEND, again));
+            if again <= s.now { Plan::act(Action::Send, why) } else { Plan::until(again, why) }
+        }
+        ErrorKind::Ambiguous | ErrorKind::Bug | ErrorKind::Throttled { .. } | ErrorKind::Unavailable => {
+            conclude("Unknown", "that nobody knows whether it was sent")
+        }
+        ErrorKind::InvalidSpec | ErrorKind::Denied | ErrorKind::Exhausted | ErrorKind::Unsupported => {
+            conclude("Failed", "that it was refused")
+        }
+    }
+}
+
+impl ContractReason for MailReason {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::OutcomeUnknown => "OutcomeUnknown",
+            Self::Refused => "Refused",
+        }
+    }
+}
+
+impl fmt::Display for MailReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OutcomeUnknown => "a person: a process died while it sent the letter",
+            Self::Refused => "a person: the post office refused the letter",
+        })
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Intend => f.write_str("status: Sending"),
+            Self::Send => f.write_str("post: send"),
+            Self::Conclude(state) => write!(f, "status: {state}"),
+        }
+    }
+}

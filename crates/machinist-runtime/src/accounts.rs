@@ -1,0 +1,320 @@
+//! Cloud accounts: everything that calls to one cloud identity share.
+//!
+//! An account is a cloud identity, not a list of Secret names ([`Provider::account`]). All classes and controllers of a process
+//! that use one account share its slots, its token bucket and its pause after a throttled answer. Otherwise a class with a
+//! Secret per roll would get a fresh set of limits with every roll, and the cloud would throttle all of them.
+//!
+//! Deliberately absent: which calls are made, and what an answer means ([`crate::asks`]).
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use machinist_driver::{Driver, Provider};
+use machinist_instance::{AccountId, CallRate, Credential, Error, ErrorKind, Promises};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+
+/// An account that nobody has used for this long is closed: its driver, its connections and its limits are dropped.
+const CLOSED_AFTER: Duration = Duration::from_secs(3600);
+/// The first pause after a throttled answer without `Retry-After`; it doubles with each further one.
+const FIRST_PAUSE: Duration = Duration::from_secs(5);
+/// No pause is longer, whatever `Retry-After` says: a wrong number must not stop an installation for days.
+pub const LONGEST_PAUSE: Duration = machinist_core::LONGEST_RETRY_AFTER;
+
+/// The accounts that a process has open.
+#[derive(Default)]
+pub struct Accounts {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    accounts: BTreeMap<AccountId, Arc<Account>>,
+    /// Drivers by the Secrets that opened them, so that no pass reads a credential which was read before.
+    opened: BTreeMap<String, (u64, Opened)>,
+}
+
+/// A driver, and the account whose limits its calls share.
+#[derive(Clone)]
+pub struct Opened {
+    /// The driver, for calls with this credential.
+    pub driver: Arc<dyn Driver>,
+    /// The limits that calls with this credential share with all others of the account.
+    pub account: Arc<Account>,
+}
+
+impl Opened {
+    /// What the account's answers prove.
+    pub fn promises(&self) -> Promises {
+        self.driver.promises()
+    }
+
+    /// The account's name: a hash, which tells nothing of the credential.
+    pub fn account(&self) -> &AccountId {
+        &self.account.id
+    }
+
+    /// Until when no call may begin, if the cloud asked for patience.
+    pub fn paused_until(&self) -> Option<Instant> {
+        self.account.paused_until()
+    }
+}
+
+/// The limits of one account.
+pub struct Account {
+    id: AccountId,
+    /// Calls in flight at once.
+    slots: Arc<Semaphore>,
+    /// Held by the call that is next: calls begin in the order in which they were asked for.
+    turn: tokio::sync::Mutex<()>,
+    pace: Mutex<Pace>,
+}
+
+/// When the next call may begin.
+struct Pace {
+    bucket: Option<Bucket>,
+    paused_until: Option<Instant>,
+    /// Throttled answers in a row.
+    throttled: u32,
+    last_used: Instant,
+}
+
+impl Accounts {
+    /// The driver that these Secrets opened before, at that version of them.
+    pub fn opened(&self, secrets: &str, version: u64) -> Option<Opened> {
+        let state = self.lock();
+        let (known, opened) = state.opened.get(secrets)?;
+        (*known == version).then(|| opened.clone())
+    }
+
+    /// Opens the account of a credential. Another credential of an account that is open shares its limits.
+    ///
+    /// # Errors
+    /// When the provider cannot use the credential.
+    pub fn open(
+        &self,
+        provider: &dyn Provider,
+        calls_at_once: usize,
+        secrets: &str,
+        version: u64,
+        credential: &Credential,
+    ) -> Result<Opened, Error> {
+        let id = provider.account(credential);
+        let driver = provider.open(&id, credential)?;
+        let rate = driver.promises().rate;
+        let account = self.limits(id, calls_at_once, rate);
+        let opened = Opened { driver, account };
+        self.lock().opened.insert(secrets.to_owned(), (version, opened.clone()));
+        Ok(opened)
+    }
+
+    /// The limits of an account, for calls that no driver makes.
+    pub fn limits(&self, id: AccountId, calls_at_once: usize, rate: Option<CallRate>) -> Arc<Account> {
+        let new = || Arc::new(Account::new(id.clone(), calls_at_once, rate));
+        let account = self.lock().accounts.entry(id.clone()).or_insert_with(new).clone();
+        account.pace().last_used = Instant::now();
+        account
+    }
+
+    /// Closes the accounts that were not used for an hour.
+    pub(crate) fn close_unused(&self) {
+        let mut state = self.lock();
+        let now = Instant::now();
+        state.accounts.retain(|_, account| !account.is_unused(now));
+        let State { accounts, opened } = &mut *state;
+        opened.retain(|_, (_, opened)| accounts.contains_key(&opened.account.id));
+    }
+
+    /// How many accounts are open.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().accounts.len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Account {
+    fn new(id: AccountId, calls_at_once: usize, rate: Option<CallRate>) -> Self {
+        let pace = Pace {
+            bucket: rate.map(Bucket::full),
+            paused_until: None,
+            throttled: 0,
+            last_used: Instant::now(),
+        };
+        let slots = Arc::new(Semaphore::new(calls_at_once));
+        Self { id, slots, turn: tokio::sync::Mutex::new(()), pace: Mutex::new(pace) }
+    }
+
+    /// The account's name: a hash, which tells nothing of the credential.
+    pub fn id(&self) -> &AccountId {
+        &self.id
+    }
+
+    /// Until when no call may begin, if the cloud asked for patience.
+    pub fn paused_until(&self) -> Option<Instant> {
+        self.pace().paused_until.filter(|until| Instant::now() < *until)
+    }
+
+    /// Waits for a slot and a token. `may_begin` is asked once the call is next and again when its token is there; a call that may
+    /// not begin takes no token, so that calls whose permit has expired do not use up the rate of those behind them.
+    ///
+    /// # Errors
+    /// What `may_begin` says.
+    pub(crate) async fn admit<E>(
+        &self,
+        may_begin: impl Fn() -> Result<(), E>,
+    ) -> Result<OwnedSemaphorePermit, E> {
+        let _turn = self.turn.lock().await;
+        let slot = self.slots.clone().acquire_owned().await.expect("the slots of an account are never closed");
+        may_begin()?;
+        tokio::time::sleep_until(self.next_token()).await;
+        may_begin()?;
+        self.take_token();
+        Ok(slot)
+    }
+
+    fn next_token(&self) -> Instant {
+        let now = Instant::now();
+        let mut pace = self.pace();
+        pace.last_used = now;
+        pace.bucket.as_ref().map_or(now, |bucket| bucket.next(now))
+    }
+
+    fn take_token(&self) {
+        if let Some(bucket) = &mut self.pace().bucket {
+            bucket.take(Instant::now());
+        }
+    }
+
+    /// Takes in how a call ended: a throttled answer pauses every call of the account.
+    pub(crate) fn note_end(&self, error: Option<&Error>) {
+        let now = Instant::now();
+        let mut pace = self.pace();
+        pace.last_used = now;
+        match error.map(|error| error.kind) {
+            Some(ErrorKind::Throttled { retry_after }) => {
+                let doubled = FIRST_PAUSE * 2u32.pow(pace.throttled.min(10));
+                let pause = retry_after.unwrap_or(doubled).clamp(Duration::from_secs(1), LONGEST_PAUSE);
+                // Calls that began together are throttled together: that is one pause, not several in a row.
+                if pace.paused_until.is_none_or(|until| until <= now) {
+                    pace.throttled = pace.throttled.saturating_add(1);
+                }
+                pace.paused_until = pace.paused_until.max(Some(now + pause));
+            }
+            None => pace.throttled = 0,
+            Some(_) => {}
+        }
+    }
+
+    fn is_unused(&self, now: Instant) -> bool {
+        // A permit that is out holds a clone of the slots.
+        let no_call_in_flight = Arc::strong_count(&self.slots) == 1;
+        no_call_in_flight && self.pace().last_used + CLOSED_AFTER <= now
+    }
+
+    fn pace(&self) -> MutexGuard<'_, Pace> {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A token bucket, kept as the moment at which it will be full again.
+#[derive(Debug)]
+struct Bucket {
+    /// The time in which one token comes back.
+    every: Duration,
+    /// The time in which an empty bucket fills.
+    depth: Duration,
+    full_at: Instant,
+}
+
+impl Bucket {
+    fn full(rate: CallRate) -> Self {
+        let every = Duration::from_secs(3600) / rate.per_hour.max(1);
+        Self { every, depth: every * rate.burst.max(1), full_at: Instant::now() }
+    }
+
+    /// When the next token is there.
+    fn next(&self, now: Instant) -> Instant {
+        let after = self.full_at.max(now) + self.every;
+        after.checked_sub(self.depth).map_or(now, |at| at.max(now))
+    }
+
+    fn take(&mut self, now: Instant) {
+        self.full_at = self.full_at.max(now) + self.every;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn account(rate: Option<CallRate>) -> Account {
+        Account::new(AccountId::of([b"a".as_slice()]), 1, rate)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_bucket_admits_its_burst_then_its_rate() {
+        let account = account(Some(CallRate { per_hour: 3600, burst: 3 }));
+        let begun = async |count: u32| {
+            let start = Instant::now();
+            let mut waits = Vec::new();
+            for _ in 0..count {
+                drop(account.admit(|| Ok::<(), ()>(())).await);
+                waits.push(start.elapsed().as_secs());
+            }
+            waits
+        };
+        assert_eq!(begun(6).await, [0, 0, 0, 1, 2, 3]);
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert_eq!(begun(4).await, [0, 0, 0, 1]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_may_not_begin_takes_no_token() {
+        let account = account(Some(CallRate { per_hour: 3600, burst: 1 }));
+        for _ in 0..100 {
+            assert_eq!(account.admit(|| Err("expired")).await.err(), Some("expired"));
+        }
+        let start = Instant::now();
+        assert!(account.admit(|| Ok::<(), ()>(())).await.is_ok());
+        assert_eq!(start.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_throttled_answer_pauses_and_the_pause_is_capped() {
+        let account = account(None);
+        let throttled = |seconds: Option<u64>| {
+            let retry_after = seconds.map(Duration::from_secs);
+            Error::new(ErrorKind::Throttled { retry_after }, "slow down")
+        };
+        let left = || account.paused_until().map(|until| (until - Instant::now()).as_secs());
+        account.note_end(Some(&throttled(Some(60))));
+        assert_eq!(left(), Some(60));
+        account.note_end(Some(&throttled(Some(10))));
+        assert_eq!(left(), Some(60), "the longer of two pauses holds");
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert_eq!(left(), None);
+        account.note_end(Some(&throttled(Some(1_000_000))));
+        assert_eq!(left(), Some(LONGEST_PAUSE.as_secs()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pauses_without_retry_after_double_until_a_success() {
+        let account = account(None);
+        let throttled = Error::new(ErrorKind::Throttled { retry_after: None }, "slow down");
+        let mut pauses = Vec::new();
+        for _ in 0..3 {
+            account.note_end(Some(&throttled));
+            let until = account.paused_until().expect("it is paused");
+            pauses.push((until - Instant::now()).as_secs());
+            tokio::time::advance(until - Instant::now()).await;
+        }
+        assert_eq!(pauses, [5, 10, 20]);
+        account.note_end(None);
+        account.note_end(Some(&throttled));
+        assert_eq!((account.paused_until().expect("paused") - Instant::now()).as_secs(), 5);
+    }
+}

@@ -1,0 +1,187 @@
+//! A process: its watches and workers, started and ended together.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use machinist_core::{Reason, Why};
+use machinist_kube::lease::Leadership;
+use tokio::task::JoinSet;
+
+use crate::contract::Contract;
+use crate::in_flight::{Drained, Work};
+use crate::options::{Clients, Options};
+use crate::panics;
+use crate::passes::WhyRecord;
+use crate::runtime::Runtime;
+
+/// A process that runs until it is dropped.
+pub struct Running<C: Contract> {
+    runtime: Arc<Runtime<C>>,
+    tasks: JoinSet<()>,
+}
+
+/// A part of a process ended, which none ever does by itself: the program should end too.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("a watch or worker of the {component} ended: {reason}")]
+pub struct Ended {
+    /// Which process.
+    pub component: &'static str,
+    /// What is known about it.
+    pub reason: String,
+}
+
+impl<C: Contract> Running<C> {
+    /// Starts it. `leadership` is absent where no other process could act.
+    pub fn start(
+        clients: Clients,
+        options: Options,
+        tools: C::Tools,
+        leadership: Option<Leadership>,
+    ) -> Self {
+        panics::note_places();
+        let runtime = Arc::new(Runtime::<C>::new(clients, options, tools, leadership));
+        let mut tasks = JoinSet::new();
+        for feed in &runtime.feeds {
+            tasks.spawn(feed.watch(runtime.clone()));
+        }
+        for _ in 0..runtime.options.concurrency {
+            tasks.spawn(work(runtime.clone()));
+        }
+        tasks.spawn(runtime.clone().tend_barrier());
+        tasks.spawn(runtime.clone().sweep());
+        let (recorder, client) = (runtime.recorder.clone(), runtime.clients.control.clone());
+        tasks.spawn(async move { recorder.run(client).await });
+        Self { runtime, tasks }
+    }
+
+    /// Waits until a part of it ends, which is always a fault.
+    pub async fn ended(&mut self) -> Ended {
+        let component = self.runtime.options.component;
+        let reason = match self.tasks.join_next().await {
+            Some(Err(error)) if error.is_panic() => "it panicked".to_owned(),
+            Some(_) => "it returned".to_owned(),
+            None => "nothing was running".to_owned(),
+        };
+        Ended { component, reason }
+    }
+
+    /// Whether all stores are complete, so that it decides.
+    pub fn is_ready(&self) -> bool {
+        self.runtime.started().is_some()
+    }
+
+    /// Begins nothing from now on, and waits until no call to a cloud and no pass with its writes is in flight, or for `at_most`.
+    /// After that another process may lead.
+    pub async fn drain(&self, at_most: Duration) -> Drained {
+        self.runtime.in_flight.drain(at_most).await
+    }
+
+    /// What is in flight now.
+    pub fn in_flight(&self) -> Drained {
+        self.runtime.in_flight.now()
+    }
+
+    /// Something that can be asked while it runs.
+    pub fn inspector(&self) -> Inspector<C> {
+        Inspector { runtime: self.runtime.clone() }
+    }
+}
+
+impl<C: Contract> Drop for Running<C> {
+    /// Ends everything it started, as a crash would.
+    fn drop(&mut self) {
+        self.tasks.abort_all();
+        self.runtime.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
+    }
+}
+
+/// One worker: looks at one key after the other, for ever.
+async fn work<C: Contract>(runtime: Arc<Runtime<C>>) {
+    loop {
+        let key = runtime.queue.next().await;
+        let Some(_begun) = runtime.in_flight.begin(Work::Pass) else {
+            // The process is stopping: the next one takes up the key.
+            return std::future::pending().await;
+        };
+        C::pass(&runtime, &key).await;
+        runtime.queue.done(&key);
+    }
+}
+
+/// Answers questions about a running process.
+pub struct Inspector<C: Contract> {
+    runtime: Arc<Runtime<C>>,
+}
+
+impl<C: Contract> Clone for Inspector<C> {
+    fn clone(&self) -> Self {
+        Self { runtime: self.runtime.clone() }
+    }
+}
+
+impl<C: Contract> Inspector<C> {
+    /// What was last decided about a key, and why.
+    pub fn why(&self, key: &C::Key) -> Option<WhyRecord<C::Reason>> {
+        self.runtime.lock().passes.whys.get(key).cloned()
+    }
+
+    /// Everything that was last decided, by key.
+    pub fn whys(&self) -> Vec<(C::Key, WhyRecord<C::Reason>)> {
+        self.runtime.lock().passes.whys.iter().map(|(key, why)| (key.clone(), why.clone())).collect()
+    }
+
+    /// What each object waits for; those that wait for nothing are left out.
+    pub fn waits(&self) -> BTreeMap<C::Key, Why<C::Reason>> {
+        let now = self.runtime.now();
+        let world = self.runtime.lock();
+        let waiting = world.passes.whys.iter().filter(|(_, record)| record.why.reason != Reason::Settled);
+        waiting.map(|(key, record)| (key.clone(), C::why(&world, key, record, now).clone())).collect()
+    }
+
+    /// Waits until a decision differs from the one before; returns at once if that happened since the last call. For one caller
+    /// at a time.
+    pub async fn decided(&self) {
+        self.runtime.decided.notified().await;
+    }
+
+    /// Whether all stores are complete.
+    pub fn is_ready(&self) -> bool {
+        self.runtime.started().is_some()
+    }
+
+    /// Which process this is.
+    pub fn component(&self) -> &'static str {
+        self.runtime.options.component
+    }
+
+    /// The namespace it serves.
+    pub fn namespace(&self) -> &str {
+        &self.runtime.options.namespace
+    }
+
+    /// Gauges and counters, by name and labels.
+    pub fn metrics(&self) -> Vec<(String, f64)> {
+        let queue = self.runtime.queue.metrics();
+        #[expect(clippy::cast_precision_loss, reason = "metrics are floating point numbers")]
+        let number = |count: u64| count as f64;
+        let count = |count: usize| number(u64::try_from(count).unwrap_or(u64::MAX));
+        let world = self.runtime.lock();
+        let barrier = world.barrier.metrics();
+        let always = [
+            ("machinist_own_writes_open", count(barrier.open)),
+            ("machinist_own_writes_unknown", count(barrier.unknown)),
+            ("machinist_own_writes_total", number(barrier.opened)),
+            ("machinist_own_writes_overdue_total", number(barrier.overdue)),
+            ("machinist_queue_keys", count(self.runtime.queue.len())),
+            ("machinist_queue_passes_total", number(queue.handed_out)),
+            ("machinist_queue_retries_total", number(queue.retries)),
+            ("machinist_queue_keys_found_total", number(world.passes.keys_found)),
+            ("machinist_cloud_accounts", count(self.runtime.accounts.len())),
+            ("machinist_cloud_calls_in_flight", count(world.asks.len())),
+        ];
+        let gauges = C::gauges(&world.seen).into_iter().map(|(name, value)| (name, count(value)));
+        let named = gauges.chain(always).map(|(name, value)| (name.to_owned(), value));
+        named.chain(world.passes.counted().map(|(name, total)| (name, number(total)))).collect()
+    }
+}

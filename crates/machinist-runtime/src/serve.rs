@@ -1,0 +1,116 @@
+//! What a process says about itself over HTTP: is it alive, is it ready, what does it count, and why is an object where it is.
+//!
+//! | path | answer |
+//! |---|---|
+//! | `/healthz` | 200 `OK` while the process runs |
+//! | `/readyz` | 200 once all stores are complete, 503 before |
+//! | `/metrics` | counters and gauges, Prometheus text |
+//! | `/why` | what was last decided about every object, JSON |
+//! | `/why/<kind>/<name>` | the same for one |
+//! | `/serves` | which component this is, and which namespace it serves, JSON |
+//!
+//! It tells no secrets, because planners never see one. Deliberately absent: TLS and anything that changes something.
+
+mod connections;
+
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use http::{Response, StatusCode, header};
+use http_body_util::Full;
+use machinist_core::{ContractReason, Why};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+pub use connections::answer_all;
+
+use crate::contract::Contract;
+use crate::passes::WhyRecord;
+use crate::process::Inspector;
+
+/// Serves until it is dropped.
+pub async fn serve<C: Contract>(listener: TcpListener, inspector: Inspector<C>) -> Infallible {
+    answer_all(&listener, move |path| answer(&inspector, path)).await
+}
+
+/// Listens on an address, with an error that names it.
+///
+/// # Errors
+/// When the address is in use or not ours.
+pub async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    TcpListener::bind(address)
+        .await
+        .map_err(|error| std::io::Error::new(error.kind(), format!("cannot listen on {address}: {error}")))
+}
+
+fn answer<C: Contract>(inspector: &Inspector<C>, path: &str) -> Response<Full<Bytes>> {
+    let text = |status, text: &str| respond(status, "text/plain; charset=utf-8", text.to_owned());
+    match path {
+        "/healthz" | "/livez" => text(StatusCode::OK, "OK"),
+        "/readyz" if inspector.is_ready() => text(StatusCode::OK, "OK"),
+        "/readyz" => text(StatusCode::SERVICE_UNAVAILABLE, "the stores are not complete yet"),
+        "/metrics" => respond(StatusCode::OK, "text/plain; version=0.0.4", metrics(inspector)),
+        "/why" => {
+            let all = inspector.whys();
+            let all: Vec<_> = all.iter().map(|(key, record)| render(inspector, key, record)).collect();
+            respond(StatusCode::OK, "application/json", Value::from(all).to_string())
+        }
+        "/serves" => {
+            let served = json!({"component": inspector.component(), "namespace": inspector.namespace()});
+            respond(StatusCode::OK, "application/json", served.to_string())
+        }
+        path => match path.strip_prefix("/why/").and_then(|rest| why(inspector, rest)) {
+            Some(found) => respond(StatusCode::OK, "application/json", found.to_string()),
+            None => text(StatusCode::NOT_FOUND, "404 page not found"),
+        },
+    }
+}
+
+fn why<C: Contract>(inspector: &Inspector<C>, rest: &str) -> Option<Value> {
+    let (kind, name) = rest.split_once('/')?;
+    let key = C::key_named(kind, inspector.namespace(), name)?;
+    inspector.why(&key).map(|record| render(inspector, &key, &record))
+}
+
+fn render<C: Contract>(inspector: &Inspector<C>, key: &C::Key, record: &WhyRecord<C::Reason>) -> Value {
+    let mut rendered = render_why(&record.why);
+    rendered["object"] = Value::from(key.to_string());
+    rendered["decidedAt"] = Value::from(record.at.to_string());
+    rendered["actions"] = Value::from(record.actions.clone());
+    rendered["from"] = Value::from(inspector.component());
+    rendered
+}
+
+/// A `Why` as JSON: what it waits for, since when, the next step and its deadline.
+pub fn render_why<R: ContractReason>(why: &Why<R>) -> Value {
+    json!({
+        "reason": why.reason.code(),
+        "waitsFor": why.reason.to_string(),
+        "since": why.since.map(|since| since.to_string()),
+        "next": why.next.to_string(),
+        "deadline": why.deadline.as_ref().map(|deadline| json!({
+            "at": deadline.at.to_string(),
+            "then": deadline.then.to_string(),
+        })),
+    })
+}
+
+fn metrics<C: Contract>(inspector: &Inspector<C>) -> String {
+    let mut text = String::new();
+    for (name, value) in inspector.metrics() {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{name} {value}");
+    }
+    text
+}
+
+fn respond(status: StatusCode, kind: &str, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    if let Ok(kind) = header::HeaderValue::from_str(kind) {
+        response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    }
+    response
+}
