@@ -9,7 +9,8 @@ pub mod mcm;
 
 pub use machinist_runtime::{Clients, Drained, Ended, answer_all, listen, render_why, serve};
 pub use mcm::{
-    Entropy, Inspector, Key, MachineController, MachineOptions, Manager, Mcm, Options, Planners, Running, explain,
+    Entropy, Inspector, Key, MachineController, MachineOptions, Manager, Mcm, Options, Planners, Running,
+    explain,
 };
 
 /// Why an object of the machine API is where it is, and what would be done next.

@@ -19,7 +19,7 @@ mod why;
 pub use permit::{Evidence, Permit};
 pub use plan::{Plan, Wait};
 pub use snapshot::{
-    Absence, Answered, Answers, Attempts, Call, Found, Known, LONGEST_RETRY_AFTER, MadeIn, Process, SKEW_LIMIT,
-    Version, is_past, just_before, just_past, plus, retry_after, since,
+    Absence, Answered, Answers, Attempts, Call, Found, Known, LONGEST_RETRY_AFTER, MadeIn, Process,
+    SKEW_LIMIT, Version, is_past, just_before, just_past, plus, retry_after, since,
 };
 pub use why::{ContractReason, Deadline, Reason, Step, Why};

@@ -44,6 +44,8 @@ pub struct Config {
     /// The kinds that are collected, and whose objects are owners; kinds of other owners are looked up when needed. All of
     /// them should be served when the controllers start.
     pub gc_resources: Vec<GcResource>,
+    /// Whether the kinds of CustomResourceDefinitions are collected, too, from when they are established until they are deleted.
+    pub collect_defined_kinds: bool,
     /// The seed of the jitter between retries.
     pub seed: u64,
 }
@@ -62,6 +64,7 @@ impl Config {
             pod_eviction_after: Duration::from_secs(300),
             missing_node_quarantine: Duration::from_secs(40),
             gc_resources: GcResource::built_in(),
+            collect_defined_kinds: false,
             seed: 0,
         }
     }

@@ -10,9 +10,11 @@
 //! object itself is read there too: what is deleted is exactly what was decided on, by UID and resourceVersion. An object
 //! in a namespace has owners in that namespace or in none; an object in none has owners in none.
 //!
-//! Deliberately absent: finding out by itself which kinds there are (the caller lists them), and owners of a kind that is
-//! not served, whose dependents simply stay.
+//! Which kinds there are, the caller lists; on request those of CustomResourceDefinitions join and leave as these do.
+//!
+//! Deliberately absent: owners of a kind that is not served, whose dependents simply stay.
 
+pub(crate) mod defined_kinds;
 pub(crate) mod graph;
 mod verdict;
 
@@ -25,13 +27,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Client;
 use kube::api::{DeleteParams, PatchParams, Preconditions, PropagationPolicy};
 use kube::discovery::Scope;
-use machinist_kube::{Change, GuardedPatch, KeyQueue, WriteOutcome};
+use machinist_kube::{Change, GuardedPatch, KeyQueue, WatchFatal, WriteOutcome};
 use serde_json::json;
 
 use crate::kinds::Kinds;
 use crate::view::View;
 use crate::work::{Controller, Next};
-use graph::{FOREGROUND, Graph, Item, ItemFacts, ORPHAN};
+use defined_kinds::{Collection, DefinedKinds};
+use graph::{FOREGROUND, Graph, Item, ItemFacts, ORPHAN, group_of};
 use verdict::{Dependents, OwnerState, Verdict, verdict};
 
 const OWNERS: [&str; 2] = ["metadata", "ownerReferences"];
@@ -69,6 +72,7 @@ pub(crate) struct GarbageCollector {
     kinds: Arc<Kinds>,
     queue: KeyQueue<Key>,
     graph: Graph,
+    defined_kinds: Option<DefinedKinds>,
     absent: Mutex<AbsentOwners>,
 }
 
@@ -139,21 +143,46 @@ impl Controller for GarbageCollector {
 }
 
 impl GarbageCollector {
-    pub(crate) fn new(client: Client, kinds: Arc<Kinds>, queue: KeyQueue<Key>, graph: Graph) -> Self {
-        Self { client, kinds, queue, graph, absent: Mutex::default() }
+    pub(crate) fn new(
+        client: Client,
+        kinds: Arc<Kinds>,
+        queue: KeyQueue<Key>,
+        graph: Graph,
+        defined_kinds: Option<DefinedKinds>,
+    ) -> Self {
+        Self { client, kinds, queue, graph, defined_kinds, absent: Mutex::default() }
     }
 
     pub(crate) fn graph(&self) -> &Graph {
         &self.graph
     }
 
+    pub(crate) fn defined_kinds(&self) -> Option<&DefinedKinds> {
+        self.defined_kinds.as_ref()
+    }
+
+    /// Has the kinds of definitions collected, too, if that was asked for.
+    pub(crate) async fn collect_defined_kinds(&self, seed: u64) -> WatchFatal {
+        let Self { client, kinds, queue, graph, defined_kinds, .. } = self;
+        match defined_kinds {
+            Some(defined) => defined.run(Collection { client, graph, kinds, queue, seed }).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Whether every object that may have an owner was seen.
+    fn sees_all(&self) -> bool {
+        let are_in = |defined: &DefinedKinds| defined.are_all_in(&self.graph);
+        self.graph.is_complete() && self.defined_kinds.as_ref().is_none_or(are_in)
+    }
+
     /// An object on its way out may leave its dependents, or wait for them.
-    async fn pass_deleting(&self, item: &Item<'_>) -> Next {
+    async fn pass_deleting(&self, item: &Item) -> Next {
         let (orphans, waits) = (item.facts.has_finalizer(ORPHAN), item.facts.waits_for_dependents());
         if !orphans && !waits {
             return Next::Idle;
         }
-        if !self.graph.is_complete() {
+        if !self.sees_all() {
             return Next::In(UNDECIDED_PAUSE);
         }
         let dependents = self.graph.dependents(&item.facts.uid);
@@ -170,7 +199,7 @@ impl GarbageCollector {
         self.remove_finalizer(item, FOREGROUND).await
     }
 
-    async fn release_all(&self, owner: &Item<'_>, dependents: &[Item<'_>]) -> Next {
+    async fn release_all(&self, owner: &Item, dependents: &[Item]) -> Next {
         let mut next = Next::Idle;
         // What we have released already, the watch will show.
         for dependent in dependents.iter().filter(|it| !it.kind.view.lacks_own_write(&it.key)) {
@@ -180,7 +209,7 @@ impl GarbageCollector {
         next
     }
 
-    async fn pass_owned(&self, item: &Item<'_>) -> Next {
+    async fn pass_owned(&self, item: &Item) -> Next {
         let mut states = Vec::with_capacity(item.facts.owners.len());
         for owner in &item.facts.owners {
             match self.state_of(owner, item).await {
@@ -196,7 +225,7 @@ impl GarbageCollector {
         }
     }
 
-    fn dependents_of(&self, item: &Item<'_>) -> Dependents {
+    fn dependents_of(&self, item: &Item) -> Dependents {
         let dependents = self.graph.dependents(&item.facts.uid);
         match (dependents.is_empty(), dependents.iter().any(|it| it.facts.waits_for_dependents())) {
             (true, _) => Dependents::None,
@@ -205,7 +234,7 @@ impl GarbageCollector {
         }
     }
 
-    async fn state_of(&self, owner: &OwnerReference, item: &Item<'_>) -> Result<OwnerState, kube::Error> {
+    async fn state_of(&self, owner: &OwnerReference, item: &Item) -> Result<OwnerState, kube::Error> {
         let namespace = &item.key.namespace;
         if let Some(known) = self.graph.owner(owner, namespace) {
             return Ok(presence(&known.facts));
@@ -214,13 +243,27 @@ impl GarbageCollector {
         if self.absent().contains(&absent) {
             return Ok(OwnerState::Absent);
         }
-        let Some(resource) = self.kinds.resource(&owner.api_version, &owner.kind).await? else {
-            return Ok(OwnerState::Unknown);
+        // The version in a reference may be served no more.
+        let collected = self.graph.resource(group_of(&owner.api_version), &owner.kind);
+        let resource = match collected {
+            Some(resource) => Some(resource),
+            None => self.kinds.resource(&owner.api_version, &owner.kind).await?,
+        };
+        let Some(resource) = resource else {
+            let has_ended = match &self.defined_kinds {
+                Some(defined) => defined.has_ended(&self.client, owner).await?,
+                None => false,
+            };
+            return Ok(if has_ended { OwnerState::Absent } else { OwnerState::Unknown });
         };
         if namespace.is_empty() && resource.scope == Scope::Namespaced {
             return Ok(OwnerState::Unknown);
         }
-        let found = resource.api(&self.client, namespace).get_metadata_opt(&owner.name).await?;
+        let found = match resource.api(&self.client, namespace).get_metadata_opt(&owner.name).await {
+            // The kind is served no more; why, its definition will tell.
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(OwnerState::Unknown),
+            found => found?,
+        };
         let found = found.map(ItemFacts::parse).filter(|found| found.uid == owner.uid);
         if found.is_none() {
             self.absent().remember(absent);
@@ -229,7 +272,7 @@ impl GarbageCollector {
     }
 
     /// Does what was decided, provided that the quorum shows the object as it was decided on.
-    async fn carry_out(&self, item: &Item<'_>, states: &[OwnerState], decided: Verdict) -> Next {
+    async fn carry_out(&self, item: &Item, states: &[OwnerState], decided: Verdict) -> Next {
         let api = item.kind.resource.api(&self.client, &item.key.namespace);
         let current = match api.get_metadata_opt(&item.key.name).await {
             Ok(Some(current)) => current,
@@ -249,7 +292,7 @@ impl GarbageCollector {
     }
 
     /// Takes these owners off the object.
-    async fn release(&self, item: &Item<'_>, read: &[OwnerReference], owners: &BTreeSet<String>) -> Next {
+    async fn release(&self, item: &Item, read: &[OwnerReference], owners: &BTreeSet<String>) -> Next {
         let left: Vec<&OwnerReference> = read.iter().filter(|owner| !owners.contains(&owner.uid)).collect();
         let patch = GuardedPatch::new(&item.facts.uid).test(&OWNERS, Some(&json!(read)));
         let patch = if left.is_empty() { patch.remove(&OWNERS) } else { patch.replace(&OWNERS, json!(left)) };
@@ -257,7 +300,7 @@ impl GarbageCollector {
     }
 
     /// Lets the waiting owners go before this object. Once that is seen, the object is looked at again.
-    async fn unblock(&self, item: &Item<'_>, states: &[OwnerState]) -> Next {
+    async fn unblock(&self, item: &Item, states: &[OwnerState]) -> Next {
         let read = &item.facts.owners;
         let mut unblocked = read.clone();
         for (owner, _) in unblocked.iter_mut().zip(states).filter(|(_, state)| **state == OwnerState::Waiting)
@@ -276,13 +319,13 @@ impl GarbageCollector {
         self.patch(item, "let an owner go first", patch).await
     }
 
-    async fn remove_finalizer(&self, item: &Item<'_>, finalizer: &str) -> Next {
+    async fn remove_finalizer(&self, item: &Item, finalizer: &str) -> Next {
         let read = item.facts.finalizers.as_deref();
         let patch = GuardedPatch::new(&item.facts.uid).remove_finalizer(read, finalizer);
         self.patch(item, "take a finalizer off an object", patch).await
     }
 
-    async fn patch(&self, item: &Item<'_>, what: &str, patch: GuardedPatch) -> Next {
+    async fn patch(&self, item: &Item, what: &str, patch: GuardedPatch) -> Next {
         tracing::debug!(kind = item.kind.resource.api.kind, object = %item.key, "About to {what}");
         let api = item.kind.resource.api(&self.client, &item.key.namespace);
         let patch = kube::api::Patch::<()>::Json(patch.build());
@@ -293,7 +336,7 @@ impl GarbageCollector {
         Next::after_write(what, WriteOutcome::of(&result))
     }
 
-    async fn delete(&self, item: &Item<'_>, resource_version: String, policy: PropagationPolicy) -> Next {
+    async fn delete(&self, item: &Item, resource_version: String, policy: PropagationPolicy) -> Next {
         let kind = &item.kind.resource.api.kind;
         tracing::info!(kind, object = %item.key, ?policy, "Deleting an object whose owners are gone");
         let preconditions = Some(Preconditions {

@@ -1,7 +1,7 @@
 //! Which resource a kind is: owner references name kinds, requests name resources.
 //!
-//! Answers are kept: what is served is served for good; what is not is asked for again after a while, since a definition
-//! may be added.
+//! Answers are kept: what is served is served for good, unless a definition says otherwise; what is not is asked for again after
+//! a while, since a definition may be added.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -53,6 +53,13 @@ impl Kinds {
             ((resource.api.api_version.clone(), resource.api.kind.clone()), Known::Served(resource))
         };
         Self { client, known: Mutex::new(resources.into_iter().map(served).collect()) }
+    }
+
+    /// Asks again where a kind is served, in each of its versions.
+    pub(crate) fn forget(&self, group: &str, kind: &str) {
+        let group_of =
+            |api_version: &str| api_version.rsplit_once('/').map_or("", |(group, _)| group).to_owned();
+        self.lock().retain(|(api_version, known), _| known != kind || group_of(api_version) != group);
     }
 
     /// The resource of a kind; `None`: the server does not serve it.

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{
     ConfigMap, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret, ServiceAccount,
 };
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DynamicObject, PartialObjectMeta};
 use kube::{Client, Resource};
 use machinist_kube::WatchFatal;
@@ -24,6 +25,7 @@ use crate::disruption::budget::BudgetFacts;
 use crate::disruption::{self, Disruption};
 use crate::facts::node::NodeFacts;
 use crate::facts::pod::PodFacts;
+use crate::garbage_collector::defined_kinds::{DefinedKinds, DefinitionFacts};
 use crate::garbage_collector::graph::{Collected, Graph, ItemFacts};
 use crate::garbage_collector::{self, GarbageCollector};
 use crate::kinds::Kinds;
@@ -128,10 +130,17 @@ impl Controllers {
             Collected { resource, view: Arc::new(view) }
         });
         let graph = Graph::new(collected.collect());
+        let defined_kinds = config.collect_defined_kinds.then(DefinedKinds::new);
 
         Self {
             seed,
-            garbage_collector: GarbageCollector::new(client(), kinds.clone(), to_collect, graph),
+            garbage_collector: GarbageCollector::new(
+                client(),
+                kinds.clone(),
+                to_collect,
+                graph,
+                defined_kinds,
+            ),
             disruption: Disruption::new(client(), clock(), kinds, to_count, budgets.clone(), pods.clone()),
             certificates: Certificates::new(
                 client(),
@@ -235,9 +244,16 @@ impl Controllers {
             self.follow(&self.claims, Api::<PersistentVolumeClaim>::all(all()), None, ClaimFacts::parse),
             self.follow(&self.volumes, Api::<PersistentVolume>::all(all()), None, VolumeFacts::parse),
         ];
-        for Collected { resource, view } in self.garbage_collector.graph().kinds() {
-            let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(all(), &resource.api);
-            watches.push(self.follow(view, api, None, ItemFacts::parse));
+        for kind in self.garbage_collector.graph().kinds() {
+            let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(all(), &kind.resource.api);
+            let view = kind.view.clone();
+            let follow = async move { view.follow(api, None, self.seed, ItemFacts::parse).await };
+            watches.push(follow.boxed());
+        }
+        if let Some(defined) = self.garbage_collector.defined_kinds() {
+            let api = Api::<CustomResourceDefinition>::all(all());
+            watches.push(self.follow(&defined.definitions, api, None, DefinitionFacts::parse));
+            watches.push(self.garbage_collector.collect_defined_kinds(self.seed).boxed());
         }
         watches
     }

@@ -81,9 +81,8 @@ pub fn plan(s: &Snapshot) -> Plan<Action, MailReason> {
 }
 
 fn failed(s: &Snapshot, error: &Error, ended: Timestamp) -> Plan<Action, MailReason> {
-    let conclude = |state, what| {
-        Plan::act(Action::Conclude(state), Why::new(Reason::Writing(what), Step::Nothing))
-    };
+    let conclude =
+        |state, what| Plan::act(Action::Conclude(state), Why::new(Reason::Writing(what), Step::Nothing));
     match error.kind {
         ErrorKind::Throttled { .. } | ErrorKind::Unavailable if s.may_send => {
             let again = plus(ended, retry_after(error.kind, 1, Duration::ZERO));

@@ -144,7 +144,10 @@ async fn a_letter_is_sent_once_and_its_why_says_so() {
     world.write("good", "a@").await;
     world.write("bad", "nobody@").await;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    assert_eq!((world.state("good").await.as_deref(), world.state("bad").await.as_deref()), (Some("Sent"), Some("Failed")));
+    assert_eq!(
+        (world.state("good").await.as_deref(), world.state("bad").await.as_deref()),
+        (Some("Sent"), Some("Failed"))
+    );
     assert_eq!(*world.sent.lock().expect("no panic"), ["a@"]);
     let why = |name: &str| {
         let key = Key(ObjectKey::new("default", name));
@@ -180,5 +183,8 @@ async fn no_letter_is_sent_twice_wherever_the_process_dies() {
             sent_at.push(sent);
         }
     }
-    assert!(sent_at.contains(&0) && sent_at.contains(&1), "the sweep reaches both sides of the call: {sent_at:?}");
+    assert!(
+        sent_at.contains(&0) && sent_at.contains(&1),
+        "the sweep reaches both sides of the call: {sent_at:?}"
+    );
 }

@@ -13,8 +13,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::facts::{BudgetFacts, PodFacts};
-use machinist_core::{Attempts, LONGEST_RETRY_AFTER, is_past, just_past, plus, since};
 use crate::why::BlockedPod;
+use machinist_core::{Attempts, LONGEST_RETRY_AFTER, is_past, just_past, plus, since};
 
 /// Between two attempts to evict one pod, if nothing suggests that the next may succeed.
 const EVICT_AGAIN_AFTER: Duration = Duration::from_secs(20);

@@ -19,7 +19,7 @@ pub mod mcm;
 mod why;
 
 pub use looks::{LeaseLook, Looks, NodeLook, NodeSeen, PodList, Renewal};
-pub use why::{McmReason, Deadline, Reason, Step, TokenUse, Why};
+pub use why::{Deadline, McmReason, Reason, Step, TokenUse, Why};
 
 /// The result of one decision about one object of the machine API.
 pub type Plan<A> = machinist_core::Plan<A, McmReason>;

@@ -8,8 +8,8 @@ use std::fmt;
 use jiff::Timestamp;
 use machinist_api::Phase;
 use machinist_api::constants::{annotations, labels};
-pub use machinist_core::{Deadline, Step};
 use machinist_core::{ContractReason, just_past};
+pub use machinist_core::{Deadline, Step};
 
 use crate::facts::{MachineFacts, Preserved, PreservedBy};
 

@@ -168,7 +168,8 @@ impl Account {
         may_begin: impl Fn() -> Result<(), E>,
     ) -> Result<OwnedSemaphorePermit, E> {
         let _turn = self.turn.lock().await;
-        let slot = self.slots.clone().acquire_owned().await.expect("the slots of an account are never closed");
+        let slot =
+            self.slots.clone().acquire_owned().await.expect("the slots of an account are never closed");
         may_begin()?;
         tokio::time::sleep_until(self.next_token()).await;
         may_begin()?;

@@ -16,9 +16,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use machinist_core::{Answered, Call};
 use machinist_instance::{Error, ErrorKind};
 use machinist_kube::Leadership;
-use machinist_core::{Answered, Call};
 use tokio::time::Instant;
 
 use crate::accounts::Account;
@@ -119,7 +119,8 @@ impl<C: Contract> Runtime<C> {
         let began = self.now();
         let answer = self.answer(&key, call, bound, made).await;
         account.note_end(answer.as_ref().err());
-        let answered = Answered { started: began, ended: self.now(), account: Some(account.id().clone()), answer };
+        let answered =
+            Answered { started: began, ended: self.now(), account: Some(account.id().clone()), answer };
         {
             let mut world = self.world.lock();
             self.end(&mut world, &subject);

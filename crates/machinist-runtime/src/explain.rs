@@ -64,7 +64,8 @@ pub fn runtime_without_workers<C: Contract>(
 /// When a kind cannot be listed.
 pub async fn read_all<C: Contract>(runtime: &Runtime<C>) -> Result<(), ExplainError<C::Key>> {
     let reads = runtime.feeds.iter().map(|feed| async move {
-        let unreadable = |source| ExplainError::Unreadable { kind: feed.resource(), source: Box::new(source) };
+        let unreadable =
+            |source| ExplainError::Unreadable { kind: feed.resource(), source: Box::new(source) };
         feed.read_once(runtime).await.map_err(unreadable)
     });
     futures::future::try_join_all(reads).await?;

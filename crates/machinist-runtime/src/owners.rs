@@ -27,11 +27,7 @@ pub async fn stays<C: Contract, F: Fed<C>>(
 ///
 /// References of others that control nothing stay, whoever made them: they keep the object, or are told by it, and both is
 /// their business.
-pub fn controlled_by(
-    uid: &str,
-    read: Option<&Value>,
-    controller: Option<&OwnerReference>,
-) -> GuardedPatch {
+pub fn controlled_by(uid: &str, read: Option<&Value>, controller: Option<&OwnerReference>) -> GuardedPatch {
     let path = ["metadata", "ownerReferences"];
     let others = read.and_then(Value::as_array).into_iter().flatten().filter(|reference| {
         let controls = reference.get("controller").and_then(Value::as_bool) == Some(true);

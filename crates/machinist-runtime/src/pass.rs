@@ -168,4 +168,3 @@ pub(crate) enum Unknown {
     /// Nobody knows what became of these.
     Some(Vec<machinist_kube::barrier::Charge>),
 }
-

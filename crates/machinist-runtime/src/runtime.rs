@@ -59,7 +59,12 @@ pub struct Runtime<C: Contract> {
 
 impl<C: Contract> Runtime<C> {
     /// A runtime that watches nothing yet.
-    pub(crate) fn new(clients: Clients, options: Options, tools: C::Tools, leadership: Option<Leadership>) -> Self {
+    pub(crate) fn new(
+        clients: Clients,
+        options: Options,
+        tools: C::Tools,
+        leadership: Option<Leadership>,
+    ) -> Self {
         Self {
             queue: KeyQueue::new(C::Key::min_interval, options.seed),
             recorder: Recorder::new(options.component, options.instance.clone(), options.clock.clone()),
@@ -213,4 +218,3 @@ impl<C: Contract> Runtime<C> {
         tasks.spawn(task);
     }
 }
-

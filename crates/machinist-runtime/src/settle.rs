@@ -8,9 +8,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use machinist_core::{Reason, Step, Why};
 use machinist_kube::WriteOutcome;
 use machinist_kube::barrier::{Charge, Expect, Settled, WriteKind};
-use machinist_core::{Reason, Step, Why};
 
 use crate::contract::Contract;
 use crate::feed::{Fed, refresh};
@@ -111,45 +111,43 @@ pub(crate) async fn ask_api<C: Contract, F: Fed<C>>(
 }
 
 async fn read<C: Contract, F: Fed<C>>(runtime: &Runtime<C>, expect: &Expect) -> Option<Settled> {
-        match refresh::<C, F>(runtime, &expect.key).await {
-            Ok(Some(entry)) if expect.kind == WriteKind::Delete && !entry.deleting => {
-                Some(Settled::NotCommitted)
-            }
-            Ok(Some(entry)) => {
-                Some(Settled::Committed { uid: entry.uid, resource_version: entry.resource_version })
-            }
-            Ok(None) => Some(Settled::NotCommitted),
-            Err(error) => {
-                tracing::info!(object = %expect.key, %error, "Cannot read what became of a write");
-                None
-            }
+    match refresh::<C, F>(runtime, &expect.key).await {
+        Ok(Some(entry)) if expect.kind == WriteKind::Delete && !entry.deleting => Some(Settled::NotCommitted),
+        Ok(Some(entry)) => {
+            Some(Settled::Committed { uid: entry.uid, resource_version: entry.resource_version })
+        }
+        Ok(None) => Some(Settled::NotCommitted),
+        Err(error) => {
+            tracing::info!(object = %expect.key, %error, "Cannot read what became of a write");
+            None
         }
     }
+}
 
-    /// Repeats a DELETE whose answer was lost. Its deadline is longer than a webhook may take, so the first one has ended by the
-    /// time at which this one is answered.
+/// Repeats a DELETE whose answer was lost. Its deadline is longer than a webhook may take, so the first one has ended by the
+/// time at which this one is answered.
 async fn delete_again<C: Contract, F: Fed<C>>(
     runtime: &Runtime<C>,
     expect: &Expect,
     uid: &str,
 ) -> Option<Settled> {
-        let api = F::api(runtime, &expect.key.namespace);
-        let result = api.delete(&expect.key.name, &by_uid(uid)).await;
-        match (WriteOutcome::of(&result), &result) {
-            (WriteOutcome::Done, Ok(either::Either::Left(object))) => Some(committed(object)),
-            // Stale: an object of that name exists and has another UID.
-            (WriteOutcome::Done | WriteOutcome::NotFound | WriteOutcome::Stale, _) => {
-                Some(Settled::Deleted { uid: uid.to_owned() })
-            }
-            (WriteOutcome::Denied { .. } | WriteOutcome::Invalid { .. } | WriteOutcome::AlreadyExists, _) => {
-                Some(Settled::NotCommitted)
-            }
-            (WriteOutcome::Throttled { .. } | WriteOutcome::Unknown { .. }, _) => {
-                tracing::info!(object = %expect.key, "Cannot find out yet what became of a DELETE");
-                None
-            }
+    let api = F::api(runtime, &expect.key.namespace);
+    let result = api.delete(&expect.key.name, &by_uid(uid)).await;
+    match (WriteOutcome::of(&result), &result) {
+        (WriteOutcome::Done, Ok(either::Either::Left(object))) => Some(committed(object)),
+        // Stale: an object of that name exists and has another UID.
+        (WriteOutcome::Done | WriteOutcome::NotFound | WriteOutcome::Stale, _) => {
+            Some(Settled::Deleted { uid: uid.to_owned() })
+        }
+        (WriteOutcome::Denied { .. } | WriteOutcome::Invalid { .. } | WriteOutcome::AlreadyExists, _) => {
+            Some(Settled::NotCommitted)
+        }
+        (WriteOutcome::Throttled { .. } | WriteOutcome::Unknown { .. }, _) => {
+            tracing::info!(object = %expect.key, "Cannot find out yet what became of a DELETE");
+            None
         }
     }
+}
 
 fn verb(kind: WriteKind) -> &'static str {
     match kind {

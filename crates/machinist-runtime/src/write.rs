@@ -145,7 +145,8 @@ impl<C: Contract> Write<'_, C> {
     }
 
     fn open<F: Fed<C>>(&self, kind: WriteKind, uid: Option<String>) -> OpenCharge<'_, C> {
-        let expect = Expect { cluster: F::cluster(), resource: F::RESOURCE, key: self.key.clone(), kind, uid };
+        let expect =
+            Expect { cluster: F::cluster(), resource: F::RESOURCE, key: self.key.clone(), kind, uid };
         let charge = self.runtime.world.lock().barrier.open(self.charged, expect);
         OpenCharge { runtime: self.runtime, charge: Some(charge) }
     }

@@ -26,9 +26,9 @@ use bytes::Bytes;
 use http::{Method, Response};
 use http_body_util::BodyExt;
 use machinist_controllers::Planners;
+use machinist_core::{Known, Wait};
 use machinist_plan::facts::NodeFacts;
 use machinist_plan::mcm::{machine, replacement};
-use machinist_core::{Known, Wait};
 use machinist_plan::{Plan, PodList};
 use serde_json::{Value, json};
 

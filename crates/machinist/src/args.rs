@@ -33,6 +33,7 @@ pub(crate) use self::value::{ClusterFlag, ExplainedKind, ObjectArg};
         machinist up                    a cluster with three machines, in this terminal; Ctrl-C ends it\n  \
         machinist up --until ready      the same, and ends as soon as everything runs\n  \
         machinist why machine/NAME      what a machine waits for, and what comes next\n  \
+        machinist api-server            an API server alone, to try other controllers against it\n  \
         machinist completion bash       a script that lets the shell complete all this; zsh and fish, too\n\n\
         Exit codes: 0 it did what was asked; 1 it failed, or the awaited state was not reached; 2 the command line is wrong."
 )]
@@ -51,6 +52,12 @@ pub(crate) enum Command {
     /// controller, and a simulated cloud whose instances boot and join as Nodes. Nothing is needed beside this program. All of it
     /// ends with Ctrl-C.
     Up(UpArgs),
+    /// Run the API server alone, to try other controllers against it
+    ///
+    /// One process: the embedded API server and the built-in controllers that it lacks, such as garbage collection. Any Kubernetes
+    /// client can use it: kubectl, and controllers of other programs. No machine controllers and no cloud run; `machinist up` has
+    /// them. It ends with Ctrl-C.
+    ApiServer(ApiServerArgs),
     /// Say what an object waits for, since when, and what comes next
     ///
     /// The facts are read from the API servers and judged by the planner that the controllers use. What only a running
@@ -111,7 +118,7 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "DIR", help_heading = "What runs")]
     pub data_dir: Option<PathBuf>,
 
-    /// Serve the Kubernetes API here, over HTTPS [default: a free port of 127.0.0.1]
+    /// Serve the Kubernetes API here, over HTTPS [default: a free port of 127.0.0.1; with --data-dir the one of the last run]
     #[arg(
         long,
         value_name = "ADDRESS:PORT",
@@ -120,6 +127,17 @@ pub(crate) struct UpArgs {
         help_heading = "What runs"
     )]
     pub listen: SocketAddr,
+
+    /// Serve the simulated cloud's own API here, over plain HTTP [default: a free port of 127.0.0.1 at each start]
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT",
+        default_value = "127.0.0.1:0",
+        value_parser = value::loopback,
+        hide_default_value = true,
+        help_heading = "What runs"
+    )]
+    pub cloud_listen: SocketAddr,
 
     /// Write the administrator's kubeconfig to this file [default: a private folder that goes when this ends]
     #[arg(long, value_name = "FILE", help_heading = "What runs")]
@@ -152,6 +170,44 @@ pub(crate) enum Until {
     Ready,
     /// After that all of it was deleted, and none of its machines is alive in the cloud
     Gone,
+}
+
+/// Run the API server alone, to try other controllers against it.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Kinds: the built-in ones, those of --crds, and those that a client adds: `machinist crds | kubectl apply -f -` adds the \
+    machine kinds.\n\nBuilt-in controllers: garbage collection, namespaces and their default ServiceAccounts, PodDisruptionBudgets, \
+    certificates of kubelets, Nodes that fall silent, bootstrap tokens, protection of volumes. No controller makes the pods of a \
+    Deployment, and none schedules pods.\n\nA client needs the certificate of the kubeconfig, or a token of a ServiceAccount; without either \
+    it gets 401. Roles decide what it may do.\n\nWith --data-dir the next start goes on where this one ends, however it ends, and an old \
+    kubeconfig still works. A folder of `machinist up` is refused, and `up` refuses a folder of this command.\n\n\
+    Examples:\n  machinist api-server --crds config/crd/bases/*.yaml --kubeconfig-out dev.kubeconfig\n  \
+    machinist api-server --data-dir state --listen 127.0.0.1:6443\n\n\
+    Exit codes: 0 it was stopped; 1 it failed; 2 the command line is wrong."
+)]
+pub(crate) struct ApiServerArgs {
+    /// Keep everything in this folder, and go on with what is in it [default: in memory]
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+
+    /// Serve the Kubernetes API here, over HTTPS [default: a free port of 127.0.0.1; with --data-dir the one of the last run]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0", hide_default_value = true)]
+    pub listen: SocketAddr,
+
+    /// Write the administrator's kubeconfig to this file [default: in --data-dir, else in a private folder that is removed at the end]
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig_out: Option<PathBuf>,
+
+    /// Apply the CustomResourceDefinitions in these files before anything else; may be given several times
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pub crds: Vec<PathBuf>,
+
+    /// Text for people, or one JSON object per line
+    #[arg(long, short, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]
+    pub output: Format,
+
+    #[command(flatten)]
+    pub log: LogArgs,
 }
 
 /// Say what an object waits for, since when, and what comes next.
@@ -366,6 +422,15 @@ mod tests {
             ),
             ("machinist up --until never", &["--until <STATE>", "ready", "gone"]),
             ("machinist up --listen here", &["--listen <ADDRESS:PORT>"]),
+            (
+                "machinist up --cloud-listen 0.0.0.0:7070",
+                &[
+                    "--cloud-listen <ADDRESS:PORT>",
+                    "expected a loopback address and a port, such as 127.0.0.1:7070",
+                ],
+            ),
+            ("machinist api-server --crds", &["--crds <FILE>"]),
+            ("machinist api-server --manifest a", &["unexpected argument '--manifest'"]),
             ("machinist why pod/a", &["expected machine/NAME, machineset/NAME or machinedeployment/NAME"]),
             (
                 "machinist sim-cloud --data-dir d --target-ca c --target-server http://a",

@@ -1,5 +1,6 @@
 //! The commands, one module each.
 
+pub(crate) mod api_server;
 pub(crate) mod completion;
 pub(crate) mod crds;
 pub(crate) mod machine_controller;

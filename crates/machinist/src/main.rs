@@ -4,7 +4,9 @@
 //! args       what was typed, parsed into types
 //! cmd/<x>    one file or folder per command
 //! wiring     clients, leadership, the HTTP port: what the two controllers have in common
-//! log, output, stop   stderr, stdout, and signals
+//! embedded   the API server of `up` and `api-server`, and what belongs to it
+//! documents  objects in YAML files, and errors that say where they were written
+//! log, output, progress, stop   stderr, stdout, what a command tells while it works, and signals
 //! ```
 //!
 //! Deliberately absent: decisions, and anything that a library of the workspace does. Errors are chains that end on one line
@@ -12,8 +14,11 @@
 
 mod args;
 mod cmd;
+mod documents;
+mod embedded;
 mod log;
 mod output;
+mod progress;
 mod stop;
 mod wiring;
 
@@ -69,6 +74,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Up(args) => {
             log::start(&args.log, Voice::Command, &output);
             block_on(cmd::up::run(&args, output))
+        }
+        Command::ApiServer(args) => {
+            log::start(&args.log, Voice::Command, &output);
+            block_on(cmd::api_server::run(&args, output))
         }
         Command::Why(args) => {
             log::start(&args.log, Voice::Command, &output);

@@ -1,8 +1,11 @@
 //! What the two controllers have in common as processes: connect, wait for the Lease, run, answer questions, end.
 //!
 //! ```text
-//! may the flags be used together? -> listen -> connect -> are the kinds served? -> Lease -> start -> until a stop is asked for (0), or a part ends (1)
+//! may the flags be used together? -> listen -> connect -> are the kinds served? -> Lease -> start
+//!   -> until a stop is asked for (0), or a part ends (1) -> begin nothing, wait for calls in flight -> give the Lease back
 //! ```
+//!
+//! A second request to stop ends the process at once (1): the Lease then runs out by itself, since a call may still take effect.
 //!
 //! The HTTP port answers from the start, so that a process that waits for its Lease is not taken for a dead one.
 
@@ -17,8 +20,8 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context;
-use machinist_controllers::{Clients, Options, Running, listen, serve};
+use anyhow::{Context, bail};
+use machinist_controllers::{Clients, Drained, Options, Running, listen, serve};
 use machinist_kube::ClientOptions;
 use machinist_kube::lease::{Leadership, LeaseOptions};
 
@@ -66,29 +69,46 @@ impl Process<'_> {
         let lease = election::lease_options(&self).map_err(WrongFlags::new)?;
         let agent = format!("machinist-{}/{}", self.component, cmd::version::VERSION);
         let (sources, control_options) = clusters::sources(self.clusters, &agent)?;
-        let stop = stop::requested().context("listening for signals")?;
-        tokio::pin!(stop);
+        let mut stop = stop::Requests::listen().context("listening for signals")?;
         tracing::info!(component = self.component, version = cmd::version::VERSION, "Starting");
         self.compatibility.warn();
         let listener = listen(SocketAddr::new(self.server.address, self.port)).await?;
-        tokio::select! {
-            () = &mut stop => Ok(ExitCode::SUCCESS),
-            ready = self.prepare(&listener, &sources, control_options, lease) => {
-                let Ready { clients, options, mut election } = ready?;
-                let mut running = start(clients, options, election.leadership.clone());
-                let inspector = running.inspector();
-                let ended = tokio::select! {
-                    () = &mut stop => Ok(()),
-                    ended = running.ended() => Err(anyhow::Error::new(ended)),
-                    reason = election.lost() => Err(anyhow::anyhow!("{}: {reason}", self.component)),
-                    never = serve(listener, inspector) => match never {},
-                };
-                // Nobody here acts from now on; only then may somebody else start.
-                drop(running);
-                election.release().await;
-                ended.map(|()| ExitCode::SUCCESS)
+        let at_most = self.longest_call().max(control_options.request_timeout);
+        let ready = tokio::select! {
+            () = stop.next() => return Ok(ExitCode::SUCCESS),
+            ready = self.prepare(&listener, &sources, control_options, lease, at_most) => ready?,
+        };
+        let Ready { clients, options, mut election } = ready;
+        let mut running = start(clients, options, election.leadership.clone());
+        let answering = serve(listener, running.inspector());
+        tokio::pin!(answering);
+        let ended = tokio::select! {
+            () = stop.next() => Ok(()),
+            ended = running.ended() => Err(anyhow::Error::new(ended)),
+            reason = election.lost() => bail!("{}: {reason}", self.component),
+            never = &mut answering => match never {},
+        };
+        tracing::info!(component = self.component, "Stopping; nothing more is begun");
+        election.begin_draining();
+        let drained = tokio::select! {
+            drained = running.drain(at_most) => drained,
+            () = stop.next() => {
+                election.abandon();
+                bail!("{}: {}", self.component, told_of_second_signal(running.in_flight()));
             }
-        }
+            reason = election.lost() => bail!("{}: {reason}, while calls were in flight", self.component),
+            never = &mut answering => match never {},
+        };
+        drained.tell();
+        // Nothing here acts from now on; only then may another process start.
+        drop(running);
+        election.release().await;
+        ended.map(|()| ExitCode::SUCCESS)
+    }
+
+    /// How long a call to the cloud may take effect; no time where none is made.
+    fn longest_call(&self) -> Duration {
+        self.call_bound.unwrap_or_default()
     }
 
     /// Everything up to the Lease. Meanwhile the port says that the process is alive and not ready.
@@ -98,6 +118,7 @@ impl Process<'_> {
         sources: &Sources,
         control_options: ClientOptions,
         lease: Option<LeaseOptions>,
+        drains_within: Duration,
     ) -> anyhow::Result<Ready> {
         let ready = async {
             let mut options = Options::new(&self.clusters.namespace, self.component);
@@ -112,7 +133,7 @@ impl Process<'_> {
             let election = match lease {
                 Some(lease) => {
                     let client = machinist_kube::connect(&sources.control, &unlimited).await?;
-                    Election::join(client, lease).await?
+                    Election::join(client, lease, drains_within).await?
                 }
                 None => Election::none(),
             };
@@ -123,6 +144,17 @@ impl Process<'_> {
             never = standby::answer(listener) => match never {},
         }
     }
+}
+
+/// What is told when the process does not wait for what it has begun.
+fn told_of_second_signal(left: Drained) -> String {
+    let calls = if left.calls == 1 { "call" } else { "calls" };
+    let passes = if left.passes == 1 { "pass" } else { "passes" };
+    format!(
+        "ended at once by a second signal, with {} {calls} and {} {passes} in flight, which may still take effect; the lease is not given \
+         back and runs out by itself",
+        left.calls, left.passes
+    )
 }
 
 /// What a process needs to start.

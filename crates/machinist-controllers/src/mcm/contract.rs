@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use machinist_core::Reason;
 use machinist_kube::ObjectKey;
 use machinist_plan::facts::{
-    AttachmentFacts, BudgetFacts, ClassFacts, MachineDeploymentFacts, MachineFacts, MachineSetFacts, NodeFacts,
-    PodFacts,
+    AttachmentFacts, BudgetFacts, ClassFacts, MachineDeploymentFacts, MachineFacts, MachineSetFacts,
+    NodeFacts, PodFacts,
 };
 use machinist_plan::{McmReason, Why};
 use machinist_runtime::{Contract, Feed, WhyRecord, feed, pass};
@@ -136,7 +136,6 @@ pub(crate) fn is_about_turns(replacement: &Why) -> bool {
             McmReason::ReplacementLimit { .. }
                 | McmReason::ReplacementGap { .. }
                 | McmReason::OwnerUnknown { .. }
-        )
-            | Reason::ClockSkew { .. }
+        ) | Reason::ClockSkew { .. }
     )
 }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use machinist_instance::{AccountId, Instance, Sighting};
-use machinist_plan::facts::{ClassFacts, MachineFacts};
 use machinist_core::ownership::{List, Others, Ownership};
 use machinist_core::{Answers, MadeIn, Process};
+use machinist_instance::{AccountId, Instance, Sighting};
+use machinist_plan::facts::{ClassFacts, MachineFacts};
 
 use super::seen::{BY_CLASS, Seen};
 

@@ -4,8 +4,8 @@
 //! other hand this reads more than a controller watches: whether a bootstrap token was ever used.
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use kube::api::ListParams;
 use kube::Api;
+use kube::api::ListParams;
 use machinist_api::OperationState;
 use machinist_api::code::{Code, CodedMessage};
 use machinist_core::{Reason, Step};

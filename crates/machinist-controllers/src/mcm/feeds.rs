@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::Api;
-use machinist_core::Version;
 use machinist_api::{Machine, MachineClass, MachineDeployment, MachineSet};
+use machinist_core::Version;
 use machinist_kube::watch::WatchOptions;
 use machinist_kube::{Change, Cluster, ObjectKey, Store};
 use machinist_plan::facts::{
-    AttachmentFacts, BudgetFacts, ClassFacts, MachineDeploymentFacts, MachineFacts, MachineSetFacts, NodeFacts,
-    PodFacts, TOKEN_NAMESPACE, TOKEN_TYPE,
+    AttachmentFacts, BudgetFacts, ClassFacts, MachineDeploymentFacts, MachineFacts, MachineSetFacts,
+    NodeFacts, PodFacts, TOKEN_NAMESPACE, TOKEN_TYPE,
 };
 use machinist_runtime::Fed;
 

@@ -38,7 +38,9 @@ impl QueueKey for Key {
     fn min_interval(&self) -> Duration {
         match self {
             Key::Machine(_) | Key::Secret(_) => Duration::ZERO,
-            Key::Class(_) | Key::Replacement(_) | Key::Set(_) | Key::Deployment(_) => Duration::from_millis(100),
+            Key::Class(_) | Key::Replacement(_) | Key::Set(_) | Key::Deployment(_) => {
+                Duration::from_millis(100)
+            }
         }
     }
 }

@@ -14,6 +14,7 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, Preconditions};
 use machinist_api::MachinePriority;
 use machinist_api::constants::{annotations, conditions, finalizers, labels};
+use machinist_core::ownership::List;
 use machinist_instance::{CreateGuarantee, Error, InstanceSpec, KeyTag, Promises};
 use machinist_kube::recorder::EventType;
 use machinist_kube::store::RelistPart;
@@ -24,17 +25,16 @@ use machinist_plan::facts::{
     TOKEN_OWNER, TOKEN_TYPE, Token, TokenFacts, token_description,
 };
 use machinist_plan::mcm::machine::{Action, Identity, NodeSync, SecretNeed, Severity, Snapshot, StatusWrite};
-use machinist_core::ownership::List;
 use serde_json::{Value, json};
 
+use super::contract::{Mcm, Runtime, World, Write};
 use super::evidence;
+use super::key::Key;
+use super::object_key;
+use super::seen::{BY_NAMESPACE, BY_NODE, SecretEntry, Seen, TokenEntry, merge};
 use machinist_core::{Attempts, Known, Process};
 use machinist_plan::{LeaseLook, Looks, NodeLook, Plan, PodList, Renewal, TokenUse};
 use machinist_runtime::{Kind, Observed, Opened, Stop, Versions, refresh, take_in};
-use super::contract::{Mcm, Runtime, World, Write};
-use super::key::Key;
-use super::seen::{Seen, BY_NAMESPACE, BY_NODE, SecretEntry, TokenEntry, merge};
-use super::object_key;
 
 /// Where kubelets renew their Leases.
 const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
@@ -86,7 +86,12 @@ impl Kind<Mcm> for Machines {
     }
 }
 
-fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFacts>, versions: &mut Versions) -> Snapshot {
+fn snapshot(
+    runtime: &Runtime,
+    world: &World,
+    machine: Arc<MachineFacts>,
+    versions: &mut Versions,
+) -> Snapshot {
     let options = runtime.tools.machine();
     let class_key = object_key(&machine.namespace, machine.spec.class.name());
     let class = world.seen.classes.get(&class_key);
@@ -226,7 +231,8 @@ fn identity(runtime: &Runtime, world: &World, machine: &MachineFacts, node: Opti
         _ => recorded.is_some() && recorded == text,
     };
     let named = node.and_then(NodeFacts::machine_name).filter(|name| *name != machine.name);
-    let claimed_by = named.filter(|name| world.seen.machines.get(&object_key(&machine.namespace, name)).is_some());
+    let claimed_by =
+        named.filter(|name| world.seen.machines.get(&object_key(&machine.namespace, name)).is_some());
     Identity { recorded: ours, same_instance, claimed_by: claimed_by.map(str::to_owned) }
 }
 
@@ -632,7 +638,8 @@ async fn look_for_node(runtime: &Arc<Runtime>, machine: &MachineFacts, name: &st
 async fn list_pods(runtime: &Arc<Runtime>, machine: &MachineFacts, node: &NodeFacts) -> Result<(), Stop> {
     let started = runtime.now();
     let params = ListParams::default().fields(&format!("spec.nodeName={}", node.name));
-    let list = list_once(Api::all(runtime.clients.target.clone()), &params, |pod: Pod| PodFacts::parse(&pod)).await;
+    let list =
+        list_once(Api::all(runtime.clients.target.clone()), &params, |pod: Pod| PodFacts::parse(&pod)).await;
     let list = list.map_err(|error| Stop::Unanswered(error.to_string()))?;
     let leaving = list.items.iter().filter(|(_, pod)| pod.facts.leaves_in_a_drain()).count();
     // A pod that cannot be read may be one that has to leave.

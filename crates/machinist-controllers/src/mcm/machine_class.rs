@@ -2,20 +2,19 @@
 
 use std::sync::Arc;
 
+use super::contract::{Mcm, Runtime, World, Write};
+use super::key::Key;
+use super::reference;
+use super::seen::{BY_CLASS, BY_SECRET, SecretEntry};
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_api::constants::{finalizers, reasons};
+use machinist_core::Reason;
 use machinist_kube::recorder::EventType;
 use machinist_kube::{GuardedPatch, ObjectKey};
 use machinist_plan::facts::ClassFacts;
 use machinist_plan::mcm::machine_class::{Action, ClassSnapshot, SecretSnapshot, Users};
-use machinist_core::Reason;
 use machinist_plan::{McmReason, Plan};
 use machinist_runtime::{Kind, Observed, Stop};
-use super::contract::{Mcm, Runtime, World, Write};
-use super::key::Key;
-use super::seen::{BY_CLASS, BY_SECRET, SecretEntry};
-use super::reference;
-
 
 /// Classes, as the loop knows them.
 pub(crate) struct Classes;
@@ -31,7 +30,8 @@ impl Kind<Mcm> for Classes {
             |(key, entry): &(&ObjectKey, &machinist_kube::Entry<machinist_plan::facts::MachineFacts>)| {
                 key.namespace == id.namespace && entry.facts.spec.class.kind() == "MachineClass"
             };
-        let machines = world.seen.machines.by_index(BY_CLASS, &id.name).filter(here).map(|(key, _)| &key.name);
+        let machines =
+            world.seen.machines.by_index(BY_CLASS, &id.name).filter(here).map(|(key, _)| &key.name);
         let users = users(world, &Key::Class(id.clone()), machines);
         Observed::Ready(ClassSnapshot { class: class.facts.clone(), users }, class.resource_version)
     }
@@ -115,7 +115,11 @@ fn users<'w>(world: &World, key: &Key, names: impl Iterator<Item = &'w String>) 
     let mut names = names.peekable();
     let first = names.peek().map(|name| (*name).clone());
     let last = world.passes.whys.get(key).map(|record| &record.why.reason);
-    Users { count: names.count(), first, told: matches!(last, Some(Reason::Contract(McmReason::InUse { .. }))) }
+    Users {
+        count: names.count(),
+        first,
+        told: matches!(last, Some(Reason::Contract(McmReason::InUse { .. }))),
+    }
 }
 
 fn warn(runtime: &Runtime, object: Option<ObjectReference>, message: &str) -> Result<(), Stop> {

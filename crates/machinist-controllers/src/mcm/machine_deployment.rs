@@ -3,24 +3,23 @@
 
 use std::sync::Arc;
 
+use super::contract::{Mcm, Runtime, World, Write};
+use super::freeze::{without_freeze, without_frozen};
+use super::key::Key;
+use super::machine_set::remember_status_written;
+use super::object_key;
+use super::seen::machines_owned_by;
+use super::seen::{BY_OWNER, NO_OWNER};
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_api::constants::{annotations, finalizers, reasons};
 use machinist_api::{MachineDeploymentStatus, MachinePriority, MachineSet};
 use machinist_kube::recorder::EventType;
 use machinist_kube::{GuardedPatch, ObjectKey};
+use machinist_plan::Plan;
 use machinist_plan::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
 use machinist_plan::mcm::machine_deployment::{Action, Owned, SetPatch, Snapshot, owner_reference};
-use serde_json::{Value, json};
-use machinist_plan::Plan;
 use machinist_runtime::{Created, Kind, Observed, Stop, Versions, controlled_by, refresh, stays};
-use super::contract::{Mcm, Runtime, World, Write};
-use super::key::Key;
-use super::seen::{BY_OWNER, NO_OWNER};
-use super::seen::machines_owned_by;
-use super::machine_set::remember_status_written;
-use super::freeze::{without_freeze, without_frozen};
-use super::object_key;
-
+use serde_json::{Value, json};
 
 /// Deployments, as the loop knows them.
 pub(crate) struct Deployments;

@@ -11,17 +11,17 @@ use machinist_plan::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFact
 use machinist_plan::mcm::machine_set::{Action, ChildFailure, Snapshot, child, owner_reference};
 use serde_json::{Value, json};
 
+use super::contract::{Mcm, Runtime, World, Write};
+use super::freeze::{without_freeze, without_frozen};
+use super::key::Key;
 use super::memory;
+use super::object_key;
+use super::seen::machines_owned_by;
+use super::seen::machines_without_owner;
+use super::seen::{BY_OWNER, BY_UID};
 use machinist_core::Attempts;
 use machinist_plan::Plan;
 use machinist_runtime::{Created, Kind, Observed, Stop, Versions, controlled_by, stays};
-use super::contract::{Mcm, Runtime, World, Write};
-use super::key::Key;
-use super::seen::{BY_OWNER, BY_UID};
-use super::seen::machines_owned_by;
-use super::seen::machines_without_owner;
-use super::freeze::{without_freeze, without_frozen};
-use super::object_key;
 
 /// Sets, as the loop knows them.
 pub(crate) struct Sets;

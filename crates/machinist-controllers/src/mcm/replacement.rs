@@ -12,13 +12,13 @@ use machinist_plan::facts::{MachineFacts, MachineSetFacts};
 use machinist_plan::mcm::machine::{NODE_UNHEALTHY, OperationWrite, StatusWrite};
 use machinist_plan::mcm::replacement::{Action, Snapshot};
 
-use super::machine::{deadline_patch, reference};
-use machinist_plan::Plan;
-use machinist_runtime::{Kind, Observed, Stop, Versions};
 use super::contract::{Mcm, Runtime, World, Write};
 use super::key::Key;
-use super::seen::{BY_OWNER, BY_UID, NO_OWNER};
+use super::machine::{deadline_patch, reference};
 use super::object_key;
+use super::seen::{BY_OWNER, BY_UID, NO_OWNER};
+use machinist_plan::Plan;
+use machinist_runtime::{Kind, Observed, Stop, Versions};
 
 /// Replacements, as the loop knows them.
 pub(crate) struct Replacements;

@@ -11,6 +11,7 @@ mod drain;
 mod freeze;
 mod identity;
 mod late;
+mod leadership;
 mod replacement;
 mod slow_webhook;
 

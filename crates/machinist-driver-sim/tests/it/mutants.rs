@@ -131,6 +131,10 @@ impl Provider for Misreader {
         self.provider.validate(provider_spec)
     }
 
+    fn account(&self, credential: &Credential) -> AccountId {
+        self.provider.account(credential)
+    }
+
     fn parse_id(&self, text: &str) -> RecordedId {
         let read = self.provider.parse_id(text);
         match (self.misreading, read) {

@@ -3,7 +3,7 @@
 //! Of each object only its metadata is kept, and of that only what decides. Objects are found by UID; names are what
 //! requests need, and they may be used anew.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DynamicObject, PartialObjectMeta};
@@ -68,15 +68,20 @@ pub(crate) struct Collected {
 
 /// One object of a collected kind.
 #[derive(Clone)]
-pub(crate) struct Item<'a> {
-    pub(crate) kind: &'a Collected,
+pub(crate) struct Item {
+    pub(crate) kind: Arc<Collected>,
     pub(crate) key: ObjectKey,
     pub(crate) facts: Arc<ItemFacts>,
 }
 
+/// The group of `group/version`.
+pub(crate) fn group_of(api_version: &str) -> &str {
+    api_version.rsplit_once('/').map_or("", |(group, _)| group)
+}
+
 /// All collected kinds.
 pub(crate) struct Graph {
-    kinds: Vec<Collected>,
+    kinds: RwLock<Vec<Arc<Collected>>>,
 }
 
 impl Graph {
@@ -92,47 +97,67 @@ impl Graph {
     }
 
     pub(crate) fn new(kinds: Vec<Collected>) -> Self {
-        Self { kinds }
+        Self { kinds: RwLock::new(kinds.into_iter().map(Arc::new).collect()) }
     }
 
-    pub(crate) fn kinds(&self) -> &[Collected] {
-        &self.kinds
+    /// The kinds that are collected now.
+    pub(crate) fn kinds(&self) -> Vec<Arc<Collected>> {
+        self.kinds.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Begins to collect a kind.
+    pub(crate) fn add(&self, kind: Arc<Collected>) {
+        self.kinds.write().unwrap_or_else(PoisonError::into_inner).push(kind);
+    }
+
+    /// Ends to collect a kind.
+    pub(crate) fn remove(&self, kind: &Arc<Collected>) {
+        self.kinds.write().unwrap_or_else(PoisonError::into_inner).retain(|it| !Arc::ptr_eq(it, kind));
+    }
+
+    /// Where a collected kind is served, in whichever version.
+    pub(crate) fn resource(&self, group: &str, kind: &str) -> Option<Resource> {
+        let kinds = self.kinds();
+        let found = kinds.iter().find(|it| it.resource.api.group == group && it.resource.api.kind == kind);
+        found.map(|it| it.resource.clone())
     }
 
     /// The object with this UID.
-    pub(crate) fn find(&self, uid: &str) -> Option<Item<'_>> {
-        self.by_index(Self::BY_UID, uid).next()
+    pub(crate) fn find(&self, uid: &str) -> Option<Item> {
+        self.by_index(Self::BY_UID, uid).into_iter().next()
     }
 
     /// The objects that name this UID as an owner.
-    pub(crate) fn dependents(&self, uid: &str) -> Vec<Item<'_>> {
-        self.by_index(Self::BY_OWNER, uid).collect()
+    pub(crate) fn dependents(&self, uid: &str) -> Vec<Item> {
+        self.by_index(Self::BY_OWNER, uid)
     }
 
     /// Whether every kind was listed: before that, an object may have dependents that nobody has seen.
     pub(crate) fn is_complete(&self) -> bool {
-        self.kinds.iter().all(|kind| kind.view.store().synced())
+        self.kinds().iter().all(|kind| kind.view.store().synced())
     }
 
     /// The object that an owner reference of an object in this namespace names, if it is known and all of it fits.
-    pub(crate) fn owner(&self, owner: &OwnerReference, namespace: &str) -> Option<Item<'_>> {
+    pub(crate) fn owner(&self, owner: &OwnerReference, namespace: &str) -> Option<Item> {
         let found = self.find(&owner.uid)?;
         let Resource { api, scope } = &found.kind.resource;
-        let group = owner.api_version.rsplit_once('/').map_or("", |(group, _)| group);
+        let group = group_of(&owner.api_version);
         let is_reachable = *scope == Scope::Cluster || found.key.namespace == namespace;
         let fits =
             api.group == group && api.kind == owner.kind && found.key.name == owner.name && is_reachable;
         fits.then_some(found)
     }
 
-    fn by_index<'a>(&'a self, index: &'static str, value: &str) -> impl Iterator<Item = Item<'a>> {
-        self.kinds.iter().flat_map(move |kind| {
+    fn by_index(&self, index: &'static str, value: &str) -> Vec<Item> {
+        let kinds = self.kinds();
+        let found = kinds.iter().flat_map(|kind| {
             let store = kind.view.store();
-            let found: Vec<Item<'a>> = store
+            let found: Vec<Item> = store
                 .by_index(index, value)
-                .map(|(key, entry)| Item { kind, key: key.clone(), facts: entry.facts.clone() })
+                .map(|(key, entry)| Item { kind: kind.clone(), key: key.clone(), facts: entry.facts.clone() })
                 .collect();
             found
-        })
+        });
+        found.collect()
     }
 }

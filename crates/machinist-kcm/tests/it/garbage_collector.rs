@@ -329,3 +329,85 @@ async fn what_was_adopted_meanwhile_is_not_deleted_on_an_older_view() {
     assert!(world.exists("configmaps", "c"));
     assert_eq!(world.requests(), Vec::<String>::new());
 }
+
+fn custom(name: &str, owners: &[Value]) -> Value {
+    json!({
+        "apiVersion": "t.dev/v1", "kind": "Set",
+        "metadata": { "name": name, "namespace": "default", "ownerReferences": owners },
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn kinds_defined_while_it_runs_are_collected_if_asked_for() {
+    let mut world = World::start_with(|config| config.collect_defined_kinds = true).await;
+    world.pass(60).await;
+    define_scaled(&world).await;
+    // As owners of others, in the background and in the foreground,
+    let one = world.create(custom("one", &[])).await;
+    let two = world.create(custom("two", &[])).await;
+    world.create(config_map("of-one", &[owner("t.dev/v1", "Set", "one", &one)])).await;
+    let mut of_two = owner("t.dev/v1", "Set", "two", &two);
+    of_two["blockOwnerDeletion"] = json!(true);
+    world.create(config_map("of-two", &[of_two])).await;
+    world.pass(60).await;
+    assert_eq!(world.requests(), Vec::<String>::new(), "nothing to do while all owners are there");
+    world.delete(SCALED, "default", "one", &DeleteParams::background()).await;
+    world.until("its dependent is gone", 5, |world| gone(world, &["of-one"])).await;
+    world.delete(SCALED, "default", "two", &DeleteParams::foreground()).await;
+    world
+        .until("both are gone", 5, |world| gone(world, &["of-two"]) && count(world, "sets.t.dev") == 0)
+        .await;
+    // and as owned ones.
+    let owner_uid = world.create(config_map("owner", &[])).await;
+    world.create(custom("owned", &[owner("v1", "ConfigMap", "owner", &owner_uid)])).await;
+    world.pass(5).await;
+    world.delete("ConfigMap", "default", "owner", &DeleteParams::background()).await;
+    world.until("it follows", 5, |world| count(world, "sets.t.dev") == 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_objects_of_a_deleted_definition_owned_follows_them() {
+    let mut world = World::start_with(|config| config.collect_defined_kinds = true).await;
+    for round in 0..2 {
+        define_scaled(&world).await;
+        let uid = world.create(custom("s", &[])).await;
+        world.create(config_map("of-s", &[owner("t.dev/v1", "Set", "s", &uid)])).await;
+        let parent = world.create(config_map("parent", &[])).await;
+        let mut of_parent = owner("v1", "ConfigMap", "parent", &parent);
+        of_parent["blockOwnerDeletion"] = json!(true);
+        world.create(custom("child", &[of_parent])).await;
+        world.pass(5).await;
+        assert!(world.exists("configmaps", "of-s"), "round {round}");
+        let kind = "apiextensions.k8s.io/v1/CustomResourceDefinition";
+        world.delete(kind, "", "sets.t.dev", &DeleteParams::background()).await;
+        world.until("its dependent is gone", 60, |world| gone(world, &["of-s"])).await;
+        world.delete("ConfigMap", "default", "parent", &DeleteParams::foreground()).await;
+        world.until("nothing holds the owner", 60, |world| gone(world, &["parent"])).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_moves_to_another_version_loses_no_dependents() {
+    let mut world = World::start_with(|config| config.collect_defined_kinds = true).await;
+    define_scaled(&world).await;
+    let uid = world.create(custom("s", &[])).await;
+    world.create(config_map("of-s", &[owner("t.dev/v1", "Set", "s", &uid)])).await;
+    world.pass(5).await;
+    let definition = crate::world::scaled_definition();
+    let first = &definition["spec"]["versions"][0];
+    let version = |name: &str, served: bool, storage: bool| {
+        let mut version = first.clone();
+        version["name"] = json!(name);
+        version["served"] = json!(served);
+        version["storage"] = json!(storage);
+        version
+    };
+    let kind = "apiextensions.k8s.io/v1/CustomResourceDefinition";
+    let versions =
+        json!({ "spec": { "versions": [version("v1", false, false), version("v2", true, true)] } });
+    world.patch(kind, "", "sets.t.dev", versions).await;
+    world.pass(600).await;
+    assert!(world.exists("configmaps", "of-s"), "{:?}", world.requests());
+    world.delete("t.dev/v2/Set", "default", "s", &DeleteParams::background()).await;
+    world.until("its dependent is gone", 60, |world| gone(world, &["of-s"])).await;
+}

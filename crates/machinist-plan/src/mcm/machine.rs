@@ -40,11 +40,11 @@ use crate::facts::{
     TokenFacts,
 };
 use crate::looks::{Looks, NodeSeen};
-use machinist_core::ownership::Ownership;
-use machinist_core::{Answers, Known, Process};
 use crate::why::{Reason, Step, TokenUse};
 use crate::{Plan, Why};
 use machinist_core::Permit;
+use machinist_core::ownership::Ownership;
+use machinist_core::{Answers, Known, Process};
 
 /// All facts for one decision about one Machine.
 #[derive(Debug, Clone)]

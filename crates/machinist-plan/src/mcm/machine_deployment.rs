@@ -31,9 +31,9 @@ use super::refusal::Refusal;
 use super::status::Stage;
 use super::{rollout, status};
 use crate::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts, selects};
-use machinist_core::{just_past, plus};
 use crate::why::{McmReason, Reason, Step};
 use crate::{Plan, Why};
+use machinist_core::{just_past, plus};
 
 /// A deployment's status is written at most this often.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
@@ -264,8 +264,10 @@ fn create_set(s: &Snapshot) -> Plan<Action> {
             field: "metadata.name".to_owned(),
             message: message.clone(),
         };
-        let why =
-            Why::new(McmReason::ChildFailed { message }, Step::Mend("delete sets of other owners".to_owned()));
+        let why = Why::new(
+            McmReason::ChildFailed { message },
+            Step::Mend("delete sets of other owners".to_owned()),
+        );
         return with_status(s, &Stage::Refused(refusal), Vec::new(), why);
     };
     // Beside others, it begins empty and is sized by the bounds; a set that is alone is made at full size.

@@ -31,9 +31,9 @@ use super::machine_deployment::is_synced;
 use super::refusal::Refusal;
 use super::status;
 use crate::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts, Preserved, selects};
-use machinist_core::{Attempts, SKEW_LIMIT, plus};
 use crate::why::{McmReason, Reason, Step};
 use crate::{Plan, Why};
+use machinist_core::{Attempts, SKEW_LIMIT, plus};
 
 /// A set's status is written at most this often: it changes with every Machine.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
@@ -287,7 +287,8 @@ fn why(s: &Snapshot) -> Why {
         );
     }
     let kept = s.machines.iter().find(|machine| is_live(machine) && machine.is_updated_in_place());
-    kept.filter(|_| desired < live).map_or_else(Why::settled, |machine| crate::why::why_updated_in_place(machine))
+    kept.filter(|_| desired < live)
+        .map_or_else(Why::settled, |machine| crate::why::why_updated_in_place(machine))
 }
 
 /// Whether a Machine is ready to carry load, as sets and deployments count it.

@@ -37,9 +37,9 @@ use machinist_api::{OperationState, OperationType, Phase};
 use super::machine_deployment::number;
 use super::machine_set::is_live;
 use crate::facts::{MachineFacts, MachineSetFacts};
-use machinist_core::{SKEW_LIMIT, is_past, just_past, plus};
 use crate::why::{McmReason, Reason, Step};
 use crate::{Plan, Why};
+use machinist_core::{SKEW_LIMIT, is_past, just_past, plus};
 
 /// Nothing wakes a deployment for a write of which another key was charged, so it looks again after this long: by then such a write is
 /// seen, or was read.

@@ -253,8 +253,10 @@ impl Sets<'_> {
     }
 
     fn rolling(&self, new: usize) -> Why {
-        let reason =
-            McmReason::RollingOut { updated: available(&self.sets[new]), desired: self.deployment.replicas() };
+        let reason = McmReason::RollingOut {
+            updated: available(&self.sets[new]),
+            desired: self.deployment.replicas(),
+        };
         Why::new(reason, Step::Expect("new Machines become Running, then old ones go"))
     }
 
@@ -273,7 +275,8 @@ impl Sets<'_> {
     fn surge_bound(&self, growing: usize) -> Why {
         let leaving = self.leaving().next().map(|machine| machine.to_owned());
         let waiting_for = leaving.or_else(|| pending(&self.sets[growing]));
-        let reason = McmReason::SurgeBound { machines: self.present_in_all(), most: self.most(), waiting_for };
+        let reason =
+            McmReason::SurgeBound { machines: self.present_in_all(), most: self.most(), waiting_for };
         Why::new(reason, Step::Expect("an old Machine goes once a new one is Running"))
     }
 

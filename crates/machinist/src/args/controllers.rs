@@ -18,8 +18,14 @@ const LEADER: &str = "Leader election";
 const LOG: &str = "Log";
 const UNUSED: &str = "Accepted for the sake of old manifests, without effect";
 
+const HOW_IT_ENDS: &str = "Ctrl-C or SIGTERM stops it: it begins nothing more, waits for the calls and writes that are in flight, gives its \
+    Lease back, and ends with exit code 0. The wait takes at most 20s, or as long as a call to the cloud may take effect if that is longer; the \
+    log says which. Give a pod 10s more than that (terminationGracePeriodSeconds). A second signal ends it at once, with exit code 1; its \
+    Lease then runs out.";
+
 /// Run the manager: MachineDeployments and MachineSets, against any cluster.
 #[derive(Debug, Args)]
+#[command(after_help = HOW_IT_ENDS)]
 pub(crate) struct ManagerArgs {
     #[command(flatten)]
     pub clusters: ClusterArgs,
@@ -50,6 +56,7 @@ pub(crate) struct ManagerArgs {
 
 /// Run the machine controller: Machines, their instances and Nodes, against any cluster.
 #[derive(Debug, Args)]
+#[command(after_help = HOW_IT_ENDS)]
 pub(crate) struct MachineControllerArgs {
     /// Which cloud the instances are in
     #[arg(long, value_name = "NAME", value_enum, default_value_t = ProviderName::Sim, help_heading = CLOUD)]

@@ -1,5 +1,6 @@
 //! Values of flags: each is parsed here, once, with an error that says what was expected.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -37,6 +38,17 @@ pub(crate) fn rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if rate.is_finite() && 0.0 < rate => Ok(rate),
         _ => Err("expected a number of requests per second above 0".to_owned()),
+    }
+}
+
+/// Where the simulated cloud may listen.
+pub(crate) fn loopback(text: &str) -> Result<SocketAddr, String> {
+    match text.parse::<SocketAddr>() {
+        Ok(address) if address.ip().is_loopback() => Ok(address),
+        _ => Err(
+            "expected a loopback address and a port, such as 127.0.0.1:7070; the simulated cloud has no TLS"
+                .to_owned(),
+        ),
     }
 }
 

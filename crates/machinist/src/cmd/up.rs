@@ -9,10 +9,7 @@
 mod cluster;
 mod data_folder;
 mod kept;
-pub(crate) mod kubeconfig;
 mod manifest;
-mod permissions;
-mod private_folder;
 mod progress;
 mod screen;
 mod table;
@@ -32,12 +29,13 @@ use tokio::time::Instant;
 use self::cluster::Cluster;
 use self::kept::Note;
 use self::manifest::{Applied, Kinds, Manifest};
-use self::progress::{End, Form, Progress, Reachable, State, Stopped, Summary};
+use self::progress::{End, Reachable, State, Stopped, Summary};
 use self::screen::Screen;
 use self::view::View;
 use self::writes::Writes;
 use crate::args::{Until, UpArgs};
 use crate::output::Output;
+use crate::progress::Progress;
 use crate::stop;
 
 /// How long a state is awaited when nobody says.
@@ -56,7 +54,7 @@ pub(crate) async fn run(args: &UpArgs, output: Output) -> anyhow::Result<ExitCod
     }
     let stop = stop::requested().context("listening for signals")?;
     tokio::pin!(stop);
-    let form = Form::of(args);
+    let form = progress::form_of(args);
     let progress = Progress::new(output.clone(), form);
     let mut cluster = tokio::select! {
         () = &mut stop => return Ok(exit_code(args, End::Interrupted)),
@@ -151,11 +149,6 @@ impl Story {
         })?;
         for remark in &cluster.remarks {
             self.progress.note(remark)?;
-        }
-        if let Some(before) = cluster.moved {
-            self.progress.note(&format!(
-                "{before}, where the API server listened before, is taken: kubeconfigs of that time do not reach it"
-            ))?;
         }
         let mut kinds = Kinds::new(cluster.client.clone());
         if found.is_some() {

@@ -29,7 +29,7 @@ use machinist_plan::{McmReason, Reason};
 use self::answer::{Answer, LastOperation, Reported};
 use self::ask::{Asked, Serves, ask, ask_what_it_serves};
 use crate::args::{ExplainedKind, Format, ObjectArg, WhyArgs};
-use crate::cmd::up::kubeconfig;
+use crate::embedded::kubeconfig;
 use crate::output::Output;
 use crate::{cmd, wiring};
 
@@ -181,10 +181,10 @@ struct Link {
 /// The Machine that an object waits for, if it waits for one.
 fn waited_for(reason: &Reason) -> Option<ObjectArg> {
     let machine = match reason {
-        Reason::Contract(McmReason::MachinesPending { first, .. }) | Reason::Contract(McmReason::MachinesLeaving { first, .. }) => first.as_ref(),
-        Reason::Contract(McmReason::SurgeBound { waiting_for, .. }) | Reason::Contract(McmReason::UnavailableBound { waiting_for, .. }) => {
-            waiting_for.as_ref()
-        }
+        Reason::Contract(McmReason::MachinesPending { first, .. })
+        | Reason::Contract(McmReason::MachinesLeaving { first, .. }) => first.as_ref(),
+        Reason::Contract(McmReason::SurgeBound { waiting_for, .. })
+        | Reason::Contract(McmReason::UnavailableBound { waiting_for, .. }) => waiting_for.as_ref(),
         Reason::Contract(McmReason::ReplacementLimit { other }) => Some(other),
         _ => None,
     };

@@ -1,21 +1,14 @@
-//! The election: whether the flags fit together, and taking part in it.
+//! The election: whether the flags fit together, taking part in it, and giving the Lease back at the end.
 //!
-//! A process that cannot renew its Lease stops at the renew deadline, counted from the moment its last renewal was sent; others
-//! wait for the lease duration, counted from later. A call to the cloud that was started in the last moment before the stop may
-//! take effect for as long as the driver says. All of that must fit into the Lease:
-//!
-//! ```text
-//! renew deadline + call bound <= lease duration
-//! ```
-//!
-//! Then every call has ended before somebody else may lead. From the same inequality follows that a leading process always has
-//! enough of its Lease left to start a call, so none is put off for ever.
+//! A leading process may begin a call of any length as long as it renewed its Lease within the renew deadline: it goes on renewing, and
+//! does not give the Lease back before the call has ended or passed its bound. So the flags need not know how long calls last. A process
+//! that dies leaves its calls to the keys of instances, which let none be made twice.
 
 use std::time::Duration;
 
 use anyhow::bail;
-use machinist_api::GoDuration;
 use machinist_kube::lease::{ElectionEnd, Elector, Leadership, LeaseOptions};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::{Process, identity};
@@ -36,50 +29,25 @@ pub(super) fn lease_options(process: &Process<'_>) -> anyhow::Result<Option<Leas
     options.retry_period = flags.leader_elect_retry_period;
     options.seed = identity::seed();
     options.validate()?;
-    if let Some(call_bound) = process.call_bound {
-        calls_end_in_time(&options, call_bound)?;
-    }
     Ok(Some(options))
 }
 
-/// Whether each call to the cloud has ended before somebody else may lead.
-fn calls_end_in_time(options: &LeaseOptions, call_bound: Duration) -> anyhow::Result<()> {
-    let LeaseOptions { lease_duration: lease, renew_deadline: renew, .. } = options;
-    let (lease, renew) = (*lease, *renew);
-    let longest = lease.saturating_sub(call_bound);
-    if renew <= longest {
-        return Ok(());
-    }
-    let why = format!("a call to the cloud may take effect {} after it was started", go(call_bound));
-    // A shorter deadline helps only if it leaves time to renew.
-    let shorter = LeaseOptions { renew_deadline: longest, ..options.clone() };
-    if shorter.validate().is_ok() {
-        bail!(
-            "--leader-elect-renew-deadline {}: expected at most {}, so that it ends within the {} of \
-             --leader-elect-lease-duration: {why}",
-            go(renew),
-            go(longest),
-            go(lease)
-        );
-    }
-    bail!(
-        "--leader-elect-lease-duration {}: expected at least {}, with --leader-elect-renew-deadline {}: {why}",
-        go(lease),
-        go(renew.saturating_add(call_bound)),
-        go(renew)
-    );
-}
-
-/// A duration as the flags take it.
-fn go(duration: Duration) -> String {
-    let nanos = i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX);
-    GoDuration::from_nanos(nanos).to_string()
-}
+/// The elector's own limit to the wait for calls in flight lies behind that of the process, which knows what it waits for.
+const BEHIND: Duration = Duration::from_secs(1);
 
 /// The election that a process takes part in, if it does.
 pub(super) struct Election {
     pub leadership: Option<Leadership>,
-    elector: Option<(tokio::sync::oneshot::Sender<()>, JoinHandle<ElectionEnd>)>,
+    elector: Option<Running>,
+}
+
+/// The elector's task.
+struct Running {
+    /// Dropped when nothing more may begin.
+    leading: Option<oneshot::Sender<()>>,
+    /// Dropped when nothing is in flight.
+    in_flight: oneshot::Sender<()>,
+    task: JoinHandle<ElectionEnd>,
 }
 
 impl Election {
@@ -89,15 +57,22 @@ impl Election {
     }
 
     /// Takes part, and waits until it is won.
-    pub(super) async fn join(client: kube::Client, options: LeaseOptions) -> anyhow::Result<Self> {
+    ///
+    /// # Errors
+    /// When the lease was lost before work began.
+    pub(super) async fn join(
+        client: kube::Client,
+        options: LeaseOptions,
+        drains_within: Duration,
+    ) -> anyhow::Result<Self> {
         tracing::info!(lease = options.name, identity = options.identity, "Waiting for the lease");
         let (elector, leadership) = Elector::new(client, options, machinist_kube::SystemClock::shared());
-        let (stop, stopped) = tokio::sync::oneshot::channel();
-        let task = tokio::spawn(elector.run(async move {
-            // A dropped sender asks for the same.
-            let _ = stopped.await;
-        }));
-        let election = Self { leadership: Some(leadership.clone()), elector: Some((stop, task)) };
+        let (leading, stop) = oneshot::channel();
+        let (in_flight, drained) = oneshot::channel();
+        let task =
+            tokio::spawn(elector.run_and_drain(dropped(stop), dropped(drained), drains_within + BEHIND));
+        let elector = Running { leading: Some(leading), in_flight, task };
+        let election = Self { leadership: Some(leadership.clone()), elector: Some(elector) };
         if leadership.acquired().await.is_err() {
             bail!("the lease was lost before work began");
         }
@@ -106,7 +81,7 @@ impl Election {
 
     /// Completes when leadership is lost, with the reason; never where there is no election.
     pub(super) async fn lost(&mut self) -> String {
-        let Some((_, task)) = &mut self.elector else { return std::future::pending().await };
+        let Some(Running { task, .. }) = &mut self.elector else { return std::future::pending().await };
         let ended = task.await;
         // A task that has ended must not be awaited again, and there is nothing left to give back.
         self.elector = None;
@@ -117,44 +92,73 @@ impl Election {
         }
     }
 
+    /// From now on nothing may begin; the Lease is renewed until it is given back.
+    pub(super) fn begin_draining(&mut self) {
+        if let Some(elector) = &mut self.elector {
+            elector.leading = None;
+        }
+    }
+
     /// Gives the Lease back, so that the next process need not wait until it runs out.
     pub(super) async fn release(self) {
-        let Some((stop, task)) = self.elector else { return };
-        // It may have ended by itself; then there is nothing to give back.
-        let _ = stop.send(());
+        let Some(Running { leading, in_flight, task }) = self.elector else { return };
+        drop((leading, in_flight));
         // It ends within `GIVE_BACK_WITHIN`, and says what became of it.
         let _ = task.await;
     }
+
+    /// Leaves the Lease as it is: it runs out.
+    pub(super) fn abandon(self) {
+        if let Some(Running { task, .. }) = self.elector {
+            task.abort();
+        }
+    }
+}
+
+/// Completes when the sender is dropped.
+async fn dropped(receiver: oneshot::Receiver<()>) {
+    let _ = receiver.await;
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
+    use crate::args::{Cli, Command};
 
-    const SECOND: Duration = Duration::from_secs(1);
-
-    fn checked(lease: u32, renew: u32, bound: Duration) -> Result<(), String> {
-        let mut options = LeaseOptions::new("ns", "machine-controller", "me");
-        options.lease_duration = lease * SECOND;
-        options.renew_deadline = renew * SECOND;
-        calls_end_in_time(&options, bound).map_err(|error| error.to_string())
+    /// What is taken of a command line.
+    fn options_of(flags: &str, call_bound: Duration) -> anyhow::Result<Option<LeaseOptions>> {
+        let line = format!("machinist machine-controller --sim-endpoint http://127.0.0.1:1 {flags}");
+        let cli = Cli::try_parse_from(line.split_whitespace()).expect("flags");
+        let Command::MachineController(args) = cli.command else { panic!("{line}") };
+        lease_options(&Process {
+            component: "machine-controller",
+            resources: &[],
+            clusters: &args.clusters,
+            server: &args.server,
+            port: args.port,
+            concurrency: args.concurrent_syncs,
+            leader: &args.leader,
+            call_bound: Some(call_bound),
+            compatibility: &args.compatibility,
+        })
     }
 
     #[test]
-    fn calls_that_end_with_the_lease_are_in_time() {
-        assert_eq!(checked(15, 10, SECOND), Ok(()));
-        assert_eq!(checked(15, 10, 5 * SECOND), Ok(()));
-        let error = checked(15, 10, 5 * SECOND + Duration::from_millis(1)).expect_err("a moment too long");
-        assert!(error.contains("--leader-elect-renew-deadline 10s: expected at most 9.999s"), "{error}");
-    }
-
-    #[test]
-    fn a_lease_that_is_too_short_for_any_deadline_is_named_itself() {
-        for bound in [13, 15, 60] {
-            let error = checked(15, 10, bound * SECOND).expect_err("longer than the lease");
-            let expected = go((10 + bound) * SECOND);
-            let expected = format!("--leader-elect-lease-duration 15s: expected at least {expected}, with");
-            assert!(error.contains(&expected), "{error}");
+    fn the_default_lease_fits_calls_of_any_length() {
+        for seconds in [1, 5, 60, 900] {
+            let options = options_of("", Duration::from_secs(seconds)).expect("taken").expect("an election");
+            let durations = (options.lease_duration, options.renew_deadline);
+            assert_eq!(durations, (Duration::from_secs(15), Duration::from_secs(10)));
         }
+    }
+
+    #[test]
+    fn a_lease_that_ends_before_its_renew_deadline_is_refused() {
+        let wrong = "--leader-elect-lease-duration=5s --leader-elect-renew-deadline=10s";
+        let error = options_of(wrong, Duration::from_secs(1)).expect_err("refused").to_string();
+        assert!(error.contains("lease"), "{error}");
+        assert!(options_of("--leader-elect=false", Duration::from_secs(1)).expect("taken").is_none());
     }
 }

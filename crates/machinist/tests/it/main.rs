@@ -1,5 +1,6 @@
 //! The program as people run it: the built binary, its output, its exit codes, its processes.
 
+mod api_server;
 mod commands;
 mod completion;
 mod data_folder;

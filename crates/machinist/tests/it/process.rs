@@ -30,6 +30,14 @@ impl Ended {
         Self { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
     }
 
+    /// Runs a command that is asked to stop as soon as it says where it can be reached; what it said up to then.
+    pub(crate) fn of_at_start(command: &mut Command) -> String {
+        let mut process = Process::start(command);
+        let said = process.lines_up_to("\"started\"");
+        process.terminate().cleanly();
+        said
+    }
+
     /// The last line of stdout as JSON.
     pub(crate) fn result(&self) -> Value {
         let last = self.stdout.lines().last().unwrap_or_default();
@@ -67,6 +75,12 @@ impl Process {
 
     /// The next line of stdout that holds `part`.
     pub(crate) fn line_with(&mut self, part: &str) -> String {
+        let lines = self.lines_up_to(part);
+        lines.lines().last().map(|line| format!("{line}\n")).expect("the line with the part")
+    }
+
+    /// The lines of stdout up to the next one that holds `part`.
+    pub(crate) fn lines_up_to(&mut self, part: &str) -> String {
         let mut seen = String::new();
         loop {
             let mut line = String::new();
@@ -74,10 +88,10 @@ impl Process {
                 let stopped = self.stopped();
                 panic!("it ended without a line with {part:?}\n{seen}{stopped:?}");
             }
-            if line.contains(part) {
-                return line;
-            }
             seen.push_str(&line);
+            if line.contains(part) {
+                return seen;
+            }
         }
     }
 
@@ -89,8 +103,13 @@ impl Process {
 
     /// Asks it to stop as a service manager does.
     pub(crate) fn ask_to_stop(&mut self) {
+        self.send("-TERM");
+    }
+
+    /// Sends a signal, named as `kill` takes it.
+    pub(crate) fn send(&mut self, signal: &str) {
         let pid = self.child.id().to_string();
-        let sent = Command::new("kill").args(["-TERM", &pid]).status().expect("kill can be run");
+        let sent = Command::new("kill").args([signal, &pid]).status().expect("kill can be run");
         assert!(sent.success(), "the process had ended before");
     }
 
@@ -190,4 +209,10 @@ pub(crate) fn call(url: &str, method: &str, path: &str, body: &str) -> Value {
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
     assert!(head.starts_with("HTTP/1.1 200 "), "{method} {path}: {answer}");
     serde_json::from_str(body).unwrap_or(Value::String(body.to_owned()))
+}
+
+/// A port that was free a moment ago.
+pub(crate) fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("an address").port()
 }

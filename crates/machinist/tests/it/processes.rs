@@ -9,8 +9,9 @@ use kube::runtime::wait::{Condition, await_condition};
 use kube::{Api, Client};
 use machinist_api::{Machine, MachineDeployment, Phase};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
-use crate::process::{Ended, Process, Stopped, Up, call, machinist};
+use crate::process::{Ended, Process, Stopped, Up, call, free_port, machinist};
 
 /// Longer than everything here takes on a slow machine by far.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -72,7 +73,7 @@ fn holder(lease: Option<&Lease>) -> Option<String> {
 
 /// The three processes, on ports that nobody else has.
 struct Fleet {
-    cloud: Process,
+    cloud: Option<Process>,
     cloud_url: String,
     kubeconfig: String,
 }
@@ -90,7 +91,7 @@ impl Fleet {
         let line = cloud.line_with("Simulated cloud at ");
         let url = line.split_whitespace().find(|word| word.starts_with("http://")).expect("its URL");
         let cloud_url = url.trim_end_matches(',').to_owned();
-        Self { cloud, cloud_url, kubeconfig: up.kubeconfig.display().to_string() }
+        Self { cloud: Some(cloud), cloud_url, kubeconfig: up.kubeconfig.display().to_string() }
     }
 
     fn machine_controller(&self, port: u16) -> Process {
@@ -112,12 +113,6 @@ impl Fleet {
         let ledger = call(&self.cloud_url, "GET", "/admin/ledger", "");
         ledger["entries"].as_array().expect("entries").clone()
     }
-}
-
-/// A port that was free a moment ago.
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("an address").port()
 }
 
 #[tokio::test]
@@ -181,7 +176,7 @@ async fn the_two_controllers_and_the_cloud_work_as_processes_of_their_own() {
         let lease = leases.get(name).await.expect("the Lease");
         assert_eq!(holder(Some(&lease)), None, "{name} gave its Lease back; it says\n{log}");
     }
-    fleet.cloud.terminate().cleanly();
+    fleet.cloud.map(Process::terminate).expect("it runs").cleanly();
 }
 
 #[tokio::test]
@@ -241,4 +236,65 @@ async fn a_machine_is_pending_until_its_instance_has_booted() {
     machines.create(&PostParams::default(), &machine).await.expect("created");
     until(machines, "slow", |it: Option<&Machine>| it.is_some_and(|it| it.phase() == Phase::Pending)).await;
     up.process.terminate().cleanly();
+}
+
+/// A machine controller with a Machine to make, whose cloud takes the call for it and does not answer; and that call.
+async fn controller_with_a_call_in_flight(up: &Up, client: &Client) -> (Process, tokio::net::TcpStream) {
+    quick_start(client).await;
+    let cloud = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let url = format!("http://{}", cloud.local_addr().expect("an address"));
+    // Nobody has its cloud.
+    let fleet = Fleet { cloud_url: url, kubeconfig: up.kubeconfig.display().to_string(), cloud: None };
+    let controller = fleet.machine_controller(free_port());
+    let machine = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine", "metadata": {"name": "one"},
+        "spec": {"class": {"kind": "MachineClass", "name": "workers"}}
+    });
+    let machines: Api<Machine> = Api::namespaced(client.clone(), NAMESPACE);
+    let machine = serde_json::from_value(machine).expect("a Machine");
+    machines.create(&PostParams::default(), &machine).await.expect("created");
+    let (call, _) =
+        tokio::time::timeout(PATIENCE, cloud.accept()).await.expect("it calls").expect("accepted");
+    call.readable().await.expect("a request");
+    (controller, call)
+}
+
+#[tokio::test]
+async fn a_lease_is_given_back_only_when_calls_in_flight_have_ended() {
+    let up = Up::start(Some("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: nothing-to-do}\n"));
+    let client = up.client().await;
+    let (mut controller, _call) = controller_with_a_call_in_flight(&up, &client).await;
+    let began = Instant::now();
+    controller.ask_to_stop();
+    let leases: Api<Lease> = Api::namespaced(client, NAMESPACE);
+    until(leases, "machine-controller", |lease: Option<&Lease>| lease.is_some() && holder(lease).is_none())
+        .await;
+    let held = began.elapsed();
+    let log = controller.wait().cleanly();
+    // The cloud does not answer; so the call may take effect until its bound. It began a moment before it arrived.
+    let bound = machinist_driver_sim::PROMISES.call_bound;
+    assert!(
+        bound / 2 < held,
+        "given back after {held:?}, while the call may take effect for {bound:?}: {log}"
+    );
+    assert!(log.contains("Waiting for calls and writes in flight") && log.contains("calls=1"), "{log}");
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_a_process_at_once_and_its_lease_runs_out() {
+    let up = Up::start(Some("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: nothing-to-do}\n"));
+    let client = up.client().await;
+    let (mut controller, _call) = controller_with_a_call_in_flight(&up, &client).await;
+    // Two signals of one kind might be taken for one.
+    controller.send("-INT");
+    controller.send("-TERM");
+    let Stopped { code, stderr } = controller.wait();
+    assert_eq!(code, Some(1), "{stderr}");
+    let last = stderr.lines().last().unwrap_or_default();
+    let told =
+        "error: machine-controller: ended at once by a second signal, with 1 call and 0 passes in flight";
+    assert!(last.starts_with(told), "{stderr}");
+    let lease =
+        Api::<Lease>::namespaced(client, NAMESPACE).get("machine-controller").await.expect("the Lease");
+    assert!(holder(Some(&lease)).is_some(), "it was not given back");
 }

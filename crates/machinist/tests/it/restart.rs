@@ -11,7 +11,7 @@ use kube::runtime::wait::await_condition;
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
-use crate::process::{Ended, Process, Up, client, machinist};
+use crate::process::{Ended, Process, Up, call, client, free_port, machinist};
 
 const MACHINES: u64 = 50;
 
@@ -233,4 +233,34 @@ async fn what_is_being_deleted_is_gone_before_a_manifest_makes_it_anew() {
     }
     let result = ended.result();
     assert_eq!((&result["running"], &result["instancesEver"]), (&3.into(), &6.into()), "{result}");
+}
+
+#[test]
+fn the_cloud_is_found_at_the_same_address_after_a_restart_if_one_is_named() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let address = format!("127.0.0.1:{}", free_port());
+    let more = format!("--cloud-listen {address}");
+    let cloud = |process: &mut Process| {
+        let started: serde_json::Value =
+            serde_json::from_str(&process.line_with("started")).expect("one JSON object");
+        started["cloud"].as_str().expect("its URL").to_owned()
+    };
+    let mut process = Process::start(&mut up(folder.path(), &more));
+    let before = cloud(&mut process);
+    assert_eq!(before, format!("http://{address}"));
+    for _ in 0..3 {
+        process.line_with("\"state\":\"Running\"");
+    }
+    let ledger = call(&before, "GET", "/admin/ledger", "");
+    process.terminate().cleanly();
+
+    let mut process = Process::start(&mut up(folder.path(), &more));
+    assert_eq!(cloud(&mut process), before);
+    assert_eq!(call(&before, "GET", "/admin/ledger", "")["entries"], ledger["entries"]);
+    // Another one cannot have it meanwhile.
+    let ended = Ended::of(&mut machinist(&format!("up --until ready {more}")));
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""));
+    let expected = format!("error: --cloud-listen: cannot listen on {address}: ");
+    assert!(ended.stderr.starts_with(&expected), "{}", ended.stderr);
+    process.terminate().cleanly();
 }

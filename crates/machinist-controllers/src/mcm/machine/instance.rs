@@ -10,13 +10,13 @@ use machinist_instance::{
 };
 use machinist_plan::facts::{ClassFacts, MachineFacts};
 
+use super::super::contract::{Mcm, Runtime};
+use super::super::key::Key;
+use super::super::object_key;
+use super::super::seen::Seen;
 use super::witness::Witness;
 use machinist_core::{Answered, Answers, Call, Found, Permit};
 use machinist_runtime::{Ask, Opened, Remember, Stop};
-use super::super::contract::{Mcm, Runtime};
-use super::super::key::Key;
-use super::super::seen::Seen;
-use super::super::object_key;
 
 /// The Secrets of a class, as one text: what its account was opened with.
 pub(crate) fn secrets_of(class: &ClassFacts) -> String {

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use machinist_instance::{AccountId, Error, ErrorKind, Instance, Sighting};
 use machinist_plan::facts::MachineFacts;
 
-use super::instance::Asking;
 use super::super::evidence::{take_list, take_sighting};
-use machinist_core::MadeIn;
 use super::super::key::Key;
 use super::super::object_key;
+use super::instance::Asking;
+use machinist_core::MadeIn;
 
 /// Looks at the answer to one call for one Machine.
 pub(super) struct Witness {
@@ -29,7 +29,9 @@ impl Witness {
     /// An instance may be made from now on. Returns where it may have been made before.
     pub(super) fn may_be_made(&self) -> MadeIn {
         let mut world = self.runtime.lock();
-        let Some(answers) = world.seen.memory.answers.get_mut(&self.machine.uid) else { return MadeIn::Nowhere };
+        let Some(answers) = world.seen.memory.answers.get_mut(&self.machine.uid) else {
+            return MadeIn::Nowhere;
+        };
         let before = answers.made_in.clone();
         if let Some(account) = &self.account {
             answers.made_in = before.and(account);

@@ -13,9 +13,9 @@ use super::join::failed_why;
 use super::status::{code_of, code_text};
 use super::{Action, CREATE_FAILED, OperationWrite, SecretNeed, Snapshot, proof};
 use crate::facts::{TOKEN_NAMESPACE, Token, USER_DATA};
-use machinist_core::{Answers, Call, Known, is_past, just_past, plus, retry_after};
 use crate::why::{McmReason, Reason, Step};
 use crate::{Plan, Why};
+use machinist_core::{Answers, Call, Known, is_past, just_past, plus, retry_after};
 
 /// A token that stops being accepted this soon is replaced before an instance boots with it.
 const TOKEN_MUST_LAST: Duration = Duration::from_secs(60);

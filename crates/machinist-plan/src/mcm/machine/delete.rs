@@ -19,12 +19,12 @@ use super::{
 };
 use crate::drain::{CLOCKS_AGAIN_AFTER, Drain, Manner, Progress};
 use crate::facts::{NodeFacts, Token};
-use machinist_core::instance::{Departure, Next, Proof, Refused};
 use crate::looks::{DEADLY, PodList, Renewal, again_at, is_untimed};
-use machinist_core::Evidence;
-use machinist_core::{Call, Known, is_past, just_before, just_past, plus, since};
 use crate::why::{McmReason, Reason, Step};
 use crate::{Plan, Why};
+use machinist_core::Evidence;
+use machinist_core::instance::{Departure, Next, Proof, Refused};
+use machinist_core::{Call, Known, is_past, just_before, just_past, plus, since};
 
 /// A forced drain need not wait for anybody, but its calls take a moment.
 const FORCED_DRAIN_TAKES: Duration = Duration::from_secs(60);

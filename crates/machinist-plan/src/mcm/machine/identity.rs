@@ -18,8 +18,8 @@ use machinist_instance::{InstanceRef, NodeName, RecordedId};
 use super::Snapshot;
 use crate::Why;
 use crate::facts::NodeFacts;
-use machinist_core::Known;
 use crate::why::{McmReason, Step};
+use machinist_core::Known;
 
 /// What the provider says about the ids of a Machine and of the Node of its name, and what the store says about the Node's label.
 #[derive(Debug, Clone, PartialEq, Eq)]

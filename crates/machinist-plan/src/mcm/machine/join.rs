@@ -6,16 +6,17 @@ use machinist_api::{OperationState, OperationType, Phase};
 use super::identity::OwnNode;
 use super::{Action, JOINED, NODE_UNHEALTHY, NodeSync, OperationWrite, Severity, Snapshot, create};
 use crate::facts::{ConditionFacts, NodeFacts, Token};
-use machinist_core::{is_past, just_past, plus};
 use crate::why::{McmReason, Reason, Step};
 use crate::{Plan, Why};
+use machinist_core::{is_past, just_past, plus};
 
 pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
     let phase = &s.machine.status.phase;
     if matches!(phase, Phase::Empty | Phase::CrashLoopBackOff)
         && let Some(pending) = create::pending(s)
     {
-        let why = Why::new(Reason::Writing("its status: the instance exists"), Step::Expect("its Node joins"));
+        let why =
+            Why::new(Reason::Writing("its status: the instance exists"), Step::Expect("its Node joins"));
         return Plan::act(pending, why);
     }
     let node = match s.joined_node() {
@@ -28,8 +29,10 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
     };
     if node.deleting_since.is_some() && !node.is_not_managed() {
         // Deleting a Node is how people ask for the machine behind it to go.
-        let why =
-            Why::new(McmReason::NodeLeaving { node: node.name.clone() }, Step::Expect("the Machine is deleted"));
+        let why = Why::new(
+            McmReason::NodeLeaving { node: node.name.clone() },
+            Step::Expect("the Machine is deleted"),
+        );
         return Plan::act(Action::DeleteMachine, why);
     }
     if let Some(value) = s.machine.preserve_news(node) {
@@ -195,7 +198,9 @@ fn without_node(s: &Snapshot, not_ours: Option<McmReason>) -> Plan<Action> {
             actions.push(Action::warn(NODE_UNHEALTHY, description));
             Plan::act_all(actions, unhealthy_why(s, name, missing))
         }
-        Phase::Pending => awaiting(s, not_ours.unwrap_or(McmReason::Joining { node: name, token: s.token_use })),
+        Phase::Pending => {
+            awaiting(s, not_ours.unwrap_or(McmReason::Joining { node: name, token: s.token_use }))
+        }
         _ => Plan::idle(unhealthy_why(s, name, missing)),
     }
 }

@@ -7,11 +7,11 @@ use machinist_api::{OperationType, Phase};
 use machinist_instance::Foreign;
 
 use super::{Action, DELETE_FAILED, OperationWrite, Snapshot};
+use crate::why::{McmReason, Reason, Step};
+use crate::{Plan, Why};
 use machinist_core::instance::Proof;
 use machinist_core::ownership::Standing;
 use machinist_core::{Call, just_past};
-use crate::why::{McmReason, Reason, Step};
-use crate::{Plan, Why};
 
 /// Lists the account once if that may tell whether it is the one that the instance was made in: later, when something is gone, this
 /// may not be found out any more.

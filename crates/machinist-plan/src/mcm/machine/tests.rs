@@ -767,7 +767,11 @@ fn a_pod_whose_budgets_only_seem_to_allow_it_is_not_forced_out_sooner() {
     let both = [budget("a", 1), budget("b", 1)];
     assert_eq!(due(1, &both), machinist_core::Wait::Until(at(5)), "they seem to allow it: soon again");
     assert_eq!(due(20, &both), machinist_core::Wait::Until(at(20)), "they have seemed so for long");
-    assert_eq!(due(1, &[budget("a", 1), budget("b", 0)]), machinist_core::Wait::Until(at(20)), "one of them does not");
+    assert_eq!(
+        due(1, &[budget("a", 1), budget("b", 0)]),
+        machinist_core::Wait::Until(at(20)),
+        "one of them does not"
+    );
     assert_eq!(due(1, &[]), machinist_core::Wait::Until(at(20)), "nobody knows why it was held");
 }
 

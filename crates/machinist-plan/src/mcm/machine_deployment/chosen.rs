@@ -18,9 +18,9 @@ use super::{Action, Snapshot};
 use crate::facts::MachineFacts;
 use crate::mcm::machine_set::{is_chosen, is_live, marked_at};
 use crate::mcm::refusal::Refusal;
-use machinist_core::{is_past, just_past, plus};
 use crate::why::{McmReason, Reason, Step};
 use crate::{Plan, Why};
+use machinist_core::{is_past, just_past, plus};
 
 /// A name without a Machine stays in the annotation this long after it was written: long enough for a person to ask why.
 const UNKNOWN_KEPT: Duration = Duration::from_secs(300);

@@ -8,34 +8,32 @@
 //! ```
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use kube::api::{ApiResource, Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
-use machinist_api::{Machine, MachineClass, MachineDeployment, MachineSet, crd};
-use machinist_apiserver::{Authorization, Config, Identity, ServeError, Server, Serving};
+use machinist_api::crd;
+use machinist_apiserver::Server;
 use machinist_cloud_sim::{Clock, Cloud, Settings};
 use machinist_controllers::{
     Clients, Inspector, MachineController, MachineOptions, Manager, Options, Running, listen, serve,
 };
 use machinist_driver_sim::SimProvider;
-use machinist_kcm::{CaPair, GcResource};
-use machinist_kube::{ClientOptions, layer_client};
 use machinist_node_sim::{Fleet, FleetOptions, HttpsConnector, Metadata};
 use machinist_plan::mcm::machine::Defaults;
 use tokio::task::JoinSet;
 
 use super::data_folder::{self, Opened, Purpose};
-use super::kept::{self, Note};
+use super::kept::Note;
 use super::manifest::Manifest;
-use super::private_folder::PrivateFolder;
 use super::view::Found;
 use super::writes::{MACHINE_CONTROLLER, MANAGER, UP};
-use super::{kubeconfig, permissions};
 use crate::args::UpArgs;
+use crate::embedded::data_folder::Command;
+use crate::embedded::{self, ApiServer, Place};
 use crate::wiring;
 
 /// The name of this installation in the simulated cloud.
@@ -67,16 +65,12 @@ pub(super) struct Cluster {
     pub found: Found,
     /// What people should know about the data folder.
     pub remarks: Vec<String>,
-    /// Where the API server used to listen, if it cannot any more.
-    pub moved: Option<SocketAddr>,
-    serving: Serving,
+    api_server: ApiServer,
     fleet: Fleet,
     manager: Running,
     machine_controller: Running,
     /// The built-in controllers, the instances, and the HTTP ports.
     parts: JoinSet<anyhow::Error>,
-    /// Gone with the cluster, unless somebody named a folder.
-    _private: Option<PrivateFolder>,
 }
 
 impl Cluster {
@@ -85,7 +79,7 @@ impl Cluster {
     /// # Errors
     /// Names what could not be had: an address in use, a folder that cannot be written.
     pub(super) async fn start(args: &UpArgs, manifest: &Manifest) -> anyhow::Result<Self> {
-        let (folder, private) = folder(args.data_dir.as_deref())?;
+        let place = Place::of(Command::Up, args.data_dir.as_deref())?;
         let Opened { server, cloud, is_continued, note: kept, mut remarks, strangers } =
             open(args, manifest)?;
         // What goes on with the objects that are there applies nothing.
@@ -98,16 +92,17 @@ impl Cluster {
             silent_nodes: server.snapshot("nodes").iter().map(|node| node.name().to_owned()).collect(),
         };
         let namespace = kept.as_ref().map_or(&manifest.namespace, |note| &note.namespace).to_owned();
-        let (serving, moved) = listen_where_it_was(args, &server, &folder).await?;
-        let client = client(&server, UP);
-        permissions::install(&client).await?;
+        let api_server = ApiServer::listen(server.clone(), place, args.listen).await?;
+        remarks.extend(api_server.told_of_move());
+        let client = embedded::client(&server, UP);
+        embedded::let_machines_join(&client).await?;
         install_crds(&client).await?;
 
         let mut parts = JoinSet::new();
-        run_built_in_controllers(&mut parts, &server)?;
-        let cloud_url = serve_cloud(&mut parts, &cloud).await?;
+        embedded::run_built_in_controllers(&mut parts, &server)?;
+        let cloud_url = serve_cloud(&mut parts, &cloud, args.cloud_listen).await?;
         remarks.extend(strangers.map(|strangers| strangers.told(&cloud_url)));
-        let metadata = Metadata { server: serving.url(), ca_pem: serving.ca_pem.clone() };
+        let metadata = Metadata { server: api_server.url(), ca_pem: api_server.ca_pem().to_owned() };
         let fleet = Fleet::start(&cloud, FleetOptions::new(metadata, Arc::new(HttpsConnector)));
 
         let manager = Manager::start(
@@ -130,11 +125,7 @@ impl Cluster {
         for inspector in &inspectors {
             controllers.push(serve_inspector(&mut parts, inspector.clone()).await?);
         }
-        let written = kubeconfig::extend(&serving.kubeconfig, &controllers)?;
-        let kubeconfig = match &args.kubeconfig_out {
-            None => serving.kubeconfig.clone(),
-            Some(file) => kubeconfig::write(file, &written)?,
-        };
+        let kubeconfig = api_server.write_kubeconfig(&controllers, args.kubeconfig_out.as_deref())?;
         Ok(Self {
             server,
             cloud,
@@ -146,19 +137,17 @@ impl Cluster {
             kept,
             found,
             remarks,
-            moved,
-            serving,
+            api_server,
             fleet,
             manager,
             machine_controller,
             parts,
-            _private: private,
         })
     }
 
     /// The URL of the API server.
     pub(super) fn api_server(&self) -> String {
-        self.serving.url()
+        self.api_server.url()
     }
 
     /// Waits until a part of it ends, which is always a fault.
@@ -166,10 +155,7 @@ impl Cluster {
         tokio::select! {
             ended = self.manager.ended() => ended.into(),
             ended = self.machine_controller.ended() => ended.into(),
-            failed = self.server.failed() => match self.server.folder() {
-                Some(folder) => data_folder::failure(folder.path(), failed),
-                None => failed.into(),
-            },
+            failed = self.api_server.failed() => failed,
             Some(part) = self.parts.join_next() => match part {
                 Ok(error) => error,
                 Err(error) => anyhow::Error::new(error).context("a part of the cluster broke down"),
@@ -179,28 +165,16 @@ impl Cluster {
 
     /// Ends everything, controllers first.
     pub(super) async fn stop(self) {
-        let Self { serving, fleet, manager, machine_controller, mut parts, .. } = self;
+        let Self { api_server, fleet, manager, machine_controller, mut parts, .. } = self;
         drop((manager, machine_controller, fleet));
         parts.shutdown().await;
-        serving.shutdown().await;
-    }
-}
-
-/// Where kubeconfig, CA, ledger and the API server's state lie. Without a named folder they are private and temporary.
-fn folder(data_dir: Option<&Path>) -> anyhow::Result<(PathBuf, Option<PrivateFolder>)> {
-    match data_dir {
-        Some(folder) => Ok((folder.to_owned(), None)),
-        None => {
-            let private = PrivateFolder::make(&std::env::temp_dir());
-            let private = private.context("cannot make a temporary folder for the kubeconfig")?;
-            Ok((private.path().to_owned(), Some(private)))
-        }
+        api_server.shutdown().await;
     }
 }
 
 /// What keeps a state: in memory, or with that of an earlier run if there is a folder for it.
 fn open(args: &UpArgs, manifest: &Manifest) -> anyhow::Result<Opened> {
-    let config = Config { authorization: Authorization::Rbac, ..Config::default() };
+    let config = embedded::config();
     let purpose = match args.manifest.is_empty() {
         false => Purpose::Apply(&manifest.namespace),
         true => Purpose::GoOn(&manifest.namespace),
@@ -218,31 +192,8 @@ fn open(args: &UpArgs, manifest: &Manifest) -> anyhow::Result<Opened> {
     }
 }
 
-/// Listens on the address that was asked for. If any will do, it is the one that kubeconfigs of an earlier run have, unless somebody
-/// else has it by now; then that is returned, too.
-async fn listen_where_it_was(
-    args: &UpArgs,
-    server: &Server,
-    folder: &Path,
-) -> anyhow::Result<(Serving, Option<SocketAddr>)> {
-    let before = args.data_dir.as_deref().and_then(kept::address);
-    let before = before.filter(|before| args.listen.port() == 0 && before.ip() == args.listen.ip());
-    if let Some(before) = before {
-        match server.serve(before, folder).await {
-            Ok(serving) => return Ok((serving, None)),
-            Err(ServeError::Bind { .. }) => {}
-            Err(error) => return Err(anyhow::Error::new(error).context("API server")),
-        }
-    }
-    Ok((server.serve(args.listen, folder).await.context("API server")?, before))
-}
-
-fn client(server: &Server, user_agent: &str) -> Client {
-    layer_client(server.service_as(Identity::admin()), &ClientOptions::new(user_agent))
-}
-
 fn clients(server: &Server, user_agent: &str) -> Clients {
-    Clients { control: client(server, user_agent), target: client(server, user_agent) }
+    Clients { control: embedded::client(server, user_agent), target: embedded::client(server, user_agent) }
 }
 
 fn options(namespace: &str, component: &'static str) -> Options {
@@ -268,30 +219,14 @@ pub(super) async fn install_crds(client: &Client) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn run_built_in_controllers(parts: &mut JoinSet<anyhow::Error>, server: &Server) -> anyhow::Result<()> {
-    let ca = server.ca()?;
-    let mut config = machinist_kcm::Config::default();
-    config.ca = Some(CaPair::from_pem(ca.certificate_pem(), ca.key_pem())?);
-    config.seed = wiring::seed();
-    config.gc_resources.extend([
-        GcResource::namespaced(ApiResource::erase::<MachineDeployment>(&())),
-        GcResource::namespaced(ApiResource::erase::<MachineSet>(&())),
-        GcResource::namespaced(ApiResource::erase::<Machine>(&())),
-        GcResource::namespaced(ApiResource::erase::<MachineClass>(&())),
-    ]);
-    let client = client(server, "machinist-kcm");
-    parts.spawn(async move {
-        match machinist_kcm::run(client, config).await {
-            Ok(never) => match never {},
-            Err(error) => anyhow::Error::new(error).context("the built-in controllers"),
-        }
-    });
-    Ok(())
-}
-
 /// The cloud's own API, for people: its ledger, its settings, its faults.
-async fn serve_cloud(parts: &mut JoinSet<anyhow::Error>, cloud: &Cloud) -> anyhow::Result<String> {
-    let server = machinist_cloud_sim::http::Server::bind(cloud.clone(), any_loopback_port()).await?;
+async fn serve_cloud(
+    parts: &mut JoinSet<anyhow::Error>,
+    cloud: &Cloud,
+    address: SocketAddr,
+) -> anyhow::Result<String> {
+    let server =
+        machinist_cloud_sim::http::Server::bind(cloud.clone(), address).await.context("--cloud-listen")?;
     let url = server.url();
     parts.spawn(async move {
         server.serve(std::future::pending()).await;

@@ -13,7 +13,6 @@
 //! heals by itself, or is made again, is a note.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::Path;
 
 use anyhow::bail;
@@ -22,19 +21,26 @@ use machinist_cloud_sim::{Clock, Cloud, Entry, Ledger};
 use machinist_node_sim::Identity;
 
 use super::kept::{self, NOTE_FILE, Note};
+use crate::embedded::data_folder::{
+    self, API_SERVER_FILE, Command, KEY_FILES, KUBECONFIG_FILE, LOCK_FILE, STATE_FILE,
+};
 use crate::output;
 use crate::wiring::{self, LEDGER_FILE, in_shell, set_aside};
 
-const LOCK_FILE: &str = "lock";
-const STATE_FILE: &str = "state.redb";
-/// Made by the API server after its state, and by `up` after both: where one of them is, there was a state.
-const MADE_AFTER_THE_STATE: [&str; 4] = ["ca.crt", "ca.key", "tokens.key", NOTE_FILE];
-/// The rest.
-const OTHERS_OF_OURS: [&str; 5] = [LOCK_FILE, STATE_FILE, LEDGER_FILE, "disks", "kubeconfig"];
-/// What a file is called until it is whole.
-const UNFINISHED: &str = ".new";
-/// What a new file system has in its first folder.
-const LOST_AND_FOUND: &str = "lost+found";
+/// Made after the state, by the API server or by `up`: where one of them is, there was a state.
+const MADE_AFTER_THE_STATE: [&str; 4] = [KEY_FILES[0], KEY_FILES[1], KEY_FILES[2], NOTE_FILE];
+/// What an early end of a first start may leave.
+const OURS: [&str; 9] = [
+    LOCK_FILE,
+    STATE_FILE,
+    LEDGER_FILE,
+    "disks",
+    KUBECONFIG_FILE,
+    KEY_FILES[0],
+    KEY_FILES[1],
+    KEY_FILES[2],
+    NOTE_FILE,
+];
 /// A namespace that has no machine objects, as a rule.
 const NOBODYS_NAMESPACE: &str = "nobody";
 
@@ -72,9 +78,13 @@ pub(super) struct Strangers {
 /// # Errors
 /// Says which file is not as it should be, that nothing was changed, and what helps.
 pub(super) fn open(path: &Path, config: Config, purpose: Purpose<'_>) -> anyhow::Result<Opened> {
-    refuse_that_of_others(path)?;
+    refuse_that_of_api_server(path)?;
+    // The state is ours alone. The ledger alone is that of `machinist sim-cloud`.
+    data_folder::refuse_that_of_others(path, &[STATE_FILE, LEDGER_FILE], &OURS)?;
     // Locked before anything in it is looked at.
     let folder = Folder::open(path).map_err(|error| refusal(path, error))?;
+    // One may have begun there meanwhile, and have ended.
+    refuse_that_of_api_server(path)?;
     if !Folder::holds_state(path) {
         return begin(path, config, folder);
     }
@@ -117,12 +127,8 @@ pub(super) fn open(path: &Path, config: Config, purpose: Purpose<'_>) -> anyhow:
     remarks.extend(told_of_unserved(&unserved, served));
     let strangers = world.strangers_in(&ledger);
     remarks.extend(world.lost_disks(path, &cloud, &ledger));
-    if note.is_some() && kept::address(path).is_none() {
-        let file = path.join("kubeconfig");
-        remarks.push(format!(
-            "{} is missing or damaged, and is written again: the API server may have another address than before",
-            file.display()
-        ));
+    if note.is_some() {
+        remarks.extend(data_folder::told_of_lost_kubeconfig(path));
     }
     let server = Server::resume(config, kept).map_err(|error| refusal(path, error))?;
     if is_lost && let (Some(note), Some(folder)) = (&note, server.folder()) {
@@ -137,14 +143,14 @@ pub(super) fn open(path: &Path, config: Config, purpose: Purpose<'_>) -> anyhow:
 
 /// What a start that ended well has made, and a later one may have to refuse to do without.
 pub(super) fn lost(path: &Path) -> Vec<&'static str> {
-    let needed = [STATE_FILE, LEDGER_FILE, "ca.crt", "ca.key", "tokens.key"];
-    let there = files(path, &needed);
+    let needed = [STATE_FILE, LEDGER_FILE, KEY_FILES[0], KEY_FILES[1], KEY_FILES[2]];
+    let there = data_folder::files(path, &needed);
     needed.into_iter().filter(|name| !there.contains(name)).collect()
 }
 
 /// The first start on a folder.
 fn begin(path: &Path, config: Config, folder: Folder) -> anyhow::Result<Opened> {
-    let lost = files(path, &MADE_AFTER_THE_STATE);
+    let lost = data_folder::files(path, &MADE_AFTER_THE_STATE);
     let ledger = wiring::read_ledger(path)?;
     let alive = ledger.as_ref().map_or(0, |kept| kept.ledger(&Clock::wall()).alive().count());
     if !lost.is_empty() || 0 < alive {
@@ -157,51 +163,24 @@ fn begin(path: &Path, config: Config, folder: Folder) -> anyhow::Result<Opened> 
     Ok(Opened { server, cloud, is_continued: false, note: None, remarks: Vec::new(), strangers: None })
 }
 
-/// Somebody's home is no place for our files, and what is in it may not be a user's to lose.
-fn refuse_that_of_others(path: &Path) -> anyhow::Result<()> {
-    // The state is ours alone. The ledger alone is that of `machinist sim-cloud`.
-    if !files(path, &[STATE_FILE, LEDGER_FILE]).is_empty() {
+/// Machine objects there may belong to controllers that are not ours, and their instances to another cloud.
+fn refuse_that_of_api_server(path: &Path) -> anyhow::Result<()> {
+    if data_folder::files(path, &[API_SERVER_FILE]).is_empty() {
         return Ok(());
     }
-    // What cannot be listed is told by whoever opens it.
-    let Ok(entries) = fs::read_dir(path) else { return Ok(()) };
-    // A start that was killed early leaves a lock, and so do many other programs.
-    let has_lock = !files(path, &[LOCK_FILE]).is_empty();
-    let is_ours = |name: &str| {
-        let name = name.strip_suffix(UNFINISHED).unwrap_or(name);
-        has_lock && (OTHERS_OF_OURS.contains(&name) || MADE_AFTER_THE_STATE.contains(&name))
-    };
-    let mut names = entries.flatten().map(|entry| entry.file_name());
-    let other = names.find(|name| name != LOST_AND_FOUND && !name.to_str().is_some_and(is_ours));
-    let Some(other) = other else { return Ok(()) };
-    let path = path.display();
     bail!(
-        "--data-dir {path}: expected a new or empty folder, or one that an earlier run left; this one holds other things, such as \
-         {}. Nothing was changed. Name a folder of its own, for example {path}/machinist",
-        other.display()
+        "--data-dir {}: expected a folder of `machinist up`, and this one was made by `machinist api-server`: other controllers may own \
+         the machine objects in it. Nothing was changed. Name another folder; or go on with this one: machinist api-server --data-dir {}",
+        path.display(),
+        in_shell(path)
     );
-}
-
-/// Those of the names that are there.
-fn files<'n>(folder: &Path, names: &[&'n str]) -> Vec<&'n str> {
-    // A link that leads nowhere is there, too.
-    names.iter().filter(|name| fs::symlink_metadata(folder.join(name)).is_ok()).copied().collect()
-}
-
-/// `a, b and c`.
-pub(super) fn enumerated(names: &[&str]) -> String {
-    match names.split_last() {
-        Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
-        Some(_) | None => names.concat(),
-    }
 }
 
 fn without_state(folder: &Path, there: &[&str], alive: usize) -> String {
     let file = folder.join(STATE_FILE);
     let mut found = Vec::new();
     if !there.is_empty() {
-        let verb = if there.len() == 1 { "is" } else { "are" };
-        found.push(format!("{}, which belong to it, {verb} there", enumerated(there)));
+        found.push(data_folder::told_of_left_over(there));
     }
     let (instances, them) = match alive {
         0 => (String::new(), "what the folder holds"),
@@ -276,42 +255,8 @@ fn told_of_unserved(unknown: &[Unknown<'_>], served: &str) -> Option<String> {
     ))
 }
 
-/// Why the API server cannot go on with a folder, and what helps.
 fn refusal(folder: &Path, error: StorageError) -> anyhow::Error {
-    let flag = format!("--data-dir {}", folder.display());
-    match error {
-        StorageError::Io { .. } => {
-            anyhow::Error::new(error).context(format!("{flag}: expected a folder that can be written"))
-        }
-        StorageError::InUse { .. } => anyhow::Error::new(error).context(flag),
-        StorageError::Newer { .. } => {
-            let error = output::one_line(&error.into());
-            anyhow::anyhow!("{flag}: {error}; nothing was changed")
-        }
-        StorageError::Foreign { .. }
-        | StorageError::Damaged { .. }
-        | StorageError::Missing { .. }
-        | StorageError::Certificates { .. } => {
-            let error = output::one_line(&error.into());
-            anyhow::anyhow!(
-                "{flag}: {error}. Nothing was changed. Bring the file back from a copy of the folder; or start anew by moving the folder \
-                 away: {}",
-                set_aside(folder)
-            )
-        }
-        StorageError::Failed { .. } => failure(folder, error),
-    }
-}
-
-/// The API server cannot write any more. What helps?
-pub(super) fn failure(folder: &Path, error: StorageError) -> anyhow::Error {
-    let error = output::one_line(&error.into());
-    anyhow::anyhow!(
-        "--data-dir {}: {error}. Everything that was answered is kept, nothing else was. When it can be written again, start again: \
-         machinist up --data-dir {}",
-        folder.display(),
-        in_shell(folder)
-    )
+    data_folder::refusal(Command::Up, folder, error)
 }
 
 /// The note of an earlier run that applied everything.

@@ -4,10 +4,7 @@
 //! quick start that was scaled, changed or deleted since must not come back by itself.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
-use std::path::Path;
 
-use kube::config::Kubeconfig;
 use machinist_api::manifest::{ManifestObject, Place};
 use machinist_api::mcm::API_VERSION;
 use machinist_apiserver::{Folder, Kept, Object, Server};
@@ -70,13 +67,6 @@ impl Note {
         let text = serde_json::to_string(self).expect("plain fields serialise");
         Ok(folder.write(NOTE_FILE, &text)?)
     }
-}
-
-/// Where the API server of an earlier run listened, as its kubeconfig says: whoever has a copy of that should find this one, too.
-pub(super) fn address(data_dir: &Path) -> Option<SocketAddr> {
-    let kubeconfig = Kubeconfig::read_from(data_dir.join("kubeconfig")).ok()?;
-    let server = kubeconfig.clusters.first()?.cluster.as_ref()?.server.clone()?;
-    server.strip_prefix("https://")?.parse().ok()
 }
 
 /// The namespaces that have machine objects.

@@ -7,7 +7,6 @@ mod rehearsal;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
@@ -15,18 +14,16 @@ use kube::core::GroupVersionKind;
 use kube::discovery::{Scope, pinned_kind};
 use kube::{Api, Client};
 use machinist_api::MachineClass;
-use machinist_api::manifest::{ManifestObject, parse_manifest};
+use machinist_api::manifest::ManifestObject;
 use machinist_api::mcm::API_VERSION;
 use machinist_apiserver::Server;
 use machinist_driver_sim::ProviderSpec;
 
 use super::view::{Awaited, Identity};
+use crate::documents::{self, DEFAULT_NAMESPACE, Written, refusal};
 
 /// What is applied when nobody names a manifest.
 const QUICK_START: &str = include_str!("../../../../../examples/quickstart.yaml");
-
-/// The namespace of objects that name none.
-const DEFAULT_NAMESPACE: &str = "default";
 
 /// The kinds whose objects bring machines about, in the order in which they are deleted: owners first, or they would replace
 /// what they own.
@@ -40,14 +37,6 @@ pub(super) struct Manifest {
     pub namespace: String,
 }
 
-/// An object, and where it was written.
-#[derive(Debug)]
-pub(super) struct Written {
-    /// Which manifest, as errors name it.
-    manifest: Arc<str>,
-    object: ManifestObject,
-}
-
 /// Reads manifests; the quick start if there are none. Nothing is started before all of them are sound.
 ///
 /// # Errors
@@ -55,16 +44,12 @@ pub(super) struct Written {
 pub(super) fn read(files: &[PathBuf]) -> anyhow::Result<Manifest> {
     let mut objects = Vec::new();
     if files.is_empty() {
-        append(&mut objects, "the built-in quick start", QUICK_START)?;
+        documents::append(&mut objects, "the built-in quick start", QUICK_START)?;
     }
     for file in files {
-        let name = format!("manifest {}", file.display());
-        let text = std::fs::read_to_string(file).with_context(|| format!("{name}: cannot be read"))?;
-        if append(&mut objects, &name, &text)? == 0 {
-            bail!("{name}: expected at least one object, found none");
-        }
+        documents::append_file(&mut objects, &format!("manifest {}", file.display()), file)?;
     }
-    each_once(&objects)?;
+    documents::each_once(&objects)?;
     for it in &objects {
         if let Some(invalid) = it.object.invalid_fields().first() {
             bail!("{}: {invalid}", it.title());
@@ -87,34 +72,6 @@ fn check_provider_spec(class: &MachineClass) -> Result<(), String> {
     }
 }
 
-/// Adds the objects of one manifest, and says how many there are.
-fn append(objects: &mut Vec<Written>, name: &str, text: &str) -> anyhow::Result<usize> {
-    let manifest: Arc<str> = name.into();
-    let found = parse_manifest(text).with_context(|| manifest.to_string())?;
-    let count = found.len();
-    objects.extend(found.into_iter().map(|object| Written { manifest: manifest.clone(), object }));
-    Ok(count)
-}
-
-/// Refuses an object that is written twice: which of the two was meant, nobody knows.
-fn each_once(objects: &[Written]) -> anyhow::Result<()> {
-    let mut seen: BTreeMap<_, &Written> = BTreeMap::new();
-    for it in objects {
-        // The same object may be written in two versions of its group.
-        let (group, _) = it.object.api_version.split_once('/').unwrap_or(("", ""));
-        let key = (group, it.object.kind.as_str(), it.namespace(), it.object.name.as_str());
-        if let Some(first) = seen.insert(key, it) {
-            bail!(
-                "{}: metadata.name: expected an object that is not there yet, but {}, {} has the same kind, namespace and name",
-                it.title(),
-                first.manifest,
-                first.object.place,
-            );
-        }
-    }
-    Ok(())
-}
-
 /// The one namespace of all machine objects: controllers serve one each.
 fn machine_namespace(objects: &[Written]) -> anyhow::Result<String> {
     let mut machine_objects = objects.iter().filter(|it| it.object.api_version == API_VERSION);
@@ -131,32 +88,15 @@ fn machine_namespace(objects: &[Written]) -> anyhow::Result<String> {
     }
 }
 
-impl Written {
-    /// Where it is written, its kind and its name.
-    fn title(&self) -> String {
-        format!("{}: {}: {}", self.manifest, self.object.place, self.label())
-    }
-
-    /// Kind and name.
-    pub(super) fn label(&self) -> String {
-        format!("{} {}", self.object.kind, self.object.name)
-    }
-
-    fn namespace(&self) -> &str {
-        self.object.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE)
-    }
-
-    fn is_of(&self, kind: &str) -> bool {
-        self.object.api_version == API_VERSION && self.object.kind == kind
-    }
+fn is_of(it: &Written, kind: &str) -> bool {
+    it.object.api_version == API_VERSION && it.object.kind == kind
 }
 
 impl Manifest {
     /// One of objects that are there already.
     pub(super) fn of(objects: Vec<ManifestObject>, namespace: &str) -> Self {
-        let manifest: Arc<str> = "the kept state".into();
         let objects =
-            objects.into_iter().map(|object| Written { manifest: manifest.clone(), object }).collect();
+            objects.into_iter().map(|object| Written { source: "the kept state".into(), object }).collect();
         Self { objects, namespace: namespace.to_owned() }
     }
 
@@ -214,7 +154,7 @@ impl Manifest {
     /// Names the object and says what the API server objected to.
     pub(super) async fn delete_machines(&self, kinds: &mut Kinds) -> anyhow::Result<()> {
         for kind in MACHINE_KINDS {
-            for it in self.objects.iter().filter(|it| it.is_of(kind)) {
+            for it in self.objects.iter().filter(|it| is_of(it, kind)) {
                 delete(kinds, it).await?;
             }
         }
@@ -226,7 +166,7 @@ impl Manifest {
     /// # Errors
     /// Names the object and says what the API server objected to.
     pub(super) async fn delete_rest(&self, kinds: &mut Kinds) -> anyhow::Result<()> {
-        let is_rest = |it: &&Written| !MACHINE_KINDS.iter().any(|kind| it.is_of(kind));
+        let is_rest = |it: &&Written| !MACHINE_KINDS.iter().any(|kind| is_of(it, kind));
         for it in self.objects.iter().rev().filter(is_rest) {
             delete(kinds, it).await?;
         }
@@ -294,15 +234,6 @@ async fn delete(kinds: &mut Kinds, it: &Written) -> anyhow::Result<()> {
         // Somebody was faster.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(error) => Err(refusal(it, error)),
-    }
-}
-
-/// A refusal in the API server's words. The request is left out: it may be a Secret.
-fn refusal(it: &Written, error: kube::Error) -> anyhow::Error {
-    let title = it.title();
-    match error {
-        kube::Error::Api(status) => anyhow::anyhow!("{title}: the API server refuses it: {}", status.message),
-        error => anyhow::Error::new(error).context(format!("{title}: no answer from the API server")),
     }
 }
 

@@ -4,43 +4,22 @@
 
 use std::io;
 use std::path::Path;
-use std::time::Duration;
 
 use serde::Serialize;
 
-use super::data_folder::enumerated;
 use super::view::{Awaited, Change};
 use super::writes::WritesPerMachine;
 use crate::args::{Format, UpArgs};
-use crate::output::{self, Output};
+use crate::embedded::data_folder::enumerated;
+use crate::output;
+use crate::progress::{Form, Progress};
 
-/// Tells what happens.
-#[derive(Clone)]
-pub(super) struct Progress {
-    output: Output,
-    form: Form,
-    started: tokio::time::Instant,
-}
-
-/// How it is told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
-    /// Everything in lines for people.
-    Lines,
-    /// A table for people, and lines above it.
-    Table,
-    /// One JSON object per line.
-    Json,
-}
-
-impl Form {
-    /// What was asked for, where the terminal can do it.
-    pub(super) fn of(args: &UpArgs) -> Self {
-        match args.output {
-            Format::Json => Self::Json,
-            Format::Text if !args.plain && output::is_live_terminal() => Self::Table,
-            Format::Text => Self::Lines,
-        }
+/// What was asked for, where the terminal can do it.
+pub(super) fn form_of(args: &UpArgs) -> Form {
+    match args.output {
+        Format::Json => Form::Json,
+        Format::Text if !args.plain && output::is_live_terminal() => Form::Table,
+        Format::Text => Form::Lines,
     }
 }
 
@@ -83,15 +62,6 @@ pub(super) enum State<'a> {
     NeverKept,
 }
 
-/// One thing that happened, as a program reads it. Two fields never change their meaning: `seconds` since the start, and `event`.
-#[derive(Serialize)]
-struct Line<T: Serialize> {
-    seconds: f64,
-    event: &'static str,
-    #[serde(flatten)]
-    fields: T,
-}
-
 /// How it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -132,16 +102,6 @@ pub(super) struct Summary {
 }
 
 impl Progress {
-    /// Starts to tell; seconds count from now.
-    pub(super) fn new(output: Output, form: Form) -> Self {
-        Self { output, form, started: tokio::time::Instant::now() }
-    }
-
-    /// How long it has been.
-    pub(super) fn seconds(&self) -> f64 {
-        milliseconds(self.started.elapsed())
-    }
-
     /// The cluster is up.
     pub(super) fn reachable(&self, at: &Reachable<'_>) -> io::Result<()> {
         match self.form {
@@ -176,31 +136,6 @@ impl Progress {
         match self.form {
             Form::Json => self.event("stopped", &fields),
             Form::Lines | Form::Table => self.line(&render_stopped(what)),
-        }
-    }
-
-    /// An object of a manifest was applied.
-    pub(super) fn applied(&self, object: &str, how: &'static str) -> io::Result<()> {
-        #[derive(Serialize)]
-        struct Applied<'a> {
-            object: &'a str,
-            how: &'static str,
-        }
-        match self.form {
-            Form::Json => self.event("applied", &Applied { object, how }),
-            Form::Lines | Form::Table => self.line(&format!("{object} {how}")),
-        }
-    }
-
-    /// Something is said in one sentence.
-    pub(super) fn note(&self, message: &str) -> io::Result<()> {
-        #[derive(Serialize)]
-        struct Note<'a> {
-            message: &'a str,
-        }
-        match self.form {
-            Form::Json => self.event("note", &Note { message }),
-            Form::Lines | Form::Table => self.line(message),
         }
     }
 
@@ -253,19 +188,6 @@ impl Progress {
             Form::Lines | Form::Table => self.line(&render_summary(summary)),
         }
     }
-
-    fn event(&self, event: &'static str, fields: &impl Serialize) -> io::Result<()> {
-        self.output.json(&Line { seconds: self.seconds(), event, fields })
-    }
-
-    fn line(&self, text: &str) -> io::Result<()> {
-        self.output.line(&format!("{:>6.2}s  {text}", self.seconds()))
-    }
-}
-
-/// Seconds with three decimals: more is noise, and long numbers are hard to compare.
-fn milliseconds(duration: Duration) -> f64 {
-    (duration.as_secs_f64() * 1000.0).round() / 1000.0
 }
 
 /// Whether a table tells it. A problem may be over before anybody looked.

@@ -13,10 +13,10 @@ use machinist_plan::{McmReason, Reason, Why};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
-use super::progress::Form;
 use super::table::{self, Waits};
 use super::view::View;
 use crate::output::Output;
+use crate::progress::Form;
 
 /// Ten times a second looks like motion; more only costs.
 const BETWEEN_DRAWINGS: Duration = Duration::from_millis(100);
@@ -161,8 +161,8 @@ fn leave_room_for_panics(output: &Output) {
 
 #[cfg(test)]
 mod tests {
-    use machinist_kube::ObjectKey;
     use machinist_core::Step;
+    use machinist_kube::ObjectKey;
 
     use super::*;
     use crate::output::{Line, Look};
@@ -179,7 +179,11 @@ mod tests {
             (acting.settle(waits(reason), now).len(), acting.next(now).map(|at| at - now))
         };
         let (begin, second) = (Duration::ZERO, ACTING_IS_SHOWN_AFTER);
-        assert_eq!(shown(begin, Reason::Contract(McmReason::Paused)), (1, None), "what waits for others is told at once");
+        assert_eq!(
+            shown(begin, Reason::Contract(McmReason::Paused)),
+            (1, None),
+            "what waits for others is told at once"
+        );
         assert_eq!(shown(begin, Reason::Writing("its finalizer")), (0, Some(second)));
         assert_eq!(shown(second / 2, Reason::Writing("its finalizer")), (0, Some(second / 2)));
         assert_eq!(shown(second, Reason::Writing("its status")), (0, Some(second)), "the next thing");

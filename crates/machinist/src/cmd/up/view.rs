@@ -889,7 +889,7 @@ mod tests {
             world.warn("Machine", "a", message).await;
         }
         let (output, written) = crate::output::Output::memory();
-        let progress = crate::cmd::up::progress::Progress::new(output, crate::cmd::up::progress::Form::Lines);
+        let progress = crate::progress::Progress::new(output, crate::progress::Form::Lines);
         for change in &world.changes {
             progress.changed(change).expect("written");
         }

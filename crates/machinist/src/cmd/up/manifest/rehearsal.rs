@@ -12,9 +12,10 @@ use kube::{Api, Client, ResourceExt as _};
 use machinist_apiserver::{Config, Identity, LoadError, Object, Server};
 use machinist_kube::{ClientOptions, layer_client};
 
-use super::{Kinds, Manifest, Written, apply};
+use super::{Kinds, Manifest, apply};
 use crate::cmd::up::cluster::install_crds;
 use crate::cmd::up::writes::UP;
+use crate::documents::Written;
 
 /// What other objects need to be there at all, in this order: a namespace for those in it, a definition for those of its kind.
 const FOUNDATIONS: [(&str, &str); 2] =
@@ -87,7 +88,7 @@ impl Manifest {
         match self.objects.iter().find(makes_it) {
             Some(later) => anyhow::bail!(
                 "{title}: metadata.namespace: expected {namespace} to be created before; move {}, {} up",
-                later.manifest,
+                later.source,
                 later.object.place
             ),
             None => anyhow::bail!(

@@ -53,7 +53,11 @@ impl World {
     fn joining(&mut self, name: &str) {
         self.machine(name, "Pending");
         let node = format!("ip-{name}");
-        self.waits(Key::Machine, name, Reason::Contract(McmReason::Joining { node, token: TokenUse::Unasked }));
+        self.waits(
+            Key::Machine,
+            name,
+            Reason::Contract(McmReason::Joining { node, token: TokenUse::Unasked }),
+        );
     }
 
     fn waits(&mut self, key: fn(ObjectKey) -> Key, name: &str, reason: Reason) {
@@ -62,7 +66,11 @@ impl World {
 
     fn pending(&mut self, available: u32, desired: u32, first: &str) {
         let first = Some(first.to_owned());
-        self.waits(Key::Deployment, "workers", Reason::Contract(McmReason::MachinesPending { available, desired, first }));
+        self.waits(
+            Key::Deployment,
+            "workers",
+            Reason::Contract(McmReason::MachinesPending { available, desired, first }),
+        );
     }
 
     #[track_caller]
@@ -208,7 +216,11 @@ fn a_set_of_its_own_is_shown_and_a_deployment_speaks_for_its_sets() {
 fn what_a_cloud_says_commands_no_terminal() {
     let mut world = World::new(1, 0);
     world.machine("a", "Pending");
-    world.waits(Key::Machine, "a", Reason::Contract(McmReason::InvalidSpec("\x1b[2J\nall\u{9b}2J gone".to_owned())));
+    world.waits(
+        Key::Machine,
+        "a",
+        Reason::Contract(McmReason::InvalidSpec("\x1b[2J\nall\u{9b}2J gone".to_owned())),
+    );
     let lines = render(&world.view, &world.waits, WIDE);
     assert!(lines.iter().all(|line| !line.text.contains(char::is_control)), "{lines:?}");
 }

@@ -1,5 +1,5 @@
-//! The private folder of an `up` that was given none: the administrator's kubeconfig and the key of the CA lie in it for as long as
-//! it runs.
+//! The private folder of an API server that was given none: the administrator's kubeconfig and the key of the CA lie in it for as long
+//! as it runs.
 //!
 //! A process that is killed leaves its folder behind. So each holds the lock of a file in its own, and the next one to start
 //! removes the folders whose lock nobody holds. What is not provably such a folder stays: another name, another owner, others may
@@ -12,10 +12,24 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
+use super::data_folder::Command;
+
 /// What the names of these folders begin with.
-const PREFIX: &str = "machinist-up-";
+fn prefix(command: Command) -> &'static str {
+    match command {
+        Command::Up => "machinist-up-",
+        Command::ApiServer => "machinist-api-server-",
+    }
+}
+
 /// The file whose lock says that the process runs.
-const LOCK: &str = "up.lock";
+fn lock_file(command: Command) -> &'static str {
+    match command {
+        Command::Up => "up.lock",
+        Command::ApiServer => "api-server.lock",
+    }
+}
+
 /// Nobody else may look into the folder.
 const PRIVATE_FOLDER: u32 = 0o700;
 const PRIVATE_FILE: u32 = 0o600;
@@ -31,17 +45,17 @@ pub(super) struct PrivateFolder {
 }
 
 impl PrivateFolder {
-    /// Makes one below `parent`, and removes those of processes that are gone.
-    pub(super) fn make(parent: &Path) -> io::Result<Self> {
-        remove_abandoned(parent);
+    /// Makes one below `parent`, and removes those of processes of the same command that have ended.
+    pub(super) fn make(parent: &Path, command: Command) -> io::Result<Self> {
+        remove_abandoned(parent, command);
         let mut builder = tempfile::Builder::new();
-        let builder = builder.prefix(PREFIX).permissions(fs::Permissions::from_mode(PRIVATE_FOLDER));
+        let builder = builder.prefix(prefix(command)).permissions(fs::Permissions::from_mode(PRIVATE_FOLDER));
         let folder = builder.tempdir_in(parent)?;
         // Locked before it has the name by which it is known: otherwise it could be taken for an abandoned one.
         let unknown = folder.path().join("new.lock");
         let lock = OpenOptions::new().write(true).create_new(true).mode(PRIVATE_FILE).open(&unknown)?;
         lock.lock()?;
-        fs::rename(&unknown, folder.path().join(LOCK))?;
+        fs::rename(&unknown, folder.path().join(lock_file(command)))?;
         Ok(Self { folder, _lock: lock })
     }
 
@@ -51,25 +65,27 @@ impl PrivateFolder {
 }
 
 /// Removes what processes that were killed left behind. Whatever cannot be removed is no reason not to start.
-fn remove_abandoned(parent: &Path) {
+fn remove_abandoned(parent: &Path, command: Command) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.take(MOST_ENTRIES).flatten() {
-        let Some(folder) = candidate(&entry) else { continue };
+        let Some(folder) = candidate(&entry, command) else { continue };
         // Held while the folder goes, so that nobody else removes it too.
-        let Some(_lock) = abandoned(&folder) else { continue };
+        let Some(_lock) = abandoned(&folder, command) else { continue };
         let shown = folder.display();
         match fs::remove_dir_all(&folder) {
-            Ok(()) => tracing::info!(folder = %shown, "Removed what an `up` that was killed left behind"),
+            Ok(()) => {
+                tracing::info!(folder = %shown, command = command.name(), "Removed the private folder of a process that was killed")
+            }
             Err(error) => {
-                tracing::warn!(folder = %shown, %error, "Cannot remove what a killed `up` left behind")
+                tracing::warn!(folder = %shown, %error, command = command.name(), "Cannot remove the private folder of a process that was killed")
             }
         }
     }
 }
 
 /// A folder of our name that only its owner may enter.
-fn candidate(entry: &DirEntry) -> Option<PathBuf> {
-    if !entry.file_name().to_str()?.starts_with(PREFIX) {
+fn candidate(entry: &DirEntry, command: Command) -> Option<PathBuf> {
+    if !entry.file_name().to_str()?.starts_with(prefix(command)) {
         return None;
     }
     // Not followed: a link of that name is nobody's folder.
@@ -79,8 +95,8 @@ fn candidate(entry: &DirEntry) -> Option<PathBuf> {
 }
 
 /// The lock of a folder of ours, if its process does not hold it any more.
-fn abandoned(folder: &Path) -> Option<File> {
-    let path = folder.join(LOCK);
+fn abandoned(folder: &Path, command: Command) -> Option<File> {
+    let path = folder.join(lock_file(command));
     let named = fs::symlink_metadata(&path).ok()?;
     let lock = File::options().write(true).open(&path).ok()?;
     let opened = lock.metadata().ok()?;
@@ -112,11 +128,11 @@ mod tests {
     #[test]
     fn only_folders_of_processes_that_are_gone_are_removed() {
         let parent = tempfile::tempdir().expect("a temporary folder");
-        let alive = PrivateFolder::make(parent.path()).expect("made");
+        let alive = PrivateFolder::make(parent.path(), Command::Up).expect("made");
         assert_eq!(mode(alive.path()), 0o700);
 
         // What a killed process leaves: its folder, and a lock that nobody holds.
-        let killed = PrivateFolder::make(parent.path()).expect("made");
+        let killed = PrivateFolder::make(parent.path(), Command::Up).expect("made");
         let PrivateFolder { folder, _lock } = killed;
         let left = folder.keep();
         drop(_lock);
@@ -128,14 +144,15 @@ mod tests {
             fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).expect("set");
             folder
         });
-        fs::write(others[1].join(LOCK), "").expect("written");
-        fs::write(others[2].join(LOCK), "").expect("written");
+        fs::write(others[1].join(lock_file(Command::Up)), "").expect("written");
+        fs::write(others[2].join(lock_file(Command::Up)), "").expect("written");
         fs::set_permissions(&others[2], fs::Permissions::from_mode(0o755)).expect("set");
         let link = parent.path().join("machinist-up-link");
         std::os::unix::fs::symlink(&others[1], &link).expect("linked");
 
-        let next = PrivateFolder::make(parent.path()).expect("made");
+        let next = PrivateFolder::make(parent.path(), Command::Up).expect("made");
         assert!(!left.exists(), "nobody runs there any more");
+        PrivateFolder::make(parent.path(), Command::ApiServer).expect("made");
         for kept in [alive.path(), next.path(), &others[0], &others[1], &others[2], &link] {
             assert!(kept.exists(), "{}", kept.display());
         }

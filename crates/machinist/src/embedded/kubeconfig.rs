@@ -1,4 +1,4 @@
-//! The kubeconfig that `up` hands out: the API server's, and in it, where the controllers answer `/why`.
+//! The kubeconfig of the administrator: the API server's, and in it, where the controllers answer `/why`, if some run here.
 //!
 //! That is kept in the `extensions` of the file, which every other reader leaves alone, so that it travels with the kubeconfig.
 
@@ -37,7 +37,7 @@ pub(super) fn write(file: &Path, text: &str) -> anyhow::Result<PathBuf> {
     let flag = || format!("--kubeconfig-out {}: cannot be written", file.display());
     match fs::read_to_string(file) {
         Ok(present) if !present.is_empty() && !present.contains(&format!("name: {EXTENSION}")) => bail!(
-            "--kubeconfig-out {}: expected a new file or one that `machinist up` wrote; this one has other content",
+            "--kubeconfig-out {}: expected a new file or one that this program wrote; this one has other content",
             file.display()
         ),
         Ok(_) => {}

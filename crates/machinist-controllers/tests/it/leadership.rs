@@ -1,0 +1,103 @@
+//! What a process does with its Lease: calls of any length may begin, and are waited for before the Lease is given back.
+
+use k8s_openapi::api::coordination::v1::Lease;
+use machinist_kube::lease::{Elector, Leadership, LeaseOptions};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::*;
+
+/// Longer than a Lease lasts by default.
+const LATENCY: Duration = Duration::from_secs(40);
+const CALL_BOUND: Duration = Duration::from_secs(60);
+
+fn elector(world: &World) -> (Elector, Leadership) {
+    let lease = LeaseOptions::new(NAMESPACE, "machine-controller", "one");
+    Elector::new(world.client("elector"), lease, world.clock.clone())
+}
+
+async fn world_with_a_slow_cloud() -> World {
+    let world = World::new().await;
+    world.cloud.configure(|settings| {
+        settings.latency = LATENCY;
+        settings.call_bound = CALL_BOUND;
+    });
+    world
+}
+
+fn start(world: &World, leadership: Leadership) -> Running {
+    let provider = Arc::new(SimProvider::in_process(world.cloud.clone()));
+    let clients =
+        Clients { control: world.client("machine-controller"), target: world.client("machine-controller") };
+    let options = world.options("machine-controller");
+    MachineController::start(clients, options, MachineOptions::new(provider, "test"), Some(leadership))
+}
+
+async fn holder(world: &World) -> Option<String> {
+    let leases: Api<Lease> = Api::namespaced(world.user.clone(), NAMESPACE);
+    let lease = leases.get("machine-controller").await.expect("the Lease");
+    lease.spec.and_then(|spec| spec.holder_identity).filter(|holder| !holder.is_empty())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_may_take_longer_than_a_lease_lasts() {
+    let world = world_with_a_slow_cloud().await;
+    let (elector, leadership) = elector(&world);
+    tokio::spawn(elector.run(std::future::pending()));
+    leadership.acquired().await.expect("nobody else wants it");
+    let _controller = start(&world, leadership);
+    world.apply(0).await;
+    world.make_machine("m").await;
+    world.until("it has an instance", async |w| w.cloud.alive() == 1).await;
+    assert_eq!(world.cloud.ledger().ever().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_is_given_back_when_the_last_call_has_ended() {
+    let world = world_with_a_slow_cloud().await;
+    let (elector, leadership) = elector(&world);
+    let (stop, stopped) = oneshot::channel::<()>();
+    let (drained, is_drained) = oneshot::channel::<()>();
+    let ends = |signal: oneshot::Receiver<()>| async move { drop(signal.await) };
+    let election = tokio::spawn(elector.run_and_drain(ends(stopped), ends(is_drained), 2 * CALL_BOUND));
+    leadership.acquired().await.expect("nobody else wants it");
+    let controller = start(&world, leadership);
+    world.apply(0).await;
+    world.make_machine("first").await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(world.cloud.alive(), 0, "the call is in flight");
+
+    // As the program does when it is asked to stop.
+    let asked = Instant::now();
+    stop.send(()).expect("it listens");
+    let left = {
+        let drain = controller.drain(CALL_BOUND);
+        tokio::pin!(drain);
+        // Nothing begins any more.
+        world.make_machine("second").await;
+        drain.await
+    };
+    assert_eq!((left.calls, left.passes), (0, 0));
+    assert!(Duration::from_secs(15) < left.waited, "longer than a Lease lasts: {left:?}");
+    assert_eq!(world.cloud.alive(), 1, "the call has had its effect");
+    assert_eq!(holder(&world).await.as_deref(), Some("one"), "it was renewed meanwhile");
+    drop(controller);
+    drained.send(()).expect("it listens");
+    election.await.expect("no panic");
+    assert_eq!(holder(&world).await, None);
+    assert!(asked.elapsed() < CALL_BOUND);
+    tokio::time::sleep(2 * CALL_BOUND).await;
+    assert_eq!(world.cloud.ledger().ever().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_ends_at_its_bound_whatever_is_in_flight() {
+    let world = world_with_a_slow_cloud().await;
+    let controller = start(&world, Leadership::unopposed());
+    world.apply(0).await;
+    world.make_machine("m").await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let bound = Duration::from_secs(20);
+    let left = controller.drain(bound).await;
+    assert_eq!((left.calls, left.passes, left.waited), (1, 0, bound));
+}

@@ -1,0 +1,201 @@
+//! The kinds that CustomResourceDefinitions add and take away while the collector runs.
+//!
+//! ```text
+//! a definition is established ---> its kind is watched and collected
+//! it is served in another version -> the kind is watched in that one
+//! it is deleted -----------------> the watch ends; dependents and owners of its objects are looked at once more
+//! ```
+//!
+//! Kinds that the caller lists by name stay as they are.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::StreamExt as _;
+use futures::future::{AbortHandle, Abortable, Aborted};
+use futures::stream::FuturesUnordered;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::Client;
+use kube::api::{Api, ApiResource, DynamicObject, PartialObjectMeta};
+use kube::discovery::Scope;
+use machinist_kube::{KeyQueue, ObjectKey, WatchFatal};
+use tokio::sync::Notify;
+
+use super::graph::{Collected, Graph, ItemFacts, group_of};
+use super::{Key, listen};
+use crate::kinds::{Kinds, Resource};
+use crate::view::View;
+
+/// What a definition says about its kind.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct DefinitionFacts {
+    /// Where objects of the kind are served; `None` as long as they are not.
+    served: Option<Resource>,
+}
+
+impl DefinitionFacts {
+    /// What matters of a definition.
+    pub(crate) fn parse(definition: CustomResourceDefinition) -> Self {
+        let CustomResourceDefinition { spec, status, .. } = definition;
+        let conditions = status.and_then(|status| status.conditions).unwrap_or_default();
+        let is_established = conditions.iter().any(|it| it.type_ == "Established" && it.status == "True");
+        // Metadata is the same in every version. The stored one is served the longest, as a rule.
+        let versions = || spec.versions.iter().filter(|version| version.served);
+        let version = versions().find(|version| version.storage).or_else(|| versions().next());
+        let served = version.filter(|_| is_established).map(|version| Resource {
+            api: ApiResource {
+                api_version: format!("{}/{}", spec.group, version.name),
+                version: version.name.clone(),
+                kind: spec.names.kind.clone(),
+                plural: spec.names.plural.clone(),
+                group: spec.group.clone(),
+            },
+            scope: if spec.scope == "Namespaced" { Scope::Namespaced } else { Scope::Cluster },
+        });
+        Self { served }
+    }
+}
+
+/// Follows the definitions, and has their kinds collected.
+pub(crate) struct DefinedKinds {
+    pub(crate) definitions: View<DefinitionFacts>,
+    changed: Arc<Notify>,
+    /// Definitions that are gone, by the kind that they defined.
+    ended: Mutex<BTreeMap<GroupKind, String>>,
+}
+
+type GroupKind = (String, String);
+
+/// What a kind that is added needs.
+pub(crate) struct Collection<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) graph: &'a Graph,
+    pub(crate) kinds: &'a Kinds,
+    pub(crate) queue: &'a KeyQueue<Key>,
+    pub(crate) seed: u64,
+}
+
+/// A kind that was added, and what ends its watch.
+struct Added {
+    kind: Arc<Collected>,
+    watch: AbortHandle,
+}
+
+impl DefinedKinds {
+    pub(crate) fn new() -> Self {
+        let changed = Arc::new(Notify::new());
+        let mut definitions = View::new(&[]);
+        let to_tell = changed.clone();
+        definitions.listen(move |_| to_tell.notify_one());
+        Self { definitions, changed, ended: Mutex::default() }
+    }
+
+    /// Whether every kind that is defined is in the graph.
+    pub(crate) fn are_all_in(&self, graph: &Graph) -> bool {
+        let store = self.definitions.store();
+        let is_in = |served: &Resource| graph.resource(&served.api.group, &served.api.kind).is_some();
+        store.synced() && store.iter().filter_map(|(_, entry)| entry.facts.served.as_ref()).all(is_in)
+    }
+
+    /// Whether a kind has no objects because its definition is gone: seen to be gone, and confirmed by the quorum.
+    ///
+    /// # Errors
+    /// When the quorum does not answer.
+    pub(crate) async fn has_ended(
+        &self,
+        client: &Client,
+        owner: &OwnerReference,
+    ) -> Result<bool, kube::Error> {
+        let kind = (group_of(&owner.api_version).to_owned(), owner.kind.clone());
+        let Some(definition) = self.ended().get(&kind).cloned() else { return Ok(false) };
+        let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+        Ok(definitions.get_metadata_opt(&definition).await?.is_none())
+    }
+
+    /// Watches the kinds of all definitions until one of the watches can never succeed.
+    pub(crate) async fn run(&self, collection: Collection<'_>) -> WatchFatal {
+        let Collection { client, graph, kinds, queue, seed } = collection;
+        let by_name: Vec<Arc<Collected>> = graph.kinds();
+        let mut added: BTreeMap<ObjectKey, Added> = BTreeMap::new();
+        let mut watches = FuturesUnordered::new();
+        loop {
+            let wanted = self.wanted(&by_name);
+            let is_wanted = |key: &ObjectKey, it: &Added| wanted.get(key) == Some(&it.kind.resource);
+            for (key, Added { kind, watch }) in added.extract_if(.., |key, it| !is_wanted(key, it)) {
+                watch.abort();
+                graph.remove(&kind);
+                let ApiResource { group, kind: name, .. } = &kind.resource.api;
+                kinds.forget(group, name);
+                if self.definitions.store().get(&key).is_none() {
+                    self.ended().insert((group.clone(), name.clone()), key.name);
+                    wake_relatives(&kind, graph, queue);
+                }
+            }
+            for (key, resource) in wanted {
+                if added.contains_key(&key) {
+                    continue;
+                }
+                self.ended().remove(&(resource.api.group.clone(), resource.api.kind.clone()));
+                let mut view = Graph::view();
+                listen(&mut view, queue);
+                let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(client.clone(), &resource.api);
+                let kind = Arc::new(Collected { resource, view: Arc::new(view) });
+                graph.add(kind.clone());
+                let (watch, registration) = AbortHandle::new_pair();
+                let view = kind.view.clone();
+                let follow = async move { view.follow(api, None, seed, ItemFacts::parse).await };
+                watches.push(Abortable::new(follow, registration));
+                added.insert(key, Added { kind, watch });
+            }
+            tokio::select! {
+                biased;
+                () = self.changed.notified() => {}
+                Some(ended) = watches.next() => match ended {
+                    Ok(fatal) => return fatal,
+                    Err(Aborted) => {}
+                },
+            }
+        }
+    }
+
+    /// The kinds to add, by definition.
+    fn wanted(&self, by_name: &[Arc<Collected>]) -> BTreeMap<ObjectKey, Resource> {
+        let is_named = |api: &ApiResource| {
+            by_name
+                .iter()
+                .map(|it| &it.resource.api)
+                .any(|it| (&it.group, &it.kind) == (&api.group, &api.kind))
+        };
+        let store = self.definitions.store();
+        let served = store.iter().filter_map(|(key, entry)| Some((key, entry.facts.served.as_ref()?)));
+        let others = served.filter(|(_, resource)| !is_named(&resource.api));
+        others.map(|(key, resource)| (key.clone(), resource.clone())).collect()
+    }
+
+    fn ended(&self) -> MutexGuard<'_, BTreeMap<GroupKind, String>> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The objects of a definition go with it, and the watch may have ended before it showed that. So what they owned is looked at again,
+/// and what waited for them.
+fn wake_relatives(gone: &Collected, graph: &Graph, queue: &KeyQueue<Key>) {
+    let ApiResource { group, kind, .. } = &gone.resource.api;
+    for collected in graph.kinds() {
+        let store = collected.view.store();
+        for (_, entry) in store.iter() {
+            let is_of_kind =
+                |owner: &OwnerReference| owner.kind == *kind && group_of(&owner.api_version) == group;
+            if entry.facts.owners.iter().any(is_of_kind) {
+                queue.wake(Key::Item(entry.facts.uid.clone()));
+            }
+        }
+    }
+    let store = gone.view.store();
+    for (_, entry) in store.iter() {
+        for owner in entry.facts.owner_uids() {
+            queue.wake(Key::Item(owner.to_owned()));
+        }
+    }
+}

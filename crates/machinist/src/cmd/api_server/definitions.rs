@@ -1,0 +1,172 @@
+//! The CustomResourceDefinitions of `--crds`: read, checked before anything is started, applied, and waited for.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::bail;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, ValidationDirective};
+use kube::runtime::wait::await_condition;
+use kube::{Api, Client, ResourceExt as _};
+use machinist_apiserver::Server;
+use serde_json::Value;
+
+use super::AGENT;
+use crate::documents::{self, Written, refusal};
+use crate::embedded;
+
+/// What the server calls them in its commits.
+pub(super) const TABLE: &str = "customresourcedefinitions";
+
+const API_VERSION: &str = "apiextensions.k8s.io/v1";
+const KIND: &str = "CustomResourceDefinition";
+
+/// An API server needs a moment to accept a definition; one that takes longer never will.
+const ESTABLISHED_WITHIN: Duration = Duration::from_secs(30);
+
+/// What a server sets. A definition that was read from a cluster has it, and it means nothing in another one.
+const OF_ITS_SERVER: [&str; 7] = [
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "managedFields",
+    "selfLink",
+    "deletionTimestamp",
+];
+
+/// All definitions of all files, in the order in which they were written.
+pub(super) struct Definitions(Vec<Written>);
+
+/// Reads the files.
+///
+/// # Errors
+/// Names the file, the document and the field.
+pub(super) fn read(files: &[PathBuf]) -> anyhow::Result<Definitions> {
+    let mut objects = Vec::new();
+    for file in files {
+        documents::append_file(&mut objects, &format!("--crds {}", file.display()), file)?;
+    }
+    for it in &objects {
+        let place = format!("{}: {}", it.source, it.object.place);
+        let (kind, version) = (&it.object.kind, &it.object.api_version);
+        if kind != KIND {
+            bail!("{place}: kind: expected {KIND}, got {kind}");
+        }
+        if version != API_VERSION {
+            bail!("{place}: {}: apiVersion: expected {API_VERSION}, got {version}", it.label());
+        }
+    }
+    documents::each_once(&objects)?;
+    for it in &mut objects {
+        strip(&mut it.object.body);
+    }
+    Ok(Definitions(objects))
+}
+
+fn strip(definition: &mut Value) {
+    let Some(fields) = definition.as_object_mut() else { return };
+    fields.remove("status");
+    if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.retain(|field, _| !OF_ITS_SERVER.contains(&field.as_str()));
+    }
+}
+
+/// Whether a request is to change something.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Apply,
+    TryOut,
+}
+
+impl Definitions {
+    /// Applies all of them to an API server that no client can reach and that is thrown away.
+    ///
+    /// # Errors
+    /// Names the file, the document and the field.
+    pub(super) async fn rehearse(&self) -> anyhow::Result<()> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        let server = Server::new(embedded::config());
+        self.apply(&embedded::client(&server, AGENT)).await.map(drop)
+    }
+
+    /// Finds out whether a server would take each of them, with those that it has.
+    ///
+    /// # Errors
+    /// As above.
+    pub(super) async fn try_out(&self, client: &Client) -> anyhow::Result<()> {
+        for it in &self.0 {
+            send(client, it, Mode::TryOut).await?;
+        }
+        Ok(())
+    }
+
+    /// Creates or updates each of them, and waits until all are established. Returns what became of each.
+    ///
+    /// # Errors
+    /// As above.
+    pub(super) async fn apply(&self, client: &Client) -> anyhow::Result<Vec<(String, &'static str)>> {
+        let mut applied = Vec::new();
+        for it in &self.0 {
+            applied.push((it.label(), send(client, it, Mode::Apply).await?));
+        }
+        for it in &self.0 {
+            established(client, it).await?;
+        }
+        Ok(applied)
+    }
+}
+
+/// Says what became of it. Fields of an earlier run that the file has no more are removed; those that other clients set stay.
+async fn send(client: &Client, it: &Written, mode: Mode) -> anyhow::Result<&'static str> {
+    let resource = ApiResource::erase::<CustomResourceDefinition>(&());
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let refused = |error| refusal(it, error);
+    let before = api.get_opt(&it.object.name).await.map_err(refused)?;
+    let mut params = PatchParams::apply(AGENT).force();
+    params.field_validation = Some(ValidationDirective::Strict);
+    params.dry_run = mode == Mode::TryOut;
+    let after = api.patch(&it.object.name, &params, &Patch::Apply(&it.object.body)).await.map_err(refused)?;
+    Ok(match before {
+        None => "created",
+        Some(before) if before.resource_version() == after.resource_version() => "unchanged",
+        Some(_) => "updated",
+    })
+}
+
+/// Waits until objects of the kind can be made.
+async fn established(client: &Client, it: &Written) -> anyhow::Result<()> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let is_judged = |definition: Option<&CustomResourceDefinition>| {
+        let condition =
+            |type_, status| definition.is_some_and(|it| has_condition(it, type_, status).is_some());
+        condition("Established", "True") || condition("NamesAccepted", "False")
+    };
+    let judged =
+        tokio::time::timeout(ESTABLISHED_WITHIN, await_condition(api, &it.object.name, is_judged)).await;
+    let title = it.title();
+    let Ok(judged) = judged else {
+        bail!("{title}: expected it to be established within {} s", ESTABLISHED_WITHIN.as_secs());
+    };
+    match judged.map_err(|error| anyhow::Error::new(error).context(title.clone()))? {
+        Some(definition) => match has_condition(&definition, "NamesAccepted", "False") {
+            Some(why) => {
+                bail!("{title}: spec.names: expected names that no other definition of its group has: {why}")
+            }
+            None => Ok(()),
+        },
+        None => bail!("{title}: it was deleted before it was established"),
+    }
+}
+
+/// The message of a condition, if it has this status.
+fn has_condition(definition: &CustomResourceDefinition, type_: &str, status: &str) -> Option<String> {
+    let conditions = definition.status.as_ref()?.conditions.as_ref()?;
+    let condition = conditions.iter().find(|it| it.type_ == type_ && it.status == status)?;
+    Some(condition.message.clone().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests;
