@@ -9,8 +9,8 @@ use jiff::SignedDuration;
 use machinist_cloud_sim::{Cloud, NoAnswer, Reply, Request};
 use machinist_driver::{Driver, Instances, Provider};
 use machinist_instance::{
-    AccountId, CreateGuarantee, Credential, Error, Instance, InstanceKey, InstanceRef, InstanceSpec, KeyTag,
-    Promises, ProviderId, RecordedId, Scope, Sighting,
+    AccountId, CallRate, CreateGuarantee, Credential, Error, Instance, InstanceKey, InstanceRef,
+    InstanceSpec, KeyTag, Promises, ProviderId, RecordedId, Scope, Sighting,
 };
 use serde_json::Value;
 
@@ -48,7 +48,12 @@ impl SimProvider {
         let settings = cloud.settings();
         let promises =
             Promises { visible_within: settings.visible_within, call_bound: settings.call_bound, ..PROMISES };
-        Self::over(Arc::new(cloud), promises).with_scheme(settings.scheme)
+        // A tenth of the limit is what may come at once, so that no hour has more calls than the limit.
+        let rate = settings.calls_per_hour.map(|calls| {
+            let burst = calls.get() / 10;
+            CallRate { per_hour: calls.get() - burst, burst: burst.max(1) }
+        });
+        Self::over(Arc::new(cloud), Promises { rate, ..promises }).with_scheme(settings.scheme)
     }
 
     /// A cloud in another process.

@@ -67,8 +67,8 @@ impl Clock for TokioClock {
 /// * Each answer narrows what is known, so a slow one takes nothing away from what a quick one has shown.
 /// * An answer that contradicts what is known replaces it: one of the clocks was corrected.
 /// * A step of the local clock shows against the monotonic clock, and counts at once, before the next answer.
-/// * What is known becomes less exact with time, by [`Skew::DRIFT`], because no two clocks run equally fast.
-/// * What is older than [`Skew::TRUSTED_FOR`] narrows no new answer. A small correction of the server's clock need not contradict slow
+/// * What is known becomes less exact with time, by `Skew::DRIFT`, because no two clocks run equally fast.
+/// * What is older than `Skew::TRUSTED_FOR` narrows no new answer. A small correction of the server's clock need not contradict slow
 ///   answers; were there no quick one for so long, they would otherwise confirm what has become wrong.
 ///
 /// There is deliberately no "best guess". Whether a deadline may destroy something is a question for [`Skew::at_most`]: the middle

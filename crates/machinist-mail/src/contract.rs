@@ -9,10 +9,10 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::{Api, Resource};
+use kube::{Api, Resource, ResourceExt};
 use machinist_core::{Answered, Plan};
 use machinist_instance::{AccountId, Error, ErrorKind};
-use machinist_kube::{Change, Cluster, GuardedPatch, ObjectKey, Store};
+use machinist_kube::{Change, GuardedPatch, ObjectKey, Store};
 use machinist_runtime::{
     Ask, Contract, Fed, Feed, Kind, Observed, QueueKey, Runtime, Stop, Versions, World, Write, feed, pass,
 };
@@ -83,12 +83,6 @@ pub struct Key(pub ObjectKey);
 /// Sends a letter to that recipient.
 pub type Post = Arc<dyn Fn(String) -> BoxFuture<'static, Result<(), Error>> + Send + Sync>;
 
-/// What sends letters.
-pub struct Tools {
-    /// The post office.
-    pub post: Post,
-}
-
 /// What was seen of letters.
 pub struct Seen {
     mails: Store<Mail>,
@@ -123,26 +117,20 @@ impl fmt::Display for Key {
 impl Contract for Mails {
     type Key = Key;
     type Seen = Seen;
-    type Tools = Tools;
+    type Tools = Post;
     type Reason = MailReason;
 
-    fn feeds(_: &Tools) -> Vec<Box<dyn Feed<Self>>> {
+    fn feeds(_: &Post) -> Vec<Box<dyn Feed<Self>>> {
         vec![feed::<Self, Mail>()]
     }
-    fn keys(seen: &Seen, _: &Tools) -> Vec<Key> {
+    fn keys(seen: &Seen, _: &Post) -> Vec<Key> {
         seen.mails.iter().map(|(key, _)| Key(key.clone())).collect()
-    }
-    fn decides_about(_: &Tools, _: &Key) -> bool {
-        true
     }
     fn pass<'a>(runtime: &'a Arc<Runtime<Self>>, key: &'a Key) -> BoxFuture<'a, ()> {
         Box::pin(pass::<Self, Letters>(runtime, key, &key.0))
     }
     fn forget_moments(seen: &mut Seen, _: jiff::Timestamp) {
         seen.memory.clear();
-    }
-    fn gauges(seen: &Seen) -> Vec<(&'static str, usize)> {
-        vec![("machinist_store_mails", seen.mails.len())]
     }
     fn key_named(kind: &str, namespace: &str, name: &str) -> Option<Key> {
         (kind == "mail").then(|| Key(ObjectKey::new(namespace, name)))
@@ -153,9 +141,6 @@ impl Fed<Mails> for Mail {
     type Object = Self;
     const RESOURCE: &'static str = "mails";
 
-    fn cluster() -> Cluster {
-        Cluster::Control
-    }
     fn api(runtime: &Runtime<Mails>, namespace: &str) -> Api<Self> {
         Api::namespaced(runtime.clients.control.clone(), namespace)
     }
@@ -216,7 +201,7 @@ impl Kind<Mails> for Letters {
             Action::Intend => {
                 set_state(runtime, mail, snapshot, "Sending").await?;
                 let memory = Memory { may_send: true, answered: None };
-                runtime.lock().seen.memory.insert(uid(mail), memory);
+                runtime.lock().seen.memory.insert(mail.uid().unwrap_or_default(), memory);
                 Ok(())
             }
             Action::Send => send(runtime, mail),
@@ -229,18 +214,13 @@ impl Kind<Mails> for Letters {
     }
 }
 
-fn uid(mail: &Mail) -> String {
-    mail.metadata.uid.clone().unwrap_or_default()
-}
-
 fn key(mail: &Mail) -> ObjectKey {
-    let ObjectMeta { namespace, name, .. } = &mail.metadata;
-    ObjectKey::new(namespace.clone().unwrap_or_default(), name.clone().unwrap_or_default())
+    ObjectKey::new(mail.namespace().unwrap_or_default(), mail.name_any())
 }
 
 async fn set_state(runtime: &Runtime<Mails>, mail: &Mail, s: &Snapshot, state: &str) -> Result<(), Stop> {
     let was = s.state.as_ref().map(|state| serde_json::json!({ "state": state }));
-    let patch = GuardedPatch::new(&uid(mail))
+    let patch = GuardedPatch::new(&mail.uid().unwrap_or_default())
         .test(&["status"], was.as_ref())
         .add(&["status"], serde_json::json!({ "state": state }));
     let key = key(mail);
@@ -248,7 +228,8 @@ async fn set_state(runtime: &Runtime<Mails>, mail: &Mail, s: &Snapshot, state: &
 }
 
 fn send(runtime: &Arc<Runtime<Mails>>, mail: &Mail) -> Result<(), Stop> {
-    let (post, to, subject, id) = (runtime.tools.post.clone(), mail.spec.to.clone(), uid(mail), key(mail));
+    let (post, to, subject, id) =
+        (runtime.tools.clone(), mail.spec.to.clone(), mail.uid().unwrap_or_default(), key(mail));
     let (wanted, answered) = (subject.clone(), subject.clone());
     let ask = Ask {
         account: runtime.accounts.limits(AccountId::of([b"post office".as_slice()]), 4, None),

@@ -6,4 +6,4 @@
 mod contract;
 pub mod plan;
 
-pub use contract::{Key, Mail, MailStatus, Mails, Post, Tools};
+pub use contract::{Key, Mail, MailStatus, Mails, Post};

@@ -15,7 +15,7 @@ use kube::client::Body;
 use machinist_apiserver::{Config, Identity, Server};
 use machinist_instance::{Error, ErrorKind};
 use machinist_kube::{ClientOptions, ObjectKey, TokioClock, layer_client};
-use machinist_mail::{Key, Mail, Mails, Tools};
+use machinist_mail::{Key, Mail, Mails};
 use machinist_runtime::{Clients, Options, Running};
 use serde_json::json;
 use tower::{BoxError, Service};
@@ -121,7 +121,7 @@ impl World {
             })
         });
         let clients = Clients { control: client.clone(), target: client };
-        Running::start(clients, Options { clock, ..Options::new("default", "mail") }, Tools { post }, None)
+        Running::start(clients, Options { clock, ..Options::new("default", "mail") }, post, None)
     }
 
     async fn write(&self, name: &str, to: &str) {

@@ -5,9 +5,11 @@
 //! snapshot   the frozen facts of one decision, with `now`
 //! looks      what was read from an API server itself, because a store may be older
 //! mcm/       plan(&Snapshot) -> Plan, one file per kind; paths are mirrored in machinist-controllers
-//! instance, ownership, drain   rules that all front ends share
-//! plan, why, permit   what a decision is made of
+//! drain      which pods leave a Node, and how
+//! why        what objects of the machine API wait for
 //! ```
+//!
+//! What the decisions of all contracts are made of (plans, permits, the rules about instances and accounts) is `machinist-core`.
 //!
 //! Deliberately absent, and kept out by this crate's dependencies: clients, an async runtime, clocks, randomness,
 //! logs. A planner returns no `Result`: whatever is wrong is a [`Why`].

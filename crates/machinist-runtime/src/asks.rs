@@ -44,10 +44,13 @@ pub struct Ask<C: Contract, T> {
     /// The last moment at which the call may begin.
     pub begins_by: Option<Timestamp>,
     /// Whether the object still wants the call, evaluated when it gets its slot. It may note in memory that the call begins.
-    pub still_wanted: Box<dyn FnOnce(&mut C::Seen) -> bool + Send>,
+    pub still_wanted: StillWanted<C>,
     /// Takes in the answer.
     pub remember: Remember<C, T>,
 }
+
+/// Asks memory whether a call should still be made.
+pub type StillWanted<C> = Box<dyn FnOnce(&mut <C as Contract>::Seen) -> bool + Send>;
 
 /// Takes an answer into memory.
 pub type Remember<C, T> = Box<dyn FnOnce(&mut <C as Contract>::Seen, Answered<T>) + Send>;
@@ -63,7 +66,7 @@ impl Pending {
     }
 
     /// How many calls are in flight or wait for their turn.
-    pub fn len(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.0.len()
     }
 }

@@ -33,7 +33,9 @@ pub trait Contract: Sized + Send + Sync + 'static {
     fn keys(seen: &Self::Seen, tools: &Self::Tools) -> Vec<Self::Key>;
 
     /// Whether this process decides about the key; others are not queued.
-    fn decides_about(tools: &Self::Tools, key: &Self::Key) -> bool;
+    fn decides_about(_tools: &Self::Tools, _key: &Self::Key) -> bool {
+        true
+    }
 
     /// Looks at one key, with [`crate::pass`] of its kind.
     fn pass<'a>(runtime: &'a Arc<Runtime<Self>>, key: &'a Self::Key) -> BoxFuture<'a, ()>;
@@ -42,7 +44,9 @@ pub trait Contract: Sized + Send + Sync + 'static {
     fn forget_moments(seen: &mut Self::Seen, now: jiff::Timestamp);
 
     /// Gauges of the contract's stores and memory, by name.
-    fn gauges(seen: &Self::Seen) -> Vec<(&'static str, usize)>;
+    fn gauges(_seen: &Self::Seen) -> Vec<(&'static str, usize)> {
+        Vec::new()
+    }
 
     /// The key that `/why/<kind>/<name>` names.
     fn key_named(kind: &str, namespace: &str, name: &str) -> Option<Self::Key>;

@@ -75,9 +75,8 @@ pub async fn read_all<C: Contract>(runtime: &Runtime<C>) -> Result<(), ExplainEr
 
 /// Whether an object of a kind exists in a form that cannot be read.
 pub fn is_unreadable<C: Contract>(runtime: &Runtime<C>, resource: &str, key: &ObjectKey) -> bool {
-    let of_kind = |feed: &&Box<dyn crate::feed::Feed<C>>| feed.resource() == resource;
-    let feed = runtime.feeds.iter().find(of_kind);
-    feed.is_some_and(|feed| feed.is_unreadable(&runtime.lock().seen, key))
+    let mut feeds = runtime.feeds.iter().filter(|feed| feed.resource() == resource);
+    feeds.any(|feed| feed.is_unreadable(&runtime.lock().seen, key))
 }
 
 /// Decides about one key, and does nothing.

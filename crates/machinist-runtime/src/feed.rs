@@ -34,7 +34,9 @@ pub trait Fed<C: Contract>: Send + Sync + Sized + 'static {
     const RESOURCE: &'static str;
 
     /// Where the objects live.
-    fn cluster() -> Cluster;
+    fn cluster() -> Cluster {
+        Cluster::Control
+    }
     /// The objects of a namespace; all of them where the kind has none.
     fn api(runtime: &Runtime<C>, namespace: &str) -> Api<Self::Object>;
     /// The objects that are watched.
@@ -108,9 +110,8 @@ impl<C: Contract, F: Fed<C>> Feed<C> for Of<F> {
     fn read_once<'a>(&'a self, runtime: &'a Runtime<C>) -> BoxFuture<'a, Result<(), kube::Error>> {
         Box::pin(async move {
             let (api, options) = F::watched(runtime);
-            let mut params = ListParams::default();
-            params.field_selector = options.field_selector;
-            params.label_selector = options.label_selector;
+            let WatchOptions { field_selector, label_selector, .. } = options;
+            let params = ListParams { field_selector, label_selector, ..ListParams::default() };
             // Item by item: an object that cannot be read must not hide the rest.
             let relist = list_once(api, &params, |object: F::Object| F::parse(&object)).await?;
             take_in::<C, F>(runtime, Delta::Relist(relist));

@@ -168,7 +168,7 @@ mod tests {
         assert!(!drain.is_finished(), "the call is in flight");
         drop(call);
         let drained = drain.await.expect("no panic");
-        assert_eq!(drained, Drained { calls: 0, passes: 0, waited: Duration::from_secs(7) });
+        assert_eq!((drained.calls, drained.passes, drained.waited.as_secs()), (0, 0, 7));
     }
 
     #[tokio::test(start_paused = true)]
@@ -176,7 +176,7 @@ mod tests {
         let in_flight = Arc::new(InFlight::default());
         let _call = in_flight.begin(Work::Call);
         let drained = in_flight.drain(BOUND).await;
-        assert_eq!(drained, Drained { calls: 1, passes: 0, waited: BOUND });
+        assert_eq!((drained.calls, drained.passes, drained.waited.as_secs()), (1, 0, BOUND.as_secs()));
         let idle = Arc::new(InFlight::default());
         assert_eq!(idle.drain(BOUND).await.waited, Duration::ZERO);
     }

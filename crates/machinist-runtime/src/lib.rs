@@ -37,7 +37,7 @@ mod world;
 mod write;
 
 pub use accounts::{Account, Accounts, LONGEST_PAUSE, Opened};
-pub use asks::{Ask, Pending, Remember};
+pub use asks::{Ask, Pending, Remember, StillWanted};
 pub use contract::{Contract, Kind, Observed, QueueKey, Stop};
 pub use explain::{ExplainError, Explanation, decide, is_unreadable, read_all, runtime_without_workers};
 pub use feed::{Fed, Feed, entry_of, feed, refresh, take_in};

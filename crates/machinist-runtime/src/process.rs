@@ -178,7 +178,7 @@ impl<C: Contract> Inspector<C> {
             ("machinist_queue_retries_total", number(queue.retries)),
             ("machinist_queue_keys_found_total", number(world.passes.keys_found)),
             ("machinist_cloud_accounts", count(self.runtime.accounts.len())),
-            ("machinist_cloud_calls_in_flight", count(world.asks.len())),
+            ("machinist_cloud_calls_in_flight", count(world.asks.count())),
         ];
         let gauges = C::gauges(&world.seen).into_iter().map(|(name, value)| (name, count(value)));
         let named = gauges.chain(always).map(|(name, value)| (name.to_owned(), value));

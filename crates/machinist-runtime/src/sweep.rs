@@ -6,9 +6,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::contract::Contract;
+use machinist_kube::{Barrier, KeyQueue};
+
+use crate::contract::{Contract, QueueKey};
 use crate::runtime::Runtime;
-use crate::world::World;
 
 /// Between two sweeps.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
@@ -24,7 +25,9 @@ impl<C: Contract> Runtime<C> {
             }
             let lost = {
                 let mut world = self.world.lock();
-                let lost = self.lost_keys(&world);
+                let mut keys = C::keys(&world.seen, &self.tools);
+                keys.retain(|key| C::decides_about(&self.tools, key));
+                let lost = lost_keys(keys, &self.queue, &world.barrier);
                 world.passes.keys_found += u64::try_from(lost.len()).unwrap_or(u64::MAX);
                 lost
             };
@@ -34,13 +37,43 @@ impl<C: Contract> Runtime<C> {
             }
         }
     }
+}
 
-    fn lost_keys(&self, world: &World<C>) -> Vec<C::Key> {
-        let mut keys = C::keys(&world.seen, &self.tools);
-        let is_lost = |key: &C::Key| !self.queue.holds(key) && world.barrier.blocked(key).is_none();
-        keys.retain(|key| C::decides_about(&self.tools, key) && is_lost(key));
-        keys.sort_unstable();
-        keys.dedup();
-        keys
+fn lost_keys<K: QueueKey>(mut keys: Vec<K>, queue: &KeyQueue<K>, barrier: &Barrier<K>) -> Vec<K> {
+    keys.retain(|key| !queue.holds(key) && barrier.blocked(key).is_none());
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt;
+
+    use super::*;
+
+    #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+    struct Key(&'static str);
+
+    impl fmt::Display for Key {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    impl QueueKey for Key {
+        fn kind(&self) -> &'static str {
+            "letter"
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_the_queue_lost_is_found() {
+        let (queue, barrier) = (KeyQueue::new(Key::min_interval, 1), Barrier::new());
+        let keys = || vec![Key("lost"), Key("kept"), Key("lost")];
+        queue.wake(Key("kept"));
+        assert_eq!(lost_keys(keys(), &queue, &barrier), [Key("lost")]);
+        queue.wake(Key("lost"));
+        assert_eq!(lost_keys(keys(), &queue, &barrier), []);
     }
 }

@@ -511,9 +511,14 @@ fn judge_ensure(continuation: Continuation, machine: Seen<'_>, calls: &[&CallRec
     ensure(is_fine, || complaint(machine, calls))
 }
 
-/// One delete, then finds, the last of which found nothing.
+/// One delete, then finds, the last of which found nothing. Go MCM recorded no account, so at most one find before the delete shows
+/// that the instance is in today's.
 fn judge_deletion(machine: Seen<'_>, calls: &[&CallRecord]) -> Outcome {
-    let is_fine = match calls {
+    let deletion = match calls {
+        [find, rest @ ..] if (find.operation, find.outcome) == (Operation::Find, CallOutcome::Found) => rest,
+        all => all,
+    };
+    let is_fine = match deletion {
         [delete, finds @ .., last] => {
             (delete.operation, delete.outcome) == (Operation::Delete, CallOutcome::DeletionBegun)
                 && finds.iter().all(|call| call.operation == Operation::Find)

@@ -73,7 +73,8 @@ impl Process<'_> {
         tracing::info!(component = self.component, version = cmd::version::VERSION, "Starting");
         self.compatibility.warn();
         let listener = listen(SocketAddr::new(self.server.address, self.port)).await?;
-        let at_most = self.longest_call().max(control_options.request_timeout);
+        let longest_request = control_options.request_timeout.max(control_options.delete_timeout);
+        let at_most = self.longest_call().max(longest_request);
         let ready = tokio::select! {
             () = stop.next() => return Ok(ExitCode::SUCCESS),
             ready = self.prepare(&listener, &sources, control_options, lease, at_most) => ready?,

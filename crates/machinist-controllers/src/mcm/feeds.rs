@@ -28,10 +28,6 @@ impl Fed<Mcm> for MachineFacts {
     type Object = Machine;
     const RESOURCE: &'static str = "machines";
 
-    fn cluster() -> Cluster {
-        Cluster::Control
-    }
-
     fn parse(object: &Machine) -> Self {
         Self::parse(object)
     }
@@ -87,10 +83,6 @@ impl Fed<Mcm> for MachineSetFacts {
     type Object = MachineSet;
     const RESOURCE: &'static str = "machinesets";
 
-    fn cluster() -> Cluster {
-        Cluster::Control
-    }
-
     fn parse(object: &MachineSet) -> Self {
         Self::parse(object)
     }
@@ -141,10 +133,6 @@ impl Fed<Mcm> for MachineDeploymentFacts {
     type Object = MachineDeployment;
     const RESOURCE: &'static str = "machinedeployments";
 
-    fn cluster() -> Cluster {
-        Cluster::Control
-    }
-
     fn parse(object: &MachineDeployment) -> Self {
         Self::parse(object)
     }
@@ -174,10 +162,6 @@ impl Fed<Mcm> for MachineDeploymentFacts {
 impl Fed<Mcm> for ClassFacts {
     type Object = MachineClass;
     const RESOURCE: &'static str = "machineclasses";
-
-    fn cluster() -> Cluster {
-        Cluster::Control
-    }
 
     fn parse(object: &MachineClass) -> Self {
         Self::parse(object)
@@ -214,10 +198,6 @@ fn machines_that_need(seen: &Seen, class: &ObjectKey) -> Vec<Key> {
 impl Fed<Mcm> for SecretEntry {
     type Object = Secret;
     const RESOURCE: &'static str = "secrets";
-
-    fn cluster() -> Cluster {
-        Cluster::Control
-    }
 
     fn parse(object: &Secret) -> Self {
         Self::parse(object)

@@ -119,3 +119,44 @@ async fn an_account_that_is_not_used_for_an_hour_is_closed() {
     tokio::time::sleep(Duration::from_secs(3700)).await;
     assert_eq!(open(), 0.0);
 }
+
+/// Each instance takes so long to be deleted that looks at it make up most of the calls. How long all deletions take is not asked.
+#[tokio::test(start_paused = true)]
+async fn two_hundred_deletions_stay_under_a_limit_of_calls() {
+    const LIMIT: u32 = 3600;
+    let world = World::new().await;
+    world.cloud.configure(|settings| {
+        settings.calls_per_hour = std::num::NonZeroU32::new(LIMIT);
+        settings.delete = Duration::from_secs(45 * 60);
+    });
+    let (machine_controller, _manager) = world.start();
+    // Twenty classes with a Secret each: all of them open one account.
+    let mut machines = None;
+    for number in 0..200 {
+        let class = format!("c{}", number % 20);
+        if number < 20 {
+            make_class(&world, &class, "t").await;
+        }
+        machines = Some(make_machine_of(&world, &format!("m{number}"), &class).await);
+    }
+    world.until("all exist", async |w| w.cloud.alive() == 200).await;
+    let machines = machines.expect("two hundred were made");
+    for number in 0..200 {
+        machines.delete(&format!("m{number}"), &DeleteParams::default()).await.expect("deleted");
+    }
+    let (mut most, mut refused) = (0, 0);
+    for _ in 0..60 {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let calls = world.cloud.calls();
+        let hour_ago = world.clock.now() - jiff::SignedDuration::from_hours(1);
+        most = most.max(calls.iter().filter(|call| hour_ago <= call.arrived).count());
+        refused += calls
+            .iter()
+            .filter(|call| matches!(call.outcome, machinist_cloud_sim::Outcome::Refused(_)))
+            .count();
+    }
+    assert_eq!(refused, 0, "the cloud never had to refuse a call");
+    assert!(most <= LIMIT as usize, "{most} calls in an hour");
+    let accounts = machine_controller.inspector().metrics();
+    assert!(accounts.contains(&("machinist_cloud_accounts".to_owned(), 1.0)), "{accounts:?}");
+}

@@ -154,7 +154,7 @@ async fn an_older_instance_is_left_alone_and_named_in_an_event() {
     let world = World::new().await;
     world.apply(0).await;
     let pet = world.leave_instance("m", None, -3600);
-    let _processes = world.start();
+    let _processes = world.start_long_ago().await;
     world.make_machine("m").await;
     let refused = |machine: &Machine| machine.phase() == Phase::CrashLoopBackOff;
     world.until("it is refused", async |w| w.machines().await.iter().any(refused)).await;

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::StreamExt as _;
-use futures::future::{AbortHandle, Abortable, Aborted};
+use futures::future::{AbortHandle, Abortable};
 use futures::stream::FuturesUnordered;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -151,10 +151,7 @@ impl DefinedKinds {
             tokio::select! {
                 biased;
                 () = self.changed.notified() => {}
-                Some(ended) = watches.next() => match ended {
-                    Ok(fatal) => return fatal,
-                    Err(Aborted) => {}
-                },
+                Some(ended) = watches.next() => if let Ok(fatal) = ended { return fatal },
             }
         }
     }

@@ -115,7 +115,7 @@ impl Graph {
         self.kinds.write().unwrap_or_else(PoisonError::into_inner).retain(|it| !Arc::ptr_eq(it, kind));
     }
 
-    /// Where a collected kind is served, in whichever version.
+    /// Where a collected kind is served, in any of its versions.
     pub(crate) fn resource(&self, group: &str, kind: &str) -> Option<Resource> {
         let kinds = self.kinds();
         let found = kinds.iter().find(|it| it.resource.api.group == group && it.resource.api.kind == kind);

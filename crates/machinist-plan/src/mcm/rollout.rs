@@ -34,7 +34,7 @@ pub struct Sizes {
     pub why: Why,
 }
 
-/// Decides the sizes. `new` is the index of the set with the deployment's template; only a deployment that [rests](rests) may lack it.
+/// Decides the sizes. `new` is the index of the set with the deployment's template; only a deployment that rests may lack it.
 pub fn sizes(
     now: Timestamp,
     deployment: &MachineDeploymentFacts,

@@ -54,12 +54,14 @@ pub async fn renewed_token(world: &dyn World) -> Outcome {
     world.begin("the token is renewed, one instance dies, and the user scales to 2");
     user.set_token(Some(RENEWED)).await?;
     let view = world.look().await?;
-    let dies = super::heal::first_running(&view)?.name().to_owned();
+    let worker = super::heal::first_running(&view)?;
+    // Its name may come back: a manager that was started anew does not know which names are used up.
+    let (dies, uid) = (worker.name().to_owned(), worker.uid().to_owned());
     let entry = view.ledger.alive().find(|entry| entry.name.as_str() == dies);
     let entry = entry.ok_or_else(|| Trouble::new("the worker has no instance"))?;
     world.cloud().kill(&entry.id).map_err(|refusal| Trouble(refusal.to_string()))?;
     let replaced = |view: &View| {
-        if view.machine(&dies).is_some() {
+        if view.machine(&dies).is_some_and(|machine| machine.uid() == uid) {
             return Err(format!("Machine {dies} is still there"));
         }
         settled(view, 3)

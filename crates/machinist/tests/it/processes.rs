@@ -243,7 +243,7 @@ async fn controller_with_a_call_in_flight(up: &Up, client: &Client) -> (Process,
     quick_start(client).await;
     let cloud = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let url = format!("http://{}", cloud.local_addr().expect("an address"));
-    // Nobody has its cloud.
+    // The test itself is the cloud.
     let fleet = Fleet { cloud_url: url, kubeconfig: up.kubeconfig.display().to_string(), cloud: None };
     let controller = fleet.machine_controller(free_port());
     let machine = json!({

@@ -732,7 +732,7 @@ fn a_set_that_is_deleted_takes_its_machines_with_it() {
         wait  for a change
     "#]]);
     deleted(world(2)).field("/metadata/finalizers", json!(["example.com/other"])).check(expect![[r#"
-        why   waits for finalizers of others; since 2027-01-15T07:59:00Z; next: whoever put them there removes them
+        why   waits for the owners of its other finalizers to remove them; since 2027-01-15T07:59:00Z; next: whoever put them there removes them
         wait  for a change
     "#]]);
 }

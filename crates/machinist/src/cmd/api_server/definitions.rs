@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, ValidationDirective};
 use kube::runtime::wait::await_condition;
@@ -60,6 +60,7 @@ pub(super) fn read(files: &[PathBuf]) -> anyhow::Result<Definitions> {
     documents::each_once(&objects)?;
     for it in &mut objects {
         strip(&mut it.object.body);
+        has_types_of_fields(it)?;
     }
     Ok(Definitions(objects))
 }
@@ -70,6 +71,12 @@ fn strip(definition: &mut Value) {
     if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.retain(|field, _| !OF_ITS_SERVER.contains(&field.as_str()));
     }
+}
+
+/// Refuses a value that no API server could read. The embedded one would keep it, since what it stores is JSON.
+fn has_types_of_fields(it: &Written) -> anyhow::Result<()> {
+    let read: Result<CustomResourceDefinition, _> = serde_path_to_error::deserialize(&it.object.body);
+    read.map(drop).map_err(|error| anyhow!("{}: {}: {}", it.title(), error.path(), error.inner()))
 }
 
 /// Whether a request is to change something.

@@ -96,7 +96,7 @@ fn a_chosen_machine_that_leaves_is_not_named_any_more() {
     let actions = world.actions();
     let expected = format!("deployment: machines to delete w-1-2~{}", at_text(-5));
     assert!(actions.contains(&expected), "{actions:?}");
-    let none = choosing(&named.split(',').next().expect("the first").to_owned())
+    let none = choosing(named.split(',').next().expect("the first"))
         .on_machine(0, |m| m["metadata"]["deletionTimestamp"] = at_text(-1).into());
     assert!(none.actions().contains(&"deployment: no machines to delete".to_owned()), "{:?}", none.actions());
 }
