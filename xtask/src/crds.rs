@@ -5,7 +5,7 @@ use std::fs;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::workspace::{self, cargo, output_of};
+use crate::workspace::{self, output_of};
 
 /// Relative to the root of the workspace.
 pub(crate) const FOLDER: &str = "deploy/crds";
@@ -23,7 +23,7 @@ pub(crate) fn run() -> Result<()> {
 
 /// What the program prints: the text of each file by its name.
 pub(crate) fn printed() -> Result<BTreeMap<String, String>> {
-    files_of(&output_of(cargo().args(["run", "--quiet", "--package=machinist", "--", "crds"]))?)
+    files_of(&output_of(workspace::program()?.arg("crds"))?)
 }
 
 fn files_of(stream: &str) -> Result<BTreeMap<String, String>> {

@@ -10,11 +10,11 @@ mod kubectl;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::control_plane::{Audit, ControlPlane, ControllerManagers, Durability, Options, Roles};
 use crate::envtest::Assets;
-use crate::workspace::{self, Package, cargo};
+use crate::workspace::{self, Package};
 
 /// Where a test target, or `machinist-bench`, finds the clusters it may use.
 pub(crate) const CLUSTERS_VARIABLE: &str = "MACHINIST_REAL_CLUSTERS";
@@ -47,7 +47,7 @@ struct Lane {
 
 enum Form {
     Check(fn(&mut ControlPlane) -> Result<()>),
-    TestTarget { package: &'static str, feature: &'static str, target: &'static str },
+    TestTarget { package: &'static str, target: &'static str },
 }
 
 /// So that healing is seen.
@@ -70,7 +70,7 @@ const LANES: &[Lane] = &[
         roles: Roles::OneClusterForBoth,
         controller_managers: ControllerManagers::None,
         node_grace: SHORT_GRACE,
-        form: Form::TestTarget { package: "machinist-apiserver", feature: "real-lane", target: "real" },
+        form: Form::TestTarget { package: "machinist-apiserver", target: "real" },
     },
     Lane {
         name: "kubectl",
@@ -86,7 +86,7 @@ const LANES: &[Lane] = &[
         roles: Roles::OneClusterEach,
         controller_managers: ControllerManagers::Target,
         node_grace: SHORT_GRACE,
-        form: Form::TestTarget { package: "machinist-kcm", feature: "real-lane", target: "real" },
+        form: Form::TestTarget { package: "machinist-kcm", target: "real" },
     },
     Lane {
         name: "scenarios",
@@ -94,7 +94,7 @@ const LANES: &[Lane] = &[
         roles: Roles::OneClusterEach,
         controller_managers: ControllerManagers::All,
         node_grace: SHORT_GRACE,
-        form: Form::TestTarget { package: "machinist-sim", feature: "real-lane", target: "real" },
+        form: Form::TestTarget { package: "machinist-sim", target: "real" },
     },
 ];
 
@@ -136,7 +136,7 @@ fn run_all(lanes: &[&'static Lane], test_arguments: &[String]) -> Result<Vec<(&'
         let started = Instant::now();
         let verdict = match what_is_missing(lane, &packages) {
             Some(missing) => Verdict::Failed(missing),
-            None => match run_one(lane, &assets, test_arguments) {
+            None => match run_one(lane, &packages, &assets, test_arguments) {
                 Ok(()) => Verdict::Passed(started.elapsed()),
                 Err(error) => Verdict::Failed(format!("{error:#}")),
             },
@@ -148,7 +148,7 @@ fn run_all(lanes: &[&'static Lane], test_arguments: &[String]) -> Result<Vec<(&'
 
 /// A lane that was renamed away must not pass for one that was skipped.
 fn what_is_missing(lane: &Lane, packages: &[Package]) -> Option<String> {
-    let Form::TestTarget { package, feature, target } = lane.form else { return None };
+    let Form::TestTarget { package, target } = lane.form else { return None };
     let Some(found) = packages.iter().find(|candidate| candidate.name == package) else {
         return Some(format!("this workspace has no package {package}"));
     };
@@ -156,17 +156,18 @@ fn what_is_missing(lane: &Lane, packages: &[Package]) -> Option<String> {
     if !found.targets.iter().any(is_wanted) {
         return Some(format!("{package} has no test target {target:?}"));
     }
-    if !found.features.contains_key(feature) {
-        return Some(format!("{package} has no feature {feature:?}"));
-    }
     None
 }
 
-fn run_one(lane: &Lane, assets: &Assets, test_arguments: &[String]) -> Result<()> {
+fn run_one(lane: &Lane, packages: &[Package], assets: &Assets, test_arguments: &[String]) -> Result<()> {
     // Compiled before the clusters run: they would idle for minutes, and slow the compiler down.
-    if let Form::TestTarget { .. } = lane.form {
-        ensure_success(test_command(lane).arg("--no-run"))?;
-    }
+    let compiled = match lane.form {
+        Form::Check(_) => None,
+        Form::TestTarget { package, target } => {
+            let package = packages.iter().find(|candidate| candidate.name == package);
+            Some(workspace::test_target(package.context("there is no such package")?, target)?)
+        }
+    };
     let mut control_plane = ControlPlane::start(
         assets,
         &Options {
@@ -178,24 +179,15 @@ fn run_one(lane: &Lane, assets: &Assets, test_arguments: &[String]) -> Result<()
             ..Options::default()
         },
     )?;
-    match lane.form {
-        Form::Check(check) => check(&mut control_plane)?,
-        Form::TestTarget { .. } => {
-            let clusters = serde_json::to_string(&control_plane.describe())?;
-            let mut command = test_command(lane);
-            ensure_success(command.env(CLUSTERS_VARIABLE, clusters).arg("--").args(test_arguments))?;
-        }
+    if let Form::Check(check) = lane.form {
+        check(&mut control_plane)?;
+    }
+    if let Some(mut command) = compiled {
+        let clusters = serde_json::to_string(&control_plane.describe())?;
+        ensure_success(command.env(CLUSTERS_VARIABLE, clusters).args(test_arguments))?;
     }
     // A lane may pass by asking too little of a server that crashed meanwhile.
     control_plane.ensure_alive()
-}
-
-fn test_command(lane: &Lane) -> Command {
-    let mut command = cargo();
-    if let Form::TestTarget { package, feature, target } = lane.form {
-        command.args(["test", "--package", package, "--features", feature, "--test", target]);
-    }
-    command
 }
 
 /// Runs a command to its end; its output goes where ours goes.
@@ -240,7 +232,7 @@ mod tests {
             roles: Roles::OneClusterEach,
             controller_managers: ControllerManagers::None,
             node_grace: SHORT_GRACE,
-            form: Form::TestTarget { package: "xtask", feature: "real-lane", target: "real" },
+            form: Form::TestTarget { package: "xtask", target: "real" },
         };
         let packages = workspace::packages().expect("cargo knows this workspace");
         assert_eq!(what_is_missing(&lane, &packages).as_deref(), Some("xtask has no test target \"real\""));

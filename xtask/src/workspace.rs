@@ -1,6 +1,5 @@
 //! Where this workspace lies and how to ask Cargo about it.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -29,6 +28,44 @@ pub(crate) fn cargo() -> Command {
         }
     }
     command
+}
+
+/// A test target of a package, compiled and ready to run.
+///
+/// All packages are chosen, as the test command of the README does: whoever chooses one gets other features of the crates that all
+/// share, and compiles everything once more.
+pub(crate) fn test_target(package: &Package, target: &str) -> Result<Command> {
+    let messages = output_of(
+        cargo()
+            .args(["test", "--no-run", "--test", target])
+            .args(["--message-format=json-render-diagnostics"]),
+    )?;
+    let compiled = messages.lines().filter_map(|line| serde_json::from_str::<Compiled>(line).ok());
+    let executable = compiled
+        .filter(|it| it.manifest_path == package.manifest_path && it.target.name == target)
+        .find_map(|it| it.executable)
+        .with_context(|| {
+            format!("cargo does not say where it put test target {target:?} of {}", package.name)
+        })?;
+    let folder = package.manifest_path.parent().context("a manifest lies in a folder")?;
+    let mut command = Command::new(executable);
+    command.current_dir(folder).env("CARGO_MANIFEST_DIR", folder);
+    Ok(command)
+}
+
+/// The program, compiled as the test command of the README compiles it, for the same reason as a [`test_target`].
+pub(crate) fn program() -> Result<Command> {
+    // Integration tests of the program bring it.
+    output_of(cargo().args(["test", "--no-run", "--test", "it"]))?;
+    Ok(Command::new(metadata()?.target_directory.join("debug").join("machinist")))
+}
+
+/// What cargo says of one target that it has compiled.
+#[derive(Deserialize)]
+struct Compiled {
+    manifest_path: PathBuf,
+    target: Target,
+    executable: Option<PathBuf>,
 }
 
 /// Runs a command to its end and returns what it printed.
@@ -64,7 +101,6 @@ pub(crate) struct Package {
     pub(crate) manifest_path: PathBuf,
     pub(crate) dependencies: Vec<Dependency>,
     pub(crate) targets: Vec<Target>,
-    pub(crate) features: BTreeMap<String, Vec<String>>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -398,7 +398,7 @@ async fn let_the_pod_go(world: &dyn World, fixture: &Fixture) -> Outcome {
     let going = fixture.of_kind("Machine").find(|machine| machine.is_deleting());
     let other = fixture.of_kind("Node").find(|node| Some(node.name()) != going.map(Seen::node_label));
     let other = other.ok_or(Trouble::new("the fixture has no other Node"))?;
-    User::of(world).create_pod("second", "x", other.name()).await
+    User::of(world).create_pod("second", "x", other.name()).await.map(drop)
 }
 
 /// Whoever was there before and still is is the same one, and all are of one template.

@@ -11,21 +11,20 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use crate::control_plane::{ControlPlane, pause};
-use crate::real::ensure_success;
-use crate::workspace::{cargo, output_of, root};
+use crate::workspace::{self, output_of, root};
 
 const SESSION: &str = "crates/machinist-apiserver/conformance/kubectl";
 const DEADLINE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 pub(super) fn check(control_plane: &mut ControlPlane) -> Result<()> {
-    ensure_success(cargo().args(["build", "--quiet", "--package", "machinist"]))?;
+    let program = workspace::program()?;
     output_of(control_plane.target().kubectl().arg("apply").arg("-f").arg(root().join("deploy/crds")))?;
     let text = std::fs::read_to_string(root().join(SESSION).join("session.txt"))?;
     let folder = tempfile::tempdir()?;
     let programs = control_plane.kubectl().parent().context("kubectl is in no folder")?.to_owned();
     let real = Terminal::new(folder.path(), "real", control_plane.target().kubeconfig(), &programs)?;
-    let up = Up::start(&folder.path().join("up.kubeconfig"))?;
+    let up = Up::start(program, &folder.path().join("up.kubeconfig"))?;
     let ours = Terminal::new(folder.path(), "ours", &up.kubeconfig, &programs)?;
 
     let (mut commands, mut differing) = (0, 0);
@@ -116,9 +115,9 @@ struct Up {
 }
 
 impl Up {
-    fn start(kubeconfig: &Path) -> Result<Self> {
+    fn start(mut program: Command, kubeconfig: &Path) -> Result<Self> {
         let manifest = root().join(SESSION).join("nothing.yaml");
-        let mut process = Command::new(root().join("target/debug/machinist"))
+        let mut process = program
             .args(["up", "--manifest"])
             .arg(manifest)
             .arg("--kubeconfig-out")

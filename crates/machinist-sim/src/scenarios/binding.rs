@@ -2,8 +2,8 @@
 
 use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::Node;
-use kube::Api;
 use kube::api::{WatchEvent, WatchParams};
+use kube::{Api, ResourceExt};
 
 use super::drain::{evictions, no_force};
 use super::heal::first_running;
@@ -48,11 +48,13 @@ enum Bound {
     TooLate,
 }
 
-/// Binds a pod as soon as the Node is said to be going, unless it is closed by then, as a scheduler would.
+/// Binds a pod as soon as the Node is said to be going, unless it is closed by then, as a scheduler would. Real requests cross each
+/// other, so the pod and the cordon are put in order by the server's own numbers.
 async fn bind_before_the_cordon(world: &dyn World, user: User<'_>, name: &str) -> Result<Bound, Trouble> {
     let nodes: Api<Node> = Api::all(world.target());
     let params = WatchParams::default().fields(&format!("metadata.name={name}"));
     let mut events = std::pin::pin!(nodes.watch(&params, "0").await?);
+    let mut bound = None;
     while let Some(event) = events.try_next().await? {
         let node = match event {
             WatchEvent::Added(node) | WatchEvent::Modified(node) => node,
@@ -61,13 +63,18 @@ async fn bind_before_the_cordon(world: &dyn World, user: User<'_>, name: &str) -
         };
         let is_closed = node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
         if is_closed {
-            return Ok(Bound::TooLate);
+            let in_time = bound.is_some_and(|bound| bound < number(&node));
+            return Ok(if in_time { Bound::InTime } else { Bound::TooLate });
         }
-        let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
-        if conditions.iter().any(|condition| condition.type_ == "Terminating") {
-            user.create_pod(POD, "a", name).await?;
-            return Ok(Bound::InTime);
+        let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        if bound.is_none() && conditions.into_iter().any(|condition| condition.type_ == "Terminating") {
+            bound = Some(number(&user.create_pod(POD, "a", name).await?));
         }
     }
     Ok(Bound::TooLate)
+}
+
+/// Where an object's last change stands among all changes of the cluster.
+fn number(object: &impl ResourceExt) -> u64 {
+    object.resource_version().and_then(|version| version.parse().ok()).unwrap_or_default()
 }

@@ -5,7 +5,6 @@
 //! world cannot do is skipped by name, never in silence.
 
 pub mod processes;
-#[cfg(feature = "real-lane")]
 pub mod real;
 pub mod simulated;
 pub mod user;
@@ -122,6 +121,9 @@ pub struct Pace {
     pub health_timeout: Duration,
     /// How long an instance boots.
     pub boot: Duration,
+    /// How long after the start of the processes an object is younger than they are for certain. Moments of creation are cut to
+    /// whole seconds, and the clocks differ. Of an older Machine a process cannot know that it made all calls for it.
+    pub until_younger: Duration,
 }
 
 /// Why a scenario could not go on, or found something wrong.

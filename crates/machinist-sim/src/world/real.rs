@@ -281,6 +281,7 @@ impl World for Real {
             watch_for: Duration::from_secs(10),
             health_timeout: Duration::from_secs(15),
             boot: Duration::from_secs(1),
+            until_younger: Duration::from_secs(3),
         }
     }
 

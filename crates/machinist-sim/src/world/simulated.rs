@@ -323,6 +323,7 @@ impl World for Simulated {
             watch_for: Duration::from_secs(10 * 60),
             health_timeout: Duration::from_secs(60),
             boot: Duration::from_secs(5),
+            until_younger: Duration::ZERO,
         }
     }
 

@@ -175,7 +175,7 @@ impl<'w> User<'w> {
     }
 
     /// Makes a pod on a Node.
-    pub async fn create_pod(self, name: &str, app: &str, node: &str) -> Outcome {
+    pub async fn create_pod(self, name: &str, app: &str, node: &str) -> Result<Pod, Trouble> {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": app}},
             "spec": {
@@ -183,8 +183,7 @@ impl<'w> User<'w> {
                 "containers": [{"name": "c", "image": "registry.example/app"}],
             },
         });
-        self.pods().create(&PostParams::default(), &parse(pod)?).await?;
-        Ok(())
+        Ok(self.pods().create(&PostParams::default(), &parse(pod)?).await?)
     }
 
     /// Makes a budget: at least one pod of that app stays available.
