@@ -14,6 +14,7 @@
 //! is one list of the account, which is shared by all of its Machines and is asked for at most every five minutes.
 //!
 //! A process that saw an object from its beginning has made all calls for it: then the accounts of those calls take the place of (c).
+//! So does the account that was written down with the intent, before the first call: in no other account is an instance asked for.
 
 use std::time::Duration;
 
@@ -26,15 +27,17 @@ use crate::snapshot::{Answers, MadeIn, Process, plus};
 pub const SECOND_LOOK_AFTER: Duration = Duration::from_secs(600);
 
 /// What tells the accounts apart, for one object.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Hash)]
 pub struct Ownership {
     /// The account that today's credential opens; absent while it cannot be opened.
     pub account: Option<AccountId>,
     /// The account that was recorded on the object when its instance was made.
     pub recorded: Option<AccountId>,
+    /// The account in which the instance was to be made, as it was written before the first call.
+    pub intended: Option<AccountId>,
     /// Whether today's account has shown an instance that is recorded by an object with the same recorded account.
     pub shows_recorded: bool,
-    /// Whether today's account is known to be the one in which this process asked for the instance, under another name.
+    /// Whether today's account is known to be the one in which the instance was asked for, or was to be, under another name.
     pub shows_made_in: bool,
     /// The creation of the oldest object of the Secret whose instance today's account has shown.
     pub oldest_shown: Option<Timestamp>,
@@ -47,7 +50,7 @@ pub struct Ownership {
 }
 
 /// The other objects of a Secret that record an instance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum Others {
     /// There are none.
     #[default]
@@ -59,15 +62,17 @@ pub enum Others {
 }
 
 /// How far the one list of an account has come that all of its objects share.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum List {
     /// It was not asked for.
     #[default]
     NotAsked,
     /// It was asked for. Should its answer never come, it may be asked for again then.
     Asked(Timestamp),
-    /// It was answered, or it failed. It may be asked for again then.
+    /// It was answered. It may be asked for again then.
     Ended(Timestamp),
+    /// It failed. It may be asked for again then.
+    Failed(Timestamp),
 }
 
 /// What an absence in today's account proves.
@@ -105,8 +110,11 @@ impl Ownership {
         process: &Process,
         now: Timestamp,
     ) -> Standing {
+        if self.intended.is_some() && self.intended == self.account {
+            return Standing::Proven;
+        }
         let asked_here = match &answers.made_in {
-            MadeIn::Nowhere => true,
+            MadeIn::Nowhere => self.intended.is_none() || self.shows_made_in,
             MadeIn::Account(account) => self.account.as_ref() == Some(account) || self.shows_made_in,
             MadeIn::Several => false,
         };
@@ -119,10 +127,17 @@ impl Ownership {
         self.by_age(created, self.oldest_shown.is_some(), now)
     }
 
-    /// Whether evidence about the account is worth a list although nothing waits for it: later, when an instance is gone, it cannot
-    /// be had any more.
-    pub fn is_worth_a_list(&self, answers: &Answers) -> bool {
-        self.account.is_some() && !self.is_named_or_shown(answers) && self.list == List::NotAsked
+    /// From when on evidence about the account is worth a list although nothing waits for it: later, when an instance is gone, it
+    /// cannot be had any more. Never again once a list was answered.
+    pub fn is_worth_a_list_from(&self, answers: &Answers) -> Option<Timestamp> {
+        if self.account.is_none() || self.is_named_or_shown(answers) {
+            return None;
+        }
+        match self.list {
+            List::NotAsked => Some(Timestamp::MIN),
+            List::Asked(again_at) | List::Failed(again_at) => Some(again_at),
+            List::Ended(_) => None,
+        }
     }
 
     fn is_named_or_shown(&self, answers: &Answers) -> bool {
@@ -146,9 +161,11 @@ impl Ownership {
     fn doubt(&self, now: Timestamp) -> Standing {
         match self.list {
             List::NotAsked => Standing::Ask,
-            List::Asked(again_at) | List::Ended(again_at) if again_at <= now => Standing::Ask,
+            List::Asked(again_at) | List::Ended(again_at) | List::Failed(again_at) if again_at <= now => {
+                Standing::Ask
+            }
             List::Asked(again_at) => Standing::Asked(again_at),
-            List::Ended(again_at) => Standing::Doubtful(again_at),
+            List::Ended(again_at) | List::Failed(again_at) => Standing::Doubtful(again_at),
         }
     }
 }

@@ -5,8 +5,8 @@ use std::fmt;
 use jiff::Timestamp;
 use machinist_instance::{InstanceKey, InstanceRef};
 
-/// Leave to delete one instance once. Only a planner of this crate can make one, it cannot be copied, and it
-/// expires: whoever acts late must decide again.
+/// Leave to delete one instance once. Only [`Departure::next`](crate::instance::Departure::next) makes one, it cannot be copied, and it
+/// expires: whoever acts late must decide again. That only planners weigh evidence is kept by clippy.toml.
 #[derive(Debug)]
 pub struct Permit {
     which: InstanceRef,
@@ -46,7 +46,7 @@ pub enum Evidence {
 }
 
 impl Permit {
-    /// Mints a permit. Callers are planners, so it stays inside this crate.
+    /// Mints a permit. Only the rules about instances may, so it stays inside this crate.
     pub(crate) fn mint(
         which: InstanceRef,
         owner: InstanceKey,

@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use machinist_instance::{AccountId, Error, ErrorKind, Instance, InstanceRef, Promises, Sighting};
 
 /// What is known of something that is looked up.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Hash)]
 pub enum Known<T> {
     /// Nobody has looked.
     #[default]
@@ -38,30 +38,48 @@ impl<T> Known<T> {
 }
 
 /// A sort of call to a cloud, by the name that people read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Call(pub &'static str);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Call {
+    name: &'static str,
+    changes: bool,
+}
 
 impl Call {
     /// Create, or return the one already made.
-    pub const ENSURE: Self = Self("ensure");
+    pub const ENSURE: Self = Self::change("ensure");
     /// Look for one.
-    pub const FIND: Self = Self("find");
+    pub const FIND: Self = Self::look("find");
     /// Ask for deletion.
-    pub const DELETE: Self = Self("delete");
+    pub const DELETE: Self = Self::change("delete");
     /// Give it another key.
-    pub const REKEY: Self = Self("rekey");
+    pub const REKEY: Self = Self::change("rekey");
     /// List what the account shows.
-    pub const LIST: Self = Self("list");
+    pub const LIST: Self = Self::look("list");
+
+    /// A call that changes something. Where calls wait for their turn, it goes before looks.
+    pub const fn change(name: &'static str) -> Self {
+        Self { name, changes: true }
+    }
+
+    /// A call that only looks.
+    pub const fn look(name: &'static str) -> Self {
+        Self { name, changes: false }
+    }
+
+    /// Whether it may change something.
+    pub const fn changes(self) -> bool {
+        self.changes
+    }
 }
 
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
+        f.write_str(self.name)
     }
 }
 
 /// An answer, with the time at which the call was started and the time at which it ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Answered<T> {
     /// When the call was started.
     pub started: Timestamp,
@@ -74,7 +92,7 @@ pub struct Answered<T> {
 }
 
 /// An answer to `find`, with what was asked for: an absence by id proves more than one by name.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Found {
     /// What was asked for.
     pub by: InstanceRef,
@@ -83,7 +101,7 @@ pub struct Found {
 }
 
 /// What the driver has answered for one instance, in this process.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Hash)]
 pub struct Answers {
     /// The call in flight, and since when. At most one per instance.
     pub in_flight: Option<(Call, Timestamp)>,
@@ -113,7 +131,7 @@ pub struct Answers {
 }
 
 /// In which accounts a process may have made an instance: an `ensure` there had an effect, or may have had one.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Hash)]
 pub enum MadeIn {
     /// In none.
     #[default]
@@ -137,7 +155,7 @@ impl MadeIn {
 }
 
 /// A row of absences.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Absence {
     /// The account that answered.
     pub account: AccountId,
@@ -213,7 +231,7 @@ impl Answers {
 }
 
 /// Attempts at one thing outside the driver: an eviction, a write that keeps failing.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Attempts {
     /// How many.
     pub count: u32,

@@ -71,6 +71,8 @@ pub enum Reason<R> {
     Settled,
     /// This controller is about to write; the text names the write.
     Writing(&'static str),
+    /// This controller is about to read something from the API server itself; the text names it.
+    Looking(&'static str),
     /// Another program or a person has to act; the text names what is awaited.
     Awaiting(&'static str),
     /// A driver call is in flight.
@@ -148,6 +150,7 @@ impl<R: ContractReason> Reason<R> {
         match self {
             Self::Settled => "Settled",
             Self::Writing(_) => "Writing",
+            Self::Looking(_) => "Looking",
             Self::Awaiting(_) => "Awaiting",
             Self::Calling(_) => "Calling",
             Self::CallFailed { .. } => "CallFailed",
@@ -168,6 +171,7 @@ impl<R: ContractReason> fmt::Display for Reason<R> {
         match self {
             Self::Settled => f.write_str("nothing: it is as it should be"),
             Self::Writing(what) | Self::Awaiting(what) => f.write_str(what),
+            Self::Looking(what) => write!(f, "the API server to show {what}"),
             Self::Calling(call) => write!(f, "the cloud to answer {call}"),
             Self::CallFailed { call, kind, message, failures } => {
                 write!(f, "the cloud: {call} failed{}, {kind}: {message}", times(*failures))

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 /// A failed driver call: what the caller can do, and what the cloud said.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
 #[error("{kind}: {message}")]
 pub struct Error {
     /// What the caller can do.
@@ -28,7 +28,7 @@ impl Error {
 }
 
 /// What a caller can do about a failure; nothing else belongs here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ErrorKind {
     /// The description is wrong; only its author can mend it.
     InvalidSpec,

@@ -79,7 +79,7 @@ impl fmt::Display for ProviderId {
 ///
 /// Every text but the empty one is a record of an instance that exists or existed. For a record that the provider cannot
 /// read, nothing is created and nothing is deleted: it is unknown which instance the record means.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum RecordedId {
     /// Nothing is recorded.
     Unset,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::{InstanceKey, NodeName, ProviderId};
 
 /// One machine in a cloud, as the cloud described it at one moment.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Instance {
     /// The cloud's identity of it; never changes.
     pub id: ProviderId,
@@ -37,7 +37,7 @@ pub struct Instance {
 }
 
 /// What an instance is doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Power {
     /// Accepted, not running yet.
@@ -51,7 +51,7 @@ pub enum Power {
 }
 
 /// Where an instance can be reached.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Address {
     /// What kind of address this is.
     pub kind: AddressKind,
@@ -60,7 +60,7 @@ pub struct Address {
 }
 
 /// The kinds of address that a Node knows, spelled as Kubernetes spells them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum AddressKind {
     /// Reachable inside the cloud's network.
     InternalIP,
@@ -75,7 +75,7 @@ pub enum AddressKind {
 }
 
 /// Which instance is meant. A driver uses the strongest identity given: id, then key, then name.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Hash, Serialize, Deserialize)]
 pub struct InstanceRef {
     /// The cloud's identity, once known.
     pub id: Option<ProviderId>,
@@ -97,7 +97,7 @@ impl fmt::Display for InstanceRef {
 }
 
 /// The answer to `find`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Sighting {
     /// It exists. `Instance::key` may be absent: then others made it, under our name.
     Present(Instance),
@@ -108,7 +108,7 @@ pub enum Sighting {
 }
 
 /// An instance that carries another key than the one that was asked for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Foreign {
     /// The instance.
     pub id: ProviderId,

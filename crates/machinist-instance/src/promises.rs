@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 /// What the core may rely on for one cloud account.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Promises {
     /// A created instance is shown by `find` and `list` at the latest this long after `ensure` took effect.
     pub visible_within: Duration,
@@ -20,7 +20,7 @@ pub struct Promises {
 }
 
 /// How many calls a cloud admits from one account.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CallRate {
     /// Calls per hour in the long run.
     pub per_hour: u32,
@@ -36,7 +36,7 @@ impl Promises {
 }
 
 /// How a cloud keeps one instance per key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum CreateGuarantee {
     /// The cloud deduplicates by a client token.
     NativeKey,
@@ -47,7 +47,7 @@ pub enum CreateGuarantee {
 }
 
 /// How a cloud keeps the key of an instance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum KeyTag {
     /// As a tag that can be changed.
     Rekeyable,

@@ -49,6 +49,8 @@ pub enum WriteKind {
     Create,
     /// PUT or PATCH.
     Update,
+    /// The same, of something that others are deleted for. If its answer is lost, a read tells nothing before it can have no more effect.
+    TakeAway,
     /// DELETE.
     Delete,
 }
@@ -98,13 +100,11 @@ pub struct BlockedSince {
 
 /// A write that the watch has not shown in time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Overdue<Q> {
+pub struct Overdue {
     /// Its charge.
     pub charge: Charge,
     /// What was written.
     pub expect: Expect,
-    /// The queue keys that wait for it.
-    pub queue_keys: Vec<Q>,
 }
 
 /// Counters for metrics.
@@ -309,14 +309,24 @@ impl<Q: Ord + Clone> Barrier<Q> {
         })
     }
 
-    /// What was to be written under this charge, while it is open.
-    pub fn expected(&self, charge: Charge) -> Option<&Expect> {
-        self.charges.get(&charge).map(|open| &open.expect)
+    /// What was to be written under this charge, while it is open, and when it was sent.
+    pub fn expected(&self, charge: Charge) -> Option<(&Expect, Instant)> {
+        self.charges.get(&charge).map(|open| (&open.expect, open.since))
+    }
+
+    /// The writes without an answer that take something away, whoever waits for them; each with when it was sent.
+    pub fn unknown_losses(&self) -> Vec<(Charge, Expect, Instant)> {
+        let unknown = self.charges.iter().filter(|(_, open)| open.state == State::Unknown);
+        let losses = unknown.filter(|(_, open)| match open.expect.kind {
+            WriteKind::Delete | WriteKind::TakeAway => true,
+            WriteKind::Create | WriteKind::Update => false,
+        });
+        losses.map(|(charge, open)| (*charge, open.expect.clone(), open.since)).collect()
     }
 
     /// Writes that were answered more than [`OVERDUE_AFTER`] ago and that the watch has not shown. For each: one quorum
     /// list, sent after this call, into the store; then [`Barrier::verified`].
-    pub fn overdue(&mut self) -> Vec<Overdue<Q>> {
+    pub fn overdue(&mut self) -> Vec<Overdue> {
         let now = Instant::now();
         let mut overdue = Vec::new();
         for (charge, open) in &mut self.charges {
@@ -332,21 +342,9 @@ impl<Q: Ord + Clone> Barrier<Q> {
             if !std::mem::replace(&mut open.reported_overdue, true) {
                 self.metrics.overdue += 1;
             }
-            let (expect, queue_keys) = (open.expect.clone(), open.queue_keys.clone());
-            overdue.push(Overdue { charge: *charge, expect, queue_keys });
+            overdue.push(Overdue { charge: *charge, expect: open.expect.clone() });
         }
         overdue
-    }
-
-    /// When the next charge becomes overdue.
-    pub fn next_overdue_at(&self) -> Option<Instant> {
-        let settled = self.charges.values().filter_map(|open| match open.state {
-            State::Sent | State::Unknown => None,
-            State::Committed { settled_at, .. }
-            | State::Deleted { settled_at, .. }
-            | State::Gone { settled_at, .. } => Some(settled_at),
-        });
-        settled.min().map(|settled_at| settled_at + OVERDUE_AFTER)
     }
 
     /// A quorum list that was sent after the write was answered is in the store: the charge is closed. Returns the queue

@@ -131,6 +131,8 @@ pub struct Term {
     pub start_until: Instant,
     /// Until when no other process leads, unless the Lease is renewed: the lease duration.
     pub until: Instant,
+    /// Whether the process that led before has not given the Lease back: what it sent last may still take effect.
+    pub ran_out: bool,
 }
 
 impl LeaseState {
@@ -157,7 +159,8 @@ impl Leadership {
         let now = Instant::now();
         // A century: far beyond any process, and far from overflow.
         let until = now + Duration::from_secs(100 * 365 * 24 * 3600);
-        let (sender, state) = channel(LeaseState::Held(Term { since: now, start_until: until, until }));
+        let (sender, state) =
+            channel(LeaseState::Held(Term { since: now, start_until: until, until, ran_out: false }));
         Self { state, _permanent: Some(Arc::new(sender)) }
     }
 
@@ -176,6 +179,11 @@ impl Leadership {
     /// Since when we lead; `None` when we do not.
     pub fn held_since(&self) -> Option<Instant> {
         self.state().term().map(|term| term.since)
+    }
+
+    /// Since when we lead, if the process that led before has not given the Lease back.
+    pub fn taken_over_since(&self) -> Option<Instant> {
+        self.state().term().filter(|term| term.ran_out).map(|term| term.since)
     }
 
     /// Whether a call may start now: we lead, renewed the Lease within the renew deadline, and are not asked to stop.
@@ -267,6 +275,8 @@ pub struct Elector {
     mine: Option<Lease>,
     /// The Lease as last read, and when it first was like this.
     seen: Option<(Lease, Instant)>,
+    /// Whether another process held the Lease when we took it.
+    ran_out: bool,
 }
 
 /// What one attempt came to.
@@ -290,6 +300,7 @@ impl Elector {
             state: sender,
             mine: None,
             seen: None,
+            ran_out: false,
             options,
         };
         (elector, Leadership { state, _permanent: None })
@@ -376,7 +387,8 @@ impl Elector {
 
     fn term(&self, since: Instant, renewed: Instant) -> Term {
         let LeaseOptions { lease_duration, renew_deadline, .. } = self.options;
-        Term { since, start_until: renewed + renew_deadline, until: renewed + lease_duration }
+        let until = renewed + lease_duration;
+        Term { since, start_until: renewed + renew_deadline, until, ran_out: self.ran_out }
     }
 
     async fn acquire(&mut self) -> Instant {
@@ -431,7 +443,12 @@ impl Elector {
             Ok(None) => self.create().await,
             Ok(Some(lease)) => match self.opponent(&lease) {
                 Some(holder) => return Attempt::Theirs(holder),
-                None => self.write(lease).await,
+                None => {
+                    let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
+                    let is_other = holder.is_some_and(|it| !it.is_empty() && it != self.options.identity);
+                    self.ran_out |= is_other;
+                    self.write(lease).await
+                }
             },
         };
         match written {

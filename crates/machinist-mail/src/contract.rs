@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use machinist_core::{Answered, Plan};
 use machinist_instance::{AccountId, Error, ErrorKind};
 use machinist_kube::{Change, GuardedPatch, ObjectKey, Store};
 use machinist_runtime::{
-    Ask, Contract, Fed, Feed, Kind, Observed, QueueKey, Runtime, Stop, Versions, World, Write, feed, pass,
+    Ask, Contract, Fed, Feed, Kind, Observed, QueueKey, Runtime, Stop, World, Write, feed, pass,
 };
 use serde::{Deserialize, Serialize};
 
@@ -161,40 +162,48 @@ impl Fed<Mails> for Mail {
     }
 }
 
+/// A letter, and the facts of one decision about it.
+pub(crate) struct Letter {
+    mail: Arc<Mail>,
+    snapshot: Snapshot,
+}
+
+impl Hash for Letter {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Snapshot { now: _, version, state: _, may_send, in_flight, answered } = &self.snapshot;
+        (version, may_send, in_flight, answered).hash(state);
+    }
+}
+
 /// Letters, as the loop knows them.
 pub(crate) struct Letters;
 
 impl Kind<Mails> for Letters {
     type Id = ObjectKey;
-    type Snapshot = (Arc<Mail>, Snapshot);
+    type Snapshot = Letter;
     type Action = Action;
 
-    fn observe(
-        runtime: &Runtime<Mails>,
-        world: &World<Mails>,
-        id: &ObjectKey,
-    ) -> Observed<(Arc<Mail>, Snapshot)> {
+    fn observe(runtime: &Runtime<Mails>, world: &World<Mails>, id: &ObjectKey) -> Observed<Letter> {
         let Some(mail) = world.seen.mails.get(id) else { return Observed::Gone };
         let memory = world.seen.memory.get(&mail.uid);
         let snapshot = Snapshot {
             now: runtime.now(),
+            version: mail.resource_version,
             state: mail.facts.status.as_ref().and_then(|status| status.state.clone()),
             may_send: memory.is_some_and(|memory| memory.may_send),
             in_flight: world.asks.of(&mail.uid),
             answered: memory.and_then(|memory| memory.answered.clone()),
         };
-        let mut versions = Versions::new();
-        versions.add_text(&format!("{} {:?}", mail.resource_version, snapshot.answered));
-        Observed::Ready((mail.facts.clone(), snapshot), versions.done())
+        Observed::Ready(Letter { mail: mail.facts.clone(), snapshot })
     }
 
-    fn plan(_: &Runtime<Mails>, (_, snapshot): &(Arc<Mail>, Snapshot)) -> Plan<Action, MailReason> {
+    fn plan(_: &Runtime<Mails>, Letter { snapshot, .. }: &Letter) -> Plan<Action, MailReason> {
         plan::plan(snapshot)
     }
 
     async fn act(
         runtime: &Arc<Runtime<Mails>>,
-        (mail, snapshot): &(Arc<Mail>, Snapshot),
+        Letter { mail, snapshot }: &Letter,
         action: Action,
     ) -> Result<(), Stop> {
         match action {
@@ -209,7 +218,7 @@ impl Kind<Mails> for Letters {
         }
     }
 
-    fn reference((mail, _): &(Arc<Mail>, Snapshot)) -> Option<ObjectReference> {
+    fn reference(Letter { mail, .. }: &Letter) -> Option<ObjectReference> {
         Some(mail.object_ref(&()))
     }
 }

@@ -15,13 +15,15 @@ use machinist_core::{Answered, Call, ContractReason, Plan, Reason, Step, Why, pl
 use machinist_instance::{Error, ErrorKind};
 
 /// The call that sends a letter.
-pub const SEND: Call = Call("send");
+pub const SEND: Call = Call::change("send");
 
 /// The facts of one decision.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     /// The moment of the decision.
     pub now: Timestamp,
+    /// The resourceVersion of the object.
+    pub version: u64,
     /// `status.state`, raw.
     pub state: Option<String>,
     /// Whether this process has written the intent and has made no call since whose effect is unknown.

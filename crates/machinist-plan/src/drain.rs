@@ -59,16 +59,29 @@ pub enum Manner {
 }
 
 /// What is remembered about the eviction of one pod.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Eviction {
     /// How often it was tried, and when last.
     pub attempts: Attempts,
+    /// When it was first tried.
+    pub first: Timestamp,
     /// What the last attempt came to.
     pub outcome: EvictionOutcome,
 }
 
+impl Eviction {
+    /// What is remembered after one more attempt.
+    pub fn after(before: Option<&Self>, outcome: EvictionOutcome, now: Timestamp) -> Self {
+        // Being asked for patience is not the pod's fault.
+        let counts = !matches!(outcome, EvictionOutcome::Throttled { .. });
+        let count = before.map_or(0, |before| before.attempts.count).saturating_add(u32::from(counts));
+        let first = before.map_or(now, |before| before.first);
+        Self { attempts: Attempts { count, last: now }, first, outcome }
+    }
+}
+
 /// What an attempt to evict came to.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum EvictionOutcome {
     /// Accepted: the pod is on its way.
     Accepted,
@@ -173,8 +186,12 @@ impl Drain<'_> {
     }
 
     fn call_for(&self, pod: &PodFacts, attempt: Option<&Eviction>) -> Call {
-        let refused = attempt.map_or(0, |attempt| attempt.attempts.count);
-        if refused < self.max_evictions { Call::Evict(pod_ref(pod)) } else { Call::Delete(pod_ref(pod)) }
+        let is_over = attempt.is_some_and(|attempt| {
+            // As long as that many attempts take with Go MCM: some of ours are made sooner.
+            let patience = EVICT_AGAIN_AFTER * self.max_evictions.saturating_sub(1);
+            self.max_evictions <= attempt.attempts.count && patience <= since(self.now, attempt.first)
+        });
+        if is_over { Call::Delete(pod_ref(pod)) } else { Call::Evict(pod_ref(pod)) }
     }
 
     fn next_attempt(&self, eviction: &Eviction, seems_to_allow: bool) -> Timestamp {

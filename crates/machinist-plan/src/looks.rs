@@ -19,7 +19,7 @@ const EVIDENCE_VALID: Duration = Duration::from_secs(10);
 const READ_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
 /// The last reads for one Machine, in this process.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Looks {
     /// The last look for its Node.
     pub node: Option<NodeLook>,
@@ -30,7 +30,7 @@ pub struct Looks {
 }
 
 /// A GET of a Node.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct NodeLook {
     /// The name that was looked for.
     pub name: String,
@@ -41,7 +41,7 @@ pub struct NodeLook {
 }
 
 /// A list of the pods on a Node. What it showed is in the store, too.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PodList {
     /// The UID of the Node.
     pub node_uid: String,
@@ -52,7 +52,7 @@ pub struct PodList {
 }
 
 /// A GET of a Node's Lease.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LeaseLook {
     /// The UID of the Node.
     pub node_uid: String,
@@ -63,7 +63,7 @@ pub struct LeaseLook {
 }
 
 /// When a Node's Lease was last renewed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Renewal {
     /// At that moment.
     At(Timestamp),
@@ -74,7 +74,7 @@ pub enum Renewal {
 }
 
 /// Since when the watch of Nodes has shown what a Node itself has no time for.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct NodeSeen {
     /// Since when it has been closed for new pods without interruption, as far as every version of it was seen.
     pub cordoned: Option<Timestamp>,

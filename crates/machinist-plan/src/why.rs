@@ -91,11 +91,6 @@ pub enum McmReason {
         /// What an id of this provider looks like.
         expected: String,
     },
-    /// The Machine is being updated in place, which this program does not do.
-    InPlaceUpdate {
-        /// Its phase, which is kept.
-        phase: String,
-    },
     /// Every id that the Machine's bootstrap token may have belongs to another Secret.
     TokenIdsTaken,
     /// An instance of the Machine's name is not the Machine's. It is left alone.
@@ -208,6 +203,13 @@ pub enum McmReason {
         cluster: Option<String>,
         /// The Machine that holds this key, if there is one.
         holder: Option<String>,
+    },
+    /// An older Machine records the same instance.
+    InstanceShared {
+        /// The instance.
+        instance: String,
+        /// The older Machine.
+        machine: String,
     },
     /// The Machine's class or credential is gone, so its instance cannot be deleted.
     CannotDeleteInstance {
@@ -340,7 +342,7 @@ pub struct BlockedPod {
 }
 
 /// What is known of a bootstrap token's use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TokenUse {
     /// Nobody looked: the running controllers do not watch signing requests.
     Unasked,
@@ -358,6 +360,7 @@ pub(crate) fn why_updated_in_place(machine: &MachineFacts) -> Why {
     };
     let next = "let Go's machine-controller-manager finish the update, or delete the Machine";
     Why::new(McmReason::UpdatedInPlace { machine: machine.name.clone(), what }, Step::Mend(next.to_owned()))
+        .since(machine.status.phase_since)
 }
 
 impl ContractReason for McmReason {
@@ -374,7 +377,6 @@ impl ContractReason for McmReason {
             Self::NodeNotOurs { .. } => "NodeNotOurs",
             Self::ProviderIdNotOurs { .. } => "ProviderIdNotOurs",
             Self::ProviderIdMalformed { .. } => "ProviderIdMalformed",
-            Self::InPlaceUpdate { .. } => "InPlaceUpdate",
             Self::TokenIdsTaken => "TokenIdsTaken",
             Self::NamesakeInstance { .. } => "NamesakeInstance",
             Self::Unhealthy { .. } => "Unhealthy",
@@ -392,6 +394,7 @@ impl ContractReason for McmReason {
             Self::OtherAccount { .. } => "OtherAccount",
             Self::SecondLook { .. } => "SecondLook",
             Self::InstanceNotOurs { .. } => "InstanceNotOurs",
+            Self::InstanceShared { .. } => "InstanceShared",
             Self::CannotDeleteInstance { .. } => "CannotDeleteInstance",
             Self::NodeLeaving { .. } => "NodeLeaving",
             Self::MachinesPending { .. } => "MachinesPending",
@@ -448,9 +451,6 @@ impl fmt::Display for McmReason {
             }
             Self::ProviderIdMalformed { id, expected } => {
                 write!(f, "a complete id in spec.providerID: expected {expected}, got {id:?}")
-            }
-            Self::InPlaceUpdate { phase } => {
-                write!(f, "the end of its update in place (phase {phase}), which this version does not do")
             }
             Self::TokenIdsTaken => {
                 f.write_str("a free bootstrap token id: other Secrets have every id it may use")
@@ -533,6 +533,12 @@ impl fmt::Display for McmReason {
                     (None, Some(cluster)) => write!(f, "it carries key {key} of cluster {cluster:?}"),
                     (None, None) => write!(f, "it carries key {key} and the tag of no cluster"),
                 }
+            }
+            Self::InstanceShared { instance, machine } => {
+                write!(
+                    f,
+                    "instance {instance} to be its own: Machine {machine}, which is older, records it, too"
+                )
             }
             Self::CannotDeleteInstance { missing } => {
                 write!(f, "{missing}, without which its instance cannot be deleted")

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use machinist_core::Call;
 use machinist_driver::{Driver, Provider};
 use machinist_instance::{AccountId, CallRate, Credential, Error, ErrorKind, Promises};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -20,7 +21,7 @@ const CLOSED_AFTER: Duration = Duration::from_secs(3600);
 /// The first pause after a throttled answer without `Retry-After`; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
 /// No pause is longer, whatever `Retry-After` says: a wrong number must not stop an installation for days.
-pub const LONGEST_PAUSE: Duration = machinist_core::LONGEST_RETRY_AFTER;
+const LONGEST_PAUSE: Duration = machinist_core::LONGEST_RETRY_AFTER;
 
 /// The accounts that a process has open.
 #[derive(Default)]
@@ -32,7 +33,16 @@ pub struct Accounts {
 struct State {
     accounts: BTreeMap<AccountId, Arc<Account>>,
     /// Drivers by the Secrets that opened them, so that no pass reads a credential which was read before.
-    opened: BTreeMap<String, (u64, Opened)>,
+    opened: BTreeMap<String, Known>,
+}
+
+/// A driver that Secrets have opened.
+struct Known {
+    /// The version of the Secrets.
+    version: u64,
+    opened: Opened,
+    /// When an object of these Secrets was last decided about.
+    last_used: Instant,
 }
 
 /// A driver, and the account whose limits its calls share.
@@ -68,6 +78,9 @@ pub struct Account {
     slots: Arc<Semaphore>,
     /// Held by the call that is next: calls begin in the order in which they were asked for.
     turn: tokio::sync::Mutex<()>,
+    /// Held by the one look that waits for its turn. The other looks wait behind it, so that a call which changes something waits
+    /// for one of them at most: a permit to delete would expire behind hundreds.
+    look: tokio::sync::Mutex<()>,
     pace: Mutex<Pace>,
 }
 
@@ -83,9 +96,10 @@ struct Pace {
 impl Accounts {
     /// The driver that these Secrets opened before, at that version of them.
     pub fn opened(&self, secrets: &str, version: u64) -> Option<Opened> {
-        let state = self.lock();
-        let (known, opened) = state.opened.get(secrets)?;
-        (*known == version).then(|| opened.clone())
+        let mut state = self.lock();
+        let known = state.opened.get_mut(secrets).filter(|known| known.version == version)?;
+        known.last_used = Instant::now();
+        Some(known.opened.clone())
     }
 
     /// Opens the account of a credential. Another credential of an account that is open shares its limits.
@@ -105,7 +119,8 @@ impl Accounts {
         let rate = driver.promises().rate;
         let account = self.limits(id, calls_at_once, rate);
         let opened = Opened { driver, account };
-        self.lock().opened.insert(secrets.to_owned(), (version, opened.clone()));
+        let known = Known { version, opened: opened.clone(), last_used: Instant::now() };
+        self.lock().opened.insert(secrets.to_owned(), known);
         Ok(opened)
     }
 
@@ -117,18 +132,22 @@ impl Accounts {
         account
     }
 
-    /// Closes the accounts that were not used for an hour.
+    /// Closes the accounts that no call has used for an hour, and the drivers of Secrets that no object has used for as long: a
+    /// class with a Secret per roll leaves one behind with each roll.
     pub(crate) fn close_unused(&self) {
         let mut state = self.lock();
         let now = Instant::now();
         state.accounts.retain(|_, account| !account.is_unused(now));
         let State { accounts, opened } = &mut *state;
-        opened.retain(|_, (_, opened)| accounts.contains_key(&opened.account.id));
+        opened.retain(|_, known| {
+            now < known.last_used + CLOSED_AFTER && accounts.contains_key(&known.opened.account.id)
+        });
     }
 
-    /// How many accounts are open.
-    pub(crate) fn len(&self) -> usize {
-        self.lock().accounts.len()
+    /// How many accounts are open, and how many drivers.
+    pub(crate) fn len(&self) -> (usize, usize) {
+        let state = self.lock();
+        (state.accounts.len(), state.opened.len())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -145,7 +164,8 @@ impl Account {
             last_used: Instant::now(),
         };
         let slots = Arc::new(Semaphore::new(calls_at_once));
-        Self { id, slots, turn: tokio::sync::Mutex::new(()), pace: Mutex::new(pace) }
+        let (turn, look) = Default::default();
+        Self { id, slots, turn, look, pace: Mutex::new(pace) }
     }
 
     /// The account's name: a hash, which tells nothing of the credential.
@@ -158,15 +178,17 @@ impl Account {
         self.pace().paused_until.filter(|until| Instant::now() < *until)
     }
 
-    /// Waits for a slot and a token. `may_begin` is asked once the call is next and again when its token is there; a call that may
+    /// Waits for a slot and a token; calls that change something go before looks, and all but one of the looks give way. `may_begin` is asked once the call is next and again when its token is there; a call that may
     /// not begin takes no token, so that calls whose permit has expired do not use up the rate of those behind them.
     ///
     /// # Errors
     /// What `may_begin` says.
     pub(crate) async fn admit<E>(
         &self,
+        call: Call,
         may_begin: impl Fn() -> Result<(), E>,
     ) -> Result<OwnedSemaphorePermit, E> {
+        let _look = if call.changes() { None } else { Some(self.look.lock().await) };
         let _turn = self.turn.lock().await;
         let slot =
             self.slots.clone().acquire_owned().await.expect("the slots of an account are never closed");
@@ -263,7 +285,7 @@ mod tests {
             let start = Instant::now();
             let mut waits = Vec::new();
             for _ in 0..count {
-                drop(account.admit(|| Ok::<(), ()>(())).await);
+                drop(account.admit(Call::FIND, || Ok::<(), ()>(())).await);
                 waits.push(start.elapsed().as_secs());
             }
             waits
@@ -274,13 +296,29 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_call_that_changes_something_goes_before_looks_and_does_not_shut_them_out() {
+        let account = account(Some(CallRate { per_hour: 3600, burst: 1 }));
+        let begun = Mutex::new(Vec::new());
+        let call = async |name: &'static str, call: Call| {
+            drop(account.admit(call, || Ok::<(), ()>(())).await);
+            begun.lock().expect("no test panics with it").push(name);
+        };
+        let looks = || call("look", Call::FIND);
+        let changes = || call("change", Call::DELETE);
+        tokio::join!(looks(), looks(), looks(), changes(), changes(), changes());
+        let begun = begun.into_inner().expect("no test panics with it");
+        // The second look was next already when the first change came.
+        assert_eq!(begun, ["look", "look", "change", "change", "change", "look"]);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_call_that_may_not_begin_takes_no_token() {
         let account = account(Some(CallRate { per_hour: 3600, burst: 1 }));
         for _ in 0..100 {
-            assert_eq!(account.admit(|| Err("expired")).await.err(), Some("expired"));
+            assert_eq!(account.admit(Call::DELETE, || Err("expired")).await.err(), Some("expired"));
         }
         let start = Instant::now();
-        assert!(account.admit(|| Ok::<(), ()>(())).await.is_ok());
+        assert!(account.admit(Call::FIND, || Ok::<(), ()>(())).await.is_ok());
         assert_eq!(start.elapsed(), Duration::ZERO);
     }
 

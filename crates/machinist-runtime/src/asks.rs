@@ -25,9 +25,9 @@ use crate::accounts::Account;
 use crate::contract::{Contract, Stop};
 use crate::in_flight::Work;
 use crate::panics;
+use crate::pass::program_failed;
 use crate::passes::Count;
 use crate::runtime::{NOT_NOW_AGAIN, Runtime};
-use crate::world::World;
 
 /// One call to a cloud.
 pub struct Ask<C: Contract, T> {
@@ -82,7 +82,7 @@ impl<C: Contract> Runtime<C> {
         ask: Ask<C, T>,
         made: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<(), Stop> {
-        self.may_begin(ask.begins_by)?;
+        self.may_begin(ask.begins_by).map_err(Stop::NotNow)?;
         {
             let mut world = self.world.lock();
             if let Some((other, _)) = world.asks.of(&ask.subject) {
@@ -103,7 +103,7 @@ impl<C: Contract> Runtime<C> {
     {
         let Ask { subject, key, call, account, bound, begins_by, still_wanted, remember } = ask;
         let may_begin = || self.may_begin_now(&account, begins_by, steps);
-        let _slot = match account.admit(may_begin).await {
+        let _slot = match account.admit(call, may_begin).await {
             Ok(slot) => slot,
             Err(reason) => {
                 tracing::info!(%key, %call, reason, "Skipped a queued call to the cloud");
@@ -115,24 +115,38 @@ impl<C: Contract> Runtime<C> {
         if begun.is_none() || self.may_begin(begins_by).is_err() {
             return self.forgo(&subject, key, None);
         }
-        if !still_wanted(&mut self.world.lock().seen) {
-            tracing::info!(%key, %call, "Skipped a queued call to the cloud: the object no longer wants it");
-            return self.forgo(&subject, key, None);
+        match panics::catch(|| still_wanted(&mut self.world.lock().seen)) {
+            Ok(true) => {}
+            Ok(false) => {
+                tracing::info!(%key, %call, "Skipped a queued call to the cloud: the object no longer wants it");
+                return self.forgo(&subject, key, None);
+            }
+            Err(panicked) => {
+                self.world.lock().asks.0.remove(&subject);
+                let why =
+                    program_failed("asking whether a call to the cloud is still wanted failed", panicked);
+                return self.note_panic(&key, why);
+            }
         }
         let began = self.now();
         let answer = self.answer(&key, call, bound, made).await;
         account.note_end(answer.as_ref().err());
         let answered =
             Answered { started: began, ended: self.now(), account: Some(account.id().clone()), answer };
-        {
+        let remembered = panics::catch(|| {
             let mut world = self.world.lock();
-            self.end(&mut world, &subject);
+            world.asks.0.remove(&subject);
             // An answer that was learned across a step of the clock has no moment.
             if self.clock_steps.count() == steps {
                 remember(&mut world.seen, answered);
             }
+        });
+        match remembered {
+            Ok(()) => self.queue.wake(key),
+            Err(panicked) => {
+                self.note_panic(&key, program_failed("taking in an answer of the cloud failed", panicked));
+            }
         }
-        self.queue.wake(key);
     }
 
     /// The answer of a call, which is ambiguous once its bound has passed.
@@ -171,37 +185,29 @@ impl<C: Contract> Runtime<C> {
         if account.paused_until().is_some() {
             return Err("the cloud throttles this account");
         }
-        match self.may_begin(begins_by) {
-            Ok(()) => Ok(()),
-            Err(Stop::NotNow(reason)) => Err(reason),
-            Err(_) => Err("it may not begin now"),
-        }
+        self.may_begin(begins_by)
     }
 
     /// Whether a call may begin now. It may take longer than the lease lasts: the process goes on renewing, and waits for its calls
     /// before it gives the lease back.
-    fn may_begin(&self, begins_by: Option<Timestamp>) -> Result<(), Stop> {
+    fn may_begin(&self, begins_by: Option<Timestamp>) -> Result<(), &'static str> {
         if self.in_flight.is_draining() {
-            return Err(Stop::NotNow("the process is stopping"));
+            return Err("the process is stopping");
         }
         if !self.leadership.as_ref().is_none_or(Leadership::may_start) {
-            return Err(Stop::NotNow("the lease was not renewed within its renew deadline"));
+            return Err("the lease was not renewed within its renew deadline");
         }
         if begins_by.is_some_and(|last| last < self.now()) {
-            return Err(Stop::NotNow("the permit to delete has expired"));
+            return Err("the permit to delete has expired");
         }
         Ok(())
-    }
-
-    fn end(&self, world: &mut World<C>, subject: &str) {
-        world.asks.0.remove(subject);
     }
 
     /// A call that was asked for is not made after all: its key decides again.
     fn forgo(&self, subject: &str, key: C::Key, paused_until: Option<Instant>) {
         {
             let mut world = self.world.lock();
-            self.end(&mut world, subject);
+            world.asks.0.remove(subject);
             // The same facts may lead to the same call. That is no repetition, as the call was not made.
             world.passes.forget_last(&key);
         }

@@ -2,6 +2,7 @@
 
 use std::fmt::{Debug, Display};
 use std::future::Future;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,7 +44,7 @@ pub trait Contract: Sized + Send + Sync + 'static {
     /// Forgets every moment that was remembered, after a step of the wall clock, which shows `now`.
     fn forget_moments(seen: &mut Self::Seen, now: jiff::Timestamp);
 
-    /// Gauges of the contract's stores and memory, by name.
+    /// Gauges of what the contract remembers beside its stores, by name.
     fn gauges(_seen: &Self::Seen) -> Vec<(&'static str, usize)> {
         Vec::new()
     }
@@ -78,11 +79,13 @@ pub trait Kind<C: Contract>: 'static {
     /// What names one object of the kind.
     type Id: Send + Sync;
     /// The facts of one decision.
-    type Snapshot: Send + Sync;
+    ///
+    /// Its hash tells whether two decisions were made from the same facts. It leaves out what changes without news, such as the moment.
+    type Snapshot: Hash + Send + Sync;
     /// One call.
     type Action: Display + Send + Sync;
 
-    /// Collects the facts, and a fingerprint of the versions they are of. Called under the world's lock: no waiting, no calls.
+    /// Collects the facts. Called under the world's lock: no waiting, no calls.
     fn observe(runtime: &Runtime<C>, world: &World<C>, id: &Self::Id) -> Observed<Self::Snapshot>;
 
     /// Decides. Pure.
@@ -95,6 +98,12 @@ pub trait Kind<C: Contract>: 'static {
         action: Self::Action,
     ) -> impl Future<Output = Result<(), Stop>> + Send;
 
+    /// Whether this action takes something away for which other objects are counted: it lowers a number, deletes a child, gives one up.
+    /// It waits until no write of a former leader that has died can take effect any more.
+    fn takes_away(_action: &Self::Action) -> bool {
+        false
+    }
+
     /// Whether this action may be performed beside its neighbours of the same sort.
     fn is_independent(_action: &Self::Action) -> bool {
         false
@@ -106,8 +115,8 @@ pub trait Kind<C: Contract>: 'static {
 
 /// What observing a key came to.
 pub enum Observed<S> {
-    /// The facts, and a fingerprint of the versions they are of.
-    Ready(S, u64),
+    /// The facts.
+    Ready(S),
     /// Something is missing that will wake the key when it arrives.
     NotYet,
     /// There is no such object, or another key has become responsible for it.

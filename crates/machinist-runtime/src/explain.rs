@@ -91,7 +91,7 @@ pub fn decide<C: Contract, K: Kind<C>>(
     let at = runtime.now();
     let observed = K::observe(runtime, &runtime.lock(), id);
     let snapshot = match observed {
-        Observed::Ready(snapshot, _) => snapshot,
+        Observed::Ready(snapshot) => snapshot,
         Observed::NotYet | Observed::Gone => {
             return Err(ExplainError::NotFound(key.clone(), runtime.options.namespace.clone()));
         }

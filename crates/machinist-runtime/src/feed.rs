@@ -61,6 +61,8 @@ pub trait Fed<C: Contract>: Send + Sync + Sized + 'static {
 pub trait Feed<C: Contract>: Send + Sync {
     /// The plural name.
     fn resource(&self) -> &'static str;
+    /// How many objects are stored.
+    fn len(&self, seen: &C::Seen) -> usize;
     /// Whether the kind was listed at least once.
     fn is_synced(&self, seen: &C::Seen) -> bool;
     /// Whether an object exists in a form that cannot be read.
@@ -88,6 +90,10 @@ struct Of<F>(PhantomData<fn() -> F>);
 impl<C: Contract, F: Fed<C>> Feed<C> for Of<F> {
     fn resource(&self) -> &'static str {
         F::RESOURCE
+    }
+
+    fn len(&self, seen: &C::Seen) -> usize {
+        F::store(seen).len()
     }
 
     fn is_synced(&self, seen: &C::Seen) -> bool {

@@ -16,6 +16,8 @@ pub(crate) enum Work {
     Call,
     /// A pass over one key, and with it its writes to API servers.
     Pass,
+    /// The question what became of a write without an answer.
+    Question,
 }
 
 /// Counts the work of one process.
@@ -29,6 +31,7 @@ pub(crate) struct InFlight {
 struct Counts {
     calls: usize,
     passes: usize,
+    questions: usize,
     is_draining: bool,
 }
 
@@ -46,6 +49,8 @@ pub struct Drained {
     pub calls: usize,
     /// Passes over an object, with writes to API servers, that had not ended.
     pub passes: usize,
+    /// DELETEs, and patches for which objects are deleted, that the API server has not answered: they may still take effect.
+    pub deletes: usize,
     /// How long it took.
     pub waited: Duration,
 }
@@ -53,11 +58,12 @@ pub struct Drained {
 impl Drained {
     /// Logs it, where there was something to wait for.
     pub fn tell(&self) {
-        let Self { calls, passes, waited } = self;
-        if 0 < calls + passes {
+        let Self { calls, passes, deletes, waited } = self;
+        if 0 < calls + passes + deletes {
             tracing::warn!(
                 calls,
                 passes,
+                deletes,
                 ?waited,
                 "Calls and writes in flight have not ended within their bound"
             );
@@ -78,6 +84,12 @@ impl InFlight {
         }
         *counts.of(work) += 1;
         Some(Begun { of: self.clone(), work })
+    }
+
+    /// Counts a question about a write. It may begin in a process that is stopping: it begins nothing new.
+    pub(crate) fn ask(self: &Arc<Self>) -> Begun {
+        *self.counts().of(Work::Question) += 1;
+        Begun { of: self.clone(), work: Work::Question }
     }
 
     /// Whether nothing may begin any more.
@@ -104,7 +116,7 @@ impl InFlight {
     /// What is in flight now.
     pub(crate) fn now(&self) -> Drained {
         let Counts { calls, passes, .. } = *self.counts();
-        Drained { calls, passes, waited: Duration::ZERO }
+        Drained { calls, passes, deletes: 0, waited: Duration::ZERO }
     }
 
     async fn nothing_left(&self) {
@@ -128,11 +140,12 @@ impl Counts {
         match work {
             Work::Call => &mut self.calls,
             Work::Pass => &mut self.passes,
+            Work::Question => &mut self.questions,
         }
     }
 
     fn is_empty(&self) -> bool {
-        self.calls + self.passes == 0
+        self.calls + self.passes + self.questions == 0
     }
 }
 

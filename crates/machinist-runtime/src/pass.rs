@@ -13,6 +13,7 @@ use machinist_core::{ContractReason, Plan, Reason, Step, Why};
 use tokio::time::Instant;
 
 use crate::contract::{Contract, Kind, Observed, QueueKey, Stop};
+use crate::fingerprint::fingerprint;
 use crate::panics::{self, Panicked};
 use crate::passes::{Count, Repetition};
 use crate::runtime::{NOT_NOW_AGAIN, Runtime};
@@ -34,11 +35,11 @@ pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::K
         let may_decide = runtime.is_synced(&world.seen) && world.barrier.blocked(key).is_none();
         if may_decide { K::observe(runtime, &world, id) } else { Observed::NotYet }
     });
-    let (snapshot, version) = match observed {
+    let snapshot = match observed {
         Err(panicked) => {
             return runtime.note_panic(key, program_failed("collecting its facts failed", panicked));
         }
-        Ok(Observed::Ready(snapshot, version)) => (snapshot, version),
+        Ok(Observed::Ready(snapshot)) => snapshot,
         Ok(Observed::NotYet) => return,
         Ok(Observed::Gone) => {
             runtime.world.lock().passes.forget_key(key);
@@ -51,11 +52,13 @@ pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::K
         let rendered: Vec<String> = plan.actions.iter().map(ToString::to_string).collect();
         (plan, rendered)
     });
-    let (Plan { actions, why, wait }, rendered) = match decided {
+    let (plan, mut rendered) = match decided {
         Ok(decided) => decided,
         Err(panicked) => return runtime.note_panic(key, planner_failed(panicked)),
     };
-    let repetition = runtime.world.lock().passes.repetition(key, version, &rendered);
+    let Plan { actions, why, wait } = hold_back::<C, K>(runtime, plan);
+    rendered.truncate(actions.len());
+    let repetition = runtime.world.lock().passes.repetition(key, fingerprint(&snapshot), &rendered);
     if let Repetition::Pausing(until) = repetition {
         return runtime.queue.wake_at(key.clone(), until);
     }
@@ -115,6 +118,21 @@ pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::K
             tracing::info!(%key, reason = ?stop, ?delay, "Stopped; looking again");
         }
     }
+}
+
+/// The plan up to what must wait for the last writes of a former leader. They may take away something for the same limit.
+fn hold_back<C: Contract, K: Kind<C>>(
+    runtime: &Runtime<C>,
+    mut plan: Plan<K::Action, C::Reason>,
+) -> Plan<K::Action, C::Reason> {
+    let Some(held_back) = plan.actions.iter().position(K::takes_away) else { return plan };
+    let Some(alone_from) = runtime.alone_from() else { return plan };
+    plan.actions.truncate(held_back);
+    let at = runtime.wall(alone_from);
+    plan.why = Why::new(Reason::PredecessorCalls, Step::Expect("what it has planned is done"))
+        .since(runtime.leading_since())
+        .deadline(at, Step::Expect("what it has planned is done"));
+    plan.no_later_than(at)
 }
 
 /// A planner panicked. It sees no secret, so what it said may be told.

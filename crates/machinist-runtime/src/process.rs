@@ -7,6 +7,7 @@ use std::time::Duration;
 use machinist_core::{Reason, Why};
 use machinist_kube::lease::Leadership;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::contract::Contract;
 use crate::in_flight::{Drained, Work};
@@ -71,15 +72,21 @@ impl<C: Contract> Running<C> {
         self.runtime.started().is_some()
     }
 
-    /// Begins nothing from now on, and waits until no call to a cloud and no pass with its writes is in flight, or for `at_most`.
-    /// After that another process may lead.
+    /// Begins nothing from now on, and waits until no call to a cloud and no pass with its writes is in flight, and until it is known
+    /// what became of each write that takes something away; or for `at_most`. After that another process may lead, unless such a write
+    /// is left: it would know nothing of it, and might delete another object for the same limit.
     pub async fn drain(&self, at_most: Duration) -> Drained {
-        self.runtime.in_flight.drain(at_most).await
+        let began = Instant::now();
+        self.runtime.in_flight.drain(at_most).await;
+        // What is not known by then is told in the result.
+        let _ = tokio::time::timeout_at(began + at_most, self.runtime.settle_losses()).await;
+        Drained { waited: began.elapsed(), ..self.in_flight() }
     }
 
     /// What is in flight now.
     pub fn in_flight(&self) -> Drained {
-        self.runtime.in_flight.now()
+        let deletes = self.runtime.lock().barrier.unknown_losses().len();
+        Drained { deletes, ..self.runtime.in_flight.now() }
     }
 
     /// Something that can be asked while it runs.
@@ -166,6 +173,7 @@ impl<C: Contract> Inspector<C> {
         #[expect(clippy::cast_precision_loss, reason = "metrics are floating point numbers")]
         let number = |count: u64| count as f64;
         let count = |count: usize| number(u64::try_from(count).unwrap_or(u64::MAX));
+        let (accounts, drivers) = self.runtime.accounts.len();
         let world = self.runtime.lock();
         let barrier = world.barrier.metrics();
         let always = [
@@ -173,15 +181,22 @@ impl<C: Contract> Inspector<C> {
             ("machinist_own_writes_unknown", count(barrier.unknown)),
             ("machinist_own_writes_total", number(barrier.opened)),
             ("machinist_own_writes_overdue_total", number(barrier.overdue)),
+            ("machinist_restores_seen_total", number(barrier.restores)),
             ("machinist_queue_keys", count(self.runtime.queue.len())),
             ("machinist_queue_passes_total", number(queue.handed_out)),
             ("machinist_queue_retries_total", number(queue.retries)),
             ("machinist_queue_keys_found_total", number(world.passes.keys_found)),
-            ("machinist_cloud_accounts", count(self.runtime.accounts.len())),
+            ("machinist_cloud_accounts", count(accounts)),
+            ("machinist_cloud_drivers", count(drivers)),
             ("machinist_cloud_calls_in_flight", count(world.asks.count())),
         ];
         let gauges = C::gauges(&world.seen).into_iter().map(|(name, value)| (name, count(value)));
+        let stored = self
+            .runtime
+            .feeds
+            .iter()
+            .map(|feed| (format!("machinist_store_{}", feed.resource()), count(feed.len(&world.seen))));
         let named = gauges.chain(always).map(|(name, value)| (name.to_owned(), value));
-        named.chain(world.passes.counted().map(|(name, total)| (name, number(total)))).collect()
+        named.chain(stored).chain(world.passes.counted().map(|(name, total)| (name, number(total)))).collect()
     }
 }

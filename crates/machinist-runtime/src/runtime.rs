@@ -26,6 +26,8 @@ use crate::world::{SharedWorld, World};
 
 /// A call that may not be started now is tried again after this long.
 pub(crate) const NOT_NOW_AGAIN: Duration = Duration::from_secs(1);
+/// So long after it was sent a write may take effect: API servers end requests after a minute, webhooks included.
+pub(crate) const LAST_WRITES: Duration = Duration::from_secs(60);
 /// Reason of the Event that says that the API server refused a change.
 const CHANGE_REFUSED: &str = "ChangeRefused";
 
@@ -106,6 +108,12 @@ impl<C: Contract> Runtime<C> {
     pub fn leading_since(&self) -> Option<Timestamp> {
         let held = self.leadership.as_ref()?.held_since()?;
         self.now().checked_sub(Instant::now().duration_since(held)).ok()
+    }
+
+    /// Until when a write of the former leader may still take effect, if it has died: an API server ends each request by then.
+    pub(crate) fn alone_from(&self) -> Option<Instant> {
+        let taken_over = self.leadership.as_ref()?.taken_over_since()?;
+        Some(taken_over + LAST_WRITES).filter(|alone_from| Instant::now() < *alone_from)
     }
 
     /// The moment, for API timestamps and deadlines.

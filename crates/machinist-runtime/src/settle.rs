@@ -1,22 +1,25 @@
 //! Writes whose outcome is unknown, and writes that the watch does not show in time.
 //!
 //! A POST or a patch without an answer is settled by reading the object. If it takes effect later, it does no harm: a POST has a
-//! fixed name, and a patch tests what it was decided from. A DELETE is different: it may hang in a webhook and take effect after
+//! fixed name, and a patch tests what it was decided from. A patch for which others are deleted is read a minute after it was sent,
+//! when it can have no more effect: until then its object might look as it did when that was decided. A DELETE is different: it may hang in a webhook and take effect after
 //! another object was deleted for the same limit. So a DELETE is repeated, for the same UID, until an answer says what became of
 //! the object. Until then the keys that count the object stay charged, so nothing else is deleted for that limit.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use machinist_core::{Reason, Step, Why};
 use machinist_kube::WriteOutcome;
 use machinist_kube::barrier::{Charge, Expect, Settled, WriteKind};
+use tokio::time::Instant;
 
 use crate::contract::Contract;
 use crate::feed::{Fed, refresh};
 use crate::panics;
 use crate::pass::program_failed;
-use crate::runtime::Runtime;
+use crate::runtime::{LAST_WRITES, Runtime};
 use crate::write::{by_uid, committed};
 
 /// How often overdue writes are looked for.
@@ -35,13 +38,17 @@ impl<C: Contract> Runtime<C> {
     /// Starts to find out what became of writes without an answer, so that their key may be decided about again. A slow webhook
     /// holds no worker: the answers are awaited by a task of their own.
     pub(crate) fn settle_unknown(self: &Arc<Self>, key: &C::Key, charges: Vec<Charge>) {
-        let mine: Vec<(Charge, Expect)> = {
+        let mine: Vec<(Charge, Expect, Instant)> = {
             let mut world = self.world.lock();
             let unsettled = charges.into_iter().filter(|charge| world.settling.insert(*charge));
             let mine: Vec<Charge> = unsettled.collect();
-            mine.into_iter().filter_map(|it| Some((it, world.barrier.expected(it)?.clone()))).collect()
+            let expected = |charge| {
+                let (expect, sent) = world.barrier.expected(charge)?;
+                Some((charge, expect.clone(), sent))
+            };
+            mine.into_iter().filter_map(expected).collect()
         };
-        let Some((_, first)) = mine.first() else { return };
+        let Some((_, first, _)) = mine.first() else { return };
         let write = format!("{} of {} {}", verb(first.kind), first.resource, first.key);
         let why = Why::new(
             Reason::WriteUnsettled { write },
@@ -49,9 +56,11 @@ impl<C: Contract> Runtime<C> {
         );
         self.note(key, why.since(self.now()), Vec::new());
         let (runtime, key) = (self.clone(), key.clone());
+        let asking = self.in_flight.ask();
         self.spawn(async move {
-            let charges: Vec<Charge> = mine.iter().map(|(charge, _)| *charge).collect();
-            let settled = panics::catch_async(runtime.settle(&key, mine)).await;
+            let _asking = asking;
+            let charges: Vec<Charge> = mine.iter().map(|(charge, ..)| *charge).collect();
+            let settled = panics::catch_async(runtime.settle(mine)).await;
             runtime.world.lock().settling.retain(|charge| !charges.contains(charge));
             match settled {
                 Ok(true) => runtime.queue.wake(key),
@@ -63,14 +72,44 @@ impl<C: Contract> Runtime<C> {
         });
     }
 
-    /// Whether all of them could be settled.
-    async fn settle(&self, key: &C::Key, charges: Vec<(Charge, Expect)>) -> bool {
-        for (charge, expect) in charges {
-            let Some(settled) = self.ask_about(&expect, Question::Unknown).await else { return false };
-            tracing::info!(%key, write = ?expect, ?settled, "Settled a write that had no answer");
-            let woken = self.world.lock().barrier.settle(charge, settled);
-            woken.into_iter().for_each(|key| self.queue.wake(key));
+    /// Asks what became of the writes without an answer that take something away, until that is known of all of them.
+    pub(crate) async fn settle_losses(&self) {
+        loop {
+            let unknown = self.world.lock().barrier.unknown_losses();
+            let questions = unknown.into_iter().map(async |(charge, expect, sent)| {
+                if !self.settle_one(charge, &expect, sent).await {
+                    tokio::time::sleep(LOOK_EVERY).await;
+                }
+            });
+            if join_all(questions).await.is_empty() {
+                return;
+            }
         }
+    }
+
+    /// Takes in what became of a write, and wakes the keys that have waited for nothing else.
+    pub(crate) fn settle_charge(&self, charge: Charge, settled: Settled) {
+        let woken = self.world.lock().barrier.settle(charge, settled);
+        woken.into_iter().for_each(|key| self.queue.wake(key));
+    }
+
+    /// Whether all of them could be settled.
+    async fn settle(&self, charges: Vec<(Charge, Expect, Instant)>) -> bool {
+        for (charge, expect, sent) in charges {
+            if !self.settle_one(charge, &expect, sent).await {
+                return false;
+            }
+        }
+        true
+    }
+
+    async fn settle_one(&self, charge: Charge, expect: &Expect, sent: Instant) -> bool {
+        if expect.kind == WriteKind::TakeAway {
+            tokio::time::sleep_until(sent + LAST_WRITES).await;
+        }
+        let Some(settled) = self.ask_about(expect, Question::Unknown).await else { return false };
+        tracing::info!(write = ?expect, ?settled, "Settled a write that had no answer");
+        self.settle_charge(charge, settled);
         true
     }
 
@@ -152,7 +191,7 @@ async fn delete_again<C: Contract, F: Fed<C>>(
 fn verb(kind: WriteKind) -> &'static str {
     match kind {
         WriteKind::Create => "POST",
-        WriteKind::Update => "PATCH",
+        WriteKind::Update | WriteKind::TakeAway => "PATCH",
         WriteKind::Delete => "DELETE",
     }
 }

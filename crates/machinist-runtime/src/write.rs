@@ -42,6 +42,25 @@ impl<C: Contract> Write<'_, C> {
         self.send::<F>(WriteKind::Update, api.patch_status(&self.key.name, &params, &patch)).await
     }
 
+    /// Patches the object so that others are deleted for it, if the patch changes anything.
+    pub async fn patch_that_takes_away<F: Fed<C>>(&self, patch: GuardedPatch) -> Result<(), Stop> {
+        if patch.is_empty() {
+            return Ok(());
+        }
+        let api = self.api::<F>();
+        let patch = patch.into_kube();
+        let params = PatchParams::default();
+        self.send::<F>(WriteKind::TakeAway, api.patch(&self.key.name, &params, &patch)).await
+    }
+
+    /// Patches the status of the object so that it is deleted.
+    pub async fn patch_status_that_takes_away<F: Fed<C>>(&self, patch: GuardedPatch) -> Result<(), Stop> {
+        let api = self.api::<F>();
+        let patch = patch.into_kube();
+        let params = PatchParams::default();
+        self.send::<F>(WriteKind::TakeAway, api.patch_status(&self.key.name, &params, &patch)).await
+    }
+
     /// Patches the status of a built-in object by strategic merge; `patch` names the UID.
     pub async fn merge_status<F: Fed<C>>(&self, patch: serde_json::Value) -> Result<(), Stop> {
         let api = self.api::<F>();
@@ -172,10 +191,7 @@ impl<C: Contract> OpenCharge<'_, C> {
 
     fn settle_once(&mut self, settled: Settled) {
         let Some(charge) = self.charge.take() else { return };
-        let woken = self.runtime.world.lock().barrier.settle(charge, settled);
-        for key in woken {
-            self.runtime.queue.wake(key);
-        }
+        self.runtime.settle_charge(charge, settled);
     }
 }
 

@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use machinist_controllers::{Clients, Drained, Options, Running, listen, serve};
+use machinist_controllers::{Clients, Drained, ProcessOptions, Running, listen, serve};
 use machinist_kube::ClientOptions;
 use machinist_kube::lease::{Leadership, LeaseOptions};
 
@@ -64,7 +64,7 @@ impl Process<'_> {
     /// When it cannot start, and when its Lease is lost or a part of it ends: then it should be started anew.
     pub(crate) async fn run(
         self,
-        start: impl FnOnce(Clients, Options, Option<Leadership>) -> Running,
+        start: impl FnOnce(Clients, ProcessOptions, Option<Leadership>) -> Running,
     ) -> anyhow::Result<ExitCode> {
         let lease = election::lease_options(&self).map_err(WrongFlags::new)?;
         let agent = format!("machinist-{}/{}", self.component, cmd::version::VERSION);
@@ -103,7 +103,13 @@ impl Process<'_> {
         drained.tell();
         // Nothing here acts from now on; only then may another process start.
         drop(running);
-        election.release().await;
+        if drained.deletes == 0 {
+            election.release().await;
+        } else {
+            // The next process would know nothing of that DELETE. Until the Lease runs out, a webhook that holds it has to answer.
+            tracing::warn!("The lease is not given back and runs out by itself");
+            election.abandon();
+        }
         ended.map(|()| ExitCode::SUCCESS)
     }
 
@@ -122,7 +128,7 @@ impl Process<'_> {
         drains_within: Duration,
     ) -> anyhow::Result<Ready> {
         let ready = async {
-            let mut options = Options::new(&self.clusters.namespace, self.component);
+            let mut options = ProcessOptions::new(&self.clusters.namespace, self.component);
             let clients = clusters::connect(sources, &control_options, &options.target_skew).await?;
             clusters::wait_until_served(&clients, sources, self.resources).await?;
             options.concurrency = usize::from(self.concurrency);
@@ -151,17 +157,17 @@ impl Process<'_> {
 fn told_of_second_signal(left: Drained) -> String {
     let calls = if left.calls == 1 { "call" } else { "calls" };
     let passes = if left.passes == 1 { "pass" } else { "passes" };
+    let deletes = if left.deletes == 1 { "DELETE" } else { "DELETEs" };
     format!(
-        "ended at once by a second signal, with {} {calls} and {} {passes} in flight, which may still take effect; the lease is not given \
-         back and runs out by itself",
-        left.calls, left.passes
+        "ended at once by a second signal, with {} {calls}, {} {passes} and {} {deletes} in flight, which may still take effect; the lease is not given back and runs out by itself",
+        left.calls, left.passes, left.deletes
     )
 }
 
 /// What a process needs to start.
 struct Ready {
     clients: Clients,
-    options: Options,
+    options: ProcessOptions,
     election: Election,
 }
 

@@ -9,7 +9,7 @@ use kube::Client;
 use machinist_apiserver::{Config, Identity, Server};
 use machinist_cloud_sim::{Clock, Cloud, Settings};
 use machinist_controllers::{
-    Clients, Inspector, MachineController, MachineOptions, Manager, Options, Running,
+    Clients, Inspector, MachineController, MachineOptions, Manager, ProcessOptions, Running,
 };
 use machinist_driver_sim::SimProvider;
 use machinist_kube::{ClientOptions, KubeconfigSource, connect, layer_client};
@@ -72,12 +72,15 @@ impl World {
         let provider = Arc::new(SimProvider::in_process(cloud.clone()));
         let machine_controller = MachineController::start(
             clients(MACHINE_CONTROLLER),
-            Options { concurrency: 50, ..Options::new(NAMESPACE, "machine-controller") },
+            ProcessOptions { concurrency: 50, ..ProcessOptions::new(NAMESPACE, "machine-controller") },
             MachineOptions::new(provider, CLUSTER),
             None,
         );
-        let manager =
-            Manager::start(clients(MANAGER), Options::new(NAMESPACE, "machine-controller-manager"), None);
+        let manager = Manager::start(
+            clients(MANAGER),
+            ProcessOptions::new(NAMESPACE, "machine-controller-manager"),
+            None,
+        );
         let ready = async {
             while !(machine_controller.is_ready() && manager.is_ready()) {
                 tokio::time::sleep(LOOK_EVERY).await;

@@ -88,13 +88,7 @@ impl Contract for Mcm {
 
     fn gauges(seen: &Seen) -> Vec<(&'static str, usize)> {
         let (machines, owners) = seen.memory.remembered();
-        vec![
-            ("machinist_store_machines", seen.machines.len()),
-            ("machinist_store_nodes", seen.nodes.len()),
-            ("machinist_store_pods", seen.pods.len()),
-            ("machinist_remembered_machines", machines),
-            ("machinist_remembered_owners", owners),
-        ]
+        vec![("machinist_remembered_machines", machines), ("machinist_remembered_owners", owners)]
     }
 
     fn key_named(kind: &str, namespace: &str, name: &str) -> Option<Key> {

@@ -1,5 +1,5 @@
 //! What the accounts of a process have shown: evidence for whether a credential opens the account that an instance was made in. The
-//! rules are in `machinist_plan::ownership`.
+//! rules are in `machinist_core::ownership`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use machinist_core::ownership::{List, Others, Ownership};
-use machinist_core::{Answers, MadeIn, Process};
-use machinist_instance::{AccountId, Instance, Sighting};
-use machinist_plan::facts::{ClassFacts, MachineFacts};
+use machinist_core::{Answers, MadeIn, Process, plus};
+use machinist_driver::Provider;
+use machinist_instance::{AccountId, Instance, ProviderId, Sighting};
+use machinist_plan::facts::{ClassFacts, MachineFacts, Token};
 
 use super::seen::{BY_CLASS, Seen};
 
@@ -63,23 +64,25 @@ impl Evidence {
         let shown = self.of(account);
         let may = match shown.list {
             List::NotAsked => true,
-            List::Asked(again_at) | List::Ended(again_at) => again_at <= now,
+            List::Asked(again_at) | List::Ended(again_at) | List::Failed(again_at) => again_at <= now,
         };
         if may {
-            shown.list = List::Asked(later(now, LIST_AGAIN_AFTER));
+            shown.list = List::Asked(plus(now, LIST_AGAIN_AFTER));
         }
         may
     }
 
     /// The call begins.
     pub(crate) fn list_begins(&mut self, account: &AccountId, now: Timestamp) {
-        self.of(account).list = List::Asked(later(now, LIST_AT_MOST_EVERY));
+        self.of(account).list = List::Asked(plus(now, LIST_AT_MOST_EVERY));
     }
 
     /// A list was answered, or failed.
     pub(crate) fn list_ended(&mut self, account: &AccountId, worked: bool, now: Timestamp) {
-        let after = if worked { LIST_AT_MOST_EVERY } else { LIST_AGAIN_AFTER };
-        self.of(account).list = List::Ended(later(now, after));
+        self.of(account).list = match worked {
+            true => List::Ended(plus(now, LIST_AT_MOST_EVERY)),
+            false => List::Failed(plus(now, LIST_AGAIN_AFTER)),
+        };
     }
 
     /// What was shown stays true; when, means nothing any more.
@@ -97,8 +100,11 @@ impl Evidence {
     }
 }
 
-fn later(now: Timestamp, after: Duration) -> Timestamp {
-    now.checked_add(after).unwrap_or(Timestamp::MAX)
+/// What was asked about a Machine, and by whom.
+pub(crate) struct Asked<'a> {
+    pub answers: &'a Answers,
+    pub token: &'a Token,
+    pub process: &'a Process,
 }
 
 /// What tells whether an account is the one that a Machine's instance was made in.
@@ -107,26 +113,30 @@ pub(crate) fn ownership(
     machine: &MachineFacts,
     class: Option<&ClassFacts>,
     account: Option<AccountId>,
-    answers: &Answers,
-    process: &Process,
+    asked: &Asked<'_>,
 ) -> Ownership {
+    let intended = match asked.token {
+        Token::Ours(token) => token.account.clone(),
+        Token::Free(_) | Token::Exhausted => None,
+    };
     let recorded = machine.account();
-    let mut ownership = Ownership { account, recorded, ..Ownership::default() };
+    let mut ownership = Ownership { account, recorded, intended, ..Ownership::default() };
     let Some(today) = &ownership.account else { return ownership };
     if let Some(shown) = seen.memory.evidence.0.get(today) {
         ownership.list = shown.list;
         ownership.shows_recorded =
             ownership.recorded.as_ref().is_some_and(|account| shown.same_as.contains(account));
-        ownership.shows_made_in = match &answers.made_in {
-            MadeIn::Account(account) => shown.same_as.contains(account),
-            MadeIn::Nowhere | MadeIn::Several => false,
+        ownership.shows_made_in = match (&asked.answers.made_in, &ownership.intended) {
+            (MadeIn::Account(account), _) => shown.same_as.contains(account),
+            (MadeIn::Nowhere, Some(account)) => shown.same_as.contains(account),
+            (MadeIn::Nowhere, None) | (MadeIn::Several, _) => false,
         };
         let of_secret = class.and_then(|class| shown.by_secret.get(&class.opened_by().cloned()));
         ownership.oldest_shown = of_secret.map(|shown| shown.oldest);
         ownership.shows_unrecorded = of_secret.is_some_and(|shown| shown.has_unrecorded);
     }
     if let Some(class) = class
-        && is_compared(machine, &ownership, answers, process)
+        && is_compared(machine, &ownership, asked)
     {
         let (others, oldest) = compare(seen, machine, class, today);
         ownership.others = others;
@@ -136,12 +146,12 @@ pub(crate) fn ownership(
 }
 
 /// Whether it matters what other Machines record. Looking at them all takes time, so it is not done for every Machine.
-fn is_compared(machine: &MachineFacts, ownership: &Ownership, answers: &Answers, process: &Process) -> bool {
+fn is_compared(machine: &MachineFacts, ownership: &Ownership, asked: &Asked<'_>) -> bool {
     let is_known = ownership.recorded.is_some()
         || ownership.oldest_shown.is_some_and(|oldest| oldest <= machine.created);
     let is_asked = match &machine.provider_id {
-        Some(_) => answers.absence.is_some(),
-        None => !process.saw_the_birth_of(machine.created),
+        Some(_) => asked.answers.absence.is_some(),
+        None => !asked.process.saw_the_birth_of(machine.created),
     };
     is_asked && !is_known
 }
@@ -178,14 +188,49 @@ fn compare(
     (others, oldest)
 }
 
+/// What a Machine's instance is recognised by.
+pub(crate) struct Recognition<'a> {
+    /// Which ids are the same instance.
+    pub provider: &'a dyn Provider,
+    /// The tag of our instances.
+    pub cluster: &'a str,
+}
+
+impl Recognition<'_> {
+    /// The id of a Machine's instance, as the provider reads it.
+    fn recorded(&self, machine: &MachineFacts) -> Option<ProviderId> {
+        self.provider.parse_id(machine.spec.provider_id()?).ours().cloned()
+    }
+
+    /// Whether the instance of a recorded id is that Machine's. It carries another key where the Machine was restored.
+    fn is_of(&self, machine: &MachineFacts, instance: &Instance) -> bool {
+        match &instance.key {
+            None => true,
+            Some(key) => *key == machine.key() || instance.cluster.as_deref() == Some(self.cluster),
+        }
+    }
+}
+
 /// Takes in what a list of an account shows.
-pub(crate) fn take_list(seen: &mut Seen, account: &AccountId, cluster: &str, instances: &[Instance]) {
+pub(crate) fn take_list(
+    seen: &mut Seen,
+    account: &AccountId,
+    recognition: &Recognition<'_>,
+    instances: &[Instance],
+) {
     let by_id: BTreeMap<_, _> = instances.iter().map(|instance| (&instance.id, instance)).collect();
-    let shown = seen.machines.iter().filter_map(|(_, machine)| {
-        let instance = by_id.get(machine.facts.provider_id.as_ref()?)?;
-        is_of(machine.facts.as_ref(), instance, cluster).then(|| machine.facts.clone())
+    let shown = seen.machines.iter().map(|(_, machine)| &machine.facts).filter(|machine| {
+        let Some(recorded) = recognition.recorded(machine) else { return false };
+        let is_it = |instance: &&Instance| recognition.provider.same_instance(&recorded, &instance.id);
+        // Others may have spelled the id in another way. Of a Machine with a recorded account, we have written it.
+        let spelled_otherwise = || match machine.account() {
+            None => instances.iter().find(is_it),
+            Some(_) => None,
+        };
+        let instance = by_id.get(&recorded).copied().or_else(spelled_otherwise);
+        instance.is_some_and(|instance| recognition.is_of(machine, instance))
     });
-    let shown: Vec<Arc<MachineFacts>> = shown.collect();
+    let shown: Vec<Arc<MachineFacts>> = shown.cloned().collect();
     for machine in shown {
         take_shown(seen, account, &machine);
     }
@@ -195,13 +240,14 @@ pub(crate) fn take_list(seen: &mut Seen, account: &AccountId, cluster: &str, ins
 pub(crate) fn take_sighting(
     seen: &mut Seen,
     account: &AccountId,
-    cluster: &str,
+    recognition: &Recognition<'_>,
     machine: &MachineFacts,
     sighting: &Sighting,
 ) {
     if let Sighting::Present(instance) = sighting
-        && machine.provider_id.as_ref() == Some(&instance.id)
-        && is_of(machine, instance, cluster)
+        && let Some(recorded) = recognition.recorded(machine)
+        && recognition.provider.same_instance(&recorded, &instance.id)
+        && recognition.is_of(machine, instance)
     {
         take_shown(seen, account, machine);
     }
@@ -214,14 +260,6 @@ fn take_shown(seen: &mut Seen, account: &AccountId, machine: &MachineFacts) {
     if machine.account().as_ref() != Some(account) {
         let answers = seen.memory.answers.entry(machine.uid.clone()).or_default();
         answers.shown_in = Some(account.clone());
-    }
-}
-
-/// Whether the instance of a recorded id is that Machine's. It carries another key where the Machine was restored.
-fn is_of(machine: &MachineFacts, instance: &Instance, cluster: &str) -> bool {
-    match &instance.key {
-        None => true,
-        Some(key) => *key == machine.key() || instance.cluster.as_deref() == Some(cluster),
     }
 }
 

@@ -20,7 +20,7 @@ use super::key::Key;
 use super::kinds;
 use super::machine::token as token_of;
 use super::options::{MachineOptions, Options, Tools};
-use crate::{ExplainError, Explanation};
+use crate::{ExplainError, Explanation, ProcessOptions};
 
 /// Explains one object.
 ///
@@ -28,13 +28,13 @@ use crate::{ExplainError, Explanation};
 /// When it does not exist, or when facts cannot be read.
 pub async fn explain(
     clients: Clients,
-    options: Options,
+    options: ProcessOptions,
     machine: MachineOptions,
     key: &Key,
 ) -> Result<Explanation, ExplainError> {
-    let (options, (planners, safety_margins)) = options.split();
+    let Options { process, safety_margins, planners } = options.into();
     let tools = Tools { machine: Some(machine), decides_sets: true, safety_margins, planners };
-    let runtime = runtime_without_workers::<Mcm>(clients, options, tools);
+    let runtime = runtime_without_workers::<Mcm>(clients, process, tools);
     read_all(&runtime).await?;
     if has_unreadable_form(&runtime, key) {
         return Err(ExplainError::Undecodable(key.clone(), runtime.options.namespace.clone()));

@@ -33,7 +33,7 @@ impl Kind<Mcm> for Classes {
         let machines =
             world.seen.machines.by_index(BY_CLASS, &id.name).filter(here).map(|(key, _)| &key.name);
         let users = users(world, &Key::Class(id.clone()), machines);
-        Observed::Ready(ClassSnapshot { class: class.facts.clone(), users }, class.resource_version)
+        Observed::Ready(ClassSnapshot { class: class.facts.clone(), users })
     }
 
     fn plan(runtime: &Runtime, snapshot: &ClassSnapshot) -> Plan<Action> {
@@ -52,10 +52,6 @@ impl Kind<Mcm> for Classes {
         };
         let charged = [Key::Class(key.clone())];
         Write { runtime, charged: &charged, key }.patch::<ClassFacts>(patch).await
-    }
-
-    fn is_independent(_: &Action) -> bool {
-        false
     }
 
     fn reference(s: &ClassSnapshot) -> Option<ObjectReference> {
@@ -77,7 +73,7 @@ impl Kind<Mcm> for Secrets {
         let classes = world.seen.classes.by_index(BY_SECRET, &name).map(|(key, _)| &key.name);
         let users = users(world, &Key::Secret(id.clone()), classes);
         let snapshot = SecretSnapshot { secret: secret.facts.facts.clone(), users };
-        Observed::Ready(snapshot, secret.resource_version)
+        Observed::Ready(snapshot)
     }
 
     fn plan(runtime: &Runtime, snapshot: &SecretSnapshot) -> Plan<Action> {
@@ -97,10 +93,6 @@ impl Kind<Mcm> for Secrets {
         };
         let charged = [Key::Secret(key.clone())];
         Write { runtime, charged: &charged, key }.patch::<SecretEntry>(patch).await
-    }
-
-    fn is_independent(_: &Action) -> bool {
-        false
     }
 
     fn reference(s: &SecretSnapshot) -> Option<ObjectReference> {

@@ -18,7 +18,7 @@ use machinist_kube::{GuardedPatch, ObjectKey};
 use machinist_plan::Plan;
 use machinist_plan::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
 use machinist_plan::mcm::machine_deployment::{Action, Owned, SetPatch, Snapshot, owner_reference};
-use machinist_runtime::{Created, Kind, Observed, Stop, Versions, controlled_by, refresh, stays};
+use machinist_runtime::{Created, Kind, Observed, Stop, controlled_by, refresh, stays};
 use serde_json::{Value, json};
 
 /// Deployments, as the loop knows them.
@@ -31,14 +31,8 @@ impl Kind<Mcm> for Deployments {
 
     fn observe(runtime: &Runtime, world: &World, id: &ObjectKey) -> Observed<Snapshot> {
         let Some(deployment) = world.seen.deployments.get(id) else { return Observed::Gone };
-        let mut versions = Versions::new();
-        versions.add(deployment.resource_version);
         let mut sets: Vec<Owned> = Vec::new();
         for (_, set) in world.seen.sets.by_index(BY_OWNER, &deployment.uid) {
-            versions.add(set.resource_version);
-            for (_, machine) in world.seen.machines.by_index(BY_OWNER, &set.uid) {
-                versions.add(machine.resource_version);
-            }
             sets.push(Owned { set: set.facts.clone(), machines: machines_owned_by(&world.seen, &set.uid) });
         }
         sets.sort_by(|a, b| (a.set.created, &a.set.name).cmp(&(b.set.created, &b.set.name)));
@@ -59,7 +53,7 @@ impl Kind<Mcm> for Deployments {
             status_written: world.seen.memory.status_written.get(&deployment.uid).copied(),
             deployment: deployment.facts.clone(),
         };
-        Observed::Ready(snapshot, versions.done())
+        Observed::Ready(snapshot)
     }
 
     fn plan(runtime: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
@@ -68,6 +62,14 @@ impl Kind<Mcm> for Deployments {
 
     async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
         perform(runtime, s, action).await
+    }
+
+    fn takes_away(action: &Action) -> bool {
+        match action {
+            Action::PatchSet(change) => change.is_lower(),
+            Action::DeleteSet(_) => true,
+            _ => false,
+        }
     }
 
     fn is_independent(action: &Action) -> bool {
@@ -247,7 +249,12 @@ async fn patch_set(runtime: &Arc<Runtime>, s: &Snapshot, change: SetPatch) -> Re
             None => patch,
         };
     }
-    set_write(runtime, set, &charged(s, set)).patch::<MachineSetFacts>(patch).await?;
+    let charged = charged(s, set);
+    let write = set_write(runtime, set, &charged);
+    match change.is_lower() {
+        true => write.patch_that_takes_away::<MachineSetFacts>(patch).await?,
+        false => write.patch::<MachineSetFacts>(patch).await?,
+    }
     if let Some(replicas) = change.replicas {
         let direction = if set.replicas() < replicas { "up" } else { "down" };
         let message = format!("Scaled {direction} MachineSet {} to {replicas}", set.name);

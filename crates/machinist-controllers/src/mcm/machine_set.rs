@@ -16,12 +16,12 @@ use super::freeze::{without_freeze, without_frozen};
 use super::key::Key;
 use super::memory;
 use super::object_key;
+use super::seen::BY_UID;
 use super::seen::machines_owned_by;
 use super::seen::machines_without_owner;
-use super::seen::{BY_OWNER, BY_UID};
 use machinist_core::Attempts;
 use machinist_plan::Plan;
-use machinist_runtime::{Created, Kind, Observed, Stop, Versions, controlled_by, stays};
+use machinist_runtime::{Created, Kind, Observed, Stop, controlled_by, stays};
 
 /// Sets, as the loop knows them.
 pub(crate) struct Sets;
@@ -33,16 +33,9 @@ impl Kind<Mcm> for Sets {
 
     fn observe(runtime: &Runtime, world: &World, id: &ObjectKey) -> Observed<Snapshot> {
         let Some(set) = world.seen.sets.get(id) else { return Observed::Gone };
-        let mut versions = Versions::new();
-        versions.add(set.resource_version);
-        for (_, machine) in world.seen.machines.by_index(BY_OWNER, &set.uid) {
-            versions.add(machine.resource_version);
-        }
         // Only the lifting of a freeze asks for it. Another version of it is no news to any other rule.
         let deployment = set.facts.freeze().is_frozen().then(|| deployment_of(world, &set.facts)).flatten();
-        versions.add(deployment.map_or(0, |deployment| deployment.resource_version));
         let failure = world.seen.memory.child_failures.get(&set.uid);
-        versions.add(failure.map_or(0, |failure| u64::from(failure.count)));
         let snapshot = Snapshot {
             now: runtime.now(),
             skew: runtime.skew(),
@@ -58,7 +51,7 @@ impl Kind<Mcm> for Sets {
             }),
             set: set.facts.clone(),
         };
-        Observed::Ready(snapshot, versions.done())
+        Observed::Ready(snapshot)
     }
 
     fn plan(runtime: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
@@ -67,6 +60,10 @@ impl Kind<Mcm> for Sets {
 
     async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
         perform(runtime, s, action).await
+    }
+
+    fn takes_away(action: &Action) -> bool {
+        matches!(action, Action::Delete(_))
     }
 
     fn is_independent(action: &Action) -> bool {

@@ -1,40 +1,30 @@
-//! What a process is told: flags, clocks, sources of secrets, and which planners decide.
+//! What a process of the machine API is told beyond what every process is: its cloud, its sources of secrets, and who decides.
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use machinist_driver::Provider;
-use machinist_kube::{SharedClock, Skew, SystemClock};
 use machinist_plan::Plan;
 use machinist_plan::mcm::machine_set::SafetyMargins;
 use machinist_plan::mcm::{machine, machine_class, machine_deployment, machine_set, replacement};
 
-/// What every process is told.
-#[derive(Clone)]
+use crate::ProcessOptions;
+
+/// What each of the two processes is told.
+#[derive(Debug, Clone)]
 pub struct Options {
-    /// The namespace of the control cluster that it serves.
-    pub namespace: String,
-    /// How many keys are looked at at once.
-    pub concurrency: usize,
-    /// Each object is looked at at least this often, whatever happens.
-    pub resync: Duration,
-    /// Where API timestamps come from.
-    pub clock: SharedClock,
-    /// How far that clock is from the API servers'.
-    pub skew: Skew,
-    /// The same of the target cluster: when its Nodes went silent is judged by its clock.
-    pub target_skew: Skew,
-    /// The seed of the jitter of retries.
-    pub seed: u64,
+    /// What a process of any contract is told.
+    pub process: ProcessOptions,
     /// When Go's machine-controller-manager freezes a set, and so when its freeze is lifted.
     pub safety_margins: SafetyMargins,
     /// Who decides.
     pub planners: Planners,
-    /// Names the program in Events.
-    pub component: &'static str,
-    /// Names this process of it in Events; usually the host's name.
-    pub instance: String,
+}
+
+impl From<ProcessOptions> for Options {
+    fn from(process: ProcessOptions) -> Self {
+        Self { process, safety_margins: SafetyMargins::default(), planners: Planners::default() }
+    }
 }
 
 /// What the machine controller is told beyond that.
@@ -74,6 +64,12 @@ pub struct Planners {
     pub machine_deployment: fn(&machine_deployment::Snapshot) -> Plan<machine_deployment::Action>,
 }
 
+impl fmt::Debug for Planners {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Planners").finish_non_exhaustive()
+    }
+}
+
 impl Default for Planners {
     fn default() -> Self {
         Self {
@@ -106,54 +102,6 @@ impl Tools {
     }
 }
 
-impl Options {
-    /// What the runtime is told, and which planners decide.
-    pub(crate) fn split(self) -> (machinist_runtime::Options, (Planners, SafetyMargins)) {
-        let Self {
-            namespace,
-            concurrency,
-            resync,
-            clock,
-            skew,
-            target_skew,
-            seed,
-            safety_margins,
-            planners,
-            component,
-            instance,
-        } = self;
-        let options = machinist_runtime::Options {
-            namespace,
-            concurrency,
-            resync,
-            clock,
-            skew,
-            target_skew,
-            seed,
-            component,
-            instance,
-        };
-        (options, (planners, safety_margins))
-    }
-
-    /// Options for one namespace, on the system clock.
-    pub fn new(namespace: impl Into<String>, component: &'static str) -> Self {
-        Self {
-            namespace: namespace.into(),
-            concurrency: 10,
-            resync: Duration::from_secs(600),
-            clock: SystemClock::shared(),
-            skew: Skew::default(),
-            target_skew: Skew::default(),
-            seed: 0,
-            safety_margins: SafetyMargins::default(),
-            planners: Planners::default(),
-            component,
-            instance: String::new(),
-        }
-    }
-}
-
 impl MachineOptions {
     /// Options for one cloud, with secrets from the operating system.
     pub fn new(provider: Arc<dyn Provider>, cluster: impl Into<String>) -> Self {
@@ -167,11 +115,5 @@ impl MachineOptions {
                 getrandom::fill(bytes).expect("the operating system has a source of randomness");
             }),
         }
-    }
-}
-
-impl fmt::Debug for Options {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Options").field("namespace", &self.namespace).finish_non_exhaustive()
     }
 }

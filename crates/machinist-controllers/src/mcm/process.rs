@@ -29,21 +29,21 @@ impl MachineController {
     /// Starts it. `leadership` is absent where no other process could act.
     pub fn start(
         clients: Clients,
-        options: Options,
+        options: impl Into<Options>,
         machine: MachineOptions,
         leadership: Option<Leadership>,
     ) -> Running {
-        let (options, (planners, safety_margins)) = options.split();
+        let Options { process, safety_margins, planners } = options.into();
         let tools = Tools { machine: Some(machine), decides_sets: false, safety_margins, planners };
-        Running::start(clients, options, tools, leadership)
+        Running::start(clients, process, tools, leadership)
     }
 }
 
 impl Manager {
     /// Starts it. `leadership` is absent where no other process could act.
-    pub fn start(clients: Clients, options: Options, leadership: Option<Leadership>) -> Running {
-        let (options, (planners, safety_margins)) = options.split();
+    pub fn start(clients: Clients, options: impl Into<Options>, leadership: Option<Leadership>) -> Running {
+        let Options { process, safety_margins, planners } = options.into();
         let tools = Tools { machine: None, decides_sets: true, safety_margins, planners };
-        Running::start(clients, options, tools, leadership)
+        Running::start(clients, process, tools, leadership)
     }
 }

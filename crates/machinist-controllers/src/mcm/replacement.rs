@@ -1,24 +1,21 @@
 //! Which unhealthy Machine of a deployment is given up. The rules are in `machinist_plan::mcm::replacement`.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use machinist_api::Phase;
-use machinist_api::{OperationState, OperationType};
 use machinist_kube::ObjectKey;
 use machinist_kube::recorder::EventType;
 use machinist_plan::facts::{MachineFacts, MachineSetFacts};
-use machinist_plan::mcm::machine::{NODE_UNHEALTHY, OperationWrite, StatusWrite};
+use machinist_plan::mcm::machine::NODE_UNHEALTHY;
 use machinist_plan::mcm::replacement::{Action, Snapshot};
 
 use super::contract::{Mcm, Runtime, World, Write};
 use super::key::Key;
-use super::machine::{deadline_patch, reference};
+use super::machine::{deadline_patch, identity, reference};
 use super::object_key;
 use super::seen::{BY_OWNER, BY_UID, NO_OWNER};
 use machinist_plan::Plan;
-use machinist_runtime::{Kind, Observed, Stop, Versions};
+use machinist_runtime::{Kind, Observed, Stop};
 
 /// Replacements, as the loop knows them.
 pub(crate) struct Replacements;
@@ -30,10 +27,8 @@ impl Kind<Mcm> for Replacements {
     type Action = Action;
 
     fn observe(runtime: &Runtime, world: &World, id: &String) -> Observed<Snapshot> {
-        let mut versions = Versions::new();
         let mut sets: Vec<Arc<MachineSetFacts>> = Vec::new();
         for (_, set) in world.seen.sets.by_index(BY_OWNER, id).chain(world.seen.sets.by_index(BY_UID, id)) {
-            versions.add(set.resource_version);
             sets.push(set.facts.clone());
         }
         let mut machines: Vec<Arc<MachineFacts>> = Vec::new();
@@ -46,7 +41,6 @@ impl Kind<Mcm> for Replacements {
             if !is_counted_by(world, &machine.facts, id) {
                 continue;
             }
-            versions.add(machine.resource_version);
             machines.push(machine.facts.clone());
         }
         if machines.is_empty() {
@@ -56,10 +50,8 @@ impl Kind<Mcm> for Replacements {
             machines.iter().find_map(|machine| world.seen.unknown_owner(machine)).map(str::to_owned);
         let is_unseen = |machine: &&Arc<MachineFacts>| world.is_charged(&given_up(machine));
         let unseen = machines.iter().find(is_unseen).map(|machine| machine.name.clone());
-        versions.add(u64::from(unseen.is_some()));
-        let unheard: BTreeSet<String> =
-            machines.iter().filter(|machine| is_unheard(world, machine)).map(|it| it.uid.clone()).collect();
-        unheard.iter().for_each(|uid| versions.add_text(uid));
+        let is_unheard = |machine: &&Arc<MachineFacts>| is_unheard(runtime, world, machine);
+        let unheard = machines.iter().filter(is_unheard).map(|it| it.uid.clone()).collect();
         let snapshot = Snapshot {
             now: runtime.now(),
             skew: runtime.skew(),
@@ -70,39 +62,30 @@ impl Kind<Mcm> for Replacements {
             unseen,
             health_timeout: runtime.tools.machine().defaults.health_timeout,
         };
-        Observed::Ready(snapshot, versions.done())
+        Observed::Ready(snapshot)
     }
 
     fn plan(runtime: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
         (runtime.tools.planners.replacement)(snapshot)
     }
 
-    async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
-        let Action::MarkFailed { machine, description } = action;
+    async fn act(runtime: &Arc<Runtime>, _: &Snapshot, action: Action) -> Result<(), Stop> {
+        let Action::MarkFailed { machine, write } = action;
         let key = object_key(&machine.namespace, &machine.name);
         let replacement = runtime.lock().seen.replacement_key(&machine);
         let charged = [Key::Machine(key.clone()), replacement, given_up(&machine)];
-        let write = StatusWrite {
-            phase: Some((Phase::Failed, false)),
-            operation: Some(OperationWrite {
-                kind: machine.status.operation.type_.clone().unwrap_or(OperationType::HealthCheck),
-                state: OperationState::Failed,
-                description: description.clone(),
-                code: None,
-            }),
-            conditions: None,
-            at: s.now,
-        };
         // The Machine may have recovered since it was read, or have another owner, which shares the limit with other Machines.
         let patch = deadline_patch(&machine, &write)
             .test(&["metadata", "ownerReferences"], machine.raw_owners.as_ref());
-        Write { runtime, charged: &charged, key }.patch_status::<MachineFacts>(patch).await?;
-        runtime.recorder.record(&reference(&machine), EventType::Warning, NODE_UNHEALTHY, &description);
+        let failed = Write { runtime, charged: &charged, key };
+        failed.patch_status_that_takes_away::<MachineFacts>(patch).await?;
+        let said = write.operation.as_ref().map_or("", |operation| operation.description.as_str());
+        runtime.recorder.record(&reference(&machine), EventType::Warning, NODE_UNHEALTHY, said);
         Ok(())
     }
 
-    fn is_independent(_: &Action) -> bool {
-        false
+    fn takes_away(Action::MarkFailed { .. }: &Action) -> bool {
+        true
     }
 
     fn reference(_: &Snapshot) -> Option<ObjectReference> {
@@ -122,10 +105,10 @@ fn given_up(machine: &MachineFacts) -> Key {
 }
 
 /// Whether the Node of a Machine says something about preserving it that the Machine does not carry yet.
-fn is_unheard(world: &World, machine: &MachineFacts) -> bool {
+fn is_unheard(runtime: &Runtime, world: &World, machine: &MachineFacts) -> bool {
     let node = world.seen.nodes.get(&ObjectKey::cluster_scoped(machine.node_name()));
     node.is_some_and(|node| {
-        let is_same = node.facts.provider_id.is_some() && node.facts.provider_id == machine.spec.provider_id;
-        is_same && machine.preserve_news(&node.facts).is_some()
+        machine.preserve_news(&node.facts).is_some()
+            && identity(runtime, &world.seen, machine, Some(&node.facts)).same_instance
     })
 }

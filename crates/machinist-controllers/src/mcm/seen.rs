@@ -20,6 +20,10 @@ pub(crate) const BY_OWNER: &str = "owner";
 pub(crate) const BY_UID: &str = "uid";
 /// Index: Machines by the name of their Node, pods and VolumeAttachments by theirs.
 pub(crate) const BY_NODE: &str = "node";
+/// Index: Machines and Nodes by the text of their `spec.providerID`, where they have one.
+pub(crate) const BY_ID: &str = "id";
+/// Index: Nodes by the Machine that their label names.
+pub(crate) const BY_MACHINE: &str = "machine";
 /// Index: Machines by the name of their class.
 pub(crate) const BY_CLASS: &str = "class";
 /// Index: Machines that are being deleted, under [`YES`].
@@ -106,6 +110,7 @@ impl Default for Seen {
                 (BY_UID, |m, keys| keys.push(m.uid.clone())),
                 (BY_NODE, |m, keys| keys.push(m.node_name().to_owned())),
                 (BY_CLASS, |m, keys| keys.push(m.spec.class.name().to_owned())),
+                (BY_ID, |m, keys| keys.extend(m.spec.provider_id().map(str::to_owned))),
                 (DELETING, |m, keys| keys.extend(m.deleting_since.map(|_| YES.to_owned()))),
             ]),
             sets: Store::new(&[
@@ -120,7 +125,10 @@ impl Default for Seen {
             })]),
             secrets: Store::new(&[]),
             tokens: Store::new(&[]),
-            nodes: Store::new(&[]),
+            nodes: Store::new(&[
+                (BY_ID, |n: &NodeFacts, keys| keys.extend(n.provider_id().map(str::to_owned))),
+                (BY_MACHINE, |n, keys| keys.extend(n.machine_name().map(str::to_owned))),
+            ]),
             pods: Store::new(&[(BY_NODE, |p: &PodFacts, keys| keys.push(p.node.clone()))]),
             budgets: Store::new(&[(BY_NAMESPACE, |b: &BudgetFacts, keys| keys.push(b.namespace.clone()))]),
             attachments: Store::new(&[(BY_NODE, |a: &AttachmentFacts, keys| keys.push(a.node.clone()))]),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use machinist_instance::ProviderId;
 use machinist_plan::facts::ACCOUNT;
 
 use super::*;
@@ -102,4 +103,24 @@ async fn force_deletion_leaves_the_instance_of_another_account_behind_and_says_s
     let expected = format!("Instance {id} may be left behind: Secret default/s may open another account");
     let messages: Vec<_> = told.iter().filter_map(|event| event.message.clone()).collect();
     assert!(messages.iter().any(|message| message.starts_with(&expected)), "{messages:?}");
+}
+
+/// Of Machines that another program has made, one sibling that the account shows is proof enough, however their ids are spelled.
+#[tokio::test(start_paused = true)]
+async fn a_sibling_is_recognised_under_another_spelling_of_its_id() {
+    let world = World::new().await;
+    world.apply(0).await;
+    for number in [1, 2] {
+        let (name, id) = (format!("m{number}"), format!("sim:///i-{number}"));
+        world.leave_machine(&name, &format!("sim:///sim-1a/i-{number}")).await;
+        world.leave_instance(&name, Some(&id), 0);
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
+    let _processes = world.start();
+    world.until_running(2).await;
+    let gone = ProviderId::parse("sim:///i-2").expect("not empty");
+    world.cloud.kill(&gone).expect("it is there");
+    world.delete_machine("m2").await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!((world.machines().await.len(), world.cloud.alive()), (1, 1));
 }

@@ -14,7 +14,7 @@ impl World {
     }
 
     /// A Machine as another program leaves it: with its finalizer, its label and that id.
-    async fn leave_machine(&self, name: &str, provider_id: &str) -> Machine {
+    pub(super) async fn leave_machine(&self, name: &str, provider_id: &str) -> Machine {
         let machine = json!({
             "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
             "metadata": {"name": name, "labels": {"node": name}, "finalizers": [FINALIZER]},
@@ -25,7 +25,7 @@ impl World {
     }
 
     /// An instance as another program leaves it: without a key, made so many seconds from now.
-    fn leave_instance(&self, name: &str, id: Option<&str>, seconds: i64) -> Entry {
+    pub(super) fn leave_instance(&self, name: &str, id: Option<&str>, seconds: i64) -> Entry {
         let foreigner = Foreigner {
             project: String::new(),
             id: id.map(|id| ProviderId::parse(id).expect("not empty")),
@@ -38,7 +38,7 @@ impl World {
         self.cloud.load(&foreigner).expect("it is accepted")
     }
 
-    async fn delete_machine(&self, name: &str) {
+    pub(super) async fn delete_machine(&self, name: &str) {
         self.machines_api().delete(name, &DeleteParams::default()).await.expect("deleted");
     }
 
@@ -181,4 +181,52 @@ async fn two_machines_whose_names_end_alike_have_a_token_each() {
     world.until_running(2).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(world.tokens().await, Vec::<String>::new());
+}
+
+/// A copied manifest still names the instance of the original.
+#[tokio::test(start_paused = true)]
+async fn a_copy_of_a_machine_goes_without_the_originals_instance() {
+    let world = World::new().await;
+    world.apply(0).await;
+    let instance = world.leave_instance("m", None, 0).id;
+    world.leave_machine("m", instance.as_str()).await;
+    let _processes = world.start();
+    world.until_running(1).await;
+    // Moments of creation are cut to seconds.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    world.leave_machine("copy", instance.as_str()).await;
+    let label = Patch::Merge(json!({"metadata": {"labels": {"node": "m"}}}));
+    world.machines_api().patch("copy", &PatchParams::default(), &label).await.expect("labelled");
+    world.delete_machine("copy").await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let force = Patch::Merge(json!({"metadata": {"labels": {"force-deletion": "true"}}}));
+    world.machines_api().patch("copy", &PatchParams::default(), &force).await.expect("labelled");
+    world.until("the copy is let go", async |w| w.machines().await.len() == 1).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!((running(&world).await, world.cloud.alive()), (1, 1), "the original has its instance");
+    let nodes: Api<Node> = Api::all(world.user.clone());
+    let node = nodes.get("m").await.expect("its Node is there");
+    assert_eq!(node.spec.and_then(|spec| spec.unschedulable), None, "and was not closed");
+}
+
+/// Node names are the cloud's choice, and labels are taken off by tools and restores.
+#[tokio::test(start_paused = true)]
+async fn a_node_is_found_by_its_id_where_no_label_names_it() {
+    let world = World::new().await;
+    world.apply(0).await;
+    let instance = world.leave_instance("ip-1", None, 0).id;
+    world.leave_machine("m", instance.as_str()).await;
+    let unlabelled = Patch::Merge(json!({"metadata": {"labels": {"node": null}}}));
+    world.machines_api().patch("m", &PatchParams::default(), &unlabelled).await.expect("patched");
+    let nodes: Api<Node> = Api::all(world.user.clone());
+    world.join().await;
+    let _processes = world.start();
+    let mut requests = world.server.audit();
+    world.delete_machine("m").await;
+    world.until("it is gone", async |w| w.machines().await.is_empty() && w.cloud.alive() == 0).await;
+    assert_eq!(nodes.get_opt("ip-1").await.expect("an answer"), None, "it is not left behind");
+    let listed = requests.drain().into_iter().any(|request| {
+        request.user_agent == "machine-controller" && request.resource == "pods" && request.verb == "list"
+    });
+    assert!(listed, "it was drained");
 }

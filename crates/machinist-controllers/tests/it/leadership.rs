@@ -97,3 +97,38 @@ async fn a_drain_ends_at_its_bound_and_tells_what_is_left() {
     assert_eq!((left.calls, left.passes), (1, 0));
     assert_eq!(left.waited.as_secs(), bound.as_secs());
 }
+
+/// The process that led before has died without giving its Lease back. What it sent last may hang in a webhook, and may delete the
+/// Machine that it had chosen for the same limit.
+#[tokio::test(start_paused = true)]
+async fn a_successor_deletes_nothing_before_the_last_writes_of_the_dead_can_have_ended() {
+    let world = World::new().await;
+    let processes = world.start();
+    world.apply(3).await;
+    world.until_running(3).await;
+    let (machine_controller, manager) = processes;
+    drop(manager);
+    let leases: Api<Lease> = Api::namespaced(world.user.clone(), NAMESPACE);
+    let lease = |holder: &str| {
+        parse(json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "machine-controller"},
+            "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15},
+        }))
+    };
+    leases.create(&PostParams::default(), &lease("dead")).await.expect("the Lease is accepted");
+    let scale = Patch::Merge(json!({"spec": {"replicas": 2}}));
+    world.deployments().patch("w", &PatchParams::default(), &scale).await.expect("scaled");
+    let (elector, leadership) = elector(&world);
+    tokio::spawn(elector.run(std::future::pending()));
+    leadership.acquired().await.expect("nobody renews it");
+    let clients = Clients { control: world.client("manager"), target: world.client("manager") };
+    let manager = Manager::start(clients, world.options("manager"), Some(leadership));
+    tokio::time::sleep(Duration::from_secs(55)).await;
+    assert_eq!(running(&world).await, 3, "nothing is deleted yet");
+    let key = Key::Deployment(ObjectKey::new(NAMESPACE, "w"));
+    let why = manager.inspector().why(&key).expect("it was decided about").why;
+    assert_eq!(why.reason.code(), "PredecessorCalls", "{why}");
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(running(&world).await, 2);
+    drop(machine_controller);
+}

@@ -25,7 +25,8 @@ use machinist_api::{Machine, MachineClass, MachineDeployment, MachineSet, Operat
 use machinist_apiserver::{Config, Identity, Server};
 use machinist_cloud_sim::{Cloud, Foreigner, Settings};
 use machinist_controllers::{
-    Clients, Key, MachineController, MachineOptions, Manager, Options, Planners, Running, explain,
+    Clients, Key, MachineController, MachineOptions, Manager, Options, Planners, ProcessOptions, Running,
+    explain,
 };
 use machinist_driver::{Driver, Provider};
 use machinist_driver_sim::SimProvider;
@@ -65,8 +66,8 @@ impl World {
         layer_client(self.server.service_as(Identity::admin()), &options)
     }
 
-    fn options(&self, component: &'static str) -> Options {
-        Options { clock: self.clock.clone(), ..Options::new(NAMESPACE, component) }
+    fn options(&self, component: &'static str) -> ProcessOptions {
+        ProcessOptions { clock: self.clock.clone(), ..ProcessOptions::new(NAMESPACE, component) }
     }
 
     fn start(&self) -> (Running, Running) {
@@ -323,7 +324,7 @@ async fn a_machine_that_waits_for_its_turn_to_be_replaced_says_whose_turn_it_is(
     assert_eq!(
         explained.why.to_string(),
         "waits for its turn: the deployment wants 3 machines and has 2; MachineSet w is frozen; \
-         since 2027-01-15T07:10:00Z; next: remove the label freeze of MachineSet w"
+         since 2027-01-15T07:10:00Z; next: set the annotation safety.machine.sapcloud.io/unfreeze on MachineSet w"
     );
 
     // Without a manager, which would lift the freeze of a set that has so few Machines.
@@ -386,7 +387,7 @@ async fn a_deletion_whose_account_cannot_be_opened_says_so_and_goes_on_when_the_
     assert_eq!(
         operation.expect("it has one").description(),
         "machine codes error: code = [PermissionDenied] message = [the account of MachineClass c, by Secret \
-         default/s, cannot be opened: token: expected text]. Initiate VM deletion"
+         default/s, cannot be opened: token: expected text]. Initiate node drain"
     );
     let name = machine.metadata.name.clone().unwrap_or_default();
     let key = Key::Machine(ObjectKey::new(NAMESPACE, name.as_str()));
@@ -479,7 +480,7 @@ async fn a_bug_that_shows_with_one_object_is_that_objects_problem_and_nobody_els
     let world = World::new().await;
     let clients = |name| Clients { control: world.client(name), target: world.client(name) };
     let planners = Planners { machine: buggy, ..Planners::default() };
-    let options = Options { planners, ..world.options("machine-controller") };
+    let options = Options { planners, ..Options::from(world.options("machine-controller")) };
     let provider = Arc::new(Buggy(SimProvider::in_process(world.cloud.clone())));
     let mut machine = MachineOptions::new(provider, "test");
     // The first secret part of a token cannot be drawn.
@@ -560,7 +561,8 @@ async fn what_changes_nothing_is_tried_less_and_less_often() {
     let mut requests = world.server.audit();
     let clients = Clients { control: world.client("manager"), target: world.client("manager") };
     let planners = Planners { machine_deployment: stubborn, ..Planners::default() };
-    let manager = Manager::start(clients, Options { planners, ..world.options("manager") }, None);
+    let manager =
+        Manager::start(clients, Options { planners, ..Options::from(world.options("manager")) }, None);
     // Sets of others wake the deployment, as they might be its own.
     let sets: Api<MachineSet> = Api::namespaced(world.user.clone(), NAMESPACE);
     for minute in 0..30 {

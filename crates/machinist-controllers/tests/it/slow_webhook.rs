@@ -1,8 +1,9 @@
-//! A DELETE that hangs in a webhook for longer than its sender waits.
+//! Writes that hang in a webhook for longer than their sender waits.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use http::{Method, Request, Response};
@@ -16,15 +17,20 @@ use super::*;
 /// Longer than any deadline of ours.
 const HANGS: Duration = Duration::from_secs(50);
 
-/// Holds each DELETE of a Machine until a webhook answers, and lets it take effect then, whether or not its sender still waits.
+/// Holds each write of a sort until a webhook answers, and lets it take effect then, whether or not its sender still waits.
 #[derive(Clone)]
-struct HoldsDeletes<S> {
+struct Holds<S> {
     inner: S,
-    /// When the webhook answers; set by the first DELETE.
+    /// Which ones are held.
+    method: Method,
+    path: &'static str,
+    /// From when on.
+    is_on: Arc<AtomicBool>,
+    /// When the webhook answers; set by the first write that is held.
     until: Arc<OnceLock<Instant>>,
 }
 
-impl<S, B> Service<Request<Body>> for HoldsDeletes<S>
+impl<S, B> Service<Request<Body>> for Holds<S>
 where
     S: Service<Request<Body>, Response = Response<B>> + Clone + Send + 'static,
     S::Future: Send + 'static,
@@ -40,8 +46,10 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let is_delete = request.method() == Method::DELETE && request.uri().path().contains("/machines/");
-        let until = is_delete.then(|| *self.until.get_or_init(|| Instant::now() + HANGS));
+        let is_held = self.is_on.load(Ordering::Relaxed)
+            && request.method() == self.method
+            && request.uri().path().contains(self.path);
+        let until = is_held.then(|| *self.until.get_or_init(|| Instant::now() + HANGS));
         let mut inner = self.inner.clone();
         let task = tokio::spawn(async move {
             if let Some(until) = until {
@@ -54,27 +62,64 @@ where
     }
 }
 
+/// Three Machines that run, and a manager whose writes hang. One of them does: the deployment is scaled to fewer.
+struct Hanging {
+    world: World,
+    manager: Running,
+    _controller: Running,
+}
+
+impl Hanging {
+    /// The DELETE of a Machine hangs.
+    async fn deletion() -> Self {
+        Self::start(Method::DELETE, "/machines/", 2).await
+    }
+
+    async fn start(method: Method, path: &'static str, replicas: u32) -> Self {
+        let world = World::new().await;
+        let provider = Arc::new(SimProvider::in_process(world.cloud.clone()));
+        let clients = Clients { control: world.client("mc"), target: world.client("mc") };
+        let options = MachineOptions::new(provider, "test");
+        let controller = MachineController::start(clients, world.options("mc"), options, None);
+        let (held, is_on) = (Arc::new(OnceLock::new()), Arc::new(AtomicBool::new(false)));
+        let mut client = ClientOptions::new("manager");
+        client.clock = world.clock.clone();
+        let inner = world.server.service_as(Identity::admin());
+        let service = Holds { inner, method, path, is_on: is_on.clone(), until: held.clone() };
+        let client = layer_client(service, &client);
+        let clients = Clients { control: client.clone(), target: client };
+        let manager = Manager::start(clients, world.options("manager"), None);
+        world.apply(3).await;
+        world.until_running(3).await;
+        is_on.store(true, Ordering::Relaxed);
+        let scale = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+        world.deployments().patch("w", &PatchParams::default(), &scale).await.expect("scaled");
+        world.until("the write hangs", async |_| held.get().is_some()).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Self { world, manager, _controller: controller }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_stops_waits_for_a_delete_that_hangs() {
+    let Hanging { world, manager, .. } = Hanging::deletion().await;
+    let left = manager.drain(Duration::from_secs(120)).await;
+    assert_eq!((left.calls, left.passes, left.deletes), (0, 0, 0));
+    let going = world.machines().await.into_iter().filter(|it| it.metadata.deletion_timestamp.is_some());
+    let there = world.machines().await.len();
+    assert!(going.count() == 1 || there == 2, "the DELETE has taken effect: {there} Machines");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_stops_too_early_says_that_a_delete_hangs() {
+    let Hanging { manager, .. } = Hanging::deletion().await;
+    let left = manager.drain(Duration::from_secs(40)).await;
+    assert_eq!((left.passes, left.deletes), (0, 1), "the next process must not lead at once");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_delete_that_hangs_counts_until_its_outcome_is_known() {
-    let world = World::new().await;
-    let provider = Arc::new(SimProvider::in_process(world.cloud.clone()));
-    let clients = Clients { control: world.client("mc"), target: world.client("mc") };
-    let options = MachineOptions::new(provider, "test");
-    let _controller = MachineController::start(clients, world.options("mc"), options, None);
-    let held = Arc::new(OnceLock::new());
-    let mut client = ClientOptions::new("manager");
-    client.clock = world.clock.clone();
-    let service = HoldsDeletes { inner: world.server.service_as(Identity::admin()), until: held.clone() };
-    let client = layer_client(service, &client);
-    let clients = Clients { control: client.clone(), target: client };
-    let manager = Manager::start(clients, world.options("manager"), None);
-    world.apply(3).await;
-    world.until_running(3).await;
-
-    let scale = Patch::Merge(json!({"spec": {"replicas": 2}}));
-    world.deployments().patch("w", &PatchParams::default(), &scale).await.expect("scaled");
-    world.until("the DELETE hangs", async |_| held.get().is_some()).await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let Hanging { world, manager, _controller } = Hanging::deletion().await;
     // The order of deletion changes: the Machine that was not chosen before is now the first to go.
     let machines: Api<Machine> = Api::namespaced(world.user.clone(), NAMESPACE);
     // Of Machines that are alike, the last by name goes first.
@@ -94,4 +139,17 @@ async fn a_delete_that_hangs_counts_until_its_outcome_is_known() {
     assert!(left.len() == 2 && left.contains(&other), "one Machine is deleted, and no other: {left:?}");
     assert_eq!(world.cloud.ledger().ever().len(), 3, "no Machine had to be replaced");
     assert!(named, "`why` names the wait");
+}
+
+/// The set deletes Machines as soon as such a PATCH takes effect, so it is not taken for lost as long as it may come.
+#[tokio::test(start_paused = true)]
+async fn a_patch_that_hangs_counts_until_it_can_have_no_more_effect() {
+    let Hanging { world, manager, _controller } = Hanging::start(Method::PATCH, "/machinesets/", 1).await;
+    let key = Key::Deployment(ObjectKey::new(NAMESPACE, "w"));
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    let why = manager.inspector().why(&key).expect("it was decided about").why;
+    assert_eq!(why.reason.code(), "WriteUnsettled", "{why}");
+    let left = manager.drain(Duration::from_secs(5)).await;
+    assert_eq!(left.deletes, 1, "the next process must not lead at once");
+    drop(world);
 }

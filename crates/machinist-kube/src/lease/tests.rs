@@ -274,7 +274,7 @@ async fn a_call_longer_than_the_lease_may_start() {
 #[tokio::test(start_paused = true)]
 async fn past_the_renew_deadline_nothing_starts() {
     let now = Instant::now();
-    let term = Term { since: now, start_until: now + SECOND * 10, until: now + SECOND * 15 };
+    let term = Term { since: now, start_until: now + SECOND * 10, until: now + SECOND * 15, ran_out: false };
     // No elector runs, as in a process that was stopped and has just been continued.
     let (_elector, state) = channel(LeaseState::Held(term));
     let leadership = Leadership { state, _permanent: None };

@@ -3,9 +3,13 @@
 use jiff::Timestamp;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 
+use super::Version;
+
 /// What planners know of a VolumeAttachment: one volume at one Node.
 #[derive(Debug, Clone)]
 pub struct AttachmentFacts {
+    /// Which version of the object this is.
+    pub version: Version,
     /// Its name.
     pub name: String,
     /// Its UID.
@@ -23,6 +27,7 @@ impl AttachmentFacts {
     pub fn parse(attachment: &VolumeAttachment) -> Self {
         let metadata = &attachment.metadata;
         Self {
+            version: Version::of(metadata),
             name: metadata.name.clone().unwrap_or_default(),
             uid: metadata.uid.clone().unwrap_or_default(),
             node: attachment.spec.node_name.clone(),

@@ -9,6 +9,7 @@ use machinist_api::constants::finalizers;
 use machinist_api::validation::validate_machine_class;
 use serde_json::Value;
 
+use super::Version;
 use super::machine::has_finalizer;
 
 /// What a bootstrap token is written as in user data.
@@ -21,6 +22,8 @@ pub const USER_DATA: &str = "userData";
 /// What planners know of a MachineClass.
 #[derive(Debug, Clone)]
 pub struct ClassFacts {
+    /// Which version of the object this is.
+    pub version: Version,
     /// Its namespace.
     pub namespace: String,
     /// Its name.
@@ -61,6 +64,7 @@ impl ClassFacts {
         }
         let made_from = format!("{:?} {} {secrets:?}", class.provider, class.provider_spec);
         Self {
+            version: Version::of(metadata),
             name: metadata.name.clone().unwrap_or_default(),
             uid: metadata.uid.clone().unwrap_or_default(),
             deleting_since: metadata.deletion_timestamp.as_ref().map(|time| time.0),
@@ -92,6 +96,8 @@ fn named(reference: &SecretReference, own_namespace: &str) -> Option<(String, St
 /// What planners know of a Secret: what it has, never what it says.
 #[derive(Debug, Clone)]
 pub struct SecretFacts {
+    /// Which version of the object this is.
+    pub version: Version,
     /// Its namespace.
     pub namespace: String,
     /// Its name.
@@ -121,6 +127,7 @@ impl SecretFacts {
             })
         };
         Self {
+            version: Version::of(metadata),
             namespace: metadata.namespace.clone().unwrap_or_default(),
             name: metadata.name.clone().unwrap_or_default(),
             uid: metadata.uid.clone().unwrap_or_default(),

@@ -10,7 +10,7 @@ use machinist_api::{GoDuration, LastOperation, Machine, MachineSpec, Phase};
 use machinist_instance::{AccountId, InstanceKey, NodeName, ProviderId};
 use serde_json::Value;
 
-use super::NodeFacts;
+use super::{NodeFacts, Version};
 use machinist_core::is_past;
 
 /// Annotation of a Machine: the account that its instance was made in, written together with the provider id. A hash; see
@@ -20,6 +20,8 @@ pub const ACCOUNT: &str = "machinist.dev/account";
 /// What planners know of a Machine.
 #[derive(Debug, Clone)]
 pub struct MachineFacts {
+    /// Which version of the object this is.
+    pub version: Version,
     /// Its namespace.
     pub namespace: String,
     /// Its name.
@@ -76,6 +78,7 @@ impl MachineFacts {
             .and_then(|text| text.parse::<GoDuration>().ok())
             .or_else(|| machine.spec.configuration.creation_timeout());
         Self {
+            version: Version::of(metadata),
             namespace: metadata.namespace.clone().unwrap_or_default(),
             name: metadata.name.clone().unwrap_or_default(),
             uid: metadata.uid.clone().unwrap_or_default(),

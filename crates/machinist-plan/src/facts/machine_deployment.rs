@@ -9,12 +9,14 @@ use machinist_api::scaled_value::{Rounding, scaled_value};
 use machinist_api::validation::validate_machine_deployment;
 use machinist_api::{MachineDeployment, MachineDeploymentSpec, MachineDeploymentStatus, StrategyType};
 
-use super::FreezeFacts;
 use super::machine::has_finalizer;
+use super::{FreezeFacts, Version};
 
 /// What planners know of a MachineDeployment.
 #[derive(Debug, Clone)]
 pub struct MachineDeploymentFacts {
+    /// Which version of the object this is.
+    pub version: Version,
     /// Its namespace.
     pub namespace: String,
     /// Its name.
@@ -48,6 +50,7 @@ impl MachineDeploymentFacts {
     pub fn parse(deployment: &MachineDeployment) -> Self {
         let metadata = &deployment.metadata;
         Self {
+            version: Version::of(metadata),
             namespace: metadata.namespace.clone().unwrap_or_default(),
             name: metadata.name.clone().unwrap_or_default(),
             uid: metadata.uid.clone().unwrap_or_default(),

@@ -9,7 +9,7 @@ use machinist_api::{MachineSet, MachineSetSpec, MachineSetStatus};
 use serde_json::Value;
 
 use super::machine::has_finalizer;
-use super::{FreezeFacts, MachineFacts, OwnerFacts};
+use super::{FreezeFacts, MachineFacts, OwnerFacts, Version};
 use crate::mcm::machine_set::{self, Reserved};
 
 /// Our annotation on a set: which numbers its children may have, as `next:pending`, for example `50:30-32,40`. Numbers from
@@ -19,6 +19,8 @@ pub const RESERVED_NUMBERS: &str = "machinist.dev/reserved-numbers";
 /// What planners know of a MachineSet.
 #[derive(Debug, Clone)]
 pub struct MachineSetFacts {
+    /// Which version of the object this is.
+    pub version: Version,
     /// Its namespace.
     pub namespace: String,
     /// Its name.
@@ -56,6 +58,7 @@ impl MachineSetFacts {
     pub fn parse(set: &MachineSet) -> Self {
         let metadata = &set.metadata;
         Self {
+            version: Version::of(metadata),
             namespace: metadata.namespace.clone().unwrap_or_default(),
             name: metadata.name.clone().unwrap_or_default(),
             uid: metadata.uid.clone().unwrap_or_default(),

@@ -6,12 +6,14 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use machinist_api::constants::{annotations, finalizers, labels};
 
-use super::ConditionFacts;
 use super::machine::has_finalizer;
+use super::{ConditionFacts, Version};
 
 /// What planners know of a Node.
 #[derive(Debug, Clone)]
 pub struct NodeFacts {
+    /// Which version of the object this is.
+    pub version: Version,
     /// Its name.
     pub name: String,
     /// Its UID.
@@ -45,6 +47,7 @@ impl NodeFacts {
         let spec = node.spec.as_ref();
         let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
         Self {
+            version: Version::of(metadata),
             name: metadata.name.clone().unwrap_or_default(),
             uid: metadata.uid.clone().unwrap_or_default(),
             created: metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),

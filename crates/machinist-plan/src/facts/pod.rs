@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
-use super::OwnerFacts;
+use super::{OwnerFacts, Version};
 
 /// The grace that a pod has when it names none.
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
@@ -16,6 +16,8 @@ const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 /// What planners know of a Pod: what a drain needs, and nothing that would make a cache of all pods large.
 #[derive(Debug, Clone)]
 pub struct PodFacts {
+    /// Which version of the object this is.
+    pub version: Version,
     /// Its namespace.
     pub namespace: String,
     /// Its name.
@@ -46,6 +48,7 @@ impl PodFacts {
             .or_else(|| spec.and_then(|spec| spec.termination_grace_period_seconds))
             .and_then(|seconds| u64::try_from(seconds).ok());
         Self {
+            version: Version::of(metadata),
             namespace: metadata.namespace.clone().unwrap_or_default(),
             name: metadata.name.clone().unwrap_or_default(),
             uid: metadata.uid.clone().unwrap_or_default(),
@@ -75,6 +78,8 @@ impl PodFacts {
 /// What planners know of a PodDisruptionBudget.
 #[derive(Debug, Clone)]
 pub struct BudgetFacts {
+    /// Which version of the object this is.
+    pub version: Version,
     /// Its namespace.
     pub namespace: String,
     /// Its name.
@@ -97,6 +102,7 @@ impl BudgetFacts {
         let all_healthy = status.expected_pods > 0 && status.current_healthy >= status.expected_pods;
         let none_in_flight = status.disrupted_pods.as_ref().is_none_or(BTreeMap::is_empty);
         Self {
+            version: Version::of(metadata),
             namespace: metadata.namespace.clone().unwrap_or_default(),
             name: metadata.name.clone().unwrap_or_default(),
             selector: budget.spec.as_ref().and_then(|spec| spec.selector.clone()),

@@ -7,8 +7,9 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
+use machinist_instance::AccountId;
 
-use super::MachineFacts;
+use super::{ACCOUNT, MachineFacts, Version};
 
 /// Namespace of all bootstrap tokens.
 pub const TOKEN_NAMESPACE: &str = "kube-system";
@@ -23,6 +24,8 @@ const ID_ATTEMPTS: u32 = 8;
 /// What planners know of a bootstrap token: never the secret part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenFacts {
+    /// Which version of the object this is.
+    pub version: Version,
     /// The public part: six characters of `[a-z0-9]`.
     pub id: String,
     /// UID of the Secret.
@@ -33,6 +36,8 @@ pub struct TokenFacts {
     pub expires: Option<Timestamp>,
     /// UID of the Machine it was made for, if we made it.
     pub machine_uid: Option<String>,
+    /// The account in which the instance is to be made, as it was written before the first call.
+    pub account: Option<AccountId>,
     /// What it says about itself; the Go original names the Machine here.
     pub description: String,
 }
@@ -45,12 +50,15 @@ impl TokenFacts {
             String::from_utf8(data.0.clone()).ok()
         };
         let name = secret.metadata.name.clone().unwrap_or_default();
+        let annotation = |key: &str| secret.metadata.annotations.as_ref()?.get(key);
         Self {
+            version: Version::of(&secret.metadata),
             id: name.strip_prefix("bootstrap-token-").unwrap_or(&name).to_owned(),
             uid: secret.metadata.uid.clone().unwrap_or_default(),
             created: secret.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
             expires: text("expiration").and_then(|text| text.parse().ok()),
-            machine_uid: secret.metadata.annotations.as_ref().and_then(|all| all.get(TOKEN_OWNER).cloned()),
+            machine_uid: annotation(TOKEN_OWNER).cloned(),
+            account: annotation(ACCOUNT).and_then(|text| AccountId::recorded(text)),
             description: text("description").unwrap_or_default(),
         }
     }
@@ -73,7 +81,7 @@ pub fn description(machine_name: &str) -> String {
 }
 
 /// The token of a Machine: the one it has, or the id it may take.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Token {
     /// A Secret was made for it.
     Ours(TokenFacts),
@@ -152,6 +160,8 @@ mod tests {
 
     fn token(id: &str, machine_uid: Option<&str>, machine_name: &str, created: i64) -> TokenFacts {
         TokenFacts {
+            version: Version::default(),
+            account: None,
             id: id.into(),
             uid: "u".into(),
             created: at(created),

@@ -22,25 +22,27 @@ mod status;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use machinist_api::constants::reasons;
-use machinist_instance::{AccountId, InstanceKey, InstanceRef, NodeName, ProviderId};
+use machinist_api::MachinePriority;
+use machinist_api::constants::{annotations, labels, reasons};
+use machinist_instance::{AccountId, Instance, InstanceKey, InstanceRef, NodeName, ProviderId};
 
 pub use self::identity::Identity;
 use self::identity::OwnNode;
 pub use self::join::health;
 pub use self::node_sync::NodeSync;
-pub use self::status::{OperationWrite, StatusWrite, code_of};
+pub use self::status::{OperationWrite, PhaseWrite, StatusWrite, code_of};
 use crate::drain::{self, Eviction};
 use crate::facts::{
     AttachmentFacts, BudgetFacts, ClassFacts, MachineFacts, NodeFacts, PodFacts, SecretFacts, Token,
     TokenFacts,
 };
 use crate::looks::{Looks, NodeSeen};
-use crate::why::{Reason, Step, TokenUse};
+use crate::why::{Reason, Step, TokenUse, why_updated_in_place};
 use crate::{Plan, Why};
 use machinist_core::Permit;
 use machinist_core::ownership::Ownership;
@@ -97,8 +99,44 @@ pub struct Snapshot {
     pub key_holder: Option<String>,
 }
 
+impl Hash for Snapshot {
+    /// Everything that a decision is made from. Left out is what changes without news: the moment, and what the process is told or
+    /// measures.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self {
+            now: _,
+            process: Process { started: _, leading_since: _, skew: _, cloud_skew: _, promises },
+            defaults: _,
+            machine,
+            class,
+            class_error,
+            secrets,
+            inputs,
+            token,
+            token_use,
+            node,
+            identity,
+            pods,
+            budgets,
+            evictions,
+            attachments,
+            looks,
+            node_seen,
+            answers,
+            paused_until,
+            ownership,
+            cluster: _,
+            key_holder,
+        } = self;
+        (promises, machine, class, class_error, secrets, inputs, token, token_use).hash(state);
+        (node, identity, pods, budgets, evictions, attachments, looks, node_seen).hash(state);
+        // The end of a pause is a moment of the monotonic clock, which reads a little differently each time.
+        (answers, paused_until.is_some(), ownership, key_holder).hash(state);
+    }
+}
+
 /// A Secret that a class refers to.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub struct SecretNeed {
     /// `namespace/name`.
     pub name: String,
@@ -149,13 +187,18 @@ impl Default for Defaults {
 #[derive(Debug)]
 pub enum Action {
     /// Put our finalizer on the Machine: the intent.
-    AddFinalizer,
+    AddFinalizer {
+        /// The priority to be written with it, where it has none.
+        priority: Option<MachinePriority>,
+    },
     /// POST the bootstrap token Secret; `act` draws the secret part.
     CreateToken {
         /// Its id.
         id: String,
         /// When it stops being accepted.
         expires: Timestamp,
+        /// The account in which the instance is going to be made. It outlives the process that makes it.
+        account: Option<AccountId>,
     },
     /// DELETE the bootstrap token Secret.
     DeleteToken(TokenFacts),
@@ -177,15 +220,17 @@ pub enum Action {
     Find(InstanceRef),
     /// Ask the driver to delete the instance.
     Delete(Permit),
-    /// Write label `node`, the provider id, its account and, where missing, the priority to the Machine. A name that cannot be the value of a
-    /// label is left out: the id is what matters, and it must not be lost to the label.
+    /// Write label `node`, the provider id, its account and, where missing, the priority to the Machine.
     Record {
-        /// The Node's name.
-        node: NodeName,
+        /// The Node's name. One that cannot be the value of a label is left out: the id is what matters, and it must not be lost to
+        /// the label.
+        node: Option<NodeName>,
         /// The provider id.
         provider_id: ProviderId,
         /// The account that showed it.
         account: Option<AccountId>,
+        /// The priority to be written with it, where it has none.
+        priority: Option<MachinePriority>,
     },
     /// Write label `node` to the Machine.
     LabelNode(NodeName),
@@ -255,13 +300,13 @@ fn plan_living(s: &Snapshot) -> Plan<Action> {
     if !s.machine.has_finalizer {
         let why =
             Why::new(Reason::Writing("its finalizer, the record that an instance may exist"), Step::Nothing);
-        return Plan::act(Action::AddFinalizer, why);
+        return Plan::act(Action::AddFinalizer { priority: s.missing_priority() }, why);
     }
     if let Some(why) = s.unusable_id() {
         return Plan::idle(why);
     }
     match &s.machine.provider_id {
-        None if join::is_updated_in_place(s) => Plan::idle(join::in_place_why(s)),
+        None if s.machine.is_updating_in_place() => Plan::idle(why_updated_in_place(&s.machine)),
         None => create::plan(s),
         Some(_) => proof::gather(s, join::plan(s)),
     }
@@ -276,6 +321,18 @@ impl Snapshot {
 
     fn key(&self) -> InstanceKey {
         self.machine.key()
+    }
+
+    /// The record of an instance that an account has shown.
+    fn record(&self, instance: &Instance, account: Option<AccountId>) -> Action {
+        let node = Some(instance.name.clone()).filter(|name| labels::is_value(name.as_str()));
+        let priority = self.missing_priority();
+        Action::Record { node, provider_id: instance.id.clone(), account, priority }
+    }
+
+    /// The priority that ranks the Machine among those to delete, if it has none: everybody expects it to be there.
+    fn missing_priority(&self) -> Option<MachinePriority> {
+        self.machine.annotation(annotations::MACHINE_PRIORITY).is_none().then_some(MachinePriority::DEFAULT)
     }
 
     /// Waits for the end of the account's pause, if the cloud throttles it.
@@ -296,17 +353,18 @@ impl Action {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::AddFinalizer => f.write_str("machine: add finalizer"),
-            Self::CreateToken { id, expires } => write!(f, "token {id}: create, expires {expires}"),
+            Self::AddFinalizer { .. } => f.write_str("machine: add finalizer"),
+            Self::CreateToken { id, expires, .. } => write!(f, "token {id}: create, expires {expires}"),
             Self::DeleteToken(token) => write!(f, "token {}: delete", token.id),
             Self::Ensure { .. } => f.write_str("driver: ensure"),
             Self::List => f.write_str("driver: list"),
             Self::Rekey { id, from } => write!(f, "driver: rekey {id} from {from}"),
             Self::Find(which) => write!(f, "driver: find {which}"),
             Self::Delete(permit) => write!(f, "driver: delete {} because {permit}", permit.which()),
-            Self::Record { node, provider_id, .. } => {
+            Self::Record { node: Some(node), provider_id, .. } => {
                 write!(f, "machine: record node {node} and {provider_id}")
             }
+            Self::Record { node: None, provider_id, .. } => write!(f, "machine: record {provider_id}"),
             Self::LabelNode(node) => write!(f, "machine: label node {node}"),
             Self::CarryPreserve(value) => write!(f, "machine: record preserve {value:?} of its node"),
             Self::SetStatus(write) => write!(f, "status: {write}"),

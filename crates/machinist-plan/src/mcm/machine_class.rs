@@ -14,7 +14,7 @@ use crate::why::{McmReason, Reason, Step};
 use crate::{Plan, Why};
 
 /// All facts for one decision about a class.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub struct ClassSnapshot {
     /// The class.
     pub class: Arc<ClassFacts>,
@@ -23,7 +23,7 @@ pub struct ClassSnapshot {
 }
 
 /// All facts for one decision about a Secret.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub struct SecretSnapshot {
     /// The Secret.
     pub secret: Arc<SecretFacts>,
@@ -32,7 +32,7 @@ pub struct SecretSnapshot {
 }
 
 /// What would be left without it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Users {
     /// How many there are.
     pub count: usize,

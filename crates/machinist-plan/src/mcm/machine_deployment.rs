@@ -18,6 +18,7 @@ mod template;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,8 +62,18 @@ pub struct Snapshot {
     pub status_written: Option<Timestamp>,
 }
 
+impl Hash for Snapshot {
+    /// Everything that a decision is made from. Left out is what changes without news: the moment, when this process last wrote, and sets
+    /// of others. Where these matter, another action is planned.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { now: _, deployment, sets, adoptable: _, taken_names: _, looked_for, status_written: _ } =
+            self;
+        (deployment, sets, looked_for).hash(state);
+    }
+}
+
 /// A set and the Machines that it controls.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub struct Owned {
     /// The set.
     pub set: Arc<MachineSetFacts>,
@@ -124,6 +135,13 @@ pub struct SetPatch {
     pub annotations: BTreeMap<String, String>,
     /// Whether the parts of the template that need no rollout are copied from the deployment.
     pub template: Option<TemplateSync>,
+}
+
+impl SetPatch {
+    /// Whether it lowers the replicas: then the set deletes Machines.
+    pub fn is_lower(&self) -> bool {
+        self.replicas.is_some_and(|replicas| replicas < self.set.replicas())
+    }
 }
 
 /// What is copied from a deployment to its set without a rollout.

@@ -16,6 +16,7 @@ mod replicas;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,8 +68,28 @@ pub struct Snapshot {
     pub failure: Option<ChildFailure>,
 }
 
+impl Hash for Snapshot {
+    /// Everything that a decision is made from. Left out is what changes without news: the moment, what the process is told or measures,
+    /// when it last wrote, and Machines of others. Where these matter, another action is planned.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self {
+            now: _,
+            skew: _,
+            set,
+            machines,
+            adoptable: _,
+            deployment,
+            margins: _,
+            settled_numbers,
+            status_written: _,
+            failure,
+        } = self;
+        (set, machines, deployment, settled_numbers, failure).hash(state);
+    }
+}
+
 /// A child that could not be made or deleted.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub struct ChildFailure {
     /// What the API server said.
     pub message: String,

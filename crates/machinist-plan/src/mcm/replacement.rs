@@ -27,6 +27,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,6 +35,7 @@ use jiff::Timestamp;
 use machinist_api::constants::annotations;
 use machinist_api::{OperationState, OperationType, Phase};
 
+use super::machine::{OperationWrite, PhaseWrite, StatusWrite};
 use super::machine_deployment::number;
 use super::machine_set::is_live;
 use crate::facts::{MachineFacts, MachineSetFacts};
@@ -66,6 +68,16 @@ pub struct Snapshot {
     pub health_timeout: Duration,
 }
 
+impl Hash for Snapshot {
+    /// Everything that a decision is made from. Left out is what changes without news: the moment, and what the process is told or
+    /// measures.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { now: _, skew: _, machines, unheard, sets, unknown_owner, unseen, health_timeout: _ } =
+            self;
+        (machines, unheard, sets, unknown_owner, unseen).hash(state);
+    }
+}
+
 /// One call: there is only one thing to do.
 #[derive(Debug)]
 pub enum Action {
@@ -73,8 +85,8 @@ pub enum Action {
     MarkFailed {
         /// The Machine.
         machine: Arc<MachineFacts>,
-        /// What is said about it.
-        description: String,
+        /// Its status, and the Event's text in it.
+        write: Box<StatusWrite>,
     },
 }
 
@@ -134,7 +146,14 @@ fn give_up(s: &Snapshot, machine: &Arc<MachineFacts>, deadline: Timestamp) -> Pl
         Reason::Writing("an unhealthy Machine to be given up"),
         Step::Expect("its set deletes and replaces it"),
     );
-    Plan::act(Action::MarkFailed { machine: machine.clone(), description }, why)
+    let kind = machine.status.operation.type_.clone().unwrap_or(OperationType::HealthCheck);
+    let write = StatusWrite {
+        phase: Some(PhaseWrite::of(Phase::Failed)),
+        operation: Some(OperationWrite::failed(kind, description, None)),
+        conditions: None,
+        at: s.now,
+    };
+    Plan::act(Action::MarkFailed { machine: machine.clone(), write: Box::new(write) }, why)
 }
 
 /// When patience with a Machine ends; absent for those that are healthy, leaving, or never given up.
@@ -191,7 +210,9 @@ fn wanted(s: &Snapshot) -> u32 {
 fn gap(s: &Snapshot, live: u32, wanted: u32) -> Why {
     let frozen = s.sets.iter().find(|set| set.is_frozen() && 0 < set.replicas());
     let next = match frozen {
-        Some(set) => Step::Mend(format!("remove the label freeze of MachineSet {}", set.name)),
+        Some(set) => {
+            Step::Mend(format!("set the annotation {} on MachineSet {}", annotations::UNFREEZE, set.name))
+        }
         None => Step::Expect("the missing machines are made"),
     };
     let frozen = frozen.map(|set| set.name.clone());

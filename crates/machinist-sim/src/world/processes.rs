@@ -7,7 +7,7 @@ use std::time::Duration;
 use machinist_apiserver::{Identity, ReplicaView, Server};
 use machinist_cloud_sim::Cloud;
 use machinist_controllers::{
-    Clients, MachineController, MachineOptions, Manager, Options, Planners, Running,
+    Clients, MachineController, MachineOptions, Manager, Options, Planners, ProcessOptions, Running,
 };
 use machinist_driver_sim::{PROMISES, SimProvider};
 use machinist_instance::Promises;
@@ -136,14 +136,14 @@ impl Processes {
     fn options(&self, life: &Life) -> Options {
         let Surroundings { lab, planners, seed, .. } = &self.surroundings;
         let agent = life.process.user_agent();
-        Options {
+        let process = ProcessOptions {
             clock: lab.shared_clock(),
             resync: RESYNC,
-            planners: *planners,
             seed: seed.stream(&format!("options/{agent}/{}", life.number)).bits(),
             instance: "sim".to_owned(),
-            ..Options::new(NAMESPACE, agent)
-        }
+            ..ProcessOptions::new(NAMESPACE, agent)
+        };
+        Options { planners: *planners, ..Options::from(process) }
     }
 
     fn machine_options(&self, life: &Arc<Life>) -> MachineOptions {

@@ -22,7 +22,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Resource};
 use machinist_api::{Machine, MachineDeployment, MachineSet, crd};
 use machinist_cloud_sim::{Clock as CloudClock, Cloud, Settings};
-use machinist_controllers::{Clients, MachineController, MachineOptions, Manager, Options, Running};
+use machinist_controllers::{Clients, MachineController, MachineOptions, Manager, ProcessOptions, Running};
 use machinist_driver_sim::SimProvider;
 use machinist_kube::client::{RequestObserver, RequestReport};
 use machinist_kube::{ClientOptions, Clock as _, KubeconfigSource, SystemClock, connect};
@@ -208,8 +208,11 @@ fn observer(process: Process, side: Side, answers: Answers) -> RequestObserver {
     })
 }
 
-fn options(process: Process) -> Options {
-    Options { instance: "real-lane".to_owned(), ..Options::new(NAMESPACE, process.user_agent()) }
+fn options(process: Process) -> ProcessOptions {
+    ProcessOptions {
+        instance: "real-lane".to_owned(),
+        ..ProcessOptions::new(NAMESPACE, process.user_agent())
+    }
 }
 
 async fn apply_crds(control: &kube::Client) -> Outcome {

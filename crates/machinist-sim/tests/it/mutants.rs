@@ -1,4 +1,4 @@
-//! Each of the nine broken programs is caught by the invariant that is there for it, on seeds that the whole program passes.
+//! Each of the ten broken programs is caught by the invariant that is there for it, on seeds that the whole program passes.
 
 use machinist_sim::case::{Case, Weather};
 use machinist_sim::faults::Fault;

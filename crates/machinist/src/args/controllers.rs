@@ -19,7 +19,7 @@ const LOG: &str = "Log";
 const UNUSED: &str = "Accepted for the sake of old manifests, without effect";
 
 const HOW_IT_ENDS: &str = "Ctrl-C or SIGTERM stops it: it begins nothing more, waits for the calls and writes that are in flight, gives its \
-    Lease back, and ends with exit code 0. The wait takes at most 20s, or as long as a call to the cloud may take effect if that is longer; the \
+    Lease back, and ends with exit code 0. The wait takes at most 35s, or as long as a call to the cloud may take effect if that is longer; the \
     log says which. Give a pod 10s more than that (terminationGracePeriodSeconds). A second signal ends it at once, with exit code 1; its \
     Lease then runs out.";
 

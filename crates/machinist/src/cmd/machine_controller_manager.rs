@@ -23,7 +23,7 @@ pub(crate) async fn run(args: &ManagerArgs) -> anyhow::Result<ExitCode> {
     let safety_margins = SafetyMargins { up: args.safety_up, down: args.safety_down };
     process
         .run(|clients, options, leadership| {
-            Manager::start(clients, Options { safety_margins, ..options }, leadership)
+            Manager::start(clients, Options { safety_margins, ..Options::from(options) }, leadership)
         })
         .await
 }

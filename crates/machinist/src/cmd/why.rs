@@ -21,7 +21,7 @@ use kube::Api;
 use kube::config::Kubeconfig;
 use machinist_api::Machine;
 use machinist_cloud_sim::{Clock, Cloud, Settings};
-use machinist_controllers::{Clients, Explanation, Key, MachineOptions, Options, explain};
+use machinist_controllers::{Clients, Explanation, Key, MachineOptions, ProcessOptions, explain};
 use machinist_driver_sim::SimProvider;
 use machinist_kube::{ClientOptions, Clock as _, KubeconfigSource, ObjectKey, SystemClock, connect};
 use machinist_plan::{McmReason, Reason};
@@ -101,7 +101,7 @@ impl Asker {
     }
 
     async fn explain(&self, object: &ObjectArg) -> anyhow::Result<Explanation> {
-        let mut options = Options::new(&self.namespace, "machinist-why");
+        let mut options = ProcessOptions::new(&self.namespace, "machinist-why");
         options.seed = wiring::seed();
         // Only its rules for a providerSpec are asked; no call is made.
         let provider = SimProvider::in_process(Cloud::in_memory(Settings::default(), Clock::wall()));

@@ -292,7 +292,7 @@ async fn a_second_signal_ends_a_process_at_once_and_its_lease_runs_out() {
     assert_eq!(code, Some(1), "{stderr}");
     let last = stderr.lines().last().unwrap_or_default();
     let told =
-        "error: machine-controller: ended at once by a second signal, with 1 call and 0 passes in flight";
+        "error: machine-controller: ended at once by a second signal, with 1 call, 0 passes and 0 DELETEs";
     assert!(last.starts_with(told), "{stderr}");
     let lease =
         Api::<Lease>::namespaced(client, NAMESPACE).get("machine-controller").await.expect("the Lease");

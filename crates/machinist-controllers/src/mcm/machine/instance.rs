@@ -1,6 +1,6 @@
 //! Calls about the instance of a Machine. The only module that turns a permit into a deletion.
 //!
-//! A call is started and not awaited ([`super::asks`]): that it is in flight is a fact, and its answer wakes the Machine.
+//! A call is started and not awaited ([`machinist_runtime::Ask`]): that it is in flight is a fact, and its answer wakes the Machine.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use machinist_driver::Driver;
 use machinist_instance::{
     Error, Instance, InstanceKey, InstanceRef, InstanceSpec, ProviderId, Scope, Sighting,
 };
-use machinist_plan::facts::{ClassFacts, MachineFacts};
+use machinist_plan::facts::MachineFacts;
 
 use super::super::contract::{Mcm, Runtime};
 use super::super::key::Key;
@@ -17,12 +17,6 @@ use super::super::seen::Seen;
 use super::witness::Witness;
 use machinist_core::{Answered, Answers, Call, Found, Permit};
 use machinist_runtime::{Ask, Opened, Remember, Stop};
-
-/// The Secrets of a class, as one text: what its account was opened with.
-pub(crate) fn secrets_of(class: &ClassFacts) -> String {
-    let names: Vec<_> = class.secrets.iter().map(|(namespace, name)| format!("{namespace}/{name}")).collect();
-    names.join("+")
-}
 
 /// The Machine that asks, and what its calls are made from.
 pub(crate) struct Asking<'a> {

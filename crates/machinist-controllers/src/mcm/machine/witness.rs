@@ -6,7 +6,7 @@ use std::sync::Arc;
 use machinist_instance::{AccountId, Error, ErrorKind, Instance, Sighting};
 use machinist_plan::facts::MachineFacts;
 
-use super::super::evidence::{take_list, take_sighting};
+use super::super::evidence::{Recognition, take_list, take_sighting};
 use super::super::key::Key;
 use super::super::object_key;
 use super::instance::Asking;
@@ -64,9 +64,13 @@ impl Witness {
         let (Ok(sighting), Some(account)) = (answer, &self.account) else { return };
         let mut world = self.runtime.lock();
         if world.seen.has_machine(&self.machine.uid) {
-            let cluster = &self.runtime.tools.machine().cluster;
-            take_sighting(&mut world.seen, account, cluster, &self.machine, sighting);
+            take_sighting(&mut world.seen, account, &self.recognition(), &self.machine, sighting);
         }
+    }
+
+    fn recognition(&self) -> Recognition<'_> {
+        let options = self.runtime.tools.machine();
+        Recognition { provider: &*options.provider, cluster: &options.cluster }
     }
 
     /// Whether the account may be listed now.
@@ -90,7 +94,7 @@ impl Witness {
         let mut world = self.runtime.lock();
         world.seen.memory.evidence.list_ended(account, answer.is_ok(), now);
         if let Ok(instances) = answer {
-            take_list(&mut world.seen, account, &self.runtime.tools.machine().cluster, instances);
+            take_list(&mut world.seen, account, &self.recognition(), instances);
         }
         let waits =
             |machine: &MachineFacts| machine.deleting_since.is_some() || machine.provider_id.is_none();

@@ -49,8 +49,7 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
 
 /// Records the instance, and says so. Both in one pass: the status lags the record, as it must.
 pub(super) fn record(s: &Snapshot, instance: &Instance, account: Option<AccountId>) -> Plan<Action> {
-    let record = Action::Record { node: instance.name.clone(), provider_id: instance.id.clone(), account };
-    let mut actions = vec![record];
+    let mut actions = vec![s.record(instance, account)];
     actions.extend(pending(s));
     Plan::act_all(
         actions,
@@ -75,7 +74,8 @@ fn make(s: &Snapshot) -> Plan<Action> {
     match &s.token {
         Token::Free(id) if wants_token => {
             let expires = plus(s.now, s.machine.creation_timeout.unwrap_or(s.defaults.creation_timeout));
-            Plan::act(Action::CreateToken { id: id.clone(), expires }, why("its bootstrap token"))
+            let account = s.ownership.account.clone();
+            Plan::act(Action::CreateToken { id: id.clone(), expires, account }, why("its bootstrap token"))
         }
         // It would be refused when the instance boots with it. The next pass makes another.
         Token::Ours(token) if wants_token && !lasts(token.expires) => {

@@ -15,7 +15,8 @@ use machinist_instance::{AccountId, Error, Instance, NodeName, Sighting};
 
 use super::status::{code_of, code_text};
 use super::{
-    Action, DELETE_FAILED, DRAIN_BLOCKED, INSTANCE_NOT_OURS, OperationWrite, OwnNode, Snapshot, proof,
+    Action, DELETE_FAILED, DRAIN_BLOCKED, INSTANCE_NOT_OURS, NodeSync, OperationWrite, OwnNode, Snapshot,
+    proof,
 };
 use crate::drain::{CLOCKS_AGAIN_AFTER, Drain, Manner, Progress};
 use crate::facts::{NodeFacts, Token};
@@ -52,6 +53,16 @@ pub(super) fn plan(s: &Snapshot, since: Timestamp) -> Plan<Action> {
     }
     if let Some(unusable) = s.unusable_id().filter(|_| !s.machine.wants_force_deletion()) {
         return hold(s, unusable, since);
+    }
+    if let Some(holder) = &s.identity.held_by {
+        return held(s, holder, since);
+    }
+    if let Some(sync) = unlabelled_node(s) {
+        let why = Why::new(
+            Reason::Writing("its Node to be labelled as its own"),
+            Step::Expect("its node is drained"),
+        );
+        return Plan::act(Action::SyncNode(Box::new(sync)), why.since(since));
     }
     if let Some(name) = unrecorded_node(s) {
         // Go MCM leaves a Node whose Machine has no label behind, so the label comes before the drain.
@@ -119,6 +130,32 @@ fn unrecorded_node(s: &Snapshot) -> Option<NodeName> {
     }
 }
 
+/// What brings our label onto a Node that registered after the Machine was last looked at: without a label it would not be drained,
+/// and stay behind.
+fn unlabelled_node(s: &Snapshot) -> Option<NodeSync> {
+    match (stage(s), s.own_node(), s.joined_node()) {
+        (Stage::Drain, OwnNode::NotOurs(..), OwnNode::Ours(node)) if !node.is_not_managed() => {
+            NodeSync::needed(&s.machine, node)
+        }
+        _ => None,
+    }
+}
+
+/// Another Machine has the instance: this one goes without it, once a person has said so.
+fn held(s: &Snapshot, holder: &str, deleting_since: Timestamp) -> Plan<Action> {
+    if s.machine.wants_force_deletion() {
+        let because = format!("Machine {holder}, which is older, records it, too");
+        return leave_behind(s, &proof::left_behind(s, &because), deleting_since);
+    }
+    let reason = McmReason::InstanceShared { instance: s.instance().to_string(), machine: holder.to_owned() };
+    let mend = format!(
+        "delete Machine {holder}, or set label {}=true to leave the instance to it",
+        labels::FORCE_DELETION
+    );
+    let why = Why::new(reason, Step::Mend(mend)).since(deleting_since);
+    await_person(s, DeletionMarker::FindInstance, why)
+}
+
 fn label_node(node: NodeName) -> Plan<Action> {
     let why = Why::new(Reason::Writing("the record of its Node"), Step::Expect("its node is drained"));
     Plan::act(Action::LabelNode(node), why)
@@ -132,9 +169,7 @@ fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan
     if manner == Manner::Polite && is_lease_needed(s, node) {
         actions.push(Action::LookAtLease(node.clone()));
         let why = Why::new(
-            Reason::Writing(
-                "a look at the Lease of its Node, which says for how long the kubelet has been silent",
-            ),
+            Reason::Looking("the Lease of its Node, which says for how long the kubelet has been silent"),
             Step::Expect("its node is drained"),
         );
         return Plan::act_all(actions, why.since(deleting_since));
@@ -206,10 +241,7 @@ fn given_up_at(s: &Snapshot, node: &NodeFacts) -> Option<Timestamp> {
         let condition = node.condition(kind)?;
         (condition.status != fine).then_some((kind, condition))
     });
-    let since = wrong.map(|(kind, condition)| {
-        let first_seen = || s.node_seen.untimed.get(kind).copied().unwrap_or(s.now);
-        condition.since.unwrap_or_else(first_seen)
-    });
+    let since = wrong.map(|(kind, condition)| condition.since.unwrap_or_else(|| seen_untimed_since(s, kind)));
     let by_conditions = since.map(|since| plus(since, patience)).min();
     let looked = untimed_since(s, node).and_then(|since| s.looks.lease_since(&node.uid, since));
     let is_silent = looked.is_some_and(|look| match look.found {
@@ -229,8 +261,12 @@ fn untimed_since(s: &Snapshot, node: &NodeFacts) -> Option<Timestamp> {
     let untimed = DEADLY
         .into_iter()
         .filter(|(kind, fine)| node.condition(kind).is_some_and(|condition| is_untimed(condition, fine)));
-    let first_seen = untimed.map(|(kind, _)| s.node_seen.untimed.get(kind).copied().unwrap_or(s.now));
-    first_seen.min().filter(|_| !is_ready)
+    untimed.map(|(kind, _)| seen_untimed_since(s, kind)).min().filter(|_| !is_ready)
+}
+
+/// Since when a condition that has no time has been seen as it is.
+fn seen_untimed_since(s: &Snapshot, kind: &str) -> Timestamp {
+    s.node_seen.untimed.get(kind).copied().unwrap_or(s.now)
 }
 
 /// Whether it depends on the Lease of a Node how its pods leave.
@@ -407,13 +443,12 @@ fn detach(s: &Snapshot, deleting_since: Timestamp) -> Plan<Action> {
 
 /// The drain has ended: say so, and go on with the instance in the same pass. The marker lags the fact, so whoever takes over
 /// repeats a deletion, not a drain.
+///
+/// The marker is written with the deletion that the evidence is for, and not before. Where the deletion has to wait, pods may be bound
+/// to the Node again, so the evidence has to be found once more.
 fn drained(s: &Snapshot, deleting_since: Timestamp, evidence: Evidence) -> Plan<Action> {
     let mut plan = remove_instance(s, deleting_since, Some(evidence));
-    if matches!(
-        plan.why.reason,
-        Reason::Contract(McmReason::CannotDeleteInstance { .. }) | Reason::CallFailed { .. }
-    ) {
-        // The evidence is not used, so the marker stays: by the time that it can be, it has to be found once more.
+    if !plan.actions.iter().any(|action| matches!(action, Action::Delete(_) | Action::RemoveFinalizer)) {
         return plan;
     }
     let operation =
@@ -450,6 +485,7 @@ fn look_for_node(s: &Snapshot, reason: McmReason, next: Step, deleting_since: Ti
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "this planner weighs the evidence for a Permit")]
 fn remove_instance(s: &Snapshot, deleting_since: Timestamp, evidence: Option<Evidence>) -> Plan<Action> {
     if let Some(unusable) = s.unusable_id() {
         return leave_unknown_behind(s, &unusable, deleting_since);
@@ -470,30 +506,29 @@ fn remove_instance(s: &Snapshot, deleting_since: Timestamp, evidence: Option<Evi
     let instance = departure.which.to_string();
     let next = departure.next();
     let refused = departure.refused();
-    if let Next::Gone(proof) = &next {
-        let plan = with_remark(remove_node(s, deleting_since), proof::remark(s, proof));
-        // The remark names it already.
-        let refused = refused.filter(|_| !matches!(proof, Proof::NameTaken(_)));
-        return name_refused(s, refused, plan);
-    }
-    if let Some(plan) = cannot_call(s, deleting_since) {
+    let hindrance = match next {
+        Next::Gone(_) => None,
+        Next::Find | Next::Delete(_) => cannot_call(s, deleting_since).or_else(|| s.paused()),
+        _ => cannot_call(s, deleting_since),
+    };
+    if let Some(plan) = hindrance {
         return plan;
-    }
-    if let Next::Find | Next::Delete(_) = next
-        && let Some(wait) = s.paused()
-    {
-        return wait;
     }
     let why = |reason: Reason| {
         Why::new(reason, Step::Expect("its Node and its finalizer are removed")).since(deleting_since)
     };
     match next {
-        Next::Gone(_) => remove_node(s, deleting_since),
+        Next::Gone(proof) => {
+            let plan = with_remark(remove_node(s, deleting_since), proof::remark(s, &proof));
+            // The remark names it already.
+            let refused = refused.filter(|_| !matches!(proof, Proof::NameTaken(_)));
+            name_refused(s, refused, plan)
+        }
         Next::Wait { call, since, until } => {
             Plan::until(until, Why::new(Reason::Calling(call), Step::Expect("the answer")).since(since))
         }
         Next::Find => Plan::act(Action::Find(departure.which), why(Reason::Calling(Call::FIND))),
-        Next::Record { instance: found, account } => record(&found, account, deleting_since),
+        Next::Record { instance: found, account } => record(s, &found, account, deleting_since),
         Next::Delete(permit) => Plan::act(Action::Delete(permit), why(Reason::Calling(Call::DELETE))),
         Next::NeedsEvidence => {
             let reason = McmReason::ConfirmingNoNode { node: s.machine.node_name().to_owned() };
@@ -529,18 +564,26 @@ fn remove_instance(s: &Snapshot, deleting_since: Timestamp, evidence: Option<Evi
 
 /// What people are told goes with the finalizer, so that it is told once.
 fn with_remark(mut plan: Plan<Action>, remark: Option<Action>) -> Plan<Action> {
-    let ends = plan.actions.iter().any(|action| matches!(action, Action::RemoveFinalizer));
-    if let Some(remark) = remark.filter(|_| ends) {
+    if let Some(remark) = remark.filter(|_| is_last(&plan)) {
         plan.actions.insert(0, remark);
     }
     plan
 }
 
+/// Whether the plan ends the Machine.
+fn is_last(plan: &Plan<Action>) -> bool {
+    plan.actions.iter().any(|action| matches!(action, Action::RemoveFinalizer))
+}
+
 /// Records an instance that was found on the way out, so that it is deleted by its id. Nothing else is said: the Machine is going.
-fn record(found: &Instance, account: Option<AccountId>, deleting_since: Timestamp) -> Plan<Action> {
-    let record = Action::Record { node: found.name.clone(), provider_id: found.id.clone(), account };
+fn record(
+    s: &Snapshot,
+    found: &Instance,
+    account: Option<AccountId>,
+    deleting_since: Timestamp,
+) -> Plan<Action> {
     let why = Why::new(Reason::Writing("the record of its instance"), Step::Expect("it is deleted"));
-    Plan::act(record, why.since(deleting_since))
+    Plan::act(s.record(found, account), why.since(deleting_since))
 }
 
 /// Without class or credential the cloud cannot be called. Then deletion waits, and says so, until a person brings them back or
@@ -575,15 +618,23 @@ fn cannot_call(s: &Snapshot, deleting_since: Timestamp) -> Option<Plan<Action>> 
         let because = format!("{missing} is missing");
         return Some(leave_behind(s, &proof::left_behind(s, &because), deleting_since));
     }
-    let reason = McmReason::CannotDeleteInstance { missing: missing.clone() };
+    let reason = McmReason::CannotDeleteInstance { missing };
     let mend = format!("{mend}, or set label {}=true to leave the instance behind", labels::FORCE_DELETION);
-    let marker = s.machine.deletion_marker().unwrap_or(DeletionMarker::DeleteInstance);
-    let description = format!("Deletion waits for {reason}. {marker}");
-    let operation = OperationWrite::failed(OperationType::Delete, &description, None);
     let why = Why::new(reason, Step::Mend(mend)).since(deleting_since);
-    let Some(write) = s.status(Phase::Terminating, operation) else { return Some(Plan::idle(why)) };
-    let actions = vec![Action::SetStatus(Box::new(write)), Action::warn(DELETE_FAILED, description)];
-    Some(Plan::act_all(actions, why))
+    Some(await_person(s, DeletionMarker::DeleteInstance, why))
+}
+
+/// Waits for a person, and says so in the status and once by an Event. The marker that is written already stays.
+pub(super) fn await_person(s: &Snapshot, unless_marked: DeletionMarker, why: Why) -> Plan<Action> {
+    let marker = s.machine.deletion_marker().unwrap_or(unless_marked);
+    let description = format!("Deletion waits for {}. {marker}", why.reason);
+    let operation = OperationWrite::failed(OperationType::Delete, &description, None);
+    let mut plan = Plan::idle(why);
+    if let Some(write) = s.status(Phase::Terminating, operation) {
+        plan.actions.push(Action::SetStatus(Box::new(write)));
+        plan.actions.push(Action::warn(DELETE_FAILED, description));
+    }
+    plan
 }
 
 /// Lets the Machine go without its instance, and tells people that there may be one: nothing else will.
@@ -678,41 +729,29 @@ fn hold(s: &Snapshot, unusable: Why, deleting_since: Timestamp) -> Plan<Action> 
         unusable.next,
         labels::FORCE_DELETION
     );
-    let marker = s.machine.deletion_marker().unwrap_or(DeletionMarker::FindInstance);
-    let description = format!("Deletion waits for {}. {marker}", unusable.reason);
-    let operation = OperationWrite::failed(OperationType::Delete, &description, None);
     let why = Why::new(unusable.reason, Step::Mend(mend)).since(deleting_since);
-    let Some(write) = s.status(Phase::Terminating, operation) else { return Plan::idle(why) };
-    let actions = vec![Action::SetStatus(Box::new(write)), Action::warn(DELETE_FAILED, description)];
-    Plan::act_all(actions, why)
+    await_person(s, DeletionMarker::FindInstance, why)
 }
 
 /// Lets a Machine go whose recorded id cannot be read, and tells people which instance may be left.
 fn leave_unknown_behind(s: &Snapshot, unusable: &Why, deleting_since: Timestamp) -> Plan<Action> {
-    let mut plan = remove_node(s, deleting_since);
-    if plan.actions.iter().any(|action| matches!(action, Action::RemoveFinalizer)) {
-        let id = s.machine.provider_id.as_ref().map(ToString::to_string).unwrap_or_default();
-        let message = format!(
-            "Instance {id} may be left behind: label {} is set, and deletion waited for {}",
-            labels::FORCE_DELETION,
-            unusable.reason
-        );
-        plan.actions.insert(0, Action::warn(DELETE_FAILED, message));
-    }
-    plan
+    let id = s.machine.provider_id.as_ref().map(ToString::to_string).unwrap_or_default();
+    let message = format!(
+        "Instance {id} may be left behind: label {} is set, and deletion waited for {}",
+        labels::FORCE_DELETION,
+        unusable.reason
+    );
+    leave_behind(s, &message, deleting_since)
 }
 
 /// Tells people, when the Machine goes, about an instance of its name that was left alone: no other object names that instance.
 fn name_refused(s: &Snapshot, refused: Option<Refused<'_>>, mut plan: Plan<Action>) -> Plan<Action> {
-    let Some(refused) = refused else { return plan };
-    if plan.actions.iter().any(|action| matches!(action, Action::RemoveFinalizer)) {
-        let (instance, evidence) = told_apart(s, &refused);
-        let message =
-            format!("The deletion leaves {instance} alone, which has the name of this machine: {evidence}");
-        plan.actions.insert(0, Action::warn(INSTANCE_NOT_OURS, message));
-        plan.why.reason = McmReason::NamesakeInstance { instance, evidence }.into();
-    }
-    plan
+    let Some(refused) = refused.filter(|_| is_last(&plan)) else { return plan };
+    let (instance, evidence) = told_apart(s, &refused);
+    let message =
+        format!("The deletion leaves {instance} alone, which has the name of this machine: {evidence}");
+    plan.why.reason = McmReason::NamesakeInstance { instance, evidence }.into();
+    with_remark(plan, Some(Action::warn(INSTANCE_NOT_OURS, message)))
 }
 
 /// The instance, and what tells it from one of the Machine's own.

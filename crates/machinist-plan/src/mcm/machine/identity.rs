@@ -5,7 +5,10 @@
 //!
 //! - To judge a Machine by a Node, it is enough that the Machine names the Node, that no other Machine does on the Node, and
 //!   that the Node can be of this Machine: it is the same instance, or carries our label, or is younger than the Machine.
-//! - To drain or delete a Node, it must be the same instance, or carry our label and no id.
+//! - To drain or delete a Node, it must be the same instance, or carry our label and no id. A Node that the Machine may be judged
+//!   by gets our label first.
+//!
+//! Of two Machines that record one instance the older one has it: the other is a copy, and with it goes nothing of the older one's.
 //!
 //! Which ids are the same instance, and which texts are ids at all, is the provider's answer. It is asked once, when facts are
 //! collected.
@@ -22,7 +25,7 @@ use crate::why::{McmReason, Step};
 use machinist_core::Known;
 
 /// What the provider says about the ids of a Machine and of the Node of its name, and what the store says about the Node's label.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// The Machine's `spec.providerID`.
     pub recorded: RecordedId,
@@ -30,6 +33,8 @@ pub struct Identity {
     pub same_instance: bool,
     /// The other Machine that the Node's label names, if there is such a Machine. A label that names none is a leftover.
     pub claimed_by: Option<String>,
+    /// The older Machine that records the same instance, if there is one: then this Machine is a copy of it.
+    pub held_by: Option<String>,
 }
 
 /// Whose Node that is.
@@ -52,6 +57,9 @@ impl Snapshot {
     /// Its Node, if that is certain enough to drain and delete it.
     pub(super) fn own_node(&self) -> OwnNode<'_> {
         let Known::Present(node) = &self.node else { return OwnNode::Missing };
+        if let Some(other) = &self.identity.held_by {
+            return OwnNode::NotOurs(node, format!("machine {other} records the same instance"));
+        }
         let has_our_label = node.machine_name() == Some(&self.machine.name);
         match node.provider_id() {
             _ if self.identity.same_instance => OwnNode::Ours(node),

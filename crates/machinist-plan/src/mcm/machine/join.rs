@@ -6,7 +6,7 @@ use machinist_api::{OperationState, OperationType, Phase};
 use super::identity::OwnNode;
 use super::{Action, JOINED, NODE_UNHEALTHY, NodeSync, OperationWrite, Severity, Snapshot, create};
 use crate::facts::{ConditionFacts, NodeFacts, Token};
-use crate::why::{McmReason, Reason, Step};
+use crate::why::{McmReason, Reason, Step, why_updated_in_place};
 use crate::{Plan, Why};
 use machinist_core::{is_past, just_past, plus};
 
@@ -53,19 +53,6 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
     plan
 }
 
-/// Whether the Machine is being updated in place, or such an update failed. Updates in place are not built yet: the phase is kept
-/// for the program that began the update.
-pub(super) fn is_updated_in_place(s: &Snapshot) -> bool {
-    matches!(s.machine.status.phase, Phase::InPlaceUpdating | Phase::InPlaceUpdateFailed)
-}
-
-pub(super) fn in_place_why(s: &Snapshot) -> Why {
-    let reason = McmReason::InPlaceUpdate { phase: s.machine.status.phase.as_str().to_owned() };
-    let mend =
-        "let Go's machine-controller-manager end the update, or delete the Machine to have it replaced";
-    Why::new(reason, Step::Mend(mend.to_owned())).since(s.machine.status.phase_since)
-}
-
 /// Whether a Node is healthy, and if not, what says so.
 ///
 /// `Ready` must be True if it is there at all; of the bad types, none may have another status than False.
@@ -86,8 +73,9 @@ pub fn health(node: &[ConditionFacts], bad: &[String]) -> Result<(), String> {
 }
 
 fn with_node(s: &Snapshot, node: &NodeFacts) -> Plan<Action> {
-    if is_updated_in_place(s) {
-        let mut plan = Plan::idle(in_place_why(s));
+    if s.machine.is_updating_in_place() {
+        // Updates in place are not built yet: the phase is kept for the program that began the update.
+        let mut plan = Plan::idle(why_updated_in_place(&s.machine));
         if s.conditions_differ(&node.conditions) {
             plan.actions.push(copy_conditions(s, node));
         }
@@ -147,7 +135,8 @@ fn copy_conditions(s: &Snapshot, node: &NodeFacts) -> Action {
 
 fn unhealthy(s: &Snapshot, node: &NodeFacts, against: String) -> Plan<Action> {
     match &s.machine.status.phase {
-        Phase::Running => {
+        // A Machine that came back from a backup is no new one: all of its deployment have the same age, and would be given up at once.
+        phase if *phase == Phase::Running || *phase == Phase::Pending && is_older(s, node) => {
             let description = format!(
                 "Machine {} is unhealthy - changing MachineState to Unknown. {against}",
                 s.machine.name
@@ -175,9 +164,14 @@ fn unhealthy(s: &Snapshot, node: &NodeFacts, against: String) -> Plan<Action> {
     }
 }
 
+/// Whether the Node was there before the Machine, by clocks that may differ.
+fn is_older(s: &Snapshot, node: &NodeFacts) -> bool {
+    plus(node.created, s.process.skew) < s.machine.created
+}
+
 fn without_node(s: &Snapshot, not_ours: Option<McmReason>) -> Plan<Action> {
-    if is_updated_in_place(s) {
-        return Plan::idle(in_place_why(s));
+    if s.machine.is_updating_in_place() {
+        return Plan::idle(why_updated_in_place(&s.machine));
     }
     let name = s.machine.node_name().to_owned();
     let missing = match &not_ours {

@@ -3,10 +3,9 @@
 use jiff::Timestamp;
 use machinist_api::constants::labels;
 use machinist_api::constants::markers::DeletionMarker;
-use machinist_api::{OperationType, Phase};
 use machinist_instance::Foreign;
 
-use super::{Action, DELETE_FAILED, OperationWrite, Snapshot};
+use super::{Action, DELETE_FAILED, Snapshot, delete};
 use crate::why::{McmReason, Reason, Step};
 use crate::{Plan, Why};
 use machinist_core::instance::Proof;
@@ -16,13 +15,17 @@ use machinist_core::{Call, just_past};
 /// Lists the account once if that may tell whether it is the one that the instance was made in: later, when something is gone, this
 /// may not be found out any more.
 pub(super) fn gather(s: &Snapshot, mut plan: Plan<Action>) -> Plan<Action> {
-    if s.machine.provider_id.is_some()
-        && s.answers.in_flight.is_none()
-        && s.ownership.is_worth_a_list(&s.answers)
-    {
-        plan.actions.push(Action::List);
+    if s.machine.provider_id.is_none() || s.answers.in_flight.is_some() {
+        return plan;
     }
-    plan
+    match s.ownership.is_worth_a_list_from(&s.answers) {
+        Some(from) if s.now < from => plan.no_later_than(from),
+        Some(_) => {
+            plan.actions.push(Action::List);
+            plan
+        }
+        None => plan,
+    }
 }
 
 /// Keeps a Machine from getting a second instance in another account. A process that saw the Machine from its beginning knows of every
@@ -143,16 +146,7 @@ fn or_leave() -> String {
     format!("or set label {}=true to leave the instance behind", labels::FORCE_DELETION)
 }
 
-/// Waits for a person, and says so in the status and once by an Event.
 fn wait(s: &Snapshot, reason: McmReason, fix: String, deleting_since: Timestamp) -> Plan<Action> {
-    let marker = s.machine.deletion_marker().unwrap_or(DeletionMarker::DeleteInstance);
-    let description = format!("Deletion waits for {reason}. {marker}");
-    let operation = OperationWrite::failed(OperationType::Delete, &description, None);
     let why = Why::new(reason, Step::Mend(fix)).since(deleting_since);
-    let mut plan = Plan::idle(why);
-    if let Some(write) = s.status(Phase::Terminating, operation) {
-        plan.actions.push(Action::SetStatus(Box::new(write)));
-        plan.actions.push(Action::warn(DELETE_FAILED, description));
-    }
-    plan
+    delete::await_person(s, DeletionMarker::DeleteInstance, why)
 }

@@ -12,20 +12,39 @@ use machinist_instance::{Error, ErrorKind};
 use serde_json::Value;
 
 use super::Snapshot;
-use crate::facts::ConditionFacts;
+use crate::facts::{ConditionFacts, StatusFacts};
 
 /// One write of a Machine's status. Parts that are absent stay as they are, whoever writes them meanwhile; and nothing is
 /// written unless the phase is still the one that the decision was made from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StatusWrite {
-    /// The new phase, with its timeout flag; its time is `at`.
-    pub phase: Option<(Phase, bool)>,
+    /// The new phase; its time is `at`.
+    pub phase: Option<PhaseWrite>,
     /// The new last operation; its time is `at`.
     pub operation: Option<OperationWrite>,
     /// The new conditions.
     pub conditions: Option<Vec<Value>>,
     /// The moment of the decision.
     pub at: Timestamp,
+}
+
+/// A phase, and what goes with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PhaseWrite {
+    /// The phase.
+    pub phase: Phase,
+    /// The flag `timeoutActive`.
+    pub timeout_active: bool,
+    /// Whether the time until which the Machine was to be preserved goes.
+    pub ends_promise: bool,
+}
+
+impl PhaseWrite {
+    /// That phase, with what goes with it.
+    pub fn of(phase: Phase) -> Self {
+        let (timeout_active, ends_promise) = (timeout_runs(&phase), !StatusFacts::keeps_promise_in(&phase));
+        Self { phase, timeout_active, ends_promise }
+    }
 }
 
 /// A last operation without its time.
@@ -71,8 +90,7 @@ impl Snapshot {
         if !moves && says {
             return None;
         }
-        let timeout = timeout_runs(&phase);
-        let phase = moves.then_some((phase, timeout));
+        let phase = moves.then(|| PhaseWrite::of(phase));
         Some(StatusWrite { phase, operation: Some(operation), conditions: None, at: self.now })
     }
 
@@ -123,7 +141,7 @@ pub(super) fn code_text(error: &Error) -> String {
 
 impl fmt::Display for StatusWrite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let phase = self.phase.as_ref().map(|(phase, _)| match phase {
+        let phase = self.phase.as_ref().map(|write| match &write.phase {
             Phase::Empty => "no phase".to_owned(),
             phase => phase.to_string(),
         });

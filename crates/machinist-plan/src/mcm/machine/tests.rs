@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::drain::EvictionOutcome;
-use crate::facts::{StatusFacts, token_id};
+use crate::facts::{StatusFacts, Version, token_id};
 use crate::looks::{NodeLook, PodList};
 use machinist_core::{Answered, Attempts, Call, Found};
 
@@ -82,7 +82,12 @@ fn world() -> World {
         token: Token::Free(token_id(UID, 0)),
         token_use: TokenUse::Unasked,
         node: Known::Absent,
-        identity: Identity { recorded: RecordedId::Unset, same_instance: false, claimed_by: None },
+        identity: Identity {
+            recorded: RecordedId::Unset,
+            same_instance: false,
+            claimed_by: None,
+            held_by: None,
+        },
         pods: Vec::new(),
         budgets: Vec::new(),
         evictions: Arc::default(),
@@ -145,6 +150,8 @@ impl World {
 
     fn token(self, expires: i64) -> Self {
         let token = TokenFacts {
+            version: Version::default(),
+            account: None,
             id: token_id(UID, 0),
             uid: "uid-t".into(),
             created: at(-4),
@@ -283,6 +290,7 @@ impl World {
             recorded: RecordedId::any(recorded),
             same_instance: !recorded.is_empty() && named == Some(recorded),
             claimed_by: None,
+            held_by: None,
         };
         (self.provider)(&mut s.identity);
         s.pods = self.pods.iter().map(|pod| Arc::new(PodFacts::parse(&parse(pod)))).collect();
@@ -758,6 +766,7 @@ fn a_pod_whose_budgets_only_seem_to_allow_it_is_not_forced_out_sooner() {
     let due = |attempts: u32, budgets: &[serde_json::Value]| {
         let held = Eviction {
             attempts: Attempts { count: attempts, last: at(0) },
+            first: at(-7200),
             outcome: EvictionOutcome::Held("no".into()),
         };
         let mut world = world().draining().pod("p");
@@ -775,10 +784,26 @@ fn a_pod_whose_budgets_only_seem_to_allow_it_is_not_forced_out_sooner() {
     assert_eq!(due(1, &[]), machinist_core::Wait::Until(at(20)), "nobody knows why it was held");
 }
 
+/// Some attempts are made soon after one another, where a budget seems to allow what the API server refuses.
+#[test]
+fn quick_attempts_do_not_bring_force_forward() {
+    let tried = |count, first: i64| {
+        let attempts = Attempts { count, last: at(-20) };
+        let held = Eviction { attempts, first: at(first), outcome: EvictionOutcome::Held("no".into()) };
+        let mut world = world().draining().pod("p");
+        world.machine["spec"]["drainTimeout"] = "2m".into();
+        let evictions = Arc::new(BTreeMap::from([("uid-p".to_owned(), held)]));
+        world.with(|s| s.evictions = evictions).plan().to_string()
+    };
+    assert!(tried(6, -30).contains("pod ns/p: evict"), "{}", tried(6, -30));
+    assert!(tried(6, -100).contains("pod ns/p: delete without grace"), "{}", tried(6, -100));
+}
+
 #[test]
 fn a_held_pod_is_named_with_its_budget() {
     let held = Eviction {
         attempts: Attempts { count: 1, last: at(-2) },
+        first: at(-2),
         outcome: EvictionOutcome::Held("no".into()),
     };
     let mut world = world().draining().pod("p").pod("q");
@@ -846,6 +871,7 @@ fn pods_of_a_node_that_is_dead_for_five_minutes_are_given_up() {
 fn a_pod_whose_deletion_is_refused_does_not_hold_a_dead_node_up_for_ever() {
     let refused = Eviction {
         attempts: Attempts { count: 9, last: at(-1) },
+        first: at(-180),
         outcome: EvictionOutcome::Refused("no".into()),
     };
     world()
@@ -869,8 +895,11 @@ fn a_pod_whose_deletion_is_refused_does_not_hold_a_dead_node_up_for_ever() {
 
 #[test]
 fn while_clocks_disagree_an_overdue_drain_stays_polite_and_is_looked_at_now_and_then() {
-    let evicted =
-        Eviction { attempts: Attempts { count: 1, last: at(0) }, outcome: EvictionOutcome::Accepted };
+    let evicted = Eviction {
+        attempts: Attempts { count: 1, last: at(0) },
+        first: at(0),
+        outcome: EvictionOutcome::Accepted,
+    };
     let mut world = world().draining().deleting(7300).pod("p").pod("going");
     world.pods[1]["metadata"]["deletionTimestamp"] = at(-5).to_string().into();
     world
@@ -1074,6 +1103,20 @@ impl World {
         self.machine["status"]["lastOperation"]["errorCode"] = code.into();
         self.check(expected);
     }
+}
+
+/// All Machines of a restored deployment are as old as the restore: the time to join is over for all of them at once.
+#[test]
+fn a_machine_that_was_restored_is_not_given_up_for_not_joining() {
+    let restored = |node: i64| {
+        let world = world().running().phase("Pending", "Create", "Processing", "Creating machine");
+        world.created(-1300).node_field("/metadata/creationTimestamp", json!(at(node).to_string()))
+    };
+    let unready = |world: World| world.node_field("/status/conditions/0/status", json!("Unknown"));
+    let plan = unready(restored(-90_000)).plan().to_string();
+    assert!(plan.contains("changing MachineState to Unknown"), "{plan}");
+    let plan = unready(restored(-1200)).plan().to_string();
+    assert!(plan.contains("failed to join the cluster in time"), "it is younger than its Machine: {plan}");
 }
 
 #[test]
@@ -1310,7 +1353,7 @@ fn a_machine_that_is_updated_in_place_keeps_its_phase() {
             });
             assert_eq!(phases.count(), 0, "{phase}, {what}: {plan}");
             assert!(!plan.actions.iter().any(|action| matches!(action, Action::Ensure { .. })), "{plan}");
-            assert_eq!(plan.why.reason.code(), "InPlaceUpdate", "{phase}, {what}");
+            assert_eq!(plan.why.reason.code(), "UpdatedInPlace", "{phase}, {what}");
         }
     }
 }
@@ -1330,7 +1373,7 @@ fn the_node_of_a_machine_that_is_updated_in_place_is_kept_up() {
     world.node_field("/status/conditions", conditions).check(expect![[r#"
         do    node m: sync labels pool, annotations last-applied-anno-labels-taints
         do    status: 2 conditions
-        why   waits for the end of its update in place (phase InPlaceUpdating), which this version does not do; since 2027-01-15T07:59:30Z; next: let Go's machine-controller-manager end the update, or delete the Machine to have it replaced
+        why   waits for Machine m, which is InPlaceUpdating: updates in place are not supported yet; since 2027-01-15T07:59:30Z; next: let Go's machine-controller-manager finish the update, or delete the Machine
         wait  for a change
     "#]]);
 }

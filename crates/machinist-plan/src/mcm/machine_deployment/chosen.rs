@@ -101,10 +101,11 @@ impl Chosen {
         if self.first.is_empty() {
             return None;
         }
-        let why = Why::new(
-            Reason::Writing("the machines that the cluster-autoscaler chose to be marked"),
-            Step::Expect("the sets shrink"),
-        );
+        let reason = match self.first.iter().all(is_look) {
+            true => Reason::Looking("the machines that the cluster-autoscaler chose"),
+            false => Reason::Writing("the machines that the cluster-autoscaler chose to be marked"),
+        };
+        let why = Why::new(reason, Step::Expect("the sets shrink"));
         let actions = std::mem::take(&mut self.first).into_iter().chain(std::mem::take(&mut self.others));
         Some(Plan::act_all(actions.collect(), why))
     }

@@ -190,7 +190,7 @@ fn machines_that_cannot_be_made_do_not_stop_all_healing() {
 fn nobody_is_given_up_while_a_frozen_set_leaves_a_gap() {
     let machines = [machine("b", "Unknown", 700), machine("c", "Unknown", 700)];
     expect![[r#"
-        why   waits for its turn: the deployment wants 3 machines and has 2; MachineSet w is frozen; since 2027-01-15T07:58:20Z; next: remove the label freeze of MachineSet w
+        why   waits for its turn: the deployment wants 3 machines and has 2; MachineSet w is frozen; since 2027-01-15T07:58:20Z; next: set the annotation safety.machine.sapcloud.io/unfreeze on MachineSet w
         wait  for a change
     "#]].assert_eq(&plan(&of_sets(&[frozen(set("w", 3))], &machines)).to_string());
     // Its label is removed, and it makes the one that is missing.
@@ -297,7 +297,7 @@ fn clocks_that_disagree_destroy_nothing() {
 #[test]
 fn what_is_said_about_a_machine_names_the_time() {
     let plan = plan(&snapshot(&[machine("a", "Unknown", 700)]));
-    let [Action::MarkFailed { description, .. }] = plan.actions.as_slice() else { panic!("{plan}") };
+    let [Action::MarkFailed { write, .. }] = plan.actions.as_slice() else { panic!("{plan}") };
     expect!["Machine a health checks failing since 2027-01-15T07:48:20Z: its health timeout has passed"]
-        .assert_eq(description);
+        .assert_eq(&write.operation.as_ref().expect("it says why").description);
 }

@@ -19,7 +19,7 @@ use machinist_api::crd;
 use machinist_apiserver::Server;
 use machinist_cloud_sim::{Clock, Cloud, Settings};
 use machinist_controllers::{
-    Clients, Inspector, MachineController, MachineOptions, Manager, Options, Running, listen, serve,
+    Clients, Inspector, MachineController, MachineOptions, Manager, ProcessOptions, Running, listen, serve,
 };
 use machinist_driver_sim::SimProvider;
 use machinist_node_sim::{Fleet, FleetOptions, HttpsConnector, Metadata};
@@ -196,8 +196,8 @@ fn clients(server: &Server, user_agent: &str) -> Clients {
     Clients { control: embedded::client(server, user_agent), target: embedded::client(server, user_agent) }
 }
 
-fn options(namespace: &str, component: &'static str) -> Options {
-    let mut options = Options::new(namespace, component);
+fn options(namespace: &str, component: &'static str) -> ProcessOptions {
+    let mut options = ProcessOptions::new(namespace, component);
     options.seed = wiring::seed();
     options.instance = wiring::host_name();
     options

@@ -9,6 +9,7 @@ impl World {
     /// A volume that is attached to the Node.
     fn attached(self, name: &str, deleting: bool) -> Self {
         let attachment = AttachmentFacts {
+            version: Version::default(),
             name: name.into(),
             uid: format!("uid-{name}"),
             node: "m".into(),
@@ -26,11 +27,6 @@ impl World {
 
     fn without_node(mut self) -> Self {
         self.node = None;
-        self
-    }
-
-    fn labelled_force(mut self) -> Self {
-        self.machine["metadata"]["labels"]["force-deletion"] = "true".into();
         self
     }
 
@@ -125,6 +121,36 @@ fn a_list_is_not_used_up_while_the_class_is_missing() {
     assert!(said.actions.is_empty(), "it was said already: {said}");
 }
 
+#[test]
+fn a_list_is_not_used_up_while_the_deletion_has_to_wait() {
+    let absent = seen(Sighting::Absent, true);
+    let waits: [(&str, fn(&mut Snapshot)); 3] = [
+        ("AccountPaused", |s| s.paused_until = Some(at(600))),
+        ("Calling", |s| {
+            s.ownership = Ownership { account: account("b"), ..s.ownership.clone() };
+        }),
+        ("OtherAccount", |s| {
+            s.ownership = Ownership {
+                account: account("b"),
+                list: machinist_core::ownership::List::Ended(at(300)),
+                ..s.ownership.clone()
+            };
+        }),
+    ];
+    for (reason, change) in waits {
+        let world = world().draining().listed().with(|s| {
+            s.answers.shown = true;
+            s.answers.find = absent.clone();
+            if let Some(find) = &mut s.answers.find {
+                find.answered.account = account("b");
+            }
+        });
+        let plan = world.with(change).plan();
+        assert_eq!(plan.why.reason.code(), reason, "{plan}");
+        assert!(!plan.to_string().contains("Initiate VM deletion"), "{plan}");
+    }
+}
+
 // === a Node that the store does not show ===
 
 #[test]
@@ -139,7 +165,7 @@ fn a_node_that_the_store_lacks_is_looked_up_first() {
     assert_eq!(look(-11, None), None, "it is old");
     assert_eq!(look(-1, Some("uid-n")), None, "it exists, and the store is about to show it");
     assert_eq!(
-        evidence(world().draining().without_node().labelled_force()),
+        evidence(world().draining().without_node().force_deletion()),
         Some(Evidence::ForceDeletion),
         "a person has decided"
     );
@@ -152,6 +178,38 @@ fn the_node_of_another_instance_is_no_reason_to_wait() {
     let looked = foreign().looked(-1, Some("uid-n"));
     assert_eq!(evidence(looked), Some(Evidence::NoNode { node: "m".into(), looked: at(-1) }));
     assert_eq!(evidence(foreign().looked(-1, Some("uid-new"))), None, "there is a new one by now");
+}
+
+#[test]
+fn a_node_that_has_just_registered_is_labelled_and_drained() {
+    let bare = || {
+        let world = world().draining().node_field("/spec/providerID", Value::Null);
+        world.node_field("/metadata/labels", json!({})).looked(-1, Some("uid-n")).pod("p")
+    };
+    let plan = bare().plan();
+    assert!(matches!(plan.actions.as_slice(), [Action::SyncNode(_)]), "{plan}");
+    // It may be anybody's: no label of the Machine names it.
+    let mut unnamed = bare();
+    unnamed.machine["metadata"]["labels"] = json!({});
+    assert!(evidence(unnamed).is_some(), "its pods are not this Machine's");
+}
+
+#[test]
+fn a_copy_of_an_older_machine_takes_nothing_away() {
+    let copy = || {
+        let label = json!({"node.gardener.cloud/machine-name": "original"});
+        let world = world().draining().node_field("/metadata/labels", label);
+        world.provider(|identity| identity.held_by = Some("original".to_owned()))
+    };
+    copy().check(expect![[r#"
+        do    status: Delete Failed "Deletion waits for instance sim:///i-1 to be its own: Machine original, which is older, records it, too. Initiate node drain"
+        do    warning FailedDelete: Deletion waits for instance sim:///i-1 to be its own: Machine original, which is older, records it, too. Initiate node drain
+        why   waits for instance sim:///i-1 to be its own: Machine original, which is older, records it, too; since 2027-01-15T07:59:50Z; next: delete Machine original, or set label force-deletion=true to leave the instance to it
+        wait  for a change
+    "#]]);
+    let forced = copy().force_deletion().plan();
+    let keeps = |action: &Action| matches!(action, Action::RemoveFinalizer | Action::Tell { .. });
+    assert!(forced.actions.iter().all(keeps), "neither Node nor instance goes: {forced}");
 }
 
 #[test]
@@ -196,7 +254,7 @@ fn a_forced_drain_lists_the_pods_while_there_is_time() {
     let listed = forced().listed().plan().to_string();
     assert!(listed.contains("Delete Volume Attachments"), "{listed}");
     // The label is a person's word: nothing is asked.
-    let labelled = world().draining().labelled_force().plan().to_string();
+    let labelled = world().draining().force_deletion().plan().to_string();
     assert!(labelled.contains("Delete Volume Attachments"), "{labelled}");
 }
 
@@ -223,7 +281,7 @@ fn attachments_are_deleted_and_waited_for() {
         wait  until 2027-01-15T08:01:51Z
     "#]]);
     assert_eq!(evidence(detaching(10)), Some(Evidence::Forced), "nothing is attached");
-    let by_label = detaching(10).labelled_force();
+    let by_label = detaching(10).force_deletion();
     assert_eq!(evidence(by_label), Some(Evidence::ForceDeletion));
 }
 
@@ -271,7 +329,7 @@ fn past_the_instance_the_cloud_is_not_called() {
 fn a_dead_node_without_times_is_judged_by_its_lease() {
     world().draining().silent(-4).pod("p").check(expect![[r#"
         do    node m: look at its lease
-        why   waits for a look at the Lease of its Node, which says for how long the kubelet has been silent; since 2027-01-15T07:59:50Z; next: its node is drained
+        why   waits for the API server to show the Lease of its Node, which says for how long the kubelet has been silent; since 2027-01-15T07:59:50Z; next: its node is drained
         wait  for a change
     "#]]);
 }

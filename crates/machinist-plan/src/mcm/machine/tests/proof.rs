@@ -82,6 +82,26 @@ fn a_machine_that_records_another_account_has_todays_listed_once() {
     let running = || world().running().with(|s| s.ownership.account = account("b"));
     check_parts(running(), &["driver: list"], &[]);
     check_parts(running().with(|s| s.ownership.list = List::Ended(at(-1))), &[], &[]);
+    // A list that failed is no evidence, and there may be no second chance.
+    check_parts(running().with(|s| s.ownership.list = List::Failed(at(-1))), &["driver: list"], &[]);
+    let soon = running().with(|s| s.ownership.list = List::Failed(at(20))).plan();
+    assert_eq!((soon.actions.len(), soon.wait), (0, machinist_core::Wait::Until(at(20))));
+}
+
+/// The token outlives the process that has made it, and with it the account that it was made for.
+#[test]
+fn an_instance_is_made_in_the_account_that_the_token_names() {
+    let intended = |account: Option<AccountId>| {
+        older_than_its_process().with(|s| {
+            s.ownership.others = Others::None;
+            s.ownership.intended = account;
+        })
+    };
+    check_parts(intended(account("a")), &["driver: ensure"], &[]);
+    check_parts(intended(None), &["driver: ensure"], &[]);
+    check_parts(intended(account("b")), &["driver: list"], &[]);
+    let listed = intended(account("b")).with(|s| s.ownership.list = List::Ended(at(300)));
+    check_parts(listed, &[], &["looks like another account"]);
 }
 
 fn in_another_account() -> World {

@@ -128,7 +128,7 @@ fn an_unknown_name_is_looked_up_before_the_set_shrinks() {
     let named = format!("stranger~{}", at_text(-5));
     choosing(&named).check(expect![[r#"
         do    machine stranger: look for it
-        why   waits for the machines that the cluster-autoscaler chose to be marked; next: the sets shrink
+        why   waits for the API server to show the machines that the cluster-autoscaler chose; next: the sets shrink
         wait  for a change
     "#]]);
 }

@@ -1,0 +1,197 @@
+//! Which call each action about a Machine is. Nothing is decided here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use machinist_api::MachinePriority;
+use machinist_api::constants::{annotations, finalizers, labels};
+use machinist_instance::InstanceSpec;
+use machinist_kube::recorder::EventType;
+use machinist_kube::{GuardedPatch, ObjectKey};
+use machinist_plan::facts::{ACCOUNT, AttachmentFacts, MachineFacts, NodeFacts, Token, TokenFacts};
+use machinist_plan::mcm::machine::{Action, Severity, Snapshot};
+use machinist_runtime::Stop;
+use serde_json::Value;
+
+use super::super::contract::{Runtime, Write};
+use super::super::key::Key;
+use super::super::object_key;
+use super::super::seen::TokenEntry;
+use super::{drain, instance, node, observe, reference, status_patch, token, user_data};
+
+/// What a call is made from is not there any more, and the next pass says so.
+const CLASS_OR_SECRET_GONE: &str = "class or Secret went missing";
+
+pub(super) async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
+    let machine = &s.machine;
+    let own_key = [Key::Machine(object_key(&machine.namespace, &machine.name))];
+    let write = Write { runtime, charged: &own_key, key: object_key(&machine.namespace, &machine.name) };
+    match action {
+        Action::AddFinalizer { priority } => {
+            let patch = GuardedPatch::new(&machine.uid)
+                .add_finalizer(machine.finalizers.as_deref(), finalizers::MACHINE_CONTROLLER_MANAGER);
+            write.patch::<MachineFacts>(with_priority(patch, machine, priority)).await
+        }
+        Action::RemoveFinalizer => {
+            let patch = GuardedPatch::new(&machine.uid)
+                .remove_finalizer(machine.finalizers.as_deref(), finalizers::MACHINE_CONTROLLER_MANAGER);
+            write.patch::<MachineFacts>(patch).await
+        }
+        Action::Record { node, provider_id, account, priority } => {
+            let mut patch = GuardedPatch::new(&machine.uid);
+            if let Some(node) = node {
+                patch = patch.set_label(machine.labels.as_ref(), labels::NODE, node.as_str());
+            }
+            patch = patch
+                .test(&["spec", "providerID"], machine.spec.provider_id.clone().map(Value::from).as_ref())
+                .add(&["spec", "providerID"], Value::from(provider_id.as_str()));
+            if let Some(account) = account {
+                patch = patch.set_annotation(machine.annotations.as_ref(), ACCOUNT, account.as_str());
+            }
+            write.patch::<MachineFacts>(with_priority(patch, machine, priority)).await
+        }
+        Action::LabelNode(node) => {
+            let patch = GuardedPatch::new(&machine.uid).set_label(
+                machine.labels.as_ref(),
+                labels::NODE,
+                node.as_str(),
+            );
+            write.patch::<MachineFacts>(patch).await
+        }
+        Action::CarryPreserve(value) => {
+            // The Machine's own annotation goes, as it does with Go MCM: the Node's takes its place.
+            let read = machine.annotations.as_ref();
+            let patch = GuardedPatch::new(&machine.uid).remove_annotation(read, annotations::PRESERVE);
+            let carried = annotations::LAST_APPLIED_NODE_PRESERVE_VALUE;
+            let patch = match value.as_str() {
+                "" => patch.remove_annotation(read, carried),
+                value => patch.set_annotation(read, carried, value),
+            };
+            write.patch::<MachineFacts>(patch).await
+        }
+        Action::SetStatus(status) => {
+            // A Machine that fails is counted by whoever replaces Machines of its deployment.
+            let replacement = runtime.lock().seen.replacement_key(machine);
+            let charged = [own_key[0].clone(), replacement];
+            let write = Write { charged: &charged, ..write };
+            write.patch_status::<MachineFacts>(status_patch(machine, &status)).await
+        }
+        Action::DeleteMachine => {
+            let replacement = runtime.lock().seen.replacement_key(machine);
+            let charged = [own_key[0].clone(), replacement];
+            Write { charged: &charged, ..write }.delete::<MachineFacts>(&machine.uid).await
+        }
+        Action::CreateToken { id, expires, account } => {
+            token::create(runtime, &own_key, machine, &token::NewToken { id, expires, account }).await
+        }
+        Action::DeleteToken(token) => {
+            let key = token::secret_key(&token.id);
+            Write { key, ..write }.delete::<TokenEntry>(&token.uid).await
+        }
+        Action::Ensure { adopt_made_since } => ensure(runtime, s, adopt_made_since),
+        Action::List => instance::list(asking(runtime, s)?),
+        Action::Rekey { id, from } => instance::rekey(asking(runtime, s)?, id, from),
+        Action::Find(which) => instance::find(asking(runtime, s)?, which),
+        Action::Delete(permit) => instance::delete(asking(runtime, s)?, permit),
+        Action::SyncNode(sync) => {
+            let key = ObjectKey::cluster_scoped(&sync.node.name);
+            Write { key, ..write }.patch::<NodeFacts>(node::patch(&sync)).await
+        }
+        Action::SetTerminating { node, reason } => {
+            let key = ObjectKey::cluster_scoped(&node.name);
+            Write { key, ..write }.merge_status::<NodeFacts>(node::terminating(&node, reason, s.now)).await
+        }
+        Action::Cordon(node) => {
+            let patch = GuardedPatch::new(&node.uid)
+                .test(&["spec", "unschedulable"], node.unschedulable.map(Value::from).as_ref())
+                .add(&["spec", "unschedulable"], Value::from(true));
+            Write { key: ObjectKey::cluster_scoped(&node.name), ..write }.patch::<NodeFacts>(patch).await
+        }
+        Action::RemoveNodeFinalizer(node) => {
+            let patch =
+                GuardedPatch::new(&node.uid).remove_finalizer(node.finalizers.as_deref(), finalizers::NODE);
+            Write { key: ObjectKey::cluster_scoped(&node.name), ..write }.patch::<NodeFacts>(patch).await
+        }
+        Action::DeleteNode(node) => {
+            Write { key: ObjectKey::cluster_scoped(&node.name), ..write }.delete::<NodeFacts>(&node.uid).await
+        }
+        Action::LookForNode(name) => node::look_for(runtime, machine, &name).await,
+        Action::ListPods(node) => node::list_pods(runtime, machine, &node).await,
+        Action::LookAtLease(node) => node::look_at_lease(runtime, machine, &node).await,
+        Action::DeleteAttachment(attachment) => {
+            let key = ObjectKey::cluster_scoped(&attachment.name);
+            Write { key, ..write }.delete::<AttachmentFacts>(&attachment.uid).await
+        }
+        Action::Drain(call) => drain::perform(runtime, machine, call).await,
+        Action::Tell { severity, reason, message } => {
+            let kind = match severity {
+                Severity::Normal => EventType::Normal,
+                Severity::Warning => EventType::Warning,
+            };
+            runtime.recorder.record(&reference(machine), kind, reason, &message);
+            Ok(())
+        }
+    }
+}
+
+/// The priority that ranks a Machine among those to delete, where it has none.
+fn with_priority(
+    patch: GuardedPatch,
+    machine: &MachineFacts,
+    priority: Option<MachinePriority>,
+) -> GuardedPatch {
+    match priority {
+        None => patch,
+        Some(priority) => {
+            let priority = priority.0.to_string();
+            patch.set_annotation(machine.annotations.as_ref(), annotations::MACHINE_PRIORITY, &priority)
+        }
+    }
+}
+
+fn asking<'a>(runtime: &'a Arc<Runtime>, s: &'a Snapshot) -> Result<instance::Asking<'a>, Stop> {
+    let opened = {
+        let world = runtime.lock();
+        observe::ClassInputs::of(&world, &s.machine).and_then(|made_from| made_from.open(runtime))
+    };
+    let opened = opened.ok_or(Stop::NotNow(CLASS_OR_SECRET_GONE))?;
+    Ok(instance::Asking { runtime, machine: &s.machine, inputs: s.inputs, opened })
+}
+
+fn ensure(runtime: &Arc<Runtime>, s: &Snapshot, adopt_made_since: Timestamp) -> Result<(), Stop> {
+    let machine = &s.machine;
+    let options = runtime.tools.machine();
+    let asking = asking(runtime, s)?;
+    let (class, template, token) = {
+        let world = runtime.lock();
+        let Some(made_from) = observe::ClassInputs::of(&world, machine) else {
+            return Err(Stop::NotNow(CLASS_OR_SECRET_GONE));
+        };
+        let Some((_, template)) = made_from.merged() else {
+            return Err(Stop::NotNow(CLASS_OR_SECRET_GONE));
+        };
+        let token = match token::token(&world.seen, machine) {
+            Token::Ours(TokenFacts { id, .. }) => {
+                let token = world.seen.tokens.get(&token::secret_key(&id));
+                token.map(|entry| entry.facts.expose())
+            }
+            Token::Free(_) | Token::Exhausted => None,
+        };
+        (made_from.class.clone(), template, token)
+    };
+    let Some(name) = s.machine.node.clone().or_else(|| machinist_instance::NodeName::new(&machine.name))
+    else {
+        return Err(Stop::refused("a Machine without a name"));
+    };
+    let spec = InstanceSpec {
+        key: machine.key(),
+        name,
+        cluster: options.cluster.clone(),
+        provider_spec: (*class.provider_spec).clone(),
+        user_data: user_data::render(&template, &machine.name, token.as_deref()),
+        tags: BTreeMap::new(),
+        adopt_made_since: Some(adopt_made_since),
+    };
+    instance::ensure(asking, spec)
+}

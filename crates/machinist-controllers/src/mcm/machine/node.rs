@@ -1,0 +1,134 @@
+//! The Node of a Machine: what is written to it, and what is read of it at the API server itself.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::ListParams;
+use machinist_api::constants::{conditions, finalizers};
+use machinist_kube::store::RelistPart;
+use machinist_kube::{Delta, GuardedPatch, ObjectKey, list_once};
+use machinist_plan::facts::{MachineFacts, NodeFacts, PodFacts};
+use machinist_plan::mcm::machine::NodeSync;
+use machinist_plan::{LeaseLook, Looks, NodeLook, PodList, Renewal};
+use machinist_runtime::{Stop, refresh, take_in};
+use serde_json::{Value, json};
+
+use super::super::contract::{Mcm, Runtime};
+use super::super::key::Key;
+use super::super::object_key;
+use super::super::seen::BY_NODE;
+use super::status::time;
+
+/// Where kubelets renew their Leases.
+const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
+
+/// What brings finalizer, labels, annotations and taints onto a Node.
+pub(super) fn patch(sync: &NodeSync) -> GuardedPatch {
+    let node = &sync.node;
+    let mut patch = GuardedPatch::new(&node.uid);
+    if sync.finalizers.is_some() {
+        patch = patch.add_finalizer(node.finalizers.as_deref(), finalizers::NODE);
+    }
+    for (key, value) in &sync.labels {
+        patch = match value {
+            Some(value) => patch.set_label(node.labels.as_ref(), key, value),
+            None => patch.remove_label(node.labels.as_ref(), key),
+        };
+    }
+    for (key, value) in &sync.annotations {
+        patch = match value {
+            Some(value) => patch.set_annotation(node.annotations.as_ref(), key, value),
+            None => patch.remove_annotation(node.annotations.as_ref(), key),
+        };
+    }
+    if let Some(taints) = &sync.taints {
+        let read = node.taints.as_ref().and_then(|taints| serde_json::to_value(taints).ok());
+        let taints = serde_json::to_value(taints).unwrap_or(Value::Null);
+        patch = patch.test(&["spec", "taints"], read.as_ref()).add(&["spec", "taints"], taints);
+    }
+    patch
+}
+
+pub(super) fn terminating(node: &NodeFacts, reason: &str, now: Timestamp) -> Value {
+    json!({
+        "metadata": { "uid": node.uid },
+        "status": { "conditions": [{
+            "type": conditions::NODE_TERMINATING,
+            "status": "True",
+            "reason": reason,
+            "message": "Machine Controller is scaling down machine",
+            "lastHeartbeatTime": time(now),
+            "lastTransitionTime": time(now),
+        }] },
+    })
+}
+
+/// Looks for a Node with quorum. The store learns what the look shows.
+pub(super) async fn look_for(runtime: &Arc<Runtime>, machine: &MachineFacts, name: &str) -> Result<(), Stop> {
+    let started = runtime.now();
+    let found = refresh::<Mcm, NodeFacts>(runtime, &ObjectKey::cluster_scoped(name)).await;
+    let found = found.map_err(|error| Stop::Unanswered(error.to_string()))?;
+    let look = NodeLook { name: name.to_owned(), started, uid: found.map(|node| node.uid) };
+    remember(runtime, machine, |looks| looks.node = Some(look));
+    Ok(())
+}
+
+/// Lists the pods of a Node with quorum: no `resourceVersion` is asked for. The store learns what the list shows, so that a pod
+/// which the watch has not shown yet is evicted like the others.
+pub(super) async fn list_pods(
+    runtime: &Arc<Runtime>,
+    machine: &MachineFacts,
+    node: &NodeFacts,
+) -> Result<(), Stop> {
+    let started = runtime.now();
+    let params = ListParams::default().fields(&format!("spec.nodeName={}", node.name));
+    let list =
+        list_once(Api::all(runtime.clients.target.clone()), &params, |pod: Pod| PodFacts::parse(&pod)).await;
+    let list = list.map_err(|error| Stop::Unanswered(error.to_string()))?;
+    let leaving = list.items.iter().filter(|(_, pod)| pod.facts.leaves_in_a_drain()).count();
+    // A pod that cannot be read may be one that has to leave.
+    let leaving = leaving + list.unreadable.len();
+    let part = RelistPart {
+        index: BY_NODE,
+        value: node.name.clone(),
+        items: list.items,
+        resource_version: list.resource_version,
+    };
+    take_in::<Mcm, PodFacts>(runtime, Delta::RelistPart(part));
+    let list = PodList { node_uid: node.uid.clone(), started, leaving };
+    remember(runtime, machine, |looks| looks.pods = Some(list));
+    Ok(())
+}
+
+/// Looks when a kubelet last renewed its Lease. Leases are renewed every few seconds, so they are not watched.
+pub(super) async fn look_at_lease(
+    runtime: &Arc<Runtime>,
+    machine: &MachineFacts,
+    node: &NodeFacts,
+) -> Result<(), Stop> {
+    let started = runtime.now();
+    let leases: Api<Lease> = Api::namespaced(runtime.clients.target.clone(), NODE_LEASE_NAMESPACE);
+    let renewed = |lease: Lease| lease.spec.and_then(|spec| spec.renew_time).map(|time| time.0);
+    let found = match leases.get_opt(&node.name).await {
+        Ok(lease) => lease.and_then(renewed).map_or(Renewal::Never, Renewal::At),
+        // Who may not read Leases decides without them.
+        Err(kube::Error::Api(status)) if status.code == 403 => Renewal::Unknown,
+        Err(error) => return Err(Stop::Unanswered(error.to_string())),
+    };
+    let look = LeaseLook { node_uid: node.uid.clone(), started, found };
+    remember(runtime, machine, |looks| looks.lease = Some(look));
+    Ok(())
+}
+
+/// Remembers what was read for a Machine, for as long as there is one, and decides about it again.
+fn remember(runtime: &Runtime, machine: &MachineFacts, change: impl FnOnce(&mut Looks)) {
+    let mut world = runtime.lock();
+    if world.seen.has_machine(&machine.uid) {
+        change(world.seen.memory.looks.entry(machine.uid.clone()).or_default());
+    }
+    drop(world);
+    runtime.queue.wake(Key::Machine(object_key(&machine.namespace, &machine.name)));
+}

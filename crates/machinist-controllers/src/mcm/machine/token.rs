@@ -1,0 +1,97 @@
+//! Bootstrap tokens: which one a Machine has or may take, and the Secret of a new one.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use machinist_instance::AccountId;
+use machinist_kube::ObjectKey;
+use machinist_plan::facts::{
+    ACCOUNT, MachineFacts, TOKEN_NAMESPACE, TOKEN_OWNER, TOKEN_TYPE, Token, token_description,
+};
+use machinist_runtime::Stop;
+
+use super::super::contract::{Runtime, Write};
+use super::super::key::Key;
+use super::super::object_key;
+use super::super::seen::{Seen, TokenEntry};
+
+/// Characters of the secret part of a bootstrap token.
+const TOKEN_SECRET_LENGTH: usize = 16;
+
+/// The Secret of the token of that id.
+pub(super) fn secret_key(id: &str) -> ObjectKey {
+    object_key(TOKEN_NAMESPACE, &format!("bootstrap-token-{id}"))
+}
+
+/// The bootstrap token of a Machine: the one it has, or the id it may take.
+pub(crate) fn token(seen: &Seen, machine: &MachineFacts) -> Token {
+    Token::choose(machine, |id| seen.tokens.get(&secret_key(id)).map(|entry| &entry.facts.facts))
+}
+
+/// A token that is to be made.
+pub(super) struct NewToken {
+    /// Its public part.
+    pub id: String,
+    /// When it stops being accepted.
+    pub expires: Timestamp,
+    /// The account in which the instance is going to be made.
+    pub account: Option<AccountId>,
+}
+
+/// POSTs the Secret of a token; its secret part is drawn here.
+pub(super) async fn create(
+    runtime: &Arc<Runtime>,
+    charged: &[Key],
+    machine: &MachineFacts,
+    token: &NewToken,
+) -> Result<(), Stop> {
+    let options = runtime.tools.machine();
+    let NewToken { id, expires, account } = token;
+    let expiration = Timestamp::from_second(expires.as_second()).unwrap_or(*expires).to_string();
+    let account = account.iter().map(|account| (ACCOUNT.to_owned(), account.as_str().to_owned()));
+    let owner = (TOKEN_OWNER.to_owned(), machine.uid.clone());
+    let entries = [
+        ("description", token_description(&machine.name)),
+        ("token-id", id.clone()),
+        ("token-secret", token_secret(runtime)),
+        ("expiration", expiration),
+        ("usage-bootstrap-authentication", "true".to_owned()),
+        ("usage-bootstrap-signing", "true".to_owned()),
+        ("auth-extra-groups", options.token_groups.clone()),
+    ];
+    // The real API server refuses an empty list of groups less kindly than an absent one.
+    let data = entries.into_iter().filter(|(key, value)| *key != "auth-extra-groups" || !value.is_empty());
+    let key = secret_key(id);
+    let secret = Secret {
+        metadata: ObjectMeta {
+            name: Some(key.name.clone()),
+            namespace: Some(key.namespace.clone()),
+            annotations: Some(std::iter::once(owner).chain(account).collect()),
+            ..ObjectMeta::default()
+        },
+        type_: Some(TOKEN_TYPE.to_owned()),
+        data: Some(data.map(|(key, value)| (key.to_owned(), ByteString(value.into_bytes()))).collect()),
+        ..Secret::default()
+    };
+    let write = Write { runtime, charged, key };
+    // If it was there already, the store will show whose it is.
+    write.create::<TokenEntry>(&secret).await.map(|_| ())
+}
+
+fn token_secret(runtime: &Runtime) -> String {
+    const ALPHABET: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
+    // Bytes from 252 up would make the first characters likelier than the others.
+    const FAIR: u8 = 252;
+    let mut secret = String::with_capacity(TOKEN_SECRET_LENGTH);
+    while secret.len() < TOKEN_SECRET_LENGTH {
+        let mut bytes = [0; TOKEN_SECRET_LENGTH];
+        (runtime.tools.machine().entropy)(&mut bytes);
+        let fair = bytes.into_iter().filter(|byte| *byte < FAIR);
+        secret.extend(fair.map(|byte| char::from(ALPHABET[usize::from(byte) % ALPHABET.len()])));
+    }
+    secret.truncate(TOKEN_SECRET_LENGTH);
+    secret
+}
