@@ -502,6 +502,7 @@ mod tests {
     }
 
     impl Case<'_> {
+        #[expect(clippy::disallowed_methods, reason = "what it decides is what is tested")]
         fn next(self) -> Next {
             let id = self.seen.then(id);
             let which = InstanceRef { id, key: Some(InstanceKey::new("uid")), name: NodeName::new("m") };

@@ -124,7 +124,8 @@ fn a_list_is_not_used_up_while_the_class_is_missing() {
 #[test]
 fn a_list_is_not_used_up_while_the_deletion_has_to_wait() {
     let absent = seen(Sighting::Absent, true);
-    let waits: [(&str, fn(&mut Snapshot)); 3] = [
+    type Change = fn(&mut Snapshot);
+    let waits: [(&str, Change); 3] = [
         ("AccountPaused", |s| s.paused_until = Some(at(600))),
         ("Calling", |s| {
             s.ownership = Ownership { account: account("b"), ..s.ownership.clone() };
