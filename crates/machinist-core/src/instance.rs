@@ -27,7 +27,7 @@ use machinist_instance::{
     Sighting,
 };
 
-use crate::ownership::{Ownership, Standing, second_look_at};
+use crate::ownership::{List, Ownership, Standing, second_look_at};
 use crate::permit::{Evidence, Permit};
 use crate::snapshot::{Answered, Answers, Call, Found, Process, plus, retry_after, since};
 
@@ -61,12 +61,34 @@ pub struct Departure<'s> {
     pub answers: &'s Answers,
     /// Whether today's account is the one that it was made in.
     pub ownership: &'s Ownership,
+    /// What all objects of the account share of what it shows.
+    pub shared: &'s Shared,
     /// A fingerprint of what calls are made from: when it changes, a call that failed is repeated without waiting.
     pub inputs: u64,
     /// Who asks.
     pub process: &'s Process,
     /// The moment of the decision.
     pub now: Timestamp,
+}
+
+/// What the last list of an account tells all of its objects. A hint: it saves looks, and proves nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Shared {
+    /// The last list, as far as this instance goes.
+    pub listed: Option<Listed>,
+    /// Whether so many instances of the account are on their way out that one list is cheaper than a look at each.
+    pub is_crowd: bool,
+}
+
+/// A list of an account, as far as one instance goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Listed {
+    /// When the list began.
+    pub started: Timestamp,
+    /// When it was answered.
+    pub ended: Timestamp,
+    /// The instance, if it was among those that were shown.
+    pub power: Option<Power>,
 }
 
 /// What follows for an instance that is to go.
@@ -217,7 +239,7 @@ impl Departure<'_> {
         match &find.answered.answer {
             // Its id was given to another instance since.
             Ok(Sighting::Foreign(_) | Sighting::Absent) => self.absent_by_id(&find.answered),
-            Ok(Sighting::Present(instance)) => self.look_again(asked, find.answered.ended, instance.power),
+            Ok(Sighting::Present(instance)) => self.look_again(asked, &find.answered, instance.power),
             Err(error) => self.find_failed(error, find.answered.ended),
         }
     }
@@ -312,7 +334,15 @@ impl Departure<'_> {
         }
     }
 
-    fn look_again(&self, asked: Timestamp, looked: Timestamp, power: Power) -> Next {
+    fn look_again(&self, asked: Timestamp, find: &Answered<Sighting>, power: Power) -> Next {
+        // A list that began later than the look has looked, too.
+        let listed = self.shared.listed.filter(|listed| find.started < listed.started);
+        let (looked, power) = match listed {
+            None => (find.ended, power),
+            Some(Listed { ended, power: Some(power), .. }) => (ended, power),
+            // It seems to be gone. Only a look of its own proves that.
+            Some(Listed { power: None, .. }) => return Next::Find,
+        };
         let overdue = plus(asked, ASK_AGAIN_AFTER) <= self.now && power != Power::Deleting;
         if overdue {
             return self.delete();
@@ -320,7 +350,16 @@ impl Departure<'_> {
         // Each wait is as long as everything before it: looks double, whatever their number.
         let wait = since(looked, asked).clamp(FIRST_LOOK_AFTER, LOOK_AT_LEAST_EVERY);
         let look_at = plus(looked, wait);
-        if look_at <= self.now { Next::Find } else { Next::Going { look_at } }
+        if self.now < look_at {
+            return Next::Going { look_at };
+        }
+        match self.ownership.list {
+            _ if !self.shared.is_crowd || wait < LOOK_AT_LEAST_EVERY => Next::Find,
+            List::Asked(until) if self.now < until => Next::AwaitList { until },
+            // Whoever cannot list can still look.
+            List::Failed(again_at) if self.now < again_at => Next::Find,
+            List::NotAsked | List::Asked(_) | List::Ended(_) | List::Failed(_) => Next::List,
+        }
     }
 
     fn never_seen(&self) -> Next {
@@ -487,8 +526,17 @@ mod tests {
     /// In the account that was recorded.
     fn next(seen: bool, created: i64, now: i64, answers: &Answers) -> Next {
         let ownership = Ownership { account: account("a"), recorded: account("a"), ..Ownership::default() };
-        Case { seen, created, now, answers, ownership: &ownership, key_holder: None, keys: KeyTag::Rekeyable }
-            .next()
+        Case {
+            seen,
+            created,
+            now,
+            answers,
+            ownership: &ownership,
+            key_holder: None,
+            keys: KeyTag::Rekeyable,
+            shared: Shared::default(),
+        }
+        .next()
     }
 
     struct Case<'a> {
@@ -499,6 +547,7 @@ mod tests {
         ownership: &'a Ownership,
         key_holder: Option<&'a str>,
         keys: KeyTag,
+        shared: Shared,
     }
 
     impl Case<'_> {
@@ -517,6 +566,7 @@ mod tests {
                 evidence: Some(Evidence::ForceDeletion),
                 answers: self.answers,
                 ownership: self.ownership,
+                shared: &self.shared,
                 inputs: 1,
                 process: &process,
                 now: at(self.now),
@@ -668,8 +718,17 @@ mod tests {
     }
 
     fn of(ownership: &Ownership, now: i64, answers: &Answers) -> Next {
-        Case { seen: true, created: -60, now, answers, ownership, key_holder: None, keys: KeyTag::Rekeyable }
-            .next()
+        Case {
+            seen: true,
+            created: -60,
+            now,
+            answers,
+            ownership,
+            key_holder: None,
+            keys: KeyTag::Rekeyable,
+            shared: Shared::default(),
+        }
+        .next()
     }
 
     #[test]
@@ -783,6 +842,7 @@ mod tests {
             ownership,
             key_holder: None,
             keys: KeyTag::Rekeyable,
+            shared: Shared::default(),
         }
         .next()
     }
@@ -848,6 +908,7 @@ mod tests {
             ownership: &ownership,
             key_holder: None,
             keys,
+            shared: Shared::default(),
         };
         match case.next() {
             Next::Delete(permit) => assert_eq!(*permit.owner(), InstanceKey::new("old")),
@@ -871,6 +932,7 @@ mod tests {
             ownership: &ownership,
             key_holder: Some("n"),
             keys: KeyTag::Rekeyable,
+            shared: Shared::default(),
         };
         assert!(matches!(case(3).next(), Next::NotOurs { .. }), "a live Machine holds the key");
         assert!(matches!(case(603).next(), Next::Find));
@@ -883,5 +945,49 @@ mod tests {
         let next = |foreign| next(false, -60, 41, &answers(foreign));
         assert!(matches!(next(foreign("old", Some("ours"))), Next::Gone(Proof::NameTaken(_))));
         assert!(matches!(next(foreign("old", Some("theirs"))), Next::Gone(Proof::Sure)));
+    }
+
+    /// Looks after 30 s each: the deletion was asked for a while ago.
+    #[test]
+    fn a_crowd_shares_one_list_and_each_looks_for_what_it_lacks() {
+        let gone = Instance { power: Power::Deleting, ..made_at(-60, Some("uid")) };
+        let answers = Answers {
+            delete: Some(answered(0, 1, Ok(()))),
+            find: found(true, 100, Ok(Sighting::Present(gone))),
+            ..Answers::default()
+        };
+        let ownership =
+            |list| Ownership { list, account: account("a"), recorded: account("a"), ..Ownership::default() };
+        let of = |now, listed: Option<(i64, Option<Power>)>, is_crowd, list| {
+            let listed =
+                listed.map(|(started, power)| Listed { started: at(started), ended: at(started), power });
+            let ownership = ownership(list);
+            Case {
+                seen: true,
+                created: -60,
+                now,
+                answers: &answers,
+                ownership: &ownership,
+                key_holder: None,
+                keys: KeyTag::Rekeyable,
+                shared: Shared { listed, is_crowd },
+            }
+            .next()
+        };
+        assert!(matches!(of(131, None, false, List::NotAsked), Next::Find), "alone");
+        assert!(matches!(of(131, None, true, List::NotAsked), Next::List));
+        assert!(
+            matches!(of(131, None, true, List::Asked(at(140))), Next::AwaitList { .. }),
+            "it is under way"
+        );
+        assert!(matches!(of(131, None, true, List::Failed(at(140))), Next::Find), "it may not be listed");
+        let there = Some((120, Some(Power::Deleting)));
+        let going = |next| matches!(next, Next::Going { look_at } if look_at == at(150));
+        assert!(going(of(131, there, true, List::Ended(at(420)))), "it was listed a while ago");
+        assert!(matches!(of(150, there, true, List::Ended(at(420))), Next::List), "and once more");
+        let missing = of(121, Some((120, None)), true, List::Ended(at(420)));
+        assert!(matches!(missing, Next::Find), "a list proves nothing");
+        let older = of(131, Some((90, None)), true, List::Ended(at(390)));
+        assert!(matches!(older, Next::List), "it was seen later than that");
     }
 }

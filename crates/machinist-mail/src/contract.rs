@@ -163,20 +163,16 @@ impl Fed<Mails> for Mail {
 }
 
 /// A letter, and the facts of one decision about it.
-pub(crate) struct Letter {
-    mail: Arc<Mail>,
-    snapshot: Snapshot,
-}
+pub struct Letter(Arc<Mail>, Snapshot);
 
 impl Hash for Letter {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Snapshot { now: _, version, state: _, may_send, in_flight, answered } = &self.snapshot;
-        (version, may_send, in_flight, answered).hash(state);
+        (&self.0.metadata.resource_version, &self.1.answered).hash(state);
     }
 }
 
 /// Letters, as the loop knows them.
-pub(crate) struct Letters;
+pub struct Letters;
 
 impl Kind<Mails> for Letters {
     type Id = ObjectKey;
@@ -188,24 +184,20 @@ impl Kind<Mails> for Letters {
         let memory = world.seen.memory.get(&mail.uid);
         let snapshot = Snapshot {
             now: runtime.now(),
-            version: mail.resource_version,
             state: mail.facts.status.as_ref().and_then(|status| status.state.clone()),
             may_send: memory.is_some_and(|memory| memory.may_send),
             in_flight: world.asks.of(&mail.uid),
             answered: memory.and_then(|memory| memory.answered.clone()),
         };
-        Observed::Ready(Letter { mail: mail.facts.clone(), snapshot })
+        Observed::Ready(Letter(mail.facts.clone(), snapshot))
     }
 
-    fn plan(_: &Runtime<Mails>, Letter { snapshot, .. }: &Letter) -> Plan<Action, MailReason> {
+    fn plan(_: &Runtime<Mails>, Letter(_, snapshot): &Letter) -> Plan<Action, MailReason> {
         plan::plan(snapshot)
     }
 
-    async fn act(
-        runtime: &Arc<Runtime<Mails>>,
-        Letter { mail, snapshot }: &Letter,
-        action: Action,
-    ) -> Result<(), Stop> {
+    async fn act(runtime: &Arc<Runtime<Mails>>, letter: &Letter, action: Action) -> Result<(), Stop> {
+        let Letter(mail, snapshot) = letter;
         match action {
             Action::Intend => {
                 set_state(runtime, mail, snapshot, "Sending").await?;
@@ -218,7 +210,7 @@ impl Kind<Mails> for Letters {
         }
     }
 
-    fn reference(Letter { mail, .. }: &Letter) -> Option<ObjectReference> {
+    fn reference(Letter(mail, _): &Letter) -> Option<ObjectReference> {
         Some(mail.object_ref(&()))
     }
 }

@@ -6,4 +6,4 @@
 mod contract;
 pub mod plan;
 
-pub use contract::{Key, Mail, MailStatus, Mails, Post};
+pub use contract::{Key, Letters, Mail, MailStatus, Mails, Post};

@@ -22,8 +22,6 @@ pub const SEND: Call = Call::change("send");
 pub struct Snapshot {
     /// The moment of the decision.
     pub now: Timestamp,
-    /// The resourceVersion of the object.
-    pub version: u64,
     /// `status.state`, raw.
     pub state: Option<String>,
     /// Whether this process has written the intent and has made no call since whose effect is unknown.

@@ -33,6 +33,11 @@ pub enum McmReason {
         /// Its name.
         class: String,
     },
+    /// The class has no finalizer yet: it might go before the instance that is made from it. This program writes it.
+    ClassUnheld {
+        /// Its name.
+        class: String,
+    },
     /// The class cannot be used as it is.
     ClassInvalid {
         /// Its name.
@@ -369,6 +374,7 @@ impl ContractReason for McmReason {
             Self::InvalidSpec(_) => "InvalidSpec",
             Self::ClassMissing { .. } => "ClassMissing",
             Self::ClassDeleting { .. } => "ClassDeleting",
+            Self::ClassUnheld { .. } => "ClassUnheld",
             Self::ClassInvalid { .. } => "ClassInvalid",
             Self::SecretMissing { .. } => "SecretMissing",
             Self::SecretElsewhere { .. } => "SecretElsewhere",
@@ -421,6 +427,9 @@ impl fmt::Display for McmReason {
             Self::ClassMissing { class } => write!(f, "MachineClass {class}, which does not exist"),
             Self::ClassDeleting { class } => {
                 write!(f, "MachineClass {class}, which is being deleted and makes no new machines")
+            }
+            Self::ClassUnheld { class } => {
+                write!(f, "MachineClass {class} to get its finalizer, without which it might go first")
             }
             Self::ClassInvalid { class, message } => {
                 write!(f, "MachineClass {class} to be mended: {message}")

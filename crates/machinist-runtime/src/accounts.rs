@@ -1,7 +1,7 @@
 //! Cloud accounts: everything that calls to one cloud identity share.
 //!
 //! An account is a cloud identity, not a list of Secret names ([`Provider::account`]). All classes and controllers of a process
-//! that use one account share its slots, its token bucket and its pause after a throttled answer. Otherwise a class with a
+//! that use one account share its slots, its token bucket, its pause after a throttled answer, and what its last list has shown. Otherwise a class with a
 //! Secret per roll would get a fresh set of limits with every roll, and the cloud would throttle all of them.
 //!
 //! Deliberately absent: which calls are made, and what an answer means ([`crate::asks`]).
@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use machinist_core::Call;
 use machinist_driver::{Driver, Provider};
-use machinist_instance::{AccountId, CallRate, Credential, Error, ErrorKind, Promises};
+use machinist_instance::{AccountId, CallRate, Credential, Error, ErrorKind, Instance, Promises, ProviderId};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
@@ -82,6 +83,31 @@ pub struct Account {
     /// for one of them at most: a permit to delete would expire behind hundreds.
     look: tokio::sync::Mutex<()>,
     pace: Mutex<Pace>,
+    sightings: Mutex<Option<Arc<Sightings>>>,
+}
+
+/// What a list of an account has shown, and when: one answer for all objects and contracts of a process. It may be old, so it is a hint
+/// and never evidence.
+#[derive(Debug)]
+pub struct Sightings {
+    /// When the list began.
+    pub started: Timestamp,
+    /// When it was answered.
+    pub ended: Timestamp,
+    instances: BTreeMap<ProviderId, Instance>,
+}
+
+impl Sightings {
+    /// What a list has shown.
+    pub fn new(started: Timestamp, ended: Timestamp, instances: Vec<Instance>) -> Self {
+        let instances = instances.into_iter().map(|instance| (instance.id.clone(), instance)).collect();
+        Self { started, ended, instances }
+    }
+
+    /// The instance of that id, as the cloud spells it.
+    pub fn of(&self, id: &ProviderId) -> Option<&Instance> {
+        self.instances.get(id)
+    }
 }
 
 /// When the next call may begin.
@@ -165,12 +191,25 @@ impl Account {
         };
         let slots = Arc::new(Semaphore::new(calls_at_once));
         let (turn, look) = Default::default();
-        Self { id, slots, turn, look, pace: Mutex::new(pace) }
+        Self { id, slots, turn, look, pace: Mutex::new(pace), sightings: Mutex::default() }
     }
 
     /// The account's name: a hash, which tells nothing of the credential.
     pub fn id(&self) -> &AccountId {
         &self.id
+    }
+
+    /// What the last list of the account has shown, if there was one.
+    pub fn sightings(&self) -> Option<Arc<Sightings>> {
+        self.sightings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Shares what a list has shown. One that began earlier than the last changes nothing.
+    pub fn share(&self, sightings: Sightings) {
+        let mut last = self.sightings.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.as_ref().is_none_or(|last| last.started < sightings.started) {
+            *last = Some(Arc::new(sightings));
+        }
     }
 
     /// Until when no call may begin, if the cloud asked for patience.

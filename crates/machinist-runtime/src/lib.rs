@@ -36,7 +36,7 @@ mod sweep;
 mod world;
 mod write;
 
-pub use accounts::{Account, Accounts, Opened};
+pub use accounts::{Account, Accounts, Opened, Sightings};
 pub use asks::{Ask, Pending, Remember, StillWanted};
 pub use contract::{Contract, Kind, Observed, QueueKey, Stop};
 pub use explain::{ExplainError, Explanation, decide, is_unreadable, read_all, runtime_without_workers};

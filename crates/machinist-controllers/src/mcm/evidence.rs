@@ -14,7 +14,7 @@ use machinist_plan::facts::{ClassFacts, MachineFacts, Token};
 
 use super::seen::{BY_CLASS, Seen};
 
-/// An account is listed at most this often.
+/// For evidence alone an account is listed at most this often.
 const LIST_AT_MOST_EVERY: Duration = Duration::from_secs(300);
 /// A list that failed, or did not begin, is asked for again after this long.
 const LIST_AGAIN_AFTER: Duration = Duration::from_secs(30);
@@ -33,6 +33,8 @@ struct Shown {
     /// By Secret.
     by_secret: BTreeMap<Secret, ShownOfSecret>,
     list: List,
+    /// When a list was last answered.
+    listed: Option<Timestamp>,
 }
 
 /// The Secret that opens an account, if a class refers to one.
@@ -64,7 +66,9 @@ impl Evidence {
         let shown = self.of(account);
         let may = match shown.list {
             List::NotAsked => true,
-            List::Asked(again_at) | List::Ended(again_at) | List::Failed(again_at) => again_at <= now,
+            // Planners ask again later than that, or because many instances are on their way out.
+            List::Ended(_) => shown.listed.is_none_or(|last| plus(last, LIST_AGAIN_AFTER) <= now),
+            List::Asked(again_at) | List::Failed(again_at) => again_at <= now,
         };
         if may {
             shown.list = List::Asked(plus(now, LIST_AGAIN_AFTER));
@@ -79,6 +83,7 @@ impl Evidence {
 
     /// A list was answered, or failed.
     pub(crate) fn list_ended(&mut self, account: &AccountId, worked: bool, now: Timestamp) {
+        self.of(account).listed = Some(now);
         self.of(account).list = match worked {
             true => List::Ended(plus(now, LIST_AT_MOST_EVERY)),
             false => List::Failed(plus(now, LIST_AGAIN_AFTER)),
@@ -89,6 +94,7 @@ impl Evidence {
     pub(crate) fn forget_moments(&mut self) {
         for shown in self.0.values_mut() {
             shown.list = List::NotAsked;
+            shown.listed = None;
         }
     }
 

@@ -158,6 +158,11 @@ async fn two_hundred_deletions_stay_under_a_limit_of_calls() {
     }
     assert_eq!(refused, 0, "the cloud never had to refuse a call");
     assert!(most <= LIMIT as usize, "{most} calls in an hour");
+    let counts = world.cloud.call_counts();
+    let count = |operation| counts.get(&operation).copied().unwrap_or_default();
+    let (finds, lists) = (count(Operation::Find), count(Operation::List));
+    // A look every 30 s for each would be 90 for each, or as many as the limit allows.
+    assert!(finds <= 5 * 200 && lists <= 100, "{finds} looks and {lists} lists");
     let left = machines.list(&ListParams::default()).await.expect("listed").items.len();
     assert_eq!((left, world.cloud.alive()), (0, 0), "Machines and instances that are left");
     let accounts = machine_controller.inspector().metrics();

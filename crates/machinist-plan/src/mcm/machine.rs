@@ -45,6 +45,7 @@ use crate::looks::{Looks, NodeSeen};
 use crate::why::{Reason, Step, TokenUse, why_updated_in_place};
 use crate::{Plan, Why};
 use machinist_core::Permit;
+use machinist_core::instance::Shared;
 use machinist_core::ownership::Ownership;
 use machinist_core::{Answers, Known, Process};
 
@@ -93,6 +94,8 @@ pub struct Snapshot {
     pub paused_until: Option<Timestamp>,
     /// What tells whether today's credential opens the account of its instance.
     pub ownership: Ownership,
+    /// What the last list of the account tells.
+    pub shared: Shared,
     /// Which installation this is: the tag of its instances.
     pub cluster: String,
     /// The Machine that holds the key of the foreign instance that the driver found last.
@@ -125,13 +128,14 @@ impl Hash for Snapshot {
             answers,
             paused_until,
             ownership,
+            shared,
             cluster: _,
             key_holder,
         } = self;
         (promises, machine, class, class_error, secrets, inputs, token, token_use).hash(state);
         (node, identity, pods, budgets, evictions, attachments, looks, node_seen).hash(state);
         // The end of a pause is a moment of the monotonic clock, which reads a little differently each time.
-        (answers, paused_until.is_some(), ownership, key_holder).hash(state);
+        (answers, paused_until.is_some(), ownership, shared, key_holder).hash(state);
     }
 }
 

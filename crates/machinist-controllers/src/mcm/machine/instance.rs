@@ -93,10 +93,8 @@ pub(crate) fn list(asking: Asking<'_>) -> Result<(), Stop> {
         return Ok(());
     }
     let call = |driver: Arc<dyn Driver>| async move {
-        witness.lists();
-        let listed = driver.instances().list(&Scope::Visible).await;
-        witness.listed(&listed);
-        listed.map(drop)
+        let started = witness.lists();
+        witness.listed(started, driver.instances().list(&Scope::Visible).await)
     };
     start(asking, Call::LIST, None, |_| true, call, |_, _: Answered<()>| {})
 }

@@ -3,18 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use machinist_core::instance::{Listed, Shared};
 use machinist_core::{Known, Process};
-use machinist_instance::{CreateGuarantee, Credential, Error, KeyTag, Promises};
+use machinist_instance::{CreateGuarantee, Credential, Error, KeyTag, Promises, ProviderId};
 use machinist_kube::{Entry, ObjectKey, Store};
 use machinist_plan::TokenUse;
 use machinist_plan::facts::{ClassFacts, MachineFacts, NodeFacts};
 use machinist_plan::mcm::machine::{Identity, SecretNeed, Snapshot};
-use machinist_runtime::{Opened, fingerprint};
+use machinist_runtime::{Account, Opened, fingerprint};
 
 use super::super::contract::{Runtime, World};
 use super::super::evidence;
 use super::super::object_key;
-use super::super::seen::{BY_ID, BY_MACHINE, BY_NAMESPACE, BY_NODE, SecretEntry, Seen, merge};
+use super::super::seen::{BY_ID, BY_MACHINE, BY_NAMESPACE, BY_NODE, DELETING, SecretEntry, Seen, YES, merge};
 use super::token::token;
 
 /// What is promised by an account that cannot be opened: enough for every cloud we know.
@@ -25,6 +26,9 @@ const CAUTIOUS: Promises = Promises {
     rate: None,
     keys: KeyTag::Fixed,
 };
+
+/// From so many Machines on that are being deleted, one list is cheaper than a look at each instance: it has a few pages.
+const CROWD: usize = 10;
 
 /// All facts for one decision about a Machine.
 pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFacts>) -> Snapshot {
@@ -60,6 +64,10 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
         promises: opened.as_ref().map_or(CAUTIOUS, Opened::promises),
     };
     let token = token(seen, &machine);
+    let shared = Shared {
+        listed: opened.as_ref().and_then(|opened| listed(&opened.account, identity.recorded.ours()?)),
+        is_crowd: is_deleting && seen.machines.by_index(DELETING, YES).nth(CROWD - 1).is_some(),
+    };
     let asked = evidence::Asked { answers: &answers, token: &token, process: &process };
     let account = opened.map(|opened| opened.account.id().clone());
     let ownership = evidence::ownership(seen, &machine, class.map(|class| &**class), account, &asked);
@@ -80,6 +88,7 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
         looks: seen.memory.looks.get(&machine.uid).cloned().unwrap_or_default(),
         node_seen: node.and_then(|node| seen.memory.nodes.get(&node.uid)).cloned().unwrap_or_default(),
         ownership,
+        shared,
         cluster: options.cluster.clone(),
         key_holder: evidence::key_holder(seen, &answers),
         paused_until: paused.map(|until| runtime.wall(until)),
@@ -88,6 +97,13 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
         answers,
         machine,
     }
+}
+
+/// What the last list of an account tells of an instance.
+fn listed(account: &Account, id: &ProviderId) -> Option<Listed> {
+    let sightings = account.sightings()?;
+    let power = sightings.of(id).map(|instance| instance.power);
+    Some(Listed { started: sightings.started, ended: sightings.ended, power })
 }
 
 /// The Node of a Machine. One whose label names no Node is looked for by what only its own Node has: otherwise a Machine whose label

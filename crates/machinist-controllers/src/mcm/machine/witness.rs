@@ -3,8 +3,10 @@
 use super::super::contract::Runtime;
 use std::sync::Arc;
 
-use machinist_instance::{AccountId, Error, ErrorKind, Instance, Sighting};
+use jiff::Timestamp;
+use machinist_instance::{Error, ErrorKind, Instance, Sighting};
 use machinist_plan::facts::MachineFacts;
+use machinist_runtime::{Account, Sightings};
 
 use super::super::evidence::{Recognition, take_list, take_sighting};
 use super::super::key::Key;
@@ -17,12 +19,12 @@ pub(super) struct Witness {
     runtime: Arc<Runtime>,
     machine: MachineFacts,
     /// Absent if the account cannot be opened: then no call is made.
-    account: Option<AccountId>,
+    account: Option<Arc<Account>>,
 }
 
 impl Witness {
     pub(super) fn of(asking: &Asking<'_>) -> Self {
-        let account = asking.opened.as_ref().ok().map(|opened| opened.account.id().clone());
+        let account = asking.opened.as_ref().ok().map(|opened| opened.account.clone());
         Self { runtime: asking.runtime.clone(), machine: asking.machine.clone(), account }
     }
 
@@ -34,7 +36,7 @@ impl Witness {
         };
         let before = answers.made_in.clone();
         if let Some(account) = &self.account {
-            answers.made_in = before.and(account);
+            answers.made_in = before.and(account.id());
         }
         before
     }
@@ -64,7 +66,7 @@ impl Witness {
         let (Ok(sighting), Some(account)) = (answer, &self.account) else { return };
         let mut world = self.runtime.lock();
         if world.seen.has_machine(&self.machine.uid) {
-            take_sighting(&mut world.seen, account, &self.recognition(), &self.machine, sighting);
+            take_sighting(&mut world.seen, account.id(), &self.recognition(), &self.machine, sighting);
         }
     }
 
@@ -77,25 +79,36 @@ impl Witness {
     pub(super) fn may_list(&self) -> bool {
         let now = self.runtime.now();
         let Some(account) = &self.account else { return true };
-        self.runtime.lock().seen.memory.evidence.may_list(account, now)
+        self.runtime.lock().seen.memory.evidence.may_list(account.id(), now)
     }
 
-    /// The list begins.
-    pub(super) fn lists(&self) {
+    /// The list begins. Returns when.
+    pub(super) fn lists(&self) -> Timestamp {
         let now = self.runtime.now();
-        let Some(account) = &self.account else { return };
-        self.runtime.lock().seen.memory.evidence.list_begins(account, now);
+        if let Some(account) = &self.account {
+            self.runtime.lock().seen.memory.evidence.list_begins(account.id(), now);
+        }
+        now
     }
 
     /// A list was answered, or failed: all Machines that wait for it look again.
-    pub(super) fn listed(&self, answer: &Result<Vec<Instance>, Error>) {
-        let Some(account) = &self.account else { return };
+    pub(super) fn listed(
+        &self,
+        started: Timestamp,
+        answer: Result<Vec<Instance>, Error>,
+    ) -> Result<(), Error> {
+        let Some(account) = &self.account else { return answer.map(drop) };
         let now = self.runtime.now();
         let mut world = self.runtime.lock();
-        world.seen.memory.evidence.list_ended(account, answer.is_ok(), now);
-        if let Ok(instances) = answer {
-            take_list(&mut world.seen, account, &self.recognition(), instances);
-        }
+        world.seen.memory.evidence.list_ended(account.id(), answer.is_ok(), now);
+        let ended = match answer {
+            Ok(instances) => {
+                take_list(&mut world.seen, account.id(), &self.recognition(), &instances);
+                account.share(Sightings::new(started, now, instances));
+                Ok(())
+            }
+            Err(error) => Err(error),
+        };
         let waits =
             |machine: &MachineFacts| machine.deleting_since.is_some() || machine.provider_id.is_none();
         let waiting = world.seen.machines.iter().filter(|(_, machine)| waits(&machine.facts));
@@ -103,5 +116,6 @@ impl Witness {
             waiting.map(|(key, _)| Key::Machine(object_key(&key.namespace, &key.name))).collect();
         drop(world);
         keys.into_iter().for_each(|key| self.runtime.queue.wake(key));
+        ended
     }
 }

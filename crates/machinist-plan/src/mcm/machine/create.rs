@@ -112,7 +112,7 @@ fn unheld_class(s: &Snapshot) -> Option<Plan<Action>> {
         return None;
     }
     let why = Why::new(
-        Reason::Awaiting("the finalizer of its class, without which the class might go first"),
+        McmReason::ClassUnheld { class: class.name.clone() },
         Step::Expect("the driver is asked for its instance"),
     );
     Some(Plan::until(just_past(s.creation_deadline()), why))

@@ -499,6 +499,7 @@ fn remove_instance(s: &Snapshot, deleting_since: Timestamp, evidence: Option<Evi
         evidence,
         answers: &s.answers,
         ownership: &s.ownership,
+        shared: &s.shared,
         inputs: s.inputs,
         process: &s.process,
         now: s.now,

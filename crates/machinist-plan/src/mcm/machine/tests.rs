@@ -97,6 +97,7 @@ fn world() -> World {
         answers: Answers::default(),
         paused_until: None,
         ownership: Ownership { account: account("a"), recorded: account("a"), ..Ownership::default() },
+        shared: Shared::default(),
         cluster: "ours".to_owned(),
         key_holder: None,
     };
@@ -333,7 +334,7 @@ fn nothing_is_made_from_a_class_that_could_still_go() {
         s.class = Known::Present(Arc::new(class));
     };
     world().token(1000).with(unheld).check(expect![[r#"
-        why   waits for the finalizer of its class, without which the class might go first; next: the driver is asked for its instance
+        why   waits for MachineClass c to get its finalizer, without which it might go first; next: the driver is asked for its instance
         wait  until 2027-01-15T08:19:56Z
     "#]]);
     // Nobody counts Machines that name another kind, so for them there is nothing to wait for.
