@@ -25,40 +25,35 @@ pub struct Write<'a, C: Contract> {
 impl<C: Contract> Write<'_, C> {
     /// Patches the object, if the patch changes anything.
     pub async fn patch<F: Fed<C>>(&self, patch: GuardedPatch) -> Result<(), Stop> {
-        if patch.is_empty() {
-            return Ok(());
-        }
-        let api = self.api::<F>();
-        let patch = patch.into_kube();
-        let params = PatchParams::default();
-        self.send::<F>(WriteKind::Update, api.patch(&self.key.name, &params, &patch)).await
-    }
-
-    /// Patches the status of the object.
-    pub async fn patch_status<F: Fed<C>>(&self, patch: GuardedPatch) -> Result<(), Stop> {
-        let api = self.api::<F>();
-        let patch = patch.into_kube();
-        let params = PatchParams::default();
-        self.send::<F>(WriteKind::Update, api.patch_status(&self.key.name, &params, &patch)).await
+        self.patch_as::<F>(WriteKind::Update, patch).await
     }
 
     /// Patches the object so that others are deleted for it, if the patch changes anything.
     pub async fn patch_that_takes_away<F: Fed<C>>(&self, patch: GuardedPatch) -> Result<(), Stop> {
-        if patch.is_empty() {
-            return Ok(());
-        }
-        let api = self.api::<F>();
-        let patch = patch.into_kube();
-        let params = PatchParams::default();
-        self.send::<F>(WriteKind::TakeAway, api.patch(&self.key.name, &params, &patch)).await
+        self.patch_as::<F>(WriteKind::TakeAway, patch).await
+    }
+
+    /// Patches the status of the object.
+    pub async fn patch_status<F: Fed<C>>(&self, patch: GuardedPatch) -> Result<(), Stop> {
+        self.patch_status_as::<F>(WriteKind::Update, patch).await
     }
 
     /// Patches the status of the object so that it is deleted.
     pub async fn patch_status_that_takes_away<F: Fed<C>>(&self, patch: GuardedPatch) -> Result<(), Stop> {
-        let api = self.api::<F>();
-        let patch = patch.into_kube();
-        let params = PatchParams::default();
-        self.send::<F>(WriteKind::TakeAway, api.patch_status(&self.key.name, &params, &patch)).await
+        self.patch_status_as::<F>(WriteKind::TakeAway, patch).await
+    }
+
+    async fn patch_as<F: Fed<C>>(&self, kind: WriteKind, patch: GuardedPatch) -> Result<(), Stop> {
+        if patch.is_empty() {
+            return Ok(());
+        }
+        let (api, params, patch) = (self.api::<F>(), PatchParams::default(), patch.into_kube());
+        self.send::<F>(kind, api.patch(&self.key.name, &params, &patch)).await
+    }
+
+    async fn patch_status_as<F: Fed<C>>(&self, kind: WriteKind, patch: GuardedPatch) -> Result<(), Stop> {
+        let (api, params, patch) = (self.api::<F>(), PatchParams::default(), patch.into_kube());
+        self.send::<F>(kind, api.patch_status(&self.key.name, &params, &patch)).await
     }
 
     /// Patches the status of a built-in object by strategic merge; `patch` names the UID.
