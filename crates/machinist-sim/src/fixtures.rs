@@ -164,7 +164,7 @@ impl Fixture {
         if let Some(unknown) = items.iter().find(|item| !ORDER.contains(&kind(item))) {
             return Err(Trouble(format!("a fixture: {:?} is not known here", kind(unknown))));
         }
-        items.sort_by_key(|item| ORDER.iter().position(|known| *known == kind(item)));
+        items.sort_by_key(place);
         Ok(Self { items })
     }
 
@@ -221,11 +221,21 @@ fn kind(item: &Value) -> &str {
     Seen(item).text("/kind")
 }
 
+/// Where in the order an object comes. Go makes a token after its Machine, and by that they know each other.
+fn place(item: &Value) -> (Option<usize>, bool) {
+    let as_kind = if is_token(item) { "Machine" } else { kind(item) };
+    (ORDER.iter().position(|known| *known == as_kind), is_token(item))
+}
+
+fn is_token(item: &Value) -> bool {
+    kind(item) == "Secret" && Seen(item).namespace() == "kube-system"
+}
+
 /// Nodes, what runs on them, and what they join with live in the target cluster.
 fn side(item: &Value) -> Side {
     match kind(item) {
         "Node" | "Pod" | "PodDisruptionBudget" => Side::Target,
-        "Secret" if Seen(item).namespace() == "kube-system" => Side::Target,
+        _ if is_token(item) => Side::Target,
         _ => Side::Control,
     }
 }
