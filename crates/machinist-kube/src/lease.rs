@@ -371,6 +371,10 @@ impl Elector {
         let since = Instant::now();
         self.state.send_replace(LeaseState::Held(self.term(since, renewed)));
         tracing::info!(lease = %self.options.name, identity = %self.options.identity, "Leading");
+        if self.ran_out {
+            let lease = &self.options.name;
+            tracing::info!(%lease, "The former leader has not given the Lease back: nothing is taken away for a minute");
+        }
         loop {
             tokio::time::sleep(self.options.retry_period).await;
             match self.renew(renewed + self.options.renew_deadline).await {

@@ -61,6 +61,8 @@ const BACKOFF: Backoff =
 
 /// While short streams still deliver something, waiting longer than this would only make the store older.
 const PROGRESS_CAP: Duration = Duration::from_secs(2);
+/// The longest pause while there is no server: to ask costs one connection, and nothing is decided until it is back.
+const NO_SERVER_CAP: Duration = Duration::from_secs(5);
 
 /// After this many refusals in a row to resume, the resourceVersion itself is doubted (after a restore of etcd it may
 /// lie in the future), and the kind is listed anew.
@@ -188,6 +190,7 @@ impl Watch {
         let mut position = Position::Unlisted;
         // Failures since the last stream that lasted; among them, refusals in a row.
         let (mut failures, mut refusals) = (0_u32, 0_u32);
+        let mut listed: Option<Instant> = None;
         loop {
             let started = Instant::now();
             let (was_listing, before) = match position {
@@ -198,6 +201,7 @@ impl Watch {
                 Position::Unlisted => match self.list(reader).await {
                     Ok(list) => {
                         position = Position::At(list.resource_version);
+                        listed = Some(Instant::now());
                         self.note(|| WatchNote::Listed { objects: list.items.len() });
                         sink(Delta::Relist(list));
                         continue;
@@ -211,6 +215,7 @@ impl Watch {
                 (failures, refusals) = (0, 0);
             }
             let progressed = matches!(position, Position::At(rv) if before < rv);
+            let mut cap = BACKOFF.cap;
             let reason = match ended {
                 Ended::Fatal(source) => return WatchFatal { url: self.request.url_path.clone(), source },
                 Ended::Closed if SHORT_STREAM <= lived => {
@@ -220,9 +225,10 @@ impl Watch {
                 Ended::Closed => "the stream was closed at once".to_owned(),
                 Ended::Expired => {
                     position = Position::Unlisted;
-                    // The usual end of a long pause: listing at once is right, doing so again and again is not.
-                    if failures == 0 {
-                        failures += 1;
+                    // The usual end of a long pause, or of an outage, after which a server has forgotten the past: listing at once is
+                    // right, doing so again and again is not.
+                    if listed.is_none_or(|at| LASTING_STREAM <= at.elapsed()) {
+                        failures = 1;
                         continue;
                     }
                     "the resourceVersion is too old".to_owned()
@@ -235,9 +241,14 @@ impl Watch {
                     }
                     reason
                 }
-                Ended::Broken(reason) => reason,
+                Ended::Broken(reason) => {
+                    cap = NO_SERVER_CAP;
+                    reason
+                }
             };
-            let cap = if progressed { PROGRESS_CAP } else { BACKOFF.cap };
+            if progressed {
+                cap = PROGRESS_CAP;
+            }
             let after = BACKOFF.delay(failures, &mut self.jitter).min(cap);
             failures = failures.saturating_add(1);
             self.note(|| WatchNote::Retrying { after, error: reason });

@@ -7,9 +7,11 @@
 //! A panic ends its pass, says so in the object's `why`, and is followed by a pause; other keys go on.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt;
 use machinist_core::{ContractReason, Plan, Reason, Step, Why};
+use machinist_kube::Leadership;
 use tokio::time::Instant;
 
 use crate::contract::{Contract, Kind, Observed, QueueKey, Stop};
@@ -18,6 +20,8 @@ use crate::panics::{self, Panicked};
 use crate::passes::{Count, Repetition};
 use crate::runtime::{NOT_NOW_AGAIN, Runtime};
 
+/// An API server that does not answer is asked again at the latest after this long.
+const UNANSWERED_AGAIN: Duration = Duration::from_secs(5);
 /// How many independent calls of one plan are in flight at once.
 const CALLS_AT_ONCE: usize = 16;
 
@@ -104,8 +108,12 @@ pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::K
                     pause
                 }
                 Stop::Unanswered(_) => {
-                    runtime.forget_pass(key);
-                    runtime.queue.retry(key.clone())
+                    // The end of the write wakes the key at once, and the server is as it was.
+                    let pause = runtime.queue.retry(key.clone()).min(UNANSWERED_AGAIN);
+                    let until = Instant::now() + pause;
+                    runtime.world.lock().passes.pause(key, until);
+                    runtime.queue.wake_at(key.clone(), until);
+                    pause
                 }
                 // Nobody refused anything: it only was not the moment.
                 Stop::NotNow(_) => {
@@ -161,6 +169,10 @@ async fn perform<C: Contract, K: Kind<C>>(
     while let Some(action) = actions.next() {
         if runtime.in_flight.is_draining() {
             return Err(Stop::NotNow("the process is stopping"));
+        }
+        // A process that was stopped for a while may find its Lease run out in the middle of a pass.
+        if !runtime.leadership.as_ref().is_none_or(Leadership::is_held) {
+            return Err(Stop::NotNow("the lease was lost"));
         }
         if !K::is_independent(&action) {
             K::act(runtime, snapshot, action).await?;

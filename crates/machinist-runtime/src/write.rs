@@ -227,7 +227,9 @@ fn stop(outcome: WriteOutcome) -> Stop {
             Stop::Stale
         }
         WriteOutcome::Invalid { message, .. } | WriteOutcome::Denied { message } => Stop::refused(message),
-        WriteOutcome::Throttled { .. } => Stop::Unanswered("the API server asks for patience".to_owned()),
+        WriteOutcome::Throttled { .. } => {
+            Stop::Unanswered("the API server cannot be reached, or asks for patience".to_owned())
+        }
         WriteOutcome::Unknown { message } => Stop::Unanswered(message),
     }
 }

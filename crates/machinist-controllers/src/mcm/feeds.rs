@@ -20,7 +20,7 @@ use machinist_runtime::Fed;
 use super::contract::{Mcm, Runtime};
 use super::key::Key;
 use super::seen::{
-    BY_CLASS, BY_OWNER, BY_SECRET, BY_UID, DELETING, SecretEntry, Seen, TokenEntry, YES,
+    BY_CLASS, BY_ID, BY_OWNER, BY_SECRET, BY_UID, DELETING, SecretEntry, Seen, TokenEntry, YES,
     machines_without_owner,
 };
 
@@ -51,6 +51,11 @@ impl Fed<Mcm> for MachineFacts {
         if change.old.as_ref().map(owner) != change.new.as_ref().map(owner) {
             // Nothing is decided any more under the key that it had alone; the key is removed.
             wake.push(Key::Replacement(change.uid.clone()));
+        }
+        if let (Some(gone), None) = (&change.old, &change.new) {
+            // Copies of it may have its instance now.
+            let copies = gone.spec.provider_id().into_iter().flat_map(|id| seen.machines.by_index(BY_ID, id));
+            wake.extend(copies.map(|(key, _)| Key::Machine(key.clone())));
         }
         for facts in [&change.old, &change.new].into_iter().flatten() {
             let namespace = &facts.namespace;

@@ -120,6 +120,28 @@ async fn an_account_that_is_not_used_for_an_hour_is_closed() {
     assert_eq!(open(), 0.0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_is_made_for_a_machine_that_went_meanwhile_is_told() {
+    let world = World::new().await;
+    world.cloud.configure(|settings| {
+        settings.latency = Duration::from_secs(20);
+        settings.call_bound = Duration::from_secs(60);
+    });
+    let _processes = world.start();
+    world.apply(0).await;
+    let machines = world.make_machine("m").await;
+    // Long enough for the call to begin.
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    machines.delete("m", &DeleteParams::default()).await.expect("deleted");
+    let freed = Patch::Merge(json!({"metadata": {"finalizers": []}}));
+    machines.patch("m", &PatchParams::default(), &freed).await.expect("freed");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let told = world.events("FailedCreate").await;
+    let messages: Vec<_> = told.iter().filter_map(|event| event.message.as_deref()).collect();
+    let expected = "was made while Machine m went, whose finalizer somebody removed";
+    assert!(messages.iter().any(|message| message.contains(expected)), "{messages:?}");
+}
+
 /// Each instance takes so long to be deleted that looks at it make up most of the calls. They must not keep deletions from beginning:
 /// all are done half an hour after the last could be.
 #[tokio::test(start_paused = true)]

@@ -209,6 +209,24 @@ async fn a_copy_of_a_machine_goes_without_the_originals_instance() {
     assert_eq!(node.spec.and_then(|spec| spec.unschedulable), None, "and was not closed");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_copy_goes_when_its_original_has_gone() {
+    let world = World::new().await;
+    world.apply(0).await;
+    let instance = world.leave_instance("m", None, 0).id;
+    world.leave_machine("m", instance.as_str()).await;
+    let _processes = world.start();
+    world.until_running(1).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    world.leave_machine("copy", instance.as_str()).await;
+    world.delete_machine("copy").await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(world.machines().await.len(), 2, "the copy waits");
+    world.delete_machine("m").await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!((world.machines().await.len(), world.cloud.alive()), (0, 0));
+}
+
 /// Node names are the cloud's choice, and labels are taken off by tools and restores.
 #[tokio::test(start_paused = true)]
 async fn a_node_is_found_by_its_id_where_no_label_names_it() {

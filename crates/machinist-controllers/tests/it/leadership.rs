@@ -132,3 +132,27 @@ async fn a_successor_deletes_nothing_before_the_last_writes_of_the_dead_can_have
     assert_eq!(running(&world).await, 2);
     drop(machine_controller);
 }
+
+/// As with a process that is stopped by a debugger, and goes on when its Lease has run out.
+#[tokio::test(start_paused = true)]
+async fn a_process_that_lost_its_lease_writes_nothing() {
+    let world = World::new().await;
+    let (elector, leadership) = elector(&world);
+    let (stop, stopped) = oneshot::channel::<()>();
+    tokio::spawn(elector.run(async move { drop(stopped.await) }));
+    leadership.acquired().await.expect("no other process wants it");
+    let _controller = start(&world, leadership);
+    world.apply(0).await;
+    world.make_machine("first").await;
+    world.until("it is taken up", async |w| w.cloud.alive() == 1).await;
+    stop.send(()).expect("it listens");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let mut requests = world.server.audit();
+    world.make_machine("second").await;
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    let is_write = |request: &Arc<machinist_apiserver::AuditRecord>| {
+        request.user_agent == "machine-controller" && !["get", "list", "watch"].contains(&request.verb)
+    };
+    assert_eq!(requests.drain().into_iter().filter(is_write).count(), 0);
+    assert_eq!(world.cloud.alive(), 1, "and makes nothing");
+}

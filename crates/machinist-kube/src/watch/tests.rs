@@ -124,6 +124,24 @@ async fn a_deletion_while_the_watch_was_down_is_found_by_the_relist() {
     assert_eq!(watched.changes(), ["b 2>-"]);
 }
 
+/// A server that was started anew has forgotten the past, and whoever watches it has waited long enough.
+#[tokio::test(start_paused = true)]
+async fn seconds_after_an_outage_the_store_is_right_again() {
+    let server = FakeServer::new();
+    server.put(&path("a"), map("1"));
+    let watched = Watched::start(&server);
+    sleep(Duration::from_secs(60)).await;
+    watched.changes();
+    server.hook(|_| Verdict::Refuse);
+    server.close_watches();
+    sleep(Duration::from_secs(600)).await;
+    server.put(&path("a"), map("2"));
+    server.compact();
+    server.hook(|_| Verdict::Pass);
+    sleep(NO_SERVER_CAP + Duration::from_secs(2)).await;
+    assert_eq!(watched.changes(), ["a 1>2"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_http_410_leads_to_a_relist() {
     let server = FakeServer::new();

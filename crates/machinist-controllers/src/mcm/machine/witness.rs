@@ -5,13 +5,16 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use machinist_instance::{Error, ErrorKind, Instance, Sighting};
+use machinist_kube::recorder::EventType;
 use machinist_plan::facts::MachineFacts;
+use machinist_plan::mcm::machine::CREATE_FAILED;
 use machinist_runtime::{Account, Sightings};
 
 use super::super::evidence::{Recognition, take_list, take_sighting};
 use super::super::key::Key;
 use super::super::object_key;
 use super::instance::Asking;
+use super::reference;
 use machinist_core::MadeIn;
 
 /// Looks at the answer to one call for one Machine.
@@ -43,6 +46,9 @@ impl Witness {
 
     /// An `ensure` was answered: a clear refusal has made nothing.
     pub(super) fn ensured(&self, answer: &Result<Instance, Error>, before: MadeIn) {
+        if let Ok(instance) = answer {
+            self.tell_if_ownerless(instance);
+        }
         let made_nothing = match answer {
             Ok(_) => false,
             Err(error) => match error.kind {
@@ -59,6 +65,19 @@ impl Witness {
         if made_nothing && let Some(answers) = world.seen.memory.answers.get_mut(&self.machine.uid) {
             answers.made_in = before;
         }
+    }
+
+    /// Tells people of an instance whose Machine went while it was made, because somebody took its finalizer off: nothing else names it.
+    fn tell_if_ownerless(&self, instance: &Instance) {
+        if self.runtime.lock().seen.has_machine(&self.machine.uid) {
+            return;
+        }
+        let (machine, id) = (&self.machine.name, &instance.id);
+        tracing::warn!(%machine, instance = %id, "An instance was made for a Machine that is gone by now");
+        let message = format!(
+            "Instance {id} was made while Machine {machine} went, whose finalizer somebody removed: nothing deletes it but you"
+        );
+        self.runtime.recorder.record(&reference(&self.machine), EventType::Warning, CREATE_FAILED, &message);
     }
 
     /// A `find` was answered.

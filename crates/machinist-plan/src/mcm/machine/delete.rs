@@ -148,10 +148,7 @@ fn held(s: &Snapshot, holder: &str, deleting_since: Timestamp) -> Plan<Action> {
         return leave_behind(s, &proof::left_behind(s, &because), deleting_since);
     }
     let reason = McmReason::InstanceShared { instance: s.instance().to_string(), machine: holder.to_owned() };
-    let mend = format!(
-        "delete Machine {holder}, or set label {}=true to leave the instance to it",
-        labels::FORCE_DELETION
-    );
+    let mend = format!("set label {}=true to leave the instance to Machine {holder}", labels::FORCE_DELETION);
     let why = Why::new(reason, Step::Mend(mend)).since(deleting_since);
     await_person(s, DeletionMarker::FindInstance, why)
 }

@@ -205,7 +205,7 @@ fn a_copy_of_an_older_machine_takes_nothing_away() {
     copy().check(expect![[r#"
         do    status: Delete Failed "Deletion waits for instance sim:///i-1 to be its own: Machine original, which is older, records it, too. Initiate node drain"
         do    warning FailedDelete: Deletion waits for instance sim:///i-1 to be its own: Machine original, which is older, records it, too. Initiate node drain
-        why   waits for instance sim:///i-1 to be its own: Machine original, which is older, records it, too; since 2027-01-15T07:59:50Z; next: delete Machine original, or set label force-deletion=true to leave the instance to it
+        why   waits for instance sim:///i-1 to be its own: Machine original, which is older, records it, too; since 2027-01-15T07:59:50Z; next: set label force-deletion=true to leave the instance to Machine original
         wait  for a change
     "#]]);
     let forced = copy().force_deletion().plan();
