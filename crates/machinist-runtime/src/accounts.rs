@@ -170,6 +170,13 @@ impl Accounts {
         });
     }
 
+    /// Forgets what lists have shown: after a step of the wall clock their moments compare with nothing.
+    pub(crate) fn forget_moments(&self) {
+        for account in self.lock().accounts.values() {
+            *account.last_sightings() = None;
+        }
+    }
+
     /// How many accounts are open, and how many drivers.
     pub(crate) fn len(&self) -> (usize, usize) {
         let state = self.lock();
@@ -201,13 +208,15 @@ impl Account {
 
     /// What the last list of the account has shown, if there was one.
     pub fn sightings(&self) -> Option<Arc<Sightings>> {
-        self.sightings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.last_sightings().clone()
     }
 
-    /// Shares what a list has shown. One that began earlier than the last changes nothing.
+    /// Shares what a list has shown. One that began earlier than the last changes nothing, and so does one during which the clock went
+    /// back.
     pub fn share(&self, sightings: Sightings) {
-        let mut last = self.sightings.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.as_ref().is_none_or(|last| last.started < sightings.started) {
+        let mut last = self.last_sightings();
+        let is_newer = last.as_ref().is_none_or(|last| last.started < sightings.started);
+        if is_newer && sightings.started <= sightings.ended {
             *last = Some(Arc::new(sightings));
         }
     }
@@ -275,6 +284,10 @@ impl Account {
         // A permit that is out holds a clone of the slots.
         let no_call_in_flight = Arc::strong_count(&self.slots) == 1;
         no_call_in_flight && self.pace().last_used + CLOSED_AFTER <= now
+    }
+
+    fn last_sightings(&self) -> MutexGuard<'_, Option<Arc<Sightings>>> {
+        self.sightings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn pace(&self) -> MutexGuard<'_, Pace> {
@@ -394,5 +407,24 @@ mod tests {
         account.note_end(None);
         account.note_end(Some(&throttled));
         assert_eq!((account.paused_until().expect("paused") - Instant::now()).as_secs(), 5);
+    }
+
+    /// Otherwise a clock that went back would let every later list pass for an older one.
+    #[tokio::test(start_paused = true)]
+    async fn what_a_list_has_shown_is_forgotten_when_the_clock_steps() {
+        let at = |second| Timestamp::from_second(second).expect("a moment");
+        let accounts = Accounts::default();
+        let account = accounts.limits(AccountId::of([b"a".as_slice()]), 1, None);
+        let share = |started, ended| account.share(Sightings::new(at(started), at(ended), Vec::new()));
+        let shown = || account.sightings().map(|sightings| sightings.started);
+        share(100, 101);
+        share(50, 51);
+        assert_eq!(shown(), Some(at(100)), "the later one stays");
+        accounts.forget_moments();
+        assert_eq!(shown(), None);
+        share(70, 51);
+        assert_eq!(shown(), None, "the clock went back meanwhile");
+        share(52, 53);
+        assert_eq!(shown(), Some(at(52)));
     }
 }

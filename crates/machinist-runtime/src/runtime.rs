@@ -141,6 +141,7 @@ impl<C: Contract> Runtime<C> {
         }
         tracing::warn!(%now, "The clock has stepped; what the cloud answered before proves nothing any more");
         C::forget_moments(&mut self.world.lock().seen, now);
+        self.accounts.forget_moments();
         let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
         *started = started.map(|_| now);
     }
