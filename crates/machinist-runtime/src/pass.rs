@@ -52,16 +52,14 @@ pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::K
         }
     };
     let decided = panics::catch(|| {
-        let plan = K::plan(runtime, &snapshot);
+        let plan = hold_back::<C, K>(runtime, K::plan(runtime, &snapshot));
         let rendered: Vec<String> = plan.actions.iter().map(ToString::to_string).collect();
         (plan, rendered)
     });
-    let (plan, mut rendered) = match decided {
+    let (Plan { actions, why, wait }, rendered) = match decided {
         Ok(decided) => decided,
         Err(panicked) => return runtime.note_panic(key, planner_failed(panicked)),
     };
-    let Plan { actions, why, wait } = hold_back::<C, K>(runtime, plan);
-    rendered.truncate(actions.len());
     let repetition = runtime.world.lock().passes.repetition(key, fingerprint(&snapshot), &rendered);
     if let Repetition::Pausing(until) = repetition {
         return runtime.queue.wake_at(key.clone(), until);
@@ -137,9 +135,9 @@ fn hold_back<C: Contract, K: Kind<C>>(
     let Some(alone_from) = runtime.alone_from() else { return plan };
     plan.actions.truncate(held_back);
     let at = runtime.wall(alone_from);
-    plan.why = Why::new(Reason::PredecessorCalls, Step::Expect("what it has planned is done"))
-        .since(runtime.leading_since())
-        .deadline(at, Step::Expect("what it has planned is done"));
+    let then = Step::Expect("what it has planned is done");
+    plan.why =
+        Why::new(Reason::PredecessorCalls, then.clone()).since(runtime.leading_since()).deadline(at, then);
     plan.no_later_than(at)
 }
 

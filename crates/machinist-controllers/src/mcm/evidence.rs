@@ -33,8 +33,6 @@ struct Shown {
     /// By Secret.
     by_secret: BTreeMap<Secret, ShownOfSecret>,
     list: List,
-    /// When a list was last answered.
-    listed: Option<Timestamp>,
 }
 
 /// The Secret that opens an account, if a class refers to one.
@@ -61,13 +59,14 @@ impl Evidence {
         of_secret.has_unrecorded |= recorded.is_none();
     }
 
-    /// Whether an account may be listed now; if so, the others wait for that. The call may never begin, so they do not wait long.
-    pub(crate) fn may_list(&mut self, account: &AccountId, now: Timestamp) -> bool {
+    /// Whether an account may be listed now, where its last list was answered then; if so, the others wait for that. The call may never
+    /// begin, so they do not wait long.
+    pub(crate) fn may_list(&mut self, account: &AccountId, last: Option<Timestamp>, now: Timestamp) -> bool {
         let shown = self.of(account);
         let may = match shown.list {
             List::NotAsked => true,
             // Planners ask again later than that, or because many instances are on their way out.
-            List::Ended(_) => shown.listed.is_none_or(|last| plus(last, LIST_AGAIN_AFTER) <= now),
+            List::Ended(_) => last.is_none_or(|last| plus(last, LIST_AGAIN_AFTER) <= now),
             List::Asked(again_at) | List::Failed(again_at) => again_at <= now,
         };
         if may {
@@ -83,7 +82,6 @@ impl Evidence {
 
     /// A list was answered, or failed.
     pub(crate) fn list_ended(&mut self, account: &AccountId, worked: bool, now: Timestamp) {
-        self.of(account).listed = Some(now);
         self.of(account).list = match worked {
             true => List::Ended(plus(now, LIST_AT_MOST_EVERY)),
             false => List::Failed(plus(now, LIST_AGAIN_AFTER)),
@@ -94,7 +92,6 @@ impl Evidence {
     pub(crate) fn forget_moments(&mut self) {
         for shown in self.0.values_mut() {
             shown.list = List::NotAsked;
-            shown.listed = None;
         }
     }
 

@@ -20,6 +20,9 @@ use machinist_plan::mcm::machine::{Action, Snapshot};
 use machinist_runtime::{Kind, Observed, Stop};
 
 use super::contract::{Mcm, Runtime, World};
+use super::key::Key;
+use super::memory::Memory;
+use super::object_key;
 
 mod act;
 mod drain;
@@ -70,4 +73,15 @@ impl Kind<Mcm> for Machines {
 /// How an Event names a Machine.
 pub(super) fn reference(machine: &MachineFacts) -> ObjectReference {
     super::reference("Machine", &machine.namespace, &machine.name, &machine.uid)
+}
+
+/// Remembers something for a Machine, for as long as there is one, and decides about it again.
+fn remember(runtime: &Runtime, machine: &MachineFacts, change: impl FnOnce(&mut Memory)) {
+    let mut world = runtime.lock();
+    if !world.seen.has_machine(&machine.uid) {
+        return;
+    }
+    change(&mut world.seen.memory);
+    drop(world);
+    runtime.queue.wake(Key::Machine(object_key(&machine.namespace, &machine.name)));
 }

@@ -183,18 +183,23 @@ async fn two_machines_whose_names_end_alike_have_a_token_each() {
     assert_eq!(world.tokens().await, Vec::<String>::new());
 }
 
-/// A copied manifest still names the instance of the original.
-#[tokio::test(start_paused = true)]
-async fn a_copy_of_a_machine_goes_without_the_originals_instance() {
+/// A world in which Machine "m" runs, and "copy" names its instance, as a copied manifest does.
+async fn running_with_a_copy() -> (World, (Running, Running)) {
     let world = World::new().await;
     world.apply(0).await;
     let instance = world.leave_instance("m", None, 0).id;
     world.leave_machine("m", instance.as_str()).await;
-    let _processes = world.start();
+    let processes = world.start();
     world.until_running(1).await;
     // Moments of creation are cut to seconds.
     tokio::time::sleep(Duration::from_secs(2)).await;
     world.leave_machine("copy", instance.as_str()).await;
+    (world, processes)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_of_a_machine_goes_without_the_originals_instance() {
+    let (world, _processes) = running_with_a_copy().await;
     let label = Patch::Merge(json!({"metadata": {"labels": {"node": "m"}}}));
     world.machines_api().patch("copy", &PatchParams::default(), &label).await.expect("labelled");
     world.delete_machine("copy").await;
@@ -211,14 +216,7 @@ async fn a_copy_of_a_machine_goes_without_the_originals_instance() {
 
 #[tokio::test(start_paused = true)]
 async fn a_copy_goes_when_its_original_has_gone() {
-    let world = World::new().await;
-    world.apply(0).await;
-    let instance = world.leave_instance("m", None, 0).id;
-    world.leave_machine("m", instance.as_str()).await;
-    let _processes = world.start();
-    world.until_running(1).await;
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    world.leave_machine("copy", instance.as_str()).await;
+    let (world, _processes) = running_with_a_copy().await;
     world.delete_machine("copy").await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(world.machines().await.len(), 2, "the copy waits");

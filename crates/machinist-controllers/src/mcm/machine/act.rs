@@ -21,7 +21,7 @@ use super::super::seen::TokenEntry;
 use super::{drain, instance, node, observe, reference, status_patch, token, user_data};
 
 /// What a call is made from is not there any more, and the next pass says so.
-const CLASS_OR_SECRET_GONE: &str = "class or Secret went missing";
+const CLASS_OR_SECRET_GONE: Stop = Stop::NotNow("class or Secret went missing");
 
 pub(super) async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
     let machine = &s.machine;
@@ -83,7 +83,7 @@ pub(super) async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action
             Write { charged: &charged, ..write }.delete::<MachineFacts>(&machine.uid).await
         }
         Action::CreateToken { id, expires, account } => {
-            token::create(runtime, &own_key, machine, &token::NewToken { id, expires, account }).await
+            token::create(runtime, &own_key, machine, &id, expires, account.as_ref()).await
         }
         Action::DeleteToken(token) => {
             let key = token::secret_key(&token.id);
@@ -151,26 +151,28 @@ fn with_priority(
 }
 
 fn asking<'a>(runtime: &'a Arc<Runtime>, s: &'a Snapshot) -> Result<instance::Asking<'a>, Stop> {
-    let opened = {
-        let world = runtime.lock();
-        observe::ClassInputs::of(&world, &s.machine).and_then(|made_from| made_from.open(runtime))
-    };
-    let opened = opened.ok_or(Stop::NotNow(CLASS_OR_SECRET_GONE))?;
+    let world = runtime.lock();
+    let made_from = observe::ClassInputs::of(&world, &s.machine).ok_or(CLASS_OR_SECRET_GONE)?;
+    asking_with(runtime, s, &made_from)
+}
+
+fn asking_with<'a>(
+    runtime: &'a Arc<Runtime>,
+    s: &'a Snapshot,
+    made_from: &observe::ClassInputs<'_>,
+) -> Result<instance::Asking<'a>, Stop> {
+    let opened = made_from.open(runtime).ok_or(CLASS_OR_SECRET_GONE)?;
     Ok(instance::Asking { runtime, machine: &s.machine, inputs: s.inputs, opened })
 }
 
 fn ensure(runtime: &Arc<Runtime>, s: &Snapshot, adopt_made_since: Timestamp) -> Result<(), Stop> {
     let machine = &s.machine;
     let options = runtime.tools.machine();
-    let asking = asking(runtime, s)?;
-    let (class, template, token) = {
+    let (asking, class, template, token) = {
         let world = runtime.lock();
-        let Some(made_from) = observe::ClassInputs::of(&world, machine) else {
-            return Err(Stop::NotNow(CLASS_OR_SECRET_GONE));
-        };
-        let Some((_, template)) = made_from.merged() else {
-            return Err(Stop::NotNow(CLASS_OR_SECRET_GONE));
-        };
+        let made_from = observe::ClassInputs::of(&world, machine).ok_or(CLASS_OR_SECRET_GONE)?;
+        let asking = asking_with(runtime, s, &made_from)?;
+        let (_, template) = made_from.merged().ok_or(CLASS_OR_SECRET_GONE)?;
         let token = match token::token(&world.seen, machine) {
             Token::Ours(TokenFacts { id, .. }) => {
                 let token = world.seen.tokens.get(&token::secret_key(&id));
@@ -178,7 +180,7 @@ fn ensure(runtime: &Arc<Runtime>, s: &Snapshot, adopt_made_since: Timestamp) -> 
             }
             Token::Free(_) | Token::Exhausted => None,
         };
-        (made_from.class.clone(), template, token)
+        (asking, made_from.class.clone(), template, token)
     };
     let Some(name) = s.machine.node.clone().or_else(|| machinist_instance::NodeName::new(&machine.name))
     else {

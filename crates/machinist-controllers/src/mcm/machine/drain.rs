@@ -12,8 +12,7 @@ use machinist_plan::facts::MachineFacts;
 use machinist_runtime::Stop;
 
 use super::super::contract::Runtime;
-use super::super::key::Key;
-use super::super::object_key;
+use super::remember;
 
 /// Moves one pod. What comes of it is remembered per pod, so that one pod that is held does not keep the others waiting.
 pub(super) async fn perform(runtime: &Arc<Runtime>, machine: &MachineFacts, call: Call) -> Result<(), Stop> {
@@ -21,16 +20,12 @@ pub(super) async fn perform(runtime: &Arc<Runtime>, machine: &MachineFacts, call
         Call::Evict(pod) => (evict(runtime, &pod).await, pod),
         Call::Delete(pod) => (delete_pod(runtime, &pod).await, pod),
     };
-    let mut world = runtime.lock();
-    if !world.seen.has_machine(&machine.uid) {
-        return Ok(());
-    }
-    let evictions = world.seen.memory.evictions.entry(machine.uid.clone()).or_default();
-    let evictions = Arc::make_mut(evictions);
-    let eviction = Eviction::after(evictions.get(&pod.uid), outcome, runtime.now());
-    evictions.insert(pod.uid, eviction);
-    drop(world);
-    runtime.queue.wake(Key::Machine(object_key(&machine.namespace, &machine.name)));
+    let now = runtime.now();
+    remember(runtime, machine, |memory| {
+        let evictions = Arc::make_mut(memory.evictions.entry(machine.uid.clone()).or_default());
+        let eviction = Eviction::after(evictions.get(&pod.uid), outcome, now);
+        evictions.insert(pod.uid, eviction);
+    });
     Ok(())
 }
 

@@ -17,9 +17,8 @@ use machinist_runtime::{Stop, refresh, take_in};
 use serde_json::{Value, json};
 
 use super::super::contract::{Mcm, Runtime};
-use super::super::key::Key;
-use super::super::object_key;
 use super::super::seen::BY_NODE;
+use super::remember;
 use super::status::time;
 
 /// Where kubelets renew their Leases.
@@ -72,7 +71,7 @@ pub(super) async fn look_for(runtime: &Arc<Runtime>, machine: &MachineFacts, nam
     let found = refresh::<Mcm, NodeFacts>(runtime, &ObjectKey::cluster_scoped(name)).await;
     let found = found.map_err(|error| Stop::Unanswered(error.to_string()))?;
     let look = NodeLook { name: name.to_owned(), started, uid: found.map(|node| node.uid) };
-    remember(runtime, machine, |looks| looks.node = Some(look));
+    remember_look(runtime, machine, |looks| looks.node = Some(look));
     Ok(())
 }
 
@@ -99,7 +98,7 @@ pub(super) async fn list_pods(
     };
     take_in::<Mcm, PodFacts>(runtime, Delta::RelistPart(part));
     let list = PodList { node_uid: node.uid.clone(), started, leaving };
-    remember(runtime, machine, |looks| looks.pods = Some(list));
+    remember_look(runtime, machine, |looks| looks.pods = Some(list));
     Ok(())
 }
 
@@ -119,16 +118,10 @@ pub(super) async fn look_at_lease(
         Err(error) => return Err(Stop::Unanswered(error.to_string())),
     };
     let look = LeaseLook { node_uid: node.uid.clone(), started, found };
-    remember(runtime, machine, |looks| looks.lease = Some(look));
+    remember_look(runtime, machine, |looks| looks.lease = Some(look));
     Ok(())
 }
 
-/// Remembers what was read for a Machine, for as long as there is one, and decides about it again.
-fn remember(runtime: &Runtime, machine: &MachineFacts, change: impl FnOnce(&mut Looks)) {
-    let mut world = runtime.lock();
-    if world.seen.has_machine(&machine.uid) {
-        change(world.seen.memory.looks.entry(machine.uid.clone()).or_default());
-    }
-    drop(world);
-    runtime.queue.wake(Key::Machine(object_key(&machine.namespace, &machine.name)));
+fn remember_look(runtime: &Runtime, machine: &MachineFacts, change: impl FnOnce(&mut Looks)) {
+    remember(runtime, machine, |memory| change(memory.looks.entry(machine.uid.clone()).or_default()));
 }

@@ -37,10 +37,10 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
     let made_from = ClassInputs::of(world, &machine);
     let class = made_from.as_ref().map(|made_from| &made_from.class);
     let node = node_of(seen, &machine);
-    let node_name = node.map_or(machine.node_name(), |node| &node.facts.name).to_owned();
+    let node_name = node.map_or(machine.node_name(), |node| &node.facts.name);
     let is_deleting = machine.deleting_since.is_some();
-    let pods = if is_deleting { on_node(&seen.pods, &node_name) } else { Vec::new() };
-    let attachments = if is_deleting { on_node(&seen.attachments, &node_name) } else { Vec::new() };
+    let pods = if is_deleting { on_node(&seen.pods, node_name) } else { Vec::new() };
+    let attachments = if is_deleting { on_node(&seen.attachments, node_name) } else { Vec::new() };
     let mut namespaces: Vec<&str> = pods.iter().map(|pod| pod.namespace.as_str()).collect();
     namespaces.dedup();
     let budgets = namespaces
@@ -152,11 +152,10 @@ pub(crate) fn identity(
     };
     let named = node.and_then(NodeFacts::machine_name).filter(|name| *name != machine.name);
     let claimed_by = named.filter(|name| seen.machines.get(&object_key(&machine.namespace, name)).is_some());
-    let age = |machine: &MachineFacts| (machine.created, machine.uid.clone());
+    let is_older = |other: &MachineFacts| (other.created, &other.uid) < (machine.created, &machine.uid);
     let with_it = recorded.into_iter().flat_map(|id| seen.machines.by_index(BY_ID, id));
-    let mut older = with_it.filter(|(key, other)| {
-        key.namespace == machine.namespace && other.uid != machine.uid && age(&other.facts) < age(machine)
-    });
+    let mut older =
+        with_it.filter(|(key, other)| key.namespace == machine.namespace && is_older(&other.facts));
     Identity {
         recorded: ours,
         same_instance,

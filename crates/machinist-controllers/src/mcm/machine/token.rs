@@ -31,31 +31,22 @@ pub(crate) fn token(seen: &Seen, machine: &MachineFacts) -> Token {
     Token::choose(machine, |id| seen.tokens.get(&secret_key(id)).map(|entry| &entry.facts.facts))
 }
 
-/// A token that is to be made.
-pub(super) struct NewToken {
-    /// Its public part.
-    pub id: String,
-    /// When it stops being accepted.
-    pub expires: Timestamp,
-    /// The account in which the instance is going to be made.
-    pub account: Option<AccountId>,
-}
-
-/// POSTs the Secret of a token; its secret part is drawn here.
+/// POSTs the Secret of a token; its secret part is drawn here. `account` is where the instance is going to be made.
 pub(super) async fn create(
     runtime: &Arc<Runtime>,
     charged: &[Key],
     machine: &MachineFacts,
-    token: &NewToken,
+    id: &str,
+    expires: Timestamp,
+    account: Option<&AccountId>,
 ) -> Result<(), Stop> {
     let options = runtime.tools.machine();
-    let NewToken { id, expires, account } = token;
-    let expiration = Timestamp::from_second(expires.as_second()).unwrap_or(*expires).to_string();
-    let account = account.iter().map(|account| (ACCOUNT.to_owned(), account.as_str().to_owned()));
+    let expiration = Timestamp::from_second(expires.as_second()).unwrap_or(expires).to_string();
+    let account = account.map(|account| (ACCOUNT.to_owned(), account.as_str().to_owned()));
     let owner = (TOKEN_OWNER.to_owned(), machine.uid.clone());
     let entries = [
         ("description", token_description(&machine.name)),
-        ("token-id", id.clone()),
+        ("token-id", id.to_owned()),
         ("token-secret", token_secret(runtime)),
         ("expiration", expiration),
         ("usage-bootstrap-authentication", "true".to_owned()),

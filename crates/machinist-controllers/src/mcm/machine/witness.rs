@@ -98,7 +98,8 @@ impl Witness {
     pub(super) fn may_list(&self) -> bool {
         let now = self.runtime.now();
         let Some(account) = &self.account else { return true };
-        self.runtime.lock().seen.memory.evidence.may_list(account.id(), now)
+        let last = account.sightings().map(|sightings| sightings.ended);
+        self.runtime.lock().seen.memory.evidence.may_list(account.id(), last, now)
     }
 
     /// The list begins. Returns when.
