@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 use crate::control_plane::{ControlPlane, pause};
 use crate::workspace::{self, output_of, root};
 
-const SESSION: &str = "crates/machinist-apiserver/conformance/kubectl";
+const SESSION: &str = "crates/embedded/machinist-apiserver/conformance/kubectl";
 const DEADLINE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 

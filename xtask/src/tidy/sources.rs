@@ -9,8 +9,8 @@ use super::{Findings, Workspace};
 /// Planners of kinds. The other files of a planner's folder (rollout, replacement, status) decide something that a kind's controller asks for.
 const KINDS: &[&str] = &["machine", "machine_set", "machine_deployment"];
 const CONTRACTS: &[&str] = &["mcm", "ccm", "capi"];
-const PLANNERS: &str = "crates/machinist-plan/src/";
-const CONTROLLERS: &str = "crates/machinist-controllers/src/";
+const PLANNERS: &str = "crates/core/machinist-plan/src/";
+const CONTROLLERS: &str = "crates/core/machinist-controllers/src/";
 
 /// Beyond it a file has more than one thing to tell. A note, not a fault: a table may be long.
 const LONG_FILE_LINES: usize = 800;

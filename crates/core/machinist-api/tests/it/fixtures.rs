@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 pub(crate) fn fixture_files() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/go-mcm");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fixtures/go-mcm");
     let entries = std::fs::read_dir(folder).expect("the fixtures are checked in");
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("a folder entry").path()).collect();
     files.sort();

@@ -57,7 +57,7 @@ fn stored_as_it_is(world: &Simulated, fixture: &Fixture) -> Outcome {
 }
 
 async fn world_for(continuation: Continuation) -> Result<(Simulated, Fixture), Trouble> {
-    let path = format!("{}/../../fixtures/go-mcm/{}.json", env!("CARGO_MANIFEST_DIR"), continuation.file);
+    let path = format!("{}/../../../fixtures/go-mcm/{}.json", env!("CARGO_MANIFEST_DIR"), continuation.file);
     let text = std::fs::read_to_string(path).expect("the fixtures are checked in");
     let fixture = Fixture::parse(&text)?;
     let calm = Setup::calm(Seed(1));

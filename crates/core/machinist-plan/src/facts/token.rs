@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     /// A fixture of Go MCM in the middle of creation: three Machines, each with its token.
-    const CREATING: &str = include_str!("../../../../fixtures/go-mcm/creating.json");
+    const CREATING: &str = include_str!("../../../../../fixtures/go-mcm/creating.json");
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).expect("a small number of seconds")

@@ -20,7 +20,7 @@ pub(crate) const NAMESPACE: &str = "default";
 const DEPLOYMENT: &str = "workers";
 
 /// What `machinist up` applies, so that it is that which is measured.
-const QUICK_START: &str = include_str!("../../../examples/quickstart.yaml");
+const QUICK_START: &str = include_str!("../../../../examples/quickstart.yaml");
 
 /// kube-apiserver serves a new kind after a fraction of a second.
 const SERVED_WITHIN: Duration = Duration::from_secs(30);

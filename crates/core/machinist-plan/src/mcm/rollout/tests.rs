@@ -200,7 +200,7 @@ fn golden_deletion_of_a_deployment() {
 /// in the golden file.
 #[test]
 fn taking_over_from_go_starts_no_rollout() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/go-mcm");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fixtures/go-mcm");
     let entries = std::fs::read_dir(folder).expect("the fixtures are in the repository");
     let mut files: Vec<_> = entries.map(|entry| entry.expect("readable").path()).collect();
     files.sort();

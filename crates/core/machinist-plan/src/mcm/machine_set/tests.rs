@@ -658,8 +658,9 @@ fn preserved_machines_are_counted_as_such_and_not_as_failed() {
 /// What Go MCM promised, it promised for us.
 #[test]
 fn a_machine_that_go_preserves_outlives_the_take_over() {
-    let fixture: Value = serde_json::from_str(include_str!("../../../../../fixtures/go-mcm/preserved.json"))
-        .expect("a fixture");
+    let fixture: Value =
+        serde_json::from_str(include_str!("../../../../../../fixtures/go-mcm/preserved.json"))
+            .expect("a fixture");
     let items = fixture["items"].as_array().expect("a List");
     let of_kind = |kind: &str| items.iter().filter(|item| item["kind"] == kind).cloned().collect::<Vec<_>>();
     let taken_over = |replicas: u32, phase: &str| {

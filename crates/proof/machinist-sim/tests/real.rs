@@ -86,7 +86,7 @@ async fn play(clusters: &Clusters, scenario: Scenario) -> Result<Played, Trouble
 }
 
 async fn take_over(clusters: &Clusters, continuation: Continuation) -> Outcome {
-    let path = format!("{}/../../fixtures/go-mcm/{}.json", env!("CARGO_MANIFEST_DIR"), continuation.file);
+    let path = format!("{}/../../../fixtures/go-mcm/{}.json", env!("CARGO_MANIFEST_DIR"), continuation.file);
     let text = std::fs::read_to_string(&path).map_err(|error| Trouble(format!("{path}: {error}")))?;
     let fixture = Fixture::parse(&text)?;
     let world = Real::new(clusters, fixtures::cloud).await?;

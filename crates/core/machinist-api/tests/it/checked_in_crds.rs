@@ -11,7 +11,7 @@ use serde_json::Value;
 
 #[test]
 fn the_checked_in_files_are_the_generated_ones() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/crds");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../deploy/crds");
     for definition in crd::all_crds() {
         let yaml = crd::render_yaml(&definition).expect("a CRD renders");
         expect_file![folder.join(crd::file_name(&definition))].assert_eq(&yaml);
