@@ -43,14 +43,14 @@ pub(crate) struct Args {
     output: String,
 }
 
-/// The cases that `conformance/kubectl/traced.txt` makes.
+/// The cases that `corpus/kubectl/traced.txt` makes.
 const TRACED: [&str; 5] =
     ["kubectl_objects", "kubectl_custom", "kubectl_nodes", "kubectl_access", "kubectl_workloads"];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let example = |task: &str, name: &str| {
         let mut command = cargo();
-        command.args([task, "--quiet", "--package", "machinist-apiserver", "--features", "conformance"]);
+        command.args([task, "--quiet", "--package", "machinist-conformance"]);
         command.args(["--example", name]);
         command
     };

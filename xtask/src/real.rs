@@ -70,7 +70,7 @@ const LANES: &[Lane] = &[
         roles: Roles::OneClusterForBoth,
         controller_managers: ControllerManagers::None,
         node_grace: SHORT_GRACE,
-        form: Form::TestTarget { package: "machinist-apiserver", target: "real" },
+        form: Form::TestTarget { package: "machinist-conformance", target: "real" },
     },
     Lane {
         name: "kubectl",

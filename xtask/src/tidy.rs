@@ -4,7 +4,10 @@
 //! rule has good exceptions. All rules run, so one run shows everything.
 
 mod edges;
+mod imports;
 mod manifests;
+mod prose;
+mod rust;
 mod sources;
 
 use anyhow::{Result, ensure};
@@ -42,6 +45,11 @@ const RULES: &[(&str, Rule)] = &[
     ("crates depend on each other as ARCHITECTURE.md allows", edges::between_our_crates),
     ("the planners stay free of runtime, client, clock and randomness", edges::of_the_planners),
     ("each kind's planner and controller have the same path", sources::planner_and_controller_paths),
+    ("no import circle is larger than a folder", imports::circles),
+    ("the embedded server's layers import downwards", imports::layers),
+    ("the prose has none of the refused words", prose::words),
+    ("comments and Markdown are at most 100 columns wide", prose::widths),
+    ("the name of a test is at most 60 letters long", prose::test_names),
     ("no file grows beyond what can be read", sources::file_lengths),
     ("modules are named after what is inside", sources::module_names),
     ("nothing names a path of somebody's machine", sources::machine_paths),

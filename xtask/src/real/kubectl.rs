@@ -1,6 +1,6 @@
 //! The lane that types: the same commands to the real server and to `machinist up`, and what kubectl says compared.
 //!
-//! The commands are `conformance/kubectl/session.txt` of `machinist-apiserver`. Ages, times, uids and revisions are replaced by what they are, and columns
+//! The commands are `corpus/kubectl/session.txt` of `machinist-apiserver`. Ages, times, uids and revisions are replaced by what they are, and columns
 //! are set side by side again; everything else has to be the same, the exit codes too.
 
 use std::io::{BufRead, BufReader};
@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 use crate::control_plane::{ControlPlane, pause};
 use crate::workspace::{self, output_of, root};
 
-const SESSION: &str = "crates/embedded/machinist-apiserver/conformance/kubectl";
+const SESSION: &str = "crates/proof/machinist-conformance/corpus/kubectl";
 const DEADLINE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 

@@ -12,6 +12,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("machinist-instance", &[]),
     // Kinds arrive at the server as CRDs, so it knows none of ours.
     ("machinist-apiserver", &[]),
+    ("machinist-conformance", &["machinist-apiserver"]),
     ("machinist-kube", &[]),
     // What every contract's decisions are made of: no API types.
     ("machinist-core", &["machinist-instance"]),

@@ -1,63 +1,79 @@
-//! An embedded, faithful subset of kube-apiserver.
+//! An embedded API server: a faithful subset of kube-apiserver, for tests, demonstrations and
+//! simulation. Never for production clusters.
 //!
-//! One [`Server`] holds one cluster's state in memory, and keeps it in a folder if it is given one ([`Server::open`]). In
-//! process it is a [`tower::Service`] per caller ([`Server::service_as`]), made for `kube::Client::new`; over the network it is
-//! HTTPS on a listener with a kubeconfig ([`Server::serve`]). It holds only what kube-apiserver itself does: garbage
-//! collection, signing, node lifecycle and token cleaning are clients' work.
+//! One [`Server`] holds the state of one cluster in memory, or also in a data folder
+//! ([`Server::open`]). In process it is a [`tower::Service`] per caller ([`Server::service_as`]),
+//! made for `kube::Client::new`. Over the network it serves HTTPS ([`Server::serve`]) and writes a
+//! kubeconfig. The server does what kube-apiserver itself does and no more: garbage collection,
+//! signing, node lifecycle and token cleaning are the work of clients.
 //!
-//! A request takes one path: route, authentication, authorisation, decoding, the current object, patch or apply, pruning,
-//! defaulting, owners of fields, validation, metadata rules, the no-op check, commit, event, answer. Time and randomness are injected
-//! ([`Clock`], [`Ids`]), so that a simulation repeats exactly.
+//! ```
+//! use k8s_openapi::api::core::v1::ConfigMap;
+//! use kube::api::{Api, PostParams};
+//! use machinist_apiserver::{Config, Identity, Server};
 //!
-//! [`Server::load`] is for tests and for taking over: it stores an object as it is, past all of that.
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let server = Server::new(Config::default());
+//! let client = kube::Client::new(server.service_as(Identity::admin()), "default");
+//! let maps: Api<ConfigMap> = Api::default_namespaced(client);
+//! let object = serde_json::from_value(serde_json::json!({"metadata": {"name": "a"}}))?;
+//! let created = maps.create(&PostParams::default(), &object).await?;
+//! assert!(created.metadata.uid.is_some());
+//! # Ok(())
+//! # }
+//! ```
 //!
-//! Never for production clusters.
+//! # Stages of a request
+//!
+//! | Stage | File |
+//! |---|---|
+//! | connection, TLS, client certificate | `server/listen.rs` |
+//! | one request from start to answer, audit | `server/service.rs` |
+//! | path, method and query | `values/route.rs`, `values/query.rs` |
+//! | authentication | `access/authn.rs`, `access/tokens/` |
+//! | impersonation, authorization | `access/authz/` |
+//! | decoding of the body | `schema/body.rs`, `schema/protobuf.rs` |
+//! | the verb | `server/verbs/<verb>.rs`; what writes share is in `server/verbs/write.rs` |
+//! | patch, server-side apply, owners of fields | `schema/patch/`, `schema/fields/` |
+//! | pruning, defaults, validation of custom resources | `schema/crd/` |
+//! | defaults, admission and validation of a built-in kind | `schema/kinds/<kind>.rs` |
+//! | rules for metadata of every kind | `values/meta.rs` |
+//! | commit, event log, watches | `store/mvcc.rs` |
+//! | stable storage, if there is a data folder | `storage/` |
+//! | answer: whole object, metadata, table | `schema/shape.rs`, `schema/table/` |
+//!
+//! Each layer imports only layers below it: `values`, then `storage` and `store`, then `schema`,
+//! `access` and `server`. Time and randomness are injected ([`Clock`], [`Ids`]), so that a
+//! simulation repeats exactly. [`Server::load`] is for tests and for restoring: it stores an object
+//! as it is, without any of these stages.
 
-mod audit;
-mod authn;
-mod authz;
-mod body;
-mod clock;
-#[cfg(feature = "conformance")]
-pub mod conformance;
-mod crd;
-mod discovery;
-mod fields;
-#[cfg(feature = "fuzz")]
-pub mod fuzz;
-mod go;
-mod kinds;
-mod listen;
-mod load;
-mod meta;
-mod object;
-mod openapi;
-mod patch;
-mod protobuf;
-mod resource;
-mod reviews;
-mod route;
+mod access;
+mod schema;
 mod server;
-mod service;
-mod status;
 mod storage;
 mod store;
-mod table;
-mod tls;
-mod tokens;
-mod verbs;
+mod values;
 
-pub use audit::{AuditRecord, Commit, Subscription};
-pub use authn::Identity;
-pub use authz::Authorization;
-pub use clock::{Clock, Ids, RandomIds, SeededIds, SystemClock, TokioClock};
-pub use listen::{ServeError, Serving};
-pub use load::LoadError;
-pub use object::Object;
-pub use server::{Config, Server};
-pub use service::{ApiService, Body, ReplicaView, Unanswered};
-pub use status::{ApiError, ApiResult, Target};
-pub use storage::{Folder, Kept, StorageError};
-pub use store::mvcc::{History, Key};
-pub use tls::{CertificateAuthority, Issued, TlsError};
-pub use tokens::{TokenKey, TokenKeyError};
+pub use access::authz::Authorization;
+pub use server::audit::AuditRecord;
+pub use server::config::Config;
+pub use server::discovery::REFERENCE;
+pub use server::handle::Server;
+pub use server::kept::Kept;
+pub use server::listen::{ServeError, Serving};
+pub use server::load::LoadError;
+pub use server::replica::ReplicaView;
+pub use server::response::Body;
+pub use server::service::{ApiService, PANICKED, Unanswered};
+
+pub use storage::{Folder, StorageError};
+pub use store::commits::{Commit, Subscription};
+pub use store::key::Key;
+pub use store::mvcc::History;
+pub use values::clock::{Clock, Ids, RandomIds, SeededIds, SystemClock, TokioClock};
+pub use values::identity::Identity;
+pub use values::object::Object;
+pub use values::status::{ApiError, ApiResult, Target};
+pub use values::tls::{CertificateAuthority, Issued, TlsError};
+pub use values::token_key::{TokenKey, TokenKeyError};

@@ -17,10 +17,11 @@ use bytes::Bytes;
 use redb::backends::FileBackend;
 use redb::{Builder, Durability, ReadableDatabase as _, ReadableTable as _, TableDefinition};
 
-use crate::object::Object;
-use crate::storage::StorageError;
+use crate::storage::error::StorageError;
 use crate::storage::folder::{Folder, PRIVATE_FILE, STATE_FILE, beside, move_into_place};
-use crate::store::mvcc::{Event, Key};
+use crate::store::event::Event;
+use crate::store::key::Key;
+use crate::values::object::Object;
 
 /// What this version writes, and the newest that it reads.
 const FORMAT: u64 = 1;
@@ -80,8 +81,7 @@ impl Database {
         Ok((database, state))
     }
 
-    /// The same on storage of another kind.
-    #[cfg(test)]
+    /// Opens the state on a storage backend of the caller's, and begins one if the backend is empty.
     pub(crate) fn open_on(backend: impl redb::StorageBackend) -> Result<(Self, State), StorageError> {
         let path = PathBuf::from("test storage");
         let is_new = backend.len().is_ok_and(|length| length == 0);

@@ -5,9 +5,9 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use crate::storage::StorageError;
-use crate::tls::{CertificateAuthority, TlsError};
-use crate::tokens::TokenKey;
+use crate::storage::error::StorageError;
+use crate::values::tls::{CertificateAuthority, TlsError};
+use crate::values::token_key::TokenKey;
 
 /// Files with secrets are for their owner alone, and here all may hold some.
 pub(crate) const PRIVATE_FILE: u32 = 0o600;

@@ -8,9 +8,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use crate::audit::Origin;
 use crate::storage::database::{Database, broken};
-use crate::store::mvcc::{Event, Shared};
+use crate::store::commits::Origin;
+use crate::store::event::Event;
+
+/// Receives what the journal reports: the store's shared state.
+pub(crate) trait Sink: Send + Sync + 'static {
+    /// A batch is on stable storage.
+    fn show(&self, batch: Vec<Unsaved>);
+    /// Nothing is written from now on.
+    fn fail(&self, why: String);
+}
 
 /// A commit on its way to the disk.
 pub(crate) struct Unsaved {
@@ -52,7 +60,7 @@ impl fmt::Debug for Journal {
 
 impl Journal {
     /// Starts writing. Each batch is shown by `shared` once it is on stable storage.
-    pub(crate) fn start(database: Database, shared: Arc<Shared>) -> std::io::Result<Self> {
+    pub(crate) fn start(database: Database, shared: Arc<dyn Sink>) -> std::io::Result<Self> {
         let queue = Arc::new(Queue::default());
         let writer = Writer { queue: queue.clone(), database, shared };
         let thread =
@@ -127,12 +135,12 @@ impl Queue {
 struct Writer {
     queue: Arc<Queue>,
     database: Database,
-    shared: Arc<Shared>,
+    shared: Arc<dyn Sink>,
 }
 
 impl Writer {
     fn run(self) {
-        let _ending = Ending { queue: &self.queue, shared: &self.shared };
+        let _ending = Ending { queue: &self.queue, shared: &*self.shared };
         while let Some(batch) = self.queue.next() {
             let events = batch.iter().map(|unsaved| &*unsaved.event);
             let written = catch_unwind(AssertUnwindSafe(|| self.database.write(events)));
@@ -152,7 +160,7 @@ impl Writer {
 /// Lets go of who waits for the thread, however it ends: a panic would leave them waiting for ever.
 struct Ending<'a> {
     queue: &'a Queue,
-    shared: &'a Shared,
+    shared: &'a dyn Sink,
 }
 
 impl Drop for Ending<'_> {
@@ -167,22 +175,38 @@ impl Drop for Ending<'_> {
     }
 }
 
-#[test]
-fn who_waits_for_a_thread_that_panics_is_let_go() {
-    let (queue, shared) = (Arc::new(Queue::default()), Shared::empty());
-    let journal = {
-        let (queue, shared) = (queue.clone(), shared.clone());
-        queue.lock().is_writing = true;
-        let thread = std::thread::spawn({
-            let queue = queue.clone();
-            move || {
-                let _ending = Ending { queue: &queue, shared: &shared };
-                panic!("a bug in what shows a commit");
-            }
-        });
-        Journal { queue, thread: Some(thread) }
-    };
-    journal.finish();
-    assert!(queue.lock().has_ended);
-    assert!(shared.has_failed(), "a write that waits to be saved is told so");
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Failures(Mutex<Vec<String>>);
+
+    impl Sink for Failures {
+        fn show(&self, _batch: Vec<Unsaved>) {}
+
+        fn fail(&self, why: String) {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(why);
+        }
+    }
+
+    #[test]
+    fn a_panic_of_the_thread_ends_every_wait() {
+        let (queue, failures) = (Arc::new(Queue::default()), Arc::new(Failures::default()));
+        let journal = {
+            let (queue, failures) = (queue.clone(), failures.clone());
+            queue.lock().is_writing = true;
+            let thread = std::thread::spawn({
+                let queue = queue.clone();
+                move || {
+                    let _ending = Ending { queue: &queue, shared: &*failures };
+                    panic!("a bug in what shows a commit");
+                }
+            });
+            Journal { queue, thread: Some(thread) }
+        };
+        journal.finish();
+        assert!(queue.lock().has_ended);
+        assert_eq!(failures.0.lock().expect("no panic holds it").len(), 1, "the store is told once");
+    }
 }

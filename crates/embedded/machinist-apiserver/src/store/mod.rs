@@ -7,6 +7,9 @@
 //! write builds, and the newest saved revision, at which everybody reads and up to which watchers are told. A request that changes
 //! something is answered when what it saw of the head is saved, a refusal included: it may rest on what nobody has seen yet.
 
+pub(crate) mod commits;
+pub(crate) mod event;
+pub(crate) mod key;
 pub(crate) mod mvcc;
 pub(crate) mod page;
 pub(crate) mod selector;

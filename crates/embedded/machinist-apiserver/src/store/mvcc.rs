@@ -1,59 +1,22 @@
 //! Versions, revisions, the event log and compaction.
 
+use crate::store::event::Event;
+use crate::store::key::Key;
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
 use std::ops::Bound;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
-use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc};
-use tokio::time::Instant;
 
-use crate::audit::{Commit, CommitFeed, Origin};
-use crate::object::{Object, set_meta};
-use crate::status::ApiError;
 use crate::storage::database::{Database, State};
-use crate::storage::journal::{Journal, Unsaved};
+use crate::storage::journal::{Journal, Sink, Unsaved};
+use crate::store::commits::{Commit, CommitFeed, Origin};
 use crate::store::watch::{Feed, Interest};
-
-/// Where an object lies within its resource: `namespace/name`, or `name` for cluster-scoped ones. Compared as text, which
-/// is the order in which kube-apiserver lists.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Key(Arc<str>);
-
-impl Key {
-    pub(crate) fn new(namespace: &str, name: &str) -> Self {
-        if namespace.is_empty() { Key(name.into()) } else { Key(format!("{namespace}/{name}").into()) }
-    }
-
-    pub(crate) fn from_text(text: &str) -> Self {
-        Key(text.into())
-    }
-
-    /// Empty for what is in no namespace.
-    pub fn namespace(&self) -> &str {
-        self.0.split_once('/').map_or("", |(namespace, _)| namespace)
-    }
-
-    /// The name alone.
-    pub fn name(&self) -> &str {
-        self.0.split_once('/').map_or(&*self.0, |(_, name)| name)
-    }
-
-    /// `namespace/name`, or `name`.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+use crate::values::object::{Object, set_meta};
+use crate::values::status::ApiError;
 
 /// How much of the past is kept for watches to resume from and lists to page through.
 #[derive(Debug, Clone, Copy)]
@@ -85,91 +48,6 @@ const WARM_EVENTS: usize = 500;
 
 /// How long the texts of their objects are at most, in bytes: as values they take ten times as much.
 const WARM_BYTES: usize = 8 << 20;
-
-/// What happened to one object at one revision.
-#[derive(Debug)]
-pub(crate) struct Event {
-    pub(crate) revision: u64,
-    pub(crate) table: Arc<str>,
-    pub(crate) key: Key,
-    shown: RwLock<Shown>,
-    pub(crate) deleted: bool,
-    at: Instant,
-}
-
-/// What an event shows.
-#[derive(Debug)]
-struct Shown {
-    old: Option<Arc<Object>>,
-    object: Arc<Object>,
-    /// Its watch lines, while it is among the newest: most who watch take it in at once.
-    lines: Option<[OnceLock<Bytes>; 3]>,
-}
-
-impl Event {
-    /// The version before, if there was one.
-    pub(crate) fn old(&self) -> Option<Arc<Object>> {
-        self.shown().old.clone()
-    }
-
-    /// The new version, or for a deletion the last one with the deletion's revision.
-    pub(crate) fn object(&self) -> Arc<Object> {
-        self.shown().object.clone()
-    }
-
-    /// Keeps of the new version the text alone, and of the one before what is kept of it elsewhere. Returns what the new one is from
-    /// now on.
-    fn cool(&self, old: Option<Arc<Object>>) -> Arc<Object> {
-        let mut shown = self.shown.write().unwrap_or_else(PoisonError::into_inner);
-        shown.old = old.or_else(|| shown.old.as_ref().map(|old| old.cooled()));
-        shown.object = shown.object.cooled();
-        shown.lines = None;
-        shown.object.clone()
-    }
-
-    /// The watch line of this event, made once for all watchers that want this type and the plain object.
-    pub(crate) fn line(&self, kind: EventKind) -> Bytes {
-        let shown = self.shown();
-        let made = || watch_line(kind.as_str(), &shown.object.text());
-        match &shown.lines {
-            Some(lines) => lines[kind as usize].get_or_init(made).clone(),
-            None => made(),
-        }
-    }
-
-    fn shown(&self) -> RwLockReadGuard<'_, Shown> {
-        self.shown.read().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Type of a watch event that carries an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum EventKind {
-    Added = 0,
-    Modified = 1,
-    Deleted = 2,
-}
-
-impl EventKind {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            EventKind::Added => "ADDED",
-            EventKind::Modified => "MODIFIED",
-            EventKind::Deleted => "DELETED",
-        }
-    }
-}
-
-/// `{"type":"…","object":…}` and a newline.
-pub(crate) fn watch_line(kind: &str, object: &[u8]) -> Bytes {
-    let mut line = Vec::with_capacity(object.len() + 40);
-    line.extend_from_slice(b"{\"type\":\"");
-    line.extend_from_slice(kind.as_bytes());
-    line.extend_from_slice(b"\",\"object\":");
-    line.extend_from_slice(object);
-    line.extend_from_slice(b"}\n");
-    line.into()
-}
 
 /// A write, guarded by what the writer read.
 #[derive(Debug)]
@@ -392,18 +270,7 @@ impl Store {
             Some(read) => Object::following(read, value, revision),
             None => Object::new(value, revision),
         };
-        let event = Arc::new(Event {
-            revision,
-            table: table.clone(),
-            key: key.clone(),
-            shown: RwLock::new(Shown {
-                old: read,
-                object: object.clone(),
-                lines: Some([const { OnceLock::new() }; 3]),
-            }),
-            deleted,
-            at: Instant::now(),
-        });
+        let event = Arc::new(Event::new(revision, table.clone(), key.clone(), read, object.clone(), deleted));
         inner.apply(&event);
         match &self.journal {
             None => {
@@ -543,24 +410,9 @@ impl Store {
     }
 }
 
-impl Shared {
-    fn new(inner: Inner, history: History) -> Arc<Self> {
-        let committed = Notify::new();
-        Arc::new(Shared { inner: RwLock::new(inner), committed, history, failed: OnceLock::new() })
-    }
-
-    #[cfg(test)]
-    pub(crate) fn empty() -> Arc<Self> {
-        Self::new(Inner::default(), History::Manual)
-    }
-
-    #[cfg(test)]
-    pub(crate) fn has_failed(&self) -> bool {
-        self.failed.get().is_some()
-    }
-
+impl Sink for Shared {
     /// Shows a batch of commits that has been saved.
-    pub(crate) fn show(&self, batch: Vec<Unsaved>) {
+    fn show(&self, batch: Vec<Unsaved>) {
         let mut inner = self.write();
         for Unsaved { event, origin } in &batch {
             inner.show(event, origin);
@@ -571,10 +423,17 @@ impl Shared {
     }
 
     /// Ends all writing: what is not saved by now never will be.
-    pub(crate) fn fail(&self, why: String) {
+    fn fail(&self, why: String) {
         // A second failure adds nothing to the first.
         let _told = self.failed.set(NotSaved { why: why.into() });
         self.committed.notify_waiters();
+    }
+}
+
+impl Shared {
+    fn new(inner: Inner, history: History) -> Arc<Self> {
+        let committed = Notify::new();
+        Arc::new(Shared { inner: RwLock::new(inner), committed, history, failed: OnceLock::new() })
     }
 
     // A poisoned lock means a panic between two plain assignments; the data is still the last committed state.

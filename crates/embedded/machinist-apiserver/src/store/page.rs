@@ -4,8 +4,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 
-use crate::status::{ApiError, ApiResult};
-use crate::store::mvcc::Key;
+use crate::store::key::Key;
+use crate::values::status::{ApiError, ApiResult};
 
 /// The encoding's version mark, kube-apiserver's own.
 const VERSION: &str = "meta.k8s.io/v1";

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::object::{self, Object};
-use crate::status::{ApiError, ApiResult};
+use crate::values::object::{self, Object};
+use crate::values::status::{ApiError, ApiResult};
 
 /// Both selectors of a list or watch.
 #[derive(Debug, Clone, Default)]
@@ -282,14 +282,14 @@ const OPERATORS: [(&str, MakeRequirement); 5] = [
 ];
 
 fn label_key(key: &str) -> ApiResult<String> {
-    match crate::meta::qualified_name_problem(key) {
+    match crate::values::meta::qualified_name_problem(key) {
         None => Ok(key.to_owned()),
         Some(why) => Err(unparsable(&format!("key: Invalid value: {key:?}: {why}"))),
     }
 }
 
 fn label_value(value: &str) -> ApiResult<()> {
-    match crate::meta::label_value_problem(value) {
+    match crate::values::meta::label_value_problem(value) {
         None => Ok(()),
         Some(why) => Err(unparsable(&format!("values[0]: Invalid value: {value:?}: {why}"))),
     }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use crate::store::mvcc::{Event, Key};
+use crate::store::event::Event;
+use crate::store::key::Key;
 
 /// The cheap part of a watch's selectors, tested at commit time so that a pod's event wakes one kubelet and not all.
 #[derive(Debug, Clone, Default)]

@@ -3,11 +3,9 @@
 mod apply;
 mod authorization;
 mod client;
-mod conformance;
 mod controls;
 mod documents;
 mod durability;
-mod fuzz;
 mod https;
 mod limits;
 mod linearizability;

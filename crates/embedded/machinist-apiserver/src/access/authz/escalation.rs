@@ -1,0 +1,212 @@
+//! Nobody gives away what they do not have: roles and bindings may grant only what their writer holds already, unless the writer may
+//! `escalate` (roles) or `bind` (bindings).
+
+use serde_json::{Value, json};
+
+use crate::access::authz::Attributes;
+use crate::access::authz::caller::Caller;
+use crate::access::authz::rbac::{self, GROUP, Rule, path_matches, quoted};
+use crate::values::object::meta_str;
+use crate::values::status::{ApiError, ApiResult, Target};
+
+/// Admits a role if its writer holds what the role grants, or may `escalate`.
+pub(crate) fn admit_role(caller: &Caller<'_>, resource: &str, role: &Value) -> ApiResult<()> {
+    let (namespace, name) = (meta_str(role, "namespace"), meta_str(role, "name"));
+    if caller.is_unlimited() || may(caller, "escalate", resource, namespace, name) {
+        return Ok(());
+    }
+    let grant = |rules: Vec<Rule>| Grant { resource, namespace, name, rules };
+    confirm(caller, &grant(Rule::of_role(role)))?;
+    if role.get("aggregationRule").is_some() {
+        // Any other role with the right label adds its rules to this one, so only a client that
+        // holds every permission may write such a role.
+        let every = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
+        let every_path = json!({"verbs": ["*"], "nonResourceURLs": ["*"]});
+        confirm(caller, &grant(vec![Rule::parse(&every), Rule::parse(&every_path)]))?;
+    }
+    Ok(())
+}
+
+/// Admits a binding if its writer holds what the role grants, or may `bind` that role.
+pub(crate) fn admit_binding(caller: &Caller<'_>, resource: &str, binding: &Value) -> ApiResult<()> {
+    if caller.is_unlimited() {
+        return Ok(());
+    }
+    let (namespace, name) = (meta_str(binding, "namespace"), meta_str(binding, "name"));
+    let text = |key: &str| binding["roleRef"].get(key).and_then(Value::as_str).unwrap_or_default();
+    let roles = if text("kind") == "Role" { "roles" } else { "clusterroles" };
+    if may(caller, "bind", roles, namespace, text("name")) {
+        return Ok(());
+    }
+    let Some(rules) = rbac::role_of(caller.authorizer.store, binding, namespace) else {
+        // kube-apiserver names the kind that is written, not the role's.
+        return Err(ApiError::not_found(&Target { group: GROUP, resource, name: text("name") }));
+    };
+    confirm(caller, &Grant { resource, namespace, name, rules })
+}
+
+/// Whether the caller has `verb` (`approve`, `sign`) on a signer, or on all signers of its domain.
+pub(crate) fn may_use_signer(caller: &Caller<'_>, verb: &str, signer: &str) -> bool {
+    let domain = signer.split('/').next().unwrap_or_default();
+    [signer.to_owned(), format!("{domain}/*")].into_iter().any(|name| {
+        caller.may(&Attributes {
+            verb: verb.to_owned(),
+            group: "certificates.k8s.io".to_owned(),
+            resource: "signers".to_owned(),
+            name,
+            ..Attributes::default()
+        })
+    })
+}
+
+/// What is being written.
+struct Grant<'a> {
+    resource: &'a str,
+    namespace: &'a str,
+    name: &'a str,
+    rules: Vec<Rule>,
+}
+
+/// Whether the writer has `verb` (`escalate`, `bind`) on a role.
+fn may(caller: &Caller<'_>, verb: &str, resource: &str, namespace: &str, name: &str) -> bool {
+    let asked = Attributes {
+        verb: verb.to_owned(),
+        group: GROUP.to_owned(),
+        resource: resource.to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        ..Attributes::default()
+    };
+    caller.may(&asked)
+}
+
+/// Refuses to grant what the writer does not hold.
+fn confirm(caller: &Caller<'_>, grant: &Grant<'_>) -> ApiResult<()> {
+    let (held, missing) = rbac::grants(caller.authorizer.store, caller.identity, grant.namespace);
+    let held: Vec<Rule> = held.into_iter().flat_map(|grant| grant.rules).collect();
+    let uncovered = uncovered(&held, &grant.rules);
+    if uncovered.is_empty() {
+        return Ok(());
+    }
+    let lines: Vec<String> = uncovered.iter().map(|line| format!("\n{line}")).collect();
+    let mut why = format!(
+        "user \"{}\" (groups={}) is attempting to grant RBAC permissions not currently held:{}",
+        caller.identity.user,
+        quoted(&caller.identity.groups),
+        lines.concat()
+    );
+    if !missing.is_empty() {
+        // Named after what is written, as kube-apiserver does.
+        let told: Vec<String> = missing
+            .iter()
+            .map(|role| format!("{}.{GROUP} \"{}\" not found", grant.resource, role.name))
+            .collect();
+        why.push_str(&format!("; resolution errors: [{}]", told.join(", ")));
+    }
+    let target = Target { group: GROUP, resource: grant.resource, name: grant.name };
+    Err(ApiError::forbidden(&target, &why))
+}
+
+/// Whether rules that are held grant all that another one does.
+pub(crate) fn grant_all(held: &[Rule], wanted: &Rule) -> bool {
+    broken_down(wanted).iter().all(|part| held.iter().any(|rule| covers(rule, part)))
+}
+
+/// What of `wanted` no rule of `held` covers, as sorted lines.
+fn uncovered(held: &[Rule], wanted: &[Rule]) -> Vec<String> {
+    let mut open: Vec<Rule> = Vec::new();
+    let parts =
+        wanted.iter().flat_map(broken_down).filter(|part| !held.iter().any(|rule| covers(rule, part)));
+    for part in parts {
+        let same = |it: &&mut Rule| {
+            part.paths.is_empty()
+                && (&it.groups, &it.resources, &it.names, &it.paths)
+                    == (&part.groups, &part.resources, &part.names, &part.paths)
+        };
+        match open.iter_mut().find(same) {
+            Some(rule) => rule
+                .verbs
+                .extend(part.verbs.into_iter().filter(|verb| !rule.verbs.contains(verb)).collect::<Vec<_>>()),
+            None => open.push(part),
+        }
+    }
+    let mut lines: Vec<String> = open.iter().map(ToString::to_string).collect();
+    lines.sort();
+    lines.dedup();
+    lines
+}
+
+/// Rules about one verb and one resource, object or path each.
+fn broken_down(rule: &Rule) -> Vec<Rule> {
+    let one = |text: &String| vec![text.clone()];
+    let mut parts = Vec::new();
+    for group in &rule.groups {
+        for resource in &rule.resources {
+            for verb in &rule.verbs {
+                let part = Rule {
+                    verbs: one(verb),
+                    groups: one(group),
+                    resources: one(resource),
+                    ..Rule::default()
+                };
+                if rule.names.is_empty() {
+                    parts.push(part);
+                } else {
+                    parts.extend(rule.names.iter().map(|name| Rule { names: one(name), ..part.clone() }));
+                }
+            }
+        }
+    }
+    for path in &rule.paths {
+        parts.extend(rule.verbs.iter().map(|verb| Rule {
+            verbs: one(verb),
+            paths: one(path),
+            ..Rule::default()
+        }));
+    }
+    parts
+}
+
+/// Whether a held rule grants all of `part`.
+fn covers(held: &Rule, part: &Rule) -> bool {
+    let has = |list: &[String], wanted: &[String]| {
+        list.iter().any(|it| it == "*") || wanted.iter().all(|it| list.contains(it))
+    };
+    let has_resource = |wanted: &String| {
+        let sub = wanted.split_once('/').map(|(_, sub)| format!("*/{sub}"));
+        held.resources.iter().any(|it| it == "*" || it == wanted || Some(it) == sub.as_ref())
+    };
+    let has_names = held.names.is_empty()
+        || (!part.names.is_empty() && part.names.iter().all(|n| held.names.contains(n)));
+    has(&held.verbs, &part.verbs)
+        && has(&held.groups, &part.groups)
+        && part.resources.iter().all(has_resource)
+        && has_names
+        && part.paths.iter().all(|path| held.paths.iter().any(|pattern| path_matches(pattern, path)))
+        && (part.paths.is_empty() || part.resources.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(held: serde_json::Value, wanted: serde_json::Value) -> Vec<String> {
+        uncovered(&[Rule::parse(&held)], &[Rule::parse(&wanted)])
+    }
+
+    #[test]
+    fn what_is_not_held_is_told_by_resource() {
+        let held = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]});
+        let wanted = json!({"verbs": ["get", "list", "delete"], "apiGroups": [""], "resources": ["pods"]});
+        let told = r#"{APIGroups:[""], Resources:["pods"], Verbs:["list" "delete"]}"#;
+        assert_eq!(check(held, wanted), [told]);
+    }
+
+    #[test]
+    fn a_rule_about_named_objects_does_not_cover_all() {
+        let held = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "resourceNames": ["a"]});
+        let wanted = |names| json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": names});
+        assert!(check(held.clone(), wanted(json!(["a"]))).is_empty());
+        assert_eq!(check(held, wanted(json!([]))).len(), 1);
+    }
+}

@@ -1,0 +1,211 @@
+//! Nodes may read what concerns them: their own Node and Lease, the Pods bound to them, and what those Pods use.
+//!
+//! Where kube-apiserver keeps a graph of who uses what, this looks at the node's Pods in the namespace asked about. A Pod that mirrors
+//! what a node runs from a file opens nothing: the node wrote it itself.
+//!
+//! Deliberately absent: volumes, attachments, claims of resources and slices of them. Nothing here tells which node uses which, so
+//! no node may read any.
+
+use crate::access::authz::{Attributes, Decision, roles};
+use crate::schema::kinds::pod_references as refers;
+use crate::store::key::Key;
+use crate::store::mvcc::Store;
+use crate::values::identity::Identity;
+use crate::values::object::Object;
+
+/// The namespace of the Leases by which nodes say that they live.
+pub(super) const LEASE_NAMESPACE: &str = "kube-node-lease";
+
+/// The name of the node that a user is.
+pub(crate) fn name_of(user: &Identity) -> Option<&str> {
+    let in_group = user.groups.iter().any(|group| group == "system:nodes");
+    user.user.strip_prefix("system:node:").filter(|name| in_group && !name.is_empty())
+}
+
+pub(super) fn decide(store: &Store, user: &Identity, asked: &Attributes) -> Decision {
+    let Some(node) = name_of(user).filter(|_| asked.path.is_none()) else { return Decision::default() };
+    let verdict = match (asked.group.as_str(), asked.resource.as_str()) {
+        ("", "secrets" | "configmaps") => readable(store, node, asked),
+        ("", "persistentvolumeclaims") if asked.subresource == "status" => claim_status(store, node, asked),
+        ("", "persistentvolumeclaims" | "persistentvolumes")
+        | ("storage.k8s.io", "volumeattachments")
+        | ("resource.k8s.io", "resourceclaims") => gettable(store, node, asked),
+        ("", "serviceaccounts") => account(store, node, asked),
+        ("", "nodes") => own_node(node, asked),
+        ("", "pods") => own_pods(store, node, asked),
+        ("coordination.k8s.io", "leases") => own_lease(node, asked),
+        ("storage.k8s.io", "csinodes") => own_csi_node(node, asked),
+        ("resource.k8s.io", "resourceslices") => own_slices(store, node, asked),
+        ("certificates.k8s.io", "podcertificaterequests") => refuse(""),
+        _ => general(asked),
+    };
+    match verdict {
+        Ok(()) => Decision { allowed: true, reason: String::new() },
+        Err(reason) => Decision { allowed: false, reason },
+    }
+}
+
+/// Why not; empty where there is nothing to say.
+type Verdict = Result<(), String>;
+
+fn refuse(why: &str) -> Verdict {
+    Err(why.to_owned())
+}
+
+/// What any node may do.
+fn general(asked: &Attributes) -> Verdict {
+    let allows = roles::of_nodes().iter().any(|rule| rule.allows(asked));
+    if allows { Ok(()) } else { Err(String::new()) }
+}
+
+fn readable(store: &Store, node: &str, asked: &Attributes) -> Verdict {
+    if !matches!(asked.verb.as_str(), "get" | "list" | "watch") {
+        return refuse("can only read resources of this type");
+    }
+    if !asked.subresource.is_empty() {
+        return refuse("cannot read subresource");
+    }
+    if asked.namespace.is_empty() {
+        return refuse("can only read namespaced object of this type");
+    }
+    related(store, node, asked)
+}
+
+/// One object, and nothing but a look at it.
+fn gettable(store: &Store, node: &str, asked: &Attributes) -> Verdict {
+    if asked.verb != "get" {
+        return refuse("can only get individual resources of this type");
+    }
+    if !asked.subresource.is_empty() {
+        return refuse("cannot get subresource");
+    }
+    related(store, node, asked)
+}
+
+fn claim_status(store: &Store, node: &str, asked: &Attributes) -> Verdict {
+    match asked.verb.as_str() {
+        "update" | "patch" => related(store, node, asked),
+        _ => refuse("can only get/update/patch this type"),
+    }
+}
+
+/// A look at the account of an own Pod, or a token of it. What the token is bound to is seen to when it is made (`restriction`).
+fn account(store: &Store, node: &str, asked: &Attributes) -> Verdict {
+    if asked.verb == "get" && asked.subresource.is_empty() {
+        return readable(store, node, asked);
+    }
+    if asked.verb != "create" || asked.name.is_empty() {
+        return refuse("can only create tokens for individual service accounts");
+    }
+    if asked.subresource != "token" {
+        return refuse("can only create token subresource of serviceaccount");
+    }
+    related(store, node, asked)
+}
+
+fn related(store: &Store, node: &str, asked: &Attributes) -> Verdict {
+    if asked.name.is_empty() {
+        return refuse("No Object name found");
+    }
+    let slice = store.slice_shown("pods", &format!("{}/", asked.namespace), None, None);
+    let pods = slice.map(|s| s.items).unwrap_or_default();
+    let uses = pods.iter().any(|(_, pod)| runs(node, pod) && pod_uses(pod, &asked.resource, &asked.name));
+    if uses { Ok(()) } else { unrelated(node) }
+}
+
+fn unrelated(node: &str) -> Verdict {
+    Err(format!("no relationship found between node '{node}' and this object"))
+}
+
+fn runs(node: &str, pod: &Object) -> bool {
+    pod.glance()["spec"]["nodeName"] == node
+}
+
+fn pod_uses(pod: &Object, resource: &str, name: &str) -> bool {
+    let pod = pod.glance();
+    if refers::is_mirror(&pod) {
+        return false;
+    }
+    match resource {
+        "serviceaccounts" => refers::account(&pod) == name,
+        "secrets" => refers::secrets(&pod).contains(&name),
+        "configmaps" => refers::config_maps(&pod).contains(&name),
+        "persistentvolumeclaims" => refers::claims(&pod).iter().any(|claim| claim == name),
+        _ => false,
+    }
+}
+
+fn own_node(node: &str, asked: &Attributes) -> Verdict {
+    match (asked.verb.as_str(), asked.subresource.as_str()) {
+        // Whose Node it is that is written is seen to on its way in.
+        ("create" | "update" | "patch", "") | ("update" | "patch", "status") => Ok(()),
+        ("get" | "list" | "watch", "") => match asked.name.as_str() {
+            "" => Err(format!("node '{node}' cannot read all nodes, only its own Node object")),
+            name if name != node => {
+                Err(format!("node '{node}' cannot read '{name}', only its own Node object"))
+            }
+            _ => Ok(()),
+        },
+        _ => refuse(""),
+    }
+}
+
+fn own_pods(store: &Store, node: &str, asked: &Attributes) -> Verdict {
+    match (asked.verb.as_str(), asked.subresource.as_str()) {
+        ("list" | "watch", "") if asked.selected_node.as_deref() == Some(node) => Ok(()),
+        ("list" | "watch", "") if asked.name.is_empty() => {
+            refuse("can only list/watch pods with spec.nodeName field selector")
+        }
+        ("get" | "list" | "watch", "") => {
+            let key = Key::new(&asked.namespace, &asked.name);
+            let pod = store.get_shown("pods", &key);
+            if pod.is_some_and(|pod| runs(node, &pod)) { Ok(()) } else { unrelated(node) }
+        }
+        // Whose Pod it is that is written is seen to on its way in.
+        ("create" | "delete", "") | ("update" | "patch", "status") | ("create", "eviction") => Ok(()),
+        _ => refuse(""),
+    }
+}
+
+fn own_lease(node: &str, asked: &Attributes) -> Verdict {
+    if !matches!(asked.verb.as_str(), "get" | "create" | "update" | "patch" | "delete") {
+        return refuse("can only get, create, update, patch, or delete a node lease");
+    }
+    if asked.namespace != LEASE_NAMESPACE {
+        return Err(format!("can only access leases in the \"{LEASE_NAMESPACE}\" system namespace"));
+    }
+    if asked.verb != "create" && asked.name != node {
+        return refuse("can only access node lease with the same name as the requesting node");
+    }
+    Ok(())
+}
+
+fn own_csi_node(node: &str, asked: &Attributes) -> Verdict {
+    if !matches!(asked.verb.as_str(), "get" | "create" | "update" | "patch" | "delete") {
+        return refuse("can only get, create, update, patch, or delete a CSINode");
+    }
+    if !asked.subresource.is_empty() {
+        return refuse("cannot authorize CSINode subresources");
+    }
+    if asked.verb != "create" && asked.name != node {
+        return refuse("can only access CSINode with the same name as the requesting node");
+    }
+    Ok(())
+}
+
+fn own_slices(store: &Store, node: &str, asked: &Attributes) -> Verdict {
+    if !asked.subresource.is_empty() {
+        return refuse("cannot authorize ResourceSlice subresources");
+    }
+    match asked.verb.as_str() {
+        "create" => Ok(()),
+        "get" | "update" | "patch" | "delete" => related(store, node, asked),
+        "watch" | "list" | "deletecollection" if asked.selected_node.as_deref() == Some(node) => Ok(()),
+        "watch" | "list" | "deletecollection" => {
+            refuse("can only list/watch/deletecollection resourceslices with nodeName field selector")
+        }
+        _ => refuse(
+            "only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection",
+        ),
+    }
+}

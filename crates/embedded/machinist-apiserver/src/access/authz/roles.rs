@@ -1,0 +1,248 @@
+//! The roles and bindings that exist from the start, read from `roles.txt`.
+//!
+//! A folder that was kept has those of the program that wrote it. They are brought up to date at each start: what is missing is added,
+//! what somebody added stays, and whoever wants to be left alone says so in the annotation `autoupdate`.
+//!
+//! The text is part of the program, so a mistake in it is our own bug and panics with the line, in the first test that needs it.
+
+use std::sync::LazyLock;
+
+use serde_json::{Value, json};
+
+use crate::access::authz::escalation::grant_all;
+use crate::access::authz::rbac::{GROUP, Rule};
+use crate::values::object::child_map;
+
+/// `"false"` keeps a role or binding as it is.
+const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
+
+/// An object of the start: where it lies in the store, its namespace, and itself.
+pub(crate) struct Initial {
+    pub(crate) table: &'static str,
+    pub(crate) namespace: &'static str,
+    pub(crate) object: Value,
+}
+
+static INITIAL: LazyLock<Vec<Initial>> = LazyLock::new(|| read(include_str!("roles.txt")));
+
+/// What every joined node may do, as far as it concerns that node.
+static NODE: LazyLock<Vec<Rule>> = LazyLock::new(|| {
+    let role = INITIAL.iter().find(|it| it.object["metadata"]["name"] == "system:node");
+    Rule::of_role(&role.expect("roles.txt has system:node").object)
+});
+
+/// Everything that exists from the start.
+pub(crate) fn initial() -> &'static [Initial] {
+    &INITIAL
+}
+
+/// The rules of the role `system:node`.
+pub(crate) fn of_nodes() -> &'static [Rule] {
+    &NODE
+}
+
+/// What a kept role or binding has to become; `None` when it has all that it started with.
+pub(crate) fn renewed(kept: &Value, initial: &Value) -> Option<Value> {
+    if kept["metadata"]["annotations"][AUTOUPDATE] == "false" {
+        return None;
+    }
+    let mut new = kept.clone();
+    for map in ["labels", "annotations"] {
+        for (key, value) in initial["metadata"][map].as_object().into_iter().flatten() {
+            let held = child_map(&mut new, "metadata").entry(map).or_insert_with(|| json!({}));
+            if held.get(key).is_none() {
+                held[key] = value.clone();
+            }
+        }
+    }
+    let held = Rule::of_role(kept);
+    let rules = initial["rules"].as_array().into_iter().flatten();
+    add(&mut new, "rules", rules.filter(|rule| !grant_all(&held, &Rule::parse(rule))));
+    let subjects = initial["subjects"].as_array().into_iter().flatten();
+    let is_held = |wanted: &Value| {
+        let mut list = kept["subjects"].as_array().into_iter().flatten();
+        list.any(|held| ["kind", "namespace", "name"].iter().all(|key| held.get(key) == wanted.get(key)))
+    };
+    add(&mut new, "subjects", subjects.filter(|subject| !is_held(subject)));
+    if let Some(rule) = initial.get("aggregationRule").filter(|_| kept.get("aggregationRule").is_none()) {
+        new["aggregationRule"] = rule.clone();
+    }
+    (new != *kept).then_some(new)
+}
+
+fn add<'a>(object: &mut Value, field: &str, items: impl Iterator<Item = &'a Value>) {
+    let mut items = items.cloned().peekable();
+    if items.peek().is_none() {
+        return;
+    }
+    match object.get_mut(field).and_then(Value::as_array_mut) {
+        Some(list) => list.extend(items),
+        None => object[field] = items.collect(),
+    }
+}
+
+fn read(text: &'static str) -> Vec<Initial> {
+    let mut all: Vec<Initial> = Vec::new();
+    for line in text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
+        let words: Vec<&'static str> = line.split_whitespace().collect();
+        let broken = || -> ! { panic!("roles.txt: {line:?}") };
+        if line.starts_with(' ') {
+            let Some(last) = all.last_mut() else { broken() };
+            match words.as_slice() {
+                ["takes", "in", label] => {
+                    let labels = json!({format!("{GROUP}/{label}"): "true"});
+                    last.object["aggregationRule"] =
+                        json!({"clusterRoleSelectors": [{"matchLabels": labels}]});
+                }
+                _ => match last.object["rules"].as_array_mut() {
+                    Some(rules) => rules.push(rule(&words)),
+                    None => last.object["rules"] = json!([rule(&words)]),
+                },
+            }
+            continue;
+        }
+        all.push(match words.as_slice() {
+            ["clusterrole", name, label @ ..] => {
+                let mut object = object("ClusterRole", "", name);
+                for label in label {
+                    object["metadata"]["labels"][format!("{GROUP}/{label}")] = json!("true");
+                }
+                Initial { table: "clusterroles", namespace: "", object }
+            }
+            ["role", namespace, name] => {
+                Initial { table: "roles", namespace, object: object("Role", namespace, name) }
+            }
+            ["clusterbinding", name, role, subjects @ ..] => Initial {
+                table: "clusterrolebindings",
+                namespace: "",
+                object: binding(object("ClusterRoleBinding", "", name), "ClusterRole", role, subjects),
+            },
+            ["binding", namespace, name, role, subjects @ ..] => Initial {
+                table: "rolebindings",
+                namespace,
+                object: binding(object("RoleBinding", namespace, name), "Role", role, subjects),
+            },
+            _ => broken(),
+        });
+    }
+    take_in(&mut all);
+    all
+}
+
+fn object(kind: &str, namespace: &str, name: &str) -> Value {
+    let mut object = json!({
+        "apiVersion": format!("{GROUP}/v1"), "kind": kind,
+        "metadata": {
+            "name": name, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"},
+            "annotations": {AUTOUPDATE: "true"},
+        },
+    });
+    if !namespace.is_empty() {
+        object["metadata"]["namespace"] = json!(namespace);
+    }
+    object
+}
+
+fn list(text: &str) -> Vec<&str> {
+    text.split(',').map(|item| if item == "core" { "" } else { item }).collect()
+}
+
+fn rule(words: &[&str]) -> Value {
+    match words {
+        [verbs, "-", paths] => json!({"verbs": list(verbs), "nonResourceURLs": list(paths)}),
+        [verbs, groups, resources, names @ ..] => {
+            let mut rule =
+                json!({"verbs": list(verbs), "apiGroups": list(groups), "resources": list(resources)});
+            if let [names] = names {
+                rule["resourceNames"] = json!(list(names));
+            }
+            rule
+        }
+        _ => panic!("roles.txt: no rule in {words:?}"),
+    }
+}
+
+fn binding(mut object: Value, role_kind: &str, role: &str, subjects: &[&str]) -> Value {
+    object["roleRef"] = json!({"apiGroup": GROUP, "kind": role_kind, "name": role});
+    let parsed: Vec<Value> = subjects
+        .iter()
+        .flat_map(|subjects| subjects.split(','))
+        .map(|subject| match subject.split_once('=') {
+            Some(("ServiceAccount", account)) => {
+                let (namespace, name) = account.split_once('/').unwrap_or_default();
+                json!({"kind": "ServiceAccount", "namespace": namespace, "name": name})
+            }
+            Some((kind, name)) => json!({"apiGroup": GROUP, "kind": kind, "name": name}),
+            None => panic!("roles.txt: no subject in {subject:?}"),
+        })
+        .collect();
+    if !parsed.is_empty() {
+        object["subjects"] = Value::Array(parsed);
+    }
+    object
+}
+
+/// Gives each role that takes in others their rules. Three times: view is in edit, and edit in admin.
+fn take_in(all: &mut [Initial]) {
+    for _ in 0..3 {
+        let taken: Vec<Option<Vec<Value>>> = all.iter().map(|it| taken_in(&it.object, all)).collect();
+        for (initial, rules) in all.iter_mut().zip(taken) {
+            if let Some(rules) = rules {
+                initial.object["rules"] = Value::Array(rules);
+            }
+        }
+    }
+}
+
+fn taken_in(role: &Value, all: &[Initial]) -> Option<Vec<Value>> {
+    let wanted = role.pointer("/aggregationRule/clusterRoleSelectors/0/matchLabels")?.as_object()?;
+    let mut rules: Vec<Value> = Vec::new();
+    for other in all.iter().filter(|it| it.table == "clusterroles") {
+        let labels = &other.object["metadata"]["labels"];
+        if wanted.iter().all(|(label, value)| labels.get(label) == Some(value)) {
+            let own = other.object["rules"].as_array().into_iter().flatten();
+            let fresh: Vec<Value> = own.filter(|rule| !rules.contains(rule)).cloned().collect();
+            rules.extend(fresh);
+        }
+    }
+    Some(rules)
+}
+
+#[test]
+fn roles_that_take_in_others_have_their_rules() {
+    let rules = |name: &str| {
+        let role =
+            initial().iter().find(|it| it.object["metadata"]["name"] == name && it.table == "clusterroles");
+        Rule::of_role(&role.expect("the role").object)
+    };
+    let (view, edit, admin) = (rules("view"), rules("edit"), rules("admin"));
+    assert!(!view.is_empty() && view.iter().all(|rule| edit.contains(rule)));
+    assert!(edit.iter().all(|rule| admin.contains(rule)) && edit.len() < admin.len());
+    assert!(!of_nodes().is_empty());
+}
+
+#[test]
+fn a_kept_role_gets_what_it_misses_and_keeps_what_somebody_added() {
+    let rule = |verbs: &[&str]| json!({"verbs": verbs, "apiGroups": [""], "resources": ["pods"]});
+    let initial = json!({"metadata": {"name": "r", "labels": {"a": "b"}}, "rules": [rule(&["get", "list"])]});
+    let kept = json!({"metadata": {"name": "r", "uid": "u"}, "rules": [rule(&["get"]), rule(&["delete"])]});
+    let new = renewed(&kept, &initial).expect("it misses something");
+    assert_eq!(new["rules"], json!([rule(&["get"]), rule(&["delete"]), rule(&["get", "list"])]));
+    assert_eq!(new["metadata"], json!({"name": "r", "uid": "u", "labels": {"a": "b"}}));
+    assert_eq!(renewed(&new, &initial), None);
+    let mut alone = kept;
+    alone["metadata"]["annotations"] = json!({AUTOUPDATE: "false"});
+    assert_eq!(renewed(&alone, &initial), None);
+}
+
+#[test]
+fn a_kept_binding_gets_the_subjects_it_misses() {
+    let subject = |name: &str| json!({"apiGroup": GROUP, "kind": "Group", "name": name});
+    let binding = |subjects: &[&str]| -> Value {
+        let subjects: Vec<Value> = subjects.iter().map(|name| subject(name)).collect();
+        json!({"metadata": {"name": "b"}, "subjects": subjects})
+    };
+    let new = renewed(&binding(&["mine"]), &binding(&["theirs"])).expect("it misses a subject");
+    assert_eq!(new, binding(&["mine", "theirs"]));
+    assert_eq!(renewed(&new, &binding(&["theirs"])), None);
+}

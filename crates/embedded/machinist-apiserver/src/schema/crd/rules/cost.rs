@@ -1,0 +1,300 @@
+//! What a rule may come to. CEL always ends, but loops inside of loops over long lists end late, and texts that are put
+//! together of themselves grow beyond any memory.
+//!
+//! [`most`] goes once over a program with the [extents](Extent) of the values that it is to run on, and bounds both the steps
+//! and what is held. It follows the library: a field that is selected is copied, so is a list with every item that joins it.
+
+use std::rc::Rc;
+
+use kube_cel::cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValue, operators};
+use kube_cel::cel::parser::Expression;
+
+use crate::schema::crd::rules::extent::Extent;
+use crate::schema::crd::rules::types;
+
+/// Steps that the rules may take on one object; kube-apiserver's limit is of the same order.
+pub(super) const MOST_STEPS: f64 = 10_000_000.0;
+/// Bytes that one rule may hold at a time. The largest request has three million.
+pub(super) const MOST_BYTES: f64 = 268_435_456.0;
+/// Steps that a rule is estimated to take at most over all values of one object, or its definition is refused.
+pub(super) const MOST_ESTIMATED: f64 = 10_000_000.0;
+/// Deepest nesting of expressions, so that evaluating one never exhausts a stack.
+pub(super) const MAX_NESTING: usize = 100;
+
+/// Steps of copying one value, and of copying one byte of a text.
+const COPYING: (f64, f64) = (0.5, 0.001);
+/// Steps of a function that reads a value, and a byte of a text.
+const READING: (f64, f64) = (1.0, 0.1);
+/// Bytes of a number that is written out: `f64::MIN` has 310.
+const LONGEST_NUMBER: f64 = 400.0;
+/// Bytes of a value besides those of its text where values are shown to somebody who debugs, as `join` does.
+const SHOWN: f64 = 100.0;
+
+/// An upper bound of what running a program comes to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cost {
+    pub(super) steps: f64,
+    /// Bytes of all results that may be held at one time.
+    pub(super) bytes: f64,
+}
+
+/// Bounds what a program comes to on values of these extents.
+pub(super) fn most(program: &Expression, now: &Rc<Extent>, past: Option<&Rc<Extent>>) -> Cost {
+    let mut variables = vec![("self", now.clone())];
+    variables.extend(past.map(|past| ("oldSelf", past.clone())));
+    let mut bound = Bound { variables, rounds: 1.0, cost: Cost { steps: 0.0, bytes: 0.0 } };
+    bound.of(program);
+    bound.cost
+}
+
+struct Bound<'a> {
+    variables: Vec<(&'a str, Rc<Extent>)>,
+    /// How often the loops around come by.
+    rounds: f64,
+    cost: Cost,
+}
+
+impl<'a> Bound<'a> {
+    fn takes(&mut self, steps: f64) {
+        self.cost.steps += self.rounds * steps;
+    }
+
+    fn copies(&mut self, copied: &Extent) {
+        self.takes(1.0 + copied.weight(COPYING));
+    }
+
+    /// A result that lives until somebody has used it. Every expression has one at a time.
+    fn holds(&mut self, made: Extent) -> Rc<Extent> {
+        self.cost.bytes += made.memory();
+        self.copies(&made);
+        Rc::new(made)
+    }
+
+    fn of(&mut self, expression: &'a Expression) -> Rc<Extent> {
+        match &expression.expr {
+            Expr::Unspecified | Expr::Struct(_) => Rc::new(Extent::single()),
+            Expr::Literal(LiteralValue::String(text)) => {
+                Rc::new(Extent::text(length(text.inner().as_bytes())))
+            }
+            Expr::Literal(LiteralValue::Bytes(bytes)) => Rc::new(Extent::text(length(bytes.inner()))),
+            Expr::Literal(_) => Rc::new(Extent::single()),
+            Expr::Ident(name) => {
+                self.takes(1.0);
+                let known = self.variables.iter().rev().find(|(known, _)| *known == name.as_str());
+                known.map_or_else(|| Rc::new(Extent::single()), |(_, extent)| extent.clone())
+            }
+            Expr::Select(select) => {
+                let of = self.of(&select.operand);
+                if select.test {
+                    self.takes(1.0);
+                    return Rc::new(Extent::single());
+                }
+                let field = of.field(&select.field);
+                self.copies(&field);
+                field
+            }
+            Expr::Call(call) => self.call(call),
+            Expr::List(list) => {
+                let items: Vec<_> = list.elements.iter().map(|element| self.of(element)).collect();
+                self.holds(Extent::list_of(&items))
+            }
+            Expr::Map(map) => {
+                let mut entries = Vec::with_capacity(map.entries.len());
+                for entry in &map.entries {
+                    if let EntryExpr::MapEntry(entry) = &entry.expr {
+                        entries.push(self.of(&entry.key));
+                        entries.push(self.of(&entry.value));
+                    }
+                }
+                self.holds(Extent::list_of(&entries))
+            }
+            Expr::Comprehension(comprehension) => self.comprehension(comprehension),
+        }
+    }
+
+    /// What the macros make: a bool, a count, or a list to which each round adds.
+    fn comprehension(&mut self, comprehension: &'a ComprehensionExpr) -> Rc<Extent> {
+        let range = self.of(&comprehension.iter_range);
+        let start = self.of(&comprehension.accu_init);
+        let (held, around, rounds) = (self.variables.len(), self.rounds, range.length);
+        self.copies(&range);
+        self.variables.push((&comprehension.iter_var, range.walked()));
+        if let Some(name) = &comprehension.iter_var2 {
+            self.variables.push((name, range.item()));
+        }
+        self.variables.push((&comprehension.accu_var, Rc::new(Extent::default())));
+        self.rounds = around * rounds;
+        self.of(&comprehension.loop_cond);
+        let added = self.of(&comprehension.loop_step);
+        let whole = start.and(&added.times(rounds));
+        // A round copies what has come together so far, twice.
+        self.copies(&whole);
+        self.rounds = around;
+        self.variables.truncate(held);
+        let whole = self.holds(whole);
+        self.variables.push((&comprehension.accu_var, whole));
+        let result = self.of(&comprehension.result);
+        self.variables.truncate(held);
+        result
+    }
+
+    fn call(&mut self, call: &'a CallExpr) -> Rc<Extent> {
+        let name = call.func_name.as_str();
+        let operands: Vec<Rc<Extent>> = call
+            .target
+            .as_deref()
+            .filter(|target| !types::is_namespace(target))
+            .into_iter()
+            .chain(&call.args)
+            .map(|operand| self.of(operand))
+            .collect();
+        let nothing = Rc::new(Extent::default());
+        let operand = |index: usize| operands.get(index).unwrap_or(&nothing);
+        let (first, second) = (operand(0), operand(1));
+        match name {
+            operators::CONDITIONAL => {
+                self.takes(1.0);
+                return Rc::new(second.or(operand(2)));
+            }
+            operators::INDEX | operators::OPT_INDEX | operators::OPT_SELECT => {
+                let found = match call.args.get(1).map(|key| &key.expr) {
+                    Some(Expr::Literal(LiteralValue::String(key))) => first.field(key.inner()),
+                    _ => first.item(),
+                };
+                self.copies(&found);
+                return found;
+            }
+            operators::EQUALS
+            | operators::NOT_EQUALS
+            | operators::LESS
+            | operators::LESS_EQUALS
+            | operators::GREATER
+            | operators::GREATER_EQUALS => {
+                self.takes(1.0 + first.weight(READING).min(second.weight(READING)));
+                return Rc::new(Extent::single());
+            }
+            operators::ADD => return self.holds(first.and(second)),
+            operators::LOGICAL_AND
+            | operators::LOGICAL_OR
+            | operators::LOGICAL_NOT
+            | operators::NOT_STRICTLY_FALSE
+            | operators::SUBSTRACT
+            | operators::MULTIPLY
+            | operators::DIVIDE
+            | operators::MODULO
+            | operators::NEGATE => {
+                self.takes(1.0);
+                return Rc::new(Extent::single());
+            }
+            _ => {}
+        }
+        let read: f64 = operands.iter().map(|operand| operand.weight(READING)).sum();
+        self.takes(1.0 + read + pairs(name, first, second));
+        let format = || match call.target.as_deref().map(|target| &target.expr) {
+            Some(Expr::Literal(LiteralValue::String(text))) => written_out(text.inner()),
+            // A precision has seven characters, `%.9999f`, and is that many.
+            _ => first.bytes * LONGEST_PRECISION / 7.0,
+        };
+        let made = match name {
+            "size" | "int" | "uint" | "double" | "bool" | "contains" | "startsWith" | "endsWith"
+            | "matches" | "indexOf" | "lastIndexOf" | "isSorted" | "hasValue" | "compareTo" => {
+                Extent::single()
+            }
+            "replace" => Extent::text(first.bytes + (first.bytes + 1.0) * operand(2).bytes),
+            "join" => Extent::text(first.bytes * LONGEST_ESCAPE + first.values * (SHOWN + second.bytes)),
+            "split" | "findAll" => Extent::pieces_of(first.bytes),
+            "format" => Extent::text(
+                format() + first.bytes + second.bytes * LONGEST_ESCAPE + second.values * LONGEST_NUMBER,
+            ),
+            "string" | "quote" | "bytes" => Extent::text(LONGEST_NUMBER + read_bytes(&operands) * 3.0),
+            "first" | "last" => Extent::clone(&first.item()),
+            "trim" | "substring" | "charAt" | "lowerAscii" | "upperAscii" | "reverse" | "slice" | "sort"
+            | "distinct" | "find" | "dyn" | "of" | "ofNonZeroValue" | "value" | "or" | "orValue" => {
+                operands.iter().fold(Extent::default(), |all, operand| all.or(operand))
+            }
+            _ => Extent::anything(
+                operands.iter().map(|operand| operand.values).sum::<f64>() + 1.0,
+                read_bytes(&operands) + LONGEST_NUMBER,
+            ),
+        };
+        self.holds(made)
+    }
+}
+
+/// Digits behind the point that a format may ask for; the library panics beyond.
+const LONGEST_PRECISION: f64 = 65_535.0;
+/// Bytes that one byte of a text takes at most where the text is shown escaped: `\u{7f}`.
+const LONGEST_ESCAPE: f64 = 6.0;
+
+fn read_bytes(operands: &[Rc<Extent>]) -> f64 {
+    operands.iter().map(|operand| operand.bytes).sum()
+}
+
+/// Steps of functions that hold everything in one value against everything in another.
+fn pairs(name: &str, first: &Extent, second: &Extent) -> f64 {
+    match name {
+        // A pattern is compiled each time, and run along the text.
+        "matches" | "find" | "findAll" => 100.0 + first.bytes * second.bytes * 0.025,
+        "contains" | "indexOf" | "lastIndexOf" => {
+            first.bytes * second.bytes * COPYING.1 + first.length * second.values
+        }
+        "intersects" | "equivalent" => first.values * second.values + first.bytes * second.length * 0.1,
+        "distinct" => first.length * first.weight(READING),
+        "sort" | "sortBy" => first.weight(READING) * (1.0 + first.length).log2(),
+        _ => 0.0,
+    }
+}
+
+/// What the precisions in a format come to.
+fn written_out(format: &str) -> f64 {
+    let precisions = format.split("%.").skip(1).map(|rest| {
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).map_or(rest, |end| &rest[..end]);
+        digits.parse::<f64>().unwrap_or(0.0).min(LONGEST_PRECISION)
+    });
+    precisions.sum()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "an estimate")]
+fn length(of: &[u8]) -> f64 {
+    of.len() as f64
+}
+
+/// The deepest nesting of expressions, found without recursion: it may be more than any stack bears.
+pub(super) fn nesting(program: &Expression) -> usize {
+    let mut deepest = 0;
+    let mut open: Vec<(&Expression, usize)> = vec![(program, 1)];
+    while let Some((expression, nesting)) = open.pop() {
+        deepest = deepest.max(nesting);
+        let mut below = |part| open.push((part, nesting + 1));
+        match &expression.expr {
+            Expr::Unspecified | Expr::Ident(_) | Expr::Literal(_) => {}
+            Expr::Call(call) => {
+                call.target.as_deref().into_iter().chain(&call.args).for_each(below);
+            }
+            Expr::List(list) => list.elements.iter().for_each(below),
+            Expr::Select(select) => below(&select.operand),
+            Expr::Map(map) => {
+                for entry in &map.entries {
+                    if let EntryExpr::MapEntry(entry) = &entry.expr {
+                        below(&entry.key);
+                        below(&entry.value);
+                    }
+                }
+            }
+            Expr::Struct(of) => {
+                for entry in &of.entries {
+                    if let EntryExpr::StructField(field) = &entry.expr {
+                        below(&field.value);
+                    }
+                }
+            }
+            Expr::Comprehension(comprehension) => {
+                let c = &**comprehension;
+                [&c.iter_range, &c.accu_init, &c.loop_cond, &c.loop_step, &c.result]
+                    .into_iter()
+                    .for_each(below);
+            }
+        }
+    }
+    deepest
+}

@@ -1,0 +1,271 @@
+//! Server-side apply: what a manager wants becomes part of the object, unless others own it.
+//!
+//! An applier says everything that it wants. What it wanted the last time, does not want now, and nobody else owns, goes. What
+//! another manager owns and the applier wants otherwise is a conflict, or, by force, changes hands.
+
+use std::cmp::Ordering;
+
+use serde_json::{Value, json};
+
+use crate::schema::fields::collect::{fields_of, with_named, without};
+use crate::schema::fields::compare::Comparison;
+use crate::schema::fields::element::{Element, Path};
+use crate::schema::fields::managers::{Entry, Manager, Managers, Operation};
+use crate::schema::fields::merge::{merge, problems};
+use crate::schema::fields::set::FieldSet;
+use crate::schema::fields::track::Write;
+use crate::schema::fields::versions::{convert, never_owned, put_back, unmade, view};
+use crate::values::status::ApiError;
+
+/// Who owns everything that was there before the first apply of an object that nobody kept track of.
+const BEFORE_FIRST_APPLY: &str = "before-first-apply";
+
+/// The manager that takes over, from client-side apply, what that had applied.
+const KUBECTL: &str = "kubectl";
+
+/// Where client-side apply keeps what it applied last.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// What applying came to.
+#[derive(Debug)]
+pub(crate) struct Applied {
+    /// The object, `None` when it is as before.
+    pub(crate) value: Option<Value>,
+    pub(crate) managers: Managers,
+}
+
+/// Why it did not.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// What is wanted does not fit the schema.
+    Wrong(Vec<String>),
+    /// The object cannot be shown in the version in which somebody wrote it.
+    Unconvertible(String),
+    Conflicts(Vec<Conflict>),
+}
+
+/// One manager with the fields that it owns and the applier wants otherwise.
+#[derive(Debug)]
+pub(crate) struct Conflict {
+    owner: Entry,
+    fields: FieldSet,
+}
+
+/// Whether the fields of others are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Force {
+    Refrain,
+    Take,
+}
+
+impl Write<'_> {
+    /// Applies `wanted` to `live`, both in the request's version; `live` is `unmade` where there is no object yet.
+    pub(crate) fn applied(
+        &self,
+        live: &Value,
+        held: Managers,
+        wanted: &Value,
+        force: Force,
+    ) -> Result<Applied, Refused> {
+        let found = problems(wanted, view(self.versions.own()));
+        if !found.is_empty() {
+            return Err(Refused::Wrong(found));
+        }
+        let held = if held.is_empty() { self.before_first_apply(live) } else { held };
+        let mut applied = match self.attempt(live, held.clone(), wanted, force) {
+            Err(Refused::Conflicts(conflicts)) if self.manager.name == KUBECTL => {
+                let conflicts = not_last_applied(conflicts, &self.last_applied(live));
+                if !conflicts.is_empty() {
+                    return Err(Refused::Conflicts(conflicts));
+                }
+                self.attempt(live, held, wanted, Force::Take)
+            }
+            attempt => attempt,
+        }?;
+        if self.manager.name == KUBECTL {
+            keep_last_applied(&mut applied, live, wanted);
+        }
+        Ok(applied)
+    }
+
+    fn before_first_apply(&self, live: &Value) -> Managers {
+        let before = Write {
+            versions: self.versions.clone(),
+            manager: Manager {
+                name: BEFORE_FIRST_APPLY.to_owned(),
+                operation: Operation::Update,
+                ..self.manager.clone()
+            },
+            part: self.part,
+            now: self.now.clone(),
+        };
+        before.changed(&unmade(self.versions.own()), live, Managers::default())
+    }
+
+    fn attempt(
+        &self,
+        live: &Value,
+        mut managers: Managers,
+        wanted: &Value,
+        force: Force,
+    ) -> Result<Applied, Refused> {
+        let own = self.versions.own();
+        let hidden = put_back(own, self.part);
+        self.coarsen(&mut managers);
+        let last = managers.find(&self.manager).cloned();
+        let mut fields = fields_of(wanted, view(own));
+        fields.subtract_trees(hidden);
+        managers.remove(&self.manager);
+        let mut all = managers.clone();
+        all.put(self.manager.owning(fields.clone(), None));
+        let merged = self.pruned(merge(live, wanted, view(own)), &all, last.as_ref());
+        let difference = Comparison::of(live, &merged, view(own)).without(hidden);
+        let mut conflicts = Vec::new();
+        self.disown(&mut managers, live, &merged, difference, |entry, fields| {
+            conflicts.push(Conflict { owner: entry.clone(), fields: fields.clone() });
+        })
+        .map_err(Refused::Unconvertible)?;
+        if force == Force::Refrain && !conflicts.is_empty() {
+            conflicts.sort_by(|a, b| a.owner.compare_shown(&b.owner));
+            return Err(Refused::Conflicts(conflicts));
+        }
+        let is_changed = merged != *live;
+        let time = match last {
+            _ if is_changed => Some(self.now.clone()),
+            Some(last) => last.time,
+            None => None,
+        };
+        fields.subtract(never_owned());
+        if !fields.is_empty() {
+            managers.put(self.manager.owning(fields, time));
+        }
+        Ok(Applied { value: is_changed.then_some(merged), managers })
+    }
+
+    /// `merged` without what this manager applied the last time and nobody owns now.
+    fn pruned(&self, merged: Value, all: &Managers, last: Option<&Entry>) -> Value {
+        let Some(last) = last.filter(|last| !last.fields.is_empty()) else { return merged };
+        // In the version that it was applied in, which may be gone: then nothing can be told of it.
+        let Some(then) = self.versions.named(&last.api_version) else { return merged };
+        let own = self.versions.own();
+        let merged_then = convert(&merged, own, &then).into_owned();
+        let view_then = view(&then);
+        let last_fields = with_named(&last.fields, view_then);
+        let mut pruned = without(&merged_then, &last_fields, view_then);
+        // What others own, and what this manager wants still, stays: first in the version of then, then in all others.
+        let mut versions: Vec<&str> = all.0.iter().map(|entry| entry.api_version.as_str()).collect();
+        versions.sort_by(|a, b| match (*a == last.api_version, *b == last.api_version) {
+            (true, false) => Ordering::Less,
+            (false, true) => Ordering::Greater,
+            _ => a.cmp(b),
+        });
+        versions.dedup();
+        for version in versions {
+            let Some(served) = self.versions.named(version) else { continue };
+            let view = view(&served);
+            let mut owned = FieldSet::default();
+            for entry in all.0.iter().filter(|entry| entry.api_version == version) {
+                owned.unite(&entry.fields);
+            }
+            let whole = convert(&merged_then, &then, &served);
+            let rest = convert(&pruned, &then, &served);
+            let mut gone = with_named(&fields_of(&whole, view), view);
+            gone.subtract(&with_named(&fields_of(&rest, view), view));
+            gone.subtract(&with_named(&owned, view));
+            let kept = without(&whole, &gone, view);
+            pruned = convert(&kept, &served, &then).into_owned();
+        }
+        // And what it did not apply itself was never its own to drop.
+        let mut gone = with_named(&fields_of(&merged_then, view_then), view_then);
+        gone.subtract(&with_named(&fields_of(&pruned, view_then), view_then));
+        let gone = gone.intersection(&last_fields);
+        self.versions.convert_back(without(&merged_then, &gone, view_then), &then)
+    }
+
+    /// What client-side apply had applied, as far as it still is like that.
+    fn last_applied(&self, live: &Value) -> FieldSet {
+        let own = self.versions.own();
+        let text = live.pointer("/metadata/annotations").and_then(|a| a.get(LAST_APPLIED));
+        let Some(Ok(applied)) = text.and_then(Value::as_str).map(serde_json::from_str::<Value>) else {
+            return FieldSet::default();
+        };
+        if applied.get("apiVersion").and_then(Value::as_str) != Some(&own.api_version())
+            || !problems(&applied, view(own)).is_empty()
+        {
+            return FieldSet::default();
+        }
+        let mut fields = fields_of(&applied, view(own));
+        let difference = Comparison::of(&applied, live, view(own));
+        for other in [&difference.changed, &difference.added, &difference.removed] {
+            fields.subtract(other);
+        }
+        fields
+    }
+}
+
+/// The conflicts that are about more than what client-side apply had applied.
+fn not_last_applied(conflicts: Vec<Conflict>, applied: &FieldSet) -> Vec<Conflict> {
+    let rest = conflicts.into_iter().map(|mut conflict| {
+        conflict.fields.subtract(applied);
+        conflict
+    });
+    rest.filter(|conflict| !conflict.fields.is_empty()).collect()
+}
+
+/// Who still uses client-side apply beside `kubectl apply --server-side` finds there what was applied here.
+fn keep_last_applied(applied: &mut Applied, live: &Value, wanted: &Value) {
+    let value = applied.value.as_ref().unwrap_or(live);
+    let held = value.pointer("/metadata/annotations").and_then(|a| a.get(LAST_APPLIED));
+    if held.and_then(Value::as_str).unwrap_or_default().is_empty() {
+        return;
+    }
+    let mut wanted = wanted.clone();
+    if let Some(Value::Object(annotations)) = wanted.pointer_mut("/metadata/annotations") {
+        annotations.remove(LAST_APPLIED);
+    }
+    let mut value = value.clone();
+    value["metadata"]["annotations"][LAST_APPLIED] = json!(format!("{wanted}\n"));
+    applied.value = (value != *live).then_some(value);
+}
+
+impl Conflict {
+    fn paths(&self) -> Vec<String> {
+        let mut paths = Vec::new();
+        self.fields.each(&mut Vec::new(), &mut |path: &[&Element]| paths.push(Path(path).to_string()));
+        paths
+    }
+}
+
+/// 409 with a cause a field.
+pub(crate) fn conflict_error(conflicts: &[Conflict]) -> ApiError {
+    refusal(conflicts.iter().map(|conflict| (conflict.owner.shown(), conflict.paths())).collect())
+}
+
+/// The same about the count of a Scale, in whose version and place the owners appear.
+pub(crate) fn scale_conflict_error(conflicts: &[Conflict], api_version: &str) -> ApiError {
+    let shown = |conflict: &Conflict| {
+        let mut owner = conflict.owner.clone();
+        api_version.clone_into(&mut owner.api_version);
+        (owner.shown(), vec![".spec.replicas".to_owned()])
+    };
+    refusal(conflicts.iter().map(shown).collect())
+}
+
+fn refusal(conflicts: Vec<(String, Vec<String>)>) -> ApiError {
+    let causes: Vec<(&String, &String)> =
+        conflicts.iter().flat_map(|(owner, paths)| paths.iter().map(move |path| (owner, path))).collect();
+    let message = match causes.as_slice() {
+        [(owner, path)] => format!("Apply failed with 1 conflict: conflict with {owner}: {path}"),
+        many => {
+            let lines = conflicts.iter().map(|(owner, paths)| {
+                let paths: Vec<String> = paths.iter().map(|path| format!("- {path}")).collect();
+                format!("conflicts with {owner}:\n{}", paths.join("\n"))
+            });
+            let lines: Vec<String> = lines.collect();
+            format!("Apply failed with {} conflicts: {}", many.len(), lines.join("\n"))
+        }
+    };
+    causes.iter().fold(ApiError::new(409, "Conflict", message), |error, (owner, path)| {
+        error.with_cause("FieldManagerConflict", &format!("conflict with {owner}"), path)
+    })
+}

@@ -1,0 +1,188 @@
+//! What differs between two versions of an object, field by field as fields are owned.
+//!
+//! Only what differs is walked into: equal values cost one comparison.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+
+use crate::schema::fields::element::Element;
+use crate::schema::fields::set::FieldSet;
+use crate::schema::fields::view::{Shape, View, is_empty};
+
+/// The fields in which two versions differ. None is in two of the sets.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Comparison {
+    pub(crate) added: FieldSet,
+    pub(crate) changed: FieldSet,
+    pub(crate) removed: FieldSet,
+}
+
+/// What became of one value, its insides not counted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Kept,
+    Added,
+    Changed,
+    Removed,
+}
+
+impl Comparison {
+    pub(crate) fn of(before: &Value, after: &Value, view: View<'_>) -> Self {
+        let mut comparison = Comparison::default();
+        if let (Value::Object(before), Value::Object(after)) = (before, after) {
+            comparison.map(Some(before), Some(after), view);
+        }
+        comparison
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.changed.is_empty() && self.removed.is_empty()
+    }
+
+    /// Leaves out what `hidden` has, and everything below it.
+    pub(crate) fn without(mut self, hidden: &FieldSet) -> Self {
+        for set in [&mut self.added, &mut self.changed, &mut self.removed] {
+            set.subtract_trees(hidden);
+        }
+        self
+    }
+
+    /// What is there now and was not there, or not like this.
+    pub(crate) fn set(&self) -> FieldSet {
+        let mut set = self.added.clone();
+        set.unite(&self.changed);
+        set
+    }
+
+    fn push(&mut self, element: Element, fate: Fate, below: Comparison) {
+        // An element's text is shared out to as many sets as it is in, mostly one.
+        for (set, of, below) in [
+            (&mut self.added, Fate::Added, below.added),
+            (&mut self.changed, Fate::Changed, below.changed),
+            (&mut self.removed, Fate::Removed, below.removed),
+        ] {
+            if fate == of || !below.is_empty() {
+                set.push(element.clone(), fate == of, below);
+            }
+        }
+    }
+
+    fn map(
+        &mut self,
+        before: Option<&Map<String, Value>>,
+        after: Option<&Map<String, Value>>,
+        view: View<'_>,
+    ) {
+        // In order, as sets take them best: maps are sorted.
+        let mut olds = before.into_iter().flatten().peekable();
+        let mut news = after.into_iter().flatten().peekable();
+        loop {
+            let order = match (olds.peek(), news.peek()) {
+                (None, None) => break,
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some((old, _)), Some((new, _))) => old.cmp(new),
+            };
+            let old = if order.is_le() { olds.next() } else { None };
+            let new = if order.is_ge() { news.next() } else { None };
+            if let Some((name, _)) = old.or(new) {
+                let (old, new) = (old.map(|(_, value)| value), new.map(|(_, value)| value));
+                self.child(view.field_or_any(name).view, old, new, || Element::field(name));
+            }
+        }
+    }
+
+    fn child(
+        &mut self,
+        view: View<'_>,
+        before: Option<&Value>,
+        after: Option<&Value>,
+        element: impl FnOnce() -> Element,
+    ) {
+        let mut below = Comparison::default();
+        let fate = below.value(view, before, after);
+        if fate != Fate::Kept || !below.is_empty() {
+            self.push(element(), fate, below);
+        }
+    }
+
+    /// Notes what differs inside a value, and tells what became of the value itself.
+    fn value(&mut self, view: View<'_>, before: Option<&Value>, after: Option<&Value>) -> Fate {
+        let presence = match (before, after) {
+            (None, Some(_)) => Fate::Added,
+            (Some(_), None) => Fate::Removed,
+            (Some(_), Some(_)) | (None, None) => Fate::Kept,
+        };
+        let shape = |value: Option<&Value>| value.filter(|v| !v.is_null()).map(|v| view.shape(v));
+        let nothing_inside = before.is_none_or(is_empty) && after.is_none_or(is_empty);
+        let maps = |value: Option<&'_ Value>| value.is_some_and(Value::is_object);
+        match (shape(before), shape(after)) {
+            (Some(Shape::Map), Some(Shape::Map) | None) | (None, Some(Shape::Map)) if !nothing_inside => {
+                self.map(before.and_then(Value::as_object), after.and_then(Value::as_object), view);
+                presence
+            }
+            (Some(Shape::List), Some(Shape::List) | None) | (None, Some(Shape::List)) if !nothing_inside => {
+                if before != after {
+                    self.list(before, after, view);
+                }
+                presence
+            }
+            (Some(before_shape), Some(after_shape)) if before_shape != after_shape => {
+                // One is a map, and the other is something else: the fields come or go with it.
+                let fields = |value: Option<&'_ Value>, shape: Shape| {
+                    value.filter(|_| shape == Shape::Map && maps(value)).and_then(Value::as_object).cloned()
+                };
+                let (old, new) = (fields(before, before_shape), fields(after, after_shape));
+                self.map(old.as_ref(), None, view);
+                self.map(None, new.as_ref(), view);
+                Fate::Changed
+            }
+            _ if presence != Fate::Kept => presence,
+            _ if before != after => Fate::Changed,
+            _ => Fate::Kept,
+        }
+    }
+
+    fn list(&mut self, before: Option<&Value>, after: Option<&Value>, view: View<'_>) {
+        let (before, after) = (identified(before, view), identified(after, view));
+        let nobody = Vec::new();
+        // In order, as sets take them best.
+        let elements: BTreeSet<&Element> = before.keys().chain(after.keys()).collect();
+        for element in elements {
+            let old = before.get(element).unwrap_or(&nobody);
+            let new = after.get(element).unwrap_or(&nobody);
+            let (first_old, first_new) = (old.first().copied(), new.first().copied());
+            match (old.len(), new.len()) {
+                (0 | 1, 0 | 1) => self.child(view.items(), first_old, first_new, || element.clone()),
+                // Items that cannot be told apart are one thing, owned as a whole.
+                (2.., 2..) if old == new => {}
+                (2.., 2..) => self.changed.push(element.clone(), true, FieldSet::default()),
+                (2.., _) => {
+                    if first_new.is_some() {
+                        self.child(view.items(), None, first_new, || element.clone());
+                    }
+                    self.removed.push(element.clone(), true, FieldSet::default());
+                }
+                (_, _) => {
+                    if first_old.is_some() {
+                        self.child(view.items(), first_old, None, || element.clone());
+                    }
+                    self.added.push(element.clone(), true, FieldSet::default());
+                }
+            }
+        }
+    }
+}
+
+/// The items of a list by what identifies them; those that nothing does are left out.
+fn identified<'a>(list: Option<&'a Value>, view: View<'_>) -> BTreeMap<Element, Vec<&'a Value>> {
+    let mut found: BTreeMap<Element, Vec<&Value>> = BTreeMap::new();
+    for item in list.and_then(Value::as_array).into_iter().flatten() {
+        if let Ok(element) = view.identify(item) {
+            found.entry(element).or_default().push(item);
+        }
+    }
+    found
+}

@@ -1,0 +1,233 @@
+//! What a POST, PUT or PATCH does to who owns what.
+//!
+//! Whoever changes a field owns it from then on, and nobody else does. A field that is gone has no owner. What is the same as
+//! before changes nothing, so only the difference between the two versions is looked at.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::schema::fields::collect::coarsened;
+use crate::schema::fields::compare::Comparison;
+use crate::schema::fields::managers::{Entry, Manager, Managers, Operation};
+use crate::schema::fields::set::FieldSet;
+use crate::schema::fields::versions::{Versions, never_owned, put_back, unmade, view};
+use crate::schema::kinds::Part;
+use crate::schema::resource::{Registry, Served};
+use crate::values::object::{MANAGED_FIELDS, Object, set_meta};
+
+/// One write: by whom, when, and through which part of the resource.
+pub(crate) struct Write<'a> {
+    pub(crate) versions: Versions<'a>,
+    pub(crate) manager: Manager,
+    pub(crate) part: Part,
+    /// `metav1.Time`
+    pub(crate) now: String,
+}
+
+/// What a body says of `metadata.managedFields`.
+pub(crate) enum Claim {
+    /// Nothing that could be understood: it is as before.
+    Nothing,
+    /// An empty list, or one with an empty entry: nobody owns anything any more, until somebody applies.
+    Reset,
+    /// Other managers than before.
+    Managers(Managers),
+}
+
+impl Claim {
+    pub(crate) fn of(list: Option<&Value>) -> Self {
+        let Some(Value::Array(entries)) = list else { return Claim::Nothing };
+        let is_reset = match entries.as_slice() {
+            [] => true,
+            [only] => only.as_object().is_some_and(serde_json::Map::is_empty),
+            _ => false,
+        };
+        if is_reset {
+            return Claim::Reset;
+        }
+        match list.and_then(Managers::given) {
+            Some(managers) if !managers.is_empty() => Claim::Managers(managers),
+            Some(_) | None => Claim::Nothing,
+        }
+    }
+}
+
+/// The name under which the server itself writes.
+const SERVER: &str = "kube-apiserver";
+
+/// The server as a writer: what it serves, and the time of its write.
+pub(crate) struct OwnWrites {
+    pub(crate) registry: Arc<Registry>,
+    /// `metav1.Time`
+    pub(crate) now: String,
+}
+
+impl OwnWrites {
+    /// The owners of an object that the server itself creates.
+    pub(crate) fn created(self, served: &Served, object: &Value) -> Managers {
+        self.write(served, Part::Main, "").created(object, Claim::Nothing)
+    }
+
+    /// Records the server as owner of what it changes itself in an object: `value` says so afterwards.
+    pub(crate) fn changed(self, served: &Served, read: &Object, value: &mut Value) {
+        self.own(served, read, value, Part::Main, "");
+    }
+
+    /// Records the server as owner of what it changes itself in the status of an object.
+    pub(crate) fn changed_status(self, served: &Served, read: &Object, value: &mut Value) {
+        self.own(served, read, value, Part::Status, "status");
+    }
+
+    fn own(self, served: &Served, read: &Object, value: &mut Value, part: Part, subresource: &str) {
+        let write = self.write(served, part, subresource);
+        let managers = write.updated(read.value(), value, read.managed_fields(), Claim::Nothing);
+        if let Some(managers) = managers {
+            set_meta(value, MANAGED_FIELDS, Some(Value::String(managers.text())));
+        }
+    }
+
+    fn write<'a>(self, served: &'a Served, part: Part, subresource: &str) -> Write<'a> {
+        Write {
+            versions: Versions::new(self.registry, served),
+            manager: Manager {
+                name: SERVER.to_owned(),
+                operation: Operation::Update,
+                api_version: served.api_version(),
+                subresource: subresource.to_owned(),
+            },
+            part,
+            now: self.now,
+        }
+    }
+}
+
+impl Write<'_> {
+    /// The managers after a new object was made. `object` is in the request's version, as it came from the client.
+    pub(crate) fn created(&self, object: &Value, claim: Claim) -> Managers {
+        let before = match claim {
+            Claim::Managers(managers) => managers,
+            Claim::Nothing | Claim::Reset => Managers::default(),
+        };
+        self.changed(&unmade(self.versions.own()), object, before)
+    }
+
+    /// The managers after an object was changed, `None` when they are as before. Both versions are in the request's version.
+    pub(crate) fn updated(
+        &self,
+        before: &Value,
+        after: &Value,
+        held: Option<&str>,
+        claim: Claim,
+    ) -> Option<Managers> {
+        let (managers, claimed) = match (self.part, claim) {
+            (Part::Main, Claim::Reset) => return Some(Managers::default()),
+            (Part::Main, Claim::Managers(managers)) => (managers, true),
+            // Other parts of an object say nothing about who owns the whole. And where nobody is kept track of, nobody will be before
+            // somebody applies.
+            (_, _) => (Managers::stored(Some(held?)), false),
+        };
+        let difference = self.difference(before, after);
+        if difference.is_empty() && !claimed {
+            return None;
+        }
+        Some(self.taken_over(before, after, difference, managers))
+    }
+
+    /// The managers once this write has changed `before` into `after`.
+    pub(crate) fn changed(&self, before: &Value, after: &Value, managers: Managers) -> Managers {
+        self.taken_over(before, after, self.difference(before, after), managers)
+    }
+
+    fn difference(&self, before: &Value, after: &Value) -> Comparison {
+        let own = self.versions.own();
+        Comparison::of(before, after, view(own)).without(put_back(own, self.part))
+    }
+
+    fn taken_over(
+        &self,
+        before: &Value,
+        after: &Value,
+        difference: Comparison,
+        mut managers: Managers,
+    ) -> Managers {
+        self.coarsen(&mut managers);
+        let mut gained = difference.set();
+        gained.subtract(never_owned());
+        if self.disown(&mut managers, before, after, difference, |_, _| {}).is_err() {
+            // As kube-apiserver, which keeps track of nothing rather than refuse the write.
+            return Managers::default();
+        }
+        if !gained.is_empty() {
+            if let Some(held) = managers.find(&self.manager) {
+                gained.unite(&held.fields);
+            }
+            managers.put(self.manager.owning(gained, Some(self.now.clone())));
+        }
+        managers.cap();
+        managers
+    }
+
+    /// Brings what managers own into line with today's schema.
+    pub(crate) fn coarsen(&self, managers: &mut Managers) {
+        // The types of built-in kinds do not change while a server runs.
+        if !self.versions.own().is_custom() {
+            return;
+        }
+        for entry in &mut managers.0 {
+            let Some(served) = self.versions.named(&entry.api_version) else { continue };
+            if let Some(fields) = coarsened(&entry.fields, view(&served)) {
+                entry.fields = fields;
+            }
+        }
+    }
+
+    /// Takes from every manager what was changed or removed. `taken` hears of what was changed, manager by manager.
+    ///
+    /// # Errors
+    /// When a custom resource cannot be shown in the version in which somebody wrote it.
+    pub(crate) fn disown(
+        &self,
+        managers: &mut Managers,
+        before: &Value,
+        after: &Value,
+        difference: Comparison,
+        mut taken: impl FnMut(&Entry, &FieldSet),
+    ) -> Result<(), String> {
+        let own = self.versions.own();
+        let mut by_version: BTreeMap<String, Option<Comparison>> = BTreeMap::new();
+        by_version.insert(own.api_version(), Some(difference));
+        for version in managers.0.iter().map(|entry| &entry.api_version) {
+            if by_version.contains_key(version) {
+                continue;
+            }
+            // Of a built-in kind nothing is left for those who wrote it in a version that is not served.
+            let difference = match (self.difference_in(before, after, version), own.is_custom()) {
+                (Ok(difference), _) => Some(difference),
+                (Err(_), false) => None,
+                (Err(why), true) => return Err(why),
+            };
+            by_version.insert(version.clone(), difference);
+        }
+        managers.0.retain_mut(|entry| {
+            let Some(Some(difference)) = by_version.get(&entry.api_version) else { return false };
+            let mut lost = entry.fields.intersection(&difference.added);
+            lost.unite(&entry.fields.intersection(&difference.changed));
+            if !lost.is_empty() {
+                taken(entry, &lost);
+                entry.fields.subtract(&lost);
+            }
+            entry.fields.subtract(&difference.removed);
+            !entry.fields.is_empty()
+        });
+        Ok(())
+    }
+
+    fn difference_in(&self, before: &Value, after: &Value, version: &str) -> Result<Comparison, String> {
+        let (before, _) = self.versions.converted(before, version)?;
+        let converted = self.versions.converted(after, version);
+        let (after, served) = converted.map_err(|why| format!("failed to convert new object: {why}"))?;
+        Ok(Comparison::of(&before, &after, view(&served)))
+    }
+}

@@ -1,0 +1,215 @@
+//! One object in the versions in which its managers wrote it.
+//!
+//! Whoever applied or updated an object in another version than the present request named its fields as that version does. So
+//! the object is compared, and pruned, in each manager's version. A version that is no longer served leaves its managers with nothing.
+
+use std::borrow::Cow;
+use std::sync::{Arc, LazyLock};
+
+use serde_json::{Value, json};
+
+use crate::schema::conversion::in_version;
+use crate::schema::crd::schema::{Schema, Type, Zero};
+use crate::schema::fields::merge::{joined, problems};
+use crate::schema::fields::set::FieldSet;
+use crate::schema::fields::view::View;
+use crate::schema::kinds::rows::BUILT_INS;
+use crate::schema::kinds::{Part, notation};
+use crate::schema::resource::{Registry, Served, split_api_version};
+
+/// The versions of a resource, seen from the one that a request uses.
+#[derive(Clone)]
+pub(crate) struct Versions<'a> {
+    registry: Arc<Registry>,
+    served: &'a Served,
+}
+
+impl<'a> Versions<'a> {
+    pub(crate) fn new(registry: Arc<Registry>, served: &'a Served) -> Self {
+        Versions { registry, served }
+    }
+
+    /// The request's own.
+    pub(crate) fn own(&self) -> &'a Served {
+        self.served
+    }
+
+    /// The resource in the version of this `apiVersion`.
+    pub(crate) fn named(&self, api_version: &str) -> Option<Served> {
+        if api_version == self.served.api_version() {
+            return Some(self.served.clone());
+        }
+        let (group, version) = split_api_version(api_version);
+        // Another group may serve the same objects, and knows nothing of how this one names their fields.
+        if group != self.served.resource.group {
+            return None;
+        }
+        let found = self.registry.find(group, version, &self.served.resource.plural)?;
+        // Another resource of that name is no version of this one.
+        (found.resource.table == self.served.resource.table).then(|| found.clone())
+    }
+
+    /// An object of the request's version in the one of this `apiVersion`, and that version.
+    ///
+    /// # Errors
+    /// When there is no such version, or it does not know a field that the object has.
+    pub(crate) fn converted<'v>(
+        &self,
+        value: &'v Value,
+        api_version: &str,
+    ) -> Result<(Cow<'v, Value>, Served), String> {
+        let Some(to) = self.named(api_version) else {
+            return Err(format!("request to convert CR to an invalid group/version: {api_version}"));
+        };
+        let converted = convert(value, self.served, &to);
+        if to.is_custom() && matches!(converted, Cow::Owned(_)) {
+            let found = problems(&converted, view(&to));
+            if !found.is_empty() {
+                return Err(joined(&found));
+            }
+        }
+        Ok((converted, to))
+    }
+
+    /// An object of another version in the request's.
+    pub(crate) fn convert_back(&self, value: Value, from: &Served) -> Value {
+        match convert(&value, from, self.served) {
+            Cow::Borrowed(_) => value,
+            Cow::Owned(converted) => converted,
+        }
+    }
+}
+
+/// An object of one version in another.
+pub(crate) fn convert<'v>(value: &'v Value, from: &Served, to: &Served) -> Cow<'v, Value> {
+    if from.api_version() == to.api_version() {
+        return Cow::Borrowed(value);
+    }
+    let mut stored = value.clone();
+    if from.is_custom() {
+        // The fields of a definition's versions are the same; what one does not know stays, and is found out by `converted`.
+        stored["apiVersion"] = json!(to.api_version());
+        return Cow::Owned(stored);
+    }
+    from.rules().make_stored(&mut stored);
+    Cow::Owned(in_version(&stored, to))
+}
+
+/// How fields of a resource's objects are owned.
+pub(crate) fn view(served: &Served) -> View<'_> {
+    let schema = &served.version().schema;
+    if served.is_custom() { View::of_custom(schema) } else { View::of_built_in(schema) }
+}
+
+/// The fields that nobody can own: what the server sets, and what says which object it is.
+pub(crate) fn never_owned() -> &'static FieldSet {
+    static SET: LazyLock<FieldSet> = LazyLock::new(|| {
+        let of_metadata = [
+            "name",
+            "namespace",
+            "creationTimestamp",
+            "selfLink",
+            "uid",
+            "clusterName",
+            "generation",
+            "managedFields",
+            "resourceVersion",
+        ];
+        let mut set = FieldSet::of_fields(&[&["apiVersion"], &["kind"], &["metadata"]]);
+        for name in of_metadata {
+            set.unite(&FieldSet::of_fields(&[&["metadata", name]]));
+        }
+        set
+    });
+    &SET
+}
+
+/// The fields that a write to `part` puts back: whoever writes them there does not come to own them.
+pub(crate) fn put_back(served: &Served, part: Part) -> &'static FieldSet {
+    type Fields = LazyLock<FieldSet>;
+    static NOTHING: Fields = LazyLock::new(FieldSet::default);
+    static SPEC: Fields = LazyLock::new(|| FieldSet::of_fields(&[&["spec"]]));
+    static STATUS: Fields = LazyLock::new(|| FieldSet::of_fields(&[&["status"]]));
+    static ALL_BUT_STATUS: Fields = LazyLock::new(|| FieldSet::of_fields(&[&["metadata"], &["spec"]]));
+    static REQUEST: Fields = LazyLock::new(|| FieldSet::of_fields(&[&["spec"], &["status"]]));
+    static VERDICT: Fields = LazyLock::new(|| FieldSet::of_fields(&[&["spec"], &["status", "conditions"]]));
+    static CERTIFICATE: Fields =
+        LazyLock::new(|| FieldSet::of_fields(&[&["spec"], &["status", "certificate"]]));
+    static POD_SPEC: Fields = LazyLock::new(|| {
+        FieldSet::of_fields(&[
+            &["spec"],
+            &["metadata", "deletionTimestamp"],
+            &["metadata", "ownerReferences"],
+        ])
+    });
+    static SPEC_AND_LABELS: Fields =
+        LazyLock::new(|| FieldSet::of_fields(&[&["spec"], &["metadata", "labels"]]));
+    let kind = served.built_in().map_or("", |row| row.type_name);
+    match (kind, part) {
+        ("", Part::Status) => &ALL_BUT_STATUS,
+        ("CertificateSigningRequest", Part::Main) => &REQUEST,
+        ("CertificateSigningRequest", Part::Status) => &VERDICT,
+        ("CertificateSigningRequest", Part::Approval) => &CERTIFICATE,
+        ("Pod", Part::Status) => &POD_SPEC,
+        ("Deployment", Part::Status) => &SPEC_AND_LABELS,
+        (_, Part::Status) => &SPEC,
+        (_, Part::Main | Part::Approval | Part::Finalize) if served.has_status() => &STATUS,
+        (_, Part::Main | Part::Approval | Part::Finalize) => &NOTHING,
+    }
+}
+
+/// The object before it was made: nothing for a custom resource, the fields that are there even without content for a built-in
+/// kind. Nobody comes to own what they leave as it is here.
+pub(crate) fn unmade(served: &Served) -> Value {
+    if served.is_custom() {
+        return json!({"apiVersion": served.api_version(), "kind": served.resource.kind});
+    }
+    let kind = served.built_in();
+    // A kind that is stored as another is shown from that one's fields.
+    let stored = BUILT_INS.iter().find(|row| kind.is_some_and(|k| k.table == row.table) && !row.converted);
+    let schema =
+        stored.map_or_else(|| served.version().schema.clone(), |row| notation::schema(row.type_name));
+    let mut value = without_content(&schema);
+    value["metadata"] = json!({});
+    if served.is_converted() {
+        served.rules().show_stored(&mut value);
+    }
+    value
+}
+
+fn without_content(schema: &Schema) -> Value {
+    let mut value = json!({});
+    for (name, below) in &schema.properties {
+        let required = schema.required.contains(name);
+        let is_struct = !below.name.is_empty() && !below.pointer;
+        let field = match &below.default {
+            default if is_struct && (required || default.as_ref().is_some_and(is_zero)) => {
+                let mut inside = without_content(below);
+                for (name, value) in default.iter().filter_map(Value::as_object).flatten() {
+                    inside[name.as_str()] = value.clone();
+                }
+                Some(inside)
+            }
+            Some(default) if !below.pointer && is_zero(default) => Some(default.clone()),
+            _ if below.zero == Zero::Null => Some(Value::Null),
+            _ if required && below.zero == Zero::Keep && below.of == Some(Type::String) => Some(json!("")),
+            _ => None,
+        };
+        if let Some(field) = field {
+            value[name.as_str()] = field;
+        }
+    }
+    value
+}
+
+/// Whether a default says no more than that there is nothing.
+fn is_zero(default: &Value) -> bool {
+    match default {
+        Value::Null => true,
+        Value::Bool(flag) => !flag,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.values().all(is_zero),
+    }
+}

@@ -1,0 +1,13 @@
+//! The description of a column, in every table.
+
+use serde_json::{Value, json};
+
+/// A column as tables describe it.
+pub(super) fn definition(name: &str, of: &str, format: &str, description: &str, priority: i64) -> Value {
+    json!({"name": name, "type": of, "format": format, "description": description, "priority": priority})
+}
+
+/// Every table's first column, but that of Events.
+pub(super) fn name_column() -> Value {
+    definition("Name", "string", "name", "Name of the object", 0)
+}

@@ -1,0 +1,225 @@
+//! What there is: `/api`, `/apis` and below, `/version`, and the health endpoints.
+//!
+//! Discovery comes in two forms: the legacy one, a document per group and version, and the aggregated one, in which `/api`
+//! and `/apis` say everything at once to a client that asks for it.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::schema::resource::{Registry, Served, Subresource, join_group_version};
+
+/// The Kubernetes version that this server behaves like: the one that its answers are held against.
+/// The Kubernetes release whose behaviour the server imitates, as `v1.2.3` and a newline.
+pub const REFERENCE: &str = include_str!("../../REFERENCE");
+
+/// That version, and that this is not Kubernetes.
+pub(crate) fn git_version() -> String {
+    format!("{}+machinist", REFERENCE.trim())
+}
+
+/// What a path without objects answers.
+pub(crate) enum Document {
+    Json(Value),
+    Text(&'static str),
+}
+
+/// Whether a path is open to callers who did not authenticate, as for health checkers.
+pub(crate) fn is_public(path: &str) -> bool {
+    matches!(path.split('/').nth(1), Some("healthz" | "livez" | "readyz" | "version"))
+}
+
+pub(crate) fn document(path: &str, registry: &Registry) -> Option<Document> {
+    let segments: Vec<&str> = path.split('/').filter(|s| !s.is_empty()).collect();
+    let found = match segments.as_slice() {
+        ["healthz" | "livez" | "readyz", ..] => return Some(Document::Text("ok")),
+        ["version"] => version(),
+        ["api"] => json!({
+            "kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [],
+        }),
+        ["apis"] => json!({
+            "kind": "APIGroupList", "apiVersion": "v1",
+            "groups": registry.named_groups().map(|name| group(name, registry, false)).collect::<Vec<_>>(),
+        }),
+        ["api", "v1"] => resources("", "v1", registry)?,
+        ["apis", name] if registry.has_group(name) => group(name, registry, true),
+        ["apis", name, version] => resources(name, version, registry)?,
+        [] => {
+            json!({"paths": ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]})
+        }
+        _ => return None,
+    };
+    Some(Document::Json(found))
+}
+
+/// The media type of aggregated discovery.
+pub(crate) const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+/// Whether a client prefers the aggregated form.
+pub(crate) fn wants_aggregated(accept: &str) -> bool {
+    let first =
+        accept.split(',').map(|range| range.split(';').map(str::trim).collect::<Vec<_>>()).find(|range| {
+            let is_json = matches!(range[0], "application/json" | "application/*" | "*/*");
+            let is_aggregated = range.contains(&"as=APIGroupDiscoveryList");
+            is_json
+                && (!is_aggregated || (range.contains(&"v=v2") && range.contains(&"g=apidiscovery.k8s.io")))
+        });
+    first.is_some_and(|range| range.contains(&"as=APIGroupDiscoveryList"))
+}
+
+/// `/api` and `/apis` in the aggregated form.
+pub(crate) fn aggregated(path: &str, registry: &Registry) -> Option<Value> {
+    let groups: Vec<Value> = match path.trim_matches('/') {
+        "api" => vec![aggregated_group("", registry)],
+        "apis" => registry.named_groups().map(|name| aggregated_group(name, registry)).collect(),
+        _ => return None,
+    };
+    Some(json!({
+        "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": groups,
+    }))
+}
+
+fn aggregated_group(name: &str, registry: &Registry) -> Value {
+    let version = |version: &str| {
+        let resources: Vec<Value> =
+            registry.resources(name, version).into_iter().flatten().map(aggregated_resource).collect();
+        json!({"version": version, "resources": resources, "freshness": "Current"})
+    };
+    let versions: Vec<Value> = registry.versions(name).into_iter().map(version).collect();
+    let metadata = if name.is_empty() { json!({}) } else { json!({"name": name}) };
+    json!({"metadata": metadata, "versions": versions})
+}
+
+fn aggregated_resource(served: &Served) -> Value {
+    let of = &served.resource;
+    // The built-in kinds leave out the group and version that they share with their document.
+    let kind = |group: &str, version: &str, kind: &str| {
+        let is_own = !served.is_custom() && group == of.group && version == served.version().name;
+        let (group, version) = if is_own { ("", "") } else { (group, version) };
+        json!({"group": group, "version": version, "kind": kind})
+    };
+    let mut row = json!({
+        "resource": of.plural, "responseKind": kind(&of.group, &served.version().name, &of.kind),
+        "scope": if of.namespaced { "Namespaced" } else { "Cluster" },
+        "singularResource": of.singular, "verbs": resource_verbs(served),
+    });
+    for (key, names) in [("shortNames", &of.short_names), ("categories", &of.categories)] {
+        if !names.is_empty() {
+            row[key] = json!(names);
+        }
+    }
+    let subresource = |sub: &Subresource| {
+        json!({
+            "subresource": sub.name, "responseKind": kind(&sub.group, &sub.version, &sub.kind),
+            "verbs": subresource_verbs(&sub.name),
+        })
+    };
+    let mut below = served.subresources();
+    if !served.is_custom() {
+        below.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+    if !below.is_empty() {
+        row["subresources"] = below.iter().map(subresource).collect();
+    }
+    row
+}
+
+fn version() -> Value {
+    let mut numbers = REFERENCE.trim().trim_start_matches('v').split('.');
+    let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+    let before = minor.parse::<u32>().unwrap_or_default().saturating_sub(1).to_string();
+    json!({
+        "major": major, "minor": minor, "emulationMajor": major, "emulationMinor": minor,
+        "minCompatibilityMajor": major, "minCompatibilityMinor": before, "gitVersion": git_version(), "gitCommit": "", "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "rustc", "platform": "linux/amd64",
+    })
+}
+
+fn group(name: &str, registry: &Registry, alone: bool) -> Value {
+    let versions: Vec<Value> = registry
+        .versions(name)
+        .into_iter()
+        .map(|version| json!({"groupVersion": join_group_version(name, version), "version": version}))
+        .collect();
+    let preferred = versions.first().cloned().unwrap_or(Value::Null);
+    let mut group = json!({"name": name, "versions": versions, "preferredVersion": preferred});
+    if alone {
+        group["kind"] = json!("APIGroup");
+        group["apiVersion"] = json!("v1");
+    }
+    group
+}
+
+fn resources(group: &str, version: &str, registry: &Registry) -> Option<Value> {
+    let mut list = Vec::new();
+    for served in registry.resources(group, version)? {
+        list.push(resource(served));
+        for sub in served.subresources() {
+            let mut row = json!({
+                "name": format!("{}/{}", served.resource.plural, sub.name), "singularName": "",
+                "namespaced": served.resource.namespaced, "kind": sub.kind,
+                "verbs": subresource_verbs(&sub.name),
+            });
+            if sub.group != *group || sub.version != version {
+                row["group"] = json!(sub.group);
+                row["version"] = json!(sub.version);
+            }
+            list.push(row);
+        }
+    }
+    Some(json!({
+        "kind": "APIResourceList", "apiVersion": "v1",
+        "groupVersion": join_group_version(group, version), "resources": list,
+    }))
+}
+
+fn resource(served: &Served) -> Value {
+    let of = &served.resource;
+    let mut row = json!({
+        "name": of.plural, "singularName": of.singular, "namespaced": of.namespaced, "kind": of.kind,
+        "verbs": resource_verbs(served),
+    });
+    if !served.is_only_created() {
+        row["storageVersionHash"] = json!(storage_version_hash(served));
+    }
+    if !of.short_names.is_empty() {
+        row["shortNames"] = json!(of.short_names);
+    }
+    if !of.categories.is_empty() {
+        row["categories"] = json!(of.categories);
+    }
+    row
+}
+
+/// In the order in which either kind of resource lists them.
+fn resource_verbs(served: &Served) -> Vec<&'static str> {
+    if served.is_only_created() {
+        return vec!["create"];
+    }
+    let mut verbs = if served.is_custom() {
+        ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
+    } else {
+        ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+    }
+    .to_vec();
+    if !served.deletes_collections() {
+        verbs.retain(|verb| *verb != "deletecollection");
+    }
+    verbs
+}
+
+/// Tells clients when the storage version of a resource has changed.
+fn storage_version_hash(served: &Served) -> String {
+    let of = &served.resource;
+    let digest = Sha256::digest(format!("{}/{}/{}", of.group, of.storage_version, of.kind));
+    STANDARD.encode(&digest[..8])
+}
+
+fn subresource_verbs(name: &str) -> &'static [&'static str] {
+    match name {
+        "eviction" | "binding" | "token" => &["create"],
+        "finalize" => &["update"],
+        _ => &["get", "patch", "update"],
+    }
+}

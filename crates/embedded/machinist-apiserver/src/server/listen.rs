@@ -1,0 +1,292 @@
+//! The server over HTTPS on a listener, with what a client needs to reach it: CA, key and kubeconfig in a folder.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::Request;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
+use tower::Service as _;
+
+use crate::access::authn::Credentials;
+use crate::server::core::Core;
+use crate::server::handle::Server;
+use crate::server::service::ApiService;
+use crate::storage::{PRIVATE_FOLDER, replace};
+use crate::values::tls::{Issued, PresentedCertificate, TlsError, certificates, provider};
+
+/// How long a connection may take to become one.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection may last without having asked for anything: whoever only begins to ask takes a place that others need.
+const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Most connections at a time; a listener on loopback has few clients, and a runaway one must not take all memory.
+const MAX_CONNECTIONS: usize = 4096;
+/// Most requests at a time on one HTTP/2 connection. Controllers keep many watches open on one.
+const MAX_STREAMS: u32 = 1000;
+
+/// The server cannot be reached over the network.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The address is taken or not ours.
+    #[error("cannot listen on {address}")]
+    Bind {
+        /// What was asked for.
+        address: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A file that a client needs could not be written.
+    #[error("cannot write {}", file.display())]
+    Write {
+        /// Which one.
+        file: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Certificates.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+/// A listening server. Dropping it stops listening and ends its connections.
+#[derive(Debug)]
+pub struct Serving {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// What clients trust.
+    pub ca_pem: String,
+    /// The administrator's kubeconfig.
+    pub kubeconfig: PathBuf,
+    stop: Option<oneshot::Sender<()>>,
+    accepting: JoinHandle<()>,
+}
+
+impl Serving {
+    /// Stops listening and waits until every connection has ended.
+    pub async fn shutdown(mut self) {
+        if let Some(stop) = self.stop.take() {
+            // The task may have ended by itself; then there is nobody to tell.
+            let _ended = stop.send(());
+        }
+        let _cancelled = (&mut self.accepting).await;
+    }
+
+    /// The URL of the server.
+    pub fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+impl Server {
+    /// Listens on `address` and writes `ca.crt`, `ca.key` and `kubeconfig` into `folder`, the latter two readable by their
+    /// owner alone. The kubeconfig is the administrator's, with a client certificate.
+    ///
+    /// # Errors
+    /// When the address cannot be bound or a file cannot be written.
+    pub async fn serve(&self, address: SocketAddr, folder: &Path) -> Result<Serving, ServeError> {
+        let listener =
+            TcpListener::bind(address).await.map_err(|source| ServeError::Bind { address, source })?;
+        let address = listener.local_addr().map_err(|source| ServeError::Bind { address, source })?;
+        let ca = self.ca()?;
+        let now = self.clock().now();
+        let serving =
+            ca.issue_serving(&[address.ip()], &["localhost", "kubernetes", "kubernetes.default.svc"], now)?;
+        let acceptor = TlsAcceptor::from(Arc::new(tls_config(&serving, ca.verifier())?));
+
+        let admin = ca.issue_client("kubernetes-admin", "system:masters", now)?;
+        let kubeconfig = folder.join("kubeconfig");
+        let wrote = |file: &Path, result: io::Result<()>| {
+            result.map_err(|source| ServeError::Write { file: file.to_owned(), source })
+        };
+        wrote(folder, fs::DirBuilder::new().recursive(true).mode(PRIVATE_FOLDER).create(folder))?;
+        for (name, text) in [("ca.crt", ca.certificate_pem()), ("ca.key", ca.key_pem())] {
+            let file = folder.join(name);
+            wrote(&file, write_private(&file, text))?;
+        }
+        wrote(
+            &kubeconfig,
+            write_private(&kubeconfig, &kubeconfig_text(address, ca.certificate_pem(), &admin)),
+        )?;
+
+        let (stop, stopped) = oneshot::channel();
+        let core = self.core().clone();
+        let accepting = core.tasks.clone().spawn(accept(listener, acceptor, core, stopped));
+        Ok(Serving {
+            address,
+            ca_pem: ca.certificate_pem().to_owned(),
+            kubeconfig,
+            stop: Some(stop),
+            accepting,
+        })
+    }
+}
+
+async fn accept(
+    listener: TcpListener,
+    acceptor: TlsAcceptor,
+    core: Arc<Core>,
+    mut stopped: oneshot::Receiver<()>,
+) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            biased;
+            _ = &mut stopped => break,
+            Some(_ended) = connections.join_next() => {}
+            accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
+                Ok((stream, _peer)) => {
+                    connections.spawn(connection(stream, acceptor.clone(), core.clone()));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "Could not accept a connection");
+                    // Out of file descriptors, most likely: give connections a moment to end.
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            },
+        }
+    }
+    connections.shutdown().await;
+}
+
+async fn connection(stream: TcpStream, acceptor: TlsAcceptor, core: Arc<Core>) {
+    // Small answers should not wait for more of them.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "Could not set TCP_NODELAY");
+    }
+    let stream = match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "TLS handshake failed");
+            return;
+        }
+        Err(_elapsed) => return,
+    };
+    let certificate = stream.get_ref().1.peer_certificates().map(|chain| {
+        Arc::new(PresentedCertificate::new(chain.iter().map(|certificate| certificate.as_ref().to_vec())))
+    });
+    let handle = ApiService::new(core, Credentials::Presented { certificate, bearer: None });
+    let has_asked = Arc::new(AtomicBool::new(false));
+    let asks = has_asked.clone();
+    let service = service_fn(move |request: Request<Incoming>| {
+        asks.store(true, Ordering::Relaxed);
+        handle.clone().call(request)
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE_TIMEOUT);
+    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(MAX_STREAMS);
+    let mut served = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    // The timeouts of HTTP begin with its first bytes, or after them.
+    let ended = match tokio::time::timeout(FIRST_REQUEST_TIMEOUT, &mut served).await {
+        Ok(ended) => ended,
+        Err(_elapsed) if has_asked.load(Ordering::Relaxed) => served.await,
+        Err(_elapsed) => return,
+    };
+    if let Err(error) = ended {
+        tracing::debug!(error, "Connection ended");
+    }
+}
+
+fn tls_config(
+    serving: &Issued,
+    verifier: Arc<dyn ClientCertVerifier>,
+) -> Result<rustls::ServerConfig, TlsError> {
+    let key = PrivateKeyDer::from_pem_slice(serving.key_pem.as_bytes())
+        .map_err(|e| TlsError::Pem(format!("serving key PEM: {e}")))?;
+    let mut config = rustls::ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()?
+        .with_client_cert_verifier(Arc::new(AskOnly(verifier)))
+        .with_single_cert(certificates(&serving.certificate_pem)?, key)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// Takes any client certificate whose key the client proves to hold. Whether it means anyone is decided per request, so
+/// that a bad one is answered with 401 and not with a broken connection.
+#[derive(Debug)]
+struct AskOnly(Arc<dyn ClientCertVerifier>);
+
+impl ClientCertVerifier for AskOnly {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[rustls::DistinguishedName] {
+        self.0.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        _leaf: &CertificateDer<'_>,
+        _above: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &rustls::DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &rustls::DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}
+
+/// Writes a file that only its owner may read, unless it says the same already.
+fn write_private(file: &Path, text: &str) -> io::Result<()> {
+    match fs::read(file) {
+        Ok(present) if present == text.as_bytes() => Ok(()),
+        Ok(_) | Err(_) => replace(file, text.as_bytes()),
+    }
+}
+
+fn kubeconfig_text(address: SocketAddr, ca_pem: &str, admin: &Issued) -> String {
+    let base64 = |text: &str| STANDARD.encode(text);
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: machinist\n\
+         clusters:\n- name: machinist\n  cluster:\n    server: https://{address}\n    certificate-authority-data: {}\n\
+         users:\n- name: kubernetes-admin\n  user:\n    client-certificate-data: {}\n    client-key-data: {}\n\
+         contexts:\n- name: machinist\n  context:\n    cluster: machinist\n    user: kubernetes-admin\n",
+        base64(ca_pem),
+        base64(&admin.certificate_pem),
+        base64(&admin.key_pem),
+    )
+}

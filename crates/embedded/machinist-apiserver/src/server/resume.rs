@@ -1,0 +1,33 @@
+//! What a start does with the state it found, besides reading it.
+
+use std::sync::Arc;
+
+use crate::schema::crd::registration::is_established;
+use crate::schema::kinds::custom_resource_definition;
+use crate::server::core::Core;
+use crate::server::verbs::Call;
+use crate::server::verbs::write::{after_commit, register};
+use crate::values::object::{Object, is_deleting};
+
+/// Serves the definitions that there are, goes on with deletions of definitions that were under way, and lets Events grow old again.
+pub(crate) fn resume(core: &Arc<Core>) {
+    for (key, event) in objects(core, "events") {
+        core.expire_events(&key, event.revision());
+    }
+    let mut definitions = objects(core, custom_resource_definition::TABLE);
+    // In the order in which names were given away: those that have theirs first.
+    definitions.sort_by_key(|(_, definition)| (!is_established(definition.value()), definition.revision()));
+    for (_, definition) in &definitions {
+        register(core, definition);
+    }
+    let registry = core.registry();
+    let served = registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+    let Some(call) = served.map(|served| Call::of_server(core.clone(), served.clone())) else { return };
+    for (_, definition) in definitions.iter().filter(|(_, definition)| is_deleting(definition.value())) {
+        after_commit(&call, definition.value());
+    }
+}
+
+fn objects(core: &Core, table: &str) -> Vec<(crate::store::key::Key, Arc<Object>)> {
+    core.store.slice(table, "", None, None).map(|slice| slice.items).unwrap_or_default()
+}

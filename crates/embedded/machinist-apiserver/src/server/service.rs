@@ -1,0 +1,509 @@
+//! The server as a tower service: one handle per caller.
+//!
+//! A request runs on a task of the server. Its commit happens even if the caller stops waiting, as over a network; only so
+//! can a simulation reach the states in which a writer does not know whether it wrote.
+
+use crate::server::replica::ReplicaView;
+use crate::server::response::Body;
+use crate::server::response::BoxError;
+use crate::server::verbs;
+use std::any::Any;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt as _;
+use http::{Request, Response, StatusCode, header, request};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use serde_json::Value;
+use tower::Service;
+
+use crate::access::authn::{Authenticator, Credentials};
+use crate::access::authz::{Attributes, impersonation};
+use crate::access::tokens;
+use crate::schema::body::FieldValidation;
+use crate::schema::kinds::Part;
+use crate::schema::shape::Shape;
+use crate::server::audit::AuditRecord;
+use crate::server::core::Core;
+use crate::server::discovery::{self, Document};
+use crate::server::openapi;
+use crate::server::reviews;
+use crate::server::verbs::{
+    Answer, Call, Effect, bind, create, delete, evict, get, list, scale, update, watch as watch_verb,
+};
+use crate::store::commits::Origin;
+use crate::values::identity::Identity;
+use crate::values::object::to_bytes;
+use crate::values::query::Query;
+use crate::values::route::{ResourcePath, Route, verb};
+use crate::values::status::{ApiError, ApiResult};
+
+/// The server went away, or broke down, before it had answered. Whether the request took effect is unknown.
+#[derive(Debug, thiserror::Error)]
+#[error("the API server did not answer")]
+pub struct Unanswered(#[source] tokio::task::JoinError);
+
+/// Largest request body, as in kube-apiserver.
+const MAX_BODY: usize = 3 * 1024 * 1024;
+
+/// How long a body may take to arrive; a request of kube-apiserver may take as long as a whole.
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What is answered to a request that the server broke down over.
+pub const PANICKED: &str = "this request made the server panic; its log has the details";
+
+/// One caller's view of the server. Cheap to clone.
+#[derive(Clone)]
+pub struct ApiService {
+    core: Arc<Core>,
+    credentials: Credentials,
+    user_agent: Option<Arc<str>>,
+    view: Option<ReplicaView>,
+}
+
+impl std::fmt::Debug for ApiService {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ApiService").field("credentials", &self.credentials).finish_non_exhaustive()
+    }
+}
+
+impl ApiService {
+    pub(crate) fn new(core: Arc<Core>, credentials: Credentials) -> Self {
+        ApiService { core, credentials, user_agent: None, view: None }
+    }
+
+    /// The `User-Agent` of requests that carry none.
+    #[must_use]
+    pub fn with_user_agent(mut self, user_agent: &str) -> Self {
+        self.user_agent = Some(user_agent.into());
+        self
+    }
+
+    /// Has reads that allow it (`resourceVersion=0`) answered by a replica that may lag.
+    #[must_use]
+    pub fn with_replica_view(mut self, view: ReplicaView) -> Self {
+        self.view = Some(view);
+        self
+    }
+}
+
+impl<B> Service<Request<B>> for ApiService
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response<Body>;
+    type Error = Unanswered;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Unanswered>> + Send>>;
+
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Unanswered>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let handle = self.clone();
+        let tasks = self.core.tasks.clone();
+        // Dropping a join handle does not stop its task.
+        let running = tasks.spawn(async move { handle.answer(request).await });
+        Box::pin(async move { running.await.map_err(Unanswered) })
+    }
+}
+
+impl ApiService {
+    async fn answer<B>(self, request: Request<B>) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let (mut parts, body) = request.into_parts();
+        if let (Some(agent), false) = (&self.user_agent, parts.headers.contains_key(header::USER_AGENT))
+            && let Ok(agent) = agent.parse()
+        {
+            parts.headers.insert(header::USER_AGENT, agent);
+        }
+        let route = Route::parse(parts.uri.path());
+        let mut record = record_of(&parts, &route);
+        // Nothing of a request that broke off is used again, apart from the record, which is complete at any moment.
+        let dispatched =
+            AssertUnwindSafe(self.dispatch(parts, route, body, &mut record)).catch_unwind().await;
+        let outcome = dispatched.unwrap_or_else(|panic| {
+            tracing::error!(panic = panic_text(&*panic), "A request made the server panic");
+            Err(ApiError::internal(PANICKED))
+        });
+        let response = match outcome {
+            Ok(Reply::Answer(answer)) => {
+                record.revision = answer.revision;
+                if let Some(name) = answer.name {
+                    record.name = name;
+                }
+                warned(json_response(answer.code, answer.body), &answer.warnings)
+            }
+            Ok(Reply::Stream(body)) => response(200, "application/json", body),
+            Ok(Reply::Text(code, text)) => {
+                response(code, "text/plain; charset=utf-8", full(Bytes::from_static(text.as_bytes())))
+            }
+            Ok(Reply::Made(made)) => made,
+            Err(error) => refused(&error),
+        };
+        record.code = response.status().as_u16();
+        self.core.audit.publish(record);
+        response
+    }
+
+    async fn dispatch<B>(
+        &self,
+        parts: request::Parts,
+        route: Route,
+        body: B,
+        record: &mut AuditRecord,
+    ) -> ApiResult<Reply>
+    where
+        B: http_body::Body<Data = Bytes> + Send,
+        B::Error: Into<BoxError>,
+    {
+        let identity = match (&route, self.authenticate(&parts)?) {
+            (_, Some(identity)) => identity,
+            (Route::Other(path), None) if discovery::is_public(path) => Arc::new(Identity::nobody()),
+            (Route::Other(_) | Route::Resource(_), None) => return Err(ApiError::unauthorized()),
+        };
+        record.user.clone_from(&identity.user);
+        let asked = Attributes::of(&parts, &route);
+        let acting = impersonation::impersonated(self.core.authorizer(), &identity, &parts.headers, &asked)?;
+        record.impersonated = acting.as_ref().map(|acting| acting.user.clone());
+        let identity = acting.map_or(identity, Arc::new);
+        self.core.authorizer().authorize(&identity, &asked)?;
+        match route {
+            Route::Other(path) => {
+                // What is served follows definitions that may not be saved yet. If they cannot be, it is told all the same.
+                let _failed = self.core.store.saved(self.core.store.head()).await;
+                Ok(other(&path, &parts, &self.core))
+            }
+            Route::Resource(path) => {
+                // Only now: whoever is nobody cannot make the server hold a body.
+                let body = read_body(body).await?;
+                self.resource(parts, path, body, identity, record).await
+            }
+        }
+    }
+
+    fn authenticate(&self, parts: &request::Parts) -> ApiResult<Option<Arc<Identity>>> {
+        let authenticator = Authenticator {
+            store: &self.core.store,
+            keys: &self.core.keys,
+            now: self.core.config.clock.now(),
+        };
+        authenticator.authenticate(&self.credentials, &parts.headers)
+    }
+
+    async fn resource(
+        &self,
+        parts: request::Parts,
+        path: ResourcePath,
+        body: Bytes,
+        identity: Arc<Identity>,
+        record: &mut AuditRecord,
+    ) -> ApiResult<Reply> {
+        let registry = self.core.registry();
+        let Some(served) = registry.find(&path.group, &path.version, &path.plural).cloned() else {
+            record.verb = method_name(&parts.method);
+            // What lies beside built-in kinds is answered as they are.
+            let mut beside = registry.resources(&path.group, &path.version).into_iter().flatten();
+            return match beside.any(|served| !served.is_custom()) {
+                true => Err(ApiError::no_such_resource()),
+                false => Ok(page_not_found()),
+            };
+        };
+        let misplaced = if served.resource.namespaced {
+            path.namespace.is_empty() && (!path.name.is_empty() || parts.method == http::Method::POST)
+        } else {
+            !path.namespace.is_empty()
+        };
+        let query = Query::parse(parts.uri.query())?;
+        record.verb = verb(&parts.method, &path, &query)?;
+        if misplaced {
+            return Ok(page_not_found());
+        }
+        let call = Call {
+            core: self.core.clone(),
+            shape: Shape::negotiate(&parts.headers, &query)?,
+            origin: Origin {
+                user: identity.user.as_str().into(),
+                user_agent: record.user_agent.as_str().into(),
+            },
+            // The options of a deletion are in its body, if it has one, and then not in its query.
+            effect: options_of(record.verb).map_or(Ok(Effect::Commit), |it| Effect::asked(&query, it))?,
+            validation: options_of(record.verb)
+                .map_or(Ok(FieldValidation::Ignore), |it| FieldValidation::asked(&query, it))?,
+            warnings: Mutex::default(),
+            served,
+            query,
+            headers: parts.headers,
+            body,
+            identity,
+            view: self.view.clone(),
+            path,
+        };
+        let changes = !matches!(record.verb, "get" | "list" | "watch") && call.is_kept();
+        let store = &self.core.store;
+        if changes {
+            store.writable().map_err(|failed| failed.refusal())?;
+        }
+        let reply = perform(&call, record.verb).await;
+        if changes {
+            // A refusal waits as well: it may rest on a commit that is not saved yet.
+            let seen = match &reply {
+                Ok(Reply::Answer(Answer { revision: Some(committed), .. })) => *committed,
+                _ => store.head(),
+            };
+            store.saved(seen).await.map_err(|failed| failed.refusal())?;
+        }
+        let warnings = call.warnings.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(match reply {
+            Ok(Reply::Answer(answer)) => Reply::Answer(Answer { warnings, ..answer }),
+            Ok(other) => other,
+            Err(error) => Reply::Made(warned(refused(&error), &warnings)),
+        })
+    }
+}
+
+/// What the options in the query of a write are called.
+fn options_of(verb: &str) -> Option<&'static str> {
+    match verb {
+        "create" => Some("CreateOptions"),
+        "update" => Some("UpdateOptions"),
+        "patch" => Some("PatchOptions"),
+        _ => None,
+    }
+}
+
+/// What is known of a request before anyone has looked at who sends it, so that a refusal tells what was refused.
+fn record_of(parts: &request::Parts, route: &Route) -> AuditRecord {
+    let path = match route {
+        Route::Other(path) => ResourcePath { plural: path.clone(), ..ResourcePath::default() },
+        Route::Resource(path) => path.clone(),
+    };
+    let verb = match route {
+        Route::Other(_) => None,
+        Route::Resource(path) => {
+            let query = Query::parse(parts.uri.query()).unwrap_or_default();
+            verb(&parts.method, path, &query).ok()
+        }
+    };
+    AuditRecord {
+        user: String::new(),
+        impersonated: None,
+        user_agent: text_header(parts, header::USER_AGENT),
+        verb: verb.unwrap_or_else(|| method_name(&parts.method)),
+        group: path.group,
+        resource: path.plural,
+        subresource: path.subresource,
+        namespace: path.namespace,
+        name: path.name,
+        code: 0,
+        revision: None,
+    }
+}
+
+/// What a request comes to.
+enum Reply {
+    Answer(Answer),
+    Stream(Body),
+    Text(u16, &'static str),
+    /// With headers of its own.
+    Made(Response<Body>),
+}
+
+async fn perform(call: &Call, verb: &str) -> ApiResult<Reply> {
+    if call.served.is_only_created() {
+        return match (call.path.name.is_empty(), verb) {
+            (true, "create") => reviews::create(call).map(Reply::Answer),
+            (true, _) => Err(ApiError::method_not_allowed()),
+            (false, _) => Err(ApiError::no_such_resource()),
+        };
+    }
+    let part = match call.path.subresource.as_str() {
+        "" => Part::Main,
+        "status" if call.served.has_status() => Part::Status,
+        name => return subresource(call, verb, name).await,
+    };
+    let answer = match (verb, part) {
+        ("watch", Part::Main) => return watch_verb::watch(call).await.map(Reply::Stream),
+        ("list", Part::Main) => list::list(call).await,
+        ("get", _) => get::get(call).await,
+        ("create", Part::Main) if call.path.name.is_empty() => create::create(call),
+        ("update", part) => update::update(call, part),
+        ("patch", part) => update::patch(call, part),
+        ("delete", Part::Main) => delete::delete(call),
+        ("deletecollection", Part::Main) if call.served.deletes_collections() => {
+            delete::delete_collection(call)
+        }
+        _ => Err(ApiError::method_not_allowed()),
+    };
+    answer.map(Reply::Answer)
+}
+
+async fn subresource(call: &Call, verb: &str, name: &str) -> ApiResult<Reply> {
+    if !call.served.subresources().iter().any(|s| s.name == name) {
+        return Err(match call.served.is_custom() {
+            true => call.served.not_found(&call.path.name),
+            false => ApiError::no_such_resource(),
+        });
+    }
+    let answer = match (name, verb) {
+        ("scale", "get") => scale::get(call).await,
+        ("scale", "update") => scale::update(call),
+        ("scale", "patch") => scale::patch(call),
+        ("eviction", "create") => evict::evict(call),
+        ("binding", "create") => bind::bind(call),
+        ("approval", "get") => get::get(call).await,
+        ("approval", "update") => update::update(call, Part::Approval),
+        ("approval", "patch") => update::patch(call, Part::Approval),
+        ("token", "create") => verbs::token::create(call),
+        ("finalize", "update") => update::update(call, Part::Finalize),
+        _ => Err(ApiError::method_not_allowed()),
+    };
+    answer.map(Reply::Answer)
+}
+
+fn other(path: &str, parts: &request::Parts, core: &Core) -> Reply {
+    if !matches!(parts.method, http::Method::GET | http::Method::HEAD) {
+        return page_not_found();
+    }
+    if let Some(reply) = api_description(path, parts, core) {
+        return reply;
+    }
+    if let Some(answered) = tokens::discovery::document(path, &text_header(parts, header::HOST), &core.keys) {
+        return match answered {
+            Ok((media_type, text)) => Reply::Made(response(200, media_type, full(text))),
+            Err(error) => Reply::Made(refused(&error)),
+        };
+    }
+    let accept = text_header(parts, header::ACCEPT);
+    if discovery::wants_aggregated(&accept)
+        && let Some(value) = discovery::aggregated(path, &core.registry())
+    {
+        return Reply::Made(tagged(discovery::AGGREGATED, to_bytes(&value), parts));
+    }
+    match discovery::document(path, &core.registry()) {
+        Some(Document::Json(value)) => Reply::Answer(Answer::json(200, to_bytes(&value))),
+        Some(Document::Text(text)) => Reply::Text(200, text),
+        None => page_not_found(),
+    }
+}
+
+/// Unknown paths are not API answers; clients tell the two apart.
+fn page_not_found() -> Reply {
+    Reply::Text(404, "404 page not found\n")
+}
+
+async fn read_body<B>(body: B) -> ApiResult<Bytes>
+where
+    B: http_body::Body<Data = Bytes> + Send,
+    B::Error: Into<BoxError>,
+{
+    match tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY).collect()).await {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ApiError::too_large(MAX_BODY)),
+        Ok(Err(error)) => Err(ApiError::bad_request(format!("the body could not be read: {error}"))),
+        Err(_elapsed) => Err(ApiError::new(
+            408,
+            "Timeout",
+            format!("the body did not arrive within {} seconds", BODY_TIMEOUT.as_secs()),
+        )),
+    }
+}
+
+/// What a panic says of itself.
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no text")
+}
+
+fn method_name(method: &http::Method) -> &'static str {
+    match *method {
+        http::Method::GET => "get",
+        http::Method::HEAD => "head",
+        http::Method::POST => "post",
+        http::Method::PUT => "put",
+        http::Method::PATCH => "patch",
+        http::Method::DELETE => "delete",
+        _ => "other",
+    }
+}
+
+fn text_header(parts: &request::Parts, name: header::HeaderName) -> String {
+    parts.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned()
+}
+
+fn full(bytes: Bytes) -> Body {
+    Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
+}
+
+fn response(code: u16, content_type: &'static str, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(content_type));
+    response
+}
+
+/// A document that clients keep: a request that names the tag it has gets 304 and no body.
+fn tagged(media_type: &'static str, bytes: Bytes, parts: &request::Parts) -> Response<Body> {
+    let tag = format!("\"{}\"", openapi::hash(&bytes));
+    let known = text_header(parts, header::IF_NONE_MATCH);
+    let is_known = known.split(',').any(|known| known.trim().trim_start_matches("W/") == tag);
+    let (code, bytes) = if is_known { (304, Bytes::new()) } else { (200, bytes) };
+    let mut made = response(code, media_type, full(bytes));
+    made.headers_mut().insert(header::VARY, header::HeaderValue::from_static("Accept"));
+    if let Ok(tag) = tag.parse() {
+        made.headers_mut().insert(header::ETAG, tag);
+    }
+    made
+}
+
+/// OpenAPI: the index, or the document of one group and version. A client that names the hash of an older one is sent on.
+fn api_description(path: &str, parts: &request::Parts, core: &Core) -> Option<Reply> {
+    let documents = core.openapi();
+    if path == "/openapi/v3" {
+        return Some(Reply::Made(tagged("application/json", documents.index.clone(), parts)));
+    }
+    let document = documents.of(path.strip_prefix("/openapi/v3/")?)?;
+    let asked = Query::parse(parts.uri.query()).ok().map(|q| q.text("hash").to_owned()).unwrap_or_default();
+    if asked.is_empty() || asked == document.hash {
+        return Some(Reply::Made(tagged("application/json", document.text.clone(), parts)));
+    }
+    let mut made = response(301, "application/json", full(Bytes::new()));
+    if let Ok(location) = format!("{path}?hash={}", document.hash).parse() {
+        made.headers_mut().insert(header::LOCATION, location);
+    }
+    Some(Reply::Made(made))
+}
+
+/// Adds a `Warning` header for each of `warnings`.
+fn warned(mut response: Response<Body>, warnings: &[String]) -> Response<Body> {
+    for warning in warnings {
+        let text = warning.replace('\\', "\\\\").replace('"', "\\\"");
+        // A name that no header can carry is not warned of.
+        if let Ok(value) = format!("299 - \"{text}\"").parse() {
+            response.headers_mut().append(header::WARNING, value);
+        }
+    }
+    response
+}
+
+fn json_response(code: u16, body: Bytes) -> Response<Body> {
+    response(code, "application/json", full(body))
+}
+
+fn refused(error: &ApiError) -> Response<Body> {
+    let status: Value = error.status();
+    let mut response = json_response(error.code(), to_bytes(&status));
+    if let Some(seconds) = error.retry_after_header() {
+        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+    }
+    response
+}

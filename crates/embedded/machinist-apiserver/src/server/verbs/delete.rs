@@ -1,0 +1,391 @@
+//! DELETE of one object and of collections: preconditions, finalizers, grace.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use crate::schema::conversion::in_version;
+use crate::schema::crd::registration;
+use crate::schema::kinds::{decode, notation};
+use crate::server::verbs::list::{prefix, selector};
+use crate::server::verbs::write::{MAX_ATTEMPTS, after_commit, context, decode_body};
+use crate::server::verbs::{Answer, Call, Effect};
+use crate::store::key::Key;
+use crate::store::mvcc::{Change, Raced};
+use crate::store::selector::Selector;
+use crate::values::clock::rfc3339_seconds;
+use crate::values::meta::{FOREGROUND, ORPHAN};
+use crate::values::object::{self, Object, drop_field, is_deleting, meta_str, set_meta, to_bytes};
+use crate::values::query::Query;
+use crate::values::status::{ApiError, ApiResult, FieldErrors, Target};
+
+const KIND: &str = "DeleteOptions";
+const POLICIES: [&str; 3] = ["Foreground", "Background", "Orphan"];
+/// Of a Job, whose pods stay by default.
+const ORPHANS_PODS: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
+
+/// What a DELETE may ask for.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct DeleteOptions {
+    pub(crate) uid: Option<String>,
+    pub(crate) resource_version: Option<String>,
+    grace: Option<i64>,
+    policy: Option<String>,
+    /// How the policy was said before it had a name.
+    orphan_dependents: Option<bool>,
+    pub(crate) dry_run: Vec<String>,
+}
+
+/// What happens to the objects that the deleted one owns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Propagation {
+    Orphan,
+    Background,
+    Foreground,
+}
+
+impl DeleteOptions {
+    /// From the body if there is one, and then from nothing else; without one from the query.
+    fn of(call: &Call) -> ApiResult<Self> {
+        let options = if call.body.is_empty() {
+            Self::in_query(&call.query)?
+        } else {
+            let body = decode_body(call)?;
+            if let Some(why) = decode::mismatch(&body, &notation::schema(KIND), KIND) {
+                return Err(ApiError::bad_request(why));
+            }
+            let (kind, version) = (&body["kind"], body["apiVersion"].as_str().unwrap_or("v1"));
+            if kind.as_str().is_some_and(|kind| !kind.is_empty() && kind != KIND) {
+                return Err(ApiError::bad_request(decode::unregistered(
+                    kind.as_str().unwrap_or_default(),
+                    version,
+                )));
+            }
+            Self::read(&body)
+        };
+        options.check()?;
+        Ok(options)
+    }
+
+    /// From options that were decoded.
+    pub(crate) fn read(options: &Value) -> Self {
+        let text = |pointer: &str| options.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+        let dry_run = options.get("dryRun").and_then(Value::as_array).into_iter().flatten();
+        DeleteOptions {
+            uid: text("/preconditions/uid"),
+            resource_version: text("/preconditions/resourceVersion"),
+            grace: options.get("gracePeriodSeconds").and_then(Value::as_i64),
+            policy: text("/propagationPolicy"),
+            orphan_dependents: options.get("orphanDependents").and_then(Value::as_bool),
+            dry_run: dry_run.filter_map(|value| value.as_str().map(str::to_owned)).collect(),
+        }
+    }
+
+    fn in_query(query: &Query) -> ApiResult<Self> {
+        // What is nothing guards nothing, but for a policy, which has to be one.
+        let guard = |key: &str| Some(query.text(key).to_owned()).filter(|text| !text.is_empty());
+        Ok(DeleteOptions {
+            uid: guard("uid"),
+            resource_version: guard("resourceVersion"),
+            grace: query.number("gracePeriodSeconds")?,
+            policy: query.named("propagationPolicy").map(str::to_owned),
+            orphan_dependents: query.switch("orphanDependents"),
+            dry_run: query.all("dryRun").to_vec(),
+        })
+    }
+
+    /// Refuses what means nothing.
+    pub(crate) fn check(&self) -> ApiResult<()> {
+        let mut errors = FieldErrors::default();
+        if let (Some(policy), Some(_)) = (&self.policy, self.orphan_dependents) {
+            let why = "orphanDependents and deletionPropagation cannot be both set";
+            errors.invalid("propagationPolicy", json!(policy), why);
+        }
+        if let Some(policy) = self.policy.as_ref().filter(|policy| !POLICIES.contains(&policy.as_str())) {
+            let supported = [&POLICIES[..], &["nil"]].concat();
+            errors.not_supported(
+                "propagationPolicy",
+                json!(policy),
+                &supported.into_iter().map(str::to_owned).collect::<Vec<_>>(),
+            );
+        }
+        Effect::check(&self.dry_run, &mut errors);
+        if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid("meta.k8s.io", KIND, "", &errors)) }
+    }
+
+    fn propagation(&self) -> Option<Propagation> {
+        match (self.policy.as_deref(), self.orphan_dependents) {
+            (_, Some(true)) | (Some("Orphan"), None) => Some(Propagation::Orphan),
+            (_, Some(false)) | (Some("Background"), None) => Some(Propagation::Background),
+            (Some("Foreground"), None) => Some(Propagation::Foreground),
+            (Some(_) | None, None) => None,
+        }
+    }
+}
+
+/// What became of an object that was to be deleted.
+pub(crate) enum Deleted {
+    /// It is gone, at this revision.
+    Gone(Arc<Object>),
+    /// It stays for now: finalizers or grace.
+    Deleting(Arc<Object>),
+    /// Nothing changed: it was on its way already.
+    Unchanged(Arc<Object>),
+}
+
+pub(crate) fn delete(call: &Call) -> ApiResult<Answer> {
+    let options = DeleteOptions::of(call)?;
+    warn_of_orphans(call, &options);
+    let call = &call.taking(Effect::of(&options.dry_run));
+    let key = Key::new(&call.path.namespace, &call.path.name);
+    call.served.rules().admit_delete(&call.served.target(&call.path.name), &key, &context(call))?;
+    let deleted = delete_one(call, &key, &options)?;
+    // Only those who ask in the old way are told that it is not done.
+    let pending = if options.orphan_dependents == Some(false) { 202 } else { 200 };
+    Ok(match deleted {
+        Deleted::Unchanged(object) => Answer::json(pending, call.render(&object)),
+        Deleted::Deleting(object) => {
+            Answer::json(pending, call.render(&object)).committed(call, object.revision())
+        }
+        Deleted::Gone(object) if call.served.returns_deleted() => {
+            Answer::json(200, call.render(&object)).committed(call, object.revision())
+        }
+        Deleted::Gone(object) => {
+            let mut details =
+                json!({"name": object.name(), "kind": call.served.resource.plural, "uid": object.uid()});
+            if !call.served.resource.group.is_empty() {
+                details["group"] = json!(call.served.resource.group);
+            }
+            let status = json!({
+                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details
+            });
+            Answer::json(200, to_bytes(&status)).committed(call, object.revision())
+        }
+    })
+}
+
+/// Deletes the object at `key`, as far as its finalizers and grace allow.
+pub(crate) fn delete_one(call: &Call, key: &Key, options: &DeleteOptions) -> ApiResult<Deleted> {
+    let name = key.as_str().rsplit('/').next().unwrap_or_default().to_owned();
+    for _ in 0..MAX_ATTEMPTS {
+        let Some(read) = call.core.store.get(&call.served.resource.table, key) else {
+            return Err(call.served.not_found(&name));
+        };
+        check_preconditions(call, &read, options)?;
+        if let Ok(deleted) = attempt(call, key, &read, options) {
+            return Ok(deleted);
+        }
+    }
+    Err(ApiError::stale(&call.served.target(&name)))
+}
+
+pub(crate) fn check_preconditions(call: &Call, read: &Object, options: &DeleteOptions) -> ApiResult<()> {
+    // Named by kind here, by resource everywhere else.
+    let target = Target { resource: &call.served.resource.kind, ..call.served.target(read.name()) };
+    if let Some(uid) = options.uid.as_deref().filter(|uid| *uid != read.uid()) {
+        let why = format!(
+            "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
+            read.uid()
+        );
+        return Err(ApiError::conflict(&target, &why));
+    }
+    let current = read.revision().to_string();
+    if let Some(claimed) = options.resource_version.as_deref().filter(|rv| *rv != current) {
+        let why = format!(
+            "the ResourceVersion in the precondition ({claimed}) does not match the ResourceVersion in record ({current}). The object might have been modified"
+        );
+        return Err(ApiError::conflict(&target, &why));
+    }
+    Ok(())
+}
+
+fn attempt(call: &Call, key: &Key, read: &Arc<Object>, options: &DeleteOptions) -> Result<Deleted, Raced> {
+    let table = &call.served.resource.table;
+    let rules = call.served.rules();
+    let mut marked = read.value().clone();
+    let graceful = match mark_graceful(call, &mut marked, options) {
+        Grace::Pending => return Ok(Deleted::Unchanged(read.clone())),
+        Grace::Unsupported => None,
+        Grace::Seconds(seconds) => Some(seconds),
+    };
+    let orphans = call.served.built_in().is_some_and(|kind| kind.orphans);
+    let finalizers_changed = propagate(&mut marked, options, orphans);
+    let pending = !object::finalizers(&marked).is_empty();
+    let only_marked = rules.is_only_marked(read.value());
+    let stays = pending || only_marked || graceful.is_some_and(|seconds| 0 < seconds);
+    if only_marked && !is_deleting(&marked) {
+        // Its content goes first, however long that takes: there is no grace to speak of.
+        set_meta(&mut marked, "deletionTimestamp", Some(json!(call.core.now())));
+    } else if pending && graceful.is_none() {
+        mark_deleting(call, &mut marked);
+    }
+    rules.on_delete(&mut marked, &call.core.now());
+    if stays {
+        if marked == *read.value() {
+            return Ok(Deleted::Unchanged(read.clone()));
+        }
+        let change = Change::Update { read: read.clone(), value: marked };
+        let object = call.commit(table, key, change)?;
+        after_commit(call, object.value());
+        return Ok(Deleted::Deleting(object));
+    }
+    // Kinds that are deleted gracefully pass through the deleting state even when their grace is nothing.
+    let last = if graceful.is_some() && (marked != *read.value() || finalizers_changed) {
+        call.commit(table, key, Change::Update { read: read.clone(), value: marked })?
+    } else {
+        read.clone()
+    };
+    let gone = call.commit(table, key, Change::Delete { read: last })?;
+    after_commit(call, gone.value());
+    Ok(Deleted::Gone(gone))
+}
+
+enum Grace {
+    /// The kind knows no grace.
+    Unsupported,
+    /// Already deleting, and not asked to be quicker.
+    Pending,
+    /// Marked, to be gone after this long.
+    Seconds(i64),
+}
+
+fn mark_graceful(call: &Call, object: &mut Value, options: &DeleteOptions) -> Grace {
+    let Some(grace) = call.served.rules().grace(object, options.grace) else {
+        return Grace::Unsupported;
+    };
+    let stamp = |at: Timestamp| json!(rfc3339_seconds(at));
+    if is_deleting(object) {
+        let held = object::metadata(object)
+            .and_then(|m| m.get("deletionGracePeriodSeconds"))
+            .and_then(Value::as_i64);
+        // Without grace left there is nothing to wait for but finalizers.
+        let Some(held) = held.filter(|seconds| 0 < *seconds) else { return Grace::Seconds(0) };
+        // Only a shorter grace may be asked for, and only explicitly.
+        let Some(asked) = options.grace.map(|s| if s < 0 { 1 } else { s }) else { return Grace::Pending };
+        if held <= asked {
+            return Grace::Pending;
+        }
+        let marked_at: Option<Timestamp> = meta_str(object, "deletionTimestamp").parse().ok();
+        let sooner = marked_at.and_then(|at| at.checked_sub(SignedDuration::from_secs(held - asked)).ok());
+        if let Some(sooner) = sooner {
+            set_meta(object, "deletionTimestamp", Some(stamp(sooner)));
+        }
+        set_meta(object, "deletionGracePeriodSeconds", Some(json!(asked)));
+        return Grace::Seconds(asked);
+    }
+    let now = call.core.config.clock.now();
+    let due = now.checked_add(SignedDuration::from_secs(grace)).unwrap_or(now);
+    set_meta(object, "deletionTimestamp", Some(stamp(due)));
+    set_meta(object, "deletionGracePeriodSeconds", Some(json!(grace)));
+    count_generation(object);
+    Grace::Seconds(grace)
+}
+
+fn mark_deleting(call: &Call, object: &mut Value) {
+    let graced = object::metadata(object).is_some_and(|m| m.contains_key("deletionGracePeriodSeconds"));
+    if !graced {
+        count_generation(object);
+    }
+    if !is_deleting(object) {
+        set_meta(object, "deletionTimestamp", Some(json!(call.core.now())));
+    }
+    set_meta(object, "deletionGracePeriodSeconds", Some(json!(0)));
+}
+
+fn count_generation(object: &mut Value) {
+    let generation = object::generation(object);
+    if 0 < generation {
+        set_meta(object, "generation", Some(json!(generation + 1)));
+    }
+}
+
+/// Who says nothing of what a Job leaves is told that it stays.
+fn warn_of_orphans(call: &Call, options: &DeleteOptions) {
+    if call.served.built_in().is_some_and(|kind| kind.orphans) && options.propagation().is_none() {
+        call.warn(vec![ORPHANS_PODS.to_owned()]);
+    }
+}
+
+/// Turns the propagation policy into the garbage collector's finalizers; whether that changed any. What the object asks for itself comes
+/// before what its kind does.
+fn propagate(object: &mut Value, options: &DeleteOptions, orphans: bool) -> bool {
+    let before: Vec<String> = object::finalizers(object).into_iter().map(str::to_owned).collect();
+    let asks = before.iter().any(|finalizer| finalizer == ORPHAN || finalizer == FOREGROUND);
+    let of_kind = (orphans && !asks).then_some(Propagation::Orphan);
+    let Some(policy) = options.propagation().or(of_kind) else { return false };
+    let mut after: Vec<String> =
+        before.iter().filter(|f| *f != ORPHAN && *f != FOREGROUND).cloned().collect();
+    match policy {
+        Propagation::Orphan => after.push(ORPHAN.to_owned()),
+        Propagation::Foreground => after.push(FOREGROUND.to_owned()),
+        Propagation::Background => {}
+    }
+    if after == before {
+        return false;
+    }
+    set_meta(object, "finalizers", (!after.is_empty()).then(|| json!(after)));
+    true
+}
+
+/// Deletes everything that the selectors match, one by one.
+pub(crate) fn delete_collection(call: &Call) -> ApiResult<Answer> {
+    let selector = selector(call)?;
+    let options = DeleteOptions::of(call)?;
+    warn_of_orphans(call, &options);
+    let call = &call.taking(Effect::of(&options.dry_run));
+    // Asked once, about no name in particular, as kube-apiserver does it.
+    let nameless = Key::new(&call.path.namespace, "");
+    call.served.rules().admit_delete(&call.served.target(""), &nameless, &context(call))?;
+    let mut items = Vec::new();
+    let mut revision = None;
+    let list_revision = call.core.store.revision();
+    for (key, object) in matching(call, &call.path.namespace, &selector) {
+        match delete_one(call, &key, &options) {
+            Ok(Deleted::Gone(gone) | Deleted::Deleting(gone)) => revision = Some(gone.revision()),
+            Ok(Deleted::Unchanged(_)) => {}
+            // Somebody else was quicker.
+            Err(error) if error.code() == 404 => {}
+            Err(error) => return Err(error),
+        }
+        let mut item = in_version(&object.whole(), &call.served);
+        if !call.served.is_custom() {
+            // Typed lists say the type of their items once, in their own kind.
+            drop_field(&mut item, "kind");
+            drop_field(&mut item, "apiVersion");
+        }
+        items.push(item);
+    }
+    let mut body = json!({
+        "kind": call.served.resource.list_kind, "apiVersion": call.served.api_version(),
+        "metadata": {"resourceVersion": list_revision.to_string()}, "items": items,
+    });
+    if call.served.is_custom() {
+        body["metadata"]["continue"] = json!("");
+    }
+    let answer = Answer::json(200, to_bytes(&body));
+    Ok(match revision {
+        Some(revision) => answer.committed(call, revision),
+        None => answer,
+    })
+}
+
+fn matching(call: &Call, namespace: &str, selector: &Selector) -> Vec<(Key, Arc<Object>)> {
+    let slice = call.core.store.slice(&call.served.resource.table, &prefix(namespace), None, None);
+    let items = slice.map(|s| s.items).unwrap_or_default();
+    items.into_iter().filter(|(_, object)| selector.selects(object)).collect()
+}
+
+/// Deletes all instances of a definition that is going.
+pub(crate) fn delete_instances(call: &Call, definition: &Value) {
+    let (group, plural) = registration::group_and_plural(definition);
+    let registry = call.core.registry();
+    // A built-in kind of the same name is not the definition's.
+    let Some(served) = registry.find_any(group, plural).filter(|served| served.is_custom()) else { return };
+    let instances = call.on(served.clone());
+    for (key, _) in matching(&instances, "", &Selector::default()) {
+        if let Err(error) = delete_one(&instances, &key, &DeleteOptions::default()) {
+            tracing::warn!(%key, %error, "Could not delete an instance of a deleted definition");
+        }
+    }
+}

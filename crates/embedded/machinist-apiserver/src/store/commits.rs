@@ -1,0 +1,103 @@
+//! The commit log: who changed which object, in commit order.
+//!
+//! Subscriptions are unbounded on purpose: a dropped record would make a count wrong, and readers
+//! live in the same process.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use crate::store::event::Event;
+use crate::store::key::Key;
+use crate::values::object::Object;
+
+/// One commit.
+#[derive(Debug, Clone)]
+pub struct Commit {
+    /// The revision it made.
+    pub revision: u64,
+    /// `plural.group` (`nodes`, `machines.machine.sapcloud.io`).
+    pub resource: Arc<str>,
+    /// Which object.
+    pub key: Key,
+    /// The version before, if there was one.
+    pub old: Option<Arc<Object>>,
+    /// The version after, if the object still exists.
+    pub new: Option<Arc<Object>>,
+    /// Who asked, or as whom it was asked.
+    pub user: Arc<str>,
+    /// Which program asked.
+    pub user_agent: Arc<str>,
+}
+
+impl Commit {
+    pub(crate) fn of(event: &Event, origin: &Origin) -> Self {
+        Commit {
+            revision: event.revision,
+            resource: event.table.clone(),
+            key: event.key.clone(),
+            old: event.old(),
+            new: (!event.deleted).then(|| event.object()),
+            user: origin.user.clone(),
+            user_agent: origin.user_agent.clone(),
+        }
+    }
+}
+
+/// Who is behind a commit.
+#[derive(Debug, Clone)]
+pub(crate) struct Origin {
+    pub(crate) user: Arc<str>,
+    pub(crate) user_agent: Arc<str>,
+}
+
+impl Default for Origin {
+    /// The server itself.
+    fn default() -> Self {
+        Origin { user: "system:apiserver".into(), user_agent: "machinist-apiserver".into() }
+    }
+}
+
+/// A stream of records, from the moment of subscription on.
+pub struct Subscription<T>(mpsc::UnboundedReceiver<T>);
+
+impl<T> Subscription<T> {
+    pub(crate) fn new(receiver: mpsc::UnboundedReceiver<T>) -> Self {
+        Subscription(receiver)
+    }
+
+    /// The next record; `None` once the server is gone.
+    pub async fn next(&mut self) -> Option<T> {
+        self.0.recv().await
+    }
+
+    /// Everything recorded and not yet taken.
+    pub fn drain(&mut self) -> Vec<T> {
+        std::iter::from_fn(|| self.0.try_recv().ok()).collect()
+    }
+}
+
+impl<T> fmt::Debug for Subscription<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription").field("waiting", &self.0.len()).finish()
+    }
+}
+
+/// Subscribers of the commit log; published to under the store's lock, hence in order.
+#[derive(Debug, Default)]
+pub(crate) struct CommitFeed(Vec<mpsc::UnboundedSender<Arc<Commit>>>);
+
+impl CommitFeed {
+    pub(crate) fn add(&mut self, sender: mpsc::UnboundedSender<Arc<Commit>>) {
+        self.0.push(sender);
+    }
+
+    pub(crate) fn publish(&mut self, commit: impl FnOnce() -> Commit) {
+        if self.0.is_empty() {
+            return;
+        }
+        let commit = Arc::new(commit());
+        self.0.retain(|sender| sender.send(commit.clone()).is_ok());
+    }
+}

@@ -1,0 +1,40 @@
+//! The name of an object within its resource.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// Where an object lies within its resource: `namespace/name`, or `name` for cluster-scoped ones. Compared as text, which
+/// is the order in which kube-apiserver lists.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key(Arc<str>);
+
+impl Key {
+    pub(crate) fn new(namespace: &str, name: &str) -> Self {
+        if namespace.is_empty() { Key(name.into()) } else { Key(format!("{namespace}/{name}").into()) }
+    }
+
+    pub(crate) fn from_text(text: &str) -> Self {
+        Key(text.into())
+    }
+
+    /// Empty for what is in no namespace.
+    pub fn namespace(&self) -> &str {
+        self.0.split_once('/').map_or("", |(namespace, _)| namespace)
+    }
+
+    /// The name alone.
+    pub fn name(&self) -> &str {
+        self.0.split_once('/').map_or(&*self.0, |(_, name)| name)
+    }
+
+    /// `namespace/name`, or `name`.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

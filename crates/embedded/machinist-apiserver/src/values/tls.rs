@@ -1,0 +1,320 @@
+//! The cluster's certificate authority: what it signs, and whom it recognises.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::sync::{Arc, OnceLock};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, PublicKeyData as _, SanType,
+};
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use sha2::{Digest as _, Sha256};
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::values::identity::{CREDENTIAL_ID, Identity};
+
+/// How long the CA and what the server issues for itself are valid. The server lives for a session, not for years.
+const VALID_YEARS: i32 = 10;
+/// The last day that every month of every year has, so that adding years never names a day that is not.
+const LAST_COMMON_DAY: u8 = 28;
+
+/// A CA could not be made or read.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// Certificates or keys.
+    #[error("certificate authority: {0}")]
+    Certificate(#[from] rcgen::Error),
+    /// TLS configuration.
+    #[error("TLS: {0}")]
+    Rustls(#[from] rustls::Error),
+    /// The verifier of client certificates.
+    #[error("client certificate verifier: {0}")]
+    Verifier(#[from] rustls::server::VerifierBuilderError),
+    /// A PEM text without the certificate or key that was expected in it.
+    #[error("{0}")]
+    Pem(String),
+}
+
+/// A certificate authority: signs the server's and the administrator's certificates, and verifies clients'.
+#[derive(Clone)]
+pub struct CertificateAuthority {
+    certificate_pem: String,
+    key_pem: String,
+    verifier: Arc<dyn ClientCertVerifier>,
+}
+
+impl fmt::Debug for CertificateAuthority {
+    /// Without the key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CertificateAuthority")
+            .field("certificate", &self.certificate_pem)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A certificate with its key, in PEM.
+#[derive(Clone)]
+pub struct Issued {
+    /// The certificate.
+    pub certificate_pem: String,
+    /// Its private key.
+    pub key_pem: String,
+}
+
+impl fmt::Debug for Issued {
+    /// Without the key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Issued").field("certificate", &self.certificate_pem).finish_non_exhaustive()
+    }
+}
+
+impl CertificateAuthority {
+    /// A new CA whose certificate is valid around `now`.
+    ///
+    /// # Errors
+    /// When key generation or signing fails.
+    pub fn generate(now: Timestamp) -> Result<Self, TlsError> {
+        let key = KeyPair::generate()?;
+        let mut params = params("machinist-ca", None, now)?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages =
+            vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+        let certificate = params.self_signed(&key)?;
+        Self::from_pem(certificate.pem(), key.serialize_pem())
+    }
+
+    /// An existing CA.
+    ///
+    /// # Errors
+    /// When `certificate_pem` holds no certificate that can be a root.
+    pub fn from_pem(certificate_pem: String, key_pem: String) -> Result<Self, TlsError> {
+        let mut roots = rustls::RootCertStore::empty();
+        for certificate in certificates(&certificate_pem)? {
+            roots.add(certificate)?;
+        }
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
+            .allow_unauthenticated()
+            .build()?;
+        Ok(CertificateAuthority { certificate_pem, key_pem, verifier })
+    }
+
+    /// Whether the key is the certificate's, and the certificate is still good.
+    pub(crate) fn check(&self, now: Timestamp) -> Result<(), TlsError> {
+        let first = certificates(&self.certificate_pem)?.remove(0);
+        let (_, parsed) =
+            X509Certificate::from_der(&first).map_err(|e| TlsError::Pem(format!("ca.crt: {e}")))?;
+        let key = KeyPair::from_pem(&self.key_pem)?;
+        if parsed.public_key().raw != key.subject_public_key_info() {
+            return Err(TlsError::Pem("ca.key is not the key of ca.crt".into()));
+        }
+        if parsed.validity().not_after.timestamp() <= now.as_second() {
+            return Err(TlsError::Pem("ca.crt has expired: move the folder away to start anew".into()));
+        }
+        Ok(())
+    }
+
+    /// The CA's certificate, what clients trust.
+    pub fn certificate_pem(&self) -> &str {
+        &self.certificate_pem
+    }
+
+    /// The CA's private key. Whoever has it can be anyone.
+    pub fn key_pem(&self) -> &str {
+        &self.key_pem
+    }
+
+    /// A client certificate for `user` in `group`.
+    ///
+    /// # Errors
+    /// When key generation or signing fails.
+    pub fn issue_client(&self, user: &str, group: &str, now: Timestamp) -> Result<Issued, TlsError> {
+        let mut params = params(user, Some(group), now)?;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.issue(params)
+    }
+
+    /// A serving certificate for `addresses` and `names`.
+    ///
+    /// # Errors
+    /// When key generation or signing fails.
+    pub fn issue_serving(
+        &self,
+        addresses: &[IpAddr],
+        names: &[&str],
+        now: Timestamp,
+    ) -> Result<Issued, TlsError> {
+        let mut params = params("kube-apiserver", None, now)?;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.subject_alt_names = addresses.iter().map(|a| SanType::IpAddress(*a)).collect();
+        for name in names {
+            params.subject_alt_names.push(SanType::DnsName((*name).try_into()?));
+        }
+        self.issue(params)
+    }
+
+    fn issue(&self, params: CertificateParams) -> Result<Issued, TlsError> {
+        let issuer = Issuer::from_ca_cert_pem(&self.certificate_pem, KeyPair::from_pem(&self.key_pem)?)?;
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &issuer)?;
+        Ok(Issued { certificate_pem: certificate.pem(), key_pem: key.serialize_pem() })
+    }
+
+    /// Whose certificate this is, if this CA signed it for client use and it is valid at `now`. CN is the user, every O a
+    /// group. Signatures are looked at once for a connection, times on each request.
+    pub(crate) fn identify(&self, presented: &PresentedCertificate, now: Timestamp) -> Option<Arc<Identity>> {
+        let recognised = presented.recognised.get();
+        if let Some(recognised) = recognised.filter(|it| it.valid.contains(&now.as_second())) {
+            return Some(recognised.identity.clone());
+        }
+        let identity = Arc::new(self.verify(&presented.chain, now)?);
+        if let Some(valid) = presented.valid() {
+            let _another_request_was_first =
+                presented.recognised.set(Recognised { identity: identity.clone(), valid });
+        }
+        Some(identity)
+    }
+
+    fn verify(&self, chain: &[Vec<u8>], now: Timestamp) -> Option<Identity> {
+        let (leaf, above) = chain.split_first()?;
+        let leaf_der = CertificateDer::from(leaf.as_slice());
+        let above: Vec<CertificateDer<'_>> =
+            above.iter().map(|c| CertificateDer::from(c.as_slice())).collect();
+        let seconds = u64::try_from(now.as_second()).ok()?;
+        let at = UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
+        self.verifier.verify_client_cert(&leaf_der, &above, at).ok()?;
+        let (_, parsed) = X509Certificate::from_der(leaf).ok()?;
+        let subject = parsed.subject();
+        let user = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
+        let groups: Vec<String> =
+            subject.iter_organization().filter_map(|o| o.as_str().ok().map(str::to_owned)).collect();
+        // Which certificate it was.
+        let digest: String = Sha256::digest(leaf).iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut identity = Identity::new(user, groups);
+        identity.extra.insert(CREDENTIAL_ID.to_owned(), vec![format!("X509SHA256={digest}")]);
+        Some(identity)
+    }
+
+    pub(crate) fn verifier(&self) -> Arc<dyn ClientCertVerifier> {
+        self.verifier.clone()
+    }
+}
+
+/// A client's certificate and those that it came with, of one connection to one server.
+pub(crate) struct PresentedCertificate {
+    chain: Vec<Vec<u8>>,
+    recognised: OnceLock<Recognised>,
+}
+
+/// Whom a certificate means.
+struct Recognised {
+    identity: Arc<Identity>,
+    /// In seconds since the epoch, when all certificates of the chain are valid.
+    valid: RangeInclusive<i64>,
+}
+
+impl PresentedCertificate {
+    /// DER, the client's own first.
+    pub(crate) fn new(chain: impl IntoIterator<Item = Vec<u8>>) -> Self {
+        Self { chain: chain.into_iter().collect(), recognised: OnceLock::new() }
+    }
+
+    fn valid(&self) -> Option<RangeInclusive<i64>> {
+        let mut valid = i64::MIN..=i64::MAX;
+        for certificate in &self.chain {
+            let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+            let times = parsed.validity();
+            let (from, to) = (times.not_before.timestamp(), times.not_after.timestamp());
+            valid = *valid.start().max(&from)..=*valid.end().min(&to);
+        }
+        Some(valid)
+    }
+}
+
+/// The subject that a request for a certificate names.
+pub(crate) struct Requested {
+    /// Empty when it names none.
+    pub(crate) common_name: String,
+    pub(crate) organizations: Vec<String>,
+}
+
+impl Requested {
+    /// From a request's PEM text in base64. What cannot be read is refused as a whole: a name that is skipped is not looked at.
+    pub(crate) fn parse(request: &str) -> Result<Self, String> {
+        let pem = STANDARD.decode(request).map_err(|e| e.to_string())?;
+        let block = rustls_pemfile::read_one(&mut pem.as_slice());
+        let Ok(Some(rustls_pemfile::Item::Csr(der))) = block else {
+            return Err("PEM block type must be CERTIFICATE REQUEST".to_owned());
+        };
+        let (_, parsed) = X509CertificationRequest::from_der(&der).map_err(|e| e.to_string())?;
+        let subject = &parsed.certification_request_info.subject;
+        let names: Result<Vec<&str>, _> = subject.iter_common_name().map(|name| name.as_str()).collect();
+        let organizations: Result<Vec<&str>, _> =
+            subject.iter_organization().map(|name| name.as_str()).collect();
+        let (Ok(names), Ok(organizations)) = (names, organizations) else {
+            return Err("a name in the subject is not readable text".to_owned());
+        };
+        Ok(Requested {
+            common_name: names.last().copied().unwrap_or_default().to_owned(),
+            organizations: organizations.into_iter().map(str::to_owned).collect(),
+        })
+    }
+}
+
+/// Whether a PEM text is certificates and nothing else; says why not.
+pub(crate) fn check_certificates(pem: &[u8]) -> Result<(), String> {
+    let mut found = 0;
+    let mut rest = pem;
+    while let Some(item) = rustls_pemfile::read_one(&mut rest).map_err(|e| e.to_string())? {
+        let rustls_pemfile::Item::X509Certificate(der) = item else {
+            return Err("only CERTIFICATE PEM blocks are allowed".to_owned());
+        };
+        X509Certificate::from_der(&der).map_err(|e| e.to_string())?;
+        found += 1;
+    }
+    if found == 0 { Err("must contain at least one CERTIFICATE PEM block".to_owned()) } else { Ok(()) }
+}
+
+/// The one crypto provider of the project.
+pub(crate) fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// The certificates in a PEM text.
+pub(crate) fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let found: Result<Vec<_>, _> = rustls_pemfile::certs(&mut pem.as_bytes()).collect();
+    match found {
+        Ok(list) if !list.is_empty() => Ok(list),
+        Ok(_) => Err(TlsError::Pem("no certificate in the PEM text".into())),
+        Err(e) => Err(TlsError::Pem(format!("certificate PEM: {e}"))),
+    }
+}
+
+fn params(
+    common_name: &str,
+    organization: Option<&str>,
+    now: Timestamp,
+) -> Result<CertificateParams, TlsError> {
+    let mut params = CertificateParams::new(Vec::new())?;
+    let mut name = DistinguishedName::new();
+    name.push(DnType::CommonName, common_name);
+    if let Some(organization) = organization {
+        name.push(DnType::OrganizationName, organization);
+    }
+    params.distinguished_name = name;
+    let today = now.to_zoned(TimeZone::UTC).date();
+    // From yesterday on, so that a client whose clock is a little behind can connect.
+    let from = today.yesterday().unwrap_or(today);
+    let (month, day) = (from.month().unsigned_abs(), from.day().unsigned_abs().min(LAST_COMMON_DAY));
+    params.not_before = rcgen::date_time_ymd(from.year().into(), month, day);
+    params.not_after = rcgen::date_time_ymd(i32::from(from.year()) + VALID_YEARS, month, day);
+    Ok(params)
+}

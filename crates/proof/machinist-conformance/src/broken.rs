@@ -1,0 +1,173 @@
+//! Servers that are wrong on purpose, in front of the embedded one: the suite has to notice each.
+//!
+//! A fault is made of the requests and answers that pass by, as a client of a server with that fault would see them.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream;
+use http::{HeaderMap, Method, Request, Response};
+use http_body_util::{BodyExt, Full, StreamBody};
+use serde_json::{Value, json};
+use tower::Service as _;
+
+use crate::endpoint::EndpointError;
+use machinist_apiserver::Body;
+use machinist_apiserver::Identity;
+use machinist_apiserver::Server;
+
+/// Media type of server-side apply.
+const APPLY: &str = "application/apply-patch+yaml";
+
+/// What is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// A deletion does not wait for finalizers.
+    Finalizers,
+    /// Of two events that follow each other closely, the second is told first.
+    WatchOrder,
+    /// A write of an object writes its status, too.
+    Status,
+    /// A watch with a selector does not tell that an object no longer matches.
+    SelectorTransition,
+    /// An apply takes fields from others without being told to.
+    FieldOwnership,
+}
+
+impl Fault {
+    /// All of them.
+    pub const ALL: [Fault; 5] = [
+        Fault::Finalizers,
+        Fault::WatchOrder,
+        Fault::Status,
+        Fault::SelectorTransition,
+        Fault::FieldOwnership,
+    ];
+}
+
+/// Events that come within this time follow each other closely.
+const CLOSELY: Duration = Duration::from_millis(200);
+
+/// Sends a request to `server` as if it had the fault.
+pub(crate) async fn send(
+    server: &Server,
+    fault: Fault,
+    identity: Option<Identity>,
+    request: Request<Full<Bytes>>,
+) -> Result<Response<Body>, EndpointError> {
+    let (mut parts, body) = request.into_parts();
+    let body = body.collect().await.map_err(EndpointError::connection)?.to_bytes();
+    let query = parts.uri.query().unwrap_or_default().to_owned();
+    let path = parts.uri.path().to_owned();
+    let is_apply = content_type(&parts.headers).starts_with(APPLY);
+    match fault {
+        Fault::Finalizers if parts.method == Method::DELETE => {
+            patch(server, &path, &json!({"metadata": {"finalizers": null}})).await?;
+        }
+        Fault::FieldOwnership if is_apply && !query.contains("force=") => {
+            let forced = format!("{path}?{query}&force=true");
+            parts.uri = forced.parse().map_err(EndpointError::connection)?;
+        }
+        _ => {}
+    }
+    let writes = parts.method == Method::PUT || parts.method == Method::PATCH;
+    let response = call(server, identity, Request::from_parts(parts, Full::new(body.clone()))).await?;
+    let is_watch = query.contains("watch=true");
+    match fault {
+        Fault::Status if writes && response.status().is_success() => {
+            let status = serde_json::from_slice(&body).ok().and_then(|it: Value| it.get("status").cloned());
+            if let Some(status) = status {
+                patch(server, &format!("{path}/status"), &json!({"status": status})).await?;
+            }
+            Ok(response)
+        }
+        Fault::WatchOrder if is_watch => Ok(response.map(out_of_order)),
+        Fault::SelectorTransition if is_watch && query.contains("Selector=") => {
+            let server = server.clone();
+            Ok(response.map(|body| without_leaving(body, server, path)))
+        }
+        _ => Ok(response),
+    }
+}
+
+async fn call(
+    server: &Server,
+    identity: Option<Identity>,
+    request: Request<Full<Bytes>>,
+) -> Result<Response<Body>, EndpointError> {
+    let mut service = match identity {
+        Some(identity) => server.service_as(identity),
+        None => server.service_anonymous(),
+    };
+    service.call(request).await.map_err(EndpointError::connection)
+}
+
+fn content_type(headers: &HeaderMap) -> &str {
+    headers.get(http::header::CONTENT_TYPE).and_then(|it| it.to_str().ok()).unwrap_or_default()
+}
+
+/// What the fault writes besides; that it is refused is nobody's concern.
+async fn patch(server: &Server, path: &str, change: &Value) -> Result<(), EndpointError> {
+    let request = Request::patch(path)
+        .header(http::header::CONTENT_TYPE, "application/merge-patch+json")
+        .body(Full::new(Bytes::from(change.to_string())))
+        .map_err(EndpointError::connection)?;
+    call(server, Some(Identity::admin()), request).await.map(|_answer| ())
+}
+
+/// One line of a watch, its line break included; none at the end.
+async fn next_event(body: &mut Body) -> Option<Bytes> {
+    loop {
+        match body.frame().await?.ok()?.into_data() {
+            Ok(data) => return Some(data),
+            Err(_trailers) => {}
+        }
+    }
+}
+
+fn out_of_order(body: Body) -> Body {
+    let events = stream::unfold((body, VecDeque::new()), |(mut body, mut waiting)| async move {
+        if waiting.is_empty() {
+            waiting.push_front(next_event(&mut body).await?);
+            if let Ok(Some(second)) = tokio::time::timeout(CLOSELY, next_event(&mut body)).await {
+                waiting.push_front(second);
+            }
+        }
+        let event = waiting.pop_front()?;
+        Some((Ok::<_, std::convert::Infallible>(http_body::Frame::data(event)), (body, waiting)))
+    });
+    StreamBody::new(events).map_err(|never| match never {}).boxed_unsync()
+}
+
+fn without_leaving(body: Body, server: Server, path: String) -> Body {
+    let events = stream::unfold((body, server, path), |(mut body, server, path)| async move {
+        loop {
+            let line = next_event(&mut body).await?;
+            let event: Value = serde_json::from_slice(&line).unwrap_or_default();
+            if event["type"] == "DELETED" && was_there(&server, &path, &event).await {
+                continue;
+            }
+            return Some((
+                Ok::<_, std::convert::Infallible>(http_body::Frame::data(line)),
+                (body, server, path),
+            ));
+        }
+    });
+    StreamBody::new(events).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// Whether the object of an event still existed at the event's revision.
+async fn was_there(server: &Server, collection: &str, event: &Value) -> bool {
+    let text = |key: &str| event["object"]["metadata"][key].as_str().unwrap_or_default();
+    let list = format!(
+        "{collection}?resourceVersionMatch=Exact&resourceVersion={}&fieldSelector=metadata.name%3D{}",
+        text("resourceVersion"),
+        text("name"),
+    );
+    let Ok(request) = Request::get(list).body(Full::default()) else { return false };
+    let Ok(answer) = call(server, Some(Identity::admin()), request).await else { return false };
+    let Ok(body) = answer.into_body().collect().await else { return false };
+    let list: Value = serde_json::from_slice(&body.to_bytes()).unwrap_or_default();
+    list["items"].as_array().is_some_and(|items| !items.is_empty())
+}

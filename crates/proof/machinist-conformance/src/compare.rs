@@ -1,0 +1,208 @@
+//! Holding our answers against those of a real server.
+//!
+//! What differs is either in the [ledger](crate::ledger), with what each server says there, or it is a fault.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::ledger::Ledger;
+use crate::run::Transcript;
+
+/// A place in which the answers to a step differ.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Difference {
+    /// The step that was answered.
+    pub step: String,
+    /// Where in its answer, as a JSON pointer: `/code`, `/headers/warning`, `/body/message`.
+    pub pointer: String,
+    /// What the real server says there; none where it says nothing.
+    pub real: Option<Value>,
+    /// What we say there.
+    pub ours: Option<Value>,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (real, ours) = (shown(self.real.as_ref()), shown(self.ours.as_ref()));
+        write!(f, "step {}, at {}: real {real}, ours {ours}", self.step, self.pointer)
+    }
+}
+
+/// How the answers to one case compare.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Comparison {
+    /// How many answers were compared.
+    pub answers: usize,
+    /// The differences that nobody has explained.
+    pub differences: Vec<Difference>,
+    /// The steps with a difference that the ledger explains.
+    pub explained: Vec<String>,
+    /// What the ledger says of this case and is not so.
+    pub stale: Vec<String>,
+}
+
+impl Comparison {
+    /// Whether there is nothing that the ledger does not say.
+    pub fn is_explained(&self) -> bool {
+        self.differences.is_empty() && self.stale.is_empty()
+    }
+
+    /// How many steps were answered differently.
+    pub(crate) fn unequal_steps(&self) -> usize {
+        let differ = self.differences.iter().map(|it| &it.step);
+        differ.chain(&self.explained).collect::<BTreeSet<_>>().len()
+    }
+
+    /// Whether every answer to `step` is the same; to all steps when none is named.
+    pub fn is_equal(&self, step: Option<&str>) -> bool {
+        let is_meant = |it: &str| step.is_none_or(|step| step == it);
+        self.stale.is_empty()
+            && !self.differences.iter().any(|it| is_meant(&it.step))
+            && !self.explained.iter().any(|it| is_meant(it))
+    }
+}
+
+/// Compares what `ours` answered with what `real` did, but for what the ledger says of the case.
+pub fn compare(real: &Transcript, ours: &Transcript, ledger: &Ledger) -> Comparison {
+    let (mut real_answers, mut our_answers) = (real.answers().to_vec(), ours.answers().to_vec());
+    let mut comparison = Comparison { answers: real_answers.len(), ..Comparison::default() };
+    // From the last, so that items at the end of a list can go without moving others.
+    let places: Vec<_> = ledger.places_of(real.case()).collect();
+    for (entry, place) in places.into_iter().rev() {
+        let of = |answers: &[Value]| answers.iter().position(|it| it["step"] == *place.step);
+        let (Some(in_real), Some(in_ours)) = (of(&real_answers), of(&our_answers)) else {
+            comparison.stale.push(format!("{entry}: there is no answer to {:?}", place.step));
+            continue;
+        };
+        let real = take(&mut real_answers[in_real], &place.pointer);
+        let ours = take(&mut our_answers[in_ours], &place.pointer);
+        if real == place.real && ours == place.ours && real != ours {
+            comparison.explained.push(place.step.clone());
+        } else {
+            comparison.stale.push(format!(
+                "{entry}: at {}{} the real server says {}, and we say {}",
+                place.step,
+                place.pointer,
+                shown(real.as_ref()),
+                shown(ours.as_ref()),
+            ));
+        }
+    }
+    for index in 0..real_answers.len().max(our_answers.len()) {
+        let (real, ours) = (real_answers.get(index), our_answers.get(index));
+        let step = real.or(ours).and_then(|it| it["step"].as_str()).unwrap_or_default();
+        find(step, String::new(), real, ours, &mut comparison.differences);
+    }
+    comparison
+}
+
+/// Takes out what is at `pointer`, so that it is not compared again.
+fn take(answer: &mut Value, pointer: &str) -> Option<Value> {
+    let (above, key) = pointer.rsplit_once('/')?;
+    match answer.pointer_mut(above)? {
+        Value::Object(map) => map.remove(&key.replace("~1", "/").replace("~0", "~")),
+        Value::Array(items) => {
+            let index: usize = key.parse().ok()?;
+            // An item that others follow leaves its place behind, or they would all differ.
+            if index + 1 == items.len() { items.pop() } else { items.get_mut(index).map(Value::take) }
+        }
+        _ => None,
+    }
+}
+
+/// Every place in which two values differ; their pointers go on from `at`.
+pub(crate) fn find(
+    step: &str,
+    at: String,
+    real: Option<&Value>,
+    ours: Option<&Value>,
+    found: &mut Vec<Difference>,
+) {
+    if real == ours {
+        return;
+    }
+    match (real, ours) {
+        (Some(Value::Object(real)), Some(Value::Object(ours))) => {
+            let missing = ours.keys().filter(|key| !real.contains_key(*key));
+            for key in real.keys().chain(missing) {
+                let at = format!("{at}/{}", key.replace('~', "~0").replace('/', "~1"));
+                find(step, at, real.get(key), ours.get(key), found);
+            }
+        }
+        (Some(Value::Array(real)), Some(Value::Array(ours))) => {
+            for index in 0..real.len().max(ours.len()) {
+                find(step, format!("{at}/{index}"), real.get(index), ours.get(index), found);
+            }
+        }
+        _ => found.push(Difference {
+            step: step.to_owned(),
+            pointer: at,
+            real: real.cloned(),
+            ours: ours.cloned(),
+        }),
+    }
+}
+
+/// A value in one line, for people; long ones lose their end.
+pub(crate) fn shown(value: Option<&Value>) -> String {
+    const LONGEST: usize = 400;
+    let Some(value) = value else { return "nothing".to_owned() };
+    let text = value.to_string();
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn transcript(message: &str, extra: Value) -> Transcript {
+        let answer = json!({"step": "one", "code": 400, "body": {"message": message, "extra": extra}});
+        Transcript::of("a-case", "v1", vec![answer])
+    }
+
+    fn ledger() -> Ledger {
+        Ledger::parse(
+            "- {id: words, reason: r, misleads: nobody, review: 2030-01-01, at: [\
+             {case: a-case, step: one, pointer: /body/message, real: theirs, ours: ours}]}",
+        )
+        .expect("a ledger")
+    }
+
+    #[test]
+    fn a_difference_is_named_with_its_place() {
+        let found =
+            compare(&transcript("x", json!([1, 2])), &transcript("x", json!([1])), &Ledger::default());
+        assert_eq!(
+            found.differences,
+            [Difference {
+                step: "one".into(),
+                pointer: "/body/extra/1".into(),
+                real: Some(json!(2)),
+                ours: None
+            }]
+        );
+        assert!(!found.is_explained());
+    }
+
+    #[test]
+    fn what_the_ledger_says_is_explained_and_still_not_equal() {
+        let found = compare(&transcript("theirs", json!(1)), &transcript("ours", json!(1)), &ledger());
+        assert!(found.is_explained() && !found.is_equal(None) && found.is_equal(Some("two")), "{found:?}");
+    }
+
+    #[test]
+    fn a_ledger_that_is_no_longer_true_is_refused() {
+        for (real, ours) in [("ours", "ours"), ("theirs", "other"), ("changed", "ours")] {
+            let found = compare(&transcript(real, json!(1)), &transcript(ours, json!(1)), &ledger());
+            assert_eq!(found.stale.len(), 1, "{real} and {ours}: {found:?}");
+            assert!(!found.is_explained());
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! How faithful the server is: cases by level, what clients need, and the ledger.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use jiff::civil::Date;
+use serde::Serialize;
+
+use crate::case::Level;
+use crate::compare::{Comparison, Difference};
+use crate::corpus::{Corpus, Feature, Importance, parts};
+
+/// What came of comparing.
+#[derive(Debug, Clone)]
+pub struct Report<'a> {
+    corpus: &'a Corpus,
+    /// Whose answers ours were held against.
+    against: String,
+    compared: BTreeMap<String, (Level, Comparison)>,
+    /// Tests pass on any day.
+    today: Option<Date>,
+}
+
+/// How many of some cases answer as the real server does.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Tally {
+    /// All of them.
+    pub cases: usize,
+    /// Those in which every answer is the same.
+    pub equal: usize,
+    /// The others.
+    pub diverging: usize,
+    /// Of the diverging, those in which the ledger explains every difference.
+    pub ledger: usize,
+    /// How many answers were compared.
+    pub answers: usize,
+    /// How many of them are the same.
+    #[serde(rename = "answersEqual")]
+    pub answers_equal: usize,
+}
+
+/// How many features of one importance are shown to be as in the real server.
+#[derive(Debug, Clone, Default, Serialize)]
+struct Rows {
+    rows: usize,
+    equal: usize,
+    /// Those that no request to both servers could show.
+    elsewhere: usize,
+}
+
+#[derive(Serialize)]
+struct Summary<'a> {
+    against: &'a str,
+    #[serde(flatten)]
+    all: Tally,
+    levels: BTreeMap<String, Tally>,
+    features: BTreeMap<Importance, Rows>,
+    /// What the ledger does not explain, by case.
+    differences: BTreeMap<&'a str, &'a [Difference]>,
+    faults: Vec<String>,
+}
+
+impl<'a> Report<'a> {
+    /// An empty report.
+    pub fn new(corpus: &'a Corpus, against: String) -> Self {
+        Report { corpus, against, compared: BTreeMap::new(), today: None }
+    }
+
+    /// Counts what the ledger wanted to be asked again before this day as a fault.
+    #[must_use]
+    pub fn on(mut self, today: Date) -> Self {
+        self.today = Some(today);
+        self
+    }
+
+    /// Notes how a case compares.
+    pub fn add(&mut self, case: &str, level: Level, comparison: Comparison) {
+        self.compared.insert(case.to_owned(), (level, comparison));
+    }
+
+    /// What differs and is not in the ledger, and what the ledger says and is not so; one line each.
+    pub fn faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        for (case, (_, comparison)) in &self.compared {
+            faults.extend(comparison.stale.iter().map(|it| format!("{case}: the ledger is not right: {it}")));
+            faults.extend(comparison.differences.iter().map(|it| format!("{case}, {it}")));
+        }
+        let is_overdue = |review: Date| self.today.is_some_and(|today| review < today);
+        faults.extend(
+            self.corpus
+                .ledger
+                .entries
+                .iter()
+                .filter(|it| is_overdue(it.review))
+                .map(|it| format!("{} was to be asked again by {}: must it still be so?", it.id, it.review)),
+        );
+        let musts = self.features().filter(|it| it.importance == Importance::M);
+        faults.extend(
+            musts
+                .filter(|it| !self.is_equal(it) && !Self::is_elsewhere(it))
+                .map(|it| format!("{} is a must, and differs", it.feature)),
+        );
+        faults
+    }
+
+    fn tally(&self, level: Option<Level>) -> Tally {
+        let mut tally = Tally::default();
+        for (of, comparison) in self.compared.values() {
+            if level.is_some_and(|level| level != *of) {
+                continue;
+            }
+            tally.cases += 1;
+            let is_equal = comparison.is_equal(None);
+            tally.equal += usize::from(is_equal);
+            tally.diverging += usize::from(!is_equal);
+            tally.ledger += usize::from(!is_equal && comparison.is_explained());
+            tally.answers += comparison.answers;
+            tally.answers_equal += comparison.answers.saturating_sub(comparison.unequal_steps());
+        }
+        tally
+    }
+
+    /// The features whose cases were all played.
+    fn features(&self) -> impl Iterator<Item = &Feature> {
+        let was_played = |it: &String| self.compared.contains_key(parts(it).0);
+        self.corpus.features.iter().filter(move |it| it.shown.iter().all(was_played))
+    }
+
+    fn is_equal(&self, feature: &Feature) -> bool {
+        let is_equal = |shown: &String| {
+            let (case, step) = parts(shown);
+            self.compared.get(case).is_some_and(|(_, it)| it.is_equal(step))
+        };
+        !feature.shown.is_empty() && feature.shown.iter().all(is_equal)
+    }
+
+    /// Whether it is shown elsewhere alone.
+    fn is_elsewhere(feature: &Feature) -> bool {
+        feature.shown.is_empty() && feature.elsewhere.is_some()
+    }
+
+    fn rows(&self) -> BTreeMap<Importance, Rows> {
+        let mut all: BTreeMap<Importance, Rows> = BTreeMap::new();
+        for feature in self.features() {
+            let rows = all.entry(feature.importance).or_default();
+            rows.rows += 1;
+            rows.equal += usize::from(self.is_equal(feature));
+            rows.elsewhere += usize::from(Self::is_elsewhere(feature));
+        }
+        all
+    }
+
+    fn levels(&self) -> impl Iterator<Item = (Level, Tally)> {
+        Level::ALL.into_iter().map(|level| (level, self.tally(Some(level)))).filter(|(_, it)| it.cases != 0)
+    }
+
+    fn unexplained(&self) -> impl Iterator<Item = (&str, &[Difference])> {
+        let all = self.compared.iter().map(|(case, (_, it))| (case.as_str(), it.differences.as_slice()));
+        all.filter(|(_, differences)| !differences.is_empty())
+    }
+
+    /// One JSON object, in one line.
+    pub fn json(&self) -> String {
+        let summary = Summary {
+            against: &self.against,
+            all: self.tally(None),
+            levels: self.levels().map(|(level, tally)| (level.to_string(), tally)).collect(),
+            features: self.rows(),
+            differences: self.unexplained().collect(),
+            faults: self.faults(),
+        };
+        serde_json::to_string(&summary).expect("a summary serialises")
+    }
+
+    /// The report for people.
+    pub fn text(&self) -> String {
+        let mut text = format!("the embedded API server, against {}\n\n", self.against);
+        let mut line = |it: String| {
+            text.push_str(it.trim_end());
+            text.push('\n');
+        };
+        line(row(
+            "level",
+            "about",
+            ["cases", "equal", "diverging", "in ledger", "answers", "equal"].map(str::to_owned),
+        ));
+        let figures = |it: &Tally| {
+            [it.cases, it.equal, it.diverging, it.ledger, it.answers, it.answers_equal].map(|n| n.to_string())
+        };
+        for (level, tally) in self.levels() {
+            line(row(&level.to_string(), level.about(), figures(&tally)));
+        }
+        line(row("", "all", figures(&self.tally(None))));
+        line(String::new());
+        for (importance, rows) in self.rows() {
+            let Rows { rows, equal, elsewhere } = rows;
+            line(format!(
+                "features {importance:?}: {equal} of {rows} as in the real server, {elsewhere} shown elsewhere"
+            ));
+        }
+        for feature in self.features().filter(|it| !self.is_equal(it)) {
+            let why = match (&feature.elsewhere, feature.shown.is_empty()) {
+                (Some(place), true) => format!("shown elsewhere: {place}"),
+                (None, true) => "not served".to_owned(),
+                (_, false) => "differs, see the ledger".to_owned(),
+            };
+            line(format!("  {:?} {}: {why}", feature.importance, feature.feature));
+        }
+        line(format!("\nledger: {} divergences", self.corpus.ledger.entries.len()));
+        for entry in &self.corpus.ledger.entries {
+            let places = match entry.at.len() {
+                0 => "no case".to_owned(),
+                1 => "1 place".to_owned(),
+                many => format!("{many} places"),
+            };
+            line(format!("  {} ({places}; until {}): {}", entry.id, entry.review, entry.reason));
+            line(format!("    misleads {}", entry.misleads));
+        }
+        let faults = self.faults();
+        let _ = write!(
+            text,
+            "\n{}",
+            if faults.is_empty() { "nothing else differs\n" } else { "what else differs:\n" }
+        );
+        for fault in faults {
+            let _ = writeln!(text, "  {fault}");
+        }
+        text
+    }
+}
+
+fn row(level: &str, about: &str, figures: [String; 6]) -> String {
+    let [cases, equal, diverging, ledger, answers, answers_equal] = figures;
+    format!(
+        "{level:<6} {about:<28} {cases:>6} {equal:>6} {diverging:>10} {ledger:>10} {answers:>8} {answers_equal:>6}"
+    )
+}

@@ -1,0 +1,296 @@
+//! Generated sequences on two servers: what was recorded of them, where the servers disagree, and the shortest part that still tells them apart.
+
+use std::fmt;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::case::{Case, CaseError, Step, read};
+use crate::compare::{Comparison, Difference, find, shown};
+use crate::endpoint::Endpoint;
+use crate::generate::generated;
+use crate::run::{RunError, Transcript, run, unused_namespace};
+
+/// How often a case is played in order to make it shorter: enough for a hundred steps, and an end for those that do not repeat.
+const ATTEMPTS: usize = 150;
+/// How many places of one answer are shown.
+const SHOWN: usize = 12;
+
+/// What was recorded of generated sequences, `corpus/generated.json`: only digests, because whole answers would be large.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sequences {
+    sequences: Vec<Sequence>,
+    /// How many steps each has.
+    steps: usize,
+}
+
+/// What was recorded of one of them.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sequence {
+    answers: Vec<String>,
+    /// A digest of the requests: another generator makes other ones of a seed.
+    case: String,
+    seed: u64,
+}
+
+/// How many sequences are recorded, and how long each is.
+const RECORDED: u64 = 20;
+const STEPS: usize = 40;
+
+impl Sequences {
+    /// Asks `endpoint` for the answers to every sequence that is recorded.
+    ///
+    /// # Errors
+    /// When one cannot be played.
+    pub async fn ask(endpoint: &Endpoint) -> Result<Self, RunError> {
+        let mut sequences = Vec::new();
+        for seed in 1..=RECORDED {
+            let case = generated(seed, STEPS);
+            let answers = digests(&run(endpoint, &case, &unused_namespace()).await?);
+            sequences.push(Sequence { answers, case: digest(&case.yaml()), seed });
+        }
+        Ok(Sequences { sequences, steps: STEPS })
+    }
+
+    /// Reads what was recorded.
+    ///
+    /// # Errors
+    /// When it cannot be read, or was recorded of other requests than seeds make now.
+    pub fn load(file: &Path) -> Result<Self, CaseError> {
+        let wrong = |message: String| CaseError::Parse { file: file.to_owned(), message };
+        let recorded: Sequences = serde_json::from_str(&read(file)?).map_err(|e| wrong(e.to_string()))?;
+        for sequence in &recorded.sequences {
+            if sequence.case != digest(&generated(sequence.seed, recorded.steps).yaml()) {
+                return Err(wrong(format!("seed {} makes other requests now: record anew", sequence.seed)));
+            }
+        }
+        Ok(recorded)
+    }
+
+    /// The file's text.
+    pub fn text(&self) -> String {
+        serde_json::to_string_pretty(self).expect("digests serialise") + "\n"
+    }
+
+    /// The sequences, each with its requests.
+    pub fn cases(&self) -> impl Iterator<Item = (Case, &Sequence)> {
+        self.sequences.iter().map(|it| (generated(it.seed, self.steps), it))
+    }
+}
+
+impl Sequence {
+    /// Compares answers to its requests with what was recorded.
+    pub fn compare(&self, ours: &Transcript) -> Comparison {
+        let recorded = &self.answers;
+        let ours = digests(ours);
+        let mut comparison = Comparison { answers: recorded.len(), ..Comparison::default() };
+        for index in 0..recorded.len().max(ours.len()) {
+            let (real, ours) = (recorded.get(index), ours.get(index));
+            if real != ours {
+                let step = real.or(ours).and_then(|it| it.split(' ').next()).unwrap_or_default().to_owned();
+                let digest = |it: Option<&String>| it.map(|it| json!(it));
+                comparison.differences.push(Difference {
+                    step,
+                    pointer: String::new(),
+                    real: digest(real),
+                    ours: digest(ours),
+                });
+            }
+        }
+        comparison
+    }
+}
+
+/// One step that two servers answer differently.
+#[derive(Debug, Clone)]
+pub struct Disagreement {
+    /// The step's id.
+    pub step: String,
+    /// What the first server says, canonicalised.
+    pub first: Value,
+    /// What the second one says.
+    pub second: Value,
+}
+
+impl fmt::Display for Disagreement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "step {}", self.step)?;
+        let mut places = Vec::new();
+        find(&self.step, String::new(), Some(&self.first), Some(&self.second), &mut places);
+        for Difference { pointer, real, ours, .. } in places.iter().take(SHOWN) {
+            let (first, second) = (shown(real.as_ref()), shown(ours.as_ref()));
+            write!(f, "\n  {pointer}\n    first  {first}\n    second {second}")?;
+        }
+        if SHOWN < places.len() {
+            write!(f, "\n  and {} places more", places.len() - SHOWN)?;
+        }
+        Ok(())
+    }
+}
+
+/// The steps that two servers answer differently, in their order. Each server gets a namespace for it that is not used before.
+///
+/// # Errors
+/// When a server cannot be reached. That one of them stops in the middle is a difference.
+pub async fn disagreements(
+    case: &Case,
+    first: &Endpoint,
+    second: &Endpoint,
+) -> Result<Vec<Disagreement>, RunError> {
+    let outcomes = (outcome(case, first).await?, outcome(case, second).await?);
+    let (first, second) = match outcomes {
+        (Ok(first), Ok(second)) => (first, second),
+        // Both stop at what neither can do: nothing is known of the rest, so that is no agreement.
+        (first, second) => {
+            let text = |outcome: &Result<Transcript, (String, String)>| match outcome {
+                Ok(_) => json!("goes on"),
+                Err((_, why)) => json!(why),
+            };
+            let step =
+                [&first, &second].into_iter().find_map(|it| it.as_ref().err()).map(|(step, _)| step.clone());
+            let difference =
+                Disagreement { step: step.unwrap_or_default(), first: text(&first), second: text(&second) };
+            return Ok(vec![difference]);
+        }
+    };
+    let pairs = first.answers().iter().zip(second.answers());
+    let differing = pairs.filter_map(|(first, second)| {
+        let (first, second) = (without_prose(first), without_prose(second));
+        let step = first["step"].as_str().unwrap_or_default().to_owned();
+        (first != second).then_some(Disagreement { step, first, second })
+    });
+    Ok(differing.collect())
+}
+
+/// A line for each answer: its step, its code, its reason if it is a refusal, and a digest of all of it. A golden for sequences, whose
+/// answers are too many to be kept: it tells which step is answered otherwise, and [`disagreements`] how.
+fn digests(transcript: &Transcript) -> Vec<String> {
+    let line = |answer: &Value| {
+        let comparable = without_prose(answer);
+        let mut words =
+            vec![answer["step"].as_str().unwrap_or_default().to_owned(), answer["code"].to_string()];
+        words.extend(answer["body"]["reason"].as_str().map(str::to_owned));
+        words.push(digest(&comparable.to_string()));
+        words.join(" ")
+    };
+    transcript.answers().iter().map(line).collect()
+}
+
+/// A few letters that differ when the text does.
+fn digest(text: &str) -> String {
+    const BYTES: usize = 5;
+    Sha256::digest(text.as_bytes()).iter().take(BYTES).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The shortest part of a case found in which the two servers still differ at the same step, and how they do.
+///
+/// Steps are left out together whose ids begin alike up to the first `-`: a watch, what it waits for and what it saw.
+///
+/// # Errors
+/// When a server cannot be reached.
+pub async fn shorten(
+    case: &Case,
+    difference: Disagreement,
+    first: &Endpoint,
+    second: &Endpoint,
+) -> Result<(Case, Disagreement), RunError> {
+    let mut difference = difference;
+    let mut units = units(&case.steps);
+    let mut attempts = 0;
+    // What comes later has no part in it, mostly: names for revisions depend on all that are seen.
+    if let Some(last) = units.iter().position(|unit| unit.iter().any(|step| step.id == difference.step)) {
+        let found = disagreements(&of(case, &units[..=last]), first, second).await?;
+        if let Some(same) = found.into_iter().find(|it| it.step == difference.step) {
+            units.truncate(last + 1);
+            difference = same;
+        }
+    }
+    let mut size = units.len().div_ceil(2);
+    loop {
+        let mut at = 0;
+        while at < units.len() && attempts < ATTEMPTS {
+            let end = (at + size).min(units.len());
+            let kept: Vec<Vec<Step>> = units[..at].iter().chain(&units[end..]).cloned().collect();
+            attempts += 1;
+            let found = disagreements(&of(case, &kept), first, second).await?;
+            match found.into_iter().find(|it| it.step == difference.step) {
+                Some(same) => (units, difference) = (kept, same),
+                None => at = end,
+            }
+        }
+        if size <= 1 || ATTEMPTS <= attempts {
+            return Ok((of(case, &units), difference));
+        }
+        size = size.div_ceil(2);
+    }
+}
+
+fn units(steps: &[Step]) -> Vec<Vec<Step>> {
+    let begins = |step: &Step| step.id.split('-').next().unwrap_or_default().to_owned();
+    steps.chunk_by(|a, b| begins(a) == begins(b)).map(<[Step]>::to_vec).collect()
+}
+
+fn of(case: &Case, units: &[Vec<Step>]) -> Case {
+    Case { steps: units.concat(), ..case.clone() }
+}
+
+/// The transcript, or the step at which it ends and why.
+async fn outcome(case: &Case, endpoint: &Endpoint) -> Result<Result<Transcript, (String, String)>, RunError> {
+    let namespace = unused_namespace();
+    match run(endpoint, case, &namespace).await {
+        Ok(transcript) => Ok(Ok(transcript)),
+        Err(RunError::Step { step, why, .. }) => Ok(Err((step, why.replace(&namespace, "<ns>")))),
+        Err(other) => Err(other),
+    }
+}
+
+/// Where messages go on in the words of a program's parser, or in its language's syntax for values.
+const PROSE: [&str; 11] = [
+    "json: cannot unmarshal",
+    "no kind \"",
+    "no kind is registered",
+    "converting to ",
+    "parsing time ",
+    "illegal base64",
+    // The object that a patch would have made.
+    "Invalid value: \"{\\\"",
+    "Invalid value: \"map[",
+    "got &value.",
+    // What of a pod would change.
+    "pod updates may not change fields other than",
+    "\n@@ ",
+];
+
+/// The answer without words that no client can rely on; what they are about is compared.
+fn without_prose(answer: &Value) -> Value {
+    match answer {
+        Value::Object(map) => Value::Object(
+            map.iter()
+                .map(|(key, value)| match (key.as_str(), value) {
+                    ("message", Value::String(text)) => (key.clone(), json!(cut(text))),
+                    // Whether two tokens are equal depends on who else writes meanwhile.
+                    ("continue", Value::String(token)) if !token.is_empty() => {
+                        (key.clone(), json!("<token>"))
+                    }
+                    _ => (key.clone(), without_prose(value)),
+                })
+                .collect(),
+        ),
+        Value::Array(items) => {
+            let mut items: Vec<Value> = items.iter().map(without_prose).collect();
+            // A refusal has a cause once for every check that finds it.
+            items.dedup_by(|a, b| a == b && a.get("reason").is_some() && a.get("field").is_some());
+            Value::Array(items)
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => answer.clone(),
+    }
+}
+
+fn cut(message: &str) -> &str {
+    let ends = PROSE.iter().filter_map(|start| message.find(start));
+    &message[..ends.min().unwrap_or(message.len())]
+}

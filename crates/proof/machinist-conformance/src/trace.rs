@@ -1,0 +1,267 @@
+//! What a program asked of a server, as a case that can be asked again.
+//!
+//! Requests are noted as they pass by. Where one names a revision, a uid or a continue token of an earlier answer, the case refers to that answer, so
+//! that it can be played in another namespace and against another server. What every program asks at its start, and each server answers in its own
+//! way (discovery, OpenAPI, the version), is left out: other cases are about it.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::request::Parts;
+use serde_json::Value;
+
+use percent_encoding::percent_decode_str;
+
+use crate::case::{Case, Level, Step};
+use crate::run::TRACED;
+
+/// Requests in the order in which they were sent.
+#[derive(Debug)]
+pub struct Trace {
+    /// Where the program worked.
+    namespace: String,
+    steps: Vec<Step>,
+    /// Revisions, uids and tokens of answers, and where each was seen first.
+    known: BTreeMap<String, String>,
+    /// The watches that are open, and the last event of each, `TYPE name`.
+    watches: BTreeMap<String, Option<String>>,
+}
+
+impl Trace {
+    /// An empty one of what happens in `namespace`, which is as long as every case's.
+    pub fn new(namespace: &str) -> Self {
+        Trace {
+            namespace: namespace.to_owned(),
+            steps: Vec::new(),
+            known: BTreeMap::new(),
+            watches: BTreeMap::new(),
+        }
+    }
+
+    /// Notes a request; answers the step's id, or none for what is left out.
+    pub fn request(&mut self, parts: &Parts, body: &[u8]) -> Option<String> {
+        let path = parts.uri.path();
+        if is_common(path) {
+            return None;
+        }
+        let id = format!("k{}", self.steps.len() + 1);
+        let header = |name: http::HeaderName| {
+            let value = parts.headers.get(name).and_then(|it| it.to_str().ok());
+            value.map(str::to_owned)
+        };
+        let mut query: BTreeMap<String, String> = BTreeMap::new();
+        for pair in parts.uri.query().unwrap_or_default().split('&').filter(|it| !it.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let value = decoded(&value.replace('+', " "));
+            let value = if key == "resourceVersion" || key == "continue" {
+                self.reference(&value).unwrap_or(value)
+            } else {
+                self.text(&value)
+            };
+            query.insert(key.to_owned(), value);
+        }
+        let mut step = Step { id: id.clone(), ..Step::default() };
+        let path = self.text(&decoded(path));
+        if query.remove("watch").is_some_and(|it| it == "true" || it == "1") {
+            // Programs draw it.
+            query.remove("timeoutSeconds");
+            self.watches.insert(id.clone(), None);
+            step.watch = Some(path);
+        } else {
+            step.verb = Some(parts.method.to_string());
+            step.path = path;
+        }
+        step.query = query;
+        step.accept = header(http::header::ACCEPT).filter(|it| it != "application/json");
+        for (name, value) in
+            parts.headers.iter().filter(|(name, _)| name.as_str().starts_with("impersonate-"))
+        {
+            step.headers.insert(name.to_string(), self.text(value.to_str().unwrap_or_default()));
+        }
+        let media_type = header(http::header::CONTENT_TYPE).unwrap_or_default();
+        if !body.is_empty() {
+            if !matches!(media_type.as_str(), "" | "application/json") {
+                step.headers.insert("Content-Type".into(), media_type);
+            }
+            match serde_json::from_slice::<Value>(body) {
+                Ok(value) => step.body = Some(self.value(&value, "")),
+                Err(_binary) => step.base64 = Some(STANDARD.encode(replaced(body, &self.namespace, TRACED))),
+            }
+        }
+        self.steps.push(step);
+        Some(id)
+    }
+
+    /// Learns what later requests may refer to.
+    pub fn answer(&mut self, id: &str, body: &Value) {
+        self.learn(id, body);
+    }
+
+    /// Notes an event that a watch showed to the program.
+    pub fn event(&mut self, id: &str, event: &Value) {
+        let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str);
+        let name = text("/object/metadata/name").or_else(|| text("/object/rows/0/cells/0"));
+        let (Some(kind), Some(name)) = (text("/type"), name) else { return };
+        if let Some(last) = self.watches.get_mut(id) {
+            *last = Some(format!("{kind} {}", name.replace(&self.namespace, "${ns}")));
+        }
+    }
+
+    /// Ends the watches of a program that has ended. Those that showed nothing leave no trace.
+    pub fn end_watches(&mut self) {
+        for (id, last) in std::mem::take(&mut self.watches) {
+            match last {
+                Some(until) => self.steps.push(Step {
+                    id: format!("{id}-saw"),
+                    close: Some(id),
+                    until: Some(until),
+                    ..Step::default()
+                }),
+                None => self.steps.retain(|step| step.id != id),
+            }
+        }
+    }
+
+    /// The case.
+    pub fn case(self, name: &str, shows: &str) -> Case {
+        Case {
+            name: name.to_owned(),
+            shows: shows.to_owned(),
+            facts: Vec::new(),
+            level: Level::Cl5,
+            steps: self.steps,
+        }
+    }
+
+    fn learn(&mut self, place: &str, value: &Value) {
+        match value {
+            Value::Object(map) => {
+                for (key, child) in map {
+                    let place = format!("{place}.{key}");
+                    match (key.as_str(), child) {
+                        // What has a dot in its name cannot be referred to.
+                        _ if key.contains('.') || key.contains('/') => {}
+                        ("resourceVersion" | "uid" | "continue", Value::String(text)) if !text.is_empty() => {
+                            self.known.entry(text.clone()).or_insert(place);
+                        }
+                        _ => self.learn(&place, child),
+                    }
+                }
+            }
+            Value::Array(items) => {
+                for (index, item) in items.iter().enumerate() {
+                    self.learn(&format!("{place}.{index}"), item);
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+
+    fn reference(&self, text: &str) -> Option<String> {
+        self.known.get(text).map(|place| format!("${{{place}}}"))
+    }
+
+    fn value(&self, value: &Value, key: &str) -> Value {
+        match value {
+            Value::String(text) if key == "resourceVersion" => {
+                Value::String(self.reference(text).unwrap_or_else(|| text.clone()))
+            }
+            Value::String(text) => Value::String(self.text(text)),
+            Value::Array(items) => items.iter().map(|it| self.value(it, key)).collect(),
+            Value::Object(map) => {
+                Value::Object(map.iter().map(|(key, it)| (self.text(key), self.value(it, key))).collect())
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+        }
+    }
+
+    /// The text with the namespace and uids replaced by what stands for them.
+    fn text(&self, text: &str) -> String {
+        const UID: usize = 36;
+        let mut text = text.replace(&self.namespace, "${ns}");
+        for (known, place) in self.known.iter().filter(|(known, _)| known.len() == UID) {
+            text = text.replace(known.as_str(), &format!("${{{place}}}"));
+        }
+        text
+    }
+}
+
+/// What every program asks, whatever it does.
+fn is_common(path: &str) -> bool {
+    const PARTS_OF_DISCOVERY: usize = 4;
+    let parts = path.trim_matches('/').split('/').count();
+    matches!(path, "/api" | "/api/v1" | "/version")
+        || path.starts_with("/openapi")
+        || (path.starts_with("/apis") && parts < PARTS_OF_DISCOVERY)
+}
+
+/// Bytes with one text for another of the same length.
+pub(crate) fn replaced(bytes: &[u8], text: &str, by: &str) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    if text.len() != by.len() {
+        return bytes;
+    }
+    let mut at = 0;
+    while let Some(found) = bytes[at..].windows(text.len()).position(|window| window == text.as_bytes()) {
+        bytes[at + found..at + found + text.len()].copy_from_slice(by.as_bytes());
+        at += found + text.len();
+    }
+    bytes
+}
+
+/// `%20` and the like; a text that is not encoded as it should be stays as it is.
+fn decoded(text: &str) -> String {
+    percent_decode_str(text).decode_utf8().map_or_else(|_| text.to_owned(), Into::into)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+    use serde_json::json;
+
+    fn check(trace: &mut Trace, method: &str, uri: &str, body: &Value) -> Option<String> {
+        let (parts, ()) =
+            Request::builder().method(method).uri(uri).body(()).expect("a request").into_parts();
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        trace.request(&parts, body.as_bytes())
+    }
+
+    #[test]
+    fn what_came_from_an_answer_becomes_a_reference() {
+        let mut trace = Trace::new("case-abcde");
+        assert_eq!(check(&mut trace, "GET", "/apis/apps/v1", &Value::Null), None);
+        let id =
+            check(&mut trace, "GET", "/api/v1/namespaces/case-abcde/pods/p", &Value::Null).expect("a step");
+        trace.answer(
+            &id,
+            &json!({"metadata": {"resourceVersion": "7", "uid": "0b1c2d3e-1111-2222-3333-0123456789ab"}}),
+        );
+        let watch = "/api/v1/namespaces/case-abcde/pods?watch=true&resourceVersion=7&timeoutSeconds=411&labelSelector=a%3Db";
+        let watch = check(&mut trace, "GET", watch, &Value::Null).expect("a step");
+        let options =
+            json!({"preconditions": {"uid": "0b1c2d3e-1111-2222-3333-0123456789ab", "resourceVersion": "7"}});
+        check(&mut trace, "DELETE", "/api/v1/namespaces/case-abcde/pods/p", &options);
+        trace.event(&watch, &json!({"type": "DELETED", "object": {"metadata": {"name": "p"}}}));
+        trace.end_watches();
+        let steps = trace.case("x", "").steps;
+        assert_eq!(steps[0].path, "/api/v1/namespaces/${ns}/pods/p");
+        assert_eq!(steps[1].watch.as_deref(), Some("/api/v1/namespaces/${ns}/pods"));
+        assert_eq!(steps[1].query["resourceVersion"], "${k1.metadata.resourceVersion}");
+        assert_eq!(steps[1].query["labelSelector"], "a=b");
+        assert!(!steps[1].query.contains_key("timeoutSeconds"));
+        let expected = json!({"preconditions": {"uid": "${k1.metadata.uid}", "resourceVersion": "${k1.metadata.resourceVersion}"}});
+        assert_eq!(steps[2].body.as_ref(), Some(&expected));
+        assert_eq!((steps[3].close.as_deref(), steps[3].until.as_deref()), (Some("k2"), Some("DELETED p")));
+    }
+
+    #[test]
+    fn names_in_binary_bodies_are_replaced_by_others_of_their_length() {
+        assert_eq!(
+            replaced(b"\x0acase-abcde\x0acase-abcde", "case-abcde", "case-trace"),
+            b"\x0acase-trace\x0acase-trace"
+        );
+        assert_eq!(replaced(b"ab", "a", "long"), b"ab");
+    }
+}

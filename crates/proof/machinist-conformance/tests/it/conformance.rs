@@ -1,0 +1,100 @@
+//! The golden answers of a real kube-apiserver, held against the embedded one.
+//!
+//! A golden file has to be reproduced, and be written as recording writes it, so a changed byte in it fails its case.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use machinist_conformance::{Corpus, Endpoint, Fault, Level, Report, Sequences, choose, compare};
+
+fn corpus() -> Corpus {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("corpus");
+    Corpus::load(&folder).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_embedded_server_gives_the_answers_of_the_real_one() {
+    let wanted: Vec<String> = std::env::var("CONFORMANCE_CASE").into_iter().collect();
+    let corpus = corpus();
+    let cases = choose(corpus.cases.clone(), &wanted).unwrap_or_else(|e| panic!("CONFORMANCE_CASE: {e}"));
+    let mut report = Report::new(&corpus, corpus.reference());
+    for case in cases {
+        let golden = corpus.golden(&case.name).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(
+            Some(golden.server.clone()),
+            Some(corpus.reference()),
+            "{} was not recorded with the others",
+            case.name
+        );
+        let ours = corpus.replay(&case, Endpoint::Embedded).await.unwrap_or_else(|error| panic!("{error}"));
+        report.add(&case.name, case.level, compare(&golden, &ours, &corpus.ledger));
+    }
+    let faults = report.faults();
+    assert!(faults.is_empty(), "{} differences\n{}", faults.len(), faults.join("\n"));
+}
+
+/// Each with the case that is about what is broken.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_broken_on_purpose_is_noticed() {
+    let about = [
+        (Fault::Finalizers, "delete"),
+        (Fault::WatchOrder, "watch"),
+        (Fault::Status, "update"),
+        (Fault::SelectorTransition, "watch"),
+        (Fault::FieldOwnership, "apply"),
+    ];
+    assert_eq!(about.map(|(fault, _)| fault), Fault::ALL);
+    let corpus = corpus();
+    for (fault, name) in about {
+        let case = corpus.cases.iter().find(|case| case.name == name).expect("the case");
+        let golden = corpus.golden(name).expect("a golden");
+        // A step that is not answered as its case expects ends the case: noticed as well.
+        if let Ok(ours) = corpus.replay(case, |server| Endpoint::Broken(server, fault)).await {
+            let differences = compare(&golden, &ours, &corpus.ledger).differences;
+            assert!(!differences.is_empty(), "{name} does not notice {fault:?}");
+        }
+    }
+}
+
+#[test]
+fn every_level_has_cases() {
+    let cases = corpus().cases;
+    for level in Level::ALL {
+        assert!(cases.iter().any(|case| case.level == level), "{level} has no case");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn generated_sequences_have_the_answers_of_the_real_server() {
+    let corpus = corpus();
+    let recorded = Sequences::load(&corpus.sequences_file()).unwrap_or_else(|error| panic!("{error}"));
+    let mut failures = Vec::new();
+    for (case, recorded) in recorded.cases() {
+        let ours = corpus.replay(&case, Endpoint::Embedded).await.unwrap_or_else(|error| panic!("{error}"));
+        let found = recorded.compare(&ours).differences;
+        failures.extend(found.first().map(|first| format!("{}: {first}", case.name)));
+    }
+    let failures = failures.join("\n");
+    assert!(failures.is_empty(), "`cargo xtask real --lane goldens` shows how they differ\n{failures}");
+}
+
+#[test]
+fn every_golden_has_a_case_and_every_required_fact_is_covered() {
+    let corpus = corpus();
+    let cases = &corpus.cases;
+    let goldens = corpus.golden_file("any").parent().map(Path::to_owned).expect("a folder");
+    for entry in fs::read_dir(goldens).expect("the goldens") {
+        let name = entry.expect("an entry").path().file_stem().and_then(|s| s.to_str().map(str::to_owned));
+        assert!(cases.iter().any(|c| Some(&c.name) == name.as_ref()), "{name:?} has no case");
+    }
+    let required = (1..=9).chain([11]).chain(12..=40).chain([43]);
+    let missing: Vec<u32> = required.filter(|fact| !cases.iter().any(|c| c.facts.contains(fact))).collect();
+    assert!(missing.is_empty(), "facts without a case: {missing:?}");
+}
+
+#[test]
+fn a_case_that_does_not_exist_is_refused_with_those_that_do() {
+    let refused = choose(corpus().cases, &["wacth".to_owned()]).expect_err("no such case").to_string();
+    assert!(refused.contains("\"wacth\"") && refused.contains("watch"), "{refused}");
+    assert_eq!(choose(corpus().cases, &["watch".to_owned()]).expect("a case").len(), 1);
+}

@@ -1,0 +1,5 @@
+//! What tests the embedded server: recorded answers, fuzzing, power cuts.
+
+mod conformance;
+mod fuzz;
+mod power_cut;

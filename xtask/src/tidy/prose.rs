@@ -1,0 +1,169 @@
+//! Rules about words: the countable ones of STYLE.md, section "Plain English".
+//!
+//! Text in backticks is quoted and not looked at. A line that needs a refused word says so with
+//! the mark `tidy: word`.
+
+use anyhow::Result;
+
+use super::rust::{Piece, pieces};
+use super::{Findings, Workspace};
+
+/// Words that make a reader ask which object or process is meant, and metaphors.
+const REFUSED: &[&str] = &[
+    "whoever",
+    "whatever",
+    "whichever",
+    "nobody",
+    "somebody",
+    "anybody",
+    "mend",
+    "mends",
+    "mended",
+    "mending",
+    "anew",
+];
+
+/// Allows a refused word on its line.
+const MARK: &str = "tidy: word";
+const MOST_MARKS: usize = 10;
+
+/// Comments and Markdown end before this column.
+const WIDEST_PROSE: usize = 100;
+
+/// A longer claim is two claims.
+const LONGEST_TEST_NAME: usize = 60;
+
+pub(super) fn words(workspace: &Workspace) -> Result<Findings> {
+    let mut findings = Findings::default();
+    let mut marks = 0;
+    for file in prose_files(workspace) {
+        let text = workspace.text_of(file)?;
+        for (number, line) in prose_of(file, &text) {
+            for word in refused_in(&line) {
+                if text.lines().nth(number - 1).is_some_and(|it| it.contains(MARK)) {
+                    marks += 1;
+                } else {
+                    findings.fault(format!("{file}:{number}: {word:?}; STYLE.md says what to write instead"));
+                }
+            }
+        }
+    }
+    if MOST_MARKS < marks {
+        findings.fault(format!("{marks} lines are marked `{MARK}`; at most {MOST_MARKS} may be"));
+    }
+    Ok(findings)
+}
+
+pub(super) fn widths(workspace: &Workspace) -> Result<Findings> {
+    let mut findings = Findings::default();
+    for file in prose_files(workspace) {
+        let text = workspace.text_of(file)?;
+        let mut in_block = false;
+        for (index, line) in text.lines().enumerate() {
+            let prose = if file.ends_with(".md") { line } else { comment_of(file, line) };
+            if prose.trim_start().starts_with("```") {
+                in_block = !in_block;
+            }
+            let width = line.chars().count();
+            if WIDEST_PROSE < width && !in_block && is_breakable(prose) {
+                findings.fault(format!("{}:{} has {width} columns of {WIDEST_PROSE}", file, index + 1));
+            }
+        }
+    }
+    Ok(findings)
+}
+
+pub(super) fn test_names(workspace: &Workspace) -> Result<Findings> {
+    let mut findings = Findings::default();
+    for file in workspace.files_ending(".rs") {
+        let text = workspace.text_of(file)?;
+        let mut is_test = false;
+        for (index, line) in text.lines().enumerate() {
+            let line = line.trim();
+            is_test |= line.starts_with("#[test]") || line.starts_with("#[tokio::test");
+            let name = line.strip_prefix("async ").unwrap_or(line).strip_prefix("fn ");
+            if let (true, Some(name)) = (is_test, name) {
+                is_test = false;
+                let name = name.split('(').next().unwrap_or_default();
+                if LONGEST_TEST_NAME < name.len() {
+                    let (number, length) = (index + 1, name.len());
+                    findings.fault(format!(
+                        "{file}:{number}: {name} has {length} letters of {LONGEST_TEST_NAME}"
+                    ));
+                }
+            }
+        }
+    }
+    Ok(findings)
+}
+
+fn prose_files(workspace: &Workspace) -> impl Iterator<Item = &str> {
+    let is_prose = |file: &&str| {
+        let written =
+            [".rs", ".md", ".toml", ".yaml", ".yml", "justfile"].iter().any(|it| file.ends_with(it));
+        // Answers of other servers, and objects that other programs wrote, are quoted.
+        let quoted =
+            file.contains("/golden/") || file.starts_with("fixtures/") || file.starts_with("deploy/crds/");
+        (written || file.starts_with(".ci/")) && !quoted
+    };
+    workspace.files.iter().map(String::as_str).filter(is_prose)
+}
+
+/// The lines of a file that people read: comments, messages, Markdown.
+fn prose_of(file: &str, text: &str) -> Vec<(usize, String)> {
+    if !file.ends_with(".rs") {
+        let lines = text.lines().enumerate();
+        let is_document = file.ends_with(".md");
+        let prose =
+            |line: &str| if is_document { line.to_owned() } else { comment_of(file, line).to_owned() };
+        return lines.map(|(index, line)| (index + 1, prose(line))).collect();
+    }
+    let mut found = Vec::new();
+    for (first, piece) in pieces(text) {
+        let prose = match piece {
+            Piece::Comment(text) => text,
+            // A text without a space is a name: of a user, a step, a field.
+            Piece::Text(text) if text.trim().contains(' ') => text,
+            Piece::Text(_) | Piece::Code(_) => continue,
+        };
+        found.extend(prose.lines().enumerate().map(|(index, line)| (first + index, line.to_owned())));
+    }
+    found
+}
+
+/// The comment on a line of a file that is no Markdown; for Rust only one that has the line for itself.
+fn comment_of<'a>(file: &str, line: &'a str) -> &'a str {
+    let start = if file.ends_with(".rs") { "//" } else { "#" };
+    if line.trim_start().starts_with(start) { line } else { "" }
+}
+
+fn refused_in(line: &str) -> Vec<&'static str> {
+    // Every second part lies between backticks.
+    let plain = line.split('`').step_by(2).collect::<Vec<_>>().join(" ").to_lowercase();
+    let words = plain.split(|it: char| !it.is_alphanumeric() && it != '_' && it != '-');
+    words.filter_map(|word| REFUSED.iter().find(|refused| **refused == word).copied()).collect()
+}
+
+/// Whether a line could be shorter: tables cannot be wrapped, nor can a single long word.
+fn is_breakable(prose: &str) -> bool {
+    let text = prose.trim_start().trim_start_matches(['/', '!', '#']).trim_start();
+    !text.starts_with('|') && text.split_whitespace().nth(1).is_some() && {
+        let longest = text.split_whitespace().map(|word| word.chars().count()).max().unwrap_or_default();
+        longest < WIDEST_PROSE / 2
+    }
+}
+
+#[test]
+fn refused_words_are_found_outside_of_quotes_only() {
+    assert_eq!(refused_in("// Nobody mends it."), ["nobody", "mends"]);
+    assert!(refused_in("the words `nobody` and `mend`, an amended list").is_empty());
+    let found = prose_of("a.rs", "x(\"nobody\"); y(\"what nobody does\");");
+    assert_eq!(found, [(1, "what nobody does".to_owned())]);
+}
+
+#[test]
+fn a_table_or_a_long_link_may_be_wide() {
+    assert!(!is_breakable("| a | b |"));
+    assert!(!is_breakable(&format!("/// see {}", "x".repeat(90))));
+    assert!(is_breakable("/// two words"));
+}
