@@ -1,18 +1,18 @@
-# A convenience: every recipe is one line that can be typed without just.
+# Shortcuts: every recipe is one line that can also be typed without just.
 
 # Lists the recipes
 default:
     @just --list
 
-# The main job: an API server, the controllers and a simulated cloud, in one process
+# Runs an API server, the controllers and a simulated cloud in one process
 up *ARGS:
     cargo run --release -- up {{ARGS}}
 
-# The tests that need nothing but the Rust toolchain
+# Runs the tests that need only the Rust toolchain
 test *ARGS:
     cargo test {{ARGS}}
 
-# What CI runs
+# Runs the checks of CI
 check:
     .ci/run
 
@@ -28,18 +28,18 @@ docs:
 deny:
     cargo deny check bans licenses sources
 
-# The rules that the compiler cannot check
+# Checks the rules that the compiler cannot check
 tidy:
     cargo xtask tidy
 
-# Real clusters: finds or builds the programs, and prints their folder
+# Finds or builds the programs of a real cluster, and prints their folder
 envtest:
     cargo xtask envtest
 
-# The tests that need real clusters
+# Runs the tests that need real clusters
 real *ARGS:
     cargo xtask real {{ARGS}}
 
-# Writes the CRDs as the program prints them
+# Writes the output of `machinist crds` to deploy/crds
 crds:
     cargo xtask crds

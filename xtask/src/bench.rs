@@ -1,7 +1,9 @@
-//! `cargo xtask bench` and `cargo xtask kill`: what needs the release build, and mostly real clusters too.
+//! `cargo xtask bench` and `cargo xtask kill`: tasks that need the release build, and usually real
+//! clusters.
 //!
-//! The work is done by `machinist-bench`, which has the async runtime and the Kubernetes client that this crate does without. Here it is
-//! built, the clusters are started, and it is told of them as test targets are: by [`CLUSTERS_VARIABLE`].
+//! `machinist-bench` does the work, with the async runtime and the Kubernetes client that this
+//! crate does not have. The tasks here build it, start the clusters, and pass their description in
+//! [`CLUSTERS_VARIABLE`], as for test targets.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -23,23 +25,25 @@ pub(crate) struct BenchArgs {
 
 #[derive(clap::Subcommand)]
 enum Bench {
-    /// Scale from 0 to N machines and back with an instant cloud: machines a second, requests a machine, conflicts, memory
+    /// Scale from 0 to N machines and back with an instant cloud; report machines per second,
+    /// requests per machine, conflicts and memory
     Scale(ScaleArgs),
-    /// The embedded API server, in memory and with a data folder, beside kube-apiserver with etcd: one mix of requests, in one run
+    /// Compare the embedded API server, in memory and with a data directory, with kube-apiserver
+    /// and etcd, using one mix of requests
     Apiserver(ApiserverArgs),
 }
 
 #[derive(clap::Args)]
 struct ApiserverArgs {
-    /// How long each part is measured
+    /// Duration of each measurement
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: u32,
 
-    /// How many objects memory and restart are measured with
+    /// Number of objects for the measurements of memory and restart
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     objects: u32,
 
-    /// Leave kube-apiserver out; ratios are then absent
+    /// Leave out kube-apiserver; the output then has no ratios
     #[arg(long)]
     embedded_only: bool,
 
@@ -50,11 +54,11 @@ struct ApiserverArgs {
 
 #[derive(clap::Args)]
 struct ScaleArgs {
-    /// How many machines
+    /// Number of machines
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     machines: u32,
 
-    /// The embedded API server, or kube-apiserver and etcd
+    /// The embedded API server, or kube-apiserver with etcd
     #[arg(long, value_enum, default_value_t = Api::Embedded)]
     api: Api,
 
@@ -62,7 +66,8 @@ struct ScaleArgs {
     #[arg(long, short, value_enum, default_value_t = Output::Text)]
     output: Output,
 
-    /// Keep the controllers' logs in this folder (with the real API server, where they are processes)
+    /// Keep the logs of the controllers in this directory (only with the real API server, where
+    /// they are processes)
     #[arg(long, value_name = "DIR")]
     logs: Option<PathBuf>,
 }
@@ -90,29 +95,28 @@ impl Output {
 
 #[derive(clap::Args)]
 pub(crate) struct KillArgs {
-    /// How many machines there are in the end, from 3 at first
+    /// Number of machines to scale up to, starting from 3
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(4..))]
     machines: u32,
 
-    /// At how many points a controller is killed, each way
+    /// Number of points at which a controller is killed, in each direction
     #[arg(long, value_name = "K", default_value_t = 20)]
     points: u32,
 
-    /// Which points and which controllers are drawn
+    /// Seed for the choice of points and controllers
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// Keep the programs' logs and the cloud's ledger in this folder
+    /// Keep the logs of the programs and the cloud's ledger in this directory
     #[arg(long, value_name = "DIR")]
     logs: Option<PathBuf>,
 }
 
-/// The package and the program of this name.
 const BENCH: &str = "machinist-bench";
 const MACHINIST: &str = "machinist";
 
-/// As in Kubernetes. Nodes renew their Leases every ten seconds as kubelets do, so with the short grace of the other scenarios they would become Unknown
-/// while nothing is wrong with them.
+/// The default of Kubernetes. Nodes renew their Leases every ten seconds, as kubelets do. With the
+/// short grace of the other scenarios, healthy Nodes would become Unknown.
 const NODE_GRACE: Duration = Duration::from_secs(50);
 
 pub(crate) fn bench(args: &BenchArgs) -> Result<()> {
@@ -136,7 +140,8 @@ fn apiserver(args: &ApiserverArgs) -> Result<()> {
     if args.embedded_only {
         return ensure_success(command.arg("--embedded-only"));
     }
-    // As in production, and as ours with its data folder: etcd syncs to disk. Nobody writes an audit log.
+    // As in production, and as our server with a data directory: etcd syncs to disk. No audit log
+    // is written.
     let options = Options {
         roles: Roles::OneClusterForBoth,
         controller_managers: ControllerManagers::None,
@@ -162,7 +167,8 @@ fn scale(args: &ScaleArgs) -> Result<()> {
         Api::Real => {
             build(&[BENCH, MACHINIST])?;
             command.args(["--api", "real", "--machinist"]).arg(release_folder()?.join(MACHINIST));
-            // One cluster, so that R is the rate of the very server that is measured; it syncs to disk, as in production.
+            // One cluster, so that R is the rate of the measured server itself; it syncs to disk,
+            // as in production.
             let options = Options {
                 roles: Roles::OneClusterForBoth,
                 controller_managers: ControllerManagers::None,
@@ -175,7 +181,7 @@ fn scale(args: &ScaleArgs) -> Result<()> {
     }
 }
 
-/// `cargo xtask kill`.
+/// Runs `cargo xtask kill`.
 pub(crate) fn kill(args: &KillArgs) -> Result<()> {
     build(&[BENCH, MACHINIST])?;
     let mut command = Command::new(release_folder()?.join(BENCH));
@@ -184,7 +190,7 @@ pub(crate) fn kill(args: &KillArgs) -> Result<()> {
     if let Some(folder) = &args.logs {
         command.arg("--logs").arg(folder);
     }
-    // Machines join there for real, with certificates that its controller manager signs.
+    // Machines really join this cluster, with certificates that its controller manager signs.
     let options = Options {
         roles: Roles::OneClusterEach,
         controller_managers: ControllerManagers::Target,
@@ -196,7 +202,7 @@ pub(crate) fn kill(args: &KillArgs) -> Result<()> {
     with_clusters(command, &options)
 }
 
-/// Built before any cluster runs, or the compiler would slow it down.
+/// Builds before any cluster runs, because the compiler would slow it down.
 fn build(packages: &[&str]) -> Result<()> {
     let mut command = cargo();
     command.args(["build", "--release"]);
@@ -206,7 +212,7 @@ fn build(packages: &[&str]) -> Result<()> {
     ensure_success(&mut command)
 }
 
-/// Runs a command beside clusters.
+/// Runs a command with running clusters.
 fn with_clusters(mut command: Command, options: &Options) -> Result<()> {
     let assets = Assets::provide()?;
     let mut control_plane = ControlPlane::start(&assets, options)?;

@@ -1,7 +1,8 @@
-//! `cargo xtask conformance`: the embedded API server held against a real one, by level, with the ledger of what differs.
+//! `cargo xtask conformance`: compares the embedded API server with a real one, by level, and with
+//! the ledger of known differences.
 //!
-//! The comparison is a program of `machinist-apiserver`, which has the async runtime that this crate does without. Here a real control
-//! plane is started for it, where one is wanted.
+//! The comparison is a program of `machinist-apiserver`, with the async runtime that this crate
+//! does not have. This task starts a real control plane for it, if one is needed.
 
 use std::path::PathBuf;
 
@@ -22,19 +23,20 @@ pub(crate) struct Args {
     #[arg(long = "case", value_name = "NAME")]
     cases: Vec<String>,
 
-    /// Ask a kube-apiserver now; else its recorded answers are taken
+    /// Send the requests to a kube-apiserver now, instead of using its recorded answers
     #[arg(long)]
     real: bool,
 
-    /// Ask a kube-apiserver now, and keep what it says as the recorded answers
+    /// Send the requests to a kube-apiserver now, and store its answers as the recorded ones
     #[arg(long)]
     record: bool,
 
-    /// Record anew what kubectl asks, as cases, and what a kube-apiserver answers to them
+    /// Record the requests of kubectl again as cases, together with the answers of a kube-apiserver
     #[arg(long, conflicts_with_all = ["real", "record", "broken", "level", "cases"])]
     trace: bool,
 
-    /// Break the embedded server on purpose, in one place after the other, and say which cases notice
+    /// Break the embedded server on purpose, one place after the other, and report which cases
+    /// detect it
     #[arg(long, conflicts_with_all = ["real", "record", "output"])]
     broken: bool,
 
@@ -43,7 +45,7 @@ pub(crate) struct Args {
     output: String,
 }
 
-/// The cases that `corpus/kubectl/traced.txt` makes.
+/// The cases that are generated from `corpus/kubectl/traced.txt`.
 const TRACED: [&str; 5] =
     ["kubectl_objects", "kubectl_custom", "kubectl_nodes", "kubectl_access", "kubectl_workloads"];
 
@@ -54,7 +56,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         command.args(["--example", name]);
         command
     };
-    // Compiled before a cluster runs: it would idle for minutes.
+    // Compiled before a cluster runs, which would otherwise idle for minutes.
     ensure_success(&mut example("build", "conformance"))?;
     let mut command = example("run", "conformance");
     command.arg("--");
@@ -73,9 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return ensure_success(&mut command);
     }
     if let Some(reason) = Assets::reason_they_cannot_be_had() {
-        bail!(
-            "no kube-apiserver to ask: {reason}; without --real and --record the recorded answers are taken"
-        );
+        bail!("no kube-apiserver available: {reason}. Omit --real and --record to use the recorded answers");
     }
     let mut control_plane = ControlPlane::start(
         &Assets::provide()?,

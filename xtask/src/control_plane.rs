@@ -1,15 +1,19 @@
-//! Real clusters on this machine: etcd, kube-apiserver and, where asked for, kube-controller-manager.
+//! Runs real clusters on this computer: etcd, kube-apiserver and, on request,
+//! kube-controller-manager.
 //!
-//! There are always two roles, *control* (where Machines live) and *target* (where Nodes live). With `--count 1` one cluster
-//! plays both; nothing else changes for whoever reads the description. A test program in another process spawns
-//! `cargo xtask control-plane`, reads one line of JSON, and closes our standard input when it is done; another task of this crate calls
-//! [`ControlPlane::start`].
+//! There are always two roles: *control* (the cluster with the Machines) and *target* (the cluster
+//! with the Nodes). With `--count 1` one cluster has both roles; nothing else changes for readers
+//! of the description. A test program in another process starts `cargo xtask control-plane`, reads
+//! one line of JSON, and closes the standard input of the task when done. Other tasks of this crate
+//! call [`ControlPlane::start`].
 //!
-//! A cluster is set up the way that lets a machine join with nothing but a bootstrap token: Node and RBAC authorizers,
-//! NodeRestriction, bootstrap-token authentication, the bindings of [`bootstrap`], and a controller manager that approves and
-//! signs. It lives in a folder of its own and ends with this process, whatever ends it: see [`processes`].
+//! Each cluster is set up so that a machine can join with only a bootstrap token: Node and RBAC
+//! authorizers, NodeRestriction, bootstrap-token authentication, the bindings of [`bootstrap`], and
+//! a controller manager that approves and signs certificates. A cluster uses its own folder and
+//! ends with this process, even if the process is killed: see [`processes`].
 //!
-//! What is deliberately absent: a scheduler and kubelets (nodes are simulated, pods are bound by tests) and aggregated APIs.
+//! Deliberately absent: a scheduler and kubelets (nodes are simulated, tests bind pods) and
+//! aggregated APIs.
 
 mod bootstrap;
 mod cluster;
@@ -36,28 +40,29 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
     count: u8,
 
-    /// Run kube-controller-manager beside the given clusters; without a value beside all
+    /// Run kube-controller-manager for the given clusters; without a value for all
     #[arg(long, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "all")]
     kcm: Option<ControllerManagers>,
 
-    /// Seconds without a lease renewal after which kube-controller-manager calls a Node's state Unknown
+    /// Seconds without a lease renewal after which kube-controller-manager marks a Node as Unknown
     #[arg(long, value_name = "SECONDS", default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..))]
     node_grace: u64,
 
-    /// Let each kube-apiserver write an audit log: who asked for what, with which answer
+    /// Let each kube-apiserver write an audit log with user, request and response code
     #[arg(long)]
     audit: bool,
 
-    /// Let etcd skip fsync: faster, and no measure of anything
+    /// Let etcd skip fsync; faster, but not suitable for measurements
     #[arg(long)]
     no_fsync: bool,
 
-    /// Keep everything in this folder and leave it there, logs included; else a temporary one is used and removed
+    /// Keep all files in this directory, including logs; otherwise a temporary directory is used
+    /// and removed
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
 }
 
-/// Which clusters have a kube-controller-manager.
+/// Clusters with a kube-controller-manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ControllerManagers {
     None,
@@ -65,12 +70,13 @@ pub(crate) enum ControllerManagers {
     All,
 }
 
-/// Which pods a cluster without a kube-controller-manager takes: nobody makes service accounts there.
+/// Pods that a cluster without a kube-controller-manager accepts: no process creates service
+/// accounts there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pods {
-    /// Those whose service account exists, as any cluster.
+    /// Pods with an existing service account, as in any cluster.
     AsAlways,
-    /// All.
+    /// All pods.
     WithoutServiceAccount,
 }
 
@@ -78,20 +84,21 @@ pub(crate) enum Pods {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Audit {
     Off,
-    /// User, User-Agent, verb, object and code of every request, in the order of the answers.
+    /// Records user, User-Agent, verb, object and code of every request, in the order of the
+    /// responses.
     Metadata,
 }
 
-/// What etcd promises when it acknowledges a write.
+/// Durability of writes that etcd acknowledges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Durability {
-    /// As in production.
+    /// Synced to disk, as in production.
     Fsync,
-    /// Lost in a power cut. For scenarios, which throw the data away, on disks that are slow to sync.
+    /// Lost in a power cut. For scenarios, which discard the data, on disks with a slow sync.
     None,
 }
 
-/// What a control plane shall be like.
+/// Options of a control plane.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
     pub(crate) roles: Roles,
@@ -100,11 +107,12 @@ pub(crate) struct Options {
     pub(crate) node_grace: Duration,
     pub(crate) audit: Audit,
     pub(crate) durability: Durability,
-    /// Where everything is put and left. `None` is a temporary folder that is removed at the end.
+    /// Folder for all files, which is kept. `None` uses a temporary folder that is removed at the
+    /// end.
     pub(crate) folder: Option<PathBuf>,
 }
 
-/// How the two roles are cast.
+/// Number of clusters for the two roles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Roles {
     OneClusterForBoth,
@@ -139,16 +147,16 @@ impl From<&Args> for Options {
     }
 }
 
-/// Running clusters; dropping it ends them.
+/// Running clusters; dropping the value stops them.
 pub(crate) struct ControlPlane {
     control: Cluster,
-    /// `None` where the control cluster is the target too.
+    /// `None` if the control cluster is also the target.
     target: Option<Cluster>,
     kubectl: PathBuf,
     start_took: Duration,
 }
 
-/// What another program needs in order to use a control plane: the line of JSON.
+/// Description of a control plane for other programs: the line of JSON.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Description<'a> {
@@ -159,10 +167,10 @@ pub(crate) struct Description<'a> {
 }
 
 impl ControlPlane {
-    /// Starts the clusters and waits until they can be used.
+    /// Starts the clusters and waits until they are ready.
     ///
     /// # Errors
-    /// Carries the end of the log of the program that failed.
+    /// If a program fails. The error contains the end of its log.
     pub(crate) fn start(assets: &Assets, options: &Options) -> Result<Self> {
         let started = Instant::now();
         let start = |role: &'static str, with_controller_manager: bool| {
@@ -202,7 +210,7 @@ impl ControlPlane {
         std::iter::once(&mut self.control).chain(&mut self.target).try_for_each(Cluster::ensure_alive)
     }
 
-    /// The kubectl that belongs to the clusters.
+    /// Returns the kubectl that belongs to the clusters.
     pub(crate) fn kubectl(&self) -> &Path {
         &self.kubectl
     }
@@ -217,7 +225,7 @@ impl ControlPlane {
     }
 }
 
-/// `cargo xtask control-plane`.
+/// Runs `cargo xtask control-plane`.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let assets = Assets::provide()?;
     let control_plane = ControlPlane::start(&assets, &Options::from(args))?;
@@ -226,7 +234,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     wait_for_end_of_input()
 }
 
-/// Blocks until whoever started us closes our standard input, by intent or by dying. A Ctrl-C needs no handler: see [`processes`].
+/// Blocks until the parent process closes our standard input, on purpose or by ending. Ctrl-C needs
+/// no handler: see [`processes`].
 fn wait_for_end_of_input() -> Result<()> {
     let mut ignored = [0; 256];
     while io::stdin().read(&mut ignored).context("cannot read standard input")? != 0 {}

@@ -1,4 +1,5 @@
-//! `cargo xtask crds`: writes `deploy/crds` as `machinist crds` prints it, one file a CRD. `cargo xtask tidy` compares.
+//! `cargo xtask crds`: writes the output of `machinist crds` to `deploy/crds`, one file per CRD.
+//! `cargo xtask tidy` compares the two.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::workspace::{self, output_of};
 
-/// Relative to the root of the workspace.
+/// Path relative to the root of the workspace.
 pub(crate) const FOLDER: &str = "deploy/crds";
 
 pub(crate) fn run() -> Result<()> {
@@ -21,7 +22,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// What the program prints: the text of each file by its name.
+/// Returns the output of `machinist crds` as texts by file name.
 pub(crate) fn printed() -> Result<BTreeMap<String, String>> {
     files_of(&output_of(workspace::program()?.arg("crds"))?)
 }
@@ -30,18 +31,18 @@ fn files_of(stream: &str) -> Result<BTreeMap<String, String>> {
     let mut files = BTreeMap::new();
     for document in documents(stream) {
         let name = name_of(document)
-            .with_context(|| format!("`machinist crds` prints an object without a name:\n{document}"))?;
-        // As the CRDs of Go programs are named: group first, so that a folder sorts by group.
-        let (plural, group) = name
-            .split_once('.')
-            .with_context(|| format!("`machinist crds` prints {name:?}, which is not <plural>.<group>"))?;
+            .with_context(|| format!("`machinist crds` printed an object without a name:\n{document}"))?;
+        // Named like the CRDs of Go programs: group first, so that files sort by group.
+        let (plural, group) = name.split_once('.').with_context(|| {
+            format!("`machinist crds` printed the name {name:?}, expected <plural>.<group>")
+        })?;
         let earlier = files.insert(format!("{group}_{plural}.yaml"), format!("---\n{document}\n"));
-        ensure!(earlier.is_none(), "`machinist crds` prints {name} twice");
+        ensure!(earlier.is_none(), "`machinist crds` printed {name} twice");
     }
     Ok(files)
 }
 
-/// The documents of a YAML stream, without the blank lines around them.
+/// Returns the documents of a YAML stream, without the blank lines around them.
 fn documents(stream: &str) -> impl Iterator<Item = &str> {
     let is_marker = |line: &str| line.trim_end() == "---";
     let mut start = 0;
@@ -56,12 +57,13 @@ fn documents(stream: &str) -> impl Iterator<Item = &str> {
     }
     ends.push(stream.len());
     starts.into_iter().zip(ends).map(|(start, end)| stream[start..end].trim()).filter(|text| {
-        // Comments alone are no object.
+        // A document with only comments is no object.
         text.lines().any(|line| !line.trim().is_empty() && !line.starts_with('#'))
     })
 }
 
-/// The name in an object's metadata: in a CRD the first line that is indented by one step and says `name:`.
+/// Returns the name in an object's metadata: in a CRD this is the first `name:` line that is
+/// indented by one step.
 fn name_of(document: &str) -> Option<&str> {
     document.lines().find_map(|line| line.strip_prefix("  name: ")).map(|name| name.trim().trim_matches('"'))
 }
@@ -71,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stream_is_cut_into_one_file_for_each_object() {
+    fn a_stream_is_split_into_one_file_per_object() {
         let stream = "---\nkind: A\nmetadata:\n  name: as.example.com\n---\n# nothing but a comment\n---\nkind: B\nmetadata:\n  name: bs.example.com\n";
         let files = files_of(stream).expect("two objects");
         let wanted = [
@@ -82,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_twice_is_refused() {
+    fn a_duplicate_object_is_rejected() {
         let document = "---\nmetadata:\n  name: as.example.com\n";
         let message = files_of(&document.repeat(2)).expect_err("the same name twice").to_string();
         assert!(message.contains("as.example.com twice"), "{message}");

@@ -1,12 +1,13 @@
 //! The programs of a real control plane: kube-apiserver, kube-controller-manager, etcd, kubectl.
 //!
-//! They come from the folder in `KUBEBUILDER_ASSETS` if that is set, else from a cache that is filled by building them from
-//! their Go modules with the Go toolchain on this machine. There is no third way: nobody publishes kube-controller-manager
-//! in a form that needs no download site of its own, and the Go module proxy is what a machine that has Go can reach.
+//! The programs come from the folder in `KUBEBUILDER_ASSETS` if it is set. Otherwise they come from
+//! a cache, which is filled by building them from their Go modules with the Go toolchain of this
+//! computer. There is no third way: kube-controller-manager is published only on download sites,
+//! and a computer with Go can reach the Go module proxy.
 //!
-//! The cache lies outside `target/` (a `cargo clean` must not cost minutes) and a folder in it is named by its versions. It is
-//! built under another name and renamed when complete, so a folder that exists is a folder that can be used. A lock file
-//! makes a second builder wait for the first.
+//! The cache is outside of `target/`, so that `cargo clean` does not cost minutes, and its folders
+//! are named by version. A folder is built under another name and renamed when it is complete, so
+//! an existing folder is usable. A lock file makes a second builder wait for the first.
 
 mod go;
 
@@ -19,23 +20,24 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::workspace::output_of;
 
-/// What is built when nothing is given. One version for all who measure, so that figures can be compared.
+/// Default versions. All measurements use the same ones, so that figures can be compared.
 pub(crate) const KUBERNETES_VERSION: &str = "1.36.3";
 pub(crate) const ETCD_VERSION: &str = "3.6.16";
 
-/// The oldest versions a given folder may hold: older ones lack what the recorded facts rest on.
+/// The oldest versions in a given folder: older ones lack features that the recorded answers depend
+/// on.
 const OLDEST_KUBERNETES: Version = Version { major: 1, minor: 33 };
 const OLDEST_ETCD: Version = Version { major: 3, minor: 6 };
 
 const ASSETS_VARIABLE: &str = "KUBEBUILDER_ASSETS";
 
-/// A folder with all four programs in it.
+/// A folder with all four programs.
 #[derive(Debug, Clone)]
 pub(crate) struct Assets {
     folder: PathBuf,
 }
 
-/// The programs, each under the name of its file.
+/// The programs; each has the name of its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Program {
     KubeApiserver,
@@ -45,7 +47,8 @@ pub(crate) enum Program {
 }
 
 impl Program {
-    // The server first: it compiles most of what the next two are made of, and its failure is the likeliest.
+    // The server is first: it compiles most of the code that the next two use, and it is the most
+    // likely to fail.
     pub(crate) const ALL: [Self; 4] =
         [Self::KubeApiserver, Self::KubeControllerManager, Self::Kubectl, Self::Etcd];
 
@@ -72,10 +75,10 @@ impl Assets {
         &self.folder
     }
 
-    /// Finds the programs, building them if need be.
+    /// Finds the programs, and builds them if necessary.
     ///
     /// # Errors
-    /// The message tells which programs are missing and the two ways to get them.
+    /// If programs are missing. The message names them and the two ways to get them.
     pub(crate) fn provide() -> Result<Self> {
         match std::env::var_os(ASSETS_VARIABLE).filter(|value| !value.is_empty()) {
             Some(folder) => Self::given(Path::new(&folder)),
@@ -83,7 +86,8 @@ impl Assets {
         }
     }
 
-    /// Tells whether [`provide`](Self::provide) has a chance, without building anything; the answer "no" is a reason for people.
+    /// Returns why [`provide`](Self::provide) cannot succeed, without building anything; `None` if
+    /// it may succeed.
     pub(crate) fn reason_they_cannot_be_had() -> Option<String> {
         let given = std::env::var_os(ASSETS_VARIABLE).is_some_and(|value| !value.is_empty());
         if given || cache_folder().is_ok_and(|folder| missing_from(&folder).is_empty()) {
@@ -93,13 +97,13 @@ impl Assets {
     }
 
     fn given(folder: &Path) -> Result<Self> {
-        let folder = folder.canonicalize().with_context(|| {
-            format!("{ASSETS_VARIABLE} names {}, which cannot be opened", folder.display())
-        })?;
+        let folder = folder
+            .canonicalize()
+            .with_context(|| format!("cannot open the folder in {ASSETS_VARIABLE}, {}", folder.display()))?;
         let missing = missing_from(&folder);
         ensure!(
             missing.is_empty(),
-            "{ASSETS_VARIABLE} names {}, which lacks {}. Put them there, or unset the variable to have all four built from their Go \
+            "{ASSETS_VARIABLE} is {}, which lacks {}. Add them, or unset the variable to build all four from their Go \
              modules",
             folder.display(),
             missing.join(", ")
@@ -122,25 +126,26 @@ impl Assets {
     fn ensure_at_least(&self, program: Program, oldest: Version) -> Result<()> {
         let printed = output_of(self.command(program).arg("--version"))?;
         let found = Version::find_in(&printed).with_context(|| {
-            format!("cannot read a version from what {} prints: {printed:?}", self.path(program).display())
+            format!("cannot find a version in the output of {}: {printed:?}", self.path(program).display())
         })?;
         ensure!(
             oldest <= found,
-            "{} is version {found}, but {oldest} or newer is needed",
+            "{} has version {found}, but {oldest} or newer is required",
             self.path(program).display()
         );
         Ok(())
     }
 }
 
-/// `cargo xtask envtest`: progress goes to standard error, so that standard output is the folder and nothing else.
+/// Runs `cargo xtask envtest`. Progress is printed to standard error, so that standard output
+/// contains only the folder.
 pub(crate) fn run() -> Result<()> {
     let assets = Assets::provide()?;
     println!("{}", assets.folder().display());
     Ok(())
 }
 
-/// A major and a minor number; more precision never decided anything here.
+/// A major and a minor version number; more precision is not needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Version {
     major: u32,
@@ -148,7 +153,8 @@ struct Version {
 }
 
 impl Version {
-    /// The first thing that looks like a version in `Kubernetes v1.36.3` or `etcd Version: 3.6.16\nGit SHA: ...`.
+    /// Finds the first version number, in `Kubernetes v1.36.3` or `etcd Version: 3.6.16\nGit SHA:
+    /// ...`.
     fn find_in(text: &str) -> Option<Self> {
         text.split_whitespace().find_map(|word| {
             let mut numbers = word.strip_prefix('v').unwrap_or(word).split('.');
@@ -170,7 +176,7 @@ fn cache_folder() -> Result<PathBuf> {
     {
         Some(folder) => folder,
         None => std::env::home_dir()
-            .context("neither XDG_CACHE_HOME nor a home folder is known, so there is no place for a cache")?
+            .context("no folder for the cache: neither XDG_CACHE_HOME nor a home folder is known. Set XDG_CACHE_HOME")?
             .join(".cache"),
     };
     Ok(cache
@@ -183,12 +189,12 @@ fn missing_from(folder: &Path) -> Vec<&'static str> {
     Program::ALL.map(Program::file_name).into_iter().filter(|name| !folder.join(name).is_file()).collect()
 }
 
-/// Builds all programs into `folder`, unless another process just did.
+/// Builds all programs into `folder`, unless another process has just built them.
 fn build_once(folder: &Path) -> Result<()> {
     let toolchain = go::toolchain().with_context(|| {
         format!(
-            "kube-apiserver, kube-controller-manager, etcd and kubectl are needed. Either set {ASSETS_VARIABLE} to a folder that \
-             holds all four, or install Go and they are built from their Go modules"
+            "kube-apiserver, kube-controller-manager, etcd and kubectl not found. Either set {ASSETS_VARIABLE} to a folder that \
+             contains all four, or install Go to build them from their Go modules"
         )
     })?;
     let parent = folder.parent().context("the cache folder has a parent")?;
@@ -217,7 +223,7 @@ fn build_once(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Takes the lock of the cache, saying so when another process has it.
+/// Takes the lock of the cache. Prints a message if another process holds it.
 fn lock(path: &Path) -> Result<File> {
     let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
     match file.try_lock() {
@@ -234,7 +240,7 @@ fn lock(path: &Path) -> Result<File> {
 }
 
 fn put_in_place(built: &Path, folder: &Path) -> Result<()> {
-    // What lies there is incomplete, or we would not be building: an older layout, or a folder that someone thinned out.
+    // An existing folder is incomplete here: it has an older layout, or a user removed files.
     if folder.exists() {
         fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))?;
     }
@@ -247,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_found_in_what_the_programs_print() {
+    fn versions_are_found_in_the_output_of_programs() {
         assert_eq!(Version::find_in("Kubernetes v1.36.3\n"), Some(Version { major: 1, minor: 36 }));
         assert_eq!(
             Version::find_in("etcd Version: 3.6.16\nGit SHA: Not provided\n"),
@@ -257,13 +263,13 @@ mod tests {
     }
 
     #[test]
-    fn versions_compare_by_number_and_not_by_letter() {
+    fn versions_compare_by_number() {
         assert!(Version { major: 1, minor: 9 } < OLDEST_KUBERNETES);
         assert!(OLDEST_KUBERNETES <= Version { major: 1, minor: 100 });
     }
 
     #[test]
-    fn a_given_folder_that_lacks_programs_is_refused_by_their_names() {
+    fn a_folder_that_lacks_programs_is_rejected_by_name() {
         let folder = tempfile::tempdir().expect("a folder for the test");
         for name in ["kube-apiserver", "etcd", "kubectl"] {
             File::create(folder.path().join(name)).expect("a file for the test");

@@ -1,28 +1,26 @@
-//! `cargo xtask`: everything a script would do.
+//! `cargo xtask`: the developer tasks that would otherwise be shell scripts.
 //!
-//! | command | what it does |
+//! | command | purpose |
 //! |---|---|
 //! | `envtest` | finds or builds kube-apiserver, kube-controller-manager, etcd and kubectl, and prints their folder |
 //! | `control-plane` | runs one or two real clusters until its standard input closes |
-//! | `conformance` | holds the embedded API server against a real one, or its recorded answers |
+//! | `conformance` | compares the embedded API server with a real one, or with its recorded answers |
 //! | `real` | runs the test lanes that need real clusters |
-//! | `bench` | measures the controllers on the embedded or the real API server, and the two servers side by side |
-//! | `kill` | scales on real clusters while the controllers are killed |
-//! | `crds` | writes `deploy/crds` as the program prints it |
+//! | `bench` | measures the controllers on the embedded or the real API server, and compares the two servers |
+//! | `kill` | scales on real clusters while it kills the controllers |
+//! | `crds` | writes the output of `machinist crds` to `deploy/crds` |
 //! | `tidy` | checks the rules of this workspace that the compiler cannot check |
 //!
-//! `xtask/README.md` tells how to use them. What is deliberately absent: an async runtime and a Kubernetes client. Clusters
-//! are spoken to through the kubectl that belongs to them, so this crate compiles in seconds on a new machine.
+//! `xtask/README.md` explains how to use them. Deliberately absent: an async runtime and a
+//! Kubernetes client. The tasks use the kubectl that belongs to the clusters, so this crate
+//! compiles in seconds on a new computer.
 
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "a command line program talks to its terminal"
+    reason = "a command line program prints to its terminal"
 )]
-#![expect(
-    clippy::disallowed_methods,
-    reason = "real programs are started, timed and waited for in real time"
-)]
+#![expect(clippy::disallowed_methods, reason = "real programs run in real time")]
 
 mod bench;
 mod conformance;
@@ -46,19 +44,23 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Find or build kube-apiserver, kube-controller-manager, etcd and kubectl, and print their folder
+    /// Find or build kube-apiserver, kube-controller-manager, etcd and kubectl, and print their
+    /// folder
     Envtest,
-    /// Run one or two real clusters until standard input closes; the first line of output is JSON that tells where they are
+    /// Run one or two real clusters until standard input closes; the first line of output is JSON
+    /// that describes them
     ControlPlane(control_plane::Args),
-    /// Hold the embedded API server against a real one, by level, with the ledger of what differs
+    /// Compare the embedded API server with a real one, by level, with the ledger of known
+    /// differences
     Conformance(conformance::Args),
     /// Run the test lanes that need real clusters
     Real(real::Args),
     /// Measure the controllers, or the embedded API server, in the release build
     Bench(bench::BenchArgs),
-    /// Scale up and down on real clusters while the controllers are killed, and see that nothing is lost or doubled
+    /// Scale up and down on real clusters while the controllers are killed, and check that nothing
+    /// is lost or duplicated
     Kill(bench::KillArgs),
-    /// Write deploy/crds as the program prints it
+    /// Write the output of `machinist crds` to deploy/crds
     Crds,
     /// Check the rules of this workspace that the compiler cannot check
     Tidy,

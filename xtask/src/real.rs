@@ -1,8 +1,9 @@
 //! `cargo xtask real`: the tests that need real clusters.
 //!
-//! A *lane* is a check of this crate or a test target of another one. Each gets a fresh control plane, described to a test target by the
-//! JSON of `cargo xtask control-plane` in the variable [`CLUSTERS_VARIABLE`]. What cannot run here is reported as skipped with its reason;
-//! a lane that failed, or does not exist, fails the command.
+//! A *lane* is a check of this crate or a test target of another one. Each lane gets a fresh
+//! control plane. Test targets receive the JSON of `cargo xtask control-plane` in the variable
+//! [`CLUSTERS_VARIABLE`]. A lane that cannot run here is reported as skipped, with the reason. The
+//! command fails if a lane fails or does not exist.
 
 mod join;
 mod kubectl;
@@ -16,7 +17,7 @@ use crate::control_plane::{Audit, ControlPlane, ControllerManagers, Durability, 
 use crate::envtest::Assets;
 use crate::workspace::{self, Package};
 
-/// Where a test target, or `machinist-bench`, finds the clusters it may use.
+/// Variable that describes the clusters to a test target, or to `machinist-bench`.
 pub(crate) const CLUSTERS_VARIABLE: &str = "MACHINIST_REAL_CLUSTERS";
 
 #[derive(clap::Args)]
@@ -25,7 +26,7 @@ pub(crate) struct Args {
     #[arg(long = "lane", value_name = "NAME")]
     lanes: Vec<String>,
 
-    /// Say what there is, and run nothing
+    /// Print the lanes, and run nothing
     #[arg(long)]
     list: bool,
 
@@ -38,9 +39,10 @@ struct Lane {
     name: &'static str,
     about: &'static str,
     roles: Roles,
-    /// Recorded answers are those of an API server that nobody else works on.
+    /// Whether a controller manager runs. Recorded answers are those of an API server without other
+    /// clients.
     controller_managers: ControllerManagers,
-    /// After which time a silent Node becomes Unknown.
+    /// Time after which a silent Node becomes Unknown.
     node_grace: Duration,
     form: Form,
 }
@@ -50,15 +52,15 @@ enum Form {
     TestTarget { package: &'static str, target: &'static str },
 }
 
-/// So that healing is seen.
+/// Short enough to observe the replacement of a lost Node.
 const SHORT_GRACE: Duration = Duration::from_secs(8);
-/// For lanes whose nodes are never heard of again.
+/// For lanes with nodes that send no heartbeat.
 const LONG_GRACE: Duration = Duration::from_secs(3600);
 
 const LANES: &[Lane] = &[
     Lane {
         name: "join",
-        about: "a machine joins with a bootstrap token, and no other way; what the scenarios rest on",
+        about: "a machine joins with a bootstrap token, and only with one; the scenarios depend on this",
         roles: Roles::OneClusterForBoth,
         controller_managers: ControllerManagers::All,
         node_grace: SHORT_GRACE,
@@ -66,7 +68,7 @@ const LANES: &[Lane] = &[
     },
     Lane {
         name: "goldens",
-        about: "the recorded answers are what the real server says",
+        about: "the recorded answers equal those of the real server",
         roles: Roles::OneClusterForBoth,
         controller_managers: ControllerManagers::None,
         node_grace: SHORT_GRACE,
@@ -74,7 +76,7 @@ const LANES: &[Lane] = &[
     },
     Lane {
         name: "kubectl",
-        about: "what kubectl says of the embedded server is what it says of the real one",
+        about: "kubectl prints the same for the embedded server and the real one",
         roles: Roles::OneClusterForBoth,
         controller_managers: ControllerManagers::All,
         node_grace: LONG_GRACE,
@@ -82,7 +84,7 @@ const LANES: &[Lane] = &[
     },
     Lane {
         name: "kcm",
-        about: "our controllers and kube-controller-manager come to the same ends",
+        about: "our controllers and kube-controller-manager reach the same results",
         roles: Roles::OneClusterEach,
         controller_managers: ControllerManagers::Target,
         node_grace: SHORT_GRACE,
@@ -90,7 +92,7 @@ const LANES: &[Lane] = &[
     },
     Lane {
         name: "scenarios",
-        about: "create, scale, roll, heal, drain and delete on two real clusters",
+        about: "create, scale, roll out, replace, drain and delete on two real clusters",
         roles: Roles::OneClusterEach,
         controller_managers: ControllerManagers::All,
         node_grace: SHORT_GRACE,
@@ -122,7 +124,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn choose(names: &[String]) -> Result<Vec<&'static Lane>> {
     if let Some(unknown) = names.iter().find(|name| LANES.iter().all(|lane| lane.name != name.as_str())) {
         let known: Vec<&str> = LANES.iter().map(|lane| lane.name).collect();
-        bail!("there is no lane {unknown:?}; there are {}", known.join(", "));
+        bail!("unknown lane {unknown:?}; expected one of {}", known.join(", "));
     }
     Ok(LANES.iter().filter(|lane| names.is_empty() || names.iter().any(|name| name == lane.name)).collect())
 }
@@ -146,11 +148,11 @@ fn run_all(lanes: &[&'static Lane], test_arguments: &[String]) -> Result<Vec<(&'
     Ok(verdicts)
 }
 
-/// A lane that was renamed away must not pass for one that was skipped.
+/// Returns why a lane cannot exist. A lane with a renamed target must fail, not be skipped.
 fn what_is_missing(lane: &Lane, packages: &[Package]) -> Option<String> {
     let Form::TestTarget { package, target } = lane.form else { return None };
     let Some(found) = packages.iter().find(|candidate| candidate.name == package) else {
-        return Some(format!("this workspace has no package {package}"));
+        return Some(format!("the workspace has no package {package}"));
     };
     let is_wanted = |it: &workspace::Target| it.name == target && it.kind.iter().any(|kind| kind == "test");
     if !found.targets.iter().any(is_wanted) {
@@ -165,7 +167,7 @@ fn run_one(lane: &Lane, packages: &[Package], assets: &Assets, test_arguments: &
         Form::Check(_) => None,
         Form::TestTarget { package, target } => {
             let package = packages.iter().find(|candidate| candidate.name == package);
-            Some(workspace::test_target(package.context("there is no such package")?, target)?)
+            Some(workspace::test_target(package.context("package not found in the workspace")?, target)?)
         }
     };
     let mut control_plane = ControlPlane::start(
@@ -186,18 +188,18 @@ fn run_one(lane: &Lane, packages: &[Package], assets: &Assets, test_arguments: &
         let clusters = serde_json::to_string(&control_plane.describe())?;
         ensure_success(command.env(CLUSTERS_VARIABLE, clusters).args(test_arguments))?;
     }
-    // A lane may pass by asking too little of a server that crashed meanwhile.
+    // A lane could pass although a server crashed meanwhile, if it sends too few requests.
     control_plane.ensure_alive()
 }
 
-/// Runs a command to its end; its output goes where ours goes.
+/// Runs a command to its end, with our standard output and error.
 pub(crate) fn ensure_success(command: &mut Command) -> Result<()> {
     let status = command.status()?;
     ensure!(status.success(), "`{}` failed ({status})", workspace::line_of(command));
     Ok(())
 }
 
-/// One line per lane, in a form that a script can pick the skipped ones from.
+/// Prints one line per lane, in a form from which a script can read the skipped ones.
 fn summarise(verdicts: &[(&Lane, Verdict)]) -> Result<()> {
     let mut failed = Vec::new();
     for (lane, verdict) in verdicts {
@@ -219,13 +221,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_lane_is_refused_with_the_known_ones() {
+    fn an_unknown_lane_is_rejected_with_the_known_ones() {
         let message = choose(&["jion".to_owned()]).err().expect("no such lane").to_string();
         assert!(message.contains("jion") && message.contains("join, goldens"), "{message}");
     }
 
     #[test]
-    fn a_test_target_that_does_not_exist_is_missed_by_name() {
+    fn a_missing_test_target_is_reported_by_name() {
         let lane = Lane {
             name: "x",
             about: "",
@@ -234,7 +236,7 @@ mod tests {
             node_grace: SHORT_GRACE,
             form: Form::TestTarget { package: "xtask", target: "real" },
         };
-        let packages = workspace::packages().expect("cargo knows this workspace");
+        let packages = workspace::packages().expect("cargo describes this workspace");
         assert_eq!(what_is_missing(&lane, &packages).as_deref(), Some("xtask has no test target \"real\""));
         assert!(LANES.iter().all(|lane| what_is_missing(lane, &packages).is_none()));
     }

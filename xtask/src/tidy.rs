@@ -1,7 +1,8 @@
 //! `cargo xtask tidy`: the rules of this workspace that the compiler cannot check.
 //!
-//! Each rule is a function that returns its findings. A *fault* fails the command; a *note* is something to look at, because the
-//! rule has good exceptions. All rules run, so one run shows everything.
+//! Each rule is a function that returns its findings. A *fault* fails the command; a *note* is
+//! something to look at, because the rule has good exceptions. All rules run, so one run shows
+//! everything.
 
 mod edges;
 mod imports;

@@ -1,4 +1,4 @@
-//! Where this workspace lies and how to ask Cargo about it.
+//! Paths of this workspace, and calls of Cargo about it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,20 +6,22 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-/// The root folder of the workspace.
+/// Returns the root folder of the workspace.
 pub(crate) fn root() -> PathBuf {
-    // Cargo sets the variable when it runs us; the value from compile time serves a binary that was started by hand.
+    // Cargo sets the variable when it runs this program. The compile-time value is for a binary
+    // that was started directly.
     let here = std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     here.parent().map_or_else(|| here.clone(), Path::to_path_buf)
 }
 
-/// The Cargo that runs us, to be run again from the root of the workspace.
+/// Returns the Cargo that runs this program, with the root of the workspace as its working folder.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
-    // Cargo tells us about our own package. Build scripts that ask about theirs would run again each time that we build after a person
-    // does, or a person after us.
+    // Cargo sets variables for the package of this program. Build scripts that read these variables
+    // would otherwise run again in each build that follows one without them, and the other way
+    // round.
     let is_of_our_package =
         |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
     for (name, _) in std::env::vars_os() {
@@ -30,10 +32,10 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
-/// A test target of a package, compiled and ready to run.
+/// Compiles a test target of a package, and returns the command that runs it.
 ///
-/// All packages are chosen, as the test command of the README does: whoever chooses one gets other features of the crates that all
-/// share, and compiles everything once more.
+/// All packages are compiled, as with the test command of the README. Selecting one package would
+/// select other features of the shared crates, and compile everything once more.
 pub(crate) fn test_target(package: &Package, target: &str) -> Result<Command> {
     let messages = output_of(
         cargo()
@@ -47,20 +49,21 @@ pub(crate) fn test_target(package: &Package, target: &str) -> Result<Command> {
         .with_context(|| {
             format!("cargo does not say where it put test target {target:?} of {}", package.name)
         })?;
-    let folder = package.manifest_path.parent().context("a manifest lies in a folder")?;
+    let folder = package.manifest_path.parent().context("the manifest path has a parent folder")?;
     let mut command = Command::new(executable);
     command.current_dir(folder).env("CARGO_MANIFEST_DIR", folder);
     Ok(command)
 }
 
-/// The program, compiled as the test command of the README compiles it, for the same reason as a [`test_target`].
+/// Compiles the program as the test command of the README does, for the same reason as
+/// [`test_target`].
 pub(crate) fn program() -> Result<Command> {
-    // Integration tests of the program bring it.
+    // The integration tests of the program build it, too.
     output_of(cargo().args(["test", "--no-run", "--test", "it"]))?;
     Ok(Command::new(metadata()?.target_directory.join("debug").join("machinist")))
 }
 
-/// What cargo says of one target that it has compiled.
+/// Cargo's message about one compiled target.
 #[derive(Deserialize)]
 struct Compiled {
     manifest_path: PathBuf,
@@ -68,10 +71,10 @@ struct Compiled {
     executable: Option<PathBuf>,
 }
 
-/// Runs a command to its end and returns what it printed.
+/// Runs a command to its end and returns its standard output.
 ///
 /// # Errors
-/// When it cannot be started, or ends with a failure: the error then carries what it wrote to standard error.
+/// If the command cannot be started, or fails: the error then contains its standard error.
 pub(crate) fn output_of(command: &mut Command) -> Result<String> {
     let line = line_of(command);
     let output = command.output().with_context(|| format!("cannot start `{line}`"))?;
@@ -81,10 +84,10 @@ pub(crate) fn output_of(command: &mut Command) -> Result<String> {
         output.status,
         String::from_utf8_lossy(&output.stderr).trim()
     );
-    String::from_utf8(output.stdout).with_context(|| format!("`{line}` printed something that is not UTF-8"))
+    String::from_utf8(output.stdout).with_context(|| format!("the output of `{line}` is not UTF-8"))
 }
 
-/// A command as a user would type it, for messages.
+/// Formats a command as a user would type it, for messages.
 pub(crate) fn line_of(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or_else(|| command.get_program());
     std::iter::once(program)
@@ -106,9 +109,9 @@ pub(crate) struct Package {
 #[derive(Debug, Deserialize)]
 pub(crate) struct Dependency {
     pub(crate) name: String,
-    /// `None` for what the package itself needs, else `dev` or `build`.
+    /// `None` for a normal dependency, otherwise `dev` or `build`.
     pub(crate) kind: Option<String>,
-    /// Set for a dependency that is no registry's.
+    /// Set for a dependency that comes from a path and not from a registry.
     pub(crate) path: Option<PathBuf>,
 }
 
@@ -118,12 +121,12 @@ pub(crate) struct Target {
     pub(crate) kind: Vec<String>,
 }
 
-/// All packages of this workspace.
+/// Returns all packages of this workspace.
 pub(crate) fn packages() -> Result<Vec<Package>> {
     Ok(metadata()?.packages)
 }
 
-/// Where `cargo build --release` puts programs.
+/// Returns the folder of programs from `cargo build --release`.
 pub(crate) fn release_folder() -> Result<PathBuf> {
     Ok(metadata()?.target_directory.join("release"))
 }
@@ -136,5 +139,5 @@ struct Metadata {
 
 fn metadata() -> Result<Metadata> {
     let answer = output_of(cargo().args(["metadata", "--no-deps", "--format-version=1"]))?;
-    serde_json::from_str(&answer).context("cannot read what `cargo metadata` answers")
+    serde_json::from_str(&answer).context("cannot parse the output of `cargo metadata`")
 }

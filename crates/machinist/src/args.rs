@@ -1,7 +1,8 @@
-//! What can be typed: one command per job, each with flags that say what they want.
+//! Commands and flags of the program.
 //!
-//! Flags of the two controllers keep the names that scripts of the machine API already use. What is parsed here is typed from
-//! here on: a duration is a duration, a cluster is a cluster.
+//! The flags of the two controllers have the names that existing scripts for Go's
+//! machine-controller-manager use. Parsing turns each value into a type, such as a duration or a
+//! cluster; the rest of the program never sees the text.
 
 mod command_line;
 mod controllers;
@@ -13,6 +14,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use self::controllers::{
@@ -21,7 +23,7 @@ pub(crate) use self::controllers::{
 };
 pub(crate) use self::value::{ClusterFlag, ExplainedKind, ObjectArg};
 
-/// Kubernetes machines: created, joined, watched, drained, deleted, never lost.
+/// Creates, watches, drains and deletes the machines of Kubernetes clusters.
 #[derive(Debug, Parser)]
 #[command(
     name = "machinist",
@@ -29,133 +31,142 @@ pub(crate) use self::value::{ClusterFlag, ExplainedKind, ObjectArg};
     max_term_width = 110,
     subcommand_required = true,
     arg_required_else_help = true,
-    after_help = "Start here:\n  \
-        machinist up                    a cluster with three machines, in this terminal; Ctrl-C ends it\n  \
-        machinist up --until ready      the same, and ends as soon as everything runs\n  \
-        machinist why machine/NAME      what a machine waits for, and what comes next\n  \
-        machinist api-server            an API server alone, to try other controllers against it\n  \
-        machinist completion bash       a script that lets the shell complete all this; zsh and fish, too\n\n\
-        Exit codes: 0 it did what was asked; 1 it failed, or the awaited state was not reached; 2 the command line is wrong."
+    after_help = "Examples:\n  \
+        machinist up                    Run a cluster with three simulated machines; Ctrl-C stops it\n  \
+        machinist up --until ready      Run the same cluster and exit when all machines are ready\n  \
+        machinist why machine/NAME      Show what a machine waits for and what happens next\n  \
+        machinist api-server            Run only the API server, for other controllers\n  \
+        machinist completion bash       Print a completion script for bash (also zsh and fish)\n\n\
+        Exit codes: 0 success; 1 failure, or --until was not reached; 2 invalid command line."
 )]
 pub(crate) struct Cli {
-    /// What to do.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// The jobs of the program.
+/// Subcommands of the program.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run everything here: API server, controllers, simulated cloud
+    /// Run a complete cluster in one process: API server, controllers and a simulated cloud
     ///
-    /// One process: an API server with the machine kinds, the built-in controllers it needs, the manager, the machine
-    /// controller, and a simulated cloud whose instances boot and join as Nodes. Nothing is needed beside this program. All of it
-    /// ends with Ctrl-C.
+    /// The process runs an API server with the machine kinds, the built-in controllers that it
+    /// needs, the manager, the machine controller, and a simulated cloud. Instances of that cloud
+    /// boot and join the cluster as Nodes. No other program is needed. Ctrl-C stops everything.
     Up(UpArgs),
-    /// Run the API server alone, to try other controllers against it
+    /// Run only the API server, to test other controllers against it
     ///
-    /// One process: the embedded API server and the built-in controllers that it lacks, such as garbage collection. Any Kubernetes
-    /// client can use it: kubectl, and controllers of other programs. No machine controllers and no cloud run; `machinist up` has
-    /// them. It ends with Ctrl-C.
+    /// The process runs the embedded API server and built-in controllers such as garbage
+    /// collection. Any Kubernetes client can use it, for example kubectl or other controllers. Use
+    /// `machinist up` to also run machine controllers and a cloud. Ctrl-C stops it.
     ApiServer(ApiServerArgs),
-    /// Say what an object waits for, since when, and what comes next
+    /// Show what an object waits for, since when, and what happens next
     ///
-    /// The facts are read from the API servers and judged by the planner that the controllers use. What only a running
-    /// controller knows, such as what the cloud answered last, is asked of the controller; the answer says which part is whose.
+    /// The command reads the objects from the API servers and runs the planner that the controllers
+    /// use. It also asks the running controllers, which know more, such as the last answer of the
+    /// cloud. The output names the source of the answer.
     Why(WhyArgs),
-    /// Run the manager: MachineDeployments and MachineSets, against any cluster
+    /// Run the controllers of MachineDeployments and MachineSets
     ///
-    /// It keeps as many Machine objects as deployments and sets ask for, and rolls them. It never sees a cloud; the machine
-    /// controller turns Machines into instances.
+    /// The manager creates and deletes Machine objects to match the replicas of deployments and
+    /// sets, and rolls out changes. It does not call a cloud; the machine controller creates the
+    /// instances.
     MachineControllerManager(ManagerArgs),
-    /// Run the machine controller: Machines, their instances and Nodes, against any cluster
+    /// Run the controller of Machines, their instances and their Nodes
     ///
-    /// It makes an instance for each Machine, sees it join as a Node, watches its health, and drains and deletes it.
+    /// The controller creates an instance for each Machine, waits for its Node and watches the
+    /// health of the Node. When the Machine is deleted, it drains the Node and deletes the
+    /// instance.
     MachineController(Box<MachineControllerArgs>),
-    /// Run the simulated cloud as a process of its own
+    /// Run the simulated cloud as a separate process
     ///
-    /// Its instances boot here too and join the target cluster as a kubelet would: with the bootstrap token in their user data, and
-    /// with the address and CA given here. It holds no credential of any cluster.
+    /// The instances also run in this process. They join the target cluster like a kubelet: with
+    /// the bootstrap token from their user data, and with --target-server and --target-ca. The
+    /// cloud itself has no credentials for any cluster.
     SimCloud(SimCloudArgs),
-    /// Print the CustomResourceDefinitions, ready for kubectl apply
+    /// Print the CustomResourceDefinitions of the machine kinds, for kubectl apply
     Crds(CrdsArgs),
-    /// Print a script that lets a shell complete commands and flags
+    /// Print a shell completion script
     ///
-    /// Let the shell read it at its start; see the examples below.
+    /// The examples below show how to load the script when a shell starts.
     Completion(CompletionArgs),
     /// Print the version
     Version(VersionArgs),
 }
 
-/// How results are written.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// For people.
+    /// Text for people
     Text,
-    /// For programs.
+    /// JSON for programs
     Json,
 }
 
-/// Run everything here: API server, controllers, simulated cloud.
+/// Flags of `machinist up`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Without --manifest it applies a quick start: a Secret, a MachineClass, and the MachineDeployment workers \
-    with 3 replicas.\n\nThe controllers serve one namespace: that of the machine objects in the manifests, else default. Machine objects \
-    in another namespace stay as they are.\n\nWith --data-dir the next start goes on where this one ends, however it ends: the API server's \
-    objects, the cloud's ledger and its machines, and the CA, so that an old kubeconfig still works. The quick start is then not applied \
-    again; a manifest that is given again is. Without it everything is kept in memory.\n\n\
-    On a terminal a table shows deployments, machines and nodes, and what each waits for, as `machinist why` says it. There are plain \
-    lines instead with --plain, with TERM=dumb, and wherever the output is no terminal; NO_COLOR takes the colours away.\n\n\
-    Exit codes: 0 the awaited state was reached, or nothing was awaited and it was stopped; 1 it failed, took longer than \
-    --timeout, or was stopped before; 2 the command line is wrong."
+    after_help = "Manifests: without --manifest, the command applies a quick start: a Secret, a MachineClass, and the \
+    MachineDeployment `workers` with 3 replicas.\n\n\
+    Namespace: the controllers serve the namespace of the machine objects in the manifests, or `default` if there are none. \
+    They ignore machine objects in other namespaces.\n\n\
+    State: with --data-dir, the next start continues with the same state, even after a crash or a kill. The directory keeps \
+    the API server's objects, the cloud's ledger and machines, and the CA, so an old kubeconfig still works. The quick start \
+    is not applied again; a manifest given with --manifest is. Without --data-dir, all state is in memory.\n\n\
+    Output: on a terminal, a table shows deployments, machines and nodes, and what each of them waits for. The reasons are \
+    those of `machinist why`. With --plain, with TERM=dumb, or if the output is not a terminal, the command prints plain \
+    lines. NO_COLOR disables colours.\n\n\
+    Exit codes: 0 the state of --until was reached, or the command was stopped and --until was not given; 1 the command \
+    failed, timed out, or was stopped before it reached the state of --until; 2 invalid command line."
 )]
 pub(crate) struct UpArgs {
-    /// Apply this manifest instead of the quick start; may be given several times
-    #[arg(long, value_name = "FILE", help_heading = "What runs")]
+    /// Manifest to apply instead of the quick start; can be repeated
+    #[arg(long, value_name = "FILE", help_heading = "Cluster")]
     pub manifest: Vec<PathBuf>,
 
-    /// Keep everything in this folder, and go on with what is in it [default: in memory]
-    #[arg(long, value_name = "DIR", help_heading = "What runs")]
+    /// Directory that keeps the state across restarts; without it, all state is in memory
+    #[arg(long, value_name = "DIR", help_heading = "Cluster")]
     pub data_dir: Option<PathBuf>,
 
-    /// Serve the Kubernetes API here, over HTTPS [default: a free port of 127.0.0.1; with --data-dir the one of the last run]
+    /// Address and port of the Kubernetes API (HTTPS); port 0 reuses the port stored in --data-dir,
+    /// or picks a free one
     #[arg(
         long,
         value_name = "ADDRESS:PORT",
         default_value = "127.0.0.1:0",
-        hide_default_value = true,
-        help_heading = "What runs"
+        value_parser = value::address,
+        help_heading = "Cluster"
     )]
     pub listen: SocketAddr,
 
-    /// Serve the simulated cloud's own API here, over plain HTTP [default: a free port of 127.0.0.1 at each start]
+    /// Loopback address and port of the simulated cloud's API (plain HTTP); port 0 picks a free
+    /// port at each start
     #[arg(
         long,
         value_name = "ADDRESS:PORT",
         default_value = "127.0.0.1:0",
         value_parser = value::loopback,
-        hide_default_value = true,
-        help_heading = "What runs"
+        help_heading = "Cluster"
     )]
     pub cloud_listen: SocketAddr,
 
-    /// Write the administrator's kubeconfig to this file [default: a private folder that goes when this ends]
-    #[arg(long, value_name = "FILE", help_heading = "What runs")]
+    /// File to write the administrator's kubeconfig to [default: DIR/kubeconfig with --data-dir,
+    /// else a temporary file]
+    #[arg(long, value_name = "FILE", help_heading = "Cluster")]
     pub kubeconfig_out: Option<PathBuf>,
 
-    /// End when all machines of the manifest run (ready), or then delete them and end when none of them is alive in the cloud (gone)
-    #[arg(long, value_name = "STATE", help_heading = "When it ends")]
+    /// Exit when this state is reached; without it, run until Ctrl-C
+    #[arg(long, value_name = "STATE", help_heading = "Exit")]
     pub until: Option<Until>,
 
-    /// Give up waiting after this long, such as 90s or 5m [default: 5m]
-    #[arg(long, value_name = "DURATION", value_parser = value::some_duration, requires = "until", help_heading = "When it ends")]
+    /// Exit with code 1 if --until takes longer than this, for example 90s [default: 5m]
+    #[arg(long, value_name = "DURATION", value_parser = value::some_duration, requires = "until", help_heading = "Exit")]
     pub timeout: Option<Duration>,
 
-    /// Progress for people, or as one JSON object per line, the result last
+    /// Output format: text, or one JSON object per line with the result last
     #[arg(long, short, value_name = "FORMAT", value_enum, default_value_t = Format::Text, help_heading = "Output")]
     pub output: Format,
 
-    /// Progress as plain lines on a terminal too, instead of a table that is kept up to date
+    /// Print plain lines on a terminal instead of a live table
     #[arg(long, help_heading = "Output")]
     pub plain: bool,
 
@@ -163,46 +174,53 @@ pub(crate) struct UpArgs {
     pub log: LogArgs,
 }
 
-/// What `up` waits for.
+/// State that `up` waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Until {
-    /// Every machine of the manifest runs and its Node is ready
+    /// All machines of the manifest are Running and their Nodes are ready
     Ready,
-    /// After that all of it was deleted, and none of its machines is alive in the cloud
+    /// All machines were ready, then the manifest was deleted and no instance of its machines is
+    /// left in the cloud
     Gone,
 }
 
-/// Run the API server alone, to try other controllers against it.
+/// Flags of `machinist api-server`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Kinds: the built-in ones, those of --crds, and those that a client adds: `machinist crds | kubectl apply -f -` adds the \
-    machine kinds.\n\nBuilt-in controllers: garbage collection, namespaces and their default ServiceAccounts, PodDisruptionBudgets, \
-    certificates of kubelets, Nodes that fall silent, bootstrap tokens, protection of volumes. No controller makes the pods of a \
-    Deployment, and none schedules pods.\n\nA client needs the certificate of the kubeconfig, or a token of a ServiceAccount; without either \
-    it gets 401. Roles decide what it may do.\n\nWith --data-dir the next start goes on where this one ends, however it ends, and an old \
-    kubeconfig still works. A folder of `machinist up` is refused, and `up` refuses a folder of this command.\n\n\
+    after_help = "Kinds: the server has the built-in kinds, the kinds of --crds, and those that clients add. To add the machine \
+    kinds, run `machinist crds | kubectl apply -f -`.\n\n\
+    Built-in controllers: garbage collection, namespaces and their default ServiceAccounts, PodDisruptionBudgets, kubelet \
+    certificates, node lifecycle, bootstrap tokens, and volume protection. No controller creates the pods of a Deployment or \
+    schedules pods.\n\n\
+    Authentication: clients use the certificate in the kubeconfig or a ServiceAccount token. Other requests get 401. RBAC \
+    decides what a client may do.\n\n\
+    State: with --data-dir, the next start continues with the same state, even after a crash or a kill, and an old \
+    kubeconfig still works. `machinist up` and `machinist api-server` cannot share a data directory.\n\n\
     Examples:\n  machinist api-server --crds config/crd/bases/*.yaml --kubeconfig-out dev.kubeconfig\n  \
     machinist api-server --data-dir state --listen 127.0.0.1:6443\n\n\
-    Exit codes: 0 it was stopped; 1 it failed; 2 the command line is wrong."
+    Exit codes: 0 the command was stopped; 1 failure; 2 invalid command line."
 )]
 pub(crate) struct ApiServerArgs {
-    /// Keep everything in this folder, and go on with what is in it [default: in memory]
+    /// Directory that keeps the state across restarts; without it, all state is in memory
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
 
-    /// Serve the Kubernetes API here, over HTTPS [default: a free port of 127.0.0.1; with --data-dir the one of the last run]
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0", hide_default_value = true)]
+    /// Address and port of the Kubernetes API (HTTPS); port 0 reuses the port stored in --data-dir,
+    /// or picks a free one
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0", value_parser = value::address)]
     pub listen: SocketAddr,
 
-    /// Write the administrator's kubeconfig to this file [default: in --data-dir, else in a private folder that is removed at the end]
+    /// File to write the administrator's kubeconfig to [default: DIR/kubeconfig with --data-dir,
+    /// else a temporary file]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig_out: Option<PathBuf>,
 
-    /// Apply the CustomResourceDefinitions in these files before anything else; may be given several times
+    /// Files with CustomResourceDefinitions to apply before the server accepts clients; can be
+    /// repeated
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub crds: Vec<PathBuf>,
 
-    /// Text for people, or one JSON object per line
+    /// Output format: text, or one JSON object per line
     #[arg(long, short, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]
     pub output: Format,
 
@@ -210,35 +228,38 @@ pub(crate) struct ApiServerArgs {
     pub log: LogArgs,
 }
 
-/// Say what an object waits for, since when, and what comes next.
+/// Flags of `machinist why`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  machinist why machine/workers-bcd12-xyz34\n  machinist why mcd/workers -n team-a -o json\n\n\
-    Exit codes: 0 it could be explained; 1 it does not exist or cannot be read; 2 the command line is wrong."
+    Exit codes: 0 success; 1 the object does not exist or cannot be read; 2 invalid command line."
 )]
 pub(crate) struct WhyArgs {
-    /// machine/NAME, machineset/NAME or machinedeployment/NAME; or short: mc/, mcs/, mcd/ or md/
+    /// Object to explain: machine/NAME, machineset/NAME or machinedeployment/NAME (short: mc/,
+    /// mcs/, and mcd/ or md/)
     #[arg(value_name = "KIND/NAME")]
     pub object: ObjectArg,
 
-    /// The namespace of the object
+    /// Namespace of the object
     #[arg(long, short, value_name = "NAME", default_value = "default")]
     pub namespace: String,
 
-    /// The kubeconfig of the cluster with the machine objects [default: $KUBECONFIG, then ~/.kube/config]
+    /// Kubeconfig of the cluster with the machine objects [default: $KUBECONFIG, then
+    /// ~/.kube/config]
     #[arg(long, visible_alias = "control-kubeconfig", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 
-    /// The kubeconfig of the cluster with the Nodes [default: the same cluster]
+    /// Kubeconfig of the cluster with the Nodes [default: the value of --kubeconfig]
     #[arg(long, value_name = "FILE")]
     pub target_kubeconfig: Option<PathBuf>,
 
-    /// Where a controller answers, such as http://127.0.0.1:10259; may be given several times [default: what `machinist up` wrote
-    /// into the kubeconfig, else ports 10258 and 10259 of 127.0.0.1]
+    /// URL of a controller to ask, for example http://127.0.0.1:10259; can be repeated [default:
+    /// the URLs that `machinist up` wrote into the kubeconfig, else http://127.0.0.1:10258 and
+    /// http://127.0.0.1:10259]
     #[arg(long, value_name = "URL")]
     pub controller: Vec<String>,
 
-    /// Text for people, or one JSON object
+    /// Output format: text, or one JSON object
     #[arg(long, short, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]
     pub output: Format,
 
@@ -246,26 +267,27 @@ pub(crate) struct WhyArgs {
     pub log: LogArgs,
 }
 
-/// Run the simulated cloud as a process of its own.
+/// Flags of `machinist sim-cloud`.
 #[derive(Debug, Args)]
 pub(crate) struct SimCloudArgs {
-    /// Keep the ledger of every instance ever made in this folder
+    /// Directory that keeps the ledger: every instance that this cloud ever created
     #[arg(long, value_name = "DIR")]
     pub data_dir: PathBuf,
 
-    /// Serve the cloud's API here, over plain HTTP
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7070")]
+    /// Loopback address and port of the cloud's API (plain HTTP)
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7070", value_parser = value::loopback)]
     pub listen: SocketAddr,
 
-    /// The API server that instances join
+    /// API server that the instances join, for example https://127.0.0.1:6443
     #[arg(long, value_name = "URL", value_parser = https_url)]
     pub target_server: String,
 
-    /// The CA certificate of that API server, as PEM
+    /// PEM file with the CA certificate of --target-server
     #[arg(long, value_name = "FILE")]
     pub target_ca: PathBuf,
 
-    /// How often each simulated node renews its Lease; a few times within the target cluster's node-monitor grace period
+    /// How often each simulated node renews its Lease; use a fraction of the target cluster's
+    /// node-monitor grace period
     #[arg(long, value_name = "DURATION", value_parser = value::some_duration, default_value = "10s")]
     pub node_lease_renewal: Duration,
 
@@ -273,50 +295,50 @@ pub(crate) struct SimCloudArgs {
     pub log: LogArgs,
 }
 
-/// Print the CustomResourceDefinitions, ready for kubectl apply.
+/// Flags of `machinist crds`.
 #[derive(Debug, Args)]
 pub(crate) struct CrdsArgs {
-    /// YAML for kubectl, or a v1 List as JSON
+    /// Output format: YAML documents, or a v1 List as JSON
     #[arg(long, short, value_name = "FORMAT", value_enum, default_value_t = CrdFormat::Yaml)]
     pub output: CrdFormat,
 }
 
-/// How CRDs are written.
+/// Output format of CRDs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CrdFormat {
-    /// One YAML document per definition.
+    /// One YAML document per definition
     Yaml,
-    /// A `v1` `List`.
+    /// A v1 List as JSON
     Json,
 }
 
-/// Print a script that lets a shell complete commands and flags.
+/// Arguments of `machinist completion`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    source <(machinist completion bash)                                          in ~/.bashrc\n  \
-    source <(machinist completion zsh)                                           in ~/.zshrc, after compinit\n  \
-    machinist completion fish > ~/.config/fish/completions/machinist.fish        once")]
+    bash, in ~/.bashrc:                  source <(machinist completion bash)\n  \
+    zsh, in ~/.zshrc after compinit:     source <(machinist completion zsh)\n  \
+    fish, run once:                      machinist completion fish > ~/.config/fish/completions/machinist.fish")]
 pub(crate) struct CompletionArgs {
-    /// The shell that is to read it
+    /// Shell to print the script for
     #[arg(value_name = "SHELL", value_enum)]
     pub shell: ShellName,
 }
 
-/// A shell that can complete.
+/// Shell with a completion script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ShellName {
-    /// Of the GNU project.
+    /// GNU Bash
     Bash,
-    /// The Z shell.
+    /// Z shell
     Zsh,
-    /// The friendly interactive shell.
+    /// Friendly interactive shell
     Fish,
 }
 
-/// Print the version.
+/// Flags of `machinist version`.
 #[derive(Debug, Args)]
 pub(crate) struct VersionArgs {
-    /// A line of text, or one JSON object
+    /// Output format: one line of text, or one JSON object
     #[arg(long, short, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]
     pub output: Format,
 }
@@ -331,12 +353,12 @@ fn https_url(text: &str) -> Result<String, String> {
     Ok(text.trim_end_matches('/').to_owned())
 }
 
-/// Flags that were read, and do not fit each other or where the program runs.
+/// Error for flags that parse but contradict each other or the environment.
 #[derive(Debug)]
 pub(crate) struct WrongFlags(String);
 
 impl WrongFlags {
-    /// Says which, and what was expected.
+    /// Creates the error from a text that names the flag and the expected value.
     pub(crate) fn new(told: impl fmt::Display) -> Self {
         Self(told.to_string())
     }
@@ -350,21 +372,28 @@ impl fmt::Display for WrongFlags {
 
 impl std::error::Error for WrongFlags {}
 
-/// A command line that was understood.
+/// A parsed command line.
 #[derive(Debug)]
 pub(crate) struct Parsed {
-    /// What to do.
     pub command: Command,
-    /// What the user should know about the flags.
+    /// Warnings about flags, for the user.
     pub warnings: Vec<String>,
 }
 
-/// Reads a command line. An error prints itself, and knows its exit code: 0 for `--help` and `--version`, else 2.
+/// Parses a command line. The error prints itself and has the exit code: 0 for `--help` and
+/// `--version`, else 2.
 pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Parsed, clap::Error> {
     let line = command_line::read(words).map_err(|unsupported| {
         clap::Error::raw(clap::error::ErrorKind::InvalidValue, format!("{unsupported}\n"))
     })?;
-    let cli = Cli::try_parse_from(line.words)?;
+    let cli = Cli::try_parse_from(line.words).map_err(|mut error| {
+        // The error lists all supported shells. A tip would suggest `zsh` for `tcsh`, which is
+        // another shell.
+        if error.get(ContextKind::InvalidArg) == Some(&ContextValue::String("<SHELL>".to_owned())) {
+            error.remove(ContextKind::SuggestedValue);
+        }
+        error
+    })?;
     Ok(Parsed { command: cli.command, warnings: line.warnings })
 }
 
@@ -384,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_of_the_command_line_is_consistent() {
+    fn clap_accepts_the_command_line_definition() {
         Cli::command().debug_assert();
     }
 
@@ -398,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_flags_and_commands_are_refused_with_the_nearest_known_one() {
+    fn unknown_flags_and_commands_get_a_suggestion() {
         let text = refused("machinist up --untill ready");
         assert!(text.contains("unexpected argument '--untill'") && text.contains("--until"), "{text}");
         let text = refused("machinist machine-controller --sim-endpoint http://a:1 --no-such-flag=1");
@@ -407,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_values_name_the_flag_and_what_was_expected() {
+    fn invalid_values_name_the_flag_and_the_expected_value() {
         for (line, expected) in [
             ("machinist up --until ready --timeout 5", &["--timeout <DURATION>", "a unit is missing"][..]),
             ("machinist up --timeout 5m", &["--until"]),
@@ -421,7 +450,10 @@ mod tests {
                 &["invalid value '/nope' for '--vmodule", "': expected MODULE=LEVEL"],
             ),
             ("machinist up --until never", &["--until <STATE>", "ready", "gone"]),
-            ("machinist up --listen here", &["--listen <ADDRESS:PORT>"]),
+            (
+                "machinist up --listen 127.0.0.1",
+                &["--listen <ADDRESS:PORT>", "expected an IP address and a port, such as 127.0.0.1:6443"],
+            ),
             (
                 "machinist up --cloud-listen 0.0.0.0:7070",
                 &[
@@ -447,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn simulated_nodes_renew_their_leases_as_kubelets_do_unless_told_otherwise() {
+    fn simulated_nodes_renew_leases_like_kubelets_by_default() {
         let renewal = |more: &str| {
             let line =
                 format!("machinist sim-cloud --data-dir d --target-ca c --target-server https://a{more}");
@@ -459,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn switches_are_written_as_go_writes_them() {
+    fn boolean_flags_take_the_forms_of_go() {
         let leader_elect = |text: &str| match parsed(text) {
             Command::MachineControllerManager(args) => args.leader.leader_elect,
             other => panic!("{other:?}"),
@@ -470,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deployment_of_the_original_starts_unchanged() {
+    fn flags_of_a_go_mcm_deployment_are_accepted() {
         let command = parsed(
             "machine-controller-manager --control-kubeconfig=inClusterConfig --machine-safety-overshooting-period=1m \
              --namespace=shoot--a--b --port=10258 --safety-up=2 --safety-down=1 --target-kubeconfig=/var/run/kubeconfig \

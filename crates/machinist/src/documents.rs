@@ -1,4 +1,4 @@
-//! Objects in YAML files, each with the place where it was written, so that an error can name it.
+//! Objects read from YAML files. Each object keeps its file and position for error messages.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,24 +7,24 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use machinist_api::manifest::{ManifestObject, parse_manifest};
 
-/// The namespace of objects that name none.
+/// Namespace of objects without `metadata.namespace`.
 pub(crate) const DEFAULT_NAMESPACE: &str = "default";
 
-/// An object, and where it was written.
+/// An object and the file it comes from.
 #[derive(Debug)]
 pub(crate) struct Written {
-    /// Which file, as errors name it.
+    /// The file, as shown in error messages.
     pub source: Arc<str>,
     pub object: ManifestObject,
 }
 
 impl Written {
-    /// Where it is written, its kind and its name.
+    /// Returns file, position, kind and name.
     pub(crate) fn title(&self) -> String {
         format!("{}: {}: {}", self.source, self.object.place, self.label())
     }
 
-    /// Kind and name.
+    /// Returns kind and name.
     pub(crate) fn label(&self) -> String {
         format!("{} {}", self.object.kind, self.object.name)
     }
@@ -34,10 +34,11 @@ impl Written {
     }
 }
 
-/// Adds the objects of a file.
+/// Appends the objects of a file.
 ///
 /// # Errors
-/// Names the file, the document and the field.
+/// If the file cannot be read or an object is invalid. The error names the file, the document and
+/// the field.
 pub(crate) fn append_file(objects: &mut Vec<Written>, source: &str, file: &Path) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(file).with_context(|| format!("{source}: cannot be read"))?;
     let before = objects.len();
@@ -48,10 +49,10 @@ pub(crate) fn append_file(objects: &mut Vec<Written>, source: &str, file: &Path)
     Ok(())
 }
 
-/// Adds the objects of a text.
+/// Appends the objects of a text.
 ///
 /// # Errors
-/// As above.
+/// If an object is invalid. The error names the source, the document and the field.
 pub(crate) fn append(objects: &mut Vec<Written>, source: &str, text: &str) -> anyhow::Result<()> {
     let source: Arc<str> = source.into();
     let found = parse_manifest(text).with_context(|| source.to_string())?;
@@ -59,19 +60,19 @@ pub(crate) fn append(objects: &mut Vec<Written>, source: &str, text: &str) -> an
     Ok(())
 }
 
-/// Refuses an object that is written twice: which of the two was meant is unknown.
+/// Checks that every object occurs only once.
 ///
 /// # Errors
-/// Names both.
+/// If an object occurs twice. The error names both positions.
 pub(crate) fn each_once(objects: &[Written]) -> anyhow::Result<()> {
     let mut seen: BTreeMap<_, &Written> = BTreeMap::new();
     for it in objects {
-        // The same object may be written in two versions of its group.
+        // Two versions of one group name the same object.
         let (group, _) = it.object.api_version.split_once('/').unwrap_or(("", ""));
         let key = (group, it.object.kind.as_str(), it.namespace(), it.object.name.as_str());
         if let Some(first) = seen.insert(key, it) {
             bail!(
-                "{}: metadata.name: expected an object that is not there yet, but {}, {} has the same kind, namespace and name",
+                "{}: metadata.name: duplicate object: {}, {} has the same kind, namespace and name. Remove one of them",
                 it.title(),
                 first.source,
                 first.object.place,
@@ -81,11 +82,14 @@ pub(crate) fn each_once(objects: &[Written]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A refusal in the API server's words. The request is left out: it may be a Secret.
+/// Converts an error of the API server and keeps its message. The request is left out because it
+/// may be a Secret.
 pub(crate) fn refusal(it: &Written, error: kube::Error) -> anyhow::Error {
     let title = it.title();
     match error {
-        kube::Error::Api(status) => anyhow::anyhow!("{title}: the API server refuses it: {}", status.message),
-        error => anyhow::Error::new(error).context(format!("{title}: no answer from the API server")),
+        kube::Error::Api(status) => {
+            anyhow::anyhow!("{title}: the API server rejected the object: {}", status.message)
+        }
+        error => anyhow::Error::new(error).context(format!("{title}: the API server did not answer")),
     }
 }

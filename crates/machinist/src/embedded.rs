@@ -1,11 +1,11 @@
-//! The embedded API server as a command runs it: a folder for its files, an address, a kubeconfig, and the built-in controllers
-//! beside it.
+//! The embedded API server of `up` and `api-server`: its directory, address, kubeconfig and
+//! built-in controllers.
 //!
 //! ```text
-//! data_folder     --data-dir: is it ours, can it be gone on with      (each command compares what only it keeps there)
-//! private_folder  the place of kubeconfig and keys without --data-dir
-//! kubeconfig      the administrator's, and where the controllers answer
-//! permissions     what lets a machine join with a bootstrap token
+//! data_folder     checks of --data-dir that both commands share
+//! private_folder  temporary directory for kubeconfig and keys without --data-dir
+//! kubeconfig      the administrator's kubeconfig, with the URLs of the controllers
+//! permissions     roles that let a machine join with a bootstrap token
 //! ```
 
 pub(crate) mod data_folder;
@@ -27,37 +27,37 @@ use self::data_folder::Command;
 use self::private_folder::PrivateFolder;
 use crate::wiring;
 
-/// How the server is set up: callers are asked what they may do, as in a cluster.
+/// Returns the configuration of the server, with RBAC as in a real cluster.
 pub(crate) fn config() -> Config {
     Config { authorization: Authorization::Rbac, ..Config::default() }
 }
 
-/// The folder of kubeconfig and keys, and of everything else if a folder was named.
+/// Directory for kubeconfig and keys, and for all state with `--data-dir`.
 pub(crate) struct Place {
     command: Command,
     path: PathBuf,
-    /// Removed with this, unless a folder was named.
+    /// Temporary directory, deleted on drop; absent with `--data-dir`.
     private: Option<PrivateFolder>,
 }
 
 impl Place {
-    /// The named folder, or else a private and temporary one.
+    /// Returns the directory of `--data-dir`, or a new private temporary directory.
     ///
     /// # Errors
-    /// When a temporary folder cannot be made.
+    /// If the temporary directory cannot be created.
     pub(crate) fn of(command: Command, data_dir: Option<&Path>) -> anyhow::Result<Self> {
         let private = match data_dir {
             Some(_) => None,
             None => Some(
                 PrivateFolder::make(&std::env::temp_dir(), command)
-                    .context("cannot make a temporary folder for the kubeconfig")?,
+                    .context("cannot create a temporary directory for the kubeconfig")?,
             ),
         };
         let path = private.as_ref().map(PrivateFolder::path).or(data_dir).unwrap_or(Path::new("."));
         Ok(Self { command, path: path.to_owned(), private })
     }
 
-    /// The folder of `--data-dir`, if there is one.
+    /// Returns the directory of `--data-dir`, if the flag was given.
     fn data_dir(&self) -> Option<&Path> {
         match self.private {
             Some(_) => None,
@@ -66,22 +66,22 @@ impl Place {
     }
 }
 
-/// A server that can be reached, until it is dropped.
+/// A listening API server. Dropping it stops it.
 pub(crate) struct ApiServer {
     /// The server itself, for callers in this process.
     pub server: Server,
-    /// Where it used to listen, if it cannot any more.
+    /// Address of an earlier run, if it is not available any more.
     pub moved: Option<SocketAddr>,
     serving: Serving,
     place: Place,
 }
 
 impl ApiServer {
-    /// Listens on the address that was asked for. If any port will do, it is the one that kubeconfigs of an earlier run have, unless
-    /// another process has it by now.
+    /// Listens on the given address. For port 0, the port of an earlier run is reused if it is
+    /// free, so that old kubeconfigs still work.
     ///
     /// # Errors
-    /// When the address cannot be had, or a file cannot be written.
+    /// If the address is not available, or a file cannot be written.
     pub(crate) async fn listen(server: Server, place: Place, address: SocketAddr) -> anyhow::Result<Self> {
         let before = place.data_dir().and_then(data_folder::address);
         let before = before.filter(|before| address.port() == 0 && before.ip() == address.ip());
@@ -96,20 +96,21 @@ impl ApiServer {
         Ok(Self { server, moved: before, serving, place })
     }
 
-    /// Where it can be reached.
+    /// Returns the URL of the server.
     pub(crate) fn url(&self) -> String {
         self.serving.url()
     }
 
-    /// The certificate that its clients trust.
+    /// Returns the CA certificate that clients trust.
     pub(crate) fn ca_pem(&self) -> &str {
         &self.serving.ca_pem
     }
 
-    /// Adds the URLs of controllers to the kubeconfig, and writes it where it was asked for. Returns where it is.
+    /// Adds the URLs of controllers to the kubeconfig and writes it, to `out` if given. Returns its
+    /// path.
     ///
     /// # Errors
-    /// When it cannot be written, or a file with other content is there.
+    /// If the file cannot be written, or has other content.
     pub(crate) fn write_kubeconfig(
         &self,
         controllers: &[String],
@@ -117,22 +118,22 @@ impl ApiServer {
     ) -> anyhow::Result<PathBuf> {
         let written = kubeconfig::extend(&self.serving.kubeconfig, controllers)?;
         match out {
-            // What is printed should work from any folder.
+            // The printed path must work from any directory.
             None => std::fs::canonicalize(&self.serving.kubeconfig)
                 .with_context(|| format!("cannot read {}", self.serving.kubeconfig.display())),
             Some(file) => kubeconfig::write(file, &written),
         }
     }
 
-    /// What kubeconfigs of an earlier run should know.
+    /// Returns a warning if the address changed since the earlier run.
     pub(crate) fn told_of_move(&self) -> Option<String> {
         let before = self.moved?;
         Some(format!(
-            "{before}, where the API server listened before, is taken: kubeconfigs of that time do not reach it"
+            "The previous address {before} of the API server is in use. Kubeconfigs of earlier runs do not work"
         ))
     }
 
-    /// Waits until the data folder cannot be written any more.
+    /// Waits until a write to the data directory fails.
     pub(crate) async fn failed(&self) -> anyhow::Error {
         let failed = self.server.failed().await;
         match self.server.folder() {
@@ -147,23 +148,24 @@ impl ApiServer {
     }
 }
 
-/// A client of the administrator, in this process.
+/// Returns an in-process client with administrator rights.
 pub(crate) fn client(server: &Server, user_agent: &str) -> Client {
     layer_client(server.service_as(Identity::admin()), &ClientOptions::new(user_agent))
 }
 
-/// Binds the roles with which machines join.
+/// Binds the roles that machines need to join.
 ///
 /// # Errors
-/// Names the role that could not be bound.
+/// If a role cannot be bound. The error names the role.
 pub(crate) async fn let_machines_join(client: &Client) -> anyhow::Result<()> {
     permissions::install(client).await
 }
 
-/// Runs the controllers that an API server lacks, beside it; they collect the kinds of definitions, too.
+/// Runs the built-in controllers that every cluster needs. Garbage collection includes custom
+/// resources.
 ///
 /// # Errors
-/// When there is no CA to sign with.
+/// If the CA for signing certificates is missing.
 pub(crate) fn run_built_in_controllers(
     parts: &mut JoinSet<anyhow::Error>,
     server: &Server,
@@ -177,7 +179,7 @@ pub(crate) fn run_built_in_controllers(
     parts.spawn(async move {
         match machinist_kcm::run(client, config).await {
             Ok(never) => match never {},
-            Err(error) => anyhow::Error::new(error).context("the built-in controllers"),
+            Err(error) => anyhow::Error::new(error).context("a built-in controller failed"),
         }
     });
     Ok(())

@@ -1,16 +1,19 @@
 //! The `machinist` program.
 //!
 //! ```text
-//! args       what was typed, parsed into types
-//! cmd/<x>    one file or folder per command
-//! wiring     clients, leadership, the HTTP port: what the two controllers have in common
-//! embedded   the API server of `up` and `api-server`, and what belongs to it
-//! documents  objects in YAML files, and errors that say where they were written
-//! log, output, progress, stop   stderr, stdout, what a command tells while it works, and signals
+//! args       parses the command line
+//! cmd/<x>    one module per command
+//! wiring     shared parts of the two controllers: clients, leader election, HTTP server
+//! embedded   the API server of `up` and `api-server`
+//! documents  reads objects from YAML files; errors name the file and the position
+//! log        logging to stderr
+//! output     stdout and the live table
+//! progress   progress lines of a command
+//! stop       signals
 //! ```
 //!
-//! Deliberately absent: decisions, and anything that a library of the workspace does. Errors are chains that end on one line
-//! of stderr.
+//! Deliberately absent: decisions, and code that belongs into a library of the workspace. An error
+//! and its causes are printed as one line on stderr.
 
 mod args;
 mod cmd;
@@ -34,7 +37,7 @@ fn main() -> ExitCode {
     let Parsed { command, warnings } = match args::parse(std::env::args_os()) {
         Ok(parsed) => parsed,
         Err(error) => {
-            // Nobody is left to tell when stderr is closed.
+            // If stderr is closed, the error cannot be reported.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
@@ -44,7 +47,7 @@ fn main() -> ExitCode {
     }
     match run(command) {
         Ok(code) => code,
-        // Whoever read our output has gone: that is no failure of ours, but the job was not done either.
+        // The reader closed our stdout. Print no error, but report that the job is not complete.
         Err(error) if output::is_broken_pipe(&error) => ExitCode::FAILURE,
         Err(error) if error.is::<WrongFlags>() => {
             output::complain(&format!("error: {error}\n\nFor more information, try '--help'."));
@@ -90,10 +93,12 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Runs a command that waits. When it has ended, what still runs in the background is of no use to anybody.
+/// Runs an asynchronous command and then drops its background tasks.
 fn block_on(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting the runtime")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the Tokio runtime")?;
     let result = runtime.block_on(command);
     runtime.shutdown_background();
     result

@@ -1,6 +1,8 @@
-//! What users read: results on stdout, complaints on stderr; and on a terminal, below both, a table that is kept up to date.
+//! Output for users: results on stdout, errors on stderr and, on a terminal, a live table below
+//! both.
 //!
-//! `println!` panics when the reader has gone; here that is an error like any other, and `main` ends quietly on it.
+//! `println!` panics if stdout is closed. Here a closed stdout is an ordinary error, and `main`
+//! exits without a message.
 
 mod live;
 
@@ -13,11 +15,11 @@ use serde::Serialize;
 use self::live::{Colours, Live};
 pub(crate) use self::live::{Line, Look, Size, fit, width};
 
-/// Where results go. A clone writes to the same place; each call writes whole lines.
+/// Handle to stdout and the live table. Clones share the same output; each call writes whole lines.
 #[derive(Clone)]
 pub(crate) struct Output(Arc<Mutex<Sink>>);
 
-/// A place to write to, and the table that is shown there.
+/// Writer and the table that it shows.
 struct Sink {
     to: Box<dyn Write + Send>,
     live: Live,
@@ -26,7 +28,7 @@ struct Sink {
 }
 
 impl Output {
-    /// The standard output.
+    /// Returns the standard output.
     pub(crate) fn stdout() -> Self {
         let wants_none = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let colours = if wants_none { Colours::Unwanted } else { Colours::Shown };
@@ -39,23 +41,23 @@ impl Output {
         })))
     }
 
-    /// Text as it is; above the table, if there is one.
+    /// Writes a text unchanged, above the table if there is one.
     pub(crate) fn text(&self, text: &str) -> io::Result<()> {
         self.sink().write(text)
     }
 
-    /// One line.
+    /// Writes one line.
     pub(crate) fn line(&self, line: &str) -> io::Result<()> {
         self.text(&format!("{line}\n"))
     }
 
-    /// One value on one line.
+    /// Writes one value as JSON on one line.
     pub(crate) fn json(&self, value: &impl Serialize) -> io::Result<()> {
         self.line(&serde_json::to_string(value)?)
     }
 
-    /// Shows a table below everything else, in place of the one before. It should fit the terminal. What is there already is not sent
-    /// again.
+    /// Replaces the table below all other output. The table must fit the terminal. An unchanged
+    /// table is not sent again.
     pub(crate) fn show(&self, table: Vec<Line>) -> io::Result<()> {
         let mut sink = self.sink();
         if sink.live.is_drawn(&table, sink.size()) {
@@ -65,24 +67,25 @@ impl Output {
         sink.send(&sent)
     }
 
-    /// Leaves the table as it is: what is written from now on is below it.
+    /// Makes the table permanent. Later output appears below it.
     pub(crate) fn settle(&self) {
         self.sink().live.settle();
     }
 
-    /// The same, from within a panic: whoever panicked may be writing.
+    /// Does the same as [`Output::settle`] inside a panic hook, where the panicking thread may hold
+    /// the lock.
     pub(crate) fn settle_if_idle(&self) {
         if let Ok(mut sink) = self.0.try_lock() {
             sink.live.settle();
         }
     }
 
-    /// How much room there is.
+    /// Returns the size of the terminal.
     pub(crate) fn size(&self) -> Size {
         self.sink().size()
     }
 
-    /// Something that writes to stderr and spares the table.
+    /// Returns a writer to stderr that keeps the table intact.
     pub(crate) fn stderr(&self) -> impl Write + use<> {
         Stderr(self.clone())
     }
@@ -116,7 +119,7 @@ impl Sink {
         self.to.flush()
     }
 
-    /// Writes to stderr. Where that is a terminal too, it is most likely the same one.
+    /// Writes to stderr. If stderr is a terminal too, it is usually the same terminal as stdout.
     fn write_aside(&mut self, bytes: &[u8]) -> io::Result<()> {
         let table = self.live.table().to_vec();
         if table.is_empty() || !io::stderr().is_terminal() {
@@ -131,7 +134,7 @@ impl Sink {
     }
 }
 
-/// Writes to stderr, above the table.
+/// Writer to stderr, above the table.
 struct Stderr(Output);
 
 impl Write for Stderr {
@@ -144,7 +147,7 @@ impl Write for Stderr {
     }
 }
 
-/// Whether stdout is a terminal that can move its cursor.
+/// Returns whether stdout is a terminal that can move its cursor.
 pub(crate) fn is_live_terminal() -> bool {
     let term = std::env::var_os("TERM").unwrap_or_default();
     io::stdout().is_terminal() && !term.is_empty() && term != "dumb"
@@ -153,22 +156,24 @@ pub(crate) fn is_live_terminal() -> bool {
 fn size_of_stdout() -> Option<Size> {
     let (columns, rows) = terminal_size::terminal_size_of(io::stdout())?;
     let size = Size { columns: usize::from(columns.0), rows: usize::from(rows.0) };
-    // A pseudo-terminal that nobody looks at is 0 by 0.
+    // A pseudo-terminal without a window has the size 0 by 0.
     (0 < size.columns && 0 < size.rows).then_some(size)
 }
 
-/// One line for people on stderr.
+/// Writes one line for people to stderr.
 pub(crate) fn complain(line: &str) {
-    // A closed stderr is no reason to fail.
+    // A closed stderr is not an error.
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// An error and its causes on one line. Libraries differ in whether a message repeats its cause; here each is told once.
+/// Formats an error and its causes on one line. Some libraries repeat the cause in their message;
+/// this function skips such repetitions.
 pub(crate) fn one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain() {
         let mut text = cause.to_string().replace('\n', " ");
-        // It puts quoted paths into quotes of its own. Elsewhere both may belong to a command that is advised.
+        // kube quotes paths twice. Other errors keep their quotes, which may belong to a suggested
+        // command.
         if cause.is::<KubeconfigError>() {
             text = text.replace("'\"", "'").replace("\"'", "'");
         }
@@ -181,7 +186,7 @@ pub(crate) fn one_line(error: &anyhow::Error) -> String {
     line
 }
 
-/// Whether an error only says that nobody reads our output any more.
+/// Returns whether an error means that stdout is closed.
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let io_error = error.chain().find_map(|cause| cause.downcast_ref::<io::Error>());
     io_error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
@@ -192,18 +197,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cause_that_was_told_is_not_told_again() {
+    fn a_repeated_cause_is_printed_once() {
         let refused = io::Error::new(io::ErrorKind::ConnectionRefused, "refused");
         let error = anyhow::Error::new(refused).context("client: refused").context("cluster a: no answer");
         assert_eq!(one_line(&error), "cluster a: no answer: client: refused");
     }
 
     #[test]
-    fn quotes_within_quotes_are_taken_from_the_library_that_makes_them_and_from_no_command() {
-        let missing = kube::config::Kubeconfig::read_from("/nope").expect_err("it is not there");
+    fn double_quotes_are_removed_only_from_kube_errors() {
+        let missing = kube::config::Kubeconfig::read_from("/nope").expect_err("the file does not exist");
         let line = one_line(&anyhow::Error::new(missing).context("kubeconfig /nope"));
         assert!(line.contains("'/nope'") && !line.contains('"'), "{line}");
-        let advised = "write it anew: echo '\"a\"' > file";
+        let advised = "write it again: echo '\"a\"' > file";
         assert_eq!(one_line(&anyhow::anyhow!(advised)), advised);
     }
 
@@ -212,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_already_is_not_sent_again() {
+    fn an_unchanged_table_is_not_sent_again() {
         let (output, written) = Output::memory();
         output.show(table("a")).expect("shown");
         let once = written.text();
@@ -221,12 +226,12 @@ mod tests {
         output.show(table("b")).expect("shown");
         output.line("above").expect("written");
         let last = written.text();
-        let (_, last) = last.rsplit_once("above").expect("it was written");
-        assert!(last.contains('b'), "the table is below what is written: {last:?}");
+        let (_, last) = last.rsplit_once("above").expect("the line was written");
+        assert!(last.contains('b'), "the table is not below the last line: {last:?}");
     }
 
     #[test]
-    fn without_a_table_everything_is_written_as_it_is() {
+    fn without_a_table_output_is_unchanged() {
         let (output, written) = Output::memory();
         output.line("a line").expect("written");
         output.text("a \x1b text\n").expect("written");
@@ -238,7 +243,7 @@ mod tests {
 pub(crate) mod memory {
     use super::*;
 
-    /// What was written to an [`Output`].
+    /// Text written to an [`Output`].
     #[derive(Clone, Default)]
     pub(crate) struct Written(Arc<Mutex<Vec<u8>>>);
 
@@ -259,7 +264,7 @@ pub(crate) mod memory {
     }
 
     impl Output {
-        /// An output that tests can read.
+        /// Returns an output and the text written to it.
         pub(crate) fn memory() -> (Self, Written) {
             let written = Written::default();
             let to = Box::new(written.clone());

@@ -1,6 +1,6 @@
-//! What a command tells while it works: plain lines for people, or one JSON object per line for programs.
+//! Progress of a command: plain lines for people, or one JSON object per line for programs.
 //!
-//! Each command adds what only it tells.
+//! Each command adds its own events.
 
 use std::io;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::output::Output;
 
-/// Tells what happens.
+/// Reports progress.
 #[derive(Clone)]
 pub(crate) struct Progress {
     pub(crate) output: Output,
@@ -17,18 +17,19 @@ pub(crate) struct Progress {
     started: tokio::time::Instant,
 }
 
-/// How it is told.
+/// Form of the progress output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Everything in lines for people.
+    /// Lines for people.
     Lines,
-    /// A table for people, and lines above it.
+    /// A live table for people, and lines above it.
     Table,
     /// One JSON object per line.
     Json,
 }
 
-/// One thing that happened, as a program reads it. Two fields never change their meaning: `seconds` since the start, and `event`.
+/// One event for programs. Two fields never change their meaning: `seconds` since the start, and
+/// `event`.
 #[derive(Serialize)]
 struct Line<T: Serialize> {
     seconds: f64,
@@ -38,17 +39,17 @@ struct Line<T: Serialize> {
 }
 
 impl Progress {
-    /// Starts to tell; seconds count from now.
+    /// Starts the report. Seconds count from now.
     pub(crate) fn new(output: Output, form: Form) -> Self {
         Self { output, form, started: tokio::time::Instant::now() }
     }
 
-    /// How long it has been.
+    /// Returns the seconds since the start.
     pub(crate) fn seconds(&self) -> f64 {
         milliseconds(self.started.elapsed())
     }
 
-    /// An object of a file was applied.
+    /// Reports that an object of a file was applied.
     pub(crate) fn applied(&self, object: &str, how: &'static str) -> io::Result<()> {
         #[derive(Serialize)]
         struct Applied<'a> {
@@ -61,7 +62,7 @@ impl Progress {
         }
     }
 
-    /// Something is said in one sentence.
+    /// Reports one sentence.
     pub(crate) fn note(&self, message: &str) -> io::Result<()> {
         #[derive(Serialize)]
         struct Note<'a> {
@@ -73,18 +74,18 @@ impl Progress {
         }
     }
 
-    /// A JSON object.
+    /// Writes an event as a JSON object.
     pub(crate) fn event(&self, event: &'static str, fields: &impl Serialize) -> io::Result<()> {
         self.output.json(&Line { seconds: self.seconds(), event, fields })
     }
 
-    /// A line for people.
+    /// Writes a line for people.
     pub(crate) fn line(&self, text: &str) -> io::Result<()> {
         self.output.line(&format!("{:>6.2}s  {text}", self.seconds()))
     }
 }
 
-/// Seconds with three decimals: more is noise, and long numbers are hard to compare.
+/// Rounds to three decimals. More digits are noise, and long numbers are hard to compare.
 fn milliseconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1000.0).round() / 1000.0
 }

@@ -1,23 +1,24 @@
-//! When the program is asked to stop.
+//! Signals that ask the program to stop.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Ctrl-C and SIGTERM. As long as this exists these signals no longer kill the process.
+/// Stream of Ctrl-C and SIGTERM. While a value of this type exists, these signals do not kill the
+/// process.
 pub(crate) struct Requests {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl Requests {
-    /// Listens from now on.
+    /// Starts to listen for signals.
     ///
     /// # Errors
-    /// When signals cannot be listened to.
+    /// If the signal handlers cannot be installed.
     pub(crate) fn listen() -> std::io::Result<Self> {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
-    /// Completes at the next one since the last call.
+    /// Waits for the next signal. Signals since the last call count.
     pub(crate) async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
@@ -26,11 +27,13 @@ impl Requests {
     }
 }
 
-/// Completes at the first Ctrl-C or SIGTERM. From the call on these signals no longer kill the process, so whoever waits must end
-/// soon; without a wait in progress they would be lost, so make one and keep it.
+/// Returns a future that completes at the first Ctrl-C or SIGTERM.
+///
+/// From this call on, these signals no longer kill the process. The caller must keep polling the
+/// future and stop soon after it completes, or signals have no effect.
 ///
 /// # Errors
-/// When signals cannot be listened to.
+/// If the signal handlers cannot be installed.
 pub(crate) fn requested() -> std::io::Result<impl Future<Output = ()> + Send + 'static> {
     let mut requests = Requests::listen()?;
     Ok(async move { requests.next().await })

@@ -1,13 +1,15 @@
-//! What the two controllers have in common as processes: connect, wait for the Lease, run, answer questions, end.
+//! Shared process logic of the two controllers: connect, get the Lease, run, serve HTTP, stop.
 //!
 //! ```text
-//! may the flags be used together? -> listen -> connect -> are the kinds served? -> Lease -> start
-//!   -> until a stop is asked for (0), or a part ends (1) -> begin nothing, wait for calls in flight -> give the Lease back
+//! check the flags -> listen -> connect -> check that the kinds are served -> get the Lease -> start
+//!   -> run until a signal (exit code 0) or until a part ends (1) -> drain calls in flight -> release the Lease
 //! ```
 //!
-//! A second request to stop ends the process at once (1): the Lease then runs out by itself, since a call may still take effect.
+//! A second signal stops the process at once with exit code 1. The Lease then expires, because a
+//! call may still take effect.
 //!
-//! The HTTP port answers from the start, so that a process that waits for its Lease is not taken for a dead one.
+//! The HTTP port answers from the start, so that liveness probes succeed while the process waits
+//! for its Lease.
 
 mod advice;
 mod clusters;
@@ -35,33 +37,30 @@ use self::election::Election;
 pub(crate) use self::identity::{host_name, seed};
 pub(crate) use self::ledger::{LEDGER_FILE, open_ledger, read_ledger, resume_ledger};
 
-/// One of the two controllers, as flags describe it.
+/// One of the two controllers, configured by its flags.
 pub(crate) struct Process<'a> {
-    /// Its name: in Events, in its User-Agent, and of its Lease.
+    /// Name of the controller in Events and in its User-Agent, and name of its Lease.
     pub component: &'static str,
-    /// The resources without which it cannot work.
+    /// Resources that the control cluster must serve.
     pub resources: &'static [&'static str],
-    /// Its clusters.
     pub clusters: &'a ClusterArgs,
-    /// Its address.
     pub server: &'a ServerArgs,
-    /// Its port.
     pub port: u16,
-    /// How many objects it looks at at once.
+    /// Number of objects that are reconciled at the same time.
     pub concurrency: u16,
-    /// Whether and how it is elected.
     pub leader: &'a LeaderArgs,
-    /// How long a call to the cloud may take effect after it was started; absent where none is made.
+    /// How long after its start a call to the cloud may take effect; absent for a controller
+    /// without a cloud.
     pub call_bound: Option<Duration>,
-    /// Flags without effect.
     pub compatibility: &'a CompatibilityArgs,
 }
 
 impl Process<'_> {
-    /// Runs it until it is asked to stop.
+    /// Runs the controller until a signal stops it.
     ///
     /// # Errors
-    /// When it cannot start, and when its Lease is lost or a part of it ends: then it should be started anew.
+    /// If the controller cannot start, if it loses its Lease, or if a part of it ends. The
+    /// supervisor should then restart the process.
     pub(crate) async fn run(
         self,
         start: impl FnOnce(Clients, ProcessOptions, Option<Leadership>) -> Running,
@@ -69,7 +68,7 @@ impl Process<'_> {
         let lease = election::lease_options(&self).map_err(WrongFlags::new)?;
         let agent = format!("machinist-{}/{}", self.component, cmd::version::VERSION);
         let (sources, control_options) = clusters::sources(self.clusters, &agent)?;
-        let mut stop = stop::Requests::listen().context("listening for signals")?;
+        let mut stop = stop::Requests::listen().context("cannot listen for signals")?;
         tracing::info!(component = self.component, version = cmd::version::VERSION, "Starting");
         self.compatibility.warn();
         let listener = listen(SocketAddr::new(self.server.address, self.port)).await?;
@@ -89,7 +88,7 @@ impl Process<'_> {
             reason = election.lost() => bail!("{}: {reason}", self.component),
             never = &mut answering => match never {},
         };
-        tracing::info!(component = self.component, "Stopping; nothing more is begun");
+        tracing::info!(component = self.component, "Stopping; no new work is started");
         election.begin_draining();
         let drained = tokio::select! {
             drained = running.drain(at_most) => drained,
@@ -101,24 +100,27 @@ impl Process<'_> {
             never = &mut answering => match never {},
         };
         drained.tell();
-        // Nothing here acts from now on; only then may another process start.
+        // From here on this process does not act. Only then may another process get the Lease.
         drop(running);
         if drained.deletes == 0 {
             election.release().await;
         } else {
-            // The next process would know nothing of that DELETE. Until the Lease runs out, a webhook that holds it has to answer.
-            tracing::warn!("The lease is not given back and runs out by itself");
+            // The next process would not know of that DELETE. A webhook that delays it must answer
+            // before the Lease expires.
+            tracing::warn!("The lease is not released and will expire");
             election.abandon();
         }
         ended.map(|()| ExitCode::SUCCESS)
     }
 
-    /// How long a call to the cloud may take effect; no time where none is made.
+    /// Returns how long after its start a call to the cloud may take effect; zero for a controller
+    /// without a cloud.
     fn longest_call(&self) -> Duration {
         self.call_bound.unwrap_or_default()
     }
 
-    /// Everything up to the Lease. Meanwhile the port says that the process is alive and not ready.
+    /// Connects to the clusters and gets the Lease. Meanwhile the HTTP port reports that the
+    /// process is alive and not ready.
     async fn prepare(
         &self,
         listener: &tokio::net::TcpListener,
@@ -135,7 +137,8 @@ impl Process<'_> {
             options.skew = control_options.skew.clone();
             options.seed = identity::seed();
             options.instance = identity::host_name();
-            // Leases bypass every limiter: a process that may not renew would lose its work for being busy.
+            // Lease requests bypass the rate limit. Otherwise a busy process could not renew its
+            // Lease in time.
             let unlimited = ClientOptions { qps: None, burst: None, ..control_options };
             let election = match lease {
                 Some(lease) => {
@@ -153,18 +156,18 @@ impl Process<'_> {
     }
 }
 
-/// What is told when the process does not wait for what it has begun.
+/// Message for a process that does not wait for its calls in flight.
 fn told_of_second_signal(left: Drained) -> String {
     let calls = if left.calls == 1 { "call" } else { "calls" };
     let passes = if left.passes == 1 { "pass" } else { "passes" };
     let deletes = if left.deletes == 1 { "DELETE" } else { "DELETEs" };
     format!(
-        "ended at once by a second signal, with {} {calls}, {} {passes} and {} {deletes} in flight, which may still take effect; the lease is not given back and runs out by itself",
+        "stopped at once by a second signal with {} {calls}, {} {passes} and {} {deletes} in flight, which may still take effect; the lease is not released and will expire",
         left.calls, left.passes, left.deletes
     )
 }
 
-/// What a process needs to start.
+/// Clients and election of a process that can start.
 struct Ready {
     clients: Clients,
     options: ProcessOptions,
@@ -176,7 +179,7 @@ impl CompatibilityArgs {
         let pprof = [("profiling", self.profiling), ("contention-profiling", self.contention_profiling)];
         for (flag, asked) in pprof {
             if asked == Some(true) {
-                tracing::warn!(flag, "There is no /debug/pprof; the flag has no effect");
+                tracing::warn!(flag, "The flag has no effect: there is no /debug/pprof endpoint");
             }
         }
     }

@@ -1,14 +1,15 @@
-//! The objects that let a machine join with nothing but a bootstrap token.
+//! The objects that allow a machine to join with only a bootstrap token.
 //!
-//! kube-apiserver creates the roles itself and leaves the bindings to whoever sets up a cluster. What a joined node may do is
-//! decided by the Node authorizer and NodeRestriction, so it needs no binding.
+//! kube-apiserver creates the roles itself, and the administrator of a cluster creates the
+//! bindings. The Node authorizer and NodeRestriction decide about the permissions of a joined node,
+//! so it needs no binding.
 
-/// For `kubectl apply -f -`.
+/// Manifest for `kubectl apply -f -`.
 pub(super) const BINDINGS: &str = r#"
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata:
-  name: machinist:node-bootstrapper # a bootstrap token may file a certificate signing request
+  name: machinist:node-bootstrapper # a bootstrap token may create a certificate signing request
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: system:node-bootstrapper}
 subjects:
 - {apiGroup: rbac.authorization.k8s.io, kind: Group, name: system:bootstrappers}
@@ -16,7 +17,7 @@ subjects:
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata:
-  name: machinist:approve-nodeclient # which is approved without a person, if it asks to be a node
+  name: machinist:approve-nodeclient # a request for a node identity is approved automatically
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: ClusterRole
@@ -27,7 +28,7 @@ subjects:
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata:
-  name: machinist:approve-selfnodeclient # and a node may renew its own certificate
+  name: machinist:approve-selfnodeclient # a node may renew its own certificate
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: ClusterRole
@@ -36,7 +37,7 @@ subjects:
 - {apiGroup: rbac.authorization.k8s.io, kind: Group, name: system:nodes}
 "#;
 
-/// For `--audit-policy-file`: one line per request, without bodies.
+/// Policy for `--audit-policy-file`: one line per request, without bodies.
 pub(super) const AUDIT_POLICY: &str = r#"
 apiVersion: audit.k8s.io/v1
 kind: Policy

@@ -1,4 +1,4 @@
-//! One real cluster: the flags it is started with, and when it counts as started.
+//! One real cluster: the flags of its programs, and the conditions for a successful start.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,14 +18,18 @@ use super::{Audit, Durability, Pods};
 use crate::envtest::{Assets, Program};
 use crate::workspace::{line_of, output_of};
 
-/// It takes 4 seconds on an idle machine; this is for one that compiles meanwhile.
+/// Maximum duration of a start. It takes 4 seconds on an idle computer; the limit allows for a
+/// compiler that runs at the same time.
 const READY_WITHIN: Duration = Duration::from_secs(120);
-/// Each look starts a kubectl, which costs more than the wait it saves when looked more often.
+/// Polling interval. Each check starts a kubectl, so a shorter interval would cost more than it
+/// saves.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// Ports are chosen before they are used, so somebody else may take one in between.
+/// Maximum number of starts. Ports are chosen before they are used, so another program may take one
+/// in between.
 const START_ATTEMPTS: u32 = 3;
 
-/// Services are not used here, but kube-apiserver must have a range, and the first address is its own.
+/// Services are not used here, but kube-apiserver requires a range, and uses its first address
+/// itself.
 const SERVICE_RANGE: &str = "10.96.0.0/16";
 const SERVICE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
 
@@ -39,37 +43,37 @@ pub(super) struct Settings {
     pub(super) folder: Option<PathBuf>,
 }
 
-/// A running cluster; dropping it ends it.
+/// A running cluster; dropping the value stops it.
 pub(crate) struct Cluster {
     description: Description,
     kubectl: PathBuf,
     processes: Processes,
 }
 
-/// What another program needs in order to use a cluster.
+/// Description of a cluster for other programs.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Description {
     server: String,
-    /// As the server itself says, such as `v1.36.3`.
+    /// Version that the server reports, such as `v1.36.3`.
     version: String,
-    /// A client certificate in `system:masters`.
+    /// Kubeconfig with a client certificate in `system:masters`.
     kubeconfig: PathBuf,
     ca_file: PathBuf,
-    /// Signs client certificates, for tests that need to be somebody else.
+    /// Signs client certificates, for tests that need other users.
     ca_key_file: PathBuf,
-    /// Without authentication: to compact, and to look at what is really stored.
+    /// Endpoint without authentication: for compaction, and for reading the stored data.
     etcd: String,
-    /// Lines of `audit.k8s.io/v1` events, if asked for.
+    /// Lines of `audit.k8s.io/v1` events, if the audit log is enabled.
     audit_log: Option<PathBuf>,
     controller_manager: bool,
-    /// By program, for whoever measures them.
+    /// Process ids by program, for measurements.
     process_ids: BTreeMap<&'static str, u32>,
-    /// Everything of this cluster, logs as `<program>.log` included.
+    /// Folder of all files of this cluster, including logs as `<program>.log`.
     folder: PathBuf,
 }
 
-/// Why a start failed, as far as it matters for trying again.
+/// Reason of a failed start, as far as it matters for a retry.
 enum Failure {
     PortTaken,
     Other(anyhow::Error),
@@ -90,27 +94,27 @@ impl Cluster {
                 Err(Failure::Other(error)) => return Err(error),
             }
         }
-        bail!("other programs took the chosen ports {START_ATTEMPTS} times")
+        bail!("cannot start: other programs took the chosen ports {START_ATTEMPTS} times. Try again")
     }
 
     pub(crate) fn describe(&self) -> &Description {
         &self.description
     }
 
-    /// Its administrator's kubeconfig.
+    /// Returns the administrator's kubeconfig.
     pub(crate) fn kubeconfig(&self) -> &Path {
         &self.description.kubeconfig
     }
 
-    /// A kubectl with this cluster's administrator as its user.
+    /// Returns a kubectl command with this cluster's administrator as its user.
     pub(crate) fn kubectl(&self) -> Command {
         kubectl(&self.kubectl, &self.description.kubeconfig)
     }
 
-    /// A kubectl that trusts this cluster and brings no credential.
+    /// Returns a kubectl command that trusts this cluster and has no credentials.
     pub(crate) fn kubectl_as_nobody(&self) -> Command {
         let Description { server, ca_file, .. } = &self.description;
-        // An empty file: without the flag kubectl would read the user's own.
+        // An empty file, because without the flag kubectl would read the user's own.
         let mut command = kubectl(&self.kubectl, Path::new("/dev/null"));
         command.arg(format!("--server={server}")).arg(flag("certificate-authority", ca_file));
         command
@@ -140,7 +144,7 @@ struct Ports {
 
 impl Ports {
     fn choose() -> Result<Self> {
-        // All are held until all are chosen, so they differ.
+        // All listeners are open at the same time, so the ports differ.
         let held = [0; 4].map(|any| TcpListener::bind((Ipv4Addr::LOCALHOST, any)));
         let mut ports = [0; 4];
         for (port, listener) in ports.iter_mut().zip(held) {
@@ -151,7 +155,7 @@ impl Ports {
     }
 }
 
-/// A cluster on its way up.
+/// A cluster that is being started.
 struct Starting<'a> {
     assets: &'a Assets,
     settings: &'a Settings,
@@ -173,7 +177,8 @@ impl<'a> Starting<'a> {
                 let prefix = format!("machinist-{}-", settings.role);
                 let folder =
                     tempfile::Builder::new().prefix(&prefix).tempdir().context("cannot create a folder")?;
-                // The warden removes it: unlike a destructor, it does so also when we are killed.
+                // The warden removes the folder. Unlike a destructor, it does so also if this
+                // process is killed.
                 (folder.keep(), Afterwards::Remove)
             }
         };
@@ -196,7 +201,8 @@ impl<'a> Starting<'a> {
         if let Some(node_grace) = self.settings.controller_manager {
             let controller_manager = self.controller_manager(node_grace)?;
             self.spawn(Program::KubeControllerManager, controller_manager)?;
-            // Its first visible deed, and pods cannot be created before it.
+            // This account is the first visible result, and pods cannot be created before it
+            // exists.
             self.wait_for(
                 "the default service account of kube-controller-manager",
                 &["get", "serviceaccount", "default", "--namespace=default"],
@@ -259,7 +265,8 @@ impl<'a> Starting<'a> {
             .arg(flag("service-account-signing-key-file", &self.pki.service_account_key_file()))
             .arg(flag("service-account-key-file", &self.pki.service_account_public_key_file()))
             .arg(format!("--service-cluster-ip-range={SERVICE_RANGE}"))
-            // A loopback address may not be published as the endpoint of a service, and nobody here looks for it.
+            // A loopback address must not be published as the endpoint of a service, and no client
+            // here reads it.
             .arg("--endpoint-reconciler-type=none");
         if self.settings.pods == Pods::WithoutServiceAccount && self.settings.controller_manager.is_none() {
             command.arg("--disable-admission-plugins=ServiceAccount");
@@ -272,7 +279,8 @@ impl<'a> Starting<'a> {
                 command
                     .arg(flag("audit-policy-file", &policy))
                     .arg(flag("audit-log-path", &self.folder.join("audit.log")))
-                    // Written before the answer is sent, and never rotated: readers count its lines.
+                    // Written before the response is sent, and never rotated: readers count the
+                    // lines.
                     .args(["--audit-log-mode=blocking", "--audit-log-maxsize=100000"]);
             }
         }
@@ -282,7 +290,8 @@ impl<'a> Starting<'a> {
     fn controller_manager(&self, node_grace: Duration) -> Result<Command> {
         let kubeconfig = self.folder.join("controller-manager.kubeconfig");
         self.write_kubeconfig(&kubeconfig, &Subject { user: "system:kube-controller-manager", group: None })?;
-        // The monitor must look several times within the grace period, or the period means nothing.
+        // The monitor must check several times within the grace period, otherwise the period has no
+        // effect.
         let monitor_period = (node_grace / 4).max(Duration::from_secs(1));
         let mut command = self.assets.command(Program::KubeControllerManager);
         command
@@ -301,7 +310,8 @@ impl<'a> Starting<'a> {
             .arg(format!("--node-monitor-grace-period={}s", node_grace.as_secs()))
             .arg(format!("--node-startup-grace-period={}s", node_grace.as_secs()))
             .arg(format!("--node-monitor-period={}s", monitor_period.as_secs()))
-            // Its default of 20 requests a second makes 50 machines wait half a minute for their certificates.
+            // With the default of 20 requests per second, 50 machines wait half a minute for their
+            // certificates.
             .args(["--kube-api-qps=500", "--kube-api-burst=1000"]);
         Ok(command)
     }
@@ -333,7 +343,10 @@ impl<'a> Starting<'a> {
             }
             pause(LOOK_EVERY);
         }
-        Err(Failure::Other(anyhow!("no {what} within {READY_WITHIN:?}{}", self.processes.log_tails())))
+        Err(Failure::Other(anyhow!(
+            "timed out: no {what} within {READY_WITHIN:?}{}",
+            self.processes.log_tails()
+        )))
     }
 
     fn apply(&self, manifest: &str) -> Result<()> {
@@ -347,7 +360,8 @@ impl<'a> Starting<'a> {
             git_version: String,
         }
         let answer = output_of(self.kubectl().args(["get", "--raw=/version"]))?;
-        let version: Version = serde_json::from_str(&answer).context("cannot read what /version answers")?;
+        let version: Version =
+            serde_json::from_str(&answer).context("cannot parse the response of /version")?;
         Ok(version.git_version)
     }
 
@@ -386,7 +400,7 @@ pub(crate) fn pipe_into(command: &mut Command, text: &str) -> Result<()> {
 
 fn kubectl(program: &Path, kubeconfig: &Path) -> Command {
     let mut command = Command::new(program);
-    // Nothing of the user's own kubectl setup may change what happens here.
+    // The user's own kubectl configuration must not affect the command.
     command.env_remove("KUBECONFIG").arg(flag("kubeconfig", kubeconfig));
     command
 }
@@ -397,7 +411,7 @@ fn flag(name: &str, path: &Path) -> std::ffi::OsString {
     flag
 }
 
-/// Lets a little time pass between two looks at a program that tells nobody when it is ready.
+/// Sleeps between two checks of a program that does not signal when it is ready.
 pub(crate) fn pause(duration: Duration) {
     std::thread::sleep(duration);
 }

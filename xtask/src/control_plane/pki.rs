@@ -1,4 +1,5 @@
-//! The keys and certificates of one cluster: one CA for everything, as few files as the programs can be started with.
+//! Keys and certificates of one cluster: one CA for everything, and as few files as the programs
+//! need.
 
 use std::fs;
 use std::io::Write;
@@ -14,21 +15,22 @@ use rcgen::{
     KeyPair, KeyUsagePurpose,
 };
 
-/// Files of a cluster's identity, all readable by the owner only.
+/// Identity files of a cluster, all readable by the owner only.
 pub(super) struct Pki {
     folder: PathBuf,
     ca_certificate: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
-/// Who a client certificate speaks for.
+/// Subject of a client certificate.
 pub(super) struct Subject {
     pub(super) user: &'static str,
     pub(super) group: Option<&'static str>,
 }
 
 impl Pki {
-    /// Makes the CA, the serving certificate of kube-apiserver, and the key that signs service account tokens.
+    /// Creates the CA, the serving certificate of kube-apiserver, and the key that signs service
+    /// account tokens.
     pub(super) fn create(folder: &Path, service_address: Ipv4Addr) -> Result<Self> {
         fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         let mut params = CertificateParams::default();
@@ -65,7 +67,7 @@ impl Pki {
         write_private(&self.serving_key_file(), key.serialize_pem().as_bytes())
     }
 
-    /// Writes a kubeconfig that needs no other file: it is handed to other programs, which may copy it.
+    /// Writes a self-contained kubeconfig, because other programs may copy it.
     pub(super) fn write_kubeconfig(
         &self,
         file: &Path,

@@ -1,11 +1,14 @@
-//! Child processes that end with us, whatever ends us.
+//! Child processes that end with this process, even if it is killed.
 //!
-//! A destructor does not run on Ctrl-C, on SIGTERM from a test runner, or on SIGKILL, and then an etcd and a kube-apiserver would be
-//! left behind by every aborted run. So a *warden*, a shell of a few lines, holds the reading end of a pipe whose only
-//! writing end is ours. It is told each child's process id; when the pipe closes, by intent or because we are gone, it kills them and
-//! removes the folder. There is one way to end and it is always taken, so no signal handler is needed.
+//! A destructor does not run on Ctrl-C, on SIGTERM from a test runner, or on SIGKILL. Every aborted
+//! run would then leave an etcd and a kube-apiserver behind. So a *warden*, a shell script of a few
+//! lines, holds the reading end of a pipe, and only this process holds the writing end. The warden
+//! receives each child's process id. When the pipe closes, on purpose or because this process has
+//! ended, the warden kills the children and removes the folder. Every run ends this way, so no
+//! signal handler is needed.
 //!
-//! The children and the warden have process groups of their own: a Ctrl-C in the terminal reaches us, and only us.
+//! The children and the warden have their own process groups: Ctrl-C in the terminal reaches only
+//! this process.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,7 +19,8 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 
 use anyhow::{Context, Result};
 
-/// Arguments: the folder to remove, empty to remove none. A process that was killed may write a last file, hence the second try.
+/// Argument: the folder to remove, or empty for none. A killed process may write a last file, so
+/// the removal is tried twice.
 const WARDEN: &str = r#"
 trap '' HUP INT TERM
 children=
@@ -25,10 +29,11 @@ while read -r child; do children="$children $child"; done
 [ -z "$1" ] || rm -rf -- "$1" 2>/dev/null || { sleep 1; rm -rf -- "$1"; }
 "#;
 
-/// How much of a log an error shows: enough for the reason, which servers print last, and not a screenful of flags.
+/// Number of log lines in an error: enough for the reason, which servers print last, without a
+/// screenful of flags.
 const LOG_TAIL_LINES: usize = 12;
 
-/// What becomes of the folder when the processes end.
+/// Whether the folder is removed when the processes end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Afterwards {
     Remove,
@@ -37,7 +42,7 @@ pub(super) enum Afterwards {
 
 pub(super) struct Processes {
     warden: Child,
-    /// `None` only while we are being dropped.
+    /// `None` only during the drop.
     line_to_warden: Option<ChildStdin>,
     children: Vec<Running>,
 }
@@ -48,7 +53,7 @@ struct Running {
     log: PathBuf,
 }
 
-/// A child that ended though it should not have.
+/// A child that ended unexpectedly.
 pub(super) struct Ended {
     pub(super) name: &'static str,
     pub(super) status: ExitStatus,
@@ -63,7 +68,7 @@ impl Processes {
                 Afterwards::Remove => folder.as_os_str(),
                 Afterwards::Keep => "".as_ref(),
             })
-            // Not in the folder it removes, nor in one that somebody may want to unmount.
+            // Neither in the folder that it removes, nor in one that a user may want to unmount.
             .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -86,18 +91,18 @@ impl Processes {
             .spawn()
             .with_context(|| format!("cannot start {name}"))?;
         let id = child.id();
-        // Ours to end from here on, also when telling the warden fails.
+        // From here on the drop kills this child, also if the write to the warden fails.
         self.children.push(Running { name, child, log });
-        let line = self.line_to_warden.as_mut().expect("the line is open until the drop");
-        line.write_all(format!("{id}\n").as_bytes()).context("the warden of the processes is gone")
+        let line = self.line_to_warden.as_mut().expect("the pipe is open until the drop");
+        line.write_all(format!("{id}\n").as_bytes()).context("the warden of the processes has ended")
     }
 
-    /// Their process ids, by name.
+    /// Returns the process ids by name.
     pub(super) fn ids(&self) -> BTreeMap<&'static str, u32> {
         self.children.iter().map(|running| (running.name, running.child.id())).collect()
     }
 
-    /// The first child that ended, if any did.
+    /// Returns the first child that has ended, if any.
     pub(super) fn ended(&mut self) -> Result<Option<Ended>> {
         for Running { name, child, log } in &mut self.children {
             if let Some(status) = child.try_wait()? {
@@ -107,7 +112,7 @@ impl Processes {
         Ok(None)
     }
 
-    /// The end of every log, for an error about something that did not happen in time.
+    /// Returns the end of every log, for an error about a timeout.
     pub(super) fn log_tails(&self) -> String {
         self.children.iter().map(|running| format!("\n{}:\n{}", running.name, tail(&running.log))).collect()
     }
@@ -116,11 +121,13 @@ impl Processes {
 impl Drop for Processes {
     fn drop(&mut self) {
         drop(self.line_to_warden.take());
-        // Before the children are waited for: until then their ids belong to no one else, and the warden kills by id.
+        // The warden kills by id, so it has to end before the children are waited for: until then
+        // their ids are not reused.
         let ended = self.warden.wait();
         for running in &mut self.children {
             if ended.is_err() {
-                // Without the warden; an error here means that the child has ended already.
+                // The fallback without the warden. An error here means that the child has ended
+                // already.
                 let _ = running.child.kill();
             }
             let _ = running.child.wait();
@@ -148,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn children_and_folder_are_gone_after_the_drop() {
+    fn the_drop_kills_the_children_and_removes_the_folder() {
         let folder = tempfile::tempdir().expect("a folder").keep();
         let mut processes = Processes::new(&folder, Afterwards::Remove).expect("a warden");
         let mut command = Command::new("sleep");
@@ -156,21 +163,22 @@ mod tests {
         processes.spawn("sleep", command, folder.join("log")).expect("a child");
         let id = processes.children[0].child.id();
         assert!(is_alive(id));
-        assert!(processes.ended().expect("children can be asked").is_none());
+        assert!(processes.ended().expect("the state of children is readable").is_none());
         drop(processes);
         assert!(!is_alive(id));
         assert!(!folder.exists());
     }
 
     #[test]
-    fn a_child_that_ends_is_reported_with_its_last_words() {
+    fn a_child_that_ends_is_reported_with_its_log() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut processes = Processes::new(folder.path(), Afterwards::Keep).expect("a warden");
         let mut command = Command::new("sh");
         command.args(["-c", "echo no such flag; exit 3"]);
         processes.spawn("server", command, folder.path().join("log")).expect("a child");
-        processes.children[0].child.wait().expect("it ends by itself");
-        let ended = processes.ended().expect("children can be asked").expect("it has ended");
+        processes.children[0].child.wait().expect("the child exits");
+        let ended =
+            processes.ended().expect("the state of children is readable").expect("the child has ended");
         assert_eq!(
             (ended.name, ended.status.code(), ended.log_tail.as_str()),
             ("server", Some(3), "no such flag")

@@ -1,9 +1,11 @@
-//! Building the programs from their Go modules.
+//! Builds the programs from their Go modules.
 //!
-//! Kubernetes publishes itself as one module, `k8s.io/kubernetes`, which requires its own parts ("staging modules") at a version that
-//! does not exist; only its repository resolves them. So the module generated here requires `k8s.io/kubernetes` and replaces each part by the
-//! version published along with it. Which parts there are is read from the module's own `go.mod`: the list changes with every
-//! release. Each program is a `main` of a few lines that calls the public constructor of its command.
+//! Kubernetes is published as one module, `k8s.io/kubernetes`. This module requires its own parts
+//! ("staging modules") at a version that does not exist and that only its repository resolves. So
+//! the module generated here requires `k8s.io/kubernetes`, and replaces each part by the version
+//! that was published together with it. The list of parts is read from the module's own `go.mod`,
+//! because it changes with every release. Each program is a `main` of a few lines that calls the
+//! public constructor of its command.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,22 +16,22 @@ use anyhow::{Context, Result, bail, ensure};
 use super::{ETCD_VERSION, KUBERNETES_VERSION, Program};
 use crate::workspace::output_of;
 
-/// The version under which a module requires parts of its own repository.
+/// The version at which a module requires parts of its own repository.
 const UNPUBLISHED: &str = "v0.0.0";
 
 pub(super) struct Toolchain {
-    /// What `go version` says, for messages.
+    /// Output of `go version`, for messages.
     version: String,
 }
 
-/// Finds the Go toolchain of this machine.
+/// Finds the Go toolchain of this computer.
 pub(super) fn toolchain() -> Result<Toolchain> {
-    let version = output_of(Command::new("go").arg("version")).context("no Go toolchain was found")?;
+    let version = output_of(Command::new("go").arg("version")).context("no Go toolchain found")?;
     Ok(Toolchain { version: version.trim().to_owned() })
 }
 
 impl Toolchain {
-    /// Builds one program into the folder `built`, generating its module under `workshop`.
+    /// Builds one program into the folder `built`, and generates its module under `workshop`.
     pub(super) fn build(&self, program: Program, workshop: &Path, built: &Path) -> Result<()> {
         let source = Source::of(program);
         let module = workshop.join(source.folder);
@@ -43,7 +45,8 @@ impl Toolchain {
 
         let status = polite_go()
             .current_dir(&module)
-            // -mod=mod: the generated go.mod names one requirement, Go adds the rest and their checksums.
+            // With -mod=mod, Go adds the missing requirements and checksums to the generated
+            // go.mod, which names only one.
             .env("GOFLAGS", "-mod=mod -buildvcs=false")
             .env("GOWORK", "off")
             .env("CGO_ENABLED", "0")
@@ -71,13 +74,13 @@ impl Toolchain {
     }
 }
 
-/// Where a program's source comes from.
+/// The source of a program.
 struct Source {
-    /// Programs with the same source share a generated module, and so the work of resolving it.
+    /// Programs with the same source share a generated module, so it is resolved only once.
     folder: &'static str,
     module: &'static str,
     version: String,
-    /// The version of the parts that come along; empty where there are none.
+    /// Version of the parts that are published together with the module; empty if there are none.
     parts_version: String,
     linker_flags: String,
 }
@@ -97,10 +100,12 @@ impl Source {
     }
 
     fn kubernetes() -> Self {
-        // Built outside its repository the program knows no version, and the server's answers and defaults depend on it.
+        // A program that is built outside of its repository has no version, but the server's
+        // responses and defaults depend on it.
         let (major, rest) = KUBERNETES_VERSION.split_once('.').expect("the pinned version has three numbers");
         let (minor, _patch) = rest.split_once('.').expect("the pinned version has three numbers");
-        // Two packages: servers ask the first, and what clients call themselves (their User-Agent) comes from the second.
+        // Servers read the version from the first package; clients use the second for their
+        // User-Agent.
         let variables: String = ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"]
             .map(|package| {
                 format!(
@@ -119,7 +124,8 @@ impl Source {
     }
 }
 
-/// Go at a low priority: it takes every core for minutes, and somebody is working on this machine.
+/// Returns Go with a low priority: it uses every core for minutes, and the user may work on this
+/// computer.
 fn polite_go() -> Command {
     let can_be_nice = Command::new("nice").arg("true").output().is_ok_and(|output| output.status.success());
     if !can_be_nice {
@@ -130,7 +136,7 @@ fn polite_go() -> Command {
     command
 }
 
-/// Downloads a module and tells where its go.mod lies.
+/// Downloads a module and returns the path of its go.mod.
 fn download(module: &str, version: &str) -> Result<PathBuf> {
     #[derive(serde::Deserialize)]
     #[serde(rename_all = "PascalCase")]
@@ -141,10 +147,10 @@ fn download(module: &str, version: &str) -> Result<PathBuf> {
 
     let mut command = Command::new("go");
     command.args(["mod", "download", "-json", &format!("{module}@{version}")]);
-    // Outside any module: the folder we were called from may be one, with ideas of its own.
+    // Runs outside of any module, because the current folder may be a module with other settings.
     command.current_dir(std::env::temp_dir()).env("GOFLAGS", "").env("GOWORK", "off");
     let output = command.output().context("cannot start `go mod download`")?;
-    // On failure too, the reason is in what it prints.
+    // The output contains the reason of a failure, too.
     let answer: Downloaded = serde_json::from_slice(&output.stdout).with_context(|| {
         format!(
             "`go mod download {module}@{version}` failed: {}",
@@ -158,12 +164,12 @@ fn download(module: &str, version: &str) -> Result<PathBuf> {
     }
 }
 
-/// The Go version in the `go` line of a go.mod.
+/// Returns the Go version in the `go` line of a go.mod.
 fn go_directive(go_mod: &str) -> Option<&str> {
     go_mod.lines().find_map(|line| line.strip_prefix("go ")).map(str::trim)
 }
 
-/// The modules that a go.mod requires at the version that does not exist.
+/// Returns the modules that a go.mod requires at the version that does not exist.
 fn unpublished_parts(go_mod: &str) -> Vec<&str> {
     go_mod
         .lines()
@@ -189,7 +195,8 @@ fn render_go_mod(source: &Source, go: &str, parts: &[&str]) -> String {
 }
 
 fn main_go(program: Program) -> String {
-    // The blank imports register what the real programs register: client metrics, the version metric, JSON logs.
+    // The blank imports register the same packages as the real programs: client metrics, the
+    // version metric, JSON logs.
     let kubernetes_server = |package: &str, constructor: &str| {
         format!(
             r#"package main
@@ -224,7 +231,7 @@ import (
 )
 
 func main() {
-	// kubectl's own way to end: it prints an error as kubectl does, and knows its exit codes.
+	// As in kubectl's own main: prints errors as kubectl does, and uses its exit codes.
 	if err := cli.RunNoErrOutput(cmd.NewDefaultKubectlCommand()); err != nil {
 		util.CheckErr(err)
 		os.Exit(1)
@@ -265,11 +272,14 @@ require (
 ";
 
     #[test]
-    fn the_parts_without_a_version_are_replaced_and_nothing_else() {
+    fn only_parts_without_a_version_are_replaced() {
         let parts = unpublished_parts(UPSTREAM);
         assert_eq!(parts, ["k8s.io/api", "k8s.io/kubectl"]);
-        let text =
-            render_go_mod(&Source::kubernetes(), go_directive(UPSTREAM).expect("a version is there"), &parts);
+        let text = render_go_mod(
+            &Source::kubernetes(),
+            go_directive(UPSTREAM).expect("the go.mod names a version"),
+            &parts,
+        );
         let wanted = format!(
             "module machinist.invalid/kubernetes-module\n\ngo 1.26.0\n\nrequire k8s.io/kubernetes v{KUBERNETES_VERSION}\n\n\
              replace (\n\tk8s.io/api => k8s.io/api v0.36.3\n\tk8s.io/kubectl => k8s.io/kubectl v0.36.3\n)\n"

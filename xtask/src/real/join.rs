@@ -1,6 +1,8 @@
-//! The lane that checks the control plane itself: a machine joins with nothing but a bootstrap token, and no other way.
+//! The lane that checks the control plane itself: a machine joins with a bootstrap token, and only
+//! with one.
 //!
-//! It plays the machine with kubectl, by hand and in order, so that a scenario that fails on the real lane is the scenario's fault.
+//! The lane acts as the machine with kubectl, step by step. If this lane passes and a scenario of
+//! the real lane fails, the scenario is wrong.
 
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -33,7 +35,7 @@ pub(super) fn check(control_plane: &mut ControlPlane) -> Result<()> {
     let node = Identity::new(&certificate, &key)?;
     the_certificate_registers_its_own_node_only(cluster, &node)?;
     a_silent_node_becomes_unknown(cluster, &node)?;
-    eventually("the expired token's Secret is deleted", || {
+    eventually("deletion of the expired token's Secret", || {
         is_absent(cluster, &["get", "secret", "bootstrap-token-expire", "--namespace=kube-system"])
     })
 }
@@ -58,13 +60,13 @@ fn an_invalid_token_is_refused(cluster: &Cluster) -> Result<()> {
     for token in [format!("{TOKEN_ID}.fedcba9876543210"), format!("expire.{TOKEN_SECRET}")] {
         let output = with_token(cluster, &token).args(["get", "csr"]).output()?;
         let error = String::from_utf8_lossy(&output.stderr);
-        ensure!(error.contains("Unauthorized"), "a wrong token was not answered by 401: {error}");
+        ensure!(error.contains("Unauthorized"), "an invalid token did not cause a 401: {error}");
     }
-    println!("a wrong token and an expired one are answered by 401");
+    println!("an invalid token and an expired one both cause a 401");
     Ok(())
 }
 
-/// Files the signing request as the token's user and waits for the certificate.
+/// Creates the signing request as the token's user, and waits for the certificate.
 fn certificate_for_the_token(cluster: &Cluster, key: &KeyPair) -> Result<String> {
     let started = Instant::now();
     let mut params = CertificateParams::default();
@@ -87,9 +89,12 @@ spec:
     pipe_into(with_token(cluster, &token).args(["create", "--filename=-"]), &manifest)?;
 
     let user = read(cluster, &["get", "csr", NODE, "--output=jsonpath={.spec.username}"])?;
-    ensure!(user == format!("system:bootstrap:{TOKEN_ID}"), "the request was filed by {user:?}");
+    ensure!(
+        user == format!("system:bootstrap:{TOKEN_ID}"),
+        "the request was created by {user:?}, not by the token's user"
+    );
     let mut certificate = String::new();
-    eventually("the certificate is approved and signed", || {
+    eventually("approval and signature of the certificate", || {
         certificate = read(cluster, &["get", "csr", NODE, "--output=jsonpath={.status.certificate}"])?;
         Ok(!certificate.is_empty())
     })?;
@@ -97,7 +102,7 @@ spec:
     Ok(String::from_utf8(BASE64_STANDARD.decode(certificate)?)?)
 }
 
-/// A client certificate in files, as kubectl wants it.
+/// A client certificate in files, as kubectl requires.
 struct Identity {
     folder: tempfile::TempDir,
 }
@@ -124,21 +129,21 @@ fn the_certificate_registers_its_own_node_only(cluster: &Cluster, node: &Identit
         "whoami",
         "--output=jsonpath={.status.userInfo.username}",
     ]))?;
-    ensure!(who == format!("system:node:{NODE}"), "the certificate speaks for {who:?}");
+    ensure!(who == format!("system:node:{NODE}"), "the certificate identifies {who:?}");
     let manifest = |name: &str| format!("apiVersion: v1\nkind: Node\nmetadata: {{name: {name}}}\n");
     pipe_into(node.kubectl(cluster).args(["create", "--filename=-"]), &manifest(NODE))?;
     let error = pipe_into(node.kubectl(cluster).args(["create", "--filename=-"]), &manifest("other"))
         .err()
-        .context("a node could register another Node than itself")?;
-    ensure!(format!("{error:#}").contains("Forbidden"), "not refused by authorization: {error:#}");
-    println!("Node {NODE} was registered by system:node:{NODE}, which may not register another");
+        .context("a node could register another Node")?;
+    ensure!(format!("{error:#}").contains("Forbidden"), "not rejected by authorization: {error:#}");
+    println!("Node {NODE} was registered by system:node:{NODE}, which must not register another Node");
     Ok(())
 }
 
 fn a_silent_node_becomes_unknown(cluster: &Cluster, node: &Identity) -> Result<()> {
-    eventually("the Node says that it is ready", || says_that_it_is_ready(cluster, node))?;
+    eventually("the Ready status of the Node", || says_that_it_is_ready(cluster, node))?;
     let started = Instant::now();
-    eventually("the silent Node is called Unknown", || {
+    eventually("the status Unknown of the silent Node", || {
         let status = read(
             cluster,
             &["get", "node", NODE, r#"--output=jsonpath={.status.conditions[?(@.type=="Ready")].status}"#],
@@ -149,10 +154,12 @@ fn a_silent_node_becomes_unknown(cluster: &Cluster, node: &Identity) -> Result<(
     Ok(())
 }
 
-/// One attempt, raw, because kubectl reads a subresource before it patches it, which a node may not.
+/// Tries once to set Ready, with a raw request: kubectl reads a subresource before it patches it,
+/// which a node is not allowed to do.
 ///
-/// A node may not change its taints, and is refused before its resourceVersion is looked at: an attempt that the node
-/// lifecycle controller crosses with a taint of its own is answered by Forbidden as well as by Conflict, and is made again.
+/// A node must not change its taints, and this check runs before the one of the resourceVersion. If
+/// the node lifecycle controller adds a taint in between, the response is Forbidden or Conflict,
+/// and the attempt is repeated.
 fn says_that_it_is_ready(cluster: &Cluster, node: &Identity) -> Result<bool> {
     let read = output_of(node.kubectl(cluster).args(["get", &format!("--raw=/api/v1/nodes/{NODE}")]))?;
     let mut object: Value = serde_json::from_str(&read).context("the Node is not JSON")?;
@@ -195,5 +202,5 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()>
         }
         pause(LOOK_EVERY);
     }
-    bail!("not within {DEADLINE:?}: {what}")
+    bail!("timed out after {DEADLINE:?}: {what}")
 }

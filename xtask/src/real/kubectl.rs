@@ -1,7 +1,9 @@
-//! The lane that types: the same commands to the real server and to `machinist up`, and what kubectl says compared.
+//! The lane that runs the same kubectl commands against the real server and `machinist up`, and
+//! compares the output.
 //!
-//! The commands are `corpus/kubectl/session.txt` of `machinist-apiserver`. Ages, times, uids and revisions are replaced by what they are, and columns
-//! are set side by side again; everything else has to be the same, the exit codes too.
+//! The commands are in `corpus/kubectl/session.txt` of `machinist-apiserver`. Ages, times,
+//! uids and revisions are replaced by placeholders, and column widths are normalized. All other
+//! output and the exit codes must be equal.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -22,7 +24,8 @@ pub(super) fn check(control_plane: &mut ControlPlane) -> Result<()> {
     output_of(control_plane.target().kubectl().arg("apply").arg("-f").arg(root().join("deploy/crds")))?;
     let text = std::fs::read_to_string(root().join(SESSION).join("session.txt"))?;
     let folder = tempfile::tempdir()?;
-    let programs = control_plane.kubectl().parent().context("kubectl is in no folder")?.to_owned();
+    let programs =
+        control_plane.kubectl().parent().context("the path of kubectl has no parent folder")?.to_owned();
     let real = Terminal::new(folder.path(), "real", control_plane.target().kubeconfig(), &programs)?;
     let up = Up::start(program, &folder.path().join("up.kubeconfig"))?;
     let ours = Terminal::new(folder.path(), "ours", &up.kubeconfig, &programs)?;
@@ -47,10 +50,11 @@ pub(super) fn check(control_plane: &mut ControlPlane) -> Result<()> {
     Ok(())
 }
 
-/// One line of the session.
+/// One command of the session.
 struct Typed<'a> {
     line: &'a str,
-    /// What it prints is never the same; the line above says why.
+    /// Whether only the exit code is compared because the output always differs; the line above
+    /// gives the reason.
     only_code: bool,
 }
 
@@ -70,14 +74,15 @@ impl<'a> Typed<'a> {
     }
 }
 
-/// Where commands are typed: one cluster, and a home of its own, so that nothing of the user's is read or written.
+/// Environment of the commands: one cluster, and a separate home folder, so that the user's files
+/// are neither read nor written.
 struct Terminal {
     home: PathBuf,
     kubeconfig: PathBuf,
     path: std::ffi::OsString,
 }
 
-/// What a command said.
+/// Output and exit code of a command.
 struct Said {
     code: i32,
     text: String,
@@ -108,7 +113,7 @@ impl Terminal {
     }
 }
 
-/// `machinist up`, with nothing to do. It ends when this is dropped.
+/// A running `machinist up` without machines. Dropping the value stops it.
 struct Up {
     process: Child,
     kubeconfig: PathBuf,
@@ -126,14 +131,14 @@ impl Up {
             .stdout(Stdio::piped())
             .spawn()
             .context("cannot start machinist up")?;
-        // Read to its end, or it would stop when the pipe is full.
-        let output = process.stdout.take().context("its output")?;
+        // The output is read to its end, because the program would block on a full pipe.
+        let output = process.stdout.take().context("the output of machinist up is a pipe")?;
         std::thread::spawn(move || BufReader::new(output).lines().for_each(drop));
         let mut up = Up { process, kubeconfig: kubeconfig.to_owned() };
         let began = Instant::now();
         while !kubeconfig.exists() {
-            ensure!(up.process.try_wait()?.is_none(), "machinist up ended");
-            ensure!(began.elapsed() < DEADLINE, "machinist up wrote no kubeconfig");
+            ensure!(up.process.try_wait()?.is_none(), "machinist up ended before it wrote its kubeconfig");
+            ensure!(began.elapsed() < DEADLINE, "machinist up wrote no kubeconfig in time");
             pause(LOOK_EVERY);
         }
         Ok(up)
@@ -147,7 +152,7 @@ impl Drop for Up {
     }
 }
 
-/// What two clusters would say in the same way.
+/// Replaces all text that differs between two equal clusters.
 fn canonical(text: &str) -> String {
     let mut canonical = String::new();
     let mut after_revision = false;
@@ -160,7 +165,7 @@ fn canonical(text: &str) -> String {
             let end = rest.find(|c| !is_of_word(c)).unwrap_or(rest.len());
             if end == 0 {
                 let spaces = rest.len() - rest.trim_start_matches(' ').len();
-                // Columns are as wide as their widest cell, an age for instance.
+                // The width of a column depends on its widest cell, for instance an age.
                 let (shown, taken) = match (spaces, rest.chars().next()) {
                     (0, Some(other)) => (other.to_string(), other.len_utf8()),
                     (1, _) => (" ".to_owned(), 1),
@@ -172,7 +177,7 @@ fn canonical(text: &str) -> String {
             }
             let word = &rest[..end];
             canonical.push_str(stand_in(word, after_revision).unwrap_or(word));
-            // As YAML has it, or as `describe` spells it.
+            // Matches the spelling in YAML and in `describe`.
             after_revision = word.starts_with("resourceVersion") || canonical.ends_with("Resource Version:");
             rest = &rest[end..];
         }
@@ -181,7 +186,7 @@ fn canonical(text: &str) -> String {
     canonical
 }
 
-/// What stands for a word that is another one on every cluster.
+/// Returns the placeholder for a word that differs between clusters.
 fn stand_in(word: &str, after_revision: bool) -> Option<&'static str> {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let is_uid = || {
@@ -216,14 +221,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_between_clusters_is_replaced_and_nothing_else() {
+    fn only_text_that_differs_between_clusters_is_replaced() {
         let said = "NAME   AGE\none    3m20s\n  uid: 0b1c2d3e-1111-2222-3333-0123456789ab\n  resourceVersion: \"123\"\n  at: \"2026-01-02T03:04:05Z\" 123 5 v1\n";
         let expected = "NAME  AGE\none  <age>\n  uid: <uid>\n  resourceVersion: \"<revision>\"\n  at: \"<time>\" 123 5 v1\n";
         assert_eq!(canonical(said), expected);
     }
 
     #[test]
-    fn a_reason_excuses_one_command() {
+    fn a_reason_applies_to_one_command() {
         let typed: Vec<(&str, bool)> =
             Typed::all("# x\na\n~ why\nb\nc").into_iter().map(|it| (it.line, it.only_code)).collect();
         assert_eq!(typed, [("a", false), ("b", true), ("c", false)]);

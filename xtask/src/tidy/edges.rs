@@ -1,11 +1,13 @@
-//! Who may depend on whom. Cargo enforces that the graph has no cycle; these rules say which way it flows.
+//! Who may depend on whom. Cargo enforces that the graph has no cycle; these rules say which way it
+//! flows.
 
 use anyhow::Result;
 
 use super::{Findings, Workspace};
 use crate::workspace::{cargo, output_of};
 
-/// A package, and those of ours that it may need to be built. Tests may need more: a contract is tested against its implementation.
+/// A package, and those of ours that it may need to be built. Tests may need more: a contract is
+/// tested against its implementation.
 const ALLOWED: &[(&str, &[&str])] = &[
     // The floor: words that others use to speak to each other.
     ("machinist-api", &[]),

@@ -82,7 +82,8 @@ impl Graph {
         let mut imports = BTreeMap::new();
         for (module, file) in &files {
             let text = rust::code(&without_tests(&workspace.text_of(file)?));
-            let imported = paths_in(&text).iter().filter_map(|path| resolve(path, module, &files));
+            let paths = paths_in(&text);
+            let imported = paths.iter().filter_map(|path| resolve(path, module, &files));
             let imported = imported.filter(|other| other != module && !other.starts_with(module));
             imports.insert(module.clone(), imported.collect());
         }
@@ -148,7 +149,10 @@ fn paths_in(code: &str) -> Vec<String> {
             if starts_a_word {
                 let path =
                     code[at..].split(|it: char| !is_of_word(it) && it != ':').next().unwrap_or_default();
-                paths.push(path.trim_end_matches(':').to_owned());
+                // `crate::{` in a `use` leads to what is between its braces.
+                if !path.ends_with(':') {
+                    paths.push(path.to_owned());
+                }
             }
         }
     }

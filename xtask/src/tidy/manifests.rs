@@ -1,6 +1,7 @@
 //! Rules about Cargo.toml files and the lock file.
 //!
-//! The files are read line by line, in the one form that this workspace writes; a line in another form is a fault, not a gap.
+//! The files are read line by line, in the one form that this workspace writes; a line in another
+//! form is a fault, not a gap.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,5 @@
-//! Rules about files: where they lie, how long they are, what they are called, what they must not say.
+//! Rules about files: where they lie, how long they are, what they are called, what they must not
+//! say.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +7,8 @@ use anyhow::Result;
 
 use super::{Findings, Workspace};
 
-/// Planners of kinds. The other files of a planner's folder (rollout, replacement, status) decide something that a kind's controller asks for.
+/// Planners of kinds. The other files of a planner's folder (rollout, replacement, status) decide
+/// something that a kind's controller asks for.
 const KINDS: &[&str] = &["machine", "machine_set", "machine_deployment"];
 const CONTRACTS: &[&str] = &["mcm", "ccm", "capi"];
 const PLANNERS: &str = "crates/core/machinist-plan/src/";
@@ -86,7 +88,8 @@ pub(super) fn machine_paths(workspace: &Workspace) -> Result<Findings> {
     Ok(findings)
 }
 
-/// Folders that exist on one machine only. Prose must not name a temporary one either: its reader has another.
+/// Folders that exist on one machine only. Prose must not name a temporary one either: its reader
+/// has another.
 fn machine_path_in(line: &str, is_prose: bool) -> Option<&'static str> {
     // In two parts, or this file would break its own rule.
     const ANYWHERE: [&str; 4] =

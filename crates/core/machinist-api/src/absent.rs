@@ -1,9 +1,10 @@
-//! What "not there" means on the wire: Go writes zero values as `null`, as `""`, as `0`, or not at all, and reads them all
-//! as the same. These functions are the two halves of that for the fields that are not an `Option` here.
+//! Absent fields on the wire. Go writes zero values as `null`, as `""`, as `0`, or not at all, and
+//! reads all of these as the same value. These functions read and write such values for fields that
+//! are not an `Option` here.
 
 use serde::{Deserialize, Deserializer};
 
-/// Reads `null` as the default, for fields whose absence means the same.
+/// Reads `null` as the default, for fields that mean the same when they are absent.
 pub(crate) fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -12,7 +13,7 @@ where
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Whether a field holds its default and so need not be written.
+/// Returns whether a field has its default value and can be omitted.
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }

@@ -1,8 +1,9 @@
 //! The eighteen status codes of the machine API and the text form of an error that carries one.
 //!
-//! The cluster-autoscaler backs off when `lastOperation.errorCode` is `ResourceExhausted`, and other readers search for
-//! the text form in descriptions; both spellings are therefore part of the API. Inside Machinist an error is a type; this
-//! text is written last and decoded only where another program wrote it.
+//! The cluster-autoscaler backs off when `lastOperation.errorCode` is `ResourceExhausted`, and
+//! other readers search for the text form in descriptions. Both spellings are therefore part of the
+//! API. Inside Machinist an error is a type. The text form is written last, and decoded only if
+//! another program wrote it.
 
 use std::fmt;
 
@@ -19,14 +20,14 @@ macro_rules! codes {
             /// All codes in order of their numbers.
             pub const ALL: &'static [Self] = &[$( Self::$name, )+];
 
-            /// The spelling on the wire.
+            /// Returns the spelling on the wire.
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $( Self::$name => stringify!($name), )+
                 }
             }
 
-            /// Reads a spelling; `None` if there is no such code.
+            /// Parses a spelling; `None` if no code has it.
             pub fn parse(text: &str) -> Option<Self> {
                 match text {
                     $( stringify!($name) => Some(Self::$name), )+
@@ -40,49 +41,49 @@ macro_rules! codes {
 codes! {
     /// No error.
     OK = 0,
-    /// The caller gave up.
+    /// The caller canceled the operation.
     Canceled = 1,
-    /// Nothing better is known.
+    /// The error has no more specific code.
     Unknown = 2,
-    /// The request can never work as it is.
+    /// The request is invalid and a retry cannot succeed.
     InvalidArgument = 3,
-    /// Too late; whether it worked is unknown.
+    /// The operation timed out; it may have succeeded.
     DeadlineExceeded = 4,
-    /// There is no such thing.
+    /// The object does not exist.
     NotFound = 5,
-    /// There is one already.
+    /// The object exists already.
     AlreadyExists = 6,
-    /// The credential may not do this.
+    /// The credentials lack the permission.
     PermissionDenied = 7,
-    /// Quota, capacity or stock has run out.
+    /// Quota or capacity is exhausted.
     ResourceExhausted = 8,
-    /// The system is not in the state that this needs.
+    /// The system is not in the required state.
     FailedPrecondition = 9,
-    /// Broken off; may be tried again.
+    /// The operation was aborted and may be retried.
     Aborted = 10,
-    /// Beyond what is valid.
+    /// The value is outside of the valid range.
     OutOfRange = 11,
-    /// The driver cannot do this.
+    /// The driver does not support the operation.
     Unimplemented = 12,
-    /// Something broke inside.
+    /// Internal error.
     Internal = 13,
-    /// Not now; may be tried again.
+    /// The service is temporarily unavailable; retry later.
     Unavailable = 14,
-    /// Data is lost.
+    /// Data was lost.
     DataLoss = 15,
-    /// The credential is not valid.
+    /// The credentials are invalid.
     Unauthenticated = 16,
     /// The instance exists but was not initialised.
     Uninitialized = 17,
 }
 
 impl Code {
-    /// The number, as Go has it.
+    /// Returns the number that Go uses.
     pub const fn number(self) -> u32 {
         self as u32
     }
 
-    /// Reads a spelling; what is no code is [`Code::Unknown`].
+    /// Parses a spelling; an unknown one becomes [`Code::Unknown`].
     pub fn parse_lossy(text: &str) -> Self {
         Self::parse(text).unwrap_or(Self::Unknown)
     }
@@ -99,7 +100,7 @@ impl fmt::Display for Code {
 pub struct CodedMessage {
     /// The code.
     pub code: Code,
-    /// Prose.
+    /// Text for people; programs do not parse it.
     pub message: String,
 }
 
@@ -110,8 +111,8 @@ impl fmt::Display for CodedMessage {
 }
 
 impl CodedMessage {
-    /// Decodes a text as Go does: exactly two bracket groups at the top level, the first the code, the second the message.
-    /// `None` where Go calls an error undecodable.
+    /// Decodes a text as Go does: exactly two bracket groups at the top level, first the code, then
+    /// the message. Returns `None` where Go reports a text as undecodable.
     pub fn decode(text: &str) -> Option<Self> {
         let mut groups = top_level_groups(text);
         let (Some(code), Some(message), None) = (groups.next(), groups.next(), groups.next()) else {
@@ -121,8 +122,8 @@ impl CodedMessage {
     }
 }
 
-/// The texts between balanced brackets that are in no other brackets. A `]` that closes nothing is passed over; a `[` that
-/// is never closed swallows the rest.
+/// Returns the texts between balanced brackets at the top level. A `]` without a matching `[` is
+/// skipped; a `[` that is never closed consumes the rest.
 fn top_level_groups(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_usize;
     let mut start = 0;
@@ -148,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_numbers_count_up_and_every_spelling_reads_back() {
+    fn codes_are_numbered_in_order_and_parse_back() {
         assert_eq!(Code::ALL.len(), 18);
         for (number, code) in (0..).zip(Code::ALL) {
             assert_eq!(code.number(), number);
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_form_reads_back() {
+    fn the_text_form_parses_back() {
         let error = CodedMessage { code: Code::ResourceExhausted, message: "no m5 in [a, b]".to_owned() };
         let text = error.to_string();
         assert_eq!(text, "machine codes error: code = [ResourceExhausted] message = [no m5 in [a, b]]");

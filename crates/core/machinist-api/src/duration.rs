@@ -1,11 +1,11 @@
-//! Go's duration text (`20m0s`), which every timeout of the machine API is written in.
+//! Go's duration text (`20m0s`), the format of every timeout in the machine API.
 //!
-//! [`GoDuration`] is the value: signed nanoseconds, as in Go, parsed from every unit Go knows and printed in Go's canonical
-//! form, so that a value we write is byte-equal to what Go would have written.
+//! [`GoDuration`] is the value: signed nanoseconds, as in Go. It parses every unit that Go knows
+//! and prints Go's canonical form, so that a written value is byte-equal to Go's.
 //!
-//! [`DurationText`] is the field on the wire. The CRDs put no pattern on these strings, so an object with an unreadable one
-//! can be stored; it must not make a whole list unreadable. The text is kept and written back as it came, and
-//! [`crate::validation`] reports it.
+//! [`DurationText`] is the field on the wire. The CRDs put no pattern on these strings, so an
+//! object with an invalid duration can be stored. Such an object must not make a whole list
+//! unreadable. The text is kept and written back unchanged, and [`crate::validation`] reports it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,14 +18,14 @@ const NANOS_PER_SECOND: u64 = 1_000_000_000;
 const SECONDS_PER_MINUTE: u64 = 60;
 const SECONDS_PER_HOUR: u64 = 3_600;
 
-/// A span of time as Go has it: signed nanoseconds in 64 bits, so at most about 292 years either way.
+/// A time span as in Go: signed 64-bit nanoseconds, so at most about 292 years in either direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GoDuration {
     nanos: i64,
 }
 
 impl GoDuration {
-    /// No time at all; prints as `0s`.
+    /// Zero; prints as `0s`.
     pub const ZERO: Self = Self { nanos: 0 };
 
     /// A duration of whole nanoseconds.
@@ -48,28 +48,28 @@ impl GoDuration {
         Self::from_seconds(hours.saturating_mul(SECONDS_PER_HOUR as i64))
     }
 
-    /// Signed nanoseconds.
+    /// Returns the signed nanoseconds.
     pub const fn as_nanos(self) -> i64 {
         self.nanos
     }
 
-    /// Whole seconds, the rest cut off.
+    /// Returns whole seconds; the fraction is cut off.
     pub const fn as_seconds(self) -> i64 {
         self.nanos / NANOS_PER_SECOND as i64
     }
 
-    /// The type to add to a `jiff::Timestamp`.
+    /// Converts to the type that can be added to a `jiff::Timestamp`.
     pub const fn to_signed(self) -> jiff::SignedDuration {
         jiff::SignedDuration::from_nanos(self.nanos)
     }
 
-    /// The type that timers take; `None` if negative.
+    /// Converts to the type of timers; `None` if negative.
     pub fn to_std(self) -> Option<std::time::Duration> {
         u64::try_from(self.nanos).ok().map(std::time::Duration::from_nanos)
     }
 }
 
-/// Why a text is not a Go duration.
+/// The reason why a text is not a Go duration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseDurationError {
     text: String,
@@ -94,7 +94,7 @@ impl FromStr for GoDuration {
             Some(b'+') => (false, &text[1..]),
             _ => (false, text),
         };
-        // Go's one exception: zero needs no unit.
+        // As in Go, only zero needs no unit.
         if unsigned == "0" {
             return Ok(Self::ZERO);
         }
@@ -111,7 +111,7 @@ impl FromStr for GoDuration {
         let nanos = match (negative, i64::try_from(total)) {
             (false, Ok(nanos)) => nanos,
             (true, Ok(nanos)) => -nanos,
-            // The most negative value has no positive twin.
+            // The smallest value has no positive counterpart.
             (true, Err(_)) if total == i64::MIN.unsigned_abs() => i64::MIN,
             (_, Err(_)) => return Err(fail("it is too long")),
         };
@@ -119,7 +119,7 @@ impl FromStr for GoDuration {
     }
 }
 
-/// Reads one `number unit` pair, returns its nanoseconds and what follows it.
+/// Parses one `number unit` pair, and returns its nanoseconds and the remaining text.
 fn parse_component(text: &str) -> Result<(u64, &str), &'static str> {
     let number_end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, rest) = text.split_at(number_end);
@@ -134,7 +134,7 @@ fn parse_component(text: &str) -> Result<(u64, &str), &'static str> {
     let (unit, after) = rest.split_at(unit_end);
     let unit_nanos = match unit {
         "ns" => 1,
-        // The micro sign and the Greek letter mu look alike; Go takes both.
+        // The micro sign and the Greek letter mu look alike; Go accepts both.
         "us" | "\u{b5}s" | "\u{3bc}s" => NANOS_PER_MICRO,
         "ms" => NANOS_PER_MILLI,
         "s" => NANOS_PER_SECOND,
@@ -149,7 +149,8 @@ fn parse_component(text: &str) -> Result<(u64, &str), &'static str> {
     Ok((nanos, after))
 }
 
-/// `0.fraction` of a unit, cut off at whole nanoseconds. Integers only: a float would print some values one nanosecond off.
+/// Returns `0.fraction` of a unit, cut off at whole nanoseconds. The calculation uses integers:
+/// with floats some values would be one nanosecond off.
 fn fraction_of(fraction: &str, unit_nanos: u64) -> u64 {
     /// An hour has 3.6e12 nanoseconds, so further digits cannot change the result.
     const SIGNIFICANT_DIGITS: usize = 15;
@@ -162,7 +163,7 @@ fn fraction_of(fraction: &str, unit_nanos: u64) -> u64 {
     u64::try_from(numerator * u128::from(unit_nanos) / denominator).unwrap_or(u64::MAX)
 }
 
-/// Go's canonical form: `1h0m0s`, `20m0s`, `1.5s`, `300ms`, `0s`.
+/// Prints Go's canonical form: `1h0m0s`, `20m0s`, `1.5s`, `300ms`, `0s`.
 impl fmt::Display for GoDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nanos = self.nanos.unsigned_abs();
@@ -195,7 +196,7 @@ impl fmt::Display for GoDuration {
     }
 }
 
-/// Nanoseconds as a decimal number of some unit, without trailing zeros.
+/// Nanoseconds as a decimal number of a unit, without trailing zeros.
 struct Decimal {
     nanos: u64,
     unit_nanos: u64,
@@ -225,17 +226,17 @@ impl<'de> Deserialize<'de> for GoDuration {
     }
 }
 
-/// A duration field as it came: a value, or a text that is none.
+/// A duration field: a valid value, or a text that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DurationText {
-    /// A readable duration.
+    /// A valid duration.
     Valid(GoDuration),
-    /// Something else, kept as it came.
+    /// An invalid text, kept unchanged.
     Invalid(String),
 }
 
 impl DurationText {
-    /// The value, if the text is one.
+    /// Returns the value, if the text is valid.
     pub fn duration(&self) -> Option<GoDuration> {
         match self {
             Self::Valid(duration) => Some(*duration),
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn every_unit_is_read_and_printed_as_go_prints_it() {
+    fn every_unit_is_parsed_and_printed_as_in_go() {
         for (text, expected) in [
             ("20m", "20m0s"),
             ("2h", "2h0m0s"),
@@ -317,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn printed_text_reads_back_as_the_same_value() {
+    fn printed_text_parses_back_to_the_same_value() {
         for nanos in [1, 999, 1_000, 123_456, 1_000_000, 987_654_321, 3_599_999_999_999, -42_000_000_007] {
             let duration = GoDuration::from_nanos(nanos);
             assert_eq!(duration.to_string().parse(), Ok(duration));
@@ -325,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_refused_with_the_reason() {
+    fn an_invalid_duration_is_rejected_with_the_reason() {
         for (text, reason) in [
             ("", "it is empty"),
             ("-", "it is empty"),
@@ -346,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_field_is_kept_as_it_came() {
+    fn an_invalid_field_is_kept_unchanged() {
         let field: DurationText = serde_json::from_str("\"soon\"").expect("any string is accepted");
         assert_eq!(field.duration(), None);
         assert_eq!(serde_json::to_string(&field).expect("a string"), "\"soon\"");

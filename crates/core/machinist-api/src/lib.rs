@@ -1,8 +1,10 @@
 //! Types on the wire and their constants.
 //!
-//! What lies here is what other programs see: the JSON of the four kinds of `machine.sapcloud.io/v1alpha1` ([`mcm`]), the
-//! spellings of labels, annotations, finalizers, taints, conditions and texts ([`constants`]), the CRDs ([`crd`]), the rules
-//! that an object must keep ([`validation`]) and the reading of manifests ([`manifest`]). It knows serde and k8s-openapi.
+//! This crate contains everything that other programs see: the JSON of the four kinds of
+//! `machine.sapcloud.io/v1alpha1` ([`mcm`]), the spellings of labels, annotations, finalizers,
+//! taints, conditions and texts ([`constants`]), the CRDs ([`crd`]), the validation rules
+//! ([`validation`]) and the parser for manifests ([`manifest`]). It depends on serde and
+//! k8s-openapi.
 //!
 //! Deliberately absent: any client, any clock, any decision.
 

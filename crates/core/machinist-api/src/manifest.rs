@@ -1,9 +1,11 @@
-//! Reads manifests: YAML documents with Kubernetes objects, as `kubectl apply` takes them.
+//! Parses manifests: YAML documents with Kubernetes objects, as for `kubectl apply`.
 //!
-//! Objects of our four kinds are compared with their CRD, field by field, because the API server would drop an unknown
-//! field without a word and a typing error would go unseen. Objects of other kinds pass through: their server knows them.
+//! Objects of our four kinds are compared with their CRD, field by field. Otherwise the API server
+//! would drop an unknown field silently, and a typing error would stay unnoticed. Objects of other
+//! kinds are passed through: their server validates them.
 //!
-//! Errors name the document, the field and what was expected there, and never quote a value: a manifest holds Secrets.
+//! Errors name the document, the field and the expected value. They never quote a value, because a
+//! manifest may contain Secrets.
 
 use std::fmt;
 
@@ -20,28 +22,29 @@ use crate::validation::{self, FieldError};
 /// One object of a manifest.
 #[derive(Clone, PartialEq)]
 pub struct ManifestObject {
-    /// Where in the manifest it stands.
+    /// Position in the manifest.
     pub place: Place,
-    /// Group and version.
+    /// Group and version, such as `v1`.
     pub api_version: String,
-    /// Kind.
+    /// Kind, such as `Secret`.
     pub kind: String,
-    /// Namespace, where one is given.
+    /// Namespace, if one is given.
     pub namespace: Option<String>,
-    /// Name.
+    /// Name from the metadata.
     pub name: String,
     /// The whole object, ready to be sent.
     pub body: Value,
 }
 
 impl ManifestObject {
-    /// The object as a type, if it is of that kind and readable as such.
+    /// Decodes the object as a type; `None` if it has another kind or cannot be decoded.
     pub fn decode<K: k8s_openapi::Resource + DeserializeOwned>(&self) -> Option<K> {
         let is_same_kind = self.api_version == K::API_VERSION && self.kind == K::KIND;
         if is_same_kind { serde_json::from_value(self.body.clone()).ok() } else { None }
     }
 
-    /// What is wrong with an object of our four kinds beyond its schema: what a controller would refuse to act upon.
+    /// Returns errors of an object of our four kinds that its schema does not find, and that a
+    /// controller would reject.
     pub fn invalid_fields(&self) -> Vec<FieldError> {
         let of = |found: Option<Vec<FieldError>>| found.into_iter().flatten();
         of(self.decode().map(|it| validation::validate_machine(&it)))
@@ -52,12 +55,12 @@ impl ManifestObject {
     }
 }
 
-/// Where an object stands in its manifest.
+/// Position of an object in its manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Which document, counted from 1, empty ones left out.
+    /// Number of the document, counted from 1 without empty documents.
     pub document: usize,
-    /// Which item of a `List`, counted from 0.
+    /// Index in a `List`, counted from 0.
     pub item: Option<usize>,
 }
 
@@ -71,7 +74,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Without the body, which may be a Secret's.
+/// Omits the body, which may be a Secret's.
 impl fmt::Debug for ManifestObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { place: _, api_version, kind, namespace, name, body: _ } = self;
@@ -80,18 +83,19 @@ impl fmt::Debug for ManifestObject {
     }
 }
 
-/// Why a manifest cannot be used.
+/// The reason why a manifest cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManifestError {
-    /// Which document, counted from 1, empty ones left out; none for a syntax error, which the line tells.
+    /// Number of the document, counted from 1 without empty documents; `None` for a syntax error,
+    /// which has a line instead.
     pub document: Option<usize>,
-    /// Which line, counted from 1, where it is known.
+    /// Line, counted from 1, if known.
     pub line: Option<u64>,
-    /// Kind and name, where they are known.
+    /// Kind and name, if known.
     pub object: Option<String>,
-    /// Path of the field, where it is one field's fault.
+    /// Path of the field, if one field causes the error.
     pub field: Option<String>,
-    /// What is wrong, and what was expected.
+    /// The error, and the expected value.
     pub problem: String,
 }
 
@@ -115,13 +119,13 @@ impl fmt::Display for ManifestError {
 
 impl std::error::Error for ManifestError {}
 
-/// Reads all documents. Empty ones are passed over; a `v1` `List` stands for its items.
+/// Parses all documents. Empty documents are skipped; a `v1` `List` is replaced by its items.
 ///
 /// # Errors
-/// The first thing that is wrong: YAML that is none, an object without kind or name, and in our kinds a field that is
+/// The first error: invalid YAML, an object without kind or name, or a field of our kinds that is
 /// unknown, missing or of another type.
 pub fn parse_manifest(text: &str) -> Result<Vec<ManifestObject>, ManifestError> {
-    // No snippet in errors: it would print the lines around, and with them perhaps a Secret.
+    // No snippet in errors: it would print the lines around the error, which may contain a Secret.
     let options = serde_saphyr::options! { with_snippet: false };
     let documents: Vec<Value> =
         serde_saphyr::from_multiple_with_options(text, options).map_err(|error| ManifestError {
@@ -129,7 +133,7 @@ pub fn parse_manifest(text: &str) -> Result<Vec<ManifestObject>, ManifestError> 
             line: error.location().map(|location| location.line()).filter(|line| 0 < *line),
             object: None,
             field: None,
-            problem: format!("this is not YAML: {error}"),
+            problem: format!("invalid YAML: {error}"),
         })?;
     let mut objects = Vec::new();
     for (index, document) in documents.into_iter().filter(|document| !document.is_null()).enumerate() {
@@ -139,7 +143,7 @@ pub fn parse_manifest(text: &str) -> Result<Vec<ManifestObject>, ManifestError> 
     Ok(objects)
 }
 
-/// What is wrong with one field of one object.
+/// An error in one field of one object.
 struct Problem {
     object: Option<String>,
     field: Option<String>,
@@ -228,9 +232,10 @@ fn check_against_crd(api_version: &str, kind: &str, body: &Value) -> Result<(), 
     schema.map_or(Ok(()), |schema| check(schema, "", body))
 }
 
-/// Walks value and schema together. Depth is bounded by the schema's: an unknown field ends the walk.
+/// Compares value and schema recursively. The depth of the schema limits the recursion: an unknown
+/// field ends it.
 fn check(schema: &JSONSchemaProps, path: &str, value: &Value) -> Result<(), Problem> {
-    // As everywhere in Kubernetes, null is the same as not there.
+    // As everywhere in Kubernetes, null means absent.
     if value.is_null() {
         return Ok(());
     }
@@ -290,7 +295,7 @@ fn check_items(schema: &JSONSchemaProps, path: &str, items: &[Value]) -> Result<
 fn check_range(schema: &JSONSchemaProps, path: &str, value: &Value) -> Result<(), Problem> {
     let fits =
         schema.format.as_deref() != Some("int32") || value.as_i64().is_some_and(|n| i32::try_from(n).is_ok());
-    if fits { Ok(()) } else { Err(mismatch(path, "an integer of 32 bits", value)) }
+    if fits { Ok(()) } else { Err(mismatch(path, "a 32-bit integer", value)) }
 }
 
 fn unknown_field(schema: &JSONSchemaProps, path: &str) -> Problem {
@@ -371,7 +376,7 @@ spec:
     }
 
     #[test]
-    fn a_list_stands_for_its_items() {
+    fn a_list_is_replaced_by_its_items() {
         let text =
             "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Namespace, metadata: {name: a}}]}";
         let objects = parse_manifest(text).expect("a list");
@@ -384,17 +389,17 @@ spec:
     }
 
     #[test]
-    fn what_is_no_yaml_is_refused_with_its_line() {
+    fn invalid_yaml_is_rejected_with_its_line() {
         let error = parse_manifest("apiVersion: v1\nkind: Secret\nmetadata: {name: s\ndata: [secret\n")
             .expect_err("an open bracket");
         assert!(error.line.is_some_and(|line| 3 <= line), "{error:?}");
-        assert!(error.to_string().contains("this is not YAML"), "{error}");
+        assert!(error.to_string().contains("invalid YAML"), "{error}");
         let twice = refused("a: 1\na: 2\n");
         assert!(twice.contains("line 2") && twice.contains("duplicate"), "{twice}");
     }
 
     #[test]
-    fn a_bad_field_is_refused_by_its_path() {
+    fn an_invalid_field_is_rejected_with_its_path() {
         for (text, expected) in [
             (
                 ours("Machine", "spec: {class: {nam: c}}"),
@@ -406,7 +411,7 @@ spec:
             ),
             (
                 ours("MachineSet", "spec: {replicas: 3000000000}"),
-                "MachineSet x: spec.replicas: expected an integer of 32 bits, got a number",
+                "MachineSet x: spec.replicas: expected a 32-bit integer, got a number",
             ),
             (
                 ours("MachineDeployment", "spec: {replicas: 1}"),
@@ -454,7 +459,7 @@ spec:
     }
 
     #[test]
-    fn what_a_controller_would_refuse_is_known_beforehand() {
+    fn fields_that_a_controller_would_reject_are_reported() {
         let invalid = |text: &str| {
             let objects = parse_manifest(text).expect("a manifest");
             objects[0].invalid_fields().iter().map(ToString::to_string).collect::<Vec<_>>()
@@ -474,6 +479,6 @@ spec:
         let objects = parse_manifest(text).expect("a secret");
         assert!(!format!("{objects:?}").contains("hunter2"));
         let broken = refused(&format!("{text}  oops: [hunter2\n"));
-        assert!(broken.contains("not YAML") && !broken.contains("hunter2"), "{broken}");
+        assert!(broken.contains("invalid YAML") && !broken.contains("hunter2"), "{broken}");
     }
 }

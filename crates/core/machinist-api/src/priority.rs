@@ -1,16 +1,17 @@
-//! Which Machine to delete first, as its annotation says.
+//! The deletion priority of a Machine, read from its annotation.
 
-/// Rank of a Machine among those that could be deleted: the lower goes first.
+/// Deletion priority of a Machine. Machines with a lower priority are deleted first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MachinePriority(pub i64);
 
 impl MachinePriority {
-    /// What a Machine has when nothing, or nothing readable, is said.
+    /// Priority of a Machine without the annotation, or with an invalid one.
     pub const DEFAULT: Self = Self(3);
-    /// Delete this one first.
+    /// Priority of a Machine to delete first.
     pub const DELETE_FIRST: Self = Self(1);
 
-    /// Reads the annotation's value. An unreadable one is the default, so that a typing error never deletes a Machine early.
+    /// Parses the annotation's value. An invalid value becomes the default, so that a typing error
+    /// never deletes a Machine early.
     pub fn parse_or_default(text: &str) -> Self {
         text.parse().map_or(Self::DEFAULT, Self)
     }

@@ -1,18 +1,18 @@
-//! A count that may be written as a percentage of another.
+//! Counts that may be written as a percentage of a total.
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-/// Which way a fraction of a Machine goes.
+/// Direction of rounding for a fraction of a Machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rounding {
-    /// For a surge: a small percentage still allows one.
+    /// Rounds up, for a surge: a small percentage still allows one Machine.
     Up,
-    /// For what may be missing: a small percentage allows none.
+    /// Rounds down, for unavailable Machines: a small percentage allows none.
     Down,
 }
 
-/// The count that `value` means when all there is are `total`. `None` if it is no whole number and no percentage of one,
-/// if it is negative, or if it does not fit.
+/// Returns the count that `value` stands for, given the total. Returns `None` if the value is
+/// neither an integer nor an integer percentage, if it is negative, or if it overflows.
 pub fn scaled_value(value: &IntOrString, total: i32, rounding: Rounding) -> Option<i32> {
     let count = match value {
         IntOrString::Int(count) => i64::from(*count),
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_surge_rounds_up_and_what_may_be_missing_rounds_down() {
+    fn max_surge_rounds_up_and_max_unavailable_rounds_down() {
         let percent = |text: &str| IntOrString::String(text.to_owned());
         for (value, up, down) in [
             (IntOrString::Int(2), Some(2), Some(2)),

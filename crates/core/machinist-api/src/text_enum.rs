@@ -1,9 +1,9 @@
-//! One macro: an enum that is a string on the wire and keeps spellings it does not know.
+//! A macro for enums that are strings on the wire and keep unknown spellings.
 //!
-//! The CRDs put no enums on these fields, and a later version of a peer may add a value. A value that we do not know must
-//! neither make an object unreadable nor be lost when the object is written back.
+//! The CRDs put no enums on these fields, and a later version of a peer may add a value. An unknown
+//! value must not make an object unreadable, and must not be lost when the object is written back.
 
-/// Defines an enum of known spellings with a last variant `Other(String)` for all the rest.
+/// Defines an enum of known spellings with a last variant `Other(String)` for all other spellings.
 macro_rules! text_enum {
     (
         $(#[$meta:meta])*
@@ -15,12 +15,12 @@ macro_rules! text_enum {
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum $name {
             $( $(#[$variant_meta])* $variant, )+
-            /// A spelling that is not known here, kept as it came.
+            /// An unknown spelling, kept unchanged.
             Other(String),
         }
 
         impl $name {
-            /// The spelling on the wire.
+            /// Returns the spelling on the wire.
             pub fn as_str(&self) -> &str {
                 match self {
                     $( Self::$variant => $text, )+
@@ -52,7 +52,7 @@ macro_rules! text_enum {
 
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                // A visitor sees the text where it lies: the known spellings cost no allocation.
+                // The visitor borrows the text, so known spellings need no allocation.
                 struct Text;
                 impl serde::de::Visitor<'_> for Text {
                     type Value = $name;

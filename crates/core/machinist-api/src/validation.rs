@@ -1,11 +1,11 @@
-//! What an object must keep that its CRD does not check.
+//! Validation rules that the CRDs do not contain.
 //!
-//! The rules are Go MCM's, which only logs them; here they are values, so that a controller can put them where a user
-//! looks. Three are ours: a missing selector is an error (it panics Go), so are a duration that cannot be read (Go cannot
-//! read the object at all) and a negative bound.
+//! The rules are Go MCM's, which only logs violations. Here a violation is a value, so that a
+//! controller can report it to users. Three rules are ours: an absent selector is an error (Go
+//! panics), and so are an invalid duration (Go cannot read the object at all) and a negative limit.
 //!
-//! Deliberately absent: `matchExpressions` are not compared with the template's labels, and an empty selector is not an
-//! error here; whoever acts refuses it with an Event.
+//! Deliberately absent: `matchExpressions` are not compared with the template's labels. An empty
+//! selector is no error here; the controller rejects it with an Event.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,14 +21,14 @@ use crate::mcm::{
 };
 use crate::scaled_value::{Rounding, scaled_value};
 
-/// One field that is not as it must be.
+/// One invalid field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
     /// Path of the field, such as `spec.class.name`.
     pub field: String,
-    /// What is expected there.
+    /// The expected value.
     pub expected: String,
-    /// What is there, or `nothing`.
+    /// The actual value, or `nothing`.
     pub got: String,
 }
 
@@ -42,10 +42,10 @@ impl std::error::Error for FieldError {}
 
 const NOTHING: &str = "nothing";
 
-/// Resources without which a class cannot be used.
+/// Resources that every usable class must name.
 const REQUIRED_CAPACITY: [&str; 3] = ["cpu", "gpu", "memory"];
 
-/// What is wrong with a Machine.
+/// Validates a Machine.
 pub fn validate_machine(machine: &Machine) -> Vec<FieldError> {
     let mut found = Findings::default();
     if let Some(error) = machine.metadata.name.as_deref().and_then(machine_name_error) {
@@ -55,17 +55,20 @@ pub fn validate_machine(machine: &Machine) -> Vec<FieldError> {
     found.errors
 }
 
-/// What is wrong with the name of a Machine: its Node carries it as a label, and is mostly named by it. A Machine with a longer one gets
-/// an instance that can be recorded nowhere.
+/// Validates the name of a Machine. The Node has it as a label value, and usually as its own name.
+/// With a longer name, the Machine gets an instance but its Node cannot be labelled.
 pub fn machine_name_error(name: &str) -> Option<FieldError> {
     (labels::LONGEST_VALUE < name.len()).then(|| FieldError {
         field: "metadata.name".to_owned(),
-        expected: format!("at most {} letters, since it becomes the value of a label", labels::LONGEST_VALUE),
-        got: format!("{} letters", name.len()),
+        expected: format!(
+            "at most {} characters, since it becomes the value of a label",
+            labels::LONGEST_VALUE
+        ),
+        got: format!("{} characters", name.len()),
     })
 }
 
-/// What is wrong with a MachineSet.
+/// Validates a MachineSet.
 pub fn validate_machine_set(set: &MachineSet) -> Vec<FieldError> {
     let mut found = Findings::default();
     check_replicas(&mut found, set.spec.replicas());
@@ -74,7 +77,7 @@ pub fn validate_machine_set(set: &MachineSet) -> Vec<FieldError> {
     found.errors
 }
 
-/// What is wrong with a MachineDeployment.
+/// Validates a MachineDeployment.
 pub fn validate_machine_deployment(deployment: &MachineDeployment) -> Vec<FieldError> {
     let mut found = Findings::default();
     check_replicas(&mut found, deployment.spec.replicas());
@@ -84,7 +87,7 @@ pub fn validate_machine_deployment(deployment: &MachineDeployment) -> Vec<FieldE
     found.errors
 }
 
-/// What is wrong with a MachineClass that a Machine uses. Its `providerSpec` is for the driver to judge.
+/// Validates a MachineClass that a Machine uses. The driver validates `providerSpec`.
 pub fn validate_machine_class(class: &MachineClass) -> Vec<FieldError> {
     let mut found = Findings::default();
     if class.provider_spec.is_null() {
@@ -211,7 +214,7 @@ fn check_bounds(
     max_unavailable: Option<&IntOrString>,
     max_surge: Option<&IntOrString>,
 ) {
-    /// Any total will do: whether a bound can be read does not depend on it.
+    /// The total does not matter for whether a limit can be parsed.
     const TOTAL: i32 = 100;
     let bounds = [("maxUnavailable", max_unavailable, Rounding::Down), ("maxSurge", max_surge, Rounding::Up)];
     for (name, value, rounding) in bounds {
@@ -266,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_is_named_so_that_its_node_can_be_labelled() {
+    fn a_machine_name_must_be_a_label_value() {
         let named = |name: String| {
             let machine =
                 json!({"metadata": {"name": name}, "spec": {"class": {"kind": "MachineClass", "name": "c"}}});
@@ -276,13 +279,13 @@ mod tests {
         assert_eq!(
             named("m".repeat(64)),
             [
-                "metadata.name: expected at most 63 letters, since it becomes the value of a label, got 64 letters"
+                "metadata.name: expected at most 63 characters, since it becomes the value of a label, got 64 characters"
             ]
         );
     }
 
     #[test]
-    fn a_set_selects_its_own_template() {
+    fn a_set_must_select_its_own_template() {
         let bad = json!({"spec": {
             "replicas": -1,
             "selector": {"matchLabels": {"name": "v", "tier": "a"}},
@@ -307,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deployment_needs_a_strategy_and_its_bounds() {
+    fn a_deployment_needs_a_strategy_and_its_limits() {
         for (strategy, expected) in [
             (json!({"type": "Recreate"}), vec![]),
             (
@@ -360,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_says_what_its_nodes_look_like_or_nothing() {
+    fn a_node_template_of_a_class_must_be_complete() {
         assert_eq!(told(validate_machine_class, json!({"providerSpec": {}})), [""; 0]);
         let bad = json!({"nodeTemplate": {"capacity": {"cpu": "2"}, "instanceType": "m", "region": "r"}});
         assert_eq!(

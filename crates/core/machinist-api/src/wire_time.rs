@@ -1,11 +1,13 @@
-//! A time together with its text: a patch that tests a time must repeat the text that was read.
+//! A time together with its text. A patch that tests a time must repeat the exact text that was
+//! read.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A time as it is on the wire. One moment has many texts (`Z` or `+00:00`, with a fraction or without).
+/// A time with its spelling on the wire. One moment has many spellings (`Z` or `+00:00`, with or
+/// without a fraction).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WireTime {
     text: String,
@@ -13,19 +15,19 @@ pub struct WireTime {
 }
 
 impl WireTime {
-    /// The moment.
+    /// Returns the moment.
     pub fn at(&self) -> Timestamp {
         self.at
     }
 
-    /// The text that was read.
+    /// Returns the text that was read.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 }
 
 impl From<Timestamp> for WireTime {
-    /// The moment in whole seconds, as API servers and controllers write it.
+    /// Converts to whole seconds, as API servers and controllers write times.
     fn from(at: Timestamp) -> Self {
         let text = at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         Self { text, at: Timestamp::from_second(at.as_second()).unwrap_or(at) }
@@ -53,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_moment_keeps_the_text_that_it_was_read_in() {
+    fn a_time_keeps_the_text_it_was_read_from() {
         let read = |text: &str| serde_json::from_value::<WireTime>(json!(text)).expect("a time");
         let (zulu, offset) = (read("2026-11-21T05:55:17Z"), read("2026-11-21T05:55:17.5+00:00"));
         assert_eq!(zulu, WireTime::from(zulu.at()));

@@ -1,9 +1,10 @@
-//! What the contracts tell the runtime: which kinds are watched, what is observed of them, and how actions are performed.
+//! Connects the contracts with the runtime: which kinds are watched, how their facts are collected,
+//! and how actions are performed.
 //!
-//! A path here has the same path in `machinist-plan`: two files tell one kind's whole story. The loop itself, which is the same for
-//! every contract, is in `machinist-runtime`.
+//! A module here has the same path in `machinist-plan`: the two files together contain all code
+//! about one kind. The work loop, which is the same for every contract, is in `machinist-runtime`.
 //!
-//! Deliberately absent: decisions. A rule about machines that can be found here is in the wrong place.
+//! Deliberately absent: decisions. Every rule about machines belongs into `machinist-plan`.
 
 pub mod mcm;
 
@@ -15,9 +16,9 @@ pub use mcm::{
     explain,
 };
 
-/// Why an object of the machine API is where it is, and what would be done next.
+/// Explanation of an object's state in the machine API, with the next actions.
 pub type Explanation = machinist_runtime::Explanation<machinist_plan::McmReason>;
-/// Why nothing could be explained.
+/// The reason why an object cannot be explained.
 pub type ExplainError = machinist_runtime::ExplainError<Key>;
-/// What was last decided about an object of the machine API, and why.
+/// The last decision about an object of the machine API, with its reason.
 pub type WhyRecord = machinist_runtime::WhyRecord<machinist_plan::McmReason>;

@@ -1,23 +1,31 @@
-//! Rules about instances that all front ends share: when one may be believed gone, and what is asked next.
+//! Rules about instances that all contracts share: when an instance counts as deleted, and which
+//! call comes next.
 //!
-//! Two rules keep exactly one instance per machine: the intent is on the API object before the cloud is called, and
-//! `ensure` is idempotent by key. From them follows when absence is proven:
+//! Two rules keep exactly one instance per machine. The intent is on the API object before the
+//! first cloud call, and `ensure` is idempotent by key. These rules determine when an absence is
+//! proven:
 //!
-//! - An instance that the cloud has shown by its provider id is gone when `find` by that id says so. One whose id is known and
-//!   that was not shown yet may only be late: then an absence counts after what the cloud promises about visibility.
-//! - One that was never seen may still appear: somebody may have asked for it a moment ago. Absence counts only from a
-//!   `find` later than anybody's last possible call, plus what the cloud promises about visibility.
-//! - One that nobody can have asked for needs no proof.
+//! - If the cloud has shown the instance by its provider id, an absence in a `find` by that id is
+//!   proof. If the id is known but the cloud has not shown the instance yet, the instance may only
+//!   be late. Then an absence counts after the promised visibility lag.
+//! - If the instance was never seen, it may still appear, because a process may have requested it a
+//!   moment ago. Then an absence counts only in a `find` later than the last possible call of any
+//!   process plus the promised visibility lag.
+//! - If no process can have requested the instance, no proof is needed.
 //!
-//! An absence counts only in the account that the instance was made in, as [`crate::ownership`] says. Until that is known, an
-//! instance is looked for before it is deleted: a deletion in another account succeeds and proves nothing. For the same reason an
-//! answer counts only if it came from the recorded account, or from the one that today's credential opens.
+//! An absence counts only in the account in which the instance was created, as [`crate::ownership`]
+//! explains. Until the account is known, the instance is looked up before it is deleted: a deletion
+//! in another account succeeds and proves nothing. For the same reason an answer counts only if it
+//! came from the recorded account or from the account that today's credential opens.
 //!
-//! An instance without a key that is older than its machine, by more than clocks may differ, was not made for it, whatever its
-//! name: it is neither adopted nor deleted, and people are told about it.
-//! One that carries another key is not ours, with one exception: objects that were restored or moved have new UIDs. The instance is
-//! given our key if our object recorded its id, it carries our cluster's tag, and no live object holds the old key. A cluster that
-//! was copied has another tag; or its Machines, beside the original ones, hold none of the keys.
+//! An instance without a key that is older than its machine, by more than clocks may differ, was
+//! not created for this machine, even if the name matches. It is neither adopted nor deleted, and
+//! an Event reports it.
+//!
+//! An instance with another key is not ours, with one exception: objects that were restored or
+//! moved have new UIDs. The instance receives our key if our object recorded its id, it carries our
+//! cluster's tag, and no live object holds the old key. This protects the original of a copied
+//! cluster: the copy has another tag, or its Machines hold none of the keys.
 
 use std::time::Duration;
 
@@ -31,167 +39,175 @@ use crate::ownership::{List, Ownership, Standing, second_look_at};
 use crate::permit::{Evidence, Permit};
 use crate::snapshot::{Answered, Answers, Call, Found, Process, plus, retry_after, since};
 
-/// How long a permit may be used: longer than a call takes to start, shorter than a lease.
+/// Lifetime of a permit: longer than a call takes to start, shorter than a lease.
 const PERMIT_VALID: Duration = Duration::from_secs(10);
-/// The first wait before looking whether an instance is gone, doubled at each look.
+/// First wait before the lookup that checks a deletion; doubled at each lookup.
 const FIRST_LOOK_AFTER: Duration = Duration::from_secs(1);
-/// The longest wait between two looks.
+/// The longest wait between two lookups.
 const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(30);
-/// An instance that was to be deleted and is neither gone nor going after this long is asked again to be deleted.
+/// The deletion is requested again if the instance neither disappears nor reports `Deleting` within
+/// this time.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(120);
-/// An instance that belongs to another key is looked at again after this long: only a person can change that.
+/// Wait before the next lookup of an instance with another key: only a user can change the key.
 const LOOK_AT_FOREIGN_EVERY: Duration = Duration::from_secs(600);
 
-/// What is asked about an instance that is to go.
+/// The facts for the decision about an instance that must be deleted.
 #[derive(Debug)]
 pub struct Departure<'s> {
-    /// How it is found.
+    /// The reference by which `find` looks up the instance.
     pub which: InstanceRef,
-    /// The key it must carry, if it carries one.
+    /// The key that the instance must carry, if it carries a key.
     pub owner: InstanceKey,
-    /// Which installation asks: the tag of its instances.
+    /// This cluster's tag on its instances.
     pub cluster: &'s str,
     /// The live object that holds the foreign key which the last `find` showed.
     pub key_holder: Option<&'s str>,
-    /// When its machine was created.
+    /// When the machine was created.
     pub created: Timestamp,
-    /// Why its deletion costs no pod, as far as that is known yet.
+    /// Evidence that the deletion loses no pod that must be evicted first, if known.
     pub evidence: Option<Evidence>,
-    /// What the driver answered.
+    /// The driver's answers for this instance.
     pub answers: &'s Answers,
-    /// Whether today's account is the one that it was made in.
+    /// The facts about the account in which the instance was created.
     pub ownership: &'s Ownership,
-    /// What all objects of the account share of what it shows.
+    /// The facts that all objects of the account share.
     pub shared: &'s Shared,
-    /// A fingerprint of what calls are made from: when it changes, a call that failed is repeated without waiting.
+    /// Fingerprint of the inputs of a call: when it changes, a failed call is retried without
+    /// waiting.
     pub inputs: u64,
-    /// Who asks.
+    /// The deciding process.
     pub process: &'s Process,
     /// The moment of the decision.
     pub now: Timestamp,
 }
 
-/// What the last list of an account tells all of its objects. A hint: it saves looks, and proves nothing.
+/// Facts from the last list of an account, shared by all of its objects. A hint: it saves lookups
+/// and proves nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Shared {
-    /// The last list, as far as this instance goes.
+    /// The result of the last list for this instance.
     pub listed: Option<Listed>,
-    /// Whether so many instances of the account are on their way out that one list is cheaper than a look at each.
+    /// Whether the account deletes so many instances that one list is cheaper than a lookup of
+    /// each.
     pub is_crowd: bool,
 }
 
-/// A list of an account, as far as one instance goes.
+/// The result of an account's list for one instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Listed {
     /// When the list began.
     pub started: Timestamp,
-    /// When it was answered.
+    /// When the list was answered.
     pub ended: Timestamp,
-    /// The instance, if it was among those that were shown.
+    /// The power state of the instance, if the list contained the instance.
     pub power: Option<Power>,
 }
 
-/// What follows for an instance that is to go.
+/// The next step for an instance that must be deleted.
 #[derive(Debug)]
 pub enum Next {
-    /// It does not exist, and none can appear.
+    /// The instance does not exist, and cannot appear later.
     Gone(Proof),
-    /// A call is in flight; look again when it is answered, or when its bound has passed.
+    /// A call is in flight. Look again when it is answered, or when its bound has passed.
     Wait {
-        /// The call.
+        /// The call in flight.
         call: Call,
-        /// Since when.
+        /// When the call started.
         since: Timestamp,
-        /// When its bound has passed.
+        /// When the bound of the call passes.
         until: Timestamp,
     },
-    /// Ask where it is.
+    /// Look up the instance.
     Find,
-    /// It was found, and is not recorded yet.
+    /// The instance was found and is not recorded yet.
     Record {
-        /// The instance.
+        /// The found instance.
         instance: Box<Instance>,
-        /// The account that showed it.
+        /// The account that showed the instance.
         account: Option<AccountId>,
     },
-    /// Ask for its deletion.
+    /// Request the deletion of the instance.
     Delete(Permit),
-    /// Its deletion would be next, and it is not known that no pod is lost with it.
+    /// The deletion would be next, but evidence is missing that it loses no pod.
     NeedsEvidence,
-    /// Give it our key.
+    /// Give the instance our key.
     Rekey {
-        /// The instance.
+        /// Provider id of the instance.
         id: ProviderId,
-        /// The key that it carries.
+        /// The key that the instance carries now.
         from: InstanceKey,
     },
-    /// It is going; look again then.
+    /// The cloud is deleting the instance. Look again later.
     Going {
-        /// When to look.
+        /// When to look again.
         look_at: Timestamp,
     },
-    /// The last call failed; repeat it then.
+    /// The last call failed. Retry it later.
     Failed {
-        /// Which call.
+        /// The failed call.
         call: Call,
-        /// What the cloud said.
+        /// The error of the driver.
         error: Error,
-        /// When to repeat it.
+        /// When to retry the call.
         retry_at: Timestamp,
     },
-    /// It may still appear; look again then.
+    /// The instance may still appear. Look again later.
     NotProven {
-        /// From when on an absence counts.
+        /// When an absence counts.
         look_at: Timestamp,
     },
-    /// Ask for a list of the account, to learn whether the instance was made in it.
+    /// Request a list of the account, to learn whether the instance was created in this account.
     List,
-    /// Such a list was asked for by another object.
+    /// Another object has already requested the list of the account.
     AwaitList {
-        /// When to ask for it again.
+        /// When to request the list again.
         until: Timestamp,
     },
-    /// It is absent, and nothing tells whether it was made in this account: look a second time then.
+    /// The instance is absent, and it is unknown whether it was created in this account. Look a
+    /// second time later.
     LookTwice {
         /// When a second absence counts.
         look_at: Timestamp,
     },
-    /// It is absent, and so is everything else that was made with this Secret: it looks like another account.
+    /// The instance and all others created with this Secret are absent: this seems to be another
+    /// account.
     OtherAccount {
         /// When to list the account again.
         look_at: Timestamp,
     },
     /// The recorded instance carries the key of another object.
     NotOurs {
-        /// Whose it is.
+        /// The instance and its key.
         foreign: Foreign,
         /// When to look again.
         look_at: Timestamp,
     },
 }
 
-/// What an instance is believed gone from.
+/// Why an instance counts as deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Proof {
-    /// It is absent in the account that it was made in; or it was never made.
+    /// The instance is absent in the account in which it was created, or it was never created.
     Sure,
-    /// It was absent twice, ten minutes apart, and nothing tells whether it was made in this account.
+    /// The instance was absent twice, ten minutes apart, and it is unknown whether it was created
+    /// in this account.
     LookedTwice,
-    /// None of our key exists. One of the same name does, and no live object holds its key.
+    /// No instance with our key exists. An instance with the same name exists, and no live object
+    /// holds its key.
     NameTaken(Foreign),
 }
 
-/// An instance that has a machine's name and is not that machine's: it is left alone.
+/// An instance with the machine's name that does not belong to the machine. It is left alone.
 #[derive(Debug)]
 pub enum Refused<'a> {
-    /// It carries no key, and was made before the machine.
+    /// The instance carries no key and was created before the machine.
     MadeBefore(&'a Instance),
-    /// It was made for another key.
+    /// The instance was created for another key.
     OfAnotherKey(&'a InstanceKey),
 }
 
 impl Departure<'_> {
-    /// Decides what follows.
+    /// Decides the next step.
     pub fn next(&self) -> Next {
         if let Some((call, started)) = self.answers.in_flight {
             return Next::Wait {
@@ -214,16 +230,19 @@ impl Departure<'_> {
         };
         match &asked.answer {
             Ok(()) => self.after_deletion(asked.ended),
-            // It may be another's instance. An account that cannot be opened tells nothing.
+            // The instance may belong to another owner. If the account cannot be opened, the error
+            // proves nothing.
             Err(error) if error.kind == ErrorKind::Denied && asked.account.is_some() => {
                 self.denied(error, asked.ended)
             }
-            // A deletion whose effect is unknown is settled by repeating it, like any other failure.
+            // If the effect of a deletion is unknown, the deletion is retried, like after any other
+            // failure.
             Err(error) => self.delete_failed(error, asked.ended),
         }
     }
 
-    /// It is not known yet whether this is the account of the instance, and a deletion in another account proves nothing.
+    /// Looks up the instance before its deletion, because a deletion in another account proves
+    /// nothing.
     fn look_first(&self) -> Next {
         let Some(find) = self.found_by_id(Timestamp::MIN) else { return Next::Find };
         match &find.answered.answer {
@@ -237,14 +256,15 @@ impl Departure<'_> {
     fn after_deletion(&self, asked: Timestamp) -> Next {
         let Some(find) = self.found_by_id(asked) else { return Next::Find };
         match &find.answered.answer {
-            // Its id was given to another instance since.
+            // A foreign instance means that the cloud has reused the id.
             Ok(Sighting::Foreign(_) | Sighting::Absent) => self.absent_by_id(&find.answered),
             Ok(Sighting::Present(instance)) => self.look_again(asked, &find.answered, instance.power),
             Err(error) => self.find_failed(error, find.answered.ended),
         }
     }
 
-    /// The deletion was denied: because the instance carries another key, or because the credential may not delete.
+    /// Handles a denied deletion: the instance carries another key, or the credential lacks
+    /// permission.
     fn denied(&self, error: &Error, ended: Timestamp) -> Next {
         let Some(find) = self.found_by_id(ended) else { return Next::Find };
         match &find.answered.answer {
@@ -263,7 +283,8 @@ impl Departure<'_> {
         }
     }
 
-    /// The recorded instance carries another key. If our object was restored, it is given ours; else it stays what it is.
+    /// Handles a recorded instance with another key. If our object was restored, the instance
+    /// receives our key; otherwise it is left alone.
     fn foreign(&self, foreign: &Foreign, looked: Timestamp) -> Next {
         let is_restored = foreign.cluster.as_deref() == Some(self.cluster) && self.key_holder.is_none();
         if !is_restored {
@@ -284,7 +305,7 @@ impl Departure<'_> {
                         let retry_at = self.retry_at(error, rekeyed.ended);
                         match self.now < retry_at {
                             true => Next::Failed { call: Call::REKEY, error: error.clone(), retry_at },
-                            // Whose it is by now is looked up before it is tried again.
+                            // The current key is looked up before the next attempt.
                             false => Next::Find,
                         }
                     }
@@ -294,8 +315,9 @@ impl Departure<'_> {
         }
     }
 
-    /// An absence by id counts once the cloud has shown that id, or has had the time to: an instance made a moment ago may be
-    /// on its way out and not be shown yet. And it counts in the account of the instance only.
+    /// An absence by id counts if the cloud has shown that id before, or if the visibility lag has
+    /// passed: the cloud may not show a new instance yet. The absence counts only in the account of
+    /// the instance.
     fn absent_by_id(&self, looked: &Answered<Sighting>) -> Next {
         let standing = if self.is_recorded(looked) { Standing::Proven } else { self.standing() };
         let looked = looked.started;
@@ -311,7 +333,7 @@ impl Departure<'_> {
         Next::NotProven { look_at: plus(counts_from, Duration::from_millis(1)) }
     }
 
-    /// What an absence comes to, in an account of that standing.
+    /// Returns the next step after an absence, given the account's standing.
     fn absent(&self, standing: Standing, looked: Timestamp, proof: Proof) -> Next {
         match standing {
             Standing::Proven => Next::Gone(proof),
@@ -335,19 +357,19 @@ impl Departure<'_> {
     }
 
     fn look_again(&self, asked: Timestamp, find: &Answered<Sighting>, power: Power) -> Next {
-        // A list that began later than the look has looked, too.
+        // A list that began later than the lookup is newer evidence.
         let listed = self.shared.listed.filter(|listed| find.started < listed.started);
         let (looked, power) = match listed {
             None => (find.ended, power),
             Some(Listed { ended, power: Some(power), .. }) => (ended, power),
-            // It seems to be gone. Only a look of its own proves that.
+            // The list suggests a deletion. Only a lookup of this instance proves it.
             Some(Listed { power: None, .. }) => return Next::Find,
         };
         let overdue = plus(asked, ASK_AGAIN_AFTER) <= self.now && power != Power::Deleting;
         if overdue {
             return self.delete();
         }
-        // Each wait is as long as everything before it: looks double, whatever their number.
+        // Each wait is as long as all time before it, so the waits double without a counter.
         let wait = since(looked, asked).clamp(FIRST_LOOK_AFTER, LOOK_AT_LEAST_EVERY);
         let look_at = plus(looked, wait);
         if self.now < look_at {
@@ -356,7 +378,7 @@ impl Departure<'_> {
         match self.ownership.list {
             _ if !self.shared.is_crowd || wait < LOOK_AT_LEAST_EVERY => Next::Find,
             List::Asked(until) if self.now < until => Next::AwaitList { until },
-            // Whoever cannot list can still look.
+            // If the list fails, a lookup may still succeed.
             List::Failed(again_at) if self.now < again_at => Next::Find,
             List::NotAsked | List::Asked(_) | List::Ended(_) | List::Failed(_) => Next::List,
         }
@@ -378,7 +400,7 @@ impl Departure<'_> {
         let counts_from = plus(last_possible_call, self.process.promises.absence_takes());
         let find = self.answers.find.as_ref().filter(|find| self.is_here(&find.answered));
         let Some(find) = find else {
-            // A first look at once: what is there already is found without waiting.
+            // The first lookup is immediate: an existing instance is found without waiting.
             return Next::Find;
         };
         let looked = find.answered.started;
@@ -386,7 +408,7 @@ impl Departure<'_> {
             Ok(Sighting::Present(instance)) if self.is_ours(instance) => {
                 Next::Record { instance: Box::new(instance.clone()), account: find.answered.account.clone() }
             }
-            // One of somebody else's is as good as none: ours may still appear beside it.
+            // A foreign instance counts as an absence: our instance may still appear beside it.
             Ok(shown) if counts_from < looked => {
                 let standing =
                     self.ownership.of_unrecorded(self.created, self.answers, self.process, self.now);
@@ -398,7 +420,8 @@ impl Departure<'_> {
         }
     }
 
-    /// No instance of our key exists. One of our name may; if no Machine holds its key, a person has to know of it.
+    /// Returns the proof that no instance with our key exists. Users must know about an instance
+    /// with our name and a key that no Machine holds.
     fn proof_of_none(&self, shown: &Sighting) -> Proof {
         match shown {
             Sighting::Foreign(foreign)
@@ -410,7 +433,8 @@ impl Departure<'_> {
         }
     }
 
-    /// The instance of this machine's name that is not this machine's, as the last `find` by name showed it.
+    /// Returns the instance that has this machine's name and is not its own, as the last `find` by
+    /// name showed it.
     pub fn refused(&self) -> Option<Refused<'_>> {
         if self.which.id.is_some() {
             return None;
@@ -422,8 +446,9 @@ impl Departure<'_> {
         }
     }
 
-    /// Whether an instance that a find by name showed is this machine's: it carries our key, or none and is young enough to have
-    /// been made for us by another program. An older one has its owner somewhere else.
+    /// Whether an instance from a `find` by name belongs to this machine. It must carry our key, or
+    /// carry no key and be young enough that another program created it for this machine. An older
+    /// instance has another owner.
     fn is_ours(&self, instance: &Instance) -> bool {
         match &instance.key {
             Some(key) => *key == self.owner,
@@ -460,18 +485,18 @@ impl Departure<'_> {
         self.ownership.of_recorded(self.created, self.answers, self.now)
     }
 
-    /// The last look by id that began then or later, if its account counts.
+    /// Returns the last lookup by id that began at `from` or later, if its account counts.
     fn found_by_id(&self, from: Timestamp) -> Option<&Found> {
         let counts = |find: &&Found| from <= find.answered.started && find.by.id.is_some();
         self.answers.find.as_ref().filter(counts).filter(|find| self.is_here(&find.answered))
     }
 
-    /// An answer, if its account counts.
+    /// Returns the answer if its account counts.
     fn here<'a, T>(&self, answered: Option<&'a Answered<T>>) -> Option<&'a Answered<T>> {
         answered.filter(|answered| self.is_here(answered))
     }
 
-    /// Whether it came from today's account or from the recorded one.
+    /// Whether the answer came from today's account or from the recorded account.
     fn is_here<T>(&self, answered: &Answered<T>) -> bool {
         answered.account == self.ownership.account || self.is_recorded(answered)
     }
@@ -523,7 +548,7 @@ mod tests {
         ProviderId::parse("sim:///i-1").expect("well-formed")
     }
 
-    /// In the account that was recorded.
+    /// Decides in the recorded account.
     fn next(seen: bool, created: i64, now: i64, answers: &Answers) -> Next {
         let ownership = Ownership { account: account("a"), recorded: account("a"), ..Ownership::default() };
         Case {
@@ -551,7 +576,7 @@ mod tests {
     }
 
     impl Case<'_> {
-        #[expect(clippy::disallowed_methods, reason = "what it decides is what is tested")]
+        #[expect(clippy::disallowed_methods, reason = "the test checks its decision")]
         fn next(self) -> Next {
             let id = self.seen.then(id);
             let which = InstanceRef { id, key: Some(InstanceKey::new("uid")), name: NodeName::new("m") };
@@ -576,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_never_seen_is_gone_only_after_the_lag() {
+    fn an_unseen_instance_is_absent_only_after_the_lag() {
         let early = Answers { find: found(false, 5, Ok(Sighting::Absent)), ..Answers::default() };
         assert!(matches!(next(false, -60, 5, &early), Next::NotProven { .. }));
         assert!(matches!(next(false, -60, 41, &early), Next::Find));
@@ -585,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_that_nobody_can_have_asked_for_is_gone_at_once() {
+    fn an_instance_that_was_never_requested_is_absent_at_once() {
         assert!(matches!(next(false, 1, 2, &Answers::default()), Next::Gone(Proof::Sure)));
         let asked = Answers { ever_ensured: true, ..Answers::default() };
         assert!(matches!(next(false, 1, 2, &asked), Next::Find));
@@ -618,7 +643,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_that_was_not_shown_yet_may_only_be_late() {
+    fn an_instance_that_was_not_shown_yet_may_be_late() {
         let mut answers = Answers {
             delete: Some(answered(20, 21, Ok(()))),
             find: found(true, 22, Ok(Sighting::Absent)),
@@ -649,29 +674,29 @@ mod tests {
     }
 
     #[test]
-    fn only_an_instance_that_can_be_ours_is_taken_along() {
+    fn only_an_instance_that_can_be_ours_is_recorded() {
         let shown = |instance: Instance| {
             let find = found(false, 41, Ok(Sighting::Present(instance)));
             next(false, -60, 41, &Answers { find, ..Answers::default() })
         };
         assert!(matches!(shown(made_at(-90, Some("uid"))), Next::Record { .. }), "it has our key");
-        assert!(matches!(shown(made_at(-60, None)), Next::Record { .. }), "others made it for this machine");
+        assert!(
+            matches!(shown(made_at(-60, None)), Next::Record { .. }),
+            "another program created it for this machine"
+        );
         assert!(
             matches!(shown(made_at(-120, None)), Next::Record { .. }),
             "the clock of the cloud may be late"
         );
         assert!(
             matches!(shown(made_at(-121, None)), Next::Gone(Proof::Sure)),
-            "it was there before the machine"
+            "it existed before the machine"
         );
-        assert!(
-            matches!(shown(made_at(0, Some("another"))), Next::Gone(Proof::Sure)),
-            "it has another's key"
-        );
+        assert!(matches!(shown(made_at(0, Some("another"))), Next::Gone(Proof::Sure)), "it has another key");
     }
 
     #[test]
-    fn a_failed_deletion_is_repeated_after_a_while() {
+    fn a_failed_deletion_is_retried_later() {
         let error = Error::new(ErrorKind::Unavailable, "try later");
         let delete = Some(answered(1, 2, Err(error)));
         let answers = Answers { delete, failures: 1, ..Answers::default() };
@@ -680,11 +705,11 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_call_is_repeated_at_once_when_class_or_secret_have_changed() {
+    fn a_denied_call_is_retried_when_class_or_secret_change() {
         let refused = Error::new(ErrorKind::Denied, "wrong token");
         let delete = Some(answered(1, 2, Err(refused.clone())));
         let mut answers = Answers { delete, failures: 9, inputs: Some(1), ..Answers::default() };
-        assert!(matches!(next(true, -60, 100, &answers), Next::Find), "it may be another's instance");
+        assert!(matches!(next(true, -60, 100, &answers), Next::Find), "it may belong to another owner");
         answers.find = found(true, 3, Ok(Sighting::Present(made_at(0, Some("uid")))));
         assert!(matches!(next(true, -60, 100, &answers), Next::Failed { call: Call::DELETE, .. }));
         answers.inputs = Some(2);
@@ -699,7 +724,8 @@ mod tests {
         assert!(matches!(next(true, -60, 100, &answers), Next::Failed { call: Call::FIND, .. }));
     }
 
-    /// After a deletion that succeeded and a look that showed nothing, both in today's account.
+    /// Answers after a successful deletion and a lookup that found nothing, both in today's
+    /// account.
     fn absent_since(second: i64) -> Answers {
         Answers {
             delete: Some(answered(1, 2, Ok(()))),
@@ -744,7 +770,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewed_credential_is_known_by_what_it_shows() {
+    fn a_renewed_credential_is_recognized_by_its_instances() {
         let answers = absent_since(3);
         let sibling = elsewhere(|o| o.shows_recorded = true);
         assert!(matches!(of(&sibling, 3, &answers), Next::Gone(Proof::Sure)));
@@ -755,19 +781,22 @@ mod tests {
     }
 
     #[test]
-    fn in_an_account_that_is_not_known_it_looks_before_it_deletes() {
+    fn a_lookup_precedes_deletion_in_an_unknown_account() {
         let unlisted = elsewhere(|_| {});
         assert!(matches!(of(&unlisted, 1, &Answers::default()), Next::Find));
         let present = found(true, 1, Ok(Sighting::Present(made_at(-60, Some("uid")))));
         let present = Answers { find: present, ..Answers::default() };
         assert!(matches!(of(&unlisted, 1, &present), Next::Delete(_)));
         let absent = Answers { find: found(true, 20, Ok(Sighting::Absent)), ..Answers::default() };
-        assert!(matches!(of(&unlisted, 20, &absent), Next::List), "no deletion, which would succeed");
+        assert!(
+            matches!(of(&unlisted, 20, &absent), Next::List),
+            "a deletion would succeed and prove nothing"
+        );
     }
 
     #[test]
-    fn answers_of_another_account_count_for_nothing() {
-        // Deleted and absent, in an account that was opened for a while.
+    fn answers_of_another_account_do_not_count() {
+        // Deleted and absent, in an account that was used for a while.
         let answers = absent_since(3);
         let today = Ownership { account: account("b"), recorded: account("b"), ..Ownership::default() };
         assert!(matches!(of(&today, 3, &answers), Next::Delete(_)));
@@ -779,14 +808,14 @@ mod tests {
     }
 
     #[test]
-    fn answers_of_the_recorded_account_outlive_its_credential() {
+    fn answers_of_the_recorded_account_stay_valid() {
         let exchanged = Ownership { account: account("b"), recorded: account("a"), ..Ownership::default() };
         assert!(matches!(of(&exchanged, 3, &absent_since(3)), Next::Gone(Proof::Sure)));
         let missing = Ownership { account: None, recorded: account("a"), ..Ownership::default() };
         assert!(matches!(of(&missing, 3, &absent_since(3)), Next::Gone(Proof::Sure)));
     }
 
-    /// What is known of a Machine that Go made.
+    /// Ownership facts of a Machine that Go's machine-controller-manager created.
     fn unrecorded(change: impl FnOnce(&mut Ownership)) -> Ownership {
         elsewhere(|o| {
             o.recorded = None;
@@ -796,7 +825,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_record_an_older_sibling_is_the_proof() {
+    fn without_a_record_an_older_sibling_is_proof() {
         let shown = |second| {
             unrecorded(|o| {
                 o.others = Others::AsOld;
@@ -808,7 +837,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_can_be_compared_two_looks_ten_minutes_apart_count() {
+    fn two_absences_count_if_nothing_can_be_compared() {
         let alone = unrecorded(|_| {});
         let first = absent_since(3);
         assert!(matches!(of(&alone, 3, &first), Next::LookTwice { look_at } if look_at == at(603)));
@@ -818,7 +847,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_is_compared_with_younger_ones_of_its_kind_only() {
+    fn the_oldest_is_compared_only_with_its_own_kind() {
         let oldest = |shows_unrecorded| {
             unrecorded(|o| {
                 o.others = Others::Younger;
@@ -827,7 +856,7 @@ mod tests {
             })
         };
         assert!(matches!(of(&oldest(true), 3, &absent_since(3)), Next::LookTwice { .. }));
-        // Its siblings were made after the Secret was exchanged, for all that is known.
+        // The siblings may have been created after the Secret was replaced.
         assert!(matches!(of(&oldest(false), 3, &absent_since(3)), Next::OtherAccount { .. }));
     }
 
@@ -848,7 +877,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_that_this_process_asked_for_is_absent_where_it_was_asked_for() {
+    fn an_absence_counts_in_the_account_of_the_request() {
         let siblings = unrecorded(|o| o.others = Others::AsOld);
         let made_in = |made_in| Answers { made_in, ..Answers::default() };
         let here = || made_in(MadeIn::Account(account("a").expect("a name")));
@@ -859,7 +888,7 @@ mod tests {
         assert!(matches!(never_seen(&siblings, 10, made_in(MadeIn::Several)), Next::OtherAccount { .. }));
         let same = unrecorded(|o| o.shows_made_in = true);
         assert!(matches!(never_seen(&same, 10, there()), Next::Gone(Proof::Sure)), "under another name");
-        // Another process may have asked before.
+        // Another process may have requested it before.
         assert!(matches!(never_seen(&siblings, -60, here()), Next::OtherAccount { .. }));
         let shown = unrecorded(|o| o.oldest_shown = Some(at(-90)));
         assert!(matches!(never_seen(&shown, -60, here()), Next::Gone(Proof::Sure)));
@@ -870,7 +899,7 @@ mod tests {
         Foreign { id: id(), key: InstanceKey::new(key), cluster: cluster.map(str::to_owned) }
     }
 
-    /// After a deletion that was denied.
+    /// Answers after a denied deletion.
     fn denied(sighting: Option<Foreign>) -> Answers {
         Answers {
             delete: Some(answered(1, 2, Err(Error::new(ErrorKind::Denied, "made for another key")))),
@@ -881,7 +910,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restored_object_gives_its_instance_its_own_key() {
+    fn a_restored_object_gives_its_instance_its_new_key() {
         assert!(matches!(next(true, -60, 3, &denied(None)), Next::Find));
         let mut answers = denied(Some(foreign("old", Some("ours"))));
         match next(true, -60, 3, &answers) {
@@ -890,13 +919,13 @@ mod tests {
         }
         answers.rekey = Some(answered(4, 5, Err(Error::new(ErrorKind::Unavailable, "later"))));
         assert!(matches!(next(true, -60, 6, &answers), Next::Failed { call: Call::REKEY, .. }));
-        assert!(matches!(next(true, -60, 10, &answers), Next::Find), "whose it is by now is looked up");
+        assert!(matches!(next(true, -60, 10, &answers), Next::Find), "the current key is looked up");
         answers.rekey = Some(answered(4, 5, Ok(())));
         assert!(matches!(next(true, -60, 6, &answers), Next::Delete(_)));
     }
 
     #[test]
-    fn where_keys_are_fixed_the_recorded_id_is_the_proof() {
+    fn with_fixed_keys_the_recorded_id_is_proof() {
         let answers = denied(Some(foreign("old", Some("ours"))));
         let ownership = Ownership { account: account("a"), recorded: account("a"), ..Ownership::default() };
         let keys = KeyTag::Fixed;
@@ -917,7 +946,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_of_another_key_stays_its_owners() {
+    fn an_instance_with_another_key_is_left_alone() {
         for stays in [foreign("old", Some("theirs")), foreign("old", None)] {
             let next = next(true, -60, 3, &denied(Some(stays.clone())));
             assert!(matches!(&next, Next::NotOurs { foreign, .. } if *foreign == stays), "{next:?}");
@@ -939,7 +968,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_of_its_name_under_an_old_key_is_left_and_told() {
+    fn a_namesake_under_an_old_key_is_left_and_reported() {
         let find = |foreign| found(false, 41, Ok(Sighting::Foreign(foreign)));
         let answers = |foreign| Answers { find: find(foreign), ..Answers::default() };
         let next = |foreign| next(false, -60, 41, &answers(foreign));
@@ -947,9 +976,9 @@ mod tests {
         assert!(matches!(next(foreign("old", Some("theirs"))), Next::Gone(Proof::Sure)));
     }
 
-    /// Looks after 30 s each: the deletion was asked for a while ago.
+    /// The lookups are 30 s apart: the deletion was requested a while ago.
     #[test]
-    fn a_crowd_shares_one_list_and_each_looks_for_what_it_lacks() {
+    fn many_deletions_share_one_list() {
         let gone = Instance { power: Power::Deleting, ..made_at(-60, Some("uid")) };
         let answers = Answers {
             delete: Some(answered(0, 1, Ok(()))),
@@ -978,9 +1007,9 @@ mod tests {
         assert!(matches!(of(131, None, true, List::NotAsked), Next::List));
         assert!(
             matches!(of(131, None, true, List::Asked(at(140))), Next::AwaitList { .. }),
-            "it is under way"
+            "the list is in flight"
         );
-        assert!(matches!(of(131, None, true, List::Failed(at(140))), Next::Find), "it may not be listed");
+        assert!(matches!(of(131, None, true, List::Failed(at(140))), Next::Find), "the list failed");
         let there = Some((120, Some(Power::Deleting)));
         let going = |next| matches!(next, Next::Going { look_at } if look_at == at(150));
         assert!(going(of(131, there, true, List::Ended(at(420)))), "it was listed a while ago");
@@ -988,6 +1017,6 @@ mod tests {
         let missing = of(121, Some((120, None)), true, List::Ended(at(420)));
         assert!(matches!(missing, Next::Find), "a list proves nothing");
         let older = of(131, Some((90, None)), true, List::Ended(at(390)));
-        assert!(matches!(older, Next::List), "it was seen later than that");
+        assert!(matches!(older, Next::List), "the lookup is newer than the list");
     }
 }

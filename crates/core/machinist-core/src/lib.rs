@@ -1,13 +1,15 @@
-//! What every contract's decisions are made of: plans, reasons, permits, answers of a cloud, and the rules about instances.
+//! Building blocks for the decisions of every contract: plans, reasons, permits, cloud answers, and
+//! the rules about instances.
 //!
 //! ```text
-//! plan, why          what a decision results in
-//! snapshot           what is known, what was asked, who decides
-//! instance, ownership, permit   when an instance may be believed gone, and the permit to delete it
+//! plan, why          the result of a decision
+//! snapshot           known facts, driver answers, and the deciding process
+//! instance, ownership, permit   when an instance counts as deleted, and the permit to delete it
 //! ```
 //!
-//! Pure, as the planners are: no client, no async runtime, no clock, no randomness, no logs. Deliberately absent: API types. A
-//! contract's own rules, and the reasons that only its objects have, are in its planners.
+//! This crate is pure, like the planners: no client, no async runtime, no clock, no randomness, no
+//! logs. API types are deliberately absent. The rules of one contract, and the reasons that only
+//! its objects have, are in its planners.
 
 pub mod instance;
 pub mod ownership;

@@ -1,20 +1,26 @@
-//! Whether the account that is asked today is the one that an instance was made in.
+//! Decides whether today's cloud account is the account in which an instance was created.
 //!
-//! "Not found" in the wrong account reads as "everything is gone": a Secret that was exchanged for another project's would let every
-//! Machine go and leave its instance behind. So an absence counts only in an account that is known to be the right one:
+//! In the wrong account every instance is "not found". If a Secret were replaced by the Secret of
+//! another project, every Machine would be deleted while its instance kept running. So an absence
+//! counts only in an account that is known to be the right one:
 //!
-//! - (a) The account that was recorded on the object, when its instance was made, is today's.
-//! - (b) Today's account has shown this very instance; or one that is recorded by an object with the same recorded account. For an
-//!   object without a recorded account (Go MCM records none): by an object of the same Secret that is as old or older.
-//! - (c) The object has no recorded account, and nothing can be compared: then two absences ten minutes apart count, and an Event
-//!   says so. Nothing can be compared when no other object of its Secret records an instance; or when it is the oldest that does, and
-//!   today's account shows a younger one of its kind.
+//! - (a) Today's account is the account that was recorded on the object when its instance was
+//!   created.
+//! - (b) Today's account has shown this instance, or an instance recorded by an object with the
+//!   same recorded account. For an object without a recorded account (Go MCM records none), the
+//!   other object must use the same Secret and be as old or older.
+//! - (c) The object has no recorded account, and there is nothing to compare with. Then two
+//!   absences ten minutes apart count, and an Event reports this. There is nothing to compare with
+//!   in two cases: no other object of the Secret records an instance; or this object is the oldest
+//!   that does, and today's account shows a younger instance of the same kind.
 //!
-//! A credential that is renewed within its project opens an account of another name, and (b) proves that it is the same. The evidence
-//! is one list of the account, which is shared by all of its Machines and is asked for at most every five minutes.
+//! A credential that is renewed within its project opens an account with another name, and (b)
+//! proves that both are the same. The evidence is one list of the account. All Machines of the
+//! account share the list, and it is requested at most every five minutes.
 //!
-//! A process that saw an object from its beginning has made all calls for it: then the accounts of those calls take the place of (c).
-//! So does the account that was written down with the intent, before the first call: in no other account is an instance asked for.
+//! A process that has watched an object since its creation has made all calls for it. Then the
+//! accounts of those calls replace (c). The account that was written with the intent, before the
+//! first call, also replaces (c): no other account is asked for the instance.
 
 use std::time::Duration;
 
@@ -23,75 +29,77 @@ use machinist_instance::AccountId;
 
 use crate::snapshot::{Answers, MadeIn, Process, plus};
 
-/// Two absences this far apart count where nothing can be compared.
+/// Two absences this far apart count if there is nothing to compare with.
 pub const SECOND_LOOK_AFTER: Duration = Duration::from_secs(600);
 
-/// What tells the accounts apart, for one object.
+/// The facts that distinguish cloud accounts, for one object.
 #[derive(Debug, Clone, Default, Hash)]
 pub struct Ownership {
-    /// The account that today's credential opens; absent while it cannot be opened.
+    /// The account that today's credential opens; absent while the credential opens none.
     pub account: Option<AccountId>,
-    /// The account that was recorded on the object when its instance was made.
+    /// The account that was recorded on the object when its instance was created.
     pub recorded: Option<AccountId>,
-    /// The account in which the instance was to be made, as it was written before the first call.
+    /// The account in which the instance was to be created, as written before the first call.
     pub intended: Option<AccountId>,
-    /// Whether today's account has shown an instance that is recorded by an object with the same recorded account.
+    /// Whether today's account has shown an instance of an object with the same recorded account.
     pub shows_recorded: bool,
-    /// Whether today's account is known to be the one in which the instance was asked for, or was to be, under another name.
+    /// Whether today's account is known, under another name, as the account in which creation was
+    /// requested or intended.
     pub shows_made_in: bool,
-    /// The creation of the oldest object of the Secret whose instance today's account has shown.
+    /// Creation time of the Secret's oldest object with an instance that today's account has shown.
     pub oldest_shown: Option<Timestamp>,
-    /// Whether an object without a recorded account is among those.
+    /// Whether an object without a recorded account is among the shown objects.
     pub shows_unrecorded: bool,
     /// The other objects of the Secret that record an instance.
     pub others: Others,
-    /// What a list of today's account has told so far.
+    /// State of the list of today's account.
     pub list: List,
 }
 
-/// The other objects of a Secret that record an instance.
+/// The age of the other objects of a Secret that record an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum Others {
-    /// There are none.
+    /// There are no other objects.
     #[default]
     None,
-    /// There are, and all of them are younger than this one.
+    /// All other objects are younger than this one.
     Younger,
-    /// There are, and one of them is as old as this one or older.
+    /// At least one other object is as old as this one or older.
     AsOld,
 }
 
-/// How far the one list of an account has come that all of its objects share.
+/// State of the account's list, which all objects of the account share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum List {
-    /// It was not asked for.
+    /// The list was not requested.
     #[default]
     NotAsked,
-    /// It was asked for. Should its answer never come, it may be asked for again then.
+    /// The list was requested. If no answer arrives, it may be requested again at this moment.
     Asked(Timestamp),
-    /// It was answered. It may be asked for again then.
+    /// The list was answered. It may be requested again at this moment.
     Ended(Timestamp),
-    /// It failed. It may be asked for again then.
+    /// The list failed. It may be requested again at this moment.
     Failed(Timestamp),
 }
 
-/// What an absence in today's account proves.
+/// How much an absence in today's account proves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// It is the account of the instance.
+    /// Today's account is the account of the instance.
     Proven,
-    /// It is not known yet. A list of the account will tell.
+    /// Not known yet. A list of the account answers it.
     Ask,
-    /// It is not known yet, and the list may not be asked for before that moment.
+    /// Not known yet, and the list may not be requested before this moment.
     Asked(Timestamp),
-    /// Nothing can be compared: two absences ten minutes apart count.
+    /// There is nothing to compare with: two absences ten minutes apart count.
     Incomparable,
-    /// What was made with this Secret is not shown: it looks like another account. Look again then.
+    /// No instance created with this Secret is visible: this seems to be another account. Look
+    /// again at this moment.
     Doubtful(Timestamp),
 }
 
 impl Ownership {
-    /// What an absence of the recorded instance of an object proves.
+    /// Returns how much an absence proves for an object that records its instance.
     pub fn of_recorded(&self, created: Timestamp, answers: &Answers, now: Timestamp) -> Standing {
         if self.is_named_or_shown(answers) {
             return Standing::Proven;
@@ -102,7 +110,7 @@ impl Ownership {
         }
     }
 
-    /// What an absence of an instance proves that was never recorded.
+    /// Returns how much an absence proves for an object that never recorded an instance.
     pub fn of_unrecorded(
         &self,
         created: Timestamp,
@@ -127,8 +135,9 @@ impl Ownership {
         self.by_age(created, self.oldest_shown.is_some(), now)
     }
 
-    /// From when on evidence about the account is worth a list although nothing waits for it: later, when an instance is gone, it
-    /// cannot be had any more. Never again once a list was answered.
+    /// Returns from when on a list of the account is worth its cost although nothing waits for it.
+    /// The evidence must be collected while instances exist. After one answered list, no further
+    /// list is needed.
     pub fn is_worth_a_list_from(&self, answers: &Answers) -> Option<Timestamp> {
         if self.account.is_none() || self.is_named_or_shown(answers) {
             return None;
@@ -170,7 +179,8 @@ impl Ownership {
     }
 }
 
-/// When the second of two absences counts, the first of which was seen by a look that began then.
+/// Returns when the second of two absences counts. `first` is when the lookup that saw the first
+/// absence began.
 pub fn second_look_at(first: Timestamp) -> Timestamp {
     plus(first, SECOND_LOOK_AFTER)
 }

@@ -1,12 +1,15 @@
-//! Leave to destroy, minted only here and only from evidence.
+//! Permits to delete an instance. This module alone creates them, and only from evidence.
 
 use std::fmt;
 
 use jiff::Timestamp;
 use machinist_instance::{InstanceKey, InstanceRef};
 
-/// Leave to delete one instance once. Only [`Departure::next`](crate::instance::Departure::next) makes one, it cannot be copied, and it
-/// expires: whoever acts late must decide again. That only planners weigh evidence is kept by clippy.toml.
+/// Permission to delete one instance once.
+///
+/// Only [`Departure::next`](crate::instance::Departure::next) creates a permit. A permit cannot be
+/// copied, and it expires: after that, the planner must decide again. A ban in `clippy.toml`
+/// ensures that only planners call `Departure::next`.
 #[derive(Debug)]
 pub struct Permit {
     which: InstanceRef,
@@ -15,38 +18,42 @@ pub struct Permit {
     valid_until: Timestamp,
 }
 
-/// Why an instance may be deleted: its machine is to go, and no pod that has to leave its Node is lost with it.
+/// Why an instance may be deleted: its machine is being deleted, and the deletion loses no pod that
+/// must be evicted first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Evidence {
-    /// The Node was closed for new pods, and a quorum list that began after that was seen showed no pod that has to leave.
+    /// The Node was cordoned, and a quorum list that began after the cordon was observed showed no
+    /// pod to evict.
     EmptyAfterCordon {
-        /// The Node's name.
+        /// Name of the Node.
         node: String,
-        /// When the Node was seen closed.
+        /// When the cordon was observed.
         cordoned: Timestamp,
         /// When the list began.
         listed: Timestamp,
     },
-    /// The API server itself, not a store, said that no Node of that name is the machine's.
+    /// The API server (not a store) reported that the machine has no Node of that name.
     NoNode {
-        /// The name that was looked for.
+        /// Name of the Node that was looked up.
         node: String,
-        /// When the look began.
+        /// When the lookup began.
         looked: Timestamp,
     },
-    /// The drain was ended by force: its time is up, or the Node is dead. The machine's status says so.
+    /// The drain was ended by force because it timed out or the Node is dead. The machine's status
+    /// records this.
     Forced,
-    /// A person set the label that gives pods up.
+    /// A user set the label `force-deletion`, which gives up the pods.
     ForceDeletion,
-    /// The machine's status says that the drain ended before.
+    /// The machine's status says that the drain has ended.
     PastDrain {
-        /// The stage that the status names.
+        /// The stage in the status.
         stage: &'static str,
     },
 }
 
 impl Permit {
-    /// Mints a permit. Only the rules about instances may, so it stays inside this crate.
+    /// Creates a permit. Only the rules about instances may call this, so it is private to the
+    /// crate.
     pub(crate) fn mint(
         which: InstanceRef,
         owner: InstanceKey,
@@ -61,17 +68,17 @@ impl Permit {
         &self.which
     }
 
-    /// The key the instance must carry, if it carries one.
+    /// The key that the instance must carry, if it carries a key.
     pub fn owner(&self) -> &InstanceKey {
         &self.owner
     }
 
-    /// What it was minted from.
+    /// The evidence that justifies this permit.
     pub fn evidence(&self) -> &Evidence {
         &self.evidence
     }
 
-    /// The last moment at which it may be used.
+    /// The last moment at which this permit may be used.
     pub fn valid_until(&self) -> Timestamp {
         self.valid_until
     }
@@ -87,12 +94,12 @@ impl fmt::Display for Evidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::EmptyAfterCordon { node, cordoned, listed } => {
-                write!(f, "node {node}, closed since {cordoned}, had no pod to evict at {listed}")
+                write!(f, "node {node}, cordoned since {cordoned}, had no pod to evict at {listed}")
             }
-            Self::NoNode { node, looked } => write!(f, "it had no node {node} at {looked}"),
-            Self::Forced => f.write_str("its drain was ended by force"),
-            Self::ForceDeletion => f.write_str("it has the label force-deletion"),
-            Self::PastDrain { stage } => write!(f, "its drain has ended: {stage}"),
+            Self::NoNode { node, looked } => write!(f, "no node {node} existed at {looked}"),
+            Self::Forced => f.write_str("the drain was ended by force"),
+            Self::ForceDeletion => f.write_str("the label force-deletion is set"),
+            Self::PastDrain { stage } => write!(f, "the drain has ended: {stage}"),
         }
     }
 }

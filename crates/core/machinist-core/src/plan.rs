@@ -1,4 +1,4 @@
-//! What a decision results in: calls to make, the reason, and when to look again.
+//! The result of a decision: calls to make, the reason, and when to look again.
 
 use std::fmt;
 
@@ -8,40 +8,41 @@ use crate::why::{ContractReason, Why};
 
 /// The result of one decision about one object.
 ///
-/// `actions` are performed in order, each one call with its own precondition; the first that fails ends the pass.
+/// The actions run in order. Each action is one call with its own precondition, and the first
+/// failure ends the pass.
 #[derive(Debug)]
-#[must_use = "a plan that nobody acts on changes nothing"]
+#[must_use = "a plan has no effect until its actions are performed"]
 pub struct Plan<A, R> {
     /// The calls to make, in order.
     pub actions: Vec<A>,
-    /// The first thing this object waits for, or what it is about to do.
+    /// The first thing this object waits for, or the action that comes next.
     pub why: Why<R>,
-    /// When to look again if nothing happens before.
+    /// When to look again if nothing changes earlier.
     pub wait: Wait,
 }
 
 impl<A, R> Plan<A, R> {
-    /// Nothing to do until something changes.
+    /// A plan without actions that waits for a change.
     pub fn idle(why: Why<R>) -> Self {
         Self { actions: Vec::new(), why, wait: Wait::Idle }
     }
 
-    /// Nothing to do before that moment, unless something changes earlier.
+    /// A plan without actions until `at`, unless something changes earlier.
     pub fn until(at: Timestamp, why: Why<R>) -> Self {
         Self { actions: Vec::new(), why, wait: Wait::Until(at) }
     }
 
-    /// One call; whatever it changes wakes the object again.
+    /// A plan with one call. The change that it makes wakes the object again.
     pub fn act(action: A, why: Why<R>) -> Self {
         Self { actions: vec![action], why, wait: Wait::Idle }
     }
 
-    /// Several calls in order.
+    /// A plan with several calls in order.
     pub fn act_all(actions: Vec<A>, why: Why<R>) -> Self {
         Self { actions, why, wait: Wait::Idle }
     }
 
-    /// The same plan, looked at again no later than `at`.
+    /// Sets the wait so that the object is looked at again no later than `at`.
     pub fn no_later_than(mut self, at: Timestamp) -> Self {
         self.wait = self.wait.earliest(Wait::Until(at));
         self
@@ -58,17 +59,17 @@ impl<A: fmt::Display, R: ContractReason> fmt::Display for Plan<A, R> {
     }
 }
 
-/// When an object is looked at again if nothing happens to it.
+/// When an object is looked at again if it does not change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// At that moment at the latest.
+    /// At this moment at the latest.
     Until(Timestamp),
-    /// Only when something changes (or at the periodic resync, which is the queue's business).
+    /// Only when something changes (or at the periodic resync, which the queue triggers).
     Idle,
 }
 
 impl Wait {
-    /// The earlier of two.
+    /// Returns the earlier of two waits.
     pub fn earliest(self, other: Self) -> Self {
         match (self, other) {
             (Self::Until(a), Self::Until(b)) => Self::Until(a.min(b)),

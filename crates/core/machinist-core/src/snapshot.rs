@@ -1,8 +1,8 @@
-//! The parts that every snapshot is made of: what is known, what the process remembers, what it has asked.
+//! Parts of every snapshot: known facts, the memory of the process, and the answers of the driver.
 //!
-//! A snapshot is frozen, not consistent: facts about a Machine and its Node have different ages, so every rule over
-//! two kinds must be safe with either one older. What is remembered here only saves calls: planners stay correct when
-//! all of it is empty.
+//! A snapshot is frozen, not consistent: facts about a Machine and its Node have different ages. So
+//! every rule over two kinds must be safe with either one older. The memory here only saves calls:
+//! planners stay correct when it is empty.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,20 +10,20 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use machinist_instance::{AccountId, Error, ErrorKind, Instance, InstanceRef, Promises, Sighting};
 
-/// What is known of something that is looked up.
+/// The result of a lookup.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Hash)]
 pub enum Known<T> {
-    /// Nobody has looked.
+    /// No lookup has been made.
     #[default]
     Unasked,
-    /// Somebody looked, and it was not there.
+    /// A lookup found nothing.
     Absent,
-    /// It was there.
+    /// A lookup found it.
     Present(T),
 }
 
 impl<T> Known<T> {
-    /// The thing, if it was there.
+    /// Returns the value if it was found.
     pub fn present(&self) -> Option<&T> {
         match self {
             Self::Present(thing) => Some(thing),
@@ -31,13 +31,13 @@ impl<T> Known<T> {
         }
     }
 
-    /// From a complete store: what it does not have is absent.
+    /// Converts a lookup in a complete store, in which a missing entry means absent.
     pub fn from_store(found: Option<T>) -> Self {
         found.map_or(Self::Absent, Self::Present)
     }
 }
 
-/// A sort of call to a cloud, by the name that people read.
+/// A kind of driver call, with its name for users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Call {
     name: &'static str,
@@ -45,30 +45,43 @@ pub struct Call {
 }
 
 impl Call {
-    /// Create, or return the one already made.
+    /// Creates the instance, or returns the existing one.
     pub const ENSURE: Self = Self::change("ensure");
-    /// Look for one.
+    /// Looks up one instance.
     pub const FIND: Self = Self::look("find");
-    /// Ask for deletion.
+    /// Requests deletion of one instance.
     pub const DELETE: Self = Self::change("delete");
-    /// Give it another key.
+    /// Gives an instance another key.
     pub const REKEY: Self = Self::change("rekey");
-    /// List what the account shows.
+    /// Lists the instances of the account.
     pub const LIST: Self = Self::look("list");
 
-    /// A call that changes something. Where calls wait for their turn, it goes before looks.
+    /// A call that changes something. In the queue of an account, such calls come before lookups.
     pub const fn change(name: &'static str) -> Self {
         Self { name, changes: true }
     }
 
-    /// A call that only looks.
+    /// A call that only reads.
     pub const fn look(name: &'static str) -> Self {
         Self { name, changes: false }
     }
 
-    /// Whether it may change something.
+    /// Whether the call may change something.
     pub const fn changes(self) -> bool {
         self.changes
+    }
+
+    /// The task of the cloud in this call, for a phrase such as "waiting for the cloud to create
+    /// the instance".
+    pub(crate) fn task(self) -> &'static str {
+        match self {
+            Self::ENSURE => "create the instance",
+            Self::FIND => "look up the instance",
+            Self::DELETE => "delete the instance",
+            Self::REKEY => "change the key of the instance",
+            Self::LIST => "list the instances of the account",
+            Self { name, .. } => name,
+        }
     }
 }
 
@@ -78,72 +91,75 @@ impl fmt::Display for Call {
     }
 }
 
-/// An answer, with the time at which the call was started and the time at which it ended.
+/// An answer of the driver, with the start and the end of the call.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Answered<T> {
-    /// When the call was started.
+    /// When the call started.
     pub started: Timestamp,
     /// When the answer arrived.
     pub ended: Timestamp,
-    /// The account that was asked; absent if it could not be opened. What one account answers says nothing about another.
+    /// The account that was asked; absent if it could not be opened. An answer from one account
+    /// says nothing about another.
     pub account: Option<AccountId>,
-    /// The answer.
+    /// The value, or the error.
     pub answer: Result<T, Error>,
 }
 
-/// An answer to `find`, with what was asked for: an absence by id proves more than one by name.
+/// An answer to `find`, with the request: an absence by id proves more than an absence by name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Found {
-    /// What was asked for.
+    /// The request.
     pub by: InstanceRef,
-    /// What came back.
+    /// The answer.
     pub answered: Answered<Sighting>,
 }
 
-/// What the driver has answered for one instance, in this process.
+/// The driver's answers for one instance, as this process remembers them.
 #[derive(Debug, Clone, Default, Hash)]
 pub struct Answers {
-    /// The call in flight, and since when. At most one per instance.
+    /// The call in flight and its start. At most one call per instance is in flight.
     pub in_flight: Option<(Call, Timestamp)>,
-    /// Whether this process has ever started an `ensure` for it.
+    /// Whether this process has ever started an `ensure` for this instance.
     pub ever_ensured: bool,
     /// The last answer to `ensure`.
     pub ensure: Option<Answered<Instance>>,
     /// The last answer to `find`.
     pub find: Option<Found>,
-    /// Whether a `find` by provider id ever showed it.
+    /// Whether a `find` by provider id ever showed this instance.
     pub shown: bool,
-    /// The account that last showed this very instance: in an answer to `ensure` or `find`, or in a list.
+    /// The account that last showed this instance: in an answer to `ensure` or `find`, or in a
+    /// list.
     pub shown_in: Option<AccountId>,
-    /// Where this process may have made it.
+    /// The accounts in which this process may have created the instance.
     pub made_in: MadeIn,
-    /// The first of the absences in a row that an account has answered.
+    /// The current row of absences that an account has reported.
     pub absence: Option<Absence>,
     /// The last answer to `delete`.
     pub delete: Option<Answered<()>>,
     /// The last answer to `rekey`.
     pub rekey: Option<Answered<()>>,
-    /// Failures of the last kind of call in a row; 0 after a success.
+    /// Consecutive failures of the last kind of call; 0 after a success.
     pub failures: u32,
-    /// What the last call was made from: a fingerprint of class and Secrets. When they change, one that failed is repeated
-    /// without waiting.
+    /// Fingerprint of the class and Secrets that the last call used. When they change, a failed
+    /// call is repeated without waiting.
     pub inputs: Option<u64>,
 }
 
-/// In which accounts a process may have made an instance: an `ensure` there had an effect, or may have had one.
+/// The accounts in which a process may have created an instance: an `ensure` there had an effect,
+/// or may have had one.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Hash)]
 pub enum MadeIn {
-    /// In none.
+    /// In no account.
     #[default]
     Nowhere,
-    /// In this one.
+    /// In this account.
     Account(AccountId),
     /// The credential changed between two calls of unknown outcome.
     Several,
 }
 
 impl MadeIn {
-    /// The same, after one more call in that account.
+    /// Returns the value after one more call in `account`.
     #[must_use]
     pub fn and(&self, account: &AccountId) -> Self {
         match self {
@@ -154,29 +170,30 @@ impl MadeIn {
     }
 }
 
-/// A row of absences.
+/// Consecutive absences that one account has reported.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Absence {
     /// The account that answered.
     pub account: AccountId,
-    /// When the first look of the row began.
+    /// When the first lookup of the row began.
     pub first: Timestamp,
-    /// Whether the looks were by provider id.
+    /// Whether the lookups were by provider id.
     pub by_id: bool,
 }
 
-/// A call that is in flight longer than its bound waits for a free slot of its account; look again after this long.
+/// Wait before the next look at a call that exceeded its bound. Such a call waits for a free slot
+/// of its account.
 const SLOT_AWAITED: Duration = Duration::from_secs(10);
 
 impl Answers {
-    /// The call in flight, since when, and when to look again if its answer does not come.
+    /// Returns the call in flight, its start, and when to look again if no answer arrives.
     pub fn waiting(&self, process: &Process, now: Timestamp) -> Option<(Call, Timestamp, Timestamp)> {
         let (call, since) = self.in_flight?;
         let bound = plus(since, process.promises.call_bound);
         Some((call, since, if now < bound { bound } else { plus(now, SLOT_AWAITED) }))
     }
 
-    /// Takes in an answer: counts failures in a row, and remembers what the call was made from.
+    /// Stores an answer. Counts consecutive failures and remembers the fingerprint of the inputs.
     pub fn take<T>(
         &mut self,
         inputs: u64,
@@ -188,7 +205,7 @@ impl Answers {
         remember(self, answered);
     }
 
-    /// Takes in an answer to `find`: what it shows, and since when nothing is shown.
+    /// Stores an answer to `find`, and since when the account has shown nothing.
     pub fn take_found(&mut self, found: Found) {
         let Answered { started, account, answer, .. } = &found.answered;
         let by_id = found.by.id.is_some();
@@ -197,7 +214,7 @@ impl Answers {
                 self.find = Some(found);
                 return;
             }
-            // An instance that has only the name may be another owner's.
+            // An instance that matches only by name may belong to another owner.
             Ok(Sighting::Present(instance)) => {
                 by_id || (instance.key.is_some() && instance.key == found.by.key)
             }
@@ -219,72 +236,75 @@ impl Answers {
         self.find = Some(found);
     }
 
-    /// Whether class or Secrets have changed since the last call, so that one that failed may succeed now.
+    /// Whether the class or the Secrets have changed since the last call, so that a failed call may
+    /// succeed now.
     pub fn is_mended(&self, inputs: u64) -> bool {
         self.inputs.is_some_and(|last| last != inputs)
     }
 
-    /// The last failure, if the latest answer of that call was one.
+    /// Returns the error and its time if the latest answer of that call was a failure.
     pub fn failure<T>(answered: Option<&Answered<T>>) -> Option<(&Error, Timestamp)> {
         answered.and_then(|a| a.answer.as_ref().err().map(|e| (e, a.ended)))
     }
 }
 
-/// Attempts at one thing outside the driver: an eviction, a write that keeps failing.
+/// Attempts at one operation outside the driver: an eviction, or a write that keeps failing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Attempts {
-    /// How many.
+    /// Number of attempts.
     pub count: u32,
-    /// When the last one ended.
+    /// When the last attempt ended.
     pub last: Timestamp,
 }
 
-/// What the deciding process is and may do.
+/// Properties of the deciding process.
 #[derive(Debug, Clone)]
 pub struct Process {
-    /// When its stores were first complete.
+    /// When the stores of the process were first complete.
     pub started: Timestamp,
-    /// When it took the lease it holds; absent without leader election.
+    /// When the process acquired its current Lease; absent without leader election.
     pub leading_since: Option<Timestamp>,
-    /// How far the wall clock is from the API server's, at most.
+    /// Upper bound of the difference between the wall clock and the API server's clock.
     pub skew: Duration,
-    /// The cloud's time minus ours, where the driver has measured it.
+    /// The cloud's time minus the local time, if the driver has measured it.
     pub cloud_skew: Option<SignedDuration>,
-    /// What the account of this object promises.
+    /// The promises of the driver for this object's account.
     pub promises: Promises,
 }
 
-/// Above this skew no deadline may destroy anything.
+/// Above this clock skew, no deadline may trigger a deletion.
 pub const SKEW_LIMIT: Duration = Duration::from_secs(30);
-/// A cloud's clock that is further off than this is no measure of anything.
+/// Upper bound for the cloud's clock skew. A larger difference is not trusted.
 const CLOUD_SKEW_LIMIT: Duration = Duration::from_secs(30);
-/// Moments of the cloud and of an API server are compared with this much tolerance at least: the skew is only estimated, and
-/// before the first answer of the cloud not even that.
+/// Minimum tolerance when times of the cloud and of an API server are compared: the skew is only
+/// estimated, and it is unknown before the first answer of the cloud.
 const CLOUD_TOLERANCE: Duration = Duration::from_secs(60);
 
 impl Process {
-    /// Since when this process has been the only one to act.
+    /// Returns since when this process has been the only one to act.
     pub fn acting_since(&self) -> Timestamp {
         self.leading_since.map_or(self.started, |lease| lease.max(self.started))
     }
 
-    /// Whether clocks agree well enough for a deadline to destroy something.
+    /// Whether the clocks agree well enough for a deadline to trigger a deletion.
     pub fn may_enforce_deadlines(&self) -> bool {
         self.skew <= SKEW_LIMIT
     }
 
-    /// Whether an object was certainly created after this process began to act, so that nobody else can have made
-    /// a call for it.
+    /// Whether an object was certainly created after this process began to act. Then no other
+    /// process can have made a call for it.
     pub fn saw_the_birth_of(&self, created: Timestamp) -> bool {
-        // Creation timestamps are cut to whole seconds: the object is no older than it says.
+        // Creation timestamps are truncated to whole seconds, so the object is no older than its
+        // timestamp.
         created > plus(self.acting_since(), self.skew)
     }
 
-    /// Since when an instance of a machine's name that carries no key counts as made for that machine.
+    /// Returns the earliest creation time at which an instance with the machine's name and no key
+    /// counts as created for it.
     ///
-    /// The cloud says when the instance was made, an API server when the machine was, and their clocks differ. Creation and
-    /// deletion both ask here: an instance that is refused on creation must not be deleted, and one that is left alone
-    /// on deletion must have been refused.
+    /// The instance has the cloud's creation time, and the machine has an API server's. Their
+    /// clocks differ. Creation and deletion both use this rule: an instance that creation rejects
+    /// must not be deleted, and an instance that deletion leaves alone must have been rejected.
     pub fn adopts_since(&self, created: Timestamp) -> Timestamp {
         let skew = self.cloud_skew.map_or(Duration::ZERO, |skew| skew.unsigned_abs());
         let tolerance = CLOUD_TOLERANCE + skew.min(CLOUD_SKEW_LIMIT);
@@ -292,36 +312,39 @@ impl Process {
     }
 }
 
-/// Adds a span to a moment, staying at the end of time rather than failing.
+/// Adds a span to a moment and saturates at the maximum.
 pub fn plus(at: Timestamp, span: Duration) -> Timestamp {
     at.checked_add(span).unwrap_or(Timestamp::MAX)
 }
 
-/// How long since, never negative.
+/// Returns the time from `then` to `now`, never negative.
 pub fn since(now: Timestamp, then: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(then)).unwrap_or(Duration::ZERO)
 }
 
-/// Deadlines compare whole seconds, plus one: API timestamps are cut to seconds.
+/// Whether a deadline has passed. Compares whole seconds, plus one, because API timestamps are
+/// truncated to seconds.
 pub fn is_past(now: Timestamp, deadline: Timestamp) -> bool {
     now.as_second() > deadline.as_second()
 }
 
-/// The first moment at which [`is_past`] holds.
+/// Returns the first moment at which [`is_past`] is true for `deadline`.
 pub fn just_past(deadline: Timestamp) -> Timestamp {
     Timestamp::from_second(deadline.as_second() + 1).unwrap_or(Timestamp::MAX)
 }
 
-/// The last moment for which [`is_past`] holds already at `moment`.
+/// Returns the last deadline for which [`is_past`] is true at `moment`.
 pub fn just_before(moment: Timestamp) -> Timestamp {
     Timestamp::from_second(moment.as_second() - 1).unwrap_or(Timestamp::MIN)
 }
 
-/// No `Retry-After` of a cloud or an API server is obeyed for longer: a wrong number must not stop an object for days.
+/// Upper bound for a `Retry-After` of a cloud or an API server: a wrong number must not stop an
+/// object for days.
 pub const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(600);
 
-/// How long to wait after a failed driver call before the next one: doubling per failure, bounded by what the kind of
-/// failure can profit from. `exhausted` is the retry period that users set for quota and stock.
+/// Returns how long to wait after a failed driver call. The wait doubles per failure, up to a bound
+/// that fits the kind of failure. `exhausted` is the retry period that users set for quota and
+/// stock.
 pub fn retry_after(kind: ErrorKind, failures: u32, exhausted: Duration) -> Duration {
     let (first, most) = match kind {
         ErrorKind::Throttled { retry_after: Some(asked) } => return asked.min(LONGEST_RETRY_AFTER),
@@ -338,11 +361,11 @@ pub fn retry_after(kind: ErrorKind, failures: u32, exhausted: Duration) -> Durat
     (first * 2u32.pow(doublings)).min(most)
 }
 
-/// How a version of an object follows on the one that was seen before.
+/// How a version of an object relates to the version that was seen before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
-    /// It is the next one: the watch showed both.
+    /// The next version: the watch showed both.
     Next,
-    /// It is some later one, or the first: what was between them was not seen.
+    /// A later version, or the first: versions in between were not seen.
     Later,
 }

@@ -1,7 +1,11 @@
-//! Why an object is where it is, as a value.
+//! The reason for an object's state, as a value.
 //!
-//! A [`Why`] becomes a log line, an Event, a condition reason and the output of `machinist why`. Prose is rendered
-//! here, last, and parsed nowhere. Reasons that objects of every contract may have are in [`Reason`]; each contract adds its own.
+//! A [`Why`] becomes a log line, an Event, a condition reason and the output of `machinist why`.
+//! Prose is rendered here, last, and parsed nowhere. [`Reason`] has the reasons that objects of
+//! every contract may have; each contract adds its own.
+//!
+//! A rendered reason is a complete phrase, such as "MachineClass workers not found" or "waiting for
+//! Node a to register".
 
 use std::fmt;
 
@@ -12,42 +16,43 @@ use crate::snapshot::Call;
 
 /// A reason that only objects of one contract have.
 pub trait ContractReason: fmt::Display + fmt::Debug + Clone + PartialEq + Send + Sync + 'static {
-    /// A constant, CamelCase name for conditions, Events and metrics.
+    /// Returns the constant CamelCase name for conditions, Events and metrics.
     fn code(&self) -> &'static str;
 }
 
-/// The first thing an object waits for, since when, what happens next, and by when.
+/// The reason for an object's state: what it waits for, since when, the next step, and the
+/// deadline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Why<R> {
-    /// The first broken link, or that there is none.
+    /// The first unmet condition, or [`Reason::Settled`].
     pub reason: Reason<R>,
-    /// Since when, where that is known.
+    /// Since when the reason applies, if known.
     pub since: Option<Timestamp>,
-    /// The next step, and who takes it.
+    /// The next step.
     pub next: Step,
-    /// What happens if it lasts too long.
+    /// The step that follows if the reason lasts too long.
     pub deadline: Option<Deadline>,
 }
 
 impl<R> Why<R> {
-    /// A reason, and what follows it.
+    /// Combines a reason with the next step.
     pub fn new(reason: impl Into<Reason<R>>, next: Step) -> Self {
         Self { reason: reason.into(), since: None, next, deadline: None }
     }
 
-    /// Nothing is missing.
+    /// The object is up to date.
     pub fn settled() -> Self {
         Self::new(Reason::Settled, Step::Nothing)
     }
 
-    /// The same, with its beginning.
+    /// Sets since when the reason applies.
     #[must_use]
     pub fn since(mut self, since: impl Into<Option<Timestamp>>) -> Self {
         self.since = since.into();
         self
     }
 
-    /// The same, with an end.
+    /// Sets a deadline and the step that follows it.
     #[must_use]
     pub fn deadline(mut self, at: Timestamp, then: Step) -> Self {
         self.deadline = Some(Deadline { at, then });
@@ -55,70 +60,72 @@ impl<R> Why<R> {
     }
 }
 
-/// A moment at which patience ends.
+/// A moment, and the step that follows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deadline {
-    /// When.
+    /// The moment.
     pub at: Timestamp,
-    /// What is done then.
+    /// The step that follows.
     pub then: Step,
 }
 
-/// What an object waits for.
+/// The reason for an object's state: up to date, in progress, waiting or blocked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason<R> {
-    /// Nothing is missing.
+    /// The object is up to date.
     Settled,
-    /// This controller is about to write; the text names the write.
+    /// This controller is about to write. The text names the write, for example `adding the
+    /// finalizer`.
     Writing(&'static str),
-    /// This controller is about to read something from the API server itself; the text names it.
+    /// This controller is about to read from the API server. The text names the object.
     Looking(&'static str),
-    /// Another program or a person has to act; the text names what is awaited.
+    /// Another client or a user must act. The text says what the object waits for.
     Awaiting(&'static str),
     /// A driver call is in flight.
     Calling(Call),
-    /// A driver call failed and will be repeated.
+    /// A driver call failed and will be retried.
     CallFailed {
-        /// The call.
+        /// The failed call.
         call: Call,
-        /// What can be done about it.
+        /// The kind of failure, which determines the retry.
         kind: ErrorKind,
-        /// What the cloud said.
+        /// The message of the cloud.
         message: String,
-        /// How many times in a row; 0 where it was not counted.
+        /// Number of consecutive failures; 0 if not counted.
         failures: u32,
     },
-    /// The cloud throttles the account: no call is made before its pause ends.
+    /// The cloud throttles the account: no call is made before the pause ends.
     AccountPaused,
-    /// This process has just begun to lead, and a call of the former leader may still take effect.
+    /// This process has just become the leader, and a call of the previous leader may still take
+    /// effect.
     PredecessorCalls,
     /// The API server did not answer a write, and its effect is not known yet.
     WriteUnsettled {
         /// The write, for example `DELETE of machines ns/m`.
         write: String,
     },
-    /// A change of the object was refused.
+    /// The API server rejected a change of the object.
     ChangeRefused {
-        /// What the API server said.
+        /// The message of the API server.
         message: String,
     },
-    /// The same action was planned twice and changed nothing.
+    /// The same action was planned twice and had no effect.
     NoEffect {
-        /// The action.
+        /// The repeated action.
         action: String,
     },
-    /// This program has a bug that shows with this object.
+    /// A bug of this program prevents work on this object.
     ProgramFailed {
-        /// What failed.
+        /// The operation that failed.
         what: &'static str,
-        /// The file and line.
+        /// File and line of the failure.
         at: String,
-        /// What was said there; empty where it might quote a secret.
+        /// The panic message; empty if it might quote a secret.
         message: String,
     },
-    /// The clocks disagree too much to enforce a deadline.
+    /// The clocks differ too much to enforce a deadline.
     ClockSkew {
-        /// By how many seconds.
+        /// The difference in seconds.
         seconds: u64,
     },
     /// A reason that only objects of this contract have.
@@ -131,21 +138,21 @@ impl<R: ContractReason> From<R> for Reason<R> {
     }
 }
 
-/// The next step, and who takes it.
+/// The next step, taken by a user, a controller or the cloud.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// No step follows: this is how the object should be.
+    /// No step follows.
     Nothing,
-    /// A person acts; the text says how.
+    /// A user must act. The text says how to fix the problem.
     Mend(String),
-    /// A controller or the cloud acts; the text says how.
+    /// A controller or the cloud acts. The text says what happens.
     Expect(&'static str),
-    /// A driver call is repeated.
+    /// A driver call is retried at this moment.
     Repeat(Call, Timestamp),
 }
 
 impl<R: ContractReason> Reason<R> {
-    /// A constant, CamelCase name for conditions, Events and metrics.
+    /// Returns the constant CamelCase name for conditions, Events and metrics.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Settled => "Settled",
@@ -169,35 +176,35 @@ impl<R: ContractReason> Reason<R> {
 impl<R: ContractReason> fmt::Display for Reason<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Settled => f.write_str("nothing: it is as it should be"),
+            Self::Settled => f.write_str("up to date"),
             Self::Writing(what) | Self::Awaiting(what) => f.write_str(what),
-            Self::Looking(what) => write!(f, "the API server to show {what}"),
-            Self::Calling(call) => write!(f, "the cloud to answer {call}"),
+            Self::Looking(what) => write!(f, "reading {what} from the API server"),
+            Self::Calling(call) => write!(f, "waiting for the cloud to {}", call.task()),
             Self::CallFailed { call, kind, message, failures } => {
-                write!(f, "the cloud: {call} failed{}, {kind}: {message}", times(*failures))
+                write!(f, "the cloud failed{} to {} ({kind}): {message}", times(*failures), call.task())
             }
-            Self::AccountPaused => f.write_str("the cloud, which throttles this account"),
-            Self::PredecessorCalls => {
-                f.write_str("calls of the former leader to end: this process has just begun to lead")
-            }
+            Self::AccountPaused => f.write_str("the cloud throttles this account; its calls are paused"),
+            Self::PredecessorCalls => f.write_str("waiting for the last calls of the previous leader to end"),
             Self::WriteUnsettled { write } => {
-                write!(f, "the outcome of a {write}, which the API server has not answered")
+                write!(f, "the API server has not answered a {write}; its outcome is unknown")
             }
-            Self::ChangeRefused { message } => write!(f, "the API server to accept a change: {message}"),
-            Self::NoEffect { action } => write!(f, "somebody else: doing {action} changed nothing"),
+            Self::ChangeRefused { message } => write!(f, "the API server rejected a change: {message}"),
+            Self::NoEffect { action } => {
+                write!(f, "repeated action had no effect: {action}; another client may be reverting it")
+            }
             Self::ProgramFailed { what, at, message } => {
-                write!(f, "a bug of this program to be mended: {what} at {at}")?;
+                write!(f, "internal error (please report it): {what} at {at}")?;
                 if message.is_empty() { Ok(()) } else { write!(f, ": {message}") }
             }
             Self::ClockSkew { seconds } => {
-                write!(f, "clocks to agree: this process is {seconds} s off the API server's time")
+                write!(f, "clock skew: this process differs from the API server by {seconds} s")
             }
             Self::Contract(reason) => fmt::Display::fmt(reason, f),
         }
     }
 }
 
-/// How often something happened, after a space; nothing where that is not known.
+/// Renders a count of attempts with a leading space; empty if the count is unknown.
 fn times(count: u32) -> String {
     match count {
         0 => String::new(),
@@ -212,14 +219,14 @@ impl fmt::Display for Step {
             Self::Nothing => f.write_str("nothing"),
             Self::Mend(what) => f.write_str(what),
             Self::Expect(what) => f.write_str(what),
-            Self::Repeat(call, at) => write!(f, "{call} again at {at:.0}"),
+            Self::Repeat(call, at) => write!(f, "try again to {} at {at:.0}", call.task()),
         }
     }
 }
 
 impl<R: ContractReason> fmt::Display for Why<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "waits for {}", self.reason)?;
+        write!(f, "{}", self.reason)?;
         if let Some(since) = self.since {
             write!(f, "; since {since:.0}")?;
         }
@@ -227,7 +234,7 @@ impl<R: ContractReason> fmt::Display for Why<R> {
             write!(f, "; next: {}", self.next)?;
         }
         if let Some(Deadline { at, then }) = &self.deadline {
-            write!(f, "; by {at:.0}: {then}")?;
+            write!(f, "; deadline {at:.0}: {then}")?;
         }
         Ok(())
     }
@@ -261,17 +268,17 @@ mod tests {
             failures,
         };
         for (failures, expected) in [
-            (0, "the cloud: ensure failed, unavailable: no"),
-            (1, "the cloud: ensure failed once, unavailable: no"),
-            (2, "the cloud: ensure failed 2 times, unavailable: no"),
+            (0, "the cloud failed to create the instance (unavailable): no"),
+            (1, "the cloud failed once to create the instance (unavailable): no"),
+            (2, "the cloud failed 2 times to create the instance (unavailable): no"),
         ] {
             assert_eq!(failed(failures).to_string(), expected);
         }
     }
 
     #[test]
-    fn a_contracts_own_reason_speaks_for_itself() {
+    fn a_contract_renders_its_own_reasons() {
         let why = Why::new(Other, Step::Nothing);
-        assert_eq!((why.to_string().as_str(), why.reason.code()), ("waits for something else", "Other"));
+        assert_eq!((why.to_string().as_str(), why.reason.code()), ("something else", "Other"));
     }
 }

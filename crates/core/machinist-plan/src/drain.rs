@@ -1,10 +1,11 @@
-//! Drain: moving the pods of a node away, respecting budgets for as long as there is time.
+//! Drain: evicts the pods of a Node and respects disruption budgets until the drain times out.
 //!
-//! Shared by all front ends. One pass decides for every pod at once and returns; nothing waits inside. Whether a pod has gone
-//! is seen in the pod store, so a drain survives a crash without memory: what is remembered (eviction attempts) only
-//! spaces the next attempts.
+//! All contracts share this module. One pass decides for every pod and returns without waiting. The
+//! pod store shows whether a pod has left, so a drain survives a crash without memory. The
+//! remembered eviction attempts only space the next attempts.
 //!
-//! Deliberately absent: the cordon and the volumes, which are the caller's steps before and after.
+//! The cordon and the volumes are deliberately absent: the caller handles them before and after the
+//! drain.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,18 +17,20 @@ use crate::facts::{BudgetFacts, PodFacts};
 use crate::why::BlockedPod;
 use machinist_core::{Attempts, LONGEST_RETRY_AFTER, is_past, just_past, plus, since};
 
-/// Between two attempts to evict one pod, if nothing suggests that the next may succeed.
+/// Wait between two eviction attempts for one pod.
 const EVICT_AGAIN_AFTER: Duration = Duration::from_secs(20);
-/// The same, once every budget that covers it allows a disruption.
+/// Wait between two eviction attempts if every budget that covers the pod allows a disruption.
 const EVICT_AGAIN_SOONEST: Duration = Duration::from_secs(5);
-/// Budgets may seem to allow what the API server refuses, for as long as nobody brings their status up to date. Attempts are counted, and
-/// the count ends in force, so only the first few are made sooner.
+/// Number of attempts with the shorter wait. A budget with an outdated status may seem to allow an
+/// eviction that the API server rejects. Too many attempts end in a forced deletion, so only the
+/// first few are made sooner.
 const QUICK_ATTEMPTS: u32 = 6;
-/// How long a pod may take beyond its grace before its deletion is repeated by force, once forced.
+/// Extra time beyond the grace period after which a forced drain stops waiting for a pod's
+/// deletion.
 const FORCED_POD_BUFFER: Duration = Duration::from_secs(30);
-/// Patience has ended but nothing may be done about it, as clocks disagree: look again after this long.
+/// Wait before the next look if a deadline has passed but clock skew forbids its enforcement.
 pub(crate) const CLOCKS_AGAIN_AFTER: Duration = Duration::from_secs(60);
-/// The most calls that one pass makes: the rest follows when these have been answered.
+/// Maximum number of calls per pass. The next calls follow after these are answered.
 const CALLS_PER_PASS: usize = 20;
 
 /// The facts of one drain.
@@ -39,40 +42,40 @@ pub struct Drain<'s> {
     pub pods: &'s [Arc<PodFacts>],
     /// Budgets of the namespaces of those pods.
     pub budgets: &'s [Arc<BudgetFacts>],
-    /// Attempts at evicting pods, by pod UID. Memory: may be empty at any moment.
+    /// Eviction attempts by pod UID. Memory: may be empty at any moment.
     pub attempts: &'s BTreeMap<String, Eviction>,
-    /// When patience ends.
+    /// When the drain times out.
     pub deadline: Timestamp,
-    /// Whether pods are evicted, or deleted at once.
+    /// Whether pods are evicted or deleted without grace.
     pub manner: Manner,
-    /// After so many refusals a pod is deleted instead of evicted.
+    /// Number of rejected evictions after which a pod is deleted instead.
     pub max_evictions: u32,
 }
 
-/// How pods are made to leave.
+/// How a drain removes pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Manner {
-    /// By eviction, respecting budgets.
+    /// By eviction, which respects budgets.
     Polite,
-    /// By deletion without grace: the node is dead, time is up, or a person asked for it.
+    /// By deletion without grace: the Node is dead, the drain timed out, or a user requested it.
     Forced,
 }
 
-/// What is remembered about the eviction of one pod.
+/// Memory of the eviction attempts for one pod.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Eviction {
-    /// How often it was tried, and when last.
+    /// Number of attempts, and the time of the last one.
     pub attempts: Attempts,
-    /// When it was first tried.
+    /// Time of the first attempt.
     pub first: Timestamp,
-    /// What the last attempt came to.
+    /// Outcome of the last attempt.
     pub outcome: EvictionOutcome,
 }
 
 impl Eviction {
-    /// What is remembered after one more attempt.
+    /// Returns the memory after one more attempt.
     pub fn after(before: Option<&Self>, outcome: EvictionOutcome, now: Timestamp) -> Self {
-        // Being asked for patience is not the pod's fault.
+        // A throttled request says nothing about the pod, so it does not count.
         let counts = !matches!(outcome, EvictionOutcome::Throttled { .. });
         let count = before.map_or(0, |before| before.attempts.count).saturating_add(u32::from(counts));
         let first = before.map_or(now, |before| before.first);
@@ -80,69 +83,69 @@ impl Eviction {
     }
 }
 
-/// What an attempt to evict came to.
+/// Outcome of an eviction attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum EvictionOutcome {
-    /// Accepted: the pod is on its way.
+    /// Accepted: the pod is terminating.
     Accepted,
     /// Deleted without grace.
     Deleted,
-    /// Held by a budget; the API server's words.
+    /// Blocked by a budget, with the API server's message.
     Held(String),
-    /// The API server asked for patience: not counted against the pod.
+    /// The API server throttled the request. This attempt does not count.
     Throttled {
-        /// For how long.
+        /// The requested wait.
         retry_after: Duration,
     },
-    /// Refused for another reason.
+    /// Rejected for another reason.
     Refused(String),
 }
 
 /// One call of a drain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Call {
-    /// POST an eviction.
+    /// POSTs an eviction.
     Evict(PodRef),
-    /// DELETE without grace.
+    /// DELETEs a pod without grace.
     Delete(PodRef),
 }
 
-/// Which pod.
+/// Reference to one pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodRef {
-    /// Its namespace.
+    /// Namespace of the pod.
     pub namespace: String,
-    /// Its name.
+    /// Name of the pod.
     pub name: String,
-    /// Its UID: a pod of the same name is another pod.
+    /// UID, because a later pod may have the same name.
     pub uid: String,
 }
 
-/// How far a drain is.
+/// Progress of a drain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {
-    /// Every pod that leaves in a drain has left.
+    /// Every pod that a drain evicts has left.
     Done,
-    /// Pods were deleted by force and need not be waited for.
+    /// Pods were deleted by force, and the drain does not wait for them.
     GivenUp {
-        /// How many were left.
+        /// Number of pods left.
         left: usize,
     },
     /// Pods are leaving.
     Leaving {
-        /// Calls to make now.
+        /// The calls to make now.
         calls: Vec<Call>,
-        /// How many pods are left.
+        /// Number of pods left.
         left: usize,
-        /// The first that may not leave.
+        /// The first pod that cannot be evicted.
         blocked: Option<BlockedPod>,
-        /// When to look again if nothing happens.
+        /// When to look again if nothing changes.
         look_at: Timestamp,
     },
 }
 
 impl Drain<'_> {
-    /// Decides how the drain goes on.
+    /// Decides the next step of the drain.
     pub fn progress(&self) -> Progress {
         let leaving: Vec<_> = self.pods.iter().filter(|pod| pod.leaves_in_a_drain()).collect();
         if leaving.is_empty() {
@@ -187,7 +190,8 @@ impl Drain<'_> {
 
     fn call_for(&self, pod: &PodFacts, attempt: Option<&Eviction>) -> Call {
         let is_over = attempt.is_some_and(|attempt| {
-            // As long as that many attempts take with Go MCM: some of ours are made sooner.
+            // The time that Go MCM needs for this number of attempts, because some attempts here
+            // are made sooner.
             let patience = EVICT_AGAIN_AFTER * self.max_evictions.saturating_sub(1);
             self.max_evictions <= attempt.attempts.count && patience <= since(self.now, attempt.first)
         });
@@ -209,7 +213,7 @@ impl Drain<'_> {
     }
 
     fn by_force(&self, leaving: &[&Arc<PodFacts>]) -> Progress {
-        // One deletion each is enough: nobody waits for pods of a node that is given up.
+        // One deletion per pod is enough: the drain does not wait for pods of an abandoned Node.
         let unasked: Vec<_> = leaving.iter().filter(|pod| !self.is_settled(pod)).collect();
         if unasked.is_empty() {
             return Progress::GivenUp { left: leaving.len() };
@@ -226,8 +230,8 @@ impl Drain<'_> {
         Progress::Leaving { calls, left: leaving.len(), blocked: None, look_at }
     }
 
-    /// Whether a pod of a node that is given up needs no more calls: it was deleted, or the API server has refused for so
-    /// long that the instance goes anyway.
+    /// Whether a pod of an abandoned Node needs no more calls. Either the pod was deleted, or the
+    /// API server has rejected the deletion for so long that the instance is deleted anyway.
     fn is_settled(&self, pod: &PodFacts) -> bool {
         self.attempts.get(&pod.uid).is_some_and(|attempt| {
             attempt.outcome == EvictionOutcome::Deleted

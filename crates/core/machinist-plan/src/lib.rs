@@ -1,18 +1,19 @@
-//! Every decision that Machinist makes, as plain functions from facts to plans.
+//! All decisions of Machinist, as pure functions from facts to plans.
 //!
 //! ```text
-//! facts/     what was read from one object, parsed once
+//! facts/     the content of one object, parsed once
 //! snapshot   the frozen facts of one decision, with `now`
-//! looks      what was read from an API server itself, because a store may be older
-//! mcm/       plan(&Snapshot) -> Plan, one file per kind; paths are mirrored in machinist-controllers
+//! looks      reads from the API server, because a store may be older
+//! mcm/       plan(&Snapshot) -> Plan, one file per kind; machinist-controllers has the same paths
 //! drain      which pods leave a Node, and how
-//! why        what objects of the machine API wait for
+//! why        why objects of the machine API wait
 //! ```
 //!
-//! What the decisions of all contracts are made of (plans, permits, the rules about instances and accounts) is `machinist-core`.
+//! `machinist-core` has the parts that all contracts share: plans, permits, and the rules about
+//! instances and accounts.
 //!
-//! Deliberately absent, and kept out by this crate's dependencies: clients, an async runtime, clocks, randomness,
-//! logs. A planner returns no `Result`: whatever is wrong is a [`Why`].
+//! Clients, an async runtime, clocks, randomness and logs are deliberately absent, and this crate's
+//! dependencies exclude them. A planner returns no `Result`: every problem is a [`Why`].
 
 pub mod drain;
 pub mod facts;

@@ -1,8 +1,8 @@
-//! What was read from the target cluster's API server itself, and since when the watches have shown what has no time of its own.
+//! Reads from the target cluster's API server, and observation times for facts without a timestamp.
 //!
-//! A store may be older than the server. Where that could cost a pod or leave a Node behind, the planner asks for a read with
-//! quorum, and the answer is kept here with the moment at which the read began. All of it may be lost at any moment: then the
-//! read is repeated.
+//! A store may be older than the server. If that could cost a pod or leave a Node behind, the
+//! planner requests a quorum read. This module keeps the answer with the moment at which the read
+//! began. The answers may be lost at any moment; then the read is repeated.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,89 +13,91 @@ use machinist_api::constants::conditions;
 use crate::facts::{ConditionFacts, NodeFacts};
 use machinist_core::{Version, plus, since};
 
-/// How long a read may be evidence: long enough for one more pass, far shorter than any timeout.
+/// Lifetime of a read as evidence: long enough for one more pass, far shorter than any timeout.
 const EVIDENCE_VALID: Duration = Duration::from_secs(10);
-/// A read that settled nothing is repeated after this long.
+/// Wait before an inconclusive read is repeated.
 const READ_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
 /// The last reads for one Machine, in this process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Looks {
-    /// The last look for its Node.
+    /// The last GET of the Machine's Node.
     pub node: Option<NodeLook>,
-    /// The last list of the pods on its Node.
+    /// The last list of the pods on the Node.
     pub pods: Option<PodList>,
-    /// The last look at its Node's Lease.
+    /// The last GET of the Node's Lease.
     pub lease: Option<LeaseLook>,
 }
 
 /// A GET of a Node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct NodeLook {
-    /// The name that was looked for.
+    /// The requested name.
     pub name: String,
-    /// When the look began.
+    /// When the read began.
     pub started: Timestamp,
-    /// The UID of the Node of that name; absent if there was none.
+    /// UID of the Node; absent if no such Node exists.
     pub uid: Option<String>,
 }
 
-/// A list of the pods on a Node. What it showed is in the store, too.
+/// A list of the pods on a Node. The listed pods are also in the store.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PodList {
-    /// The UID of the Node.
+    /// UID of the Node.
     pub node_uid: String,
-    /// When the list was asked for.
+    /// When the list began.
     pub started: Timestamp,
-    /// How many pods have to leave in a drain.
+    /// Number of pods that a drain must evict.
     pub leaving: usize,
 }
 
 /// A GET of a Node's Lease.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LeaseLook {
-    /// The UID of the Node.
+    /// UID of the Node.
     pub node_uid: String,
-    /// When the look began.
+    /// When the read began.
     pub started: Timestamp,
-    /// What it showed.
+    /// The renewal time in the Lease.
     pub found: Renewal,
 }
 
 /// When a Node's Lease was last renewed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Renewal {
-    /// At that moment.
+    /// The Lease was renewed at this moment.
     At(Timestamp),
-    /// Never: there is no Lease, or it names no time.
+    /// The Lease does not exist, or it has no renewal time.
     Never,
-    /// The API server does not let this process read it.
+    /// The API server does not allow this process to read the Lease.
     Unknown,
 }
 
-/// Since when the watch of Nodes has shown what a Node itself has no time for.
+/// When the Node watch first showed states for which the Node has no timestamp.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct NodeSeen {
-    /// Since when it has been closed for new pods without interruption, as far as every version of it was seen.
+    /// Since when the Node has been cordoned without interruption, according to an unbroken
+    /// sequence of seen versions.
     pub cordoned: Option<Timestamp>,
-    /// For conditions that name no time: since when they have said that something is wrong, by type.
+    /// For bad conditions without a time: since when the watch has shown them, by type.
     pub untimed: BTreeMap<String, Timestamp>,
 }
 
-/// The conditions that mean a dead Node, each with the status that it has on a Node that is fine.
+/// The conditions that indicate a dead Node, each with the status on a healthy Node.
 pub(crate) const DEADLY: [(&str, &str); 2] =
     [(conditions::NODE_READY, "True"), (conditions::NODE_READONLY_FILESYSTEM, "False")];
 
-/// Whether a condition says that something is wrong, and does not say since when.
+/// Whether a condition is bad and has no transition time.
 pub(crate) fn is_untimed(condition: &ConditionFacts, fine: &str) -> bool {
     condition.status != fine && condition.since.is_none()
 }
 
 impl NodeSeen {
-    /// What is known once another version of the Node was seen.
+    /// Returns the times after another version of the Node was seen.
     #[must_use]
     pub fn after(self, node: &NodeFacts, version: Version, now: Timestamp) -> Self {
-        // Between two versions that were not both seen, the Node may have been open, and a pod may have been bound to it.
+        // If a version was missed, the Node may have been schedulable in between, and a pod may
+        // have been bound to it.
         let cordoned = match version {
             Version::Next => self.cordoned,
             Version::Later => None,
@@ -111,25 +113,27 @@ impl NodeSeen {
         }
     }
 
-    /// The same when the clock has stepped, and moments mean nothing any more.
+    /// Restarts all times at `now`, after the clock has stepped and earlier moments are
+    /// meaningless.
     pub fn begin_again(&mut self, now: Timestamp) {
         let moments = self.cordoned.iter_mut().chain(self.untimed.values_mut());
         moments.for_each(|moment| *moment = now);
     }
 
-    /// Whether there is nothing to remember.
+    /// Whether no time is stored.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
 impl Looks {
-    /// The look for a Node of that name, if it is young enough to be evidence.
+    /// Returns the GET of the Node with that name, if it is young enough to be evidence.
     pub(crate) fn node_now(&self, name: &str, now: Timestamp) -> Option<&NodeLook> {
         self.node.as_ref().filter(|look| look.name == name && is_evidence(look.started, now))
     }
 
-    /// The list of the pods on that Node, if it began after the Node was seen closed and is young enough to be evidence.
+    /// Returns the list of the pods on that Node, if it began after the cordon was observed and is
+    /// young enough to be evidence.
     pub(crate) fn pods_since(&self, node_uid: &str, cordoned: Timestamp, now: Timestamp) -> Option<&PodList> {
         let counts = |list: &&PodList| {
             list.node_uid == node_uid && cordoned <= list.started && is_evidence(list.started, now)
@@ -137,7 +141,7 @@ impl Looks {
         self.pods.as_ref().filter(counts)
     }
 
-    /// The look at the Lease of that Node, if it began no earlier than that.
+    /// Returns the GET of that Node's Lease, if it began at `earliest` or later.
     pub(crate) fn lease_since(&self, node_uid: &str, earliest: Timestamp) -> Option<&LeaseLook> {
         self.lease.as_ref().filter(|look| look.node_uid == node_uid && earliest <= look.started)
     }
@@ -147,7 +151,7 @@ fn is_evidence(started: Timestamp, now: Timestamp) -> bool {
     since(now, started) <= EVIDENCE_VALID
 }
 
-/// When a read that began then, and settled nothing, is repeated.
+/// Returns when an inconclusive read that began at `started` is repeated.
 pub(crate) fn again_at(started: Timestamp) -> Timestamp {
     plus(started, READ_AGAIN_AFTER)
 }
@@ -181,9 +185,9 @@ mod tests {
         let seen = closed(NodeSeen::default(), Version::Next, 1);
         assert_eq!(seen.cordoned, Some(at(1)));
         let seen = closed(seen, Version::Next, 5);
-        assert_eq!(seen.cordoned, Some(at(1)), "every version in between was closed, too");
+        assert_eq!(seen.cordoned, Some(at(1)), "every version in between was cordoned");
         let seen = closed(seen, Version::Later, 9);
-        assert_eq!(seen.cordoned, Some(at(9)), "a version that was not seen may have been open");
+        assert_eq!(seen.cordoned, Some(at(9)), "a missed version may have been schedulable");
         let seen = seen.after(&node(false, ready()), Version::Next, at(10));
         assert!(seen.is_empty(), "{seen:?}");
         assert_eq!(closed(seen, Version::Next, 11).cordoned, Some(at(11)));

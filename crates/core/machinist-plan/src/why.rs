@@ -1,7 +1,8 @@
-//! Why an object of the machine API is where it is: the reasons that only these objects have.
+//! The reasons that only objects of the machine API have.
 //!
-//! A [`Why`] becomes a log line, an Event, a condition reason and the output of `machinist why`. Prose is rendered here, last,
-//! and parsed nowhere.
+//! A [`Why`] becomes a log line, an Event, a condition reason and the output of `machinist why`.
+//! Prose is rendered here, last, and parsed nowhere. A rendered reason is a complete phrase; the
+//! next step says what a user must do.
 
 use std::fmt;
 
@@ -13,187 +14,193 @@ pub use machinist_core::{Deadline, Step};
 
 use crate::facts::{MachineFacts, Preserved, PreservedBy};
 
-/// Why an object is where it is.
+/// The reason for the state of an object of the machine API, with the next step.
 pub type Why = machinist_core::Why<McmReason>;
-/// What an object waits for.
+/// The reason for the state of an object of the machine API.
 pub type Reason = machinist_core::Reason<McmReason>;
 
-/// What an object of the machine API waits for, beyond what every object may wait for.
+/// A reason that only objects of the machine API have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum McmReason {
-    /// The object's own spec is wrong; only its author can mend it.
+    /// The object's spec is invalid. Only a user can fix it.
     InvalidSpec(String),
-    /// The class is not there.
+    /// The MachineClass does not exist.
     ClassMissing {
-        /// Its name.
+        /// Name of the class.
         class: String,
     },
-    /// The class is being deleted: nothing new is made from it.
+    /// The class is being deleted: no new instances are created from it.
     ClassDeleting {
-        /// Its name.
+        /// Name of the class.
         class: String,
     },
-    /// The class has no finalizer yet: it might go before the instance that is made from it. This program writes it.
+    /// The class has no finalizer yet, so it might be deleted before its instances. This program
+    /// adds the finalizer.
     ClassUnheld {
-        /// Its name.
+        /// Name of the class.
         class: String,
     },
-    /// The class cannot be used as it is.
+    /// The class is invalid.
     ClassInvalid {
-        /// Its name.
+        /// Name of the class.
         class: String,
-        /// Which field, and what was expected.
+        /// The field, and the expected value.
         message: String,
     },
-    /// A Secret that the class refers to is not there.
+    /// A Secret that the class refers to does not exist.
     SecretMissing {
         /// `namespace/name`.
         secret: String,
         /// The class that refers to it.
         class: String,
     },
-    /// A Secret that the class refers to is in a namespace that is not read.
+    /// A Secret that the class refers to is in a namespace that the controller does not read.
     SecretElsewhere {
         /// `namespace/name`.
         secret: String,
         /// The class that refers to it.
         class: String,
-        /// The namespace that is read.
+        /// The namespace that the controller reads.
         served: String,
     },
-    /// The Secret is there but lacks an entry.
+    /// The Secret lacks an entry.
     SecretIncomplete {
         /// `namespace/name`.
         secret: String,
-        /// The entry that is missing.
+        /// The missing entry.
         entry: String,
     },
-    /// The instance exists, its Node has not registered.
+    /// The instance exists, and the Node has not registered.
     Joining {
-        /// The Node's expected name.
+        /// Expected name of the Node.
         node: String,
-        /// Whether the bootstrap token was used.
+        /// Whether the kubelet has used the bootstrap token.
         token: TokenUse,
     },
-    /// A Node of that name exists that is not this Machine's.
+    /// A Node with the expected name exists and does not belong to this Machine.
     NodeNotOurs {
-        /// Its name.
+        /// Name of the Node.
         node: String,
-        /// What told them apart.
+        /// Why the Node does not belong to the Machine.
         evidence: String,
     },
-    /// The Machine's recorded id is of another provider.
+    /// The Machine's recorded id belongs to another provider.
     ProviderIdNotOurs {
-        /// The id.
+        /// The recorded id.
         id: String,
-        /// What an id of this provider looks like.
+        /// Format of this provider's ids.
         expected: String,
     },
-    /// The Machine's recorded id cannot be read.
+    /// The Machine's recorded id cannot be parsed.
     ProviderIdMalformed {
-        /// The text.
+        /// The recorded text.
         id: String,
-        /// What an id of this provider looks like.
+        /// Format of this provider's ids.
         expected: String,
     },
-    /// Every id that the Machine's bootstrap token may have belongs to another Secret.
+    /// Other Secrets use every id that the Machine's bootstrap token may have.
     TokenIdsTaken,
-    /// An instance of the Machine's name is not the Machine's. It is left alone.
+    /// An instance with the Machine's name belongs to another owner. It is left alone.
     NamesakeInstance {
         /// The instance.
         instance: String,
-        /// What told them apart.
+        /// Why the instance does not belong to the Machine.
         evidence: String,
     },
-    /// The Node is there but not healthy.
+    /// The Node exists and is unhealthy.
     Unhealthy {
-        /// Its name.
+        /// Name of the Node.
         node: String,
-        /// The conditions that say so, or that it went missing.
+        /// The bad conditions, or that the Node is missing.
         conditions: String,
     },
     /// The Node is ready, but its critical components are not.
     CriticalComponents {
-        /// Its name.
+        /// Name of the Node.
         node: String,
     },
-    /// Unhealthy for too long, but another Machine of the deployment is being replaced.
+    /// The Machine is unhealthy for too long, but another Machine of the deployment is being
+    /// replaced.
     ReplacementLimit {
         /// The Machine that is being replaced.
         other: String,
     },
-    /// Unhealthy for too long, but the deployment lacks Machines already: giving up another one would not be made good.
+    /// The Machine is unhealthy for too long, but the deployment already lacks Machines, so no
+    /// replacement would follow.
     ReplacementGap {
-        /// Machines that live.
+        /// Number of live Machines.
         live: u32,
-        /// Machines wanted.
+        /// Number of desired Machines.
         wanted: u32,
-        /// The set that is frozen, if one is.
+        /// A frozen set of the deployment, if any.
         frozen: Option<String>,
     },
-    /// The Machine has failed and its set will replace it.
+    /// The Machine has failed, and its set will replace it.
     Failed {
-        /// What the Machine says about it.
+        /// Description of the Machine's last operation.
         description: String,
     },
-    /// The Machine has failed and is kept all the same, because somebody promised so.
+    /// The Machine has failed and is preserved.
     Preserved {
-        /// Its name.
+        /// Name of the Machine.
         machine: String,
-        /// Until when; for as long as its annotation says so, if absent.
+        /// The expiry. If absent, the annotation preserves the Machine.
         until: Option<Timestamp>,
-        /// The Node whose annotation says so; its own does, if absent.
+        /// The Node that has the annotation. If absent, the Machine has it.
         node: Option<String>,
     },
-    /// Pods are leaving the node.
+    /// Pods are being evicted from the Node.
     Draining {
-        /// How many are left.
+        /// Number of pods left.
         left: usize,
-        /// The first that may not leave.
+        /// The first pod that cannot be evicted.
         blocked: Option<BlockedPod>,
     },
-    /// The pods have left the node as far as the watch shows; the API server is asked for a list before the instance is deleted.
+    /// The watch shows no pods on the Node. A list from the API server must confirm this before the
+    /// instance is deleted.
     ConfirmingDrain {
-        /// The Node.
+        /// Name of the Node.
         node: String,
-        /// How many pods the last list showed that the watch does not; 0 if there was none.
+        /// Number of pods in the last list that the watch does not show; 0 without a list.
         left: usize,
     },
-    /// The pods have left the node, and volumes are still attached to it.
+    /// The pods have left the Node, and volumes are still attached to it.
     VolumesAttached {
-        /// The Node.
+        /// Name of the Node.
         node: String,
-        /// How many VolumeAttachments there are.
+        /// Number of VolumeAttachments.
         left: usize,
-        /// The first of them.
+        /// The first VolumeAttachment.
         first: String,
-        /// The PersistentVolume of the first, where it has one.
+        /// The PersistentVolume of the first VolumeAttachment, if it has one.
         volume: Option<String>,
     },
-    /// The watch shows no Node of the Machine; the API server is asked before the instance is deleted.
+    /// The watch shows no Node of the Machine. The API server must confirm this before the instance
+    /// is deleted.
     ConfirmingNoNode {
-        /// The name that is looked for.
+        /// Name of the Node.
         node: String,
     },
-    /// The cloud was asked to delete the instance; it is still there.
+    /// The cloud is deleting the instance, and the instance still exists.
     InstanceDeleting {
         /// The instance.
         instance: String,
     },
-    /// The cloud does not show the instance, but may still do so.
+    /// The cloud does not show the instance, but it may still appear.
     AbsenceNotProven {
         /// The instance.
         instance: String,
     },
-    /// The cloud shows neither the instance nor anything else that was made with the same Secret: the credential looks like another
-    /// account's.
+    /// The cloud shows neither the instance nor any other instance created with the same Secret:
+    /// the credential seems to belong to another account.
     OtherAccount {
         /// The instance.
         instance: String,
-        /// What the credential comes from.
+        /// The object that contains the credential.
         opened_by: String,
     },
-    /// The cloud does not show the instance, and nothing tells whether this is its account: it is looked for twice.
+    /// The cloud does not show the instance, and nothing confirms the account, so a second lookup
+    /// follows.
     SecondLook {
         /// The instance.
         instance: String,
@@ -202,11 +209,11 @@ pub enum McmReason {
     InstanceNotOurs {
         /// The instance.
         instance: String,
-        /// The key that it carries.
+        /// The key of the instance.
         key: String,
-        /// The installation that its tag names.
+        /// The cluster in the instance's tag.
         cluster: Option<String>,
-        /// The Machine that holds this key, if there is one.
+        /// The Machine that holds this key, if any.
         holder: Option<String>,
     },
     /// An older Machine records the same instance.
@@ -216,154 +223,157 @@ pub enum McmReason {
         /// The older Machine.
         machine: String,
     },
-    /// The Machine's class or credential is gone, so its instance cannot be deleted.
+    /// The Machine's class or credential is missing, so its instance cannot be deleted.
     CannotDeleteInstance {
-        /// What is missing.
+        /// The missing object.
         missing: String,
     },
-    /// The Node object is being removed.
+    /// The Node is being deleted.
     NodeLeaving {
-        /// Its name.
+        /// Name of the Node.
         node: String,
     },
     /// Machines are missing or not ready yet.
     MachinesPending {
-        /// Available now.
+        /// Number of available Machines.
         available: u32,
-        /// Wanted.
+        /// Number of desired Machines.
         desired: u32,
-        /// The first Machine that is not available, if there is one.
+        /// The first Machine that is not available, if any.
         first: Option<String>,
     },
     /// Machines are being deleted.
     MachinesLeaving {
-        /// How many are left.
+        /// Number of Machines left.
         left: u32,
-        /// The first of them.
+        /// The first of these Machines.
         first: Option<String>,
     },
-    /// What uses it is there still, and needs it.
+    /// Other objects still use the object.
     InUse {
-        /// What uses it, in words: one of them, and several.
+        /// The kind of the users, singular and plural.
         by: [&'static str; 2],
-        /// How many do.
+        /// Number of users.
         users: usize,
-        /// The first of them.
+        /// The first user.
         first: String,
     },
     /// Creating or deleting a child failed.
     ChildFailed {
-        /// What the API server said.
+        /// The message of the API server.
         message: String,
     },
-    /// The set is frozen: it may make no Machines.
+    /// The set is frozen: it must not create Machines.
     Frozen {
-        /// The reason of the condition, in the words of Go's machine-controller-manager; absent where only the label is there.
+        /// The reason of the condition, as Go's machine-controller-manager wrote it; absent if only
+        /// the label exists.
         by: Option<String>,
-        /// The Machines that it has.
+        /// Number of Machines of the set.
         machines: u32,
-        /// The freeze is lifted when it has that many; absent while its deployment is not known.
+        /// The freeze is lifted at this number of Machines or fewer; absent while the deployment is
+        /// unknown.
         most: Option<u32>,
-        /// What the API server said when it last refused to create or delete one.
+        /// The message of the API server when it last rejected a creation or deletion.
         refused: Option<String>,
     },
-    /// The set may make no Machines, because those of its deployment are being updated in place.
+    /// The set must not create Machines, because Machines of the deployment are being updated in
+    /// place.
     ScaleUpDisabled,
-    /// A Machine is being updated in place, or was; such updates are not built yet.
+    /// A Machine is being or was updated in place. Such updates are not supported yet.
     UpdatedInPlace {
-        /// Its name.
+        /// Name of the Machine.
         machine: String,
-        /// What shows it.
+        /// The phase or label that shows the update, as a predicate.
         what: String,
     },
-    /// An annotation names a Machine to delete that is no Machine of the deployment.
+    /// An annotation names a Machine to delete that the deployment does not have.
     ChosenUnknown {
-        /// The name.
+        /// Name in the annotation.
         machine: String,
     },
-    /// Unhealthy for too long, but the set that owns the Machine is not known.
+    /// The Machine is unhealthy for too long, but the set that owns it is unknown.
     OwnerUnknown {
-        /// The set's name.
+        /// Name of the set.
         set: String,
     },
     /// The deployment is paused.
     Paused,
-    /// A rollout waits: no more machines may exist at once.
+    /// A rollout waits: `maxSurge` allows no additional Machine.
     SurgeBound {
-        /// Machines now, those being deleted included.
+        /// Number of Machines, including those being deleted.
         machines: u32,
-        /// The most allowed.
+        /// The allowed maximum.
         most: u32,
-        /// The Machine it waits for.
+        /// The first Machine that the rollout waits for.
         waiting_for: Option<String>,
     },
-    /// A rollout waits: no fewer machines may be available.
+    /// A rollout waits: `maxUnavailable` allows no further unavailable Machine.
     UnavailableBound {
-        /// Available now.
+        /// Number of available Machines.
         available: u32,
-        /// The fewest allowed.
+        /// The required minimum.
         fewest: u32,
-        /// The Machine it waits for.
+        /// The first Machine that the rollout waits for.
         waiting_for: Option<String>,
     },
-    /// A rollout is under way.
+    /// A rollout is in progress.
     RollingOut {
-        /// Machines of the new template.
+        /// Number of Machines with the new template.
         updated: u32,
-        /// Machines wanted.
+        /// Number of desired Machines.
         desired: u32,
     },
 }
 
-/// A failed Machine is kept, and what ends that.
+/// Returns why a failed Machine is preserved, and how that ends.
 pub(crate) fn why_preserved(machine: &MachineFacts, preserved: Preserved) -> Why {
     let node = (preserved.by == PreservedBy::Node).then(|| machine.node_name().to_owned());
     let annotation = annotations::PRESERVE;
     let next = match &node {
         Some(node) => format!(
-            "remove the annotation {annotation} of Node {node}, or delete Machine {}, to have it replaced",
+            "remove the annotation {annotation} from Node {node}, or delete Machine {}, to replace the Machine",
             machine.name
         ),
-        None => format!("remove the annotation {annotation} to have it replaced"),
+        None => format!("remove the annotation {annotation} to replace the Machine"),
     };
     let reason = McmReason::Preserved { machine: machine.name.clone(), until: preserved.until, node };
     let why = match preserved.until {
-        Some(until) => Why::new(reason, Step::Expect("its Node recovers"))
-            .deadline(just_past(until), Step::Expect("its set deletes and replaces it")),
+        Some(until) => Why::new(reason, Step::Expect("the Node recovers"))
+            .deadline(just_past(until), Step::Expect("the MachineSet deletes and replaces the Machine")),
         None => Why::new(reason, Step::Mend(next)),
     };
     why.since(machine.status.phase_since)
 }
 
-/// A pod that may not leave yet.
+/// A pod that cannot be evicted yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockedPod {
     /// `namespace/name`.
     pub pod: String,
-    /// `namespace/name` of the budget, where one is known.
+    /// `namespace/name` of the blocking PodDisruptionBudget, if known.
     pub budget: Option<String>,
-    /// Whether the budget can never allow it.
+    /// Whether the budget can never allow the eviction.
     pub never: bool,
 }
 
-/// What is known of a bootstrap token's use.
+/// Whether a bootstrap token was used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TokenUse {
-    /// Nobody looked: the running controllers do not watch signing requests.
+    /// Unknown, because the running controllers do not watch signing requests.
     Unasked,
-    /// No certificate was ever requested with it.
+    /// No certificate was ever requested with the token.
     NeverUsed,
-    /// A certificate was requested with it.
+    /// A certificate was requested with the token.
     Used,
 }
 
-/// A Machine is being updated in place, or was.
+/// Returns why a Machine that is being or was updated in place is left alone.
 pub(crate) fn why_updated_in_place(machine: &MachineFacts) -> Why {
     let what = match machine.status.phase {
         Phase::InPlaceUpdating | Phase::InPlaceUpdateFailed => format!("is {}", machine.status.phase),
         _ => format!("has the label {}={}", labels::UPDATE_RESULT, labels::UPDATE_SUCCESSFUL),
     };
-    let next = "let Go's machine-controller-manager finish the update, or delete the Machine";
+    let next = "finish the update with Go's machine-controller-manager, or delete the Machine";
     Why::new(McmReason::UpdatedInPlace { machine: machine.name.clone(), what }, Step::Mend(next.to_owned()))
         .since(machine.status.phase_since)
 }
@@ -423,201 +433,213 @@ impl ContractReason for McmReason {
 impl fmt::Display for McmReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::InvalidSpec(message) => write!(f, "its spec to be mended: {message}"),
-            Self::ClassMissing { class } => write!(f, "MachineClass {class}, which does not exist"),
+            Self::InvalidSpec(message) => write!(f, "invalid spec: {message}"),
+            Self::ClassMissing { class } => write!(f, "MachineClass {class} not found"),
             Self::ClassDeleting { class } => {
-                write!(f, "MachineClass {class}, which is being deleted and makes no new machines")
+                write!(f, "MachineClass {class} is being deleted and creates no new machines")
             }
             Self::ClassUnheld { class } => {
-                write!(f, "MachineClass {class} to get its finalizer, without which it might go first")
+                write!(
+                    f,
+                    "waiting for the finalizer of MachineClass {class}, which protects it while machines use it"
+                )
             }
             Self::ClassInvalid { class, message } => {
-                write!(f, "MachineClass {class} to be mended: {message}")
+                write!(f, "MachineClass {class} is invalid: {message}")
             }
             Self::SecretMissing { secret, class } => {
-                write!(f, "Secret {secret}, which MachineClass {class} refers to and which does not exist")
+                write!(f, "Secret {secret} not found (used by MachineClass {class})")
             }
             Self::SecretElsewhere { secret, class, served } => write!(
                 f,
-                "Secret {secret}, which MachineClass {class} refers to: only Secrets of namespace {served} are read"
+                "Secret {secret} of MachineClass {class} is not readable: the controller reads only namespace {served}"
             ),
             Self::SecretIncomplete { secret, entry } => {
-                write!(f, "Secret {secret} to have an entry {entry:?}")
+                write!(f, "Secret {secret} has no entry {entry:?}")
             }
             Self::Joining { node, token } => {
-                write!(f, "Node {node} to register")?;
+                write!(f, "waiting for Node {node} to register")?;
                 match token {
                     TokenUse::Unasked => Ok(()),
-                    TokenUse::NeverUsed => f.write_str("; its bootstrap token was never used"),
-                    TokenUse::Used => f.write_str("; its bootstrap token was used to request a certificate"),
+                    TokenUse::NeverUsed => f.write_str(" (its bootstrap token was never used)"),
+                    TokenUse::Used => f.write_str(" (its bootstrap token was used to request a certificate)"),
                 }
             }
             Self::NodeNotOurs { node, evidence } => {
-                write!(f, "Node {node} to go: it is not this machine's ({evidence})")
+                write!(
+                    f,
+                    "Node {node} does not belong to this machine ({evidence}); waiting for its deletion"
+                )
             }
             Self::ProviderIdNotOurs { id, expected } => {
-                write!(f, "an id of this provider in spec.providerID: expected {expected}, got {id:?}")
+                write!(f, "spec.providerID belongs to another provider: expected {expected}, got {id:?}")
             }
             Self::ProviderIdMalformed { id, expected } => {
-                write!(f, "a complete id in spec.providerID: expected {expected}, got {id:?}")
+                write!(f, "spec.providerID is malformed: expected {expected}, got {id:?}")
             }
-            Self::TokenIdsTaken => {
-                f.write_str("a free bootstrap token id: other Secrets have every id it may use")
-            }
+            Self::TokenIdsTaken => f.write_str(
+                "no free bootstrap token id: other Secrets use every id that this machine may take",
+            ),
             Self::NamesakeInstance { instance, evidence } => write!(
                 f,
-                "proof that the cloud has no instance of it: {instance} has its name and is not its own ({evidence})"
+                "checking that this machine has no instance: {instance} has its name but another owner ({evidence})"
             ),
-            Self::Unhealthy { node, conditions } => write!(f, "Node {node} to become healthy: {conditions}"),
-            Self::CriticalComponents { node } => write!(f, "the critical components of Node {node}"),
+            Self::Unhealthy { node, conditions } => write!(f, "Node {node} is unhealthy: {conditions}"),
+            Self::CriticalComponents { node } => {
+                write!(f, "critical components of Node {node} are not ready")
+            }
             Self::ReplacementLimit { other } => {
-                write!(f, "its turn: Machine {other} of the same deployment is being replaced")
+                write!(f, "replacement waits: Machine {other} of the same deployment is being replaced")
             }
             Self::ReplacementGap { live, wanted, frozen } => {
-                write!(f, "its turn: the deployment wants {} and has {live}", machines(*wanted))?;
+                write!(f, "replacement waits: the deployment wants {} and has {live}", machines(*wanted))?;
                 frozen.as_ref().map_or(Ok(()), |set| write!(f, "; MachineSet {set} is frozen"))
             }
-            Self::Failed { description } => write!(f, "its set to replace it: {description}"),
+            Self::Failed { description } => {
+                write!(f, "waiting for the MachineSet to replace this machine: {description}")
+            }
             Self::Preserved { machine, until: Some(until), node: _ } => {
-                write!(f, "Machine {machine}, which has failed and is preserved until {until:.0}")
+                write!(f, "Machine {machine} has failed and is preserved until {until:.0}")
             }
             Self::Preserved { machine, until: None, node: None } => write!(
                 f,
-                "Machine {machine}, which has failed and is preserved by its annotation {}",
+                "Machine {machine} has failed and is preserved by its annotation {}",
                 annotations::PRESERVE
             ),
             Self::Preserved { machine, until: None, node: Some(node) } => write!(
                 f,
-                "Machine {machine}, which has failed and is preserved by the annotation {} of its Node {node}",
+                "Machine {machine} has failed and is preserved by the annotation {} of its Node {node}",
                 annotations::PRESERVE
             ),
             Self::Draining { left, blocked } => {
-                write!(f, "{} to leave the node", pods(*left))?;
+                write!(f, "waiting for {} to leave the Node", pods(*left))?;
                 match blocked {
                     None => Ok(()),
-                    Some(BlockedPod { pod, budget: None, .. }) => write!(f, "; {pod} may not be evicted"),
+                    Some(BlockedPod { pod, budget: None, .. }) => write!(f, "; pod {pod} cannot be evicted"),
                     Some(BlockedPod { pod, budget: Some(budget), never: false }) => {
-                        write!(f, "; {pod} is held by PodDisruptionBudget {budget}")
+                        write!(f, "; PodDisruptionBudget {budget} blocks the eviction of pod {pod}")
                     }
-                    Some(BlockedPod { pod, budget: Some(budget), never: true }) => write!(
-                        f,
-                        "; {pod} is held by PodDisruptionBudget {budget}, which allows none of its pods to go"
-                    ),
+                    Some(BlockedPod { pod, budget: Some(budget), never: true }) => {
+                        write!(f, "; PodDisruptionBudget {budget} never allows the eviction of pod {pod}")
+                    }
                 }
             }
             Self::ConfirmingDrain { node, left } => {
-                write!(f, "the API server to list no pod on Node {node}")?;
+                write!(f, "confirming with the API server that no pod is left on Node {node}")?;
                 if *left == 0 { Ok(()) } else { write!(f, "; the last list showed {}", pods(*left)) }
             }
             Self::VolumesAttached { node, left, first, volume } => {
                 match *left {
-                    1 => write!(f, "a volume to be detached from Node {node}: VolumeAttachment {first}")?,
+                    1 => write!(
+                        f,
+                        "waiting for a volume to be detached from Node {node}: VolumeAttachment {first}"
+                    )?,
                     many => write!(
                         f,
-                        "{many} volumes to be detached from Node {node}; the first is VolumeAttachment {first}"
+                        "waiting for {many} volumes to be detached from Node {node}; the first is VolumeAttachment {first}"
                     )?,
                 }
                 volume.as_ref().map_or(Ok(()), |volume| write!(f, " of PersistentVolume {volume}"))
             }
             Self::ConfirmingNoNode { node } => {
-                write!(f, "the API server to say whether Node {node} exists")
+                write!(f, "checking with the API server whether Node {node} exists")
             }
-            Self::InstanceDeleting { instance } => write!(f, "the cloud to delete instance {instance}"),
+            Self::InstanceDeleting { instance } => {
+                write!(f, "waiting for the cloud to delete instance {instance}")
+            }
             Self::AbsenceNotProven { instance } => {
-                write!(f, "proof that instance {instance} does not exist: the cloud may not show it yet")
+                write!(f, "checking that instance {instance} does not exist: the cloud may not show it yet")
             }
             Self::OtherAccount { instance, opened_by } => write!(
                 f,
-                "the account of instance {instance}: the credential in {opened_by} looks like another account's, which shows \
-                 nothing that was made with it"
+                "instance {instance} not found: the credential in {opened_by} seems to open another account, which has \
+                 no instance created with this credential"
             ),
             Self::SecondLook { instance } => write!(
                 f,
-                "a second look at instance {instance}: it is absent, and no other Machine tells whether this is its account"
+                "instance {instance} not found: checking a second time, because no other Machine confirms the account"
             ),
             Self::InstanceNotOurs { instance, key, cluster, holder } => {
-                write!(f, "instance {instance} to be its own: ")?;
+                write!(f, "instance {instance} has another owner: ")?;
                 match (holder, cluster) {
-                    (Some(machine), _) => write!(f, "it carries the key of Machine {machine}"),
-                    (None, Some(cluster)) => write!(f, "it carries key {key} of cluster {cluster:?}"),
-                    (None, None) => write!(f, "it carries key {key} and the tag of no cluster"),
+                    (Some(machine), _) => write!(f, "it has the key of Machine {machine}"),
+                    (None, Some(cluster)) => write!(f, "it has key {key} of cluster {cluster:?}"),
+                    (None, None) => write!(f, "it has key {key} and no cluster tag"),
                 }
             }
             Self::InstanceShared { instance, machine } => {
                 write!(
                     f,
-                    "instance {instance} to be its own: Machine {machine}, which is older, records it, too"
+                    "instance {instance} has another owner: the older Machine {machine} also records it"
                 )
             }
             Self::CannotDeleteInstance { missing } => {
-                write!(f, "{missing}, without which its instance cannot be deleted")
+                write!(f, "the instance cannot be deleted without {missing}")
             }
-            Self::NodeLeaving { node } => write!(f, "Node {node} to be removed"),
+            Self::NodeLeaving { node } => write!(f, "waiting for the deletion of Node {node}"),
             Self::MachinesPending { available, desired, first } => {
-                write!(f, "{} to be available, {available} {}", machines(*desired), are(*available))?;
-                first.as_ref().map_or(Ok(()), |first| write!(f, "; the first that is not is {first}"))
+                write!(f, "{available} of {} available", machines(*desired))?;
+                first.as_ref().map_or(Ok(()), |first| write!(f, "; the first unavailable machine is {first}"))
             }
             Self::MachinesLeaving { left, first } => {
-                write!(f, "{} to go", machines(*left))?;
+                write!(f, "waiting for {} to be deleted", machines(*left))?;
                 first.as_ref().map_or(Ok(()), |first| write!(f, "; the first is {first}"))
             }
             Self::InUse { by: [one, several], users, first } => match users {
-                1 => write!(f, "{one} {first}, which uses it"),
-                many => write!(f, "{many} {several} that use it; the first is {first}"),
+                1 => write!(f, "in use by {one} {first}"),
+                many => write!(f, "in use by {many} {several}; the first is {first}"),
             },
             Self::ChildFailed { message } => {
-                write!(f, "the API server to accept a change: {message}")
+                write!(f, "the API server rejected a change: {message}")
             }
             Self::Frozen { by, machines: count, most, refused } => {
                 match by {
                     Some(reason) => {
-                        write!(f, "its freeze to end: Go's machine-controller-manager set it ({reason})")?;
+                        write!(f, "frozen by Go's machine-controller-manager ({reason})")?;
                     }
-                    None => {
-                        f.write_str("its freeze to end: it has the label freeze and no condition Frozen")?
-                    }
+                    None => f.write_str("frozen by the label freeze, without a condition Frozen")?,
                 }
                 write!(f, "; the set has {}, and ", machines(*count))?;
                 match most {
                     Some(most) => write!(f, "the freeze is lifted at {most} or fewer")?,
-                    None => f.write_str("its MachineDeployment is not known yet")?,
+                    None => f.write_str("its MachineDeployment is unknown so far")?,
                 }
-                refused.as_ref().map_or(Ok(()), |it| write!(f, "; the API server refused a change: {it}"))
+                refused.as_ref().map_or(Ok(()), |it| write!(f, "; the API server rejected a change: {it}"))
             }
             Self::ScaleUpDisabled => write!(
                 f,
-                "the label {} to be removed: updates in place are not supported yet",
+                "the label {} prevents scale-up: in-place updates are not supported yet",
                 labels::SCALE_UP_DISABLED
             ),
             Self::UpdatedInPlace { machine, what } => {
-                write!(f, "Machine {machine}, which {what}: updates in place are not supported yet")
+                write!(f, "Machine {machine} {what}: in-place updates are not supported yet")
             }
             Self::ChosenUnknown { machine } => write!(
                 f,
-                "Machine {machine}, which the annotation {} names: no Machine of the deployment has that name",
+                "Machine {machine} not found in this deployment (named by the annotation {})",
                 annotations::TRIGGER_DELETION
             ),
             Self::OwnerUnknown { set } => {
-                write!(f, "MachineSet {set}, which owns the machine and does not exist")
+                write!(f, "owner MachineSet {set} not found")
             }
-            Self::Paused => f.write_str("spec.paused to be set to false"),
+            Self::Paused => f.write_str("paused by spec.paused"),
             Self::SurgeBound { machines, most, waiting_for } => {
-                let exist = if *machines == 1 { "exists" } else { "exist" };
-                write!(f, "room for one more machine: {machines} {exist}, maxSurge allows {most}")?;
-                waiting_for.as_ref().map_or(Ok(()), |first| write!(f, "; the first to wait for is {first}"))
+                let exist = if *machines == 1 { "machine exists" } else { "machines exist" };
+                write!(f, "rollout limited by maxSurge: {machines} {exist}, at most {most} allowed")?;
+                waiting_for.as_ref().map_or(Ok(()), |first| write!(f, "; waiting for {first}"))
             }
             Self::UnavailableBound { available, fewest, waiting_for } => {
                 let are = are(*available);
                 write!(
                     f,
-                    "one more machine to be available: {available} {are}, maxUnavailable demands more than {fewest}"
+                    "rollout limited by maxUnavailable: {available} {are} available, at least {fewest} must stay available"
                 )?;
-                waiting_for.as_ref().map_or(Ok(()), |first| write!(f, "; the first to wait for is {first}"))
+                waiting_for.as_ref().map_or(Ok(()), |first| write!(f, "; waiting for {first}"))
             }
             Self::RollingOut { updated, desired } => {
                 write!(
                     f,
-                    "the rollout: {updated} of {} {} of the new template",
+                    "rollout in progress: {updated} of {} {} updated",
                     machines(*desired),
                     are(*updated)
                 )
@@ -626,12 +648,12 @@ impl fmt::Display for McmReason {
     }
 }
 
-/// So many pods, in words.
+/// Renders a number of pods.
 fn pods(count: usize) -> String {
     format!("{count} {}", if count == 1 { "pod" } else { "pods" })
 }
 
-/// So many machines, in words.
+/// Renders a number of machines.
 fn machines(count: u32) -> String {
     format!("{count} {}", if count == 1 { "machine" } else { "machines" })
 }
@@ -645,18 +667,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_reads_differently_from_many() {
+    fn singular_and_plural_are_correct() {
         let pending = |available, desired| McmReason::MachinesPending { available, desired, first: None };
         let surge = |machines| McmReason::SurgeBound { machines, most: 3, waiting_for: None };
         for (reason, expected) in [
-            (pending(0, 1), "1 machine to be available, 0 are"),
-            (pending(1, 3), "3 machines to be available, 1 is"),
-            (McmReason::MachinesLeaving { left: 1, first: None }, "1 machine to go"),
-            (surge(1), "room for one more machine: 1 exists, maxSurge allows 3"),
-            (surge(3), "room for one more machine: 3 exist, maxSurge allows 3"),
+            (pending(0, 1), "0 of 1 machine available"),
+            (pending(1, 3), "1 of 3 machines available"),
+            (McmReason::MachinesLeaving { left: 1, first: None }, "waiting for 1 machine to be deleted"),
+            (surge(1), "rollout limited by maxSurge: 1 machine exists, at most 3 allowed"),
+            (surge(3), "rollout limited by maxSurge: 3 machines exist, at most 3 allowed"),
             (
                 McmReason::RollingOut { updated: 1, desired: 3 },
-                "the rollout: 1 of 3 machines is of the new template",
+                "rollout in progress: 1 of 3 machines is updated",
             ),
         ] {
             assert_eq!(reason.to_string(), expected);

@@ -68,7 +68,11 @@ pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::K
         let action = rendered.join("; ");
         tracing::warn!(%key, %action, "Doing the same again would change nothing");
         runtime.world.lock().passes.count(Count::NoEffect, key.kind());
-        runtime.note(key, Why::new(Reason::NoEffect { action }, Step::Expect("a pause")), Vec::new());
+        runtime.note(
+            key,
+            Why::new(Reason::NoEffect { action }, Step::Expect("the controller tries again after a pause")),
+            Vec::new(),
+        );
         let pause = runtime.queue.retry(key.clone());
         runtime.world.lock().passes.pause(key, Instant::now() + pause);
         return;
@@ -135,7 +139,7 @@ fn hold_back<C: Contract, K: Kind<C>>(
     let Some(alone_from) = runtime.alone_from() else { return plan };
     plan.actions.truncate(held_back);
     let at = runtime.wall(alone_from);
-    let then = Step::Expect("what it has planned is done");
+    let then = Step::Expect("the controller performs the planned actions");
     plan.why =
         Why::new(Reason::PredecessorCalls, then.clone()).since(runtime.leading_since()).deadline(at, then);
     plan.no_later_than(at)
@@ -154,7 +158,7 @@ pub(crate) fn program_failed<R: ContractReason>(what: &'static str, panicked: Pa
 
 fn failed<R: ContractReason>(what: &'static str, panicked: Panicked, message: String) -> Why<R> {
     let reason = Reason::ProgramFailed { what, at: panicked.at, message };
-    Why::new(reason, Step::Mend("report this bug; until then it is tried again after a pause".to_owned()))
+    Why::new(reason, Step::Mend("report this bug; the controller tries again after a pause".to_owned()))
 }
 
 /// Performs the actions in order; neighbours that are independent of each other beside each other.

@@ -185,7 +185,11 @@ impl<C: Contract> Runtime<C> {
             self.recorder.record(&object, EventType::Warning, CHANGE_REFUSED, message);
         }
         let reason = Reason::ChangeRefused { message: message.to_owned() };
-        self.note(key, Why::new(reason, Step::Expect("another attempt after a pause")), Vec::new());
+        self.note(
+            key,
+            Why::new(reason, Step::Expect("the controller tries again after a pause")),
+            Vec::new(),
+        );
     }
 
     /// Says that a pass panicked, counts it, and looks again after a pause.

@@ -52,7 +52,7 @@ impl<C: Contract> Runtime<C> {
         let write = format!("{} of {} {}", verb(first.kind), first.resource, first.key);
         let why = Why::new(
             Reason::WriteUnsettled { write },
-            Step::Expect("the API server is asked again what became of it"),
+            Step::Expect("the controller reads the outcome from the API server"),
         );
         self.note(key, why.since(self.now()), Vec::new());
         let (runtime, key) = (self.clone(), key.clone());

@@ -1,4 +1,4 @@
-//! The provider and its accounts: the only file that awaits.
+//! The provider and its accounts. Only this file awaits calls of the cloud.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use serde_json::Value;
 use crate::reply::Nature;
 use crate::{Endpoint, ProviderSpec, Transport, id, reply, request};
 
-/// The credential's entry that holds the cloud's token. A credential without it opens the account without one.
+/// The credential's entry that holds the cloud's token. Without it, calls carry no token.
 const TOKEN_ENTRY: &str = "token";
 
-/// What a simulated cloud promises unless it is told otherwise; a cloud in another process is believed to keep
-/// this.
+/// The default promises of a simulated cloud. The driver assumes them for a cloud in another
+/// process.
 pub const PROMISES: Promises = Promises {
     visible_within: Duration::from_secs(2),
     call_bound: Duration::from_secs(1),
@@ -30,10 +30,11 @@ pub const PROMISES: Promises = Promises {
     keys: KeyTag::Rekeyable,
 };
 
-/// The scheme of a simulated cloud's ids unless it is told otherwise.
+/// The default scheme of a simulated cloud's ids.
 const SCHEME: &str = "sim";
 
-/// The simulated cloud as a provider. A class names it `sim`, or by a name added with [`Self::also_serving`].
+/// The simulated cloud as a provider. A class names it `sim`, or uses a name added with
+/// [`Self::also_serving`].
 #[derive(Clone)]
 pub struct SimProvider {
     transport: Arc<dyn Transport>,
@@ -43,12 +44,14 @@ pub struct SimProvider {
 }
 
 impl SimProvider {
-    /// A cloud in this process; it promises what its settings say now, and its ids have the scheme that they say.
+    /// Uses a cloud in this process. Promises and id scheme are those of its settings at the time
+    /// of this call.
     pub fn in_process(cloud: Cloud) -> Self {
         let settings = cloud.settings();
         let promises =
             Promises { visible_within: settings.visible_within, call_bound: settings.call_bound, ..PROMISES };
-        // A tenth of the limit is what may come at once, so that no hour has more calls than the limit.
+        // The burst is a tenth of the limit, and the steady rate is the rest, so that no hour has
+        // more calls than the limit.
         let rate = settings.calls_per_hour.map(|calls| {
             let burst = calls.get() / 10;
             CallRate { per_hour: calls.get() - burst, burst: burst.max(1) }
@@ -56,30 +59,30 @@ impl SimProvider {
         Self::over(Arc::new(cloud), Promises { rate, ..promises }).with_scheme(settings.scheme)
     }
 
-    /// A cloud in another process.
+    /// Uses a cloud in another process.
     pub fn at(endpoint: Endpoint) -> Self {
         Self::over(Arc::new(endpoint), PROMISES)
     }
 
-    /// A cloud behind any transport, whose ids have the scheme `sim`.
+    /// Uses a cloud behind any transport, with ids of the scheme `sim`.
     pub fn over(transport: Arc<dyn Transport>, promises: Promises) -> Self {
         Self { transport, promises, other_names: Vec::new(), scheme: SCHEME.to_owned() }
     }
 
-    /// The same cloud, where its ids have another scheme; none if it is empty.
+    /// Sets the scheme of the cloud's ids; an empty scheme means that ids have none.
     #[must_use]
     pub fn with_scheme(self, scheme: impl Into<String>) -> Self {
         Self { scheme: scheme.into(), ..self }
     }
 
-    /// The same cloud under one more provider name, for classes that were written for another program.
+    /// Adds a provider name for the same cloud, for classes that were written for another program.
     #[must_use]
     pub fn also_serving(mut self, name: impl Into<String>) -> Self {
         self.other_names.push(name.into());
         self
     }
 
-    /// Relies on other promises than the cloud's defaults.
+    /// Replaces the cloud's default promises.
     #[must_use]
     pub fn promising(self, promises: Promises) -> Self {
         Self { promises, ..self }
@@ -129,12 +132,13 @@ struct SimAccount {
 }
 
 impl SimAccount {
-    /// One attempt, given up when no effect can follow any more.
+    /// Makes one attempt. It times out after the cloud's call bound, when no effect can follow any
+    /// more.
     async fn call(&self, nature: Nature, request: Request) -> Result<Reply, Error> {
         let bound = self.promises.call_bound;
         let answer = tokio::time::timeout(bound, self.transport.call(self.token.as_deref(), request))
             .await
-            .unwrap_or_else(|_| Err(NoAnswer::Lost(format!("nothing within {} s", bound.as_secs()))));
+            .unwrap_or_else(|_| Err(NoAnswer::Lost(format!("no answer within {} s", bound.as_secs()))));
         match answer {
             Ok(Ok(reply)) => Ok(reply),
             Ok(Err(refusal)) => Err(reply::refused(nature, refusal)),

@@ -1,4 +1,4 @@
-//! The cloud as another process, over plain HTTP: what `--sim-endpoint URL` names.
+//! A cloud in another process, over plain HTTP, at the URL of `--sim-endpoint`.
 
 use std::time::Duration;
 
@@ -17,13 +17,13 @@ use serde_json::Value;
 
 use crate::Transport;
 
-/// A list of tens of thousands of instances fits; a broken server cannot fill the memory.
+/// A list of tens of thousands of instances fits, and a broken server cannot fill the memory.
 const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
 
-/// A connection that takes longer is to nobody.
+/// Timeout for a connection attempt: after this time the host is considered unreachable.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
-/// A simulated cloud behind a URL; over TCP, unless a test brings a connector of its own.
+/// A simulated cloud behind a URL. It uses TCP unless a test gives another connector.
 #[derive(Debug, Clone)]
 pub struct Endpoint<C = HttpConnector> {
     authority: Authority,
@@ -32,7 +32,7 @@ pub struct Endpoint<C = HttpConnector> {
     cloud_clock: CloudClock,
 }
 
-/// A URL that names no simulated cloud.
+/// The URL is not the address of a simulated cloud.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("simulated cloud endpoint {given:?}: expected {expected}")]
 pub struct EndpointError {
@@ -44,7 +44,7 @@ impl Endpoint {
     /// Parses `http://ADDRESS:PORT`. Nothing is sent.
     ///
     /// # Errors
-    /// When it is anything else: the simulated cloud speaks plain HTTP at the root.
+    /// When the URL has another form: the simulated cloud serves plain HTTP at the root.
     pub fn parse(url: &str) -> Result<Self, EndpointError> {
         let wrong = || EndpointError { given: url.to_owned(), expected: "http://ADDRESS:PORT" };
         let uri: Uri = url.parse().map_err(|_| wrong())?;
@@ -61,14 +61,14 @@ impl Endpoint {
 }
 
 impl<C: Connect + Clone> Endpoint<C> {
-    /// A cloud behind any kind of connection.
+    /// Uses a cloud behind any kind of connection.
     pub fn over(authority: Authority, connector: C) -> Self {
-        // A silent second attempt would hide that the first one may have taken effect.
+        // A hidden retry would conceal that the first attempt may have taken effect.
         let client = Client::builder(TokioExecutor::new()).retry_canceled_requests(false).build(connector);
         Self { authority, client, clock: Clock::wall(), cloud_clock: CloudClock::default() }
     }
 
-    /// The same cloud, with its clock compared with this one.
+    /// Sets the clock that the cloud's clock is compared with.
     #[must_use]
     pub fn compared_with(self, clock: Clock) -> Self {
         Self { clock, ..self }
@@ -112,7 +112,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Transport for Endpoint<C> {
         let sent = self.clock.now();
         let response = self.client.request(request).await.map_err(|error| {
             if error.is_connect() {
-                NoAnswer::NotSent(format!("no connection to {}", self.authority))
+                NoAnswer::NotSent(format!("cannot connect to {}", self.authority))
             } else {
                 NoAnswer::Lost(format!("the connection to {} broke", self.authority))
             }
@@ -124,10 +124,12 @@ impl<C: Connect + Clone + Send + Sync + 'static> Transport for Endpoint<C> {
         let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES)
             .collect()
             .await
-            .map_err(|_| NoAnswer::Lost(format!("the answer of {} broke off", self.authority)))?
+            .map_err(|_| {
+                NoAnswer::Lost(format!("the connection to {} broke during the answer", self.authority))
+            })?
             .to_bytes();
         let unreadable =
-            |_| NoAnswer::Lost(format!("{} answered {status} with something else", self.authority));
+            |_| NoAnswer::Lost(format!("cannot parse the answer of {} (status {status})", self.authority));
         if status == StatusCode::OK {
             serde_json::from_slice(&body).map(Ok).map_err(unreadable)
         } else {
@@ -145,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_endpoint_is_a_plain_http_address() {
+    fn an_endpoint_must_be_a_plain_http_address() {
         assert!(Endpoint::parse("http://127.0.0.1:7070").is_ok());
         assert!(Endpoint::parse("http://127.0.0.1:7070/").is_ok());
         for wrong in ["127.0.0.1:7070", "https://127.0.0.1:7070", "http://127.0.0.1:7070/v1", "", "http://"] {

@@ -1,11 +1,12 @@
-//! What the ids of this cloud look like. Pure.
+//! The id formats of this cloud. Pure functions.
 //!
-//! The cloud itself writes `sim:///IDENTITY`. Its Nodes may have the zone in theirs, as those of AWS do:
-//! `sim:///ZONE/IDENTITY`. A cloud without a scheme writes the bare identity.
+//! The cloud itself writes `sim:///IDENTITY`. The provider ids of its Nodes may include the zone,
+//! as on AWS: `sim:///ZONE/IDENTITY`. A cloud without a scheme writes the bare identity.
 
 use machinist_instance::{ProviderId, RecordedId};
 
-/// Reads a recorded id as the cloud writes it, so that calls find the instance however it was spelled.
+/// Parses a recorded id into the form that the cloud writes, so that calls find the instance in
+/// every spelling.
 pub(crate) fn parse(scheme: &str, text: &str) -> RecordedId {
     if text.is_empty() {
         return RecordedId::Unset;
@@ -22,7 +23,7 @@ pub(crate) fn parse(scheme: &str, text: &str) -> RecordedId {
     }
 }
 
-/// Whether two ids differ in nothing but the zone.
+/// Whether two ids are equal apart from the zone.
 pub(crate) fn is_same(a: &ProviderId, b: &ProviderId) -> bool {
     let identity = |id: &ProviderId| id.identity().rsplit('/').next().unwrap_or_default().to_owned();
     a == b || (a.scheme() == b.scheme() && identity(a) == identity(b) && !identity(a).is_empty())
@@ -53,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_ids_are_not_ours_and_broken_ones_malformed() {
+    fn foreign_ids_are_not_ours_and_invalid_ids_are_malformed() {
         for (scheme, text) in [("sim", "aws:///eu-west-1a/i-1"), ("", "sim:///i-1"), ("sim", "fast:///")] {
             assert!(matches!(parse(scheme, text), RecordedId::NotOurs { .. }), "{text}");
         }

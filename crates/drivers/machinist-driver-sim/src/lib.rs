@@ -1,10 +1,12 @@
 //! The driver for the simulated cloud, in process or over HTTP.
 //!
-//! A [`SimProvider`] reaches one cloud through a [`Transport`] and opens an account per credential. The rest is
-//! four files, as in every driver: `spec` parses what the user wrote, `request` says it in the cloud's words,
-//! `reply` says the cloud's answer in ours (all three pure), and `driver` awaits. `id` knows what its ids look like.
+//! A [`SimProvider`] reaches one cloud through a [`Transport`] and opens an account per credential.
+//! The rest is four files, as in every driver. `spec` parses the class's `providerSpec`, `request`
+//! builds the cloud's requests, and `reply` converts the cloud's answers (all three pure). `driver`
+//! awaits. `id` parses the cloud's ids.
 //!
-//! Deliberately absent: retries, rate limits and memory of earlier calls. The core bounds, repeats and remembers.
+//! Deliberately absent: retries, rate limits and memory of earlier calls. The core does all of
+//! these.
 
 mod driver;
 mod endpoint;

@@ -1,11 +1,11 @@
-//! The cloud's answers in our words. Pure.
+//! Converts the cloud's answers into the driver's results and errors. Pure functions.
 
 use std::time::Duration;
 
 use machinist_cloud_sim::{Code, NoAnswer, Refusal, Reply};
 use machinist_instance::{Error, ErrorKind, Foreign, Instance, InstanceRef, Sighting};
 
-/// Whether a call changes the cloud. It decides what a missing answer means.
+/// Whether a call changes the cloud. This decides how a missing answer is classified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Nature {
     Reads,
@@ -37,7 +37,7 @@ pub(crate) fn refused(nature: Nature, refusal: Refusal) -> Error {
     Error::new(kind, refusal.to_string())
 }
 
-/// What was found, judged by the key that was asked for.
+/// Converts a search result. An instance with another key than requested is foreign.
 pub(crate) fn sighting(which: &InstanceRef, found: Option<Instance>) -> Sighting {
     match found {
         None => Sighting::Absent,
@@ -62,7 +62,7 @@ pub(crate) fn instance(reply: Reply) -> Result<Instance, Error> {
 pub(crate) fn found(reply: Reply) -> Result<Option<Instance>, Error> {
     match reply {
         Reply::Found(found) => Ok(found),
-        other => Err(unexpected("what was found", &other)),
+        other => Err(unexpected("a search result", &other)),
     }
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn lines(reply: Reply) -> Result<Vec<String>, Error> {
 fn unexpected(expected: &str, reply: &Reply) -> Error {
     let got = match reply {
         Reply::Instance(_) => "an instance",
-        Reply::Found(_) => "what was found",
+        Reply::Found(_) => "a search result",
         Reply::Instances(_) => "a list",
         Reply::Lines(_) => "lines",
         Reply::Done => "nothing",
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lost_answer_is_ambiguous_only_when_something_may_have_changed() {
+    fn a_lost_answer_is_ambiguous_only_for_calls_that_change() {
         let lost = || NoAnswer::Lost("reset".to_owned());
         assert_eq!(no_answer(Nature::Changes, lost()).kind, ErrorKind::Ambiguous);
         assert_eq!(no_answer(Nature::Reads, lost()).kind, ErrorKind::Unavailable);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn throttling_keeps_the_clouds_own_time() {
+    fn throttling_keeps_the_retry_time_of_the_cloud() {
         let refusal =
             Refusal { code: Code::RateLimited, message: String::new(), retry_after_seconds: Some(7) };
         let expected = ErrorKind::Throttled { retry_after: Some(Duration::from_secs(7)) };
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_found_is_absent_and_never_foreign() {
+    fn a_search_without_a_result_is_absent_not_foreign() {
         let which = InstanceRef { key: Some(InstanceKey::new("u-1")), ..InstanceRef::default() };
         assert_eq!(sighting(&which, None), Sighting::Absent);
     }

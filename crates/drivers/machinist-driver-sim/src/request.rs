@@ -1,4 +1,4 @@
-//! What we want, in the cloud's words. Pure.
+//! Builds the cloud's requests. Pure functions.
 
 use machinist_cloud_sim::{CreateRequest, DeleteRequest, Request};
 use machinist_instance::{InstanceKey, InstanceRef, InstanceSpec, Scope};

@@ -1,9 +1,10 @@
-//! What a class's `providerSpec` may say for this cloud.
+//! The `providerSpec` of a class for this cloud.
 
 use machinist_instance::{Error, ErrorKind};
 use serde_json::{Map, Value};
 
-/// How long an instance may be told to boot: longer than any creation timeout, short enough to be no typing error.
+/// Maximum of `bootSeconds`: longer than any creation timeout, and short enough to reject most
+/// typing errors.
 const MAX_BOOT_SECONDS: u64 = 24 * 60 * 60;
 
 /// A parsed `providerSpec`.
@@ -11,29 +12,29 @@ const MAX_BOOT_SECONDS: u64 = 24 * 60 * 60;
 /// | Field | | |
 /// |---|---|---|
 /// | `instanceType` (or `size`) | required | for example `m5.large` |
-/// | `region`, `zone` | optional | the cloud's own choice when absent |
-/// | `image` | optional | kept, and shown in the ledger |
-/// | `bootSeconds` | optional | how long the instance boots; the cloud's own choice when absent |
+/// | `region`, `zone` | optional | if absent, the cloud chooses |
+/// | `image` | optional | stored, and shown in the ledger |
+/// | `bootSeconds` | optional | boot time of the instance; if absent, the cloud's setting |
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProviderSpec {
-    /// The size of the instance.
+    /// Size of the instance, in the cloud's words.
     pub instance_type: String,
-    /// Its region.
+    /// Region of the instance.
     pub region: Option<String>,
-    /// Its zone.
+    /// Zone of the instance.
     pub zone: Option<String>,
-    /// What it runs.
+    /// Image that the instance runs.
     pub image: Option<String>,
-    /// How long it boots.
+    /// Boot time of the instance in seconds.
     pub boot_seconds: Option<u64>,
 }
 
 impl ProviderSpec {
-    /// Parses and validates.
+    /// Parses and validates a `providerSpec`.
     ///
     /// # Errors
-    /// `InvalidSpec`, naming the field and what was expected. A field that is not in the table is an error: a
-    /// misspelt one would be ignored for ever.
+    /// `InvalidSpec`, with the field and the expected value. A field that is not in the table is an
+    /// error, because a misspelt field would be ignored silently.
     pub fn parse(spec: &Value) -> Result<Self, Error> {
         let Value::Object(fields) = spec else {
             return Err(invalid("providerSpec", "an object"));
@@ -52,7 +53,7 @@ impl ProviderSpec {
     }
 }
 
-/// Names of sizes, zones and images are shorter in any cloud.
+/// In every cloud, names of sizes, zones and images are shorter.
 const LONGEST_TEXT: usize = 255;
 
 const KNOWN_FIELDS: &[&str] = &["instanceType", "size", "region", "zone", "image", "bootSeconds"];
@@ -61,7 +62,7 @@ fn instance_type(fields: &Map<String, Value>) -> Result<String, Error> {
     match (text(fields, "instanceType")?, text(fields, "size")?) {
         (Some(instance_type), None) | (None, Some(instance_type)) => Ok(instance_type),
         (Some(_), Some(_)) => {
-            Err(invalid("providerSpec.size", "no size beside instanceType: they mean the same"))
+            Err(invalid("providerSpec.size", "only one of size and instanceType, because they mean the same"))
         }
         (None, None) => {
             Err(invalid("providerSpec.instanceType", "an instance type, for example \"m5.large\""))
@@ -106,19 +107,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_class_of_the_fixtures_parses() {
+    fn a_class_with_only_a_size_is_parsed() {
         let spec = ProviderSpec::parse(&json!({"size": "m5.large"})).expect("valid");
         assert_eq!(spec.instance_type, "m5.large");
         assert_eq!((spec.zone, spec.region, spec.image, spec.boot_seconds), (None, None, None, None));
     }
 
     #[test]
-    fn every_error_names_the_field_and_what_was_expected() {
+    fn every_error_names_the_field_and_the_expected_value() {
         let cases = [
             (json!("m5.large"), "providerSpec: expected an object"),
             (json!({}), "providerSpec.instanceType: expected an instance type"),
             (json!({"size": "a", "sise": 1}), "providerSpec.sise: expected one of the fields"),
-            (json!({"size": "a", "instanceType": "b"}), "providerSpec.size: expected no size beside"),
+            (
+                json!({"size": "a", "instanceType": "b"}),
+                "providerSpec.size: expected only one of size and instanceType",
+            ),
             (json!({"size": 7}), "providerSpec.size: expected text"),
             (json!({"size": " "}), "providerSpec.size: expected text"),
             (

@@ -1,28 +1,28 @@
-//! How a request reaches the cloud.
+//! [`Transport`]: sends requests to the cloud.
 
 use async_trait::async_trait;
 use jiff::SignedDuration;
 use machinist_cloud_sim::{Cloud, NoAnswer, Refusal, Reply, Request};
 
-/// How a request reaches the cloud and its answer comes back.
+/// Sends a request to the cloud and returns its answer.
 #[async_trait]
 pub trait Transport: Send + Sync {
-    /// Where the cloud is: part of the names of its accounts.
+    /// Address of the cloud, which is part of its account ids.
     fn endpoint(&self) -> &str;
 
-    /// One attempt.
+    /// Makes one attempt to call the cloud.
     ///
     /// # Errors
     /// [`NoAnswer::NotSent`] only when the request cannot have reached the cloud.
     async fn call(&self, token: Option<&str>, request: Request) -> Result<Result<Reply, Refusal>, NoAnswer>;
 
-    /// The cloud's time minus ours; `None` where that is not measured.
+    /// The cloud's time minus the local time; `None` if it is not measured.
     fn clock_skew(&self) -> Option<SignedDuration> {
         None
     }
 }
 
-/// In process: the cloud itself.
+/// Direct calls to a cloud in this process.
 #[async_trait]
 impl Transport for Cloud {
     fn endpoint(&self) -> &str {

@@ -1,6 +1,7 @@
-//! The embedded server alone, for kubectl: `cargo run -p machinist-apiserver --example serve -- [FOLDER] [ADDRESS]`.
+//! The embedded server alone, for kubectl: `cargo run -p machinist-apiserver --example serve --
+//! [FOLDER] [ADDRESS]`.
 
-#![expect(clippy::print_stdout, reason = "it tells where the kubeconfig is")]
+#![expect(clippy::print_stdout, reason = "it prints the path of the kubeconfig")]
 
 use std::error::Error;
 use std::path::PathBuf;

@@ -1,9 +1,11 @@
-//! How long a start takes on a folder with N objects, after a clean end and after a SIGKILL: `cargo run --release --example start 10000`.
+//! Measures the start time on a folder with N objects, after a clean shutdown and after a SIGKILL:
+//! `cargo run --release --example start 10000`.
 //!
-//! Machines of the size that they have in life. Printed, and asserted nowhere: it depends on the disk.
+//! The objects have the size of real ones. The times are only printed and never asserted, because
+//! they depend on the disk.
 
-#![expect(clippy::print_stdout, reason = "the figures are the result")]
-#![expect(clippy::disallowed_methods, reason = "real time is what is measured")]
+#![expect(clippy::print_stdout, reason = "it prints its measurements")]
+#![expect(clippy::disallowed_methods, reason = "it measures real time")]
 
 use std::path::Path;
 use std::time::Instant;
@@ -29,10 +31,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("file: {} MB", std::fs::metadata(&file)?.len() / 1_000_000);
     let began = Instant::now();
     let server = open(folder.path())?;
-    println!("start after a clean end: {:?}", began.elapsed());
+    println!("start after a clean shutdown: {:?}", began.elapsed());
     server.load(node(count))?;
     server.saved().await?;
-    // What a kill leaves is what the file holds while it is open.
+    // A kill leaves the file as it is while open, so a copy of the open file simulates the kill.
     let killed = tempfile::tempdir()?;
     std::fs::copy(&file, killed.path().join("state.redb"))?;
     for name in ["ca.crt", "ca.key"] {
@@ -48,7 +50,7 @@ fn open(path: &Path) -> Result<Server, Box<dyn std::error::Error>> {
     Ok(Server::open(Config::default(), Folder::open(path)?)?)
 }
 
-/// A Node as kubelets and controllers leave it, 2 kB.
+/// A Node with the content that kubelets and controllers leave, 2 kB.
 fn node(number: u32) -> serde_json::Value {
     let condition = |kind: &str| {
         json!({

@@ -1,9 +1,10 @@
-//! How fast the server is, in process: `cargo run --release -p machinist-apiserver --example throughput -- [WATCHERS]`.
+//! Measures the server's throughput in process: `cargo run --release -p machinist-apiserver
+//! --example throughput -- [WATCHERS]`.
 //!
-//! Patches ConfigMaps from a few writers while watchers read along, and says how many writes and deliveries a second that
-//! makes. Not a benchmark with a verdict; those are in `cargo xtask bench`.
+//! A few writers patch ConfigMaps while watchers read the events. The program prints writes and
+//! deliveries per second. It does not judge the result; the benchmarks in `cargo xtask bench` do.
 
-#![expect(clippy::print_stdout, reason = "it tells what it measured")]
+#![expect(clippy::print_stdout, reason = "it prints its measurements")]
 #![expect(clippy::disallowed_methods, reason = "it measures real time")]
 
 use std::error::Error;

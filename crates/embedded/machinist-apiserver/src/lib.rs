@@ -2,10 +2,11 @@
 //! simulation. Never for production clusters.
 //!
 //! One [`Server`] holds the state of one cluster in memory, or also in a data folder
-//! ([`Server::open`]). In process it is a [`tower::Service`] per caller ([`Server::service_as`]),
-//! made for `kube::Client::new`. Over the network it serves HTTPS ([`Server::serve`]) and writes a
-//! kubeconfig. The server does what kube-apiserver itself does and no more: garbage collection,
-//! signing, node lifecycle and token cleaning are the work of clients.
+//! [`Server::open`] In in a folder. In the same process, each caller gets a [`tower::Service`]
+//! ([`Server::service_as`]), made for `kube::Client::new`. Over the network, [`Server::serve`]
+//! serves HTTPS ([`Server::serve`]) and writes a kubeconfig. The server does the work of
+//! kube-apiserver. itself does and no more: garbage collection, signing, node lifecycle and token
+//! cleaning are the work of clients.
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::ConfigMap;

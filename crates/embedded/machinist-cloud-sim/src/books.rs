@@ -1,4 +1,5 @@
-//! The cloud's books, behind its one lock: a request is decided, committed, applied and told. Nothing here awaits.
+//! The cloud's books, behind its one lock. They decide a request, commit it, apply it and notify
+//! the observers. No function here awaits.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,14 +18,14 @@ use crate::limit::Buckets;
 use crate::state::State;
 use crate::{Code, Commit, Disk, Fault, Outcome, Refusal, Reply, Request, Schedule, Settings};
 
-/// Everything that the cloud knows. The lock is never held across an await.
+/// Everything that the cloud knows. No caller holds the lock across an await.
 pub(crate) struct Books {
     pub(crate) settings: Settings,
     pub(crate) state: State,
     pub(crate) calls: CallLog,
     pub(crate) buckets: Buckets,
     journal: Option<Journal>,
-    /// Why the last commit could not be written to the ledger, if it could not.
+    /// The error of the last commit if it could not be written to the ledger.
     pub(crate) trouble: watch::Sender<Option<Arc<str>>>,
     folder: Option<PathBuf>,
     pub(crate) user_data: BTreeMap<ProviderId, UserData>,
@@ -37,12 +38,12 @@ pub(crate) struct Books {
 
 pub(crate) type Observer = Box<dyn Fn(&Commit) + Send>;
 
-/// Why nothing happened. A refusal is one sentence, so the cause is part of it.
+/// Why a commit had no effect. A refusal is one sentence, so the message includes the cause.
 #[derive(Debug, thiserror::Error)]
 enum NotCommitted {
-    #[error("the ledger cannot be written: {0}")]
+    #[error("cannot write the ledger: {0}")]
     Ledger(io::Error),
-    #[error("the disk of an earlier instance, {}, cannot be wiped: {error}", folder.display())]
+    #[error("cannot wipe {}, the disk of an earlier instance: {error}", folder.display())]
     Disk { folder: PathBuf, error: io::Error },
 }
 
@@ -50,7 +51,7 @@ impl Books {
     pub(crate) fn new(settings: Settings, journal: Option<Journal>, folder: Option<PathBuf>) -> Self {
         #[expect(
             clippy::disallowed_methods,
-            reason = "those who wait tell a person; what happens does not depend on who of them is first"
+            reason = "subscribers only report to a person; their order changes no result"
         )]
         let trouble = watch::Sender::new(None);
         Self {
@@ -70,7 +71,7 @@ impl Books {
         }
     }
 
-    /// What the cloud's operator decides from: all projects at once.
+    /// The facts for an operator's decision: all projects at once.
     pub(crate) fn facts(&self, now: Timestamp) -> Facts<'_> {
         Facts { state: &self.state, settings: &self.settings, project: None, now, fault: None }
     }
@@ -82,7 +83,7 @@ impl Books {
 
     pub(crate) fn authorise(&self, token: Option<&str>) -> Result<(), Refusal> {
         if token.is_some_and(|token| self.settings.revoked_tokens.contains(token)) {
-            return Err(Refusal::new(Code::Unauthorized, "the token opens no account"));
+            return Err(Refusal::new(Code::Unauthorized, "the token is not valid for any account"));
         }
         Ok(())
     }
@@ -112,7 +113,7 @@ impl Books {
         }
     }
 
-    /// Commits to the ledger, then applies, then tells those who watch.
+    /// Commits to the ledger, applies the commit, then notifies observers and followers.
     pub(crate) fn carry_out(&mut self, effect: &Effect, user_data: UserData) -> Result<(), Refusal> {
         let Some(commit) = &effect.commit else { return Ok(()) };
         self.commit(commit.clone(), user_data)
@@ -120,7 +121,8 @@ impl Books {
     }
 
     fn commit(&mut self, commit: Commit, user_data: UserData) -> Result<(), NotCommitted> {
-        // Before there is an instance that could boot from it, should the process be killed in between.
+        // Wiped before the instance exists: after a kill in between, no instance can boot from this
+        // disk.
         if let Commit::Made { entry } = &commit {
             self.clear_disk(entry.serial)?;
         }
@@ -128,7 +130,7 @@ impl Books {
         if let Some(journal) = &mut self.journal {
             let written = journal.append(&line);
             let trouble: Option<Arc<str>> = written.as_ref().err().map(|error| error.to_string().into());
-            // Once for each failure that lasts, however many calls it refuses.
+            // Notify once per lasting failure, not once per refused call.
             self.trouble.send_if_modified(|told| {
                 let is_news = *told != trouble;
                 *told = trouble;
@@ -155,7 +157,8 @@ impl Books {
                 self.user_data.insert(entry.id.clone(), user_data);
             }
             Commit::Gone { id, .. } => {
-                // It happened all the same. Should its number come again, with a ledger that was lost, the disk is cleared before.
+                // The instance is deleted even if the wipe fails. If a ledger is lost and its
+                // number is used again, `clear_disk` wipes the disk first.
                 if let Err(error) = self.disk(id).wipe() {
                     tracing::warn!(%error, instance = %id, "Cannot wipe the disk of a deleted instance");
                 }
@@ -176,7 +179,8 @@ impl Books {
     pub(crate) fn settle(&mut self, now: Timestamp) {
         for gone in self.state.ended_by(now) {
             if let Err(error) = self.commit(gone, UserData::default()) {
-                // The entry says by its deletion that it is gone; the commit is tried again at the next call.
+                // The entry's deletion time already marks it as deleted. The next call retries the
+                // commit.
                 tracing::debug!(%error, "Cannot write the end of a deletion to the ledger");
             }
         }
@@ -218,7 +222,8 @@ impl Books {
         }
     }
 
-    /// What lies where the disk of a new instance will be is of one that the ledger has lost: nobody may boot from it.
+    /// Wipes the disk folder of a new instance. Anything in it belongs to an instance that a lost
+    /// ledger forgot, and the new instance must not boot from it.
     fn clear_disk(&self, serial: u64) -> Result<(), NotCommitted> {
         let Some(folder) = self.folder_of_disk(serial) else { return Ok(()) };
         Disk::in_folder(folder.clone()).wipe().map_err(|error| NotCommitted::Disk { folder, error })
@@ -236,7 +241,7 @@ impl Books {
     }
 }
 
-/// What a new instance boots from.
+/// The user data that a new instance boots from.
 pub(crate) fn user_data(request: &Request) -> UserData {
     match request {
         Request::Ensure(create) => create.user_data.clone(),
@@ -261,13 +266,13 @@ mod tests {
             instance_type: "small".to_owned(),
             user_data: UserData::default(),
         };
-        let effect =
-            effect::load(books.facts(Timestamp::UNIX_EPOCH), &foreigner).expect("nothing is in its way");
+        let effect = effect::load(books.facts(Timestamp::UNIX_EPOCH), &foreigner)
+            .expect("the id and the key are unused");
         books.carry_out(&effect, UserData::default())
     }
 
     #[test]
-    fn what_the_ledger_cannot_keep_did_not_happen_and_is_told_once_until_it_can() {
+    fn a_failed_ledger_write_changes_nothing_and_is_reported_once() {
         let folder = tempfile::tempdir().expect("a folder");
         let open = || Journal::open(folder.path()).expect("our folder");
         let (mut journal, _) = open();
@@ -277,24 +282,24 @@ mod tests {
         for is_news in [true, false] {
             let refusal = make(&mut books).expect_err("nothing can be written");
             assert_eq!(refusal.code, Code::ServiceUnavailable);
-            assert!(refusal.message.starts_with("the ledger cannot be written: "), "{}", refusal.message);
-            assert_eq!(books.state.ever().count(), 0, "what is not kept is not shown");
-            assert_eq!(trouble.has_changed().expect("the books are there"), is_news);
+            assert!(refusal.message.starts_with("cannot write the ledger: "), "{}", refusal.message);
+            assert_eq!(books.state.ever().count(), 0, "an unwritten instance is not shown");
+            assert_eq!(trouble.has_changed().expect("the books exist"), is_news);
             assert!(trouble.borrow_and_update().is_some());
         }
         books.journal = Some(open().0);
-        make(&mut books).expect("there is room again");
-        assert!(trouble.has_changed().expect("the books are there"));
+        make(&mut books).expect("writes succeed again");
+        assert!(trouble.has_changed().expect("the books exist"));
         assert_eq!(*trouble.borrow_and_update(), None);
         books.journal = None;
-        assert_eq!(open().1.len(), 1, "one line, and no part of another");
+        assert_eq!(open().1.len(), 1, "one whole line and no partial line");
     }
 
     #[test]
-    fn a_disk_that_an_earlier_instance_left_is_wiped_before_the_ledger_has_another_instance() {
+    fn a_leftover_disk_is_wiped_before_a_new_instance_is_written() {
         let folder = tempfile::tempdir().expect("a folder");
         let (mut journal, _) = Journal::open(folder.path()).expect("our folder");
-        // A kill before the ledger is written leaves what a refusal leaves.
+        // A kill before the ledger write leaves the same state as a failed write.
         journal.fail_writes(folder.path());
         let mut books = Books::new(Settings::default(), Some(journal), Some(folder.path().to_owned()));
         let left = Disk::in_folder(folder.path().join("disks/1"));
@@ -304,33 +309,37 @@ mod tests {
     }
 
     #[test]
-    fn no_instance_is_made_whose_disk_cannot_be_wiped() {
+    fn an_instance_whose_disk_cannot_be_wiped_is_not_made() {
         let folder = tempfile::tempdir().expect("a folder");
         let (journal, _) = Journal::open(folder.path()).expect("our folder");
         let mut books = Books::new(Settings::default(), Some(journal), Some(folder.path().to_owned()));
-        // A file where a folder should be is what `remove_dir_all` refuses even to an administrator.
+        // `remove_dir_all` fails on a file in place of a folder, even for an administrator.
         let in_the_way = folder.path().join("disks");
         std::fs::write(&in_the_way, "").expect("written");
-        let refusal = make(&mut books).expect_err("nobody may boot from what lies there");
+        let refusal = make(&mut books).expect_err("the leftover disk cannot be wiped");
         assert_eq!(refusal.code, Code::ServiceUnavailable);
-        assert!(refusal.message.contains("disks/1, cannot be wiped: "), "{}", refusal.message);
+        assert!(
+            refusal.message.contains("disks/1, the disk of an earlier instance: "),
+            "{}",
+            refusal.message
+        );
         assert_eq!(books.state.ever().count(), 0);
         std::fs::remove_file(&in_the_way).expect("removed");
-        make(&mut books).expect("nothing is in its way any more");
+        make(&mut books).expect("the folder can be created");
         books.journal = None;
         assert_eq!(Journal::open(folder.path()).expect("our folder").1.len(), 1, "it was made once");
     }
 
     #[test]
-    fn trouble_that_began_before_anybody_listened_is_told() {
+    fn a_late_subscriber_learns_of_the_ledger_trouble() {
         let folder = tempfile::tempdir().expect("a folder");
         let cloud = Cloud::open(folder.path(), Settings::default(), Clock::wall()).expect("our folder");
-        assert!(!cloud.ledger_trouble().has_changed().expect("the cloud is there"), "there is none");
-        cloud.lock().journal.as_mut().expect("it has a ledger").fail_writes(folder.path());
+        assert!(!cloud.ledger_trouble().has_changed().expect("the cloud exists"), "no trouble yet");
+        cloud.lock().journal.as_mut().expect("the cloud has a ledger").fail_writes(folder.path());
         make(&mut cloud.lock()).expect_err("nothing can be written");
         let mut trouble = cloud.ledger_trouble();
-        assert!(trouble.has_changed().expect("the cloud is there"));
+        assert!(trouble.has_changed().expect("the cloud exists"));
         assert!(trouble.borrow_and_update().is_some());
-        assert!(!trouble.has_changed().expect("the cloud is there"), "and told once");
+        assert!(!trouble.has_changed().expect("the cloud exists"), "each trouble is reported once");
     }
 }

@@ -1,4 +1,4 @@
-//! The record of calls: who asked what, when, and what came of it.
+//! The record of calls: the caller's request, its time, and its outcome.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -9,25 +9,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Code, Fault};
 
-/// How many calls are remembered one by one: a benchmark of thousands of machines fits, a cloud that runs for
-/// weeks does not grow. The counts never forget.
+/// How many calls are remembered one by one. A benchmark of thousands of machines fits, and the
+/// memory of a cloud that runs for weeks stays bounded. The counts include every call.
 const REMEMBERED_CALLS: usize = 200_000;
 
-/// What the cloud can be asked to do.
+/// Operations that the cloud offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Operation {
-    /// Make an instance, once per key.
+    /// Create an instance, once per key.
     Ensure,
-    /// Describe one.
+    /// Describe one instance.
     Find,
-    /// Describe all.
+    /// Describe all instances.
     List,
-    /// Make one go away.
+    /// Delete an instance.
     Delete,
-    /// Give one another key.
+    /// Give an instance another key.
     Rekey,
-    /// Change tags.
+    /// Add or replace tags.
     Tag,
     /// Power on.
     Start,
@@ -53,16 +53,16 @@ impl fmt::Display for Operation {
     }
 }
 
-/// One call, as it arrived.
+/// One call on arrival.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
-    /// Its number, from 0, since the cloud was opened.
+    /// Number of the call, from 0, since the cloud was opened.
     pub number: u64,
-    /// What is asked.
+    /// The requested operation.
     pub operation: Operation,
-    /// About which instance; empty for a list.
+    /// The instance the call names; empty for a list.
     pub which: InstanceRef,
-    /// When it arrived.
+    /// When the call arrived.
     pub arrived: Timestamp,
 }
 
@@ -70,50 +70,50 @@ pub struct Call {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CallRecord {
-    /// Its number, from 0, since the cloud was opened.
+    /// Number of the call, from 0, since the cloud was opened.
     pub number: u64,
-    /// What was asked.
+    /// The requested operation.
     pub operation: Operation,
-    /// About which instance.
+    /// The instance the call names; empty for a list.
     pub which: InstanceRef,
-    /// When it arrived.
+    /// When the call arrived.
     pub arrived: Timestamp,
-    /// When it took effect, or was refused.
+    /// When the call took effect or was refused.
     pub decided: Timestamp,
-    /// What the cloud did.
+    /// Outcome of the call.
     pub outcome: Outcome,
-    /// The fault it met.
+    /// The fault that the call met.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<Fault>,
 }
 
-/// What the cloud did, whether or not its answer arrived.
+/// Outcome of a call in the cloud, even if the answer was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Outcome {
-    /// Made an instance.
+    /// Created an instance.
     Made,
-    /// Took over an instance that had no key.
+    /// Adopted an instance that had no key.
     Adopted,
-    /// Found the instance that was meant.
+    /// Found the instance.
     Found,
-    /// Found none.
+    /// Found no instance.
     Absent,
-    /// Listed.
+    /// Listed the instances.
     Listed,
-    /// Began to delete it.
+    /// Began to delete the instance.
     DeletionBegun,
-    /// It was being deleted already.
+    /// Found that the deletion had already begun.
     AlreadyDeleting,
-    /// Did it.
+    /// Did what was requested.
     Done,
-    /// Broke off before it was looked at.
+    /// The connection broke before the cloud looked at the call.
     Lost,
-    /// Refused; nothing changed.
+    /// Refused the call; nothing changed.
     Refused(Code),
 }
 
-/// Counts for ever, details for a while.
+/// Counts all calls, and keeps the details of the latest.
 #[derive(Debug, Default)]
 pub(crate) struct CallLog {
     counts: BTreeMap<Operation, u64>,
@@ -122,7 +122,7 @@ pub(crate) struct CallLog {
 }
 
 impl CallLog {
-    /// A call arrives.
+    /// Counts a call on arrival and returns its number.
     pub(crate) fn begin(&mut self, operation: Operation) -> u64 {
         *self.counts.entry(operation).or_default() += 1;
         let number = self.next;
@@ -130,7 +130,7 @@ impl CallLog {
         number
     }
 
-    /// A call was decided.
+    /// Remembers a decided call.
     pub(crate) fn end(&mut self, record: CallRecord) {
         if self.records.len() == REMEMBERED_CALLS {
             self.records.pop_front();

@@ -1,4 +1,4 @@
-//! Where the cloud's wall-clock time comes from.
+//! The source of the cloud's wall-clock time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,29 +6,30 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// The time that the cloud writes into its ledger. Waiting always goes through tokio, so that paused time works.
+/// The time that the cloud writes into its ledger. All waits use tokio, so that paused time works.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
 
 impl Clock {
-    /// The machine's own clock.
+    /// The system clock.
     #[expect(clippy::disallowed_methods, reason = "this is where the clock is injected from")]
     pub fn wall() -> Self {
         Self(Arc::new(Timestamp::now))
     }
 
-    /// A clock that shows `epoch` now and then follows tokio's time; under paused time it stands and jumps with it.
+    /// A clock that starts at `epoch` and follows tokio's time. Under paused time it stops and
+    /// jumps with tokio.
     pub fn starting_at(epoch: Timestamp) -> Self {
         let start = tokio::time::Instant::now();
         Self(Arc::new(move || later(epoch, start.elapsed())))
     }
 
-    /// A clock that somebody else keeps.
+    /// A clock that reads the time from a function.
     pub fn from_fn(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         Self(Arc::new(now))
     }
 
-    /// What it shows.
+    /// The current time of this clock.
     pub fn now(&self) -> Timestamp {
         (self.0)()
     }
@@ -42,7 +43,7 @@ impl Clock {
     }
 }
 
-/// `moment + by`; a time beyond the calendar is as good as never.
+/// `moment + by`; a time beyond the calendar counts as never.
 pub(crate) fn later(moment: Timestamp, by: Duration) -> Timestamp {
     moment.checked_add(by).unwrap_or(Timestamp::MAX)
 }

@@ -1,4 +1,5 @@
-//! The cloud itself: a handle that is called. How it is looked into and operated is in `operator`.
+//! [`Cloud`]: the handle through which a client calls the cloud. Functions to inspect and operate
+//! the cloud are in `operator`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use crate::{
     Call, CallRecord, Clock, Code, Commit, Fault, Faults, Kept, Outcome, Refusal, Reply, Request, Settings,
 };
 
-/// A cloud. A handle: clones are the same cloud.
+/// A handle of a cloud. Clones share the same cloud.
 #[derive(Clone)]
 pub struct Cloud(pub(crate) Arc<Inner>);
 
@@ -28,21 +29,21 @@ pub(crate) struct Inner {
 /// A call that ended without an answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoAnswer {
-    /// It never left: nothing was done.
+    /// The request was not sent: nothing was done.
     #[error("cannot reach the cloud: {0}")]
     NotSent(String),
-    /// It left: whether it was done is unknown.
+    /// The request was sent: the caller cannot know whether it took effect.
     #[error("the cloud did not answer: {0}")]
     Lost(String),
 }
 
 impl Cloud {
-    /// A cloud that lives as long as its handles.
+    /// Creates a cloud in memory, which ends with its last handle.
     pub fn in_memory(settings: Settings, clock: Clock) -> Self {
         Self::build(settings, clock, None, None, Vec::new())
     }
 
-    /// A cloud whose ledger and disks are in a folder and outlive the process.
+    /// Opens a cloud that keeps its ledger and disks in a folder, so they outlive the process.
     ///
     /// # Errors
     /// When the folder cannot be used, or another process uses it.
@@ -51,10 +52,10 @@ impl Cloud {
         Ok(Self::build(settings, clock, Some(journal), Some(folder.to_owned()), lines))
     }
 
-    /// The same, where somebody has looked at what is kept before.
+    /// Opens a cloud from a folder that [`Kept::read`] has read and locked.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When the ledger cannot be written.
     pub fn resume(kept: Kept, settings: Settings, clock: Clock) -> Result<Self, OpenError> {
         let Kept { folder, found } = kept;
         let (journal, lines) = found.begin()?;
@@ -82,7 +83,7 @@ impl Cloud {
         cloud
     }
 
-    /// One call, with the token that opens the account.
+    /// Makes one call, with the token of the account.
     ///
     /// # Errors
     /// [`NoAnswer`] when there was no answer; a refusal is an answer.
@@ -92,7 +93,7 @@ impl Cloud {
         request: Request,
     ) -> Result<Result<Reply, Refusal>, NoAnswer> {
         let (answer, answered) = oneshot::channel();
-        // On a task of its own: a caller that dies or stops waiting does not take its call back.
+        // On its own task: the call continues when its caller dies or stops waiting.
         tokio::spawn(self.clone().serve(token.map(str::to_owned), request, answer));
         answered.await.map_err(|_| NoAnswer::Lost("the connection was reset".to_owned()))
     }
@@ -117,7 +118,7 @@ impl Cloud {
             let _ = answer.send(Err(refusal));
             return;
         }
-        // Nobody listens any more when the answer is dropped or arrives late; both are fine.
+        // The caller may have stopped waiting before the answer is dropped or sent; both are fine.
         match &fault {
             Some(Fault::Reset) => {
                 drop(answer);
@@ -171,7 +172,7 @@ impl Cloud {
         let mut which = request.which();
         let project = books.settings.project_of(token).to_owned();
         books.state.count_call(&which, Some(&project), operation, now);
-        // Rules may name an instance that the call knows by its id only.
+        // A rule may name an instance that the call identifies by its id only.
         if let Some(entry) = which.id.as_ref().and_then(|id| books.state.by_id(id)) {
             which.name.get_or_insert_with(|| entry.name.clone());
             which.key = which.key.or_else(|| entry.key.clone());
@@ -216,7 +217,7 @@ impl Cloud {
         reply
     }
 
-    /// What will happen by itself because of a commit.
+    /// Schedules what follows from a commit: the end of a deletion, or an early death (fault D12).
     fn schedule_consequences(&self, commit: Option<Commit>, fault: Option<&Fault>) {
         match (commit, fault) {
             (Some(Commit::DeletionBegun { deletion, .. }), _) => self.settle_at(deletion.gone_at),
@@ -247,8 +248,8 @@ impl Cloud {
         }
     }
 
-    /// Commits the end of a deletion when it comes. Outside a runtime (a ledger opened to be read) nothing waits:
-    /// the ledger's answers go by the time, and the commit is made up for by the next call.
+    /// Commits the end of a deletion at its time. Outside a runtime (a ledger opened for reading)
+    /// no task waits: the ledger judges by the clock, and the next call makes the commit.
     fn settle_at(&self, moment: Timestamp) {
         let (cloud, clock) = (Arc::downgrade(&self.0), self.0.clock.clone());
         spawn(async move {
@@ -265,7 +266,7 @@ impl Cloud {
         spawn(async move {
             clock.sleep_until(moment).await;
             if let Some(cloud) = Self::upgrade(&cloud) {
-                // Someone else may have deleted it before.
+                // The instance may have been deleted before.
                 let _ = cloud.kill(&id);
             }
         });

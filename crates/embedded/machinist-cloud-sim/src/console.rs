@@ -1,8 +1,10 @@
-//! The console of an instance: its last lines, in memory only; a restart of the cloud's process clears it.
+//! The console of an instance: its last lines, in memory only. A restart of the cloud's process
+//! clears it.
 
 use std::collections::VecDeque;
 
-/// Enough to see why a machine did not join; a machine that complains for days does not fill the memory.
+/// Enough to see why a machine did not join; a bounded number, so a machine that logs errors for
+/// days does not fill the memory.
 const KEPT_LINES: usize = 200;
 
 #[derive(Debug, Default)]

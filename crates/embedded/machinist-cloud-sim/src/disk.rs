@@ -1,4 +1,4 @@
-//! The disk of an instance: what it wrote before it, or the cloud's process, stopped, it finds again.
+//! The disk of an instance. Its files outlive a stop of the instance and of the cloud's process.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -8,14 +8,15 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The disk of one instance. Files are few and small; they may hold keys, so only their owner can read them.
+/// The disk of one instance. Files are few and small. They may hold keys, so only their owner can
+/// read them.
 #[derive(Debug, Clone)]
 pub struct Disk(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     medium: Medium,
-    /// Its instance is gone: what a machine writes in its last moment must not stay behind.
+    /// The instance was deleted. A machine's last write must not leave a file behind.
     wiped: AtomicBool,
 }
 
@@ -38,10 +39,10 @@ impl Disk {
         Self(Arc::new(Inner { medium, wiped: AtomicBool::new(false) }))
     }
 
-    /// A file's content, if it was ever written.
+    /// Reads a file; `None` if it was never written.
     ///
     /// # Errors
-    /// When the file system refuses.
+    /// When the file system returns an error.
     pub fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         match &self.0.medium {
             Medium::Memory(files) => {
@@ -55,16 +56,13 @@ impl Disk {
         }
     }
 
-    /// Replaces a file as a whole: after a crash there is the old content or the new one.
+    /// Replaces a whole file. After a crash the file has either the old content or the new content.
     ///
     /// # Errors
-    /// When the file system refuses, or the instance is gone.
+    /// When the file system returns an error, or the instance was deleted.
     pub fn write(&self, name: &str, content: &[u8]) -> io::Result<()> {
         if self.0.wiped.load(Ordering::Acquire) {
-            return Err(io::Error::new(
-                io::ErrorKind::NotFound,
-                "the instance is gone, and its disk with it",
-            ));
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the instance and its disk were deleted"));
         }
         match &self.0.medium {
             Medium::Memory(files) => {
@@ -90,10 +88,10 @@ impl Disk {
         }
     }
 
-    /// Wipes it, when its instance is gone. Whatever comes of that, nothing is written to it any more.
+    /// Wipes the disk of a deleted instance. Later writes fail, even if the wipe fails.
     ///
     /// # Errors
-    /// When the file system refuses: then somebody could still read what is on it.
+    /// When the file system returns an error. The disk's content may then still be readable.
     pub(crate) fn wipe(&self) -> io::Result<()> {
         self.0.wiped.store(true, Ordering::Release);
         match &self.0.medium {

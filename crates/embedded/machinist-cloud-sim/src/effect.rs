@@ -1,4 +1,5 @@
-//! Decides what a request does: from the state, the settings and the time to at most one commit. Pure.
+//! Decides what a request does: a pure function from the state, the settings and the time to at
+//! most one commit.
 
 use std::time::Duration;
 
@@ -12,12 +13,10 @@ use crate::{
     Settings,
 };
 
-/// What a request does.
+/// The result of a request: at most one commit, and the subject of the answer.
 #[derive(Debug)]
 pub(crate) struct Effect {
-    /// For the call log.
     pub(crate) outcome: Outcome,
-    /// What changes.
     pub(crate) commit: Option<Commit>,
     /// The instance that the answer is about.
     pub(crate) about: Option<ProviderId>,
@@ -33,7 +32,7 @@ impl Effect {
     }
 }
 
-/// Everything a decision may look at.
+/// The input of a decision.
 #[derive(Clone, Copy)]
 pub(crate) struct Facts<'a> {
     pub(crate) state: &'a State,
@@ -43,7 +42,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) fault: Option<&'a Fault>,
 }
 
-/// Makes an instance unless one was made for that key, ever.
+/// Creates an instance unless one was ever made for that key.
 pub(crate) fn ensure(facts: Facts<'_>, request: &CreateRequest) -> Result<Effect, Refusal> {
     let Facts { state, project, now, .. } = facts;
     if let Some(made) = state.by_key(&request.key, project) {
@@ -53,8 +52,9 @@ pub(crate) fn ensure(facts: Facts<'_>, request: &CreateRequest) -> Result<Effect
         } else if made.is_alive_at(now) {
             Ok(Effect::none(Outcome::Found, Some(made.id.clone())))
         } else {
-            // A late repetition of a call whose instance was deleted since must not bring it back.
-            Err(Refusal::new(Code::KeySpent, format!("{} was made for this key and is gone", made.id)))
+            // A late repetition of a call must not recreate an instance that was deleted in
+            // between.
+            Err(Refusal::new(Code::KeySpent, format!("{} was made for this key and is deleted", made.id)))
         };
     }
     match state.by_name(&request.name, project, now) {
@@ -133,7 +133,7 @@ fn create(facts: Facts<'_>, request: &CreateRequest) -> Result<Effect, Refusal> 
     Ok(Effect::commit(Outcome::Made, Commit::Made { entry: Box::new(entry) }))
 }
 
-/// Loads an instance that others made.
+/// Loads an instance that the cluster under test did not make.
 pub(crate) fn load(facts: Facts<'_>, foreigner: &Foreigner) -> Result<Effect, Refusal> {
     let Facts { state, settings, .. } = facts;
     let serial = state.next_serial();
@@ -141,7 +141,7 @@ pub(crate) fn load(facts: Facts<'_>, foreigner: &Foreigner) -> Result<Effect, Re
     let taken = state.by_id(&id).is_some()
         || foreigner.key.as_ref().is_some_and(|key| state.by_key(key, Some(&foreigner.project)).is_some());
     if taken {
-        return Err(Refusal::new(Code::WrongState, format!("{id} or its key was used before")));
+        return Err(Refusal::new(Code::WrongState, format!("{id} or its key is already used")));
     }
     let entry = Entry {
         serial,
@@ -178,12 +178,12 @@ fn new_id(settings: &Settings, serial: u64, name: &NodeName, state: &State) -> P
     let by_name = (settings.ids == IdStyle::ByName)
         .then(|| spelled(name.as_str()))
         .flatten()
-        // An id is never used twice, so the second instance of a name gets a number.
+        // An id is never reused, so a second instance of the same name gets a number.
         .filter(|id| state.by_id(id).is_none());
     by_name.unwrap_or_else(|| spelled(&format!("i-{serial}")).expect("a number is not empty"))
 }
 
-/// Looks, with the cloud's lag.
+/// Looks up an instance, with the cloud's lag.
 pub(crate) fn find(facts: Facts<'_>, which: &InstanceRef) -> Effect {
     let found = match facts.fault {
         Some(Fault::NotFound) => None,
@@ -195,8 +195,8 @@ pub(crate) fn find(facts: Facts<'_>, which: &InstanceRef) -> Effect {
     }
 }
 
-/// Begins a deletion. An id reaches its instance at once; a key or a name is looked up with the cloud's lag, so
-/// deleting by them may miss what is not shown yet.
+/// Begins a deletion. A lookup by id finds the instance at once. A lookup by key or name has the
+/// cloud's lag, so the deletion may miss an instance that reads do not show yet.
 pub(crate) fn delete(facts: Facts<'_>, request: &DeleteRequest) -> Result<Effect, Refusal> {
     let Facts { state, settings, project, now, fault } = facts;
     let sight = if request.which.id.is_some() { Sight::Exact } else { Sight::Lagging };
@@ -222,7 +222,7 @@ fn foreign_key<'a>(entry: &'a Entry, owner: &InstanceKey) -> Option<&'a Instance
     entry.key.as_ref().filter(|key| *key != owner)
 }
 
-/// What is done to an instance that must exist.
+/// Changes an instance that must exist.
 pub(crate) fn change(
     facts: Facts<'_>,
     id: &ProviderId,
@@ -233,7 +233,7 @@ pub(crate) fn change(
     Ok(Effect { outcome: Outcome::Done, commit, about: Some(id.clone()) })
 }
 
-/// Gives an instance another key, if it carries the one that is expected.
+/// Gives an instance another key if it carries the expected key.
 pub(crate) fn rekey(
     facts: Facts<'_>,
     id: &ProviderId,
@@ -256,10 +256,10 @@ pub(crate) fn existing<'a>(facts: Facts<'a>, id: &ProviderId) -> Result<&'a Entr
         .state
         .by_id(id)
         .filter(|entry| is_in(entry, facts.project) && entry.is_alive_at(facts.now))
-        .ok_or_else(|| Refusal::new(Code::NotFound, format!("there is no instance {id}")))
+        .ok_or_else(|| Refusal::new(Code::NotFound, format!("instance {id} not found")))
 }
 
-/// Takes the power from an instance.
+/// Powers an instance off.
 pub(crate) fn stop(facts: Facts<'_>, id: &ProviderId) -> Result<Effect, Refusal> {
     let at = facts.now;
     change(facts, id, |entry| {
@@ -268,7 +268,7 @@ pub(crate) fn stop(facts: Facts<'_>, id: &ProviderId) -> Result<Effect, Refusal>
     })
 }
 
-/// Gives an instance power again.
+/// Powers an instance on again.
 pub(crate) fn start(facts: Facts<'_>, id: &ProviderId) -> Result<Effect, Refusal> {
     let (at, running_at) = (facts.now, later(facts.now, facts.settings.boot));
     change(facts, id, |entry| {

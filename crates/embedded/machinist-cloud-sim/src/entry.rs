@@ -1,4 +1,4 @@
-//! What the ledger says about one instance, and the commits that make it say so.
+//! The ledger's entry for one instance, and the commits that change it.
 
 use std::collections::BTreeMap;
 
@@ -10,64 +10,65 @@ use serde::{Deserialize, Serialize};
 
 use crate::Operation;
 
-/// One instance, from its making to after its end. Holds no user data: entries are printed and served.
+/// One instance, kept also after its deletion. It holds no user data, because entries are printed
+/// and served.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
-    /// The how-many-th instance of this cloud it is; never reused.
+    /// Sequence number of the instance in this cloud, from 1; never reused.
     pub serial: u64,
-    /// Its identity.
+    /// Provider id of the instance.
     pub id: ProviderId,
-    /// What it was made for; absent when others made it.
+    /// Idempotency key that the instance was made for; absent if made by others without a key.
     pub key: Option<InstanceKey>,
-    /// Its name.
+    /// Name of the instance, which becomes its Node's name.
     pub name: NodeName,
-    /// The cluster it was made for.
+    /// The cluster that the instance was made for.
     pub cluster: Option<String>,
-    /// The project it is in; empty for the one without a name.
+    /// The project that owns the instance; empty for the unnamed project.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub project: String,
-    /// Its size.
+    /// Size of the instance, in the cloud's words.
     pub instance_type: String,
-    /// Where it is.
+    /// Region of the instance.
     pub region: String,
-    /// Where it is.
+    /// Zone of the instance.
     pub zone: String,
-    /// What it runs.
+    /// Image that the instance runs.
     pub image: Option<String>,
-    /// Kept beside it.
+    /// Tags that the cloud stores with the instance.
     pub tags: BTreeMap<String, String>,
-    /// When it was accepted.
+    /// When the cloud accepted the request.
     pub created: Timestamp,
-    /// When reads begin to show it.
+    /// When reads begin to show the instance.
     pub visible_at: Timestamp,
-    /// When it is, or was, powered up.
+    /// When the instance is, or was, powered on.
     pub running_at: Timestamp,
-    /// When its operating system comes up after that; absent when it never does (fault D13).
+    /// When the operating system has booted after that; absent if it never boots (fault D13).
     pub boots_at: Option<Timestamp>,
-    /// Powered off by somebody.
+    /// Whether the instance is powered off.
     pub stopped: bool,
-    /// Its deletion, once asked for.
+    /// The deletion, once requested.
     pub deletion: Option<Deletion>,
-    /// When it ceased to exist.
+    /// When the instance ceased to exist.
     pub deleted: Option<Timestamp>,
-    /// How often it was asked about or for, by operation, since the cloud was opened.
+    /// Number of calls that named the instance, by operation, since the cloud was opened.
     #[serde(default)]
     pub calls: BTreeMap<Operation, u64>,
 }
 
-/// A deletion under way.
+/// A deletion in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Deletion {
-    /// When it was asked for.
+    /// When the deletion was requested.
     pub asked: Timestamp,
-    /// When it ends.
+    /// When the deletion ends.
     pub gone_at: Timestamp,
 }
 
 impl Entry {
-    /// What it is doing at `now`; absent once it is gone.
+    /// The power state at `now`; absent once the instance is deleted.
     pub fn power_at(&self, now: Timestamp) -> Option<Power> {
         match (self.deleted, &self.deletion) {
             (Some(_), _) => None,
@@ -79,18 +80,20 @@ impl Entry {
         }
     }
 
-    /// Whether it exists at `now`.
+    /// Whether the instance exists at `now`.
     pub fn is_alive_at(&self, now: Timestamp) -> bool {
         self.power_at(now).is_some()
     }
 
-    /// The moment from which its operating system runs, unless it is stopped, on its way out, or never boots.
+    /// The moment from which the operating system runs; absent if the instance is stopped, deleting
+    /// or deleted, or never boots.
     pub fn boots(&self) -> Option<Timestamp> {
         let powered = !self.stopped && self.deletion.is_none() && self.deleted.is_none();
         self.boots_at.filter(|_| powered)
     }
 
-    /// Where it can be reached: derived from its number, so that it is the same after a restart.
+    /// Network addresses of the instance, derived from its number, so that they are the same after
+    /// a restart.
     pub fn addresses(&self) -> Vec<Address> {
         let [.., high, middle, low] = self.serial.to_be_bytes();
         vec![
@@ -99,7 +102,7 @@ impl Entry {
         ]
     }
 
-    /// What the cloud's reads say about it.
+    /// The description of the instance that the cloud's reads return.
     pub(crate) fn describe(&self, power: Power) -> Instance {
         Instance {
             id: self.id.clone(),
@@ -117,11 +120,11 @@ impl Entry {
     }
 }
 
-/// One line of the ledger: the only way in which the state changes.
+/// One line of the ledger. The state changes through commits only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "commit", rename_all = "camelCase")]
 pub enum Commit {
-    /// An instance was accepted (or loaded, when others made it).
+    /// An instance was created, or loaded if others made it.
     Made {
         /// The instance.
         entry: Box<Entry>,
@@ -129,68 +132,68 @@ pub enum Commit {
     /// An instance without a key was given one.
     #[serde(rename_all = "camelCase")]
     Adopted {
-        /// Which instance.
+        /// Id of the instance.
         id: ProviderId,
-        /// Its key from now on.
+        /// The key from now on.
         key: InstanceKey,
-        /// Its cluster from now on.
+        /// The cluster from now on.
         cluster: String,
-        /// When.
+        /// Time of the commit.
         at: Timestamp,
     },
-    /// It was given another key: its object was restored under another UID.
+    /// The instance was given another key, because its object was restored under another UID.
     Rekeyed {
-        /// Which instance.
+        /// Id of the instance.
         id: ProviderId,
-        /// Its key from now on.
+        /// The key from now on.
         key: InstanceKey,
-        /// When.
+        /// Time of the commit.
         at: Timestamp,
     },
-    /// Its tags changed.
+    /// The instance's tags changed.
     Tagged {
-        /// Which instance.
+        /// Id of the instance.
         id: ProviderId,
-        /// Added or replaced.
+        /// Tags that were added or replaced.
         tags: BTreeMap<String, String>,
-        /// When.
+        /// Time of the commit.
         at: Timestamp,
     },
-    /// It was powered off.
+    /// The instance was powered off.
     Stopped {
-        /// Which instance.
+        /// Id of the instance.
         id: ProviderId,
-        /// When.
+        /// Time of the commit.
         at: Timestamp,
     },
-    /// It was powered on.
+    /// The instance was powered on.
     #[serde(rename_all = "camelCase")]
     Started {
-        /// Which instance.
+        /// Id of the instance.
         id: ProviderId,
-        /// When.
+        /// Time of the commit.
         at: Timestamp,
-        /// When it runs again.
+        /// When the instance runs again.
         running_at: Timestamp,
     },
-    /// Its deletion was asked for.
+    /// The deletion of the instance was requested.
     DeletionBegun {
-        /// Which instance.
+        /// Id of the instance.
         id: ProviderId,
-        /// From when to when.
+        /// Start and end of the deletion.
         deletion: Deletion,
     },
-    /// It ceased to exist: its deletion ended, or it died by itself (fault D12).
+    /// The instance ceased to exist: its deletion ended, or it died without a request (fault D12).
     Gone {
-        /// Which instance.
+        /// Id of the instance.
         id: ProviderId,
-        /// When.
+        /// Time of the commit.
         at: Timestamp,
     },
 }
 
 impl Commit {
-    /// The instance it is about.
+    /// Id of the instance that the commit changes.
     pub fn id(&self) -> &ProviderId {
         match self {
             Self::Made { entry } => &entry.id,
@@ -205,26 +208,26 @@ impl Commit {
     }
 }
 
-/// An instance that others made: a name and often no key, as fixtures leave them.
+/// An instance that others made: it has a name and often no key, as in fixtures.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Foreigner {
-    /// Its identity; the cloud gives one out when absent.
+    /// Provider id of the instance; if absent, the cloud chooses one.
     #[serde(default)]
     pub id: Option<ProviderId>,
-    /// Its name.
+    /// Name of the instance.
     pub name: NodeName,
-    /// The key it was made for, if it was made by a program that keeps keys.
+    /// The key that the instance was made for, if its maker used keys.
     #[serde(default)]
     pub key: Option<InstanceKey>,
-    /// The project it is in.
+    /// The project that owns the instance.
     #[serde(default)]
     pub project: String,
-    /// When it was made.
+    /// When the instance was made.
     pub created: Timestamp,
-    /// Its size.
+    /// Size of the instance, in the cloud's words.
     pub instance_type: String,
-    /// What it boots from; nothing when it has joined long ago.
+    /// User data that the instance boots from; empty if it joined long ago.
     #[serde(default, with = "crate::request::user_data")]
     pub user_data: UserData,
 }

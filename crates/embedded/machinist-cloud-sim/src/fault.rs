@@ -1,5 +1,6 @@
-//! What goes wrong, on request: by rules that are added while the cloud runs, or by a [`Schedule`] that decides
-//! call by call. The numbers D1 to D13 are those of the perturbation catalogue that the scenarios name.
+//! Faults on request: from rules that are added while the cloud runs, or from a [`Schedule`] that
+//! decides call by call. The numbers D1 to D13 are those of the perturbation catalogue that the
+//! scenarios name.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,56 +11,58 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Call, CallRecord, Code, Operation, seconds};
 
-/// One thing that goes wrong with one call.
+/// One fault of one call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "camelCase")]
 pub enum Fault {
-    /// D1, D11: refused before any effect.
+    /// D1, D11: the cloud refuses the call before any effect.
     #[serde(rename_all = "camelCase")]
     Refuse {
-        /// The cloud's code.
+        /// The error code of the refusal.
         code: Code,
-        /// When to come back, for `rateLimited`.
+        /// Seconds after which to retry, for `rateLimited`.
         #[serde(default)]
         retry_after_seconds: Option<u64>,
     },
-    /// D2: done, then answered with an internal error.
+    /// D2: the call takes effect, and the answer is an internal error.
     EffectThenError,
-    /// D3: done, then not answered until nobody waits any more.
+    /// D3: the call takes effect, and the answer is withheld until no caller waits any more.
     EffectThenSilence,
-    /// The connection breaks at once; nothing is done. The caller cannot know that.
+    /// The connection breaks at once and nothing is done. The caller cannot know that.
     Reset,
-    /// The connection breaks at once; the effect comes later, also when the caller is long dead.
+    /// The connection breaks at once and the effect comes later, even if the caller is dead by
+    /// then.
     LateEffect {
-        /// How much later.
+        /// Delay of the effect.
         #[serde(with = "seconds", rename = "seconds")]
         by: Duration,
     },
     /// The call takes longer.
     Delay {
-        /// How much longer.
+        /// Additional time.
         #[serde(with = "seconds", rename = "seconds")]
         by: Duration,
     },
     /// D4: reads do not show the instance that this `ensure` makes for a while.
     HideNew {
-        /// How long; beyond `Settings::visible_within` the cloud breaks its promise.
+        /// How long the instance stays hidden. Beyond `Settings::visible_within` the cloud breaks
+        /// its promise.
         #[serde(with = "seconds", rename = "seconds")]
         span: Duration,
     },
-    /// D5: this `find` says that there is none.
+    /// D5: this `find` returns no instance, even if one exists.
     NotFound,
     /// D6: the deletion that this `delete` begins takes longer.
     Linger {
-        /// How long it takes.
+        /// Duration of the deletion.
         #[serde(with = "seconds", rename = "seconds")]
         span: Duration,
     },
-    /// D7: this `delete` says that all is well and does nothing.
+    /// D7: this `delete` succeeds and does nothing.
     ClaimGone,
-    /// D12: the instance that this `ensure` makes dies by itself.
+    /// D12: the instance that this `ensure` makes dies without a request.
     Dies {
-        /// How long after it was made.
+        /// Age at which the instance dies.
         #[serde(with = "seconds", rename = "seconds")]
         after: Duration,
     },
@@ -67,14 +70,14 @@ pub enum Fault {
     NeverBoots,
     /// D13: the instance that this `ensure` makes boots late.
     BootsLate {
-        /// How much later than running.
+        /// Time from running to booted.
         #[serde(with = "seconds", rename = "seconds")]
         by: Duration,
     },
 }
 
 impl Fault {
-    /// Whether it can happen to such a call.
+    /// Whether this fault can happen to a call of that operation.
     pub fn fits(&self, operation: Operation) -> bool {
         match self {
             Self::Refuse { .. }
@@ -92,44 +95,44 @@ impl Fault {
     }
 }
 
-/// Which calls go wrong, how, and how often. Absent conditions match every call.
+/// Selects calls that meet a fault, and says how often. An absent condition matches every call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FaultRule {
-    /// Only such calls.
+    /// Matches only calls of this operation.
     #[serde(default)]
     pub operation: Option<Operation>,
-    /// Only calls about the instance of that name.
+    /// Matches only calls that name the instance of this name.
     #[serde(default)]
     pub name: Option<NodeName>,
-    /// Only calls about the instance of that key.
+    /// Matches only calls that name the instance of this key.
     #[serde(default)]
     pub key: Option<InstanceKey>,
-    /// Only the first so many of them; all when absent.
+    /// Number of matching calls that meet the fault; all if absent.
     #[serde(default)]
     pub times: Option<u32>,
-    /// What goes wrong.
+    /// The fault of a matching call.
     pub fault: Fault,
 }
 
 impl FaultRule {
-    /// Every such call meets that fault, until the rule is removed.
+    /// A rule for every call of the operation, until the rule is removed.
     pub fn always(operation: Operation, fault: Fault) -> Self {
         Self { operation: Some(operation), name: None, key: None, times: None, fault }
     }
 
-    /// The next such call meets that fault.
+    /// A rule for the next call of the operation.
     pub fn once(operation: Operation, fault: Fault) -> Self {
         Self { times: Some(1), ..Self::always(operation, fault) }
     }
 
-    /// Only calls about the instance of that name.
+    /// Limits the rule to calls that name the instance of this name.
     #[must_use]
     pub fn for_name(self, name: NodeName) -> Self {
         Self { name: Some(name), ..self }
     }
 
-    /// Only calls about the instance of that key.
+    /// Limits the rule to calls that name the instance of this key.
     #[must_use]
     pub fn for_key(self, key: InstanceKey) -> Self {
         Self { key: Some(key), ..self }
@@ -144,12 +147,12 @@ impl FaultRule {
     }
 }
 
-/// Names a rule, to remove it again.
+/// Identifies a rule, for its removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RuleId(pub u64);
 
-/// The rules in force. A handle: clones change the same rules.
+/// The rules in force. A handle: clones share the same rules.
 #[derive(Debug, Clone, Default)]
 pub struct Faults(Arc<Mutex<Rules>>);
 
@@ -160,7 +163,7 @@ struct Rules {
 }
 
 impl Faults {
-    /// Adds a rule. Of several that match a call, the oldest wins.
+    /// Adds a rule. If several rules match a call, the oldest applies.
     pub fn add(&self, rule: FaultRule) -> RuleId {
         let mut rules = self.lock();
         let id = RuleId(rules.next);
@@ -169,22 +172,22 @@ impl Faults {
         id
     }
 
-    /// Removes a rule; removing an absent one is fine.
+    /// Removes a rule; an absent rule is not an error.
     pub fn remove(&self, id: RuleId) {
         self.lock().rules.remove(&id);
     }
 
-    /// Removes all rules: the cloud is calm again.
+    /// Removes all rules.
     pub fn clear(&self) {
         self.lock().rules.clear();
     }
 
-    /// The rules in force, oldest first; `times` is what is left.
+    /// The rules in force, oldest first; `times` is the number of remaining uses.
     pub fn rules(&self) -> Vec<(RuleId, FaultRule)> {
         self.lock().rules.iter().map(|(id, rule)| (*id, rule.clone())).collect()
     }
 
-    /// The fault that a rule has for this call, counting it.
+    /// The fault that a rule has for this call. The call counts as a use of the rule.
     pub(crate) fn take(&self, call: &Call) -> Option<Fault> {
         let mut rules = self.lock();
         let (id, rule) = rules.rules.iter_mut().find(|(_, rule)| rule.hits(call))?;
@@ -205,11 +208,11 @@ impl Faults {
 
 /// Decides call by call, for simulations that draw faults from a seed.
 pub trait Schedule: Send + Sync {
-    /// The fault of this call, if it shall meet one. Asked once, when the call arrives, if no rule matched; a
-    /// fault that does not fit the operation is ignored.
+    /// The fault of this call, or none. The cloud asks once, when the call arrives and no rule
+    /// matched. A fault that does not fit the operation is ignored.
     fn decide(&self, call: &Call) -> Option<Fault>;
 
-    /// The call was decided and, if it had an effect, committed; its answer has not been sent yet.
+    /// Called after the call was decided and any effect was committed, before its answer is sent.
     fn decided(&self, _record: &CallRecord) {}
 }
 
@@ -226,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counted_rule_for_one_name_is_used_up_by_that_name_alone() {
+    fn only_matching_calls_use_up_a_counted_rule() {
         let faults = Faults::default();
         let rule = FaultRule::once(Operation::Ensure, Fault::Reset);
         faults.add(rule.for_name(NodeName::new("a").expect("not empty")));
@@ -238,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_waits_for_a_call_that_it_fits() {
+    fn a_fault_applies_to_the_first_call_that_it_fits() {
         let faults = Faults::default();
         faults.add(FaultRule {
             operation: None,
@@ -252,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_read_as_a_person_would_type_them() {
+    fn rules_are_parsed_from_hand_written_json() {
         let text = r#"{"operation":"ensure","times":2,"fault":{"kind":"hideNew","seconds":1.5}}"#;
         let rule: FaultRule = serde_json::from_str(text).expect("valid");
         assert_eq!(rule.fault, Fault::HideNew { span: Duration::from_millis(1500) });

@@ -1,4 +1,5 @@
-//! The ledger on disk: JSON lines, each on stable storage before the call that caused it is answered.
+//! The ledger on disk: JSON lines. Each line is on stable storage before the cloud answers the call
+//! that caused it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Seek as _, SeekFrom, Write as _};
@@ -12,7 +13,7 @@ use crate::Commit;
 
 const FILE_NAME: &str = "ledger.jsonl";
 
-/// One line: a commit, and what a new instance boots from.
+/// One line: a commit, and the user data of a new instance.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Line {
@@ -25,12 +26,12 @@ pub(crate) struct Line {
 /// Why a ledger could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The file system refused.
+    /// The file system returned an error.
     #[error("cannot open the cloud's ledger {path}")]
     Io {
         /// The ledger.
         path: PathBuf,
-        /// What the file system said.
+        /// The error of the file system.
         #[source]
         source: io::Error,
     },
@@ -40,21 +41,22 @@ pub enum OpenError {
         /// The ledger.
         path: PathBuf,
     },
-    /// A line is not one of ours. It is not quoted: it may hold user data, and with it a token.
+    /// A line is not a commit. The message does not quote the line, because it may hold user data
+    /// and so a token.
     #[error("the cloud's ledger {path} is damaged in line {line}, column {column}: expected {expected}")]
     Damaged {
         /// The ledger.
         path: PathBuf,
-        /// The line, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// Where in the line, from 1.
+        /// Column in the line, from 1.
         column: usize,
-        /// What should be there.
+        /// The expected content.
         expected: &'static str,
     },
 }
 
-/// An open ledger file. It holds user data, so nobody else may read it.
+/// An open ledger file. It holds user data, so only its owner may read it.
 #[derive(Debug)]
 pub(crate) struct Journal {
     file: File,
@@ -63,8 +65,8 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Opens or creates the ledger of a data folder and reads what it says. A last line without its end is what a
-    /// crash leaves of a commit that was never answered: it is cut off.
+    /// Opens or creates the ledger of a data folder and reads its lines. A last line without a line
+    /// end is an unanswered commit that a crash interrupted: it is cut off.
     pub(crate) fn open(folder: &Path) -> Result<(Self, Vec<Line>), OpenError> {
         let path = folder.join(FILE_NAME);
         let io = |source| OpenError::Io { path: path.clone(), source };
@@ -88,7 +90,8 @@ impl Journal {
                 Ok(())
             }
             Err(error) => {
-                // If this fails too, the next append overwrites the remains: it starts at the same place.
+                // If this fails too, the next append overwrites the partial line: it starts at the
+                // same place.
                 let _ = self.file.set_len(self.end);
                 Err(error)
             }
@@ -96,7 +99,7 @@ impl Journal {
     }
 }
 
-/// A ledger that was read and locked, and in which nothing was changed.
+/// A ledger that was read and locked, but not changed.
 #[derive(Debug)]
 pub(crate) struct Found {
     folder: PathBuf,
@@ -107,7 +110,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// That of a data folder, if it has one.
+    /// Reads the ledger of a data folder, if it has one.
     pub(crate) fn in_folder(folder: &Path) -> Result<Option<Self>, OpenError> {
         let path = folder.join(FILE_NAME);
         match open_file().open(&path) {
@@ -128,7 +131,7 @@ impl Found {
         Ok(Self { folder: folder.to_owned(), file, lines, end })
     }
 
-    /// Begins to write where the last whole line ends.
+    /// Starts to write where the last whole line ends.
     pub(crate) fn begin(self) -> Result<(Journal, Vec<Line>), OpenError> {
         let Self { folder, file, lines, end } = self;
         // The folder's entry for a new file must be as durable as the file.
@@ -146,9 +149,10 @@ fn open_file() -> OpenOptions {
 
 #[cfg(test)]
 impl Journal {
-    /// From now on every write fails, as on a full disk. The ledger is free for another.
+    /// Makes every write fail from now on, as on a full disk. Another journal can then open the
+    /// ledger.
     pub(crate) fn fail_writes(&mut self, folder: &Path) {
-        self.file = File::open(folder.join(FILE_NAME)).expect("it is there");
+        self.file = File::open(folder.join(FILE_NAME)).expect("the ledger exists");
     }
 }
 

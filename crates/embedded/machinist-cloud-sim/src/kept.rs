@@ -1,4 +1,5 @@
-//! The ledger of a folder in which no cloud goes on yet: the moment to compare it with what else must fit to it.
+//! Reads the ledger of a folder before a cloud is opened on it, so that a caller can compare it
+//! with other data.
 
 use std::path::{Path, PathBuf};
 
@@ -6,8 +7,8 @@ use crate::journal::Found;
 use crate::state::State;
 use crate::{Clock, Ledger, OpenError};
 
-/// What a folder keeps, read. Nobody else can use it meanwhile, and nothing in it is changed before
-/// [`Cloud::resume`](crate::Cloud::resume): not even what a crash left.
+/// The ledger of a folder, read and locked. No other process can use it, and nothing in the folder
+/// is changed before [`Cloud::resume`](crate::Cloud::resume), not even the partial line of a crash.
 #[derive(Debug)]
 pub struct Kept {
     pub(crate) folder: PathBuf,
@@ -18,13 +19,13 @@ impl Kept {
     /// Reads the ledger of a folder, if it has one.
     ///
     /// # Errors
-    /// When it cannot be read, is damaged, or another process uses it.
+    /// When the ledger cannot be read, is damaged, or is in use by another process.
     pub fn read(folder: &Path) -> Result<Option<Self>, OpenError> {
         let found = Found::in_folder(folder)?;
         Ok(found.map(|found| Self { folder: folder.to_owned(), found }))
     }
 
-    /// What it says by now: deletions end while nobody looks.
+    /// The ledger as of now. Deletions that were in progress may have ended meanwhile.
     pub fn ledger(&self, clock: &Clock) -> Ledger {
         let mut state = State::default();
         for line in &self.found.lines {

@@ -1,4 +1,4 @@
-//! What tests read to know what exists and what ever existed.
+//! [`Ledger`]: tells tests which instances exist and which ever existed.
 
 use jiff::Timestamp;
 use machinist_instance::{InstanceKey, NodeName};
@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::Entry;
 
-/// The ledger at one moment. It shows everything, at once: no lag, no faults.
+/// The ledger at one moment. It has no lag and no faults: every instance appears at once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Ledger {
-    /// The moment.
+    /// The time at which the ledger was read.
     pub at: Timestamp,
     /// Every instance ever made, oldest first.
     pub entries: Vec<Entry>,
@@ -22,12 +22,12 @@ impl Ledger {
         &self.entries
     }
 
-    /// The instances that exist, those on their way out included.
+    /// The instances that exist, including those being deleted.
     pub fn alive(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(|entry| entry.is_alive_at(self.at))
     }
 
-    /// All instances ever made for a key: more than one is always wrong.
+    /// All instances ever made for a key. More than one is always an error.
     pub fn of_key<'a>(&'a self, key: &'a InstanceKey) -> impl Iterator<Item = &'a Entry> {
         self.entries.iter().filter(move |entry| entry.key.as_ref() == Some(key))
     }

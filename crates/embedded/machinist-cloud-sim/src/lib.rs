@@ -1,14 +1,16 @@
-//! The simulated cloud: accepts instances, keeps a durable [`Ledger`] of every one ever made, and misbehaves on
-//! request.
+//! The simulated cloud: creates instances, keeps a durable [`Ledger`] of every instance ever made,
+//! and fails on request.
 //!
-//! A [`Request`] comes in with a token, waits for the cloud's latency, meets its [`Fault`] if one is due, is
-//! decided against the state (`effect`, pure), committed to the ledger, applied, and answered, in that order: what
-//! was answered is on disk. A request runs on the cloud's own task, so a caller that dies does not take it back.
-//! Time comes from the [`Clock`] that was given and from tokio, so everything runs under paused time; nothing
-//! here draws a random number: who wants chance brings a [`Schedule`].
+//! A [`Request`] arrives with a token, waits for the cloud's latency, and meets its [`Fault`] if
+//! one is due. `effect` (pure) then decides it against the state. The result is committed to the
+//! ledger, applied, and answered, in that order, so everything answered is on disk. A request runs
+//! on the cloud's own task, so it continues when its caller dies. Time comes from the given
+//! [`Clock`] and from tokio, so everything runs under paused time. The cloud draws no random
+//! numbers: a test that wants chance sets a [`Schedule`].
 //!
-//! Deliberately absent: Machines, classes, any credential of a Kubernetes cluster, and the machines themselves.
-//! What boots, joins and heartbeats is in `machinist-node-sim`, which follows [`Cloud::follow`].
+//! Deliberately absent: Machines, classes, credentials of a Kubernetes cluster, and the simulated
+//! machines, which boot, join and send heartbeats. Those are in `machinist-node-sim`, which reads
+//! [`Cloud::follow`].
 
 mod books;
 mod call;

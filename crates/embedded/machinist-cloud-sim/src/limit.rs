@@ -1,4 +1,5 @@
-//! The limit on calls: each project has a bucket that holds an hour's worth of calls and fills evenly.
+//! The limit on calls. Each project has a bucket of one hour's calls that refills at a constant
+//! rate.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -11,7 +12,8 @@ use crate::{Code, Refusal};
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
-/// When the bucket of each project is full again: that tells how many calls are left in it now.
+/// When the bucket of each project is full again, which determines the number of calls left in it
+/// now.
 #[derive(Debug, Default)]
 pub(crate) struct Buckets(BTreeMap<String, Timestamp>);
 
@@ -19,7 +21,8 @@ impl Buckets {
     /// Takes one call out of a project's bucket.
     ///
     /// # Errors
-    /// When it is empty; the refusal says when the next call fits. A refused call costs nothing.
+    /// When the bucket is empty. The refusal contains the time until the next call fits. A refused
+    /// call uses no quota.
     pub(crate) fn take(
         &mut self,
         project: &str,
@@ -60,6 +63,6 @@ mod tests {
         assert_eq!(buckets.take("a", None, now), Ok(()), "the limit was lifted");
         let then = later(now, Duration::from_secs(36));
         assert_eq!(buckets.take("a", hundred, then), Ok(()));
-        assert!(buckets.take("a", hundred, then).is_err(), "one call was saved up, not two");
+        assert!(buckets.take("a", hundred, then).is_err(), "only one call was available");
     }
 }

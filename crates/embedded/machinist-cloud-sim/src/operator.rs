@@ -1,4 +1,5 @@
-//! The cloud for those who look into it or play its operator: tests, scenarios, and the machines themselves.
+//! Functions of the cloud for its operator and for observers: tests, scenarios and the simulated
+//! machines.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,40 +16,41 @@ use crate::{
 /// The state of all instances at one moment, and every commit after it.
 #[derive(Debug)]
 pub struct Following {
-    /// Every instance ever made before.
+    /// Every instance ever made until then.
     pub entries: Vec<Entry>,
-    /// What happened since, in order.
+    /// Every later commit, in order.
     pub commits: mpsc::UnboundedReceiver<Arc<Commit>>,
 }
 
 impl Cloud {
-    /// The clock it goes by.
+    /// The clock that the cloud uses.
     pub fn clock(&self) -> &Clock {
         &self.0.clock
     }
 
-    /// What goes wrong by rules.
+    /// The fault rules.
     pub fn faults(&self) -> &Faults {
         &self.0.faults
     }
 
-    /// Lets somebody decide call by call what goes wrong, in place of whoever did before.
+    /// Sets the schedule that decides faults call by call, and replaces any earlier one.
     pub fn set_schedule(&self, schedule: Arc<dyn Schedule>) {
         self.lock().schedule = Some(schedule);
     }
 
-    /// How it behaves.
+    /// The current settings.
     pub fn settings(&self) -> Settings {
         self.lock().settings.clone()
     }
 
-    /// Changes how it behaves, from the next call on.
+    /// Changes the settings, from the next call on.
     pub fn configure(&self, change: impl FnOnce(&mut Settings)) {
         change(&mut self.lock().settings);
     }
 
-    /// Why the ledger cannot be written, as long as it cannot: every call that would change something is refused meanwhile, and
-    /// tried again with the next. What began before is news, too.
+    /// The error that prevents writes to the ledger, while it lasts. Until then every call that
+    /// would change something is refused, and the next call retries the write. A new subscriber is
+    /// also notified of an error that began earlier.
     pub fn ledger_trouble(&self) -> watch::Receiver<Option<Arc<str>>> {
         let mut trouble = self.lock().trouble.subscribe();
         let has_begun = trouble.borrow().is_some();
@@ -58,7 +60,7 @@ impl Cloud {
         trouble
     }
 
-    /// Everything that exists and ever existed.
+    /// The ledger now: every instance that exists or ever existed.
     pub fn ledger(&self) -> Ledger {
         let mut books = self.lock();
         let at = self.0.clock.now();
@@ -66,12 +68,12 @@ impl Cloud {
         Ledger { at, entries: books.state.ever().cloned().collect() }
     }
 
-    /// The entry of one instance.
+    /// The ledger's entry for one instance.
     pub fn entry(&self, id: &ProviderId) -> Option<Entry> {
         self.lock().state.by_id(id).cloned()
     }
 
-    /// How many instances exist: [`Ledger::alive`] counted, without copying the ledger.
+    /// Number of instances that exist: [`Ledger::alive`] counted, without a copy of the ledger.
     pub fn alive(&self) -> usize {
         let mut books = self.lock();
         books.settle(self.0.clock.now());
@@ -83,7 +85,7 @@ impl Cloud {
         self.lock().calls.records()
     }
 
-    /// How many calls there were of each operation, also those not remembered one by one any more.
+    /// Number of calls by operation, including calls that are no longer remembered one by one.
     pub fn call_counts(&self) -> BTreeMap<Operation, u64> {
         self.lock().calls.counts()
     }
@@ -96,8 +98,8 @@ impl Cloud {
         Following { entries: books.state.ever().cloned().collect(), commits }
     }
 
-    /// Calls back at every commit, before its call is answered. The observer runs under the cloud's lock: it must
-    /// not call the cloud.
+    /// Calls the observer at every commit, before the cloud answers the call. The observer runs
+    /// under the cloud's lock, so it must not call the cloud.
     pub fn observe(&self, observer: impl Fn(&Commit) + Send + 'static) {
         self.lock().observers.push(Box::new(observer));
     }
@@ -105,17 +107,17 @@ impl Cloud {
     /// Adds an instance that others made.
     ///
     /// # Errors
-    /// When its identity or key was used before, or the ledger cannot be written.
+    /// When its id or key is already used, or the ledger cannot be written.
     pub fn load(&self, foreigner: &Foreigner) -> Result<Entry, Refusal> {
         let effect = self.operate(|facts| effect::load(facts, foreigner), foreigner.user_data.clone())?;
         let id = effect.about.expect("loading makes an instance");
         Ok(self.entry(&id).expect("it was just made"))
     }
 
-    /// The instance dies by itself, at once: nobody asked for it, and it does not come back.
+    /// Kills an instance at once, without a delete request. It does not come back.
     ///
     /// # Errors
-    /// When there is none of that id, or the ledger cannot be written.
+    /// When no instance has that id, or the ledger cannot be written.
     pub fn kill(&self, id: &ProviderId) -> Result<(), Refusal> {
         let gone = |facts: Facts<'_>| {
             let at = facts.now;
@@ -124,25 +126,25 @@ impl Cloud {
         self.operate(gone, UserData::default()).map(drop)
     }
 
-    /// The instance loses power, and stays.
+    /// Powers an instance off; the instance remains.
     ///
     /// # Errors
-    /// When there is none of that id, or the ledger cannot be written.
+    /// When no instance has that id, or the ledger cannot be written.
     pub fn power_off(&self, id: &ProviderId) -> Result<(), Refusal> {
         let off = |facts: Facts<'_>| effect::stop(facts, id);
         self.operate(off, UserData::default()).map(drop)
     }
 
-    /// The instance gets power again.
+    /// Powers an instance on again.
     ///
     /// # Errors
-    /// When there is none of that id, or the ledger cannot be written.
+    /// When no instance has that id, or the ledger cannot be written.
     pub fn power_on(&self, id: &ProviderId) -> Result<(), Refusal> {
         let on = |facts: Facts<'_>| effect::start(facts, id);
         self.operate(on, UserData::default()).map(drop)
     }
 
-    /// What an instance boots from: only its own machine asks.
+    /// User data of an instance, for the instance's own simulated machine only.
     pub fn user_data(&self, id: &ProviderId) -> Option<UserData> {
         self.lock().user_data.get(id).cloned()
     }
@@ -152,7 +154,7 @@ impl Cloud {
         self.lock().disk(id)
     }
 
-    /// The instance prints a line on its console.
+    /// Prints a line on the console of an instance.
     pub fn print(&self, id: &ProviderId, line: impl Into<String>) {
         let mut books = self.lock();
         if books.state.by_id(id).is_some_and(|entry| entry.deleted.is_none()) {

@@ -1,4 +1,5 @@
-//! What the cloud is asked and what it answers, in its own words: the same in process and over HTTP.
+//! Requests and answers of the cloud, in the cloud's own words. They are the same in process and
+//! over HTTP.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,9 +14,10 @@ use crate::Operation;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "operation", content = "params", rename_all = "camelCase")]
 pub enum Request {
-    /// Make an instance, or say which one was made for that key.
+    /// Create an instance, or return the instance that was made for that key.
     Ensure(CreateRequest),
-    /// Describe one instance, by the strongest identity given; a key that nothing has falls back to the name.
+    /// Describe one instance, found by the strongest given identity. If no instance has the key,
+    /// the cloud looks for the name.
     Find(InstanceRef),
     /// Describe all instances, or those of one cluster.
     #[serde(rename_all = "camelCase")]
@@ -23,45 +25,45 @@ pub enum Request {
         /// Only instances of that cluster.
         cluster: Option<String>,
     },
-    /// Make an instance go away.
+    /// Delete an instance.
     Delete(DeleteRequest),
-    /// Give an instance another key, if it carries the one that is expected.
+    /// Give an instance another key if it carries the expected key.
     Rekey {
-        /// Which instance.
+        /// Id of the instance.
         id: ProviderId,
-        /// The key it must carry, unless it carries the new one already.
+        /// The key that the instance must carry, unless it already carries the new key.
         from: InstanceKey,
-        /// Its key from then on.
+        /// The key from then on.
         to: InstanceKey,
     },
     /// Add or replace tags.
     Tag {
-        /// Which instance.
+        /// Id of the instance.
         id: ProviderId,
         /// The tags to add or replace.
         tags: BTreeMap<String, String>,
     },
     /// Start a stopped instance.
     Start {
-        /// Which instance.
+        /// Id of the instance.
         id: ProviderId,
     },
-    /// Stop a running instance, keeping it.
+    /// Stop a running instance without deleting it.
     Stop {
-        /// Which instance.
+        /// Id of the instance.
         id: ProviderId,
     },
-    /// The last lines that an instance printed.
+    /// Return the last lines of the instance's console.
     Console {
-        /// Which instance.
+        /// Id of the instance.
         id: ProviderId,
-        /// How many lines at most.
+        /// Maximum number of lines.
         lines: usize,
     },
 }
 
 impl Request {
-    /// What is asked.
+    /// The operation of the request.
     pub fn operation(&self) -> Operation {
         match self {
             Self::Ensure(_) => Operation::Ensure,
@@ -76,7 +78,7 @@ impl Request {
         }
     }
 
-    /// Which instance it is about; empty for a list.
+    /// The instance that the request names; empty for a list.
     pub fn which(&self) -> InstanceRef {
         match self {
             Self::Ensure(create) => {
@@ -94,48 +96,48 @@ impl Request {
     }
 }
 
-/// What an instance shall be.
+/// Properties of an instance to create.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CreateRequest {
-    /// Makes the request idempotent, for ever.
+    /// Idempotency key, valid for ever: no second instance is made for it.
     pub key: InstanceKey,
-    /// Its name.
+    /// Name of the instance.
     pub name: NodeName,
-    /// The cluster it is made for.
+    /// The cluster that the instance is made for.
     pub cluster: String,
-    /// Its size.
+    /// Size of the instance, in the cloud's words.
     pub instance_type: String,
-    /// Where; the cloud's own choice when absent.
+    /// Region; if absent, the cloud chooses.
     #[serde(default)]
     pub region: Option<String>,
-    /// Where; the cloud's own choice when absent.
+    /// Zone; if absent, the cloud chooses.
     #[serde(default)]
     pub zone: Option<String>,
-    /// What it runs.
+    /// Image that the instance runs.
     #[serde(default)]
     pub image: Option<String>,
-    /// How long it boots, when the one who asks wants to decide that.
+    /// Boot time in seconds; if absent, the cloud's setting applies.
     #[serde(default)]
     pub boot_seconds: Option<u64>,
-    /// What it boots from.
+    /// User data that the instance boots from.
     #[serde(with = "user_data")]
     pub user_data: UserData,
-    /// Kept beside it.
+    /// Tags that the cloud stores with the instance.
     #[serde(default)]
     pub tags: BTreeMap<String, String>,
-    /// Take over an instance of this name without a key if it was made at or after this moment.
+    /// Adopt an instance of this name that has no key, if it was made at or after this moment.
     #[serde(default)]
     pub adopt_made_since: Option<Timestamp>,
 }
 
-/// Which instance shall go away, and who says so.
+/// The instance to delete, and the key of its owner.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DeleteRequest {
-    /// Which instance.
+    /// Id, key or name of the instance.
     pub which: InstanceRef,
-    /// The key that it must have been made for, if it has one.
+    /// The key that the instance must have been made for, if it has one.
     pub owner: InstanceKey,
 }
 
@@ -143,28 +145,28 @@ pub struct DeleteRequest {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Reply {
-    /// To `ensure`.
+    /// Answer to `ensure`.
     Instance(Instance),
-    /// To `find`.
+    /// Answer to `find`.
     Found(Option<Instance>),
-    /// To `list`: all of them.
+    /// Answer to `list`: all instances.
     Instances(Vec<Instance>),
-    /// To `console`.
+    /// Answer to `console`.
     Lines(Vec<String>),
-    /// To everything else.
+    /// Answer to every other operation.
     Done,
 }
 
-/// Why the cloud did not do it.
+/// Why the cloud refused a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "camelCase")]
 #[error("{code}: {message}")]
 pub struct Refusal {
-    /// What kind of refusal.
+    /// Kind of the refusal.
     pub code: Code,
-    /// For people.
+    /// Text for people.
     pub message: String,
-    /// When to come back, if the cloud says so.
+    /// Seconds after which to retry, if the cloud says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_seconds: Option<u64>,
 }
@@ -179,27 +181,27 @@ impl Refusal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Code {
-    /// The request makes no sense.
+    /// The request is invalid.
     InvalidParameter,
-    /// The token opens no account.
+    /// The token is not valid for any account.
     Unauthorized,
     /// The instance belongs to another key.
     Foreign,
-    /// The key was used for an instance that is gone.
+    /// The key was used for an instance that has been deleted.
     KeySpent,
-    /// There is no such instance.
+    /// The instance does not exist.
     NotFound,
-    /// The instance is in a state that forbids it.
+    /// The state of the instance does not allow the operation.
     WrongState,
-    /// The account may have no more instances.
+    /// The account has reached its limit of instances.
     QuotaExceeded,
-    /// The cloud has no more of them.
+    /// The cloud has no more instances of this type or in this zone.
     OutOfStock,
-    /// Too many calls.
+    /// The project has made too many calls.
     RateLimited,
-    /// Nothing was done; come back.
+    /// Nothing was done; retry later.
     ServiceUnavailable,
-    /// Something broke on the way: it may or may not have been done.
+    /// The call failed after it began: it may or may not have taken effect.
     InternalError,
 }
 
@@ -221,7 +223,7 @@ impl fmt::Display for Code {
     }
 }
 
-/// User data travels as base64; it is not text in general.
+/// User data is sent as base64, because it is not always text.
 pub(crate) mod user_data {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
@@ -235,7 +237,7 @@ pub(crate) mod user_data {
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<UserData, D::Error> {
         let text = String::deserialize(from)?;
-        // The decoder's own message would quote the data, which holds a token.
+        // The decoder's own message would quote the data, which contains a token.
         STANDARD.decode(text).map(UserData::new).map_err(|_| D::Error::custom("userData: expected base64"))
     }
 }

@@ -1,4 +1,4 @@
-//! Durations as (fractions of) seconds in JSON: what people type into `curl`.
+//! Durations in JSON as seconds, with fractions: easy to type into `curl`.
 
 use std::time::Duration;
 
@@ -12,5 +12,5 @@ pub(crate) fn serialize<S: Serializer>(duration: &Duration, to: S) -> Result<S::
 pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     let seconds = f64::deserialize(from)?;
     Duration::try_from_secs_f64(seconds)
-        .map_err(|_| D::Error::custom(format!("{seconds} is no duration: expected seconds, zero or more")))
+        .map_err(|_| D::Error::custom(format!("{seconds} is not a duration: expected seconds, zero or more")))
 }

@@ -1,4 +1,5 @@
-//! How the cloud behaves when nothing goes wrong. All of it can be changed while it runs.
+//! Settings of the cloud, for its behaviour without faults. All of them can be changed while it
+//! runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -8,51 +9,53 @@ use serde::{Deserialize, Serialize};
 
 use crate::seconds;
 
-/// How the cloud behaves when nothing goes wrong.
+/// Behaviour of the cloud without faults.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Settings {
-    /// The scheme of the provider ids it gives out; ids are bare identities if it is empty.
+    /// The scheme of new provider ids. If it is empty, an id is the bare identity.
     pub scheme: String,
-    /// What follows the scheme.
+    /// The part of an id after the scheme.
     pub ids: IdStyle,
-    /// Where instances are that ask for no region.
+    /// The region of instances that request none.
     pub region: String,
-    /// Where instances are that ask for no zone.
+    /// The zone of instances that request none.
     pub zone: String,
-    /// The promise: every instance is shown by reads this long after it was made.
+    /// A promise: reads show every instance at most this long after it was made.
     #[serde(with = "seconds", rename = "visibleWithinSeconds")]
     pub visible_within: Duration,
-    /// The promise: no call takes effect later than this after it arrived.
+    /// A promise: every call takes effect at most this long after it arrived.
     #[serde(with = "seconds", rename = "callBoundSeconds")]
     pub call_bound: Duration,
-    /// How late reads really show a new instance. Stay within the promise, or test what happens if it is broken.
+    /// How late reads actually show a new instance. Keep it within the promise, or set it higher to
+    /// test a broken promise.
     #[serde(with = "seconds", rename = "lagSeconds")]
     pub lag: Duration,
-    /// How long every call takes.
+    /// The latency of every call.
     #[serde(with = "seconds", rename = "latencySeconds")]
     pub latency: Duration,
-    /// How long an instance takes from accepted to running.
+    /// The time of an instance from accepted to running.
     #[serde(with = "seconds", rename = "bootSeconds")]
     pub boot: Duration,
-    /// How long an instance takes from its deletion being asked to being gone.
+    /// The time of an instance from the delete request to its end.
     #[serde(with = "seconds", rename = "deleteSeconds")]
     pub delete: Duration,
-    /// The project that each token opens. Other tokens, and calls without one, open the project without a name. A project sees its own
-    /// instances only; a key, a name and the limit on calls mean something within a project only.
+    /// The project of each token. Other tokens, and calls without a token, use the unnamed project.
+    /// A project sees its own instances only. Keys, names and the limit on calls apply per project.
     pub projects: BTreeMap<String, String>,
-    /// How many calls each project may make in an hour; no limit when absent. An idle project saves up to an hour's worth.
+    /// How many calls each project may make in an hour; no limit if absent. An idle project saves
+    /// up to one hour's calls.
     pub calls_per_hour: Option<NonZeroU32>,
     /// How many instances may exist at once.
     pub quota: Option<usize>,
-    /// What the cloud has run out of.
+    /// Instance types and zones that are out of stock.
     pub stockouts: Vec<Stockout>,
-    /// Tokens that open no account any more.
+    /// Tokens that are no longer valid.
     pub revoked_tokens: BTreeSet<String>,
 }
 
 impl Default for Settings {
-    /// An instant cloud that promises what a reasonable one would.
+    /// A cloud without delays that makes the promises of a typical cloud.
     fn default() -> Self {
         Self {
             scheme: "sim".to_owned(),
@@ -81,23 +84,24 @@ impl Settings {
     }
 }
 
-/// What identifies an instance after the scheme.
+/// How the cloud forms the id of an instance, after the scheme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum IdStyle {
-    /// `sim:///i-7`: a number that is never used again.
+    /// `sim:///i-7`: a number that is never reused.
     Numbered,
     /// `fast:///NAME`: the instance's name, as some clouds do.
     ByName,
 }
 
-/// Something the cloud has run out of: an instance type, a zone, or both together. An empty one matches all.
+/// An instance type, a zone, or a combination of both that is out of stock. An empty value matches
+/// all.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Stockout {
-    /// The instance type that is out of stock; any when absent.
+    /// The instance type that is out of stock; every type if absent.
     pub instance_type: Option<String>,
-    /// The zone it is out of stock in; any when absent.
+    /// The zone that is out of stock; every zone if absent.
     pub zone: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Every instance ever made, with indexes; changed by [`Commit`]s and by nothing else.
+//! Every instance ever made, with indexes. Only [`Commit`]s change it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,19 +7,19 @@ use machinist_instance::{InstanceKey, InstanceRef, NodeName, ProviderId};
 
 use crate::{Commit, Entry, Operation};
 
-/// How much of the truth a question sees.
+/// The instances that a lookup sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sight {
-    /// The ledger itself: what makes creation idempotent.
+    /// All instances in the ledger. Creation uses this view, which makes it idempotent.
     Exact,
-    /// What reads show: instances appear some time after they were made.
+    /// Instances that reads show: a new instance appears after a delay.
     Lagging,
 }
 
-/// The project in which a question is asked; absent for the cloud's operator, who sees all of them.
+/// The project of a call; absent for the cloud's operator, who sees all projects.
 pub(crate) type Project<'a> = Option<&'a str>;
 
-/// Whether a question in that project is about this instance.
+/// Whether the instance is in that project.
 pub(crate) fn is_in(entry: &Entry, project: Project<'_>) -> bool {
     project.is_none_or(|project| entry.project == project)
 }
@@ -43,12 +43,12 @@ impl State {
         self.entries.values()
     }
 
-    /// Those not known to be gone; a deletion may have ended since.
+    /// Instances not recorded as deleted; a deletion may have ended since.
     pub(crate) fn existing(&self) -> impl Iterator<Item = &Entry> {
         self.existing.iter().filter_map(|serial| self.entries.get(serial))
     }
 
-    /// Those whose deletion has ended and was not committed as such yet.
+    /// Commits for deletions that have ended but are not committed yet.
     pub(crate) fn ended_by(&self, now: Timestamp) -> Vec<Commit> {
         self.ending
             .iter()
@@ -64,13 +64,14 @@ impl State {
         self.entries.get(self.by_id.get(id)?)
     }
 
-    /// The instance ever made for a key in a project, gone or not; it may carry another key by now.
+    /// The instance ever made for a key in a project, deleted or not. It may carry another key by
+    /// now.
     pub(crate) fn by_key(&self, key: &InstanceKey, project: Project<'_>) -> Option<&Entry> {
         let serials = self.by_key.get(key)?;
         serials.iter().filter_map(|serial| self.entries.get(serial)).find(|entry| is_in(entry, project))
     }
 
-    /// The existing instance of a name in a project; the oldest, should others have made several.
+    /// The existing instance of a name in a project; the oldest if others made several.
     pub(crate) fn by_name(&self, name: &NodeName, project: Project<'_>, now: Timestamp) -> Option<&Entry> {
         self.by_name
             .get(name)?
@@ -79,7 +80,8 @@ impl State {
             .find(|entry| is_in(entry, project) && entry.is_alive_at(now))
     }
 
-    /// The existing instance that is meant: by id; without one by key, and if nothing has it, by name.
+    /// The existing instance that a reference names: by id; without an id by key; if no instance
+    /// has the key, by name.
     pub(crate) fn locate(
         &self,
         which: &InstanceRef,
@@ -127,7 +129,7 @@ impl State {
                 if let Some(entry) = self.entry_mut(id) {
                     entry.key = Some(key.clone());
                     let serial = entry.serial;
-                    // The old key stays spent: what it was made for must not be made a second time.
+                    // The old key stays spent: a second instance must not be made for it.
                     self.by_key.entry(key.clone()).or_default().insert(serial);
                 }
             }

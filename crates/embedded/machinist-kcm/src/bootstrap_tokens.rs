@@ -1,7 +1,8 @@
-//! Deletes bootstrap tokens at their expiration. The server refuses them from then on anyway; this clears up.
+//! Deletes bootstrap tokens when they expire. The server already rejects an expired token, so the
+//! deletion only cleans up.
 //!
-//! Only the expiration is kept of a token, never the token. It is deleted at the resourceVersion that was read, so a token
-//! whose life was prolonged meanwhile stays.
+//! The controller keeps the expiration of each token, never the token itself. It deletes at the
+//! resourceVersion that it read, so a token with a meanwhile extended expiration stays.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,23 +16,24 @@ use machinist_kube::{KeyQueue, ObjectKey, SharedClock, Skew, WriteOutcome};
 use crate::view::View;
 use crate::work::{Controller, Next};
 
-/// Where the API server looks for bootstrap tokens.
+/// Namespace in which the API server looks for bootstrap tokens.
 pub(crate) const NAMESPACE: &str = "kube-system";
 
 /// Selects bootstrap tokens among the Secrets.
 pub(crate) const FIELD_SELECTOR: &str = "type=bootstrap.kubernetes.io/token";
 
-/// With clocks further apart than this, nothing is destroyed because of its age.
+/// If the clocks of server and process may differ by more than this, no token is deleted because of
+/// its age.
 const MAX_SKEW: Duration = Duration::from_secs(30);
 
-/// What is known of one token.
+/// Expiration of one token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum TokenFacts {
-    /// It names no expiration.
+    /// The token has no expiration.
     NeverExpires,
-    /// It expires then.
     ExpiresAt(Timestamp),
-    /// Its expiration is no time. The server accepts no such token, so it is as good as expired.
+    /// The expiration is not a valid time. The server rejects such tokens, so the token counts as
+    /// expired.
     Nonsense,
 }
 
@@ -45,7 +47,7 @@ impl TokenFacts {
         }
     }
 
-    /// How long it is still good; `None`: for ever.
+    /// Remaining lifetime of the token; `None` means unlimited.
     fn left(self, now: Timestamp) -> Option<Duration> {
         match self {
             Self::NeverExpires => None,
@@ -56,7 +58,6 @@ impl TokenFacts {
     }
 }
 
-/// The controller.
 pub(crate) struct BootstrapTokens {
     client: Client,
     clock: SharedClock,
@@ -65,7 +66,7 @@ pub(crate) struct BootstrapTokens {
     tokens: Arc<View<TokenFacts>>,
 }
 
-/// A queue that is woken for each token that changes.
+/// Returns a queue that is woken for each changed token.
 pub(crate) fn listen(tokens: &mut View<TokenFacts>, seed: u64) -> KeyQueue<ObjectKey> {
     let queue = KeyQueue::new(|_| Duration::ZERO, seed);
     let on_token = queue.clone();
@@ -93,7 +94,7 @@ impl Controller for BootstrapTokens {
         match facts.left(now) {
             None => Next::Idle,
             Some(Duration::ZERO) if is_skewed => {
-                Next::Failed("the clocks of the server and of this process may be too far apart".to_owned())
+                Next::Failed("token not deleted: the clocks of the server and of this process may differ too much. Synchronize them".to_owned())
             }
             Some(Duration::ZERO) => {
                 tracing::info!(secret = %key, "Deleting an expired bootstrap token");
@@ -120,7 +121,8 @@ impl BootstrapTokens {
             Some(Preconditions { uid: Some(uid), resource_version: Some(resource_version.to_string()) });
         let params = DeleteParams { preconditions, ..DeleteParams::default() };
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &key.namespace);
-        // The answer may be the Secret itself; only its metadata is of interest, and nothing of it is kept.
+        // The response may contain the whole Secret. Only its success matters, and nothing of it is
+        // kept.
         let result = secrets.delete(&key.name, &params).await;
         Next::after_write("delete an expired bootstrap token", WriteOutcome::of(&result))
     }
@@ -149,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_without_expiration_stays_and_one_with_nonsense_goes() {
+    fn a_token_without_expiration_stays_an_invalid_one_is_expired() {
         assert_eq!(left(None), None);
         assert_eq!(left(Some(b"")), None);
         assert_eq!(left(Some(b"tomorrow")), Some(0));

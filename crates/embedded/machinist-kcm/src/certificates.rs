@@ -1,7 +1,8 @@
-//! CertificateSigningRequests of kubelets: approving what may be approved without a person, signing what is approved, and
-//! clearing up afterwards.
+//! Handles CertificateSigningRequests of kubelets: approves those that need no person, signs
+//! approved ones, and deletes old ones.
 //!
-//! Deliberately absent: the other built-in signers (clients and servers get their certificates elsewhere).
+//! Deliberately absent: the other built-in signers. Other clients and servers get their
+//! certificates elsewhere.
 
 pub(crate) mod approval;
 pub(crate) mod request;
@@ -26,27 +27,28 @@ use approval::Grounds;
 use request::{KUBELET_CLIENT_SIGNER, RequestFacts, State, Wish};
 use signing::CaPair;
 
-/// How long requests are kept, so that people can see what became of them: settled ones an hour, others a day.
+/// Retention of requests, so that people can see their result: one hour for settled ones, one day
+/// for all others.
 const SETTLED_KEPT_FOR: SignedDuration = SignedDuration::from_hours(1);
 const PENDING_KEPT_FOR: SignedDuration = SignedDuration::from_hours(24);
 
-/// When to ask again whether a requester may have what he asks for: a binding may be made after the request.
+/// Interval at which the permission of a requester is checked again: a role binding may be created
+/// after the request.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
 const CONDITIONS: [&str; 2] = ["status", "conditions"];
 
-/// The controller.
 pub(crate) struct Certificates {
     client: Client,
     clock: SharedClock,
-    /// `None`: somebody else signs.
+    /// `None` means that another signer is responsible.
     ca: Option<CaPair>,
     longest_life: Duration,
     queue: KeyQueue<ObjectKey>,
     requests: Arc<View<RequestFacts>>,
 }
 
-/// A queue that is woken for each request that changes.
+/// Returns a queue that is woken for each changed request.
 pub(crate) fn listen(requests: &mut View<RequestFacts>, seed: u64) -> KeyQueue<ObjectKey> {
     let queue = KeyQueue::new(|_| Duration::ZERO, seed);
     let on_request = queue.clone();
@@ -80,10 +82,12 @@ impl Controller for Certificates {
                     match self.is_allowed(&request, *grounds).await {
                         Ok(true) => return self.approve(key, &request, *grounds).await,
                         Ok(false) => {}
-                        Err(error) => return Next::after_failed_read("ask what a requester may", &error),
+                        Err(error) => {
+                            return Next::after_failed_read("check the permissions of a requester", &error);
+                        }
                     }
                 }
-                // A person may approve it, or allow it yet.
+                // A person may still approve the request, or grant the permission.
                 let asked_again = Next::In(ASK_AGAIN_AFTER);
                 self.clear_up(key, &request, resource_version).await.sooner(asked_again)
             }
@@ -103,13 +107,14 @@ impl Certificates {
         Self { client, clock, ca, longest_life, queue, requests }
     }
 
-    /// The authority to sign the request with, if that is our turn.
+    /// Returns the authority to sign the request with, if this controller has to sign it.
     fn to_sign(&self, request: &RequestFacts) -> Option<&CaPair> {
         let is_ours = request.state == State::Approved && request.signer == KUBELET_CLIENT_SIGNER;
         self.ca.as_ref().filter(|_| is_ours)
     }
 
-    /// Whether the server allows the requester a certificate on these grounds.
+    /// Checks with a SubjectAccessReview whether the requester may have a certificate on these
+    /// grounds.
     async fn is_allowed(&self, request: &RequestFacts, grounds: Grounds) -> Result<bool, kube::Error> {
         let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
         let answer = api.create(&PostParams::default(), &grounds.review(request)).await?;
@@ -135,7 +140,7 @@ impl Certificates {
                     .add(&["status", "certificate"], certificate)
             }
             Err(why) => {
-                tracing::warn!(request = %key, reason = why, "A certificate request is refused");
+                tracing::warn!(request = %key, reason = why, "Rejecting a certificate request");
                 self.with_condition(request, "Failed", "SignerValidationFailure", &why)
             }
         };
@@ -168,7 +173,8 @@ impl Certificates {
         Next::after_write("delete an old certificate request", WriteOutcome::of(&result))
     }
 
-    /// A patch that adds a condition, provided that the conditions are as they were read.
+    /// Returns a patch that adds a condition and fails if the conditions changed after they were
+    /// read.
     fn with_condition(
         &self,
         request: &RequestFacts,

@@ -1,4 +1,4 @@
-//! How the controllers are set up.
+//! Configuration of the controllers.
 
 use std::fmt;
 use std::time::Duration;
@@ -20,38 +20,44 @@ use machinist_kube::{SharedClock, Skew, SystemClock};
 use crate::certificates::signing::CaPair;
 use crate::kinds::Resource;
 
-/// What the controllers are to do, and how patient they are. The defaults are kube-controller-manager's.
+/// Configuration and timeouts of the controllers. The defaults are those of
+/// kube-controller-manager.
 #[non_exhaustive]
 pub struct Config {
     /// The time of day, for timestamps in API objects and for deadlines that start at one.
     pub clock: SharedClock,
-    /// How far the server's clock is from ours; when it is far, nothing is deleted because of its age.
+    /// Difference between the server's clock and ours. If it is large, nothing is deleted because
+    /// of its age.
     pub skew: Skew,
-    /// Signs the certificates of kubelets; `None` leaves that to somebody else.
+    /// Signs the certificates of kubelets; `None` leaves signing to another controller.
     pub ca: Option<CaPair>,
-    /// How long a certificate is valid at most, and when nothing else was asked for.
+    /// Maximum lifetime of a certificate, and the lifetime if the request does not ask for one.
     pub certificate_life: Duration,
-    /// How long a Node may be silent before it is declared lost. It must be longer than kubelets take to renew a Lease.
+    /// Time without a sign of life after which a Node is declared lost. It must be longer than a
+    /// kubelet's interval between Lease renewals.
     pub node_monitor_grace: Duration,
-    /// The same for a Node whose kubelet has not posted anything yet.
+    /// The same time for a Node with a kubelet that has not posted a status yet.
     pub node_startup_grace: Duration,
-    /// How often it is checked that this process itself was awake; silence counts only while it was.
+    /// Interval at which the controller checks that its own process was running. Only such time
+    /// counts as silence of a Node.
     pub node_monitor_period: Duration,
-    /// How long a Pod stays on a lost Node, if it does not say so itself. API servers make each Pod say 300 s.
+    /// Time that a Pod stays on a lost Node if it has no toleration for that. API servers add a
+    /// toleration of 300 s to each Pod.
     pub pod_eviction_after: Duration,
-    /// How long a Node has to be missing before Pods bound to it are deleted.
+    /// Time that a Node has to be missing before Pods bound to it are deleted.
     pub missing_node_quarantine: Duration,
-    /// The kinds that are collected, and whose objects are owners; kinds of other owners are looked up when needed. All of
-    /// them should be served when the controllers start.
+    /// Kinds of objects that are collected and that count as owners. Owners of other kinds are read
+    /// when needed. All of these kinds should be served when the controllers start.
     pub gc_resources: Vec<GcResource>,
-    /// Whether the kinds of CustomResourceDefinitions are collected, too, from when they are established until they are deleted.
+    /// Whether the kinds of CustomResourceDefinitions are collected, too, from when they are
+    /// established until they are deleted.
     pub collect_defined_kinds: bool,
-    /// The seed of the jitter between retries.
+    /// Seed of the jitter between retries.
     pub seed: u64,
 }
 
 impl Config {
-    /// The defaults, with this clock and without a certificate authority.
+    /// Returns the defaults with this clock and without a certificate authority.
     pub fn new(clock: SharedClock) -> Self {
         Self {
             clock,
@@ -92,17 +98,17 @@ impl Default for Config {
 pub struct GcResource(pub(crate) Resource);
 
 impl GcResource {
-    /// A kind whose objects lie in namespaces.
+    /// A namespaced kind.
     pub fn namespaced(api: ApiResource) -> Self {
         Self(Resource { api, scope: Scope::Namespaced })
     }
 
-    /// A kind whose objects lie in no namespace.
+    /// A cluster-scoped kind.
     pub fn cluster_scoped(api: ApiResource) -> Self {
         Self(Resource { api, scope: Scope::Cluster })
     }
 
-    /// The built-in kinds that can have owners, or be owners, in a cluster of machines.
+    /// The built-in kinds in a cluster of machines that can have owners, or be owners.
     pub fn built_in() -> Vec<Self> {
         vec![
             Self::cluster_scoped(ApiResource::erase::<Node>(&())),

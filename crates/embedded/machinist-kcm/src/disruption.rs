@@ -1,13 +1,14 @@
-//! The status of PodDisruptionBudgets, which evictions go by.
+//! Maintains the status of PodDisruptionBudgets, which evictions depend on.
 //!
-//! A pass is due when a budget or a Pod that it selects changes, and when an eviction that was granted should have shown.
-//! The server itself takes granted evictions off the status, so a status is written only onto the numbers it was computed
-//! from.
+//! A pass runs when a budget or one of its selected Pods changes, and when a granted eviction is
+//! overdue. The server itself subtracts granted evictions from the status, so a status is written
+//! only if the numbers that it was computed from are unchanged.
 //!
-//! A budget that cannot be computed allows nothing, and says why: what it asks for is wrong, or what the controllers of its Pods
-//! want is not known.
+//! A budget that cannot be computed allows no disruption and gives the reason: either its spec is
+//! invalid, or the replica count of the Pods' controllers is unknown.
 //!
-//! Deliberately absent: Events, and the condition DisruptionTarget of Pods whose eviction came to nothing.
+//! Deliberately absent: Events, and the condition DisruptionTarget of Pods that were not evicted
+//! after all.
 
 pub(crate) mod budget;
 mod scale;
@@ -29,13 +30,14 @@ use crate::work::{Controller, Next};
 use budget::{BudgetFacts, Snapshot};
 use scale::{ScaleError, Scales};
 
-/// A rollout changes many Pods of one budget at once; a drain waits for the status, so it must not come late.
+/// A rollout changes many Pods of one budget at once, so passes are batched. The interval is short
+/// because drains wait for the status.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
-/// When to look again for a controller that was not found: nothing tells that one was made, or that its kind is served.
+/// Interval at which a missing controller is looked up again: no watch reports that it was created,
+/// or that its kind is now served.
 const UNKNOWN_SCALE_PAUSE: Duration = Duration::from_secs(30);
 
-/// The controller.
 pub(crate) struct Disruption {
     client: Client,
     clock: SharedClock,
@@ -45,7 +47,7 @@ pub(crate) struct Disruption {
     pods: Arc<View<PodFacts>>,
 }
 
-/// A queue that is woken for each budget that changes.
+/// Returns a queue that is woken for each changed budget.
 pub(crate) fn listen_to_budgets(budgets: &mut View<BudgetFacts>, seed: u64) -> KeyQueue<ObjectKey> {
     let queue = KeyQueue::new(|_| MIN_INTERVAL, seed);
     let on_budget = queue.clone();
@@ -53,7 +55,7 @@ pub(crate) fn listen_to_budgets(budgets: &mut View<BudgetFacts>, seed: u64) -> K
     queue
 }
 
-/// Wakes each budget that selects, or selected, a Pod that changes.
+/// Wakes each budget that selects the old or the new state of a changed Pod.
 pub(crate) fn listen_to_pods(
     pods: &mut View<PodFacts>,
     budgets: &Arc<View<BudgetFacts>>,

@@ -1,4 +1,5 @@
-//! What several controllers know of Pods and Nodes: parsed once, when an object is seen, and small.
+//! Small parsed forms of Pods and Nodes that several controllers share. Each object is parsed once,
+//! when it is seen.
 
 pub(crate) mod node;
 pub(crate) mod pod;

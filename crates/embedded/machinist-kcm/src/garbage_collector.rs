@@ -1,18 +1,21 @@
-//! Garbage collection: objects go when their owners have gone.
+//! Garbage collection: deletes objects after all of their owners were deleted.
 //!
 //! ```text
-//! owner gone -----------------> each dependent: owners confirmed absent --> DELETE
-//! owner deleting, foreground --> each dependent: DELETE; none blocks any more --> finalizer off
-//! owner deleting, orphan -----> each dependent: owner reference off; none left --> finalizer off
+//! owner deleted --------------> each dependent: owners confirmed absent -> DELETE
+//! owner deleting, foreground -> each dependent: DELETE; none blocks the owner -> remove finalizer
+//! owner deleting, orphan -----> each dependent: remove owner; none left -> remove finalizer
 //! ```
 //!
-//! Owners are known by UID. One that is not in the graph is looked for in the quorum before anything is deleted, and the
-//! object itself is read there too: what is deleted is exactly what was decided on, by UID and resourceVersion. An object
-//! in a namespace has owners in that namespace or in none; an object in none has owners in none.
+//! Owners are identified by UID. Before anything is deleted, an owner that is not in the graph is
+//! read from the quorum, and so is the object itself. The deletion names UID and resourceVersion,
+//! so exactly the object of the decision is deleted. An object in a namespace can have owners in
+//! that namespace or cluster-scoped ones; a cluster-scoped object can only have cluster-scoped
+//! owners.
 //!
-//! Which kinds there are, the caller lists; on request those of CustomResourceDefinitions join and leave as these do.
+//! The caller lists the collected kinds. On request, the kinds of CustomResourceDefinitions are
+//! added and removed as these are.
 //!
-//! Deliberately absent: owners of a kind that is not served, whose dependents simply stay.
+//! Deliberately absent: owners of a kind that is not served. Their dependents stay.
 
 pub(crate) mod defined_kinds;
 pub(crate) mod graph;
@@ -39,21 +42,23 @@ use verdict::{Dependents, OwnerState, Verdict, verdict};
 
 const OWNERS: [&str; 2] = ["metadata", "ownerReferences"];
 
-/// Absent owners that are remembered: enough for the dependents of the last few to be settled by one read each.
+/// Number of absent owners that are remembered, so that one read per owner suffices for its
+/// dependents.
 const ABSENT_OWNERS_KEPT: usize = 500;
 
-/// How long what cannot be decided now is left alone: a kind may be served later, a view completed.
+/// Delay before an undecided object is looked at again: its kind may be served, or a view
+/// completed, by then.
 const UNDECIDED_PAUSE: Duration = Duration::from_secs(30);
 
-/// When our view of an object is older than the quorum's, the watch will soon wake it.
+/// Delay if our view of an object is older than the quorum's. The watch usually wakes the object
+/// earlier.
 const STALE_PAUSE: Duration = Duration::from_secs(1);
 
-/// What to look at, by UID.
+/// An object to look at, by UID.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Key {
-    /// One object.
     Item(String),
-    /// Whatever names this one as its owner.
+    /// All objects that name this one as an owner.
     DependentsOf(String),
 }
 
@@ -66,7 +71,6 @@ impl fmt::Display for Key {
     }
 }
 
-/// The controller.
 pub(crate) struct GarbageCollector {
     client: Client,
     kinds: Arc<Kinds>,
@@ -76,12 +80,12 @@ pub(crate) struct GarbageCollector {
     absent: Mutex<AbsentOwners>,
 }
 
-/// A queue for [`listen`] to wake.
+/// Returns a queue for [`listen`].
 pub(crate) fn queue(seed: u64) -> KeyQueue<Key> {
     KeyQueue::new(|_| Duration::ZERO, seed)
 }
 
-/// Wakes whatever a change of an object may decide.
+/// Wakes every object that a change may affect.
 pub(crate) fn listen(view: &mut View<ItemFacts>, queue: &KeyQueue<Key>) {
     let queue = queue.clone();
     view.listen(move |change| {
@@ -96,7 +100,7 @@ fn concerned(change: &Change<ItemFacts>) -> Vec<Key> {
     if change.old == change.new {
         return keys;
     }
-    // Who was waiting for it to go, or to let go.
+    // The old owners may wait for this object to be deleted or to lose its owner reference.
     let old_owners = change.old.iter().flat_map(|old| old.owner_uids());
     keys.extend(old_owners.map(|uid| Key::Item(uid.to_owned())));
     match &change.new {
@@ -161,7 +165,7 @@ impl GarbageCollector {
         self.defined_kinds.as_ref()
     }
 
-    /// Has the kinds of definitions collected, too, if that was asked for.
+    /// Collects the kinds of CustomResourceDefinitions, too, if the configuration asks for it.
     pub(crate) async fn collect_defined_kinds(&self, seed: u64) -> WatchFatal {
         let Self { client, kinds, queue, graph, defined_kinds, .. } = self;
         match defined_kinds {
@@ -170,13 +174,14 @@ impl GarbageCollector {
         }
     }
 
-    /// Whether every object that may have an owner was seen.
+    /// Returns whether every object that may have an owner was seen.
     fn sees_all(&self) -> bool {
         let are_in = |defined: &DefinedKinds| defined.are_all_in(&self.graph);
         self.graph.is_complete() && self.defined_kinds.as_ref().is_none_or(are_in)
     }
 
-    /// An object on its way out may leave its dependents, or wait for them.
+    /// Handles an object that is being deleted: depending on its finalizers it orphans its
+    /// dependents, or waits for them.
     async fn pass_deleting(&self, item: &Item) -> Next {
         let (orphans, waits) = (item.facts.has_finalizer(ORPHAN), item.facts.waits_for_dependents());
         if !orphans && !waits {
@@ -192,7 +197,8 @@ impl GarbageCollector {
         if orphans {
             return self.release_all(item, &dependents).await;
         }
-        // Each dependent finds out by itself that its owner waits; its end wakes this object again.
+        // Each dependent finds out in its own pass that its owner waits. The deletion of a
+        // dependent wakes this object again.
         if dependents.iter().any(|dependent| dependent.facts.blocks(&item.facts.uid)) {
             return Next::Idle;
         }
@@ -201,7 +207,7 @@ impl GarbageCollector {
 
     async fn release_all(&self, owner: &Item, dependents: &[Item]) -> Next {
         let mut next = Next::Idle;
-        // What we have released already, the watch will show.
+        // The watch will show dependents that are released already.
         for dependent in dependents.iter().filter(|it| !it.kind.view.lacks_own_write(&it.key)) {
             let owners = [owner.facts.uid.clone()].into();
             next = next.sooner(self.release(dependent, &dependent.facts.owners, &owners).await);
@@ -243,7 +249,7 @@ impl GarbageCollector {
         if self.absent().contains(&absent) {
             return Ok(OwnerState::Absent);
         }
-        // The version in a reference may be served no more.
+        // The version in the reference may no longer be served.
         let collected = self.graph.resource(group_of(&owner.api_version), &owner.kind);
         let resource = match collected {
             Some(resource) => Some(resource),
@@ -260,7 +266,7 @@ impl GarbageCollector {
             return Ok(OwnerState::Unknown);
         }
         let found = match resource.api(&self.client, namespace).get_metadata_opt(&owner.name).await {
-            // The kind is served no more; why, its definition will tell.
+            // The kind is no longer served. Its definition shows the reason.
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(OwnerState::Unknown),
             found => found?,
         };
@@ -271,7 +277,7 @@ impl GarbageCollector {
         Ok(found.map_or(OwnerState::Absent, |found| presence(&found)))
     }
 
-    /// Does what was decided, provided that the quorum shows the object as it was decided on.
+    /// Performs the decision if the quorum shows the object unchanged.
     async fn carry_out(&self, item: &Item, states: &[OwnerState], decided: Verdict) -> Next {
         let api = item.kind.resource.api(&self.client, &item.key.namespace);
         let current = match api.get_metadata_opt(&item.key.name).await {
@@ -291,15 +297,16 @@ impl GarbageCollector {
         }
     }
 
-    /// Takes these owners off the object.
+    /// Removes these owner references from the object.
     async fn release(&self, item: &Item, read: &[OwnerReference], owners: &BTreeSet<String>) -> Next {
         let left: Vec<&OwnerReference> = read.iter().filter(|owner| !owners.contains(&owner.uid)).collect();
         let patch = GuardedPatch::new(&item.facts.uid).test(&OWNERS, Some(&json!(read)));
         let patch = if left.is_empty() { patch.remove(&OWNERS) } else { patch.replace(&OWNERS, json!(left)) };
-        self.patch(item, "take an owner off an object", patch).await
+        self.patch(item, "remove an owner reference", patch).await
     }
 
-    /// Lets the waiting owners go before this object. Once that is seen, the object is looked at again.
+    /// Allows the waiting owners to be deleted before this object. The object is looked at again
+    /// once the watch shows the change.
     async fn unblock(&self, item: &Item, states: &[OwnerState]) -> Next {
         let read = &item.facts.owners;
         let mut unblocked = read.clone();
@@ -316,13 +323,13 @@ impl GarbageCollector {
         let patch = GuardedPatch::new(&item.facts.uid)
             .test(&OWNERS, Some(&json!(read)))
             .replace(&OWNERS, json!(unblocked));
-        self.patch(item, "let an owner go first", patch).await
+        self.patch(item, "unblock the deletion of an owner", patch).await
     }
 
     async fn remove_finalizer(&self, item: &Item, finalizer: &str) -> Next {
         let read = item.facts.finalizers.as_deref();
         let patch = GuardedPatch::new(&item.facts.uid).remove_finalizer(read, finalizer);
-        self.patch(item, "take a finalizer off an object", patch).await
+        self.patch(item, "remove a finalizer", patch).await
     }
 
     async fn patch(&self, item: &Item, what: &str, patch: GuardedPatch) -> Next {
@@ -338,7 +345,7 @@ impl GarbageCollector {
 
     async fn delete(&self, item: &Item, resource_version: String, policy: PropagationPolicy) -> Next {
         let kind = &item.kind.resource.api.kind;
-        tracing::info!(kind, object = %item.key, ?policy, "Deleting an object whose owners are gone");
+        tracing::info!(kind, object = %item.key, ?policy, "Deleting an object because its owners were deleted");
         let preconditions = Some(Preconditions {
             uid: Some(item.facts.uid.clone()),
             resource_version: Some(resource_version),
@@ -347,7 +354,7 @@ impl GarbageCollector {
             DeleteParams { preconditions, propagation_policy: Some(policy), ..DeleteParams::default() };
         let api = item.kind.resource.api(&self.client, &item.key.namespace);
         let result = api.delete(&item.key.name, &params).await;
-        Next::after_write("delete an object whose owners are gone", WriteOutcome::of(&result))
+        Next::after_write("delete an object without owners", WriteOutcome::of(&result))
     }
 
     fn absent(&self) -> std::sync::MutexGuard<'_, AbsentOwners> {
@@ -359,8 +366,8 @@ fn presence(owner: &ItemFacts) -> OwnerState {
     if owner.waits_for_dependents() { OwnerState::Waiting } else { OwnerState::Present }
 }
 
-/// An owner as it is looked for: by the names in the reference, from a namespace. The UID alone would not do, since a
-/// reference may have it right and the rest wrong.
+/// An owner reference as it is looked up: by its names, from a namespace. The UID alone does not
+/// suffice, since a reference may have a correct UID and wrong names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Reference {
     uid: String,
@@ -382,7 +389,7 @@ impl Reference {
     }
 }
 
-/// Owners that were found absent. UIDs never come back, so absence is for good.
+/// Owners that were found absent. UIDs are never reused, so absence is permanent.
 #[derive(Default)]
 struct AbsentOwners {
     known: BTreeSet<Reference>,

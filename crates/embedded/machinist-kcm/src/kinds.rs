@@ -1,7 +1,7 @@
-//! Which resource a kind is: owner references name kinds, requests name resources.
+//! Maps kinds to resources: owner references name kinds, requests name resources.
 //!
-//! Answers are kept: what is served is served for good, unless a definition says otherwise; what is not is asked for again after
-//! a while, since a definition may be added.
+//! Results are cached. A served kind stays cached until its definition changes. A kind that is not
+//! served is looked up again after a while, since a definition may be added.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -12,13 +12,14 @@ use kube::discovery::{Scope, pinned_kind};
 use kube::{Api, Client, Error};
 use tokio::time::Instant;
 
-/// How long a kind is taken as not served.
+/// Time for which a kind counts as not served.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(30);
 
-/// Anybody can make up kinds in owner references: beyond this many, those that are not served are forgotten.
+/// Owner references can name arbitrary kinds. Beyond this many, those that are not served are
+/// forgotten.
 const KINDS_KEPT: usize = 256;
 
-/// A resource, and whether its objects lie in namespaces.
+/// A resource and its scope.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Resource {
     pub(crate) api: ApiResource,
@@ -26,7 +27,8 @@ pub(crate) struct Resource {
 }
 
 impl Resource {
-    /// The requests of this resource; `namespace` is ignored where there is none.
+    /// Returns the client API of this resource; `namespace` is ignored for cluster-scoped
+    /// resources.
     pub(crate) fn api(&self, client: &Client, namespace: &str) -> Api<DynamicObject> {
         match self.scope {
             Scope::Namespaced => Api::namespaced_with(client.clone(), namespace, &self.api),
@@ -35,7 +37,7 @@ impl Resource {
     }
 }
 
-/// The kinds that were asked for.
+/// Cache of the looked-up kinds.
 pub(crate) struct Kinds {
     client: Client,
     known: Mutex<BTreeMap<(String, String), Known>>,
@@ -47,7 +49,7 @@ enum Known {
 }
 
 impl Kinds {
-    /// Knows these from the start.
+    /// Creates a cache with these resources.
     pub(crate) fn new(client: Client, resources: impl IntoIterator<Item = Resource>) -> Self {
         let served = |resource: Resource| {
             ((resource.api.api_version.clone(), resource.api.kind.clone()), Known::Served(resource))
@@ -55,14 +57,14 @@ impl Kinds {
         Self { client, known: Mutex::new(resources.into_iter().map(served).collect()) }
     }
 
-    /// Asks again where a kind is served, in each of its versions.
+    /// Removes a kind in all of its versions, so that it is looked up again.
     pub(crate) fn forget(&self, group: &str, kind: &str) {
         let group_of =
             |api_version: &str| api_version.rsplit_once('/').map_or("", |(group, _)| group).to_owned();
         self.lock().retain(|(api_version, known), _| known != kind || group_of(api_version) != group);
     }
 
-    /// The resource of a kind; `None`: the server does not serve it.
+    /// Returns the resource of a kind; `None` if the server does not serve it.
     pub(crate) async fn resource(&self, api_version: &str, kind: &str) -> Result<Option<Resource>, Error> {
         let key = (api_version.to_owned(), kind.to_owned());
         match self.lock().get(&key) {

@@ -1,24 +1,25 @@
-//! The built-in controllers that kube-controller-manager runs and an API server lacks, as far as a fleet of machines needs
-//! them: ordinary clients, beside the embedded server or beside a real kube-apiserver.
+//! The built-in controllers of kube-controller-manager that a fleet of machines needs and an API
+//! server lacks. They are ordinary clients of the embedded server or of a real kube-apiserver.
 //!
 //! ```text
 //! watches --> views (facts of each kind, shared) --> queues of keys --> passes: observe, decide (pure), write (guarded)
 //! ```
 //!
-//! | module | does |
+//! | module | purpose |
 //! |---|---|
-//! | `garbage_collector` | deletes what has lost its owners, in the background or the foreground, or orphans it |
-//! | `disruption` | keeps the status of PodDisruptionBudgets |
-//! | `certificates` | approves and signs what kubelets ask for, deletes old requests |
-//! | `node_lifecycle` | conditions, taints and Pods of Nodes that have fallen silent |
-//! | `lost_pods` | deletes Pods whose Node does not exist |
-//! | `bootstrap_tokens` | deletes bootstrap tokens at their expiration |
-//! | `namespaces` | empties namespaces that are going, and lets them go |
-//! | `volume_protection` | lets go of claims that no Pod uses, and of volumes that are not bound |
+//! | `garbage_collector` | deletes objects without owners, in the background or the foreground, or orphans them |
+//! | `disruption` | maintains the status of PodDisruptionBudgets |
+//! | `certificates` | approves and signs certificate requests of kubelets, deletes old requests |
+//! | `node_lifecycle` | sets conditions and taints of silent Nodes, and evicts their Pods |
+//! | `lost_pods` | deletes Pods bound to a Node that does not exist |
+//! | `bootstrap_tokens` | deletes expired bootstrap tokens |
+//! | `namespaces` | empties and finalizes namespaces that are being deleted |
+//! | `volume_protection` | releases claims that no Pod uses, and volumes that are not bound |
 //! | `provisions` | gives each namespace its default ServiceAccount and the server's CA |
 //!
-//! Deliberately absent: the aggregation of ClusterRoles, workload kinds, and leader election: nothing here breaks when two processes do it, since
-//! every write names what it was decided on.
+//! Deliberately absent: the aggregation of ClusterRoles, workload kinds, and leader election. Two
+//! processes may run these controllers at the same time, since every write names the state that it
+//! was decided on.
 
 mod config;
 
@@ -46,10 +47,10 @@ use machinist_kube::WatchFatal;
 pub use certificates::signing::{CaError, CaPair};
 pub use config::{Config, GcResource};
 
-/// Runs all controllers until it is dropped or aborted; nothing of it outlives that.
+/// Runs all controllers until the future is dropped or aborted. No task outlives it.
 ///
 /// # Errors
-/// When a watch can never succeed. The controllers are useless without it, so the process should end.
+/// If a watch can never succeed. The controllers are useless without it, so the process should end.
 pub async fn run(client: Client, config: Config) -> Result<Infallible, WatchFatal> {
     Err(wiring::Controllers::new(&client, config).run(&client).await)
 }

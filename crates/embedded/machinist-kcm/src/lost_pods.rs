@@ -1,10 +1,13 @@
-//! Pods bound to a Node that does not exist: no kubelet will ever end them, so they are deleted at once, without grace.
+//! Deletes Pods that are bound to a Node that does not exist. No kubelet will ever terminate them,
+//! so they are deleted immediately, without grace period.
 //!
-//! A Pod may be seen before its Node is, and a Node may be registered anew under its name, so a Node has to be missing for
-//! a while, and its absence is read from the quorum before anything is deleted.
+//! A Pod may be seen before its Node, and a Node may be registered again under its name. So a Node
+//! has to be missing for a while, and its absence is read from the quorum before anything is
+//! deleted.
 //!
-//! Deliberately absent: the limit on terminated Pods, Pods that were never scheduled (the server deletes those without
-//! grace itself), and the phase Failed before the deletion, which nobody here would see.
+//! Deliberately absent: the limit on terminated Pods; Pods that were never scheduled (the server
+//! itself deletes those without grace period); and the phase Failed before the deletion, which no
+//! client here reads.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,20 +24,20 @@ use crate::facts::pod::PodFacts;
 use crate::view::View;
 use crate::work::{Controller, Next};
 
-/// The controller. Its keys are names of Nodes.
+/// The keys of this controller are names of Nodes.
 pub(crate) struct LostPods {
     client: Client,
     quarantine: Duration,
     queue: KeyQueue<String>,
     nodes: Arc<View<NodeFacts>>,
     pods: Arc<View<PodFacts>>,
-    /// Nodes that have Pods and do not exist, and since when we have known that.
+    /// Missing Nodes that Pods are bound to, and when their absence was first seen.
     missing: Mutex<BTreeMap<String, Instant>>,
 }
 
-/// A queue that is woken by what may leave a Pod without its Node.
+/// Returns a queue that is woken for each Node that may be missing while Pods are bound to it.
 pub(crate) fn listen(nodes: &mut View<NodeFacts>, pods: &mut View<PodFacts>, seed: u64) -> KeyQueue<String> {
-    /// Pods come in bursts; one look at the Node covers them all.
+    /// Pods are created in bursts; one pass for the Node covers them all.
     const MIN_INTERVAL: Duration = Duration::from_millis(500);
     let queue = KeyQueue::new(|_| MIN_INTERVAL, seed);
     let on_node = queue.clone();
@@ -77,7 +80,7 @@ impl Controller for LostPods {
         }
         let nodes: Api<Node> = Api::all(self.client.clone());
         match nodes.get_metadata_opt(name).await {
-            // The watch will show it.
+            // The watch will show the Node.
             Ok(Some(_)) => return Next::In(self.quarantine),
             Ok(None) => {}
             Err(error) => return Next::after_failed_read("read the node", &error),
@@ -87,7 +90,8 @@ impl Controller for LostPods {
             tracing::info!(%pod, node = name, "Deleting a pod whose node does not exist");
             next = next.sooner(self.delete(&pod, uid).await);
         }
-        // A deletion that a finalizer holds up shows as a change; anything else is looked at once more.
+        // A deletion that waits for a finalizer shows as a change. All other cases are looked at
+        // once more.
         next.sooner(Next::In(self.quarantine))
     }
 }
@@ -103,7 +107,7 @@ impl LostPods {
         Self { client, quarantine, queue, nodes, pods, missing: Mutex::default() }
     }
 
-    /// The Pods bound to this Node, if it does not exist.
+    /// Returns the Pods bound to this Node, if the Node does not exist.
     fn pods_of_missing(&self, name: &str) -> Vec<(ObjectKey, String)> {
         if self.nodes.store().get(&ObjectKey::cluster_scoped(name)).is_some() {
             return Vec::new();

@@ -1,14 +1,15 @@
-//! Ends namespaces: deletes what is in one that is going, and lets it go when nothing is left.
+//! Empties namespaces that are being deleted, and finalizes them when nothing is left.
 //!
 //! ```text
-//! deleting -> discovery -> pods first, then every other kind -> conditions -> nothing left -> finalize
+//! deleting -> pods first -> discovery, every other kind -> conditions -> empty -> finalize
 //! ```
 //!
-//! What is served is asked anew in each pass, so that custom resources are found. A pass reads the namespace from the quorum, and
-//! writes its conditions and its finalizers onto exactly the version that it read.
+//! Each pass discovers the served kinds again, so that custom resources are found. It reads the
+//! namespace from the quorum, and writes conditions and finalizers only if the namespace still has
+//! the version that was read.
 //!
-//! Deliberately absent: a watch on every kind. What finalizers hold up is looked at again after a while; only Pods, which are watched
-//! anyway, wake their namespace.
+//! Deliberately absent: a watch on every kind. Objects that wait for finalizers are looked at again
+//! after a while. Only Pods, which are watched anyway, wake their namespace.
 
 mod conditions;
 
@@ -26,19 +27,19 @@ use crate::view::View;
 use crate::work::{Controller, Next};
 use conditions::Found;
 
-/// The entry in `spec.finalizers` that is ours to take out.
+/// The entry in `spec.finalizers` that this controller removes.
 const FINALIZER: &str = "kubernetes";
 
-/// When to look again at content that something else has to let go of.
+/// Delay before remaining objects are looked at again: other controllers have to remove their
+/// finalizers.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
-/// Objects of one kind that are listed at once while it is found out what is left.
+/// Page size for listing what is left of one kind.
 const PAGE: u32 = 500;
 
-/// Pages that are counted at most, so that a pass ends although somebody goes on making objects of a kind that it is not told of.
+/// Maximum number of pages, so that a pass ends even if a client keeps creating objects.
 const MOST_PAGES: usize = 1_000;
 
-/// What is known of one namespace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct NamespaceFacts {
     pub(crate) is_deleting: bool,
@@ -51,26 +52,27 @@ impl NamespaceFacts {
     }
 }
 
-/// Whether we have not let it go yet.
+/// Returns whether our finalizer is still present.
 fn holds(namespace: &Namespace) -> bool {
     let finalizers = namespace.spec.as_ref().and_then(|spec| spec.finalizers.as_ref());
     finalizers.is_some_and(|all| all.iter().any(|it| it == FINALIZER))
 }
 
-/// The controller. Its keys are names of namespaces.
+/// The keys of this controller are names of namespaces.
 pub(crate) struct Namespaces {
     client: Client,
     clock: SharedClock,
     queue: KeyQueue<String>,
 }
 
-/// A queue that is woken for each namespace that is going, and for each Pod that has gone.
+/// Returns a queue that is woken for each namespace that is being deleted, and for each deleted Pod
+/// in it.
 pub(crate) fn listen(
     namespaces: &mut View<NamespaceFacts>,
     pods: &mut View<PodFacts>,
     seed: u64,
 ) -> KeyQueue<String> {
-    /// Pods go in bursts.
+    /// Pods are deleted in bursts.
     const MIN_INTERVAL: Duration = Duration::from_millis(200);
     let queue = KeyQueue::new(|_| MIN_INTERVAL, seed);
     let on_namespace = queue.clone();
@@ -80,7 +82,8 @@ pub(crate) fn listen(
     });
     let on_pod = queue.clone();
     pods.listen(move |change| {
-        // Only of a namespace that is waited for: waking the others would be a read for each Pod that ends.
+        // Only for a namespace in the queue: waking any other namespace would cost a read per
+        // deleted Pod.
         if change.new.is_none() && on_pod.due_at(&change.key.namespace).is_some() {
             on_pod.wake(change.key.namespace.clone());
         }
@@ -117,10 +120,10 @@ impl Namespaces {
         Self { client, clock, queue }
     }
 
-    /// Deletes what can be deleted, and finds out what is left.
+    /// Deletes the content of a namespace, and returns what is left.
     async fn clear(&self, namespace: &str) -> Found {
         let mut found = Found::default();
-        // Pods first: what they use must outlive them.
+        // Pods first: the objects that they use must outlive them.
         self.clear_kind(namespace, &ApiResource::erase::<Pod>(&()), Bulk::AtOnce, &mut found).await;
         if !found.is_clear() {
             found.waits_for_pods = true;
@@ -139,8 +142,8 @@ impl Namespaces {
         found
     }
 
-    /// Every kind whose objects lie in namespaces and can be deleted: in its group's preferred version, or else, as a group may
-    /// serve a kind in others only, in the most stable that has it.
+    /// Returns every namespaced kind that can be deleted, in its group's preferred version. A kind
+    /// that this version lacks is returned in the most stable version that has it.
     async fn kinds(&self) -> Result<Vec<(ApiResource, Bulk)>, kube::Error> {
         let discovery = Discovery::new(self.client.clone()).run().await?;
         let mut kinds = BTreeMap::new();
@@ -169,7 +172,7 @@ impl Namespaces {
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, resource);
         let metadata: Api<PartialObjectMeta<DynamicObject>> =
             Api::namespaced_with(self.client.clone(), namespace, resource);
-        // The core group's name is empty, and the dot stays: kube-controller-manager says it so.
+        // The name of the core group is empty, and the dot stays, as in kube-controller-manager.
         let what = format!("{}.{}", resource.plural, resource.group);
         let listed = match left(&metadata).await {
             Ok(listed) if listed.is_empty() => return,
@@ -185,7 +188,8 @@ impl Namespaces {
         }
     }
 
-    /// Says in the namespace's conditions what was found; lets it go if nothing is left.
+    /// Writes the result into the namespace's conditions, and finalizes the namespace if nothing is
+    /// left.
     async fn conclude(&self, api: &Api<Namespace>, namespace: Namespace, found: &Found) -> Next {
         let mut current = namespace;
         if let Some(changed) = conditions::with_conditions(&current, found, self.clock.now()) {
@@ -209,13 +213,12 @@ impl Namespaces {
         if let Some(finalizers) = current.spec.as_mut().and_then(|spec| spec.finalizers.as_mut()) {
             finalizers.retain(|it| it != FINALIZER);
         }
-        tracing::info!(namespace = name, "Letting go of an empty namespace");
+        tracing::info!(namespace = name, "Finalizing an empty namespace");
         let result = api.replace_subresource("finalize", &name, &PostParams::default(), &current).await;
         Next::after_write("finalize a namespace", WriteOutcome::of(&result))
     }
 }
 
-/// How a kind's objects are deleted.
 #[derive(Clone, Copy)]
 enum Bulk {
     AtOnce,
@@ -224,14 +227,14 @@ enum Bulk {
 
 type Listed = Vec<PartialObjectMeta<DynamicObject>>;
 
-/// What is left of a kind, page by page.
+/// Lists what is left of a kind, page by page.
 async fn left(api: &Api<PartialObjectMeta<DynamicObject>>) -> Result<Listed, kube::Error> {
     let mut left = Vec::new();
     let mut page = ListParams::default().limit(PAGE);
     for _ in 0..MOST_PAGES {
         let list = match api.list(&page).await {
             Ok(list) => list,
-            // The kind went meanwhile, and its objects with it.
+            // The kind was removed meanwhile, and its objects with it.
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(Vec::new()),
             Err(error) => return Err(error),
         };

@@ -1,15 +1,17 @@
-//! Node lifecycle: what becomes of a Node that falls silent, and of the Pods on it.
+//! Node lifecycle: handles Nodes that stop reporting, and the Pods on them.
 //!
 //! ```text
-//! Lease, status --> Silence --> over the grace: conditions Unknown --> taints --> Pods not ready, later deleted
+//! Lease, status -> Silence -> conditions Unknown -> taints -> Pods not ready, later deleted
 //! ```
 //!
-//! A pass is due when a Node or a Pod on it changes, when a Node's grace would be over, and when a Pod's time is up; there
-//! is no periodic scan, and no write when nothing changes. Before a Node is declared lost its Lease is read from the quorum,
-//! so that a watch that lags declares nobody lost.
+//! A pass runs when a Node or a Pod on it changes, when the grace of a Node ends, and when the
+//! toleration of a Pod ends. There is no periodic scan, and no write without a change. Before a
+//! Node is declared lost, its Lease is read from the quorum, so that a lagging watch cannot cause a
+//! false result.
 //!
-//! Deliberately absent: zones and eviction rates, the label-based exclusion from disruption, the DisruptionTarget condition
-//! on Pods, and cloud instances (whether an instance exists is the business of its driver).
+//! Deliberately absent: zones and eviction rates, the label-based exclusion from disruption, the
+//! DisruptionTarget condition on Pods, and cloud instances (the driver decides whether an instance
+//! exists).
 
 pub(crate) mod decision;
 pub(crate) mod silence;
@@ -38,13 +40,13 @@ use decision::{Action, Patience, Plan, Snapshot};
 use silence::Silence;
 use taints::Evicting;
 
-/// Where kubelets keep their Leases, each named as its Node.
+/// Namespace of the kubelets' Leases. Each Lease has the name of its Node.
 pub(crate) const LEASE_NAMESPACE: &str = "kube-node-lease";
 
-/// Pods are often created and changed in bursts; one look at the Node covers them all.
+/// Pods are often created and changed in bursts; one pass for the Node covers them all.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What matters of a kubelet's Lease.
+/// The renew time of a kubelet's Lease.
 #[derive(Debug, PartialEq)]
 pub(crate) struct LeaseFacts {
     renewed: Option<Timestamp>,
@@ -56,7 +58,6 @@ impl LeaseFacts {
     }
 }
 
-/// The controller.
 pub(crate) struct NodeLifecycle {
     client: Client,
     clock: SharedClock,
@@ -68,14 +69,15 @@ pub(crate) struct NodeLifecycle {
     memory: Arc<Mutex<Memory>>,
 }
 
-/// What is known of Nodes besides what is written about them. Losing it gives every Node its whole grace again.
+/// Knowledge about Nodes that is not stored in the API. Losing it gives every Node its whole grace
+/// again.
 struct Memory {
     silence: Silence,
-    /// Per Node, when a taint without a time was first seen.
+    /// Per Node, the time when a taint without a time was first seen.
     taints_seen: BTreeMap<String, BTreeMap<String, Timestamp>>,
 }
 
-/// What tells the controller that something changed; made before the views that it listens to.
+/// Feeds changes into the controller's queue. Created before the views that it listens to.
 pub(crate) struct Listener {
     queue: KeyQueue<String>,
     memory: Arc<Mutex<Memory>>,
@@ -112,7 +114,7 @@ impl Listener {
         });
         let (queue, memory) = (self.queue.clone(), self.memory.clone());
         leases.listen(move |change| match &change.new {
-            // No reason to look at the Node: the pass at the end of its grace finds out.
+            // A renewal does not wake the Node: the pass at the end of the grace reads it.
             Some(lease) => lock(&memory).silence.hear_lease(&change.key.name, lease.renewed),
             None => queue.wake(change.key.name.clone()),
         });
@@ -144,7 +146,7 @@ impl Controller for NodeLifecycle {
             return Next::In(crate::view::OVERDUE_AFTER);
         }
         let Some((snapshot, resource_version)) = self.observe(name) else {
-            // Its Lease may have been renewed after it was gone.
+            // The Lease may have been renewed after the Node was deleted.
             lock(&self.memory).forget(name);
             return Next::Idle;
         };
@@ -172,10 +174,11 @@ impl NodeLifecycle {
         Self { client, clock, patience, period, queue, nodes, pods, memory }
     }
 
-    /// Keeps the count of the time in which we listened.
+    /// Measures the time in which this process was able to listen.
     pub(crate) async fn keep_listening(&self) -> Infallible {
         let mut ticks = tokio::time::interval(self.period);
-        // After a pause of the process, one tick says so; the missed ones would say the opposite.
+        // After a pause of the process, one tick suffices. Making up for missed ticks would count
+        // the pause as listening.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
@@ -183,7 +186,8 @@ impl NodeLifecycle {
         }
     }
 
-    /// The facts about a Node, and the resourceVersion that they are of; `None`: it is gone.
+    /// Returns the facts about a Node, and the resourceVersion that they belong to; `None` if the
+    /// Node was deleted.
     fn observe(&self, name: &str) -> Option<(Snapshot, u64)> {
         let (node, resource_version) = {
             let store = self.nodes.store();
@@ -195,7 +199,7 @@ impl NodeLifecycle {
             let pods = store.by_index(PodFacts::BY_NODE, name);
             pods.map(|(key, entry)| (key.clone(), entry.facts.clone())).collect()
         };
-        // The watch wakes the Node when it shows what we wrote.
+        // The watch wakes the Node when it shows our writes.
         pods.retain(|(key, _)| !self.pods.lacks_own_write(key));
         let now = self.clock.now();
         let mut memory = lock(&self.memory);
@@ -237,7 +241,8 @@ impl NodeLifecycle {
         if was_heard {
             return Next::In(self.patience.grace);
         }
-        // The kubelet writes the same conditions: what was decided on must still be there.
+        // The kubelet writes the same conditions, so the patch requires the version that was
+        // decided on.
         let patch = json!({
             "metadata": { "uid": node.uid, "resourceVersion": resource_version.to_string() },
             "status": { "conditions": conditions },

@@ -1,9 +1,12 @@
-//! What every namespace has from the start: the ServiceAccount `default`, and the ConfigMap by which Pods know the server's CA.
+//! Gives every namespace the ServiceAccount `default`, and the ConfigMap with the server's CA for
+//! Pods.
 //!
-//! One controller for both, since both answer the same question: is it there, as it must be? Whoever deletes or changes one gets it
-//! back. Every write names a name that must be free, or exactly the version that was wrong.
+//! One controller handles both, since both need the same check: does the object exist with the
+//! correct content? A deleted object is recreated, and a changed one is repaired. Every write is
+//! either a create under a free name, or a patch of exactly the version that was wrong.
 //!
-//! Deliberately absent: the CA's ConfigMap where this process holds no CA, and ServiceAccounts besides `default`.
+//! Deliberately absent: the CA's ConfigMap if this process has no CA, and ServiceAccounts besides
+//! `default`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +35,7 @@ const DESCRIPTION: (&str, &str) = (
      IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters.",
 );
 
-/// What is known of a default account: that it is there.
+/// Marker for an existing default account.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct AccountFacts;
 
@@ -42,11 +45,11 @@ impl AccountFacts {
     }
 }
 
-/// What a namespace's CA ConfigMap holds.
+/// Content of a namespace's CA ConfigMap.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RootCaFacts {
     certificate: Option<String>,
-    /// Under which other keys it holds something, which it must not.
+    /// Keys that must not be there.
     strange_keys: Vec<String>,
     described: bool,
 }
@@ -63,10 +66,10 @@ impl RootCaFacts {
     }
 }
 
-/// The controller. Its keys are names of namespaces.
+/// The keys of this controller are names of namespaces.
 pub(crate) struct Provisions {
     pub(crate) client: Client,
-    /// PEM.
+    /// CA certificate in PEM.
     pub(crate) root_ca: Option<String>,
     pub(crate) queue: KeyQueue<String>,
     pub(crate) namespaces: Arc<View<NamespaceFacts>>,
@@ -74,7 +77,7 @@ pub(crate) struct Provisions {
     pub(crate) root_cas: Arc<View<RootCaFacts>>,
 }
 
-/// A queue that is woken for each namespace that may lack something.
+/// Returns a queue that is woken for each namespace that may lack one of the objects.
 pub(crate) fn listen(
     namespaces: &mut View<NamespaceFacts>,
     accounts: &mut View<AccountFacts>,
@@ -170,8 +173,8 @@ impl Provisions {
     }
 }
 
-/// A merge patch that makes the data and the description what they must be, in exactly this version. The rest, such as labels that
-/// somebody put there, stays.
+/// Returns a merge patch that corrects the data and the description in exactly this version. The
+/// rest stays, such as labels that a user added.
 fn repair(held: &RootCaFacts, certificate: &str, version: u64) -> Value {
     let mut data: Map<String, Value> =
         held.strange_keys.iter().map(|key| (key.clone(), Value::Null)).collect();
@@ -189,7 +192,8 @@ fn metadata(namespace: &str, name: &str) -> ObjectMeta {
     ObjectMeta { name: Some(name.to_owned()), namespace: Some(namespace.to_owned()), ..ObjectMeta::default() }
 }
 
-/// Somebody else may have been quicker, and the namespace may have gone: both are as good.
+/// A conflict is no failure: another process may have created the object, or the namespace may have
+/// been deleted.
 fn after_create<T>(what: &str, result: &Result<T, kube::Error>) -> Next {
     match result {
         Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => Next::Idle,

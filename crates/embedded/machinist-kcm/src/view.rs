@@ -1,6 +1,8 @@
-//! A kind as a controller sees it: a store that follows a watch, and those who are told of each change.
+//! A controller's view of one kind: a store that follows a watch, and listeners that receive each
+//! change.
 //!
-//! Several controllers may share one view. Listeners do no more than wake keys; whoever gets a key looks at the store.
+//! Several controllers may share one view. Listeners only wake keys; the pass for a key reads the
+//! store.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -14,27 +16,28 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// After this long without the watch showing a write of ours, we decide without it: every write is guarded, so what it
-/// may cost is a refusal.
+/// If the watch has not shown our own write for this long, the controller decides without it. Every
+/// write is guarded, so the worst result is a rejected write.
 pub(crate) const OVERDUE_AFTER: Duration = Duration::from_secs(10);
 
-/// Beyond this many, those that are overdue are forgotten.
+/// Beyond this many own writes, overdue ones are forgotten.
 const OWN_WRITES_KEPT: usize = 256;
 
 type Listener<F> = Box<dyn Fn(&Change<F>) + Send + Sync>;
 
-/// What was last seen of one kind.
+/// The last observed state of one kind.
 pub(crate) struct View<F> {
     store: Mutex<Store<F>>,
     listeners: Vec<Listener<F>>,
-    /// Our own writes that the watch has not shown yet: their resourceVersion, and when they were answered.
+    /// Our own writes that the watch has not shown yet: their resourceVersion, and the time of the
+    /// response.
     own_writes: Mutex<BTreeMap<ObjectKey, (u64, Instant)>>,
-    /// Wakes those who wait in the order in which they came, so that a simulation repeats.
+    /// Wakes waiting tasks in the order of their arrival, so that a simulation is repeatable.
     listed: Notify,
 }
 
 impl<F> View<F> {
-    /// An empty view with these indexes.
+    /// Creates an empty view with these indexes.
     pub(crate) fn new(indexes: &[(&'static str, IndexFn<F>)]) -> Self {
         Self {
             store: Mutex::new(Store::new(indexes)),
@@ -44,12 +47,12 @@ impl<F> View<F> {
         }
     }
 
-    /// Tells `listener` of every change from now on.
+    /// Calls `listener` for every change from now on.
     pub(crate) fn listen(&mut self, listener: impl Fn(&Change<F>) + Send + Sync + 'static) {
         self.listeners.push(Box::new(listener));
     }
 
-    /// Keeps the view up to date; returns only when that cannot ever succeed.
+    /// Keeps the view up to date. Returns only if the watch can never succeed.
     pub(crate) async fn follow<K>(
         &self,
         api: Api<K>,
@@ -85,15 +88,15 @@ impl<F> View<F> {
         run_watch(api, options, parse, sink).await
     }
 
-    /// The store. Never held across an await.
+    /// Returns the locked store. The lock is never held across an await.
     pub(crate) fn store(&self) -> MutexGuard<'_, Store<F>> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns once the kind was listed: before that, absence means nothing.
+    /// Returns once the kind was listed. Before that, the absence of an object means nothing.
     pub(crate) async fn synced(&self) {
         loop {
-            // Enlisted before the look, so that a list in between is not missed.
+            // Registered before the check, so that a list in between is not missed.
             let mut listed = pin!(self.listed.notified());
             listed.as_mut().enable();
             if self.store().synced() {
@@ -103,18 +106,20 @@ impl<F> View<F> {
         }
     }
 
-    /// Notes that we wrote the object: it is not to be decided on until the watch has shown that.
+    /// Notes our own write of an object. The object is not decided on until the watch has shown
+    /// this write.
     pub(crate) fn note_written(&self, key: ObjectKey, resource_version: Option<&str>) {
         let Some(written) = resource_version.and_then(|text| text.parse().ok()) else { return };
         let mut own_writes = self.own_writes();
-        // Of objects that are gone nobody asks again.
+        // No further pass asks for the writes of deleted objects.
         if OWN_WRITES_KEPT <= own_writes.len() {
             own_writes.retain(|_, (_, at)| at.elapsed() < OVERDUE_AFTER);
         }
         own_writes.insert(key, (written, Instant::now()));
     }
 
-    /// Whether the watch has yet to show our last write of this object; it then wakes the key by itself.
+    /// Returns whether the watch has not shown our last write of this object yet. The watch wakes
+    /// the key when it does.
     pub(crate) fn lacks_own_write(&self, key: &ObjectKey) -> bool {
         let observed = self.store().observed_rv();
         let mut own_writes = self.own_writes();
@@ -137,10 +142,10 @@ fn log_trouble(url: &str, note: &WatchNote) {
         WatchNote::Opened => tracing::trace!(url, "Watching"),
         WatchNote::Undecodable { key, error } => {
             let key = key.as_ref().map(ToString::to_string).unwrap_or_default();
-            tracing::warn!(url, key, error, "An object cannot be read");
+            tracing::warn!(url, key, error, "Ignoring an object that cannot be parsed");
         }
         WatchNote::Retrying { after, error } => {
-            tracing::debug!(url, ?after, error, "The watch broke off and is resumed");
+            tracing::debug!(url, ?after, error, "The watch was interrupted and is resumed");
         }
     }
 }

@@ -1,19 +1,23 @@
-//! Claims that Pods use, and volumes that are bound, stay until that ends: the server puts a finalizer on each new one, and here it
-//! is lifted from what is being deleted.
+//! Protects claims that Pods use, and volumes that are bound, from deletion. The server adds a
+//! finalizer to each new claim and volume; this controller removes it once the object is being
+//! deleted and no longer in use.
 //!
 //! ```text
-//! claim deleting --> no Pod on a Node names it: in the index, then in the quorum --> kubernetes.io/pvc-protection off
-//! volume deleting -> its phase is not Bound ----------------------------------------> kubernetes.io/pv-protection off
+//! claim deleting -> no Pod uses it (index, then quorum) -> remove kubernetes.io/pvc-protection
+//! volume deleting -> its phase is not Bound ------------> remove kubernetes.io/pv-protection
 //! ```
 //!
-//! A Pod counts from when it has a Node, since no kubelet starts one whose claim is being deleted, and until it is gone: one that has
-//! succeeded or failed may still be looked at by its kubelet. Only a volume that was made for the Pod is let go as soon as the
-//! kubelet is done with the Pod, because the finalizers of such a Pod may wait for the claim.
+//! A Pod uses a claim from the time it is bound to a Node, since no kubelet starts a Pod with a
+//! claim that is being deleted. The use ends when the Pod is deleted: the kubelet may still access
+//! a Pod that has succeeded or failed. A volume that was created for the Pod is released earlier,
+//! as soon as the kubelet has shut the Pod down, because the finalizers of such a Pod may wait for
+//! the claim.
 //!
-//! Watches of two kinds may be of different age, so that no Pod is seen is confirmed by one list of a namespace, for all of its
-//! claims that are due.
+//! Watches of two kinds may be of different age. So one list of a namespace's Pods confirms that
+//! none of them uses the claims to release.
 //!
-//! Deliberately absent: the finalizers themselves, which the server's admission gives, and the binding of volumes.
+//! Deliberately absent: adding the finalizers, which the server's admission does, and the binding
+//! of volumes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,20 +37,19 @@ const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
 const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
 const BOUND: &str = "Bound";
 
-/// What is known of one claim.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ClaimFacts {
     uid: String,
     namespace: String,
     is_deleting: bool,
-    /// As they were read; `None`: the field is absent.
+    /// Finalizers as they were read; `None` means that the field is absent.
     finalizers: Option<Vec<String>>,
-    /// The Pod that it was made for, if it was.
+    /// The Pod that the claim was created for, if any.
     controller: Option<Owner>,
 }
 
 impl ClaimFacts {
-    /// The index of claims that wait to be let go, by namespace.
+    /// Index of claims that wait for the removal of our finalizer, by namespace.
     pub(crate) const WAITING: &'static str = "waiting";
 
     pub(crate) fn parse(claim: PersistentVolumeClaim) -> Self {
@@ -60,12 +63,12 @@ impl ClaimFacts {
         }
     }
 
-    /// The namespace, while the claim is there only because we have not let it go.
+    /// Returns the namespace if the claim is being deleted and still has our finalizer.
     pub(crate) fn waiting_in(&self) -> Option<String> {
         waits(self.is_deleting, self.finalizers.as_deref(), CLAIM_PROTECTION).then(|| self.namespace.clone())
     }
 
-    /// Whether this Pod keeps the claim of this name.
+    /// Returns whether this Pod uses the claim with this name.
     fn is_used_by(&self, name: &str, pod: &PodFacts) -> bool {
         let is_made_for_pod = || self.controller.as_ref().is_some_and(|owner| owner.uid == pod.uid);
         let is_this = |volume: &ClaimedVolume| {
@@ -79,12 +82,11 @@ impl ClaimFacts {
     }
 }
 
-/// What is known of one volume.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct VolumeFacts {
     uid: String,
     is_deleting: bool,
-    /// As they were read; `None`: the field is absent.
+    /// Finalizers as they were read; `None` means that the field is absent.
     finalizers: Option<Vec<String>>,
     phase: Option<String>,
 }
@@ -100,7 +102,7 @@ impl VolumeFacts {
         }
     }
 
-    /// Whether nothing but our finalizer protects it any more.
+    /// Returns whether our finalizer can be removed from the volume.
     fn may_go(&self) -> bool {
         waits(self.is_deleting, self.finalizers.as_deref(), VOLUME_PROTECTION)
             && self.phase.as_deref() != Some(BOUND)
@@ -111,7 +113,6 @@ fn waits(is_deleting: bool, finalizers: Option<&[String]>, finalizer: &str) -> b
     is_deleting && finalizers.unwrap_or_default().iter().any(|held| held == finalizer)
 }
 
-/// What to look at.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Key {
     /// The claims of a namespace: one list of its Pods decides about all of them.
@@ -128,7 +129,6 @@ impl fmt::Display for Key {
     }
 }
 
-/// The controller.
 pub(crate) struct VolumeProtection {
     pub(crate) client: Client,
     pub(crate) queue: KeyQueue<Key>,
@@ -137,13 +137,14 @@ pub(crate) struct VolumeProtection {
     pub(crate) pods: Arc<View<PodFacts>>,
 }
 
-/// A queue that is woken by each claim and volume that waits to be let go.
+/// Returns a queue that is woken for each claim and volume that waits for the removal of our
+/// finalizer.
 pub(crate) fn listen(
     claims: &mut View<ClaimFacts>,
     volumes: &mut View<VolumeFacts>,
     seed: u64,
 ) -> KeyQueue<Key> {
-    /// Claims are deleted by the namespace or by the set, and each look costs a list.
+    /// Claims are often deleted in groups, and each pass costs a list.
     const MIN_INTERVAL: Duration = Duration::from_millis(200);
     let queue = KeyQueue::new(|_| MIN_INTERVAL, seed);
     let on_claim = queue.clone();
@@ -161,7 +162,7 @@ pub(crate) fn listen(
     queue
 }
 
-/// Wakes the claims of each namespace in which a Pod changes that one of them waits for.
+/// Wakes the claims of each namespace with a changed Pod that uses a waiting claim.
 pub(crate) fn listen_to_pods(
     pods: &mut View<PodFacts>,
     claims: &Arc<View<ClaimFacts>>,
@@ -214,7 +215,8 @@ impl VolumeProtection {
         for (key, claim) in unused {
             let is_used = pods.iter().any(|pod| claim.is_used_by(&key.name, pod));
             next = next.sooner(match is_used {
-                // The watch should show that Pod, and later that it is gone; but not both of a Pod that comes and goes between two lists.
+                // The watch usually shows this Pod and later its deletion. It shows neither if the
+                // Pod comes and disappears between two lists.
                 true => Next::In(OVERDUE_AFTER),
                 false => self.let_claim_go(&key, &claim).await,
             });
@@ -222,7 +224,8 @@ impl VolumeProtection {
         next
     }
 
-    /// The claims that wait and that no Pod is seen to use, and when to look at those again that we wrote just now.
+    /// Returns the waiting claims that no Pod is seen to use, and the delay for claims that were
+    /// written just now.
     fn unused_claims(&self, namespace: &str) -> (Vec<(ObjectKey, Arc<ClaimFacts>)>, Next) {
         let waiting: Vec<(ObjectKey, Arc<ClaimFacts>)> = {
             let store = self.claims.store();
@@ -242,7 +245,7 @@ impl VolumeProtection {
     }
 
     async fn let_claim_go(&self, key: &ObjectKey, claim: &ClaimFacts) -> Next {
-        tracing::info!(claim = %key, "Letting go of a claim that no pod uses");
+        tracing::info!(claim = %key, "Removing the finalizer of a claim that no pod uses");
         let patch =
             GuardedPatch::new(&claim.uid).remove_finalizer(claim.finalizers.as_deref(), CLAIM_PROTECTION);
         let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &key.namespace);
@@ -250,7 +253,7 @@ impl VolumeProtection {
         if let Ok(written) = &result {
             self.claims.note_written(key.clone(), written.resource_version().as_deref());
         }
-        Next::after_write("let go of a claim", WriteOutcome::of(&result))
+        Next::after_write("remove the finalizer of a claim", WriteOutcome::of(&result))
     }
 
     async fn pass_volume(&self, name: &str) -> Next {
@@ -260,7 +263,7 @@ impl VolumeProtection {
         }
         let volume = self.volumes.store().get(&key).map(|entry| entry.facts.clone());
         let Some(volume) = volume.filter(|volume| volume.may_go()) else { return Next::Idle };
-        tracing::info!(volume = name, "Letting go of a volume that is not bound");
+        tracing::info!(volume = name, "Removing the finalizer of a volume that is not bound");
         let patch = GuardedPatch::new(&volume.uid)
             .test(&["status", "phase"], volume.phase.as_ref().map(|phase| json!(phase)).as_ref())
             .remove_finalizer(volume.finalizers.as_deref(), VOLUME_PROTECTION);
@@ -269,6 +272,6 @@ impl VolumeProtection {
         if let Ok(written) = &result {
             self.volumes.note_written(key, written.resource_version().as_deref());
         }
-        Next::after_write("let go of a volume", WriteOutcome::of(&result))
+        Next::after_write("remove the finalizer of a volume", WriteOutcome::of(&result))
     }
 }

@@ -1,4 +1,5 @@
-//! Which controller looks at which kinds, and how all of them run: as one future, so that dropping it ends everything.
+//! Connects the controllers with the views they need, and runs all of them as one future, so that
+//! dropping it stops everything.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,10 +39,11 @@ use crate::view::View;
 use crate::volume_protection::{self, ClaimFacts, VolumeFacts, VolumeProtection};
 use crate::work::{Controller, work};
 
-/// The garbage collector waits this long for all its kinds to be listed; one that is not served must not stop it for ever.
+/// The garbage collector waits this long for all of its kinds to be listed. A kind that is not
+/// served must not block it forever.
 const COLLECTED_KINDS_LISTED_WITHIN: Duration = Duration::from_secs(10);
 
-/// All controllers and what they see.
+/// All controllers and their views.
 pub(crate) struct Controllers {
     seed: u64,
     nodes: Arc<View<NodeFacts>>,
@@ -66,11 +68,11 @@ pub(crate) struct Controllers {
     volume_protection: VolumeProtection,
 }
 
-/// Part of what runs; ends only when it can never succeed.
+/// A running part; ends only if it can never succeed.
 type Task<'a> = BoxFuture<'a, WatchFatal>;
 
 impl Controllers {
-    /// Wires them up. Queues listen to views, and views are shared from then on.
+    /// Connects queues and views. The views are shared from then on.
     pub(crate) fn new(client: &Client, config: Config) -> Self {
         let seed = config.seed;
         let client = || client.clone();
@@ -196,7 +198,7 @@ impl Controllers {
         }
     }
 
-    /// Runs until something can never succeed.
+    /// Runs until one of the watches can never succeed.
     pub(crate) async fn run(&self, client: &Client) -> WatchFatal {
         let mut tasks = self.watches(client);
         tasks.extend(self.passes());
@@ -272,7 +274,7 @@ impl Controllers {
         view.follow(api, field_selector, self.seed, parse).boxed()
     }
 
-    /// Each controller begins once everything that it looks at was listed.
+    /// Starts each controller once all of its views were listed.
     fn passes(&self) -> Vec<Task<'_>> {
         let node_views = || async {
             self.nodes.synced().await;

@@ -1,4 +1,5 @@
-//! How every controller works through its queue: a few passes at once, each on a key of its own, all within one task.
+//! The work loop of every controller: a few concurrent passes, each on a different key, in one
+//! task.
 
 use std::convert::Infallible;
 use std::fmt::Display;
@@ -10,62 +11,63 @@ use futures::future::select_all;
 use machinist_kube::{KeyQueue, WriteOutcome};
 use tokio::time::Instant;
 
-/// How many passes of one controller may wait for an answer at once: the writes of one pass come one after the other, and
-/// a slow one must not hold up the other keys. More would only compete with the other clients of the server.
+/// Number of passes of one controller that may wait for responses at once. The writes of one pass
+/// are sequential, and a slow pass must not hold up the other keys. More passes would only compete
+/// with the other clients of the server.
 const PASSES_AT_ONCE: usize = 4;
 
-/// When to look again after a refusal that says our view is old. The watch is expected to wake the key before that.
+/// Delay after a write that was rejected because our view is old. The watch usually wakes the key
+/// earlier.
 const STALE_PAUSE: Duration = Duration::from_secs(1);
 
-/// One controller.
+/// A controller with a queue of keys.
 pub(crate) trait Controller: Send + Sync {
-    /// Names what to look at.
+    /// Identifies the object to look at.
     type Key: Ord + Clone + Display + Send + Sync;
 
-    /// The controller's name in logs.
+    /// Name of the controller in logs.
     const NAME: &'static str;
 
-    /// What is to be looked at.
     fn queue(&self) -> &KeyQueue<Self::Key>;
 
-    /// Looks at everything that concerns the key, decides, and acts. Any pass may be the first one.
+    /// Reads all facts about the key, decides, and acts. Any pass may be the first one.
     fn pass(&self, key: &Self::Key) -> impl Future<Output = Next> + Send;
 }
 
-/// When to look at a key again, if nothing wakes it before.
+/// Delay until the next pass of a key, if no event wakes it before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// When something changes.
+    /// Until an event wakes the key.
     Idle,
-    /// After this long.
+    /// After this delay.
     In(Duration),
     /// After a delay that grows with every failure.
     Failed(String),
 }
 
 impl Next {
-    /// After a write with this outcome.
+    /// Converts the outcome of a write.
     pub(crate) fn after_write(what: &str, outcome: WriteOutcome) -> Self {
         match outcome {
-            // The watch shows what was written, or that the object is gone.
+            // The watch shows the written object, or its deletion.
             WriteOutcome::Done | WriteOutcome::NotFound => Self::Idle,
             WriteOutcome::Stale | WriteOutcome::AlreadyExists => Self::In(STALE_PAUSE),
             WriteOutcome::Throttled { retry_after: Some(pause) } => Self::In(pause),
             WriteOutcome::Throttled { retry_after: None } => {
-                Self::Failed(format!("{what}: the server takes no requests now"))
+                Self::Failed(format!("cannot {what}: the server accepts no requests now"))
             }
             WriteOutcome::Invalid { message, .. }
             | WriteOutcome::Denied { message }
-            | WriteOutcome::Unknown { message } => Self::Failed(format!("{what}: {message}")),
+            | WriteOutcome::Unknown { message } => Self::Failed(format!("cannot {what}: {message}")),
         }
     }
 
-    /// After a read that failed.
+    /// Converts a failed read.
     pub(crate) fn after_failed_read(what: &str, error: &kube::Error) -> Self {
-        Self::Failed(format!("{what}: {error}"))
+        Self::Failed(format!("cannot {what}: {error}"))
     }
 
-    /// The sooner of two: a failure first, then the shorter wait.
+    /// Returns the sooner of two: a failure first, then the shorter delay.
     pub(crate) fn sooner(self, other: Self) -> Self {
         match (self, other) {
             (Self::Failed(why), _) | (_, Self::Failed(why)) => Self::Failed(why),
@@ -76,7 +78,7 @@ impl Next {
     }
 }
 
-/// Works through the controller's queue for ever.
+/// Works through the controller's queue forever.
 pub(crate) async fn work<C: Controller>(controller: &C) -> Infallible {
     let worker = || async {
         loop {
@@ -91,9 +93,11 @@ pub(crate) async fn work<C: Controller>(controller: &C) -> Infallible {
 async fn work_on_next<C: Controller>(controller: &C) {
     let queue = controller.queue();
     let key = queue.next().await;
-    // A panic is one key's trouble; it is looked at again after a while, and everything else goes on.
+    // A panic affects one key only: the key is retried after a delay, and all other work continues.
     let next = AssertUnwindSafe(controller.pass(&key)).catch_unwind().await;
-    match next.unwrap_or_else(|_| Next::Failed("the pass panicked, which is a bug".to_owned())) {
+    match next
+        .unwrap_or_else(|_| Next::Failed("internal error (please report it): the pass panicked".to_owned()))
+    {
         Next::Idle => queue.forget(&key),
         Next::In(after) => {
             queue.forget(&key);

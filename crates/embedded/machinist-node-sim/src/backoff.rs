@@ -1,13 +1,13 @@
-//! How long a machine waits before it tries again.
+//! The delays between a machine's attempts to join.
 
 use std::time::Duration;
 
 const FIRST: Duration = Duration::from_secs(1);
-/// A machine that cannot join costs the API server one request a minute.
+/// A machine that cannot join sends the API server one request a minute.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Doubles from a second to a minute. No jitter: equal simulations must stay equal, and thousands of machines that
-/// fail together are not what this simulates.
+/// Doubles the delay from a second to a minute. No jitter: equal simulations must stay equal, and
+/// this crate does not simulate thousands of machines that fail together.
 #[derive(Debug)]
 pub(crate) struct Backoff(Duration);
 

@@ -1,4 +1,4 @@
-//! From a bootstrap token to a certificate.
+//! Obtains a client certificate with a bootstrap token.
 
 use std::time::Duration;
 
@@ -15,44 +15,43 @@ use crate::identity::{Identity, SigningRequest};
 /// The signer of the certificates that kubelets present to the API server.
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 
-/// After this long without an answer the request is filed again, which does nothing if it is there, and shows if the
-/// token has expired meanwhile.
+/// After this long without an answer, the machine files the request again. If the request exists,
+/// that changes nothing; if the token has expired meanwhile, the server's error shows it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Why there is no certificate yet.
+/// Why the machine has no certificate yet.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Trouble {
     /// The request could not be filed.
     #[error("cannot file a CertificateSigningRequest with the bootstrap token: {0}")]
     Filing(String),
-    /// Nobody answered.
+    /// No controller or person answered the request.
     #[error("CertificateSigningRequest {0} has no certificate after {PATIENCE:?}")]
     NoAnswer(String),
-    /// It was refused; the same key need not ask again.
+    /// The request was refused, so the machine must not repeat it with the same key.
     #[error("CertificateSigningRequest {name} was refused: {reason}")]
     Refused {
-        /// The request.
         name: String,
-        /// In the words of whoever refused.
+        /// Condition type and message of the refusal.
         reason: String,
     },
-    /// The watch broke for good.
+    /// The watch failed and cannot be restarted.
     #[error("cannot watch the CertificateSigningRequest: {0}")]
     Watch(String),
 }
 
-/// What somebody said about the request.
+/// The decision on the request.
 enum Answer {
     Issued(String),
     Refused(String),
 }
 
-/// Files the request unless it is there, and waits for its certificate.
+/// Files the request unless it exists, and waits for its certificate.
 pub(crate) async fn certificate(client: kube::Client, request: &SigningRequest) -> Result<Identity, Trouble> {
     let api: Api<CertificateSigningRequest> = Api::all(client);
     match api.create(&PostParams::default(), &object(request)).await {
         Ok(_) => {}
-        // The name is made from the key: an earlier attempt filed it.
+        // The name is derived from the key, so a request of this name is from an earlier attempt.
         Err(error) if code(&error) == Some(409) => {}
         Err(error) => return Err(Trouble::Filing(describe(&error))),
     }
@@ -81,7 +80,7 @@ async fn answer(api: Api<CertificateSigningRequest>, name: &str) -> Result<Answe
             | Delta::Absent { .. } => Vec::new(),
         };
         for entry in entries {
-            // The receiver is gone once it has its answer.
+            // The receiver may already have its answer and be dropped.
             let _ = sender.send(entry.facts);
         }
     };

@@ -1,4 +1,4 @@
-//! How a machine reaches the API server.
+//! Clients that connect a machine to the API server.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,31 +7,32 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use machinist_kube::{ClientOptions, layer_client};
 
-/// By which the writes of machines are told from those of controllers.
+/// User agent of simulated machines; it distinguishes their writes from those of controllers.
 pub const NODE_USER_AGENT: &str = concat!("machinist-node/", env!("CARGO_PKG_VERSION"));
 
-/// A kubelet gives up on a request after its Lease would have been due.
+/// A kubelet's request times out before the next Lease renewal is due.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a cloud hands to every machine: where the API server is, and how to recognise it. No credential.
+/// The data that a cloud gives to every machine: the API server's URL and CA. It holds no
+/// credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Metadata {
     /// The URL of the API server.
     pub server: String,
-    /// The certificates that its certificate must chain up to, PEM.
+    /// The CA certificates that the server's certificate must chain up to, PEM.
     pub ca_pem: String,
 }
 
-/// As whom a machine speaks to the API server.
+/// The credential of a machine.
 #[derive(Clone)]
 pub enum Auth {
-    /// With a bootstrap token.
+    /// A bootstrap token.
     Bearer(String),
-    /// With the certificate it was given, and its key.
+    /// The machine's certificate and its key.
     ClientCert {
-        /// PEM.
+        /// The certificate, PEM.
         cert_pem: String,
-        /// PEM.
+        /// The key of the certificate, PEM.
         key_pem: String,
     },
 }
@@ -45,17 +46,17 @@ impl fmt::Debug for Auth {
     }
 }
 
-/// No client could be made; nothing was sent.
+/// A client could not be created; nothing was sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("cannot speak to the API server: {0}")]
+#[error("cannot connect to the API server: {0}")]
 pub struct ConnectError(pub String);
 
-/// Makes the clients of machines: over HTTPS, or straight into a server of this process.
+/// Creates the clients of machines: over HTTPS, or direct calls to a server in this process.
 pub trait Connector: Send + Sync {
-    /// A client that presents that credential and no other. Sends nothing yet.
+    /// Creates a client that presents only that credential. Sends nothing yet.
     ///
     /// # Errors
-    /// When the metadata or the credential cannot be used.
+    /// When the metadata or the credential is invalid.
     fn connect(&self, metadata: &Metadata, auth: &Auth) -> Result<kube::Client, ConnectError>;
 }
 
@@ -68,7 +69,7 @@ where
     }
 }
 
-/// Over HTTPS, trusting the CA of the metadata only.
+/// Connects over HTTPS and trusts only the CA of the metadata.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HttpsConnector;
 
@@ -91,7 +92,7 @@ impl Connector for HttpsConnector {
         let mut config = kube::Config::new(server);
         config.root_cert = Some(certificates);
         config.connect_timeout = Some(REQUEST_TIMEOUT);
-        // A write that is repeated unseen could register twice what was deleted in between.
+        // A hidden retry of a create could register a Node again that was deleted in between.
         config.default_retry = false;
         match auth {
             Auth::Bearer(token) => config.auth_info.token = Some(token.clone().into()),
@@ -111,7 +112,7 @@ impl Connector for HttpsConnector {
     }
 }
 
-/// What the API server's answer means for a machine, without what the request held.
+/// Describes an error of the API server without content of the request.
 pub(crate) fn describe(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if status.code == 401 => {
@@ -122,7 +123,7 @@ pub(crate) fn describe(error: &kube::Error) -> String {
     }
 }
 
-/// The HTTP status of an answer; `None` when there was none.
+/// The HTTP status of an answer; `None` without an answer.
 pub(crate) fn code(error: &kube::Error) -> Option<u16> {
     match error {
         kube::Error::Api(status) => Some(status.code),
@@ -135,11 +136,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wrong_metadata_is_named() {
+    fn a_connect_error_says_what_it_expected() {
         let connect = |server: &str, ca_pem: &str| {
             let metadata = Metadata { server: server.to_owned(), ca_pem: ca_pem.to_owned() };
             let result = HttpsConnector.connect(&metadata, &Auth::Bearer("canary".to_owned()));
-            result.err().expect("it cannot work").to_string()
+            result.err().expect("the metadata is invalid").to_string()
         };
         assert!(connect("http://127.0.0.1:1", "").contains("expected https://"));
         assert!(connect("no url", "").contains("expected a URL"));

@@ -1,4 +1,4 @@
-//! One machine per instance that has power.
+//! [`Fleet`] runs one machine per instance that has power.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,24 +17,24 @@ use crate::node::{self, Readiness};
 use crate::pods::SharedFeed;
 use crate::{Connector, Keys, MachineOptions, Metadata, RandomKeys};
 
-/// How the machines of a cloud come up.
+/// Options for the machines of a cloud.
 pub struct FleetOptions {
-    /// What the cloud hands to every machine.
+    /// Data that the cloud gives to every machine.
     pub metadata: Metadata,
-    /// How machines reach the API server.
+    /// Creates the machines' clients for the API server.
     pub connector: Arc<dyn Connector>,
-    /// Where they get their keys from.
+    /// Source of the machines' keys.
     pub keys: Arc<dyn Keys>,
-    /// How they behave.
+    /// Timing of pods and Leases.
     pub machines: MachineOptions,
-    /// How they join.
+    /// How machines register their Nodes.
     pub join: Join,
-    /// How they learn of their pods.
+    /// How machines watch their pods.
     pub pods: PodWatch,
 }
 
 impl FleetOptions {
-    /// Machines that behave as real ones do.
+    /// Options for machines that behave as real ones do.
     pub fn new(metadata: Metadata, connector: Arc<dyn Connector>) -> Self {
         Self {
             metadata,
@@ -50,31 +50,34 @@ impl FleetOptions {
 /// How machines join.
 #[derive(Clone)]
 pub enum Join {
-    /// With the bootstrap token of their user data, a certificate of their own, and a Lease.
+    /// With the bootstrap token of the user data, a certificate per machine, and a Lease.
     Bootstrap,
-    /// For benchmarks of controllers only: one POST of a Node that is ready from the start, with this client, whose
-    /// credential the benchmark brings. No token is looked at; no Lease, no heartbeat, no pods.
+    /// For benchmarks of controllers only: one POST of a Node that is ready from the start, with
+    /// this client and its credential. The machine ignores the token and has no Lease, no heartbeat
+    /// and no pods.
     Thin(kube::Client),
 }
 
-/// How machines learn of their pods.
+/// How machines watch their pods.
 #[derive(Clone)]
 pub enum PodWatch {
-    /// Each by a watch of its own, as kubelets do.
+    /// Each machine has its own watch, as kubelets do.
     Own,
-    /// All by one watch, with a client that may see all pods: for simulations with thousands of machines.
+    /// One shared watch for all machines, with a client that may read all pods: for simulations
+    /// with thousands of machines.
     Shared(kube::Client),
 }
 
-/// The machines of one cloud. Dropping it takes the power from all of them; starting another one for the same cloud
-/// brings them up again, each with what its disk holds.
+/// The machines of one cloud. Dropping the fleet powers all of them off. A new fleet for the same
+/// cloud powers them on again, each with the files on its disk.
 #[derive(Debug)]
 pub struct Fleet {
     task: AbortHandle,
 }
 
 impl Fleet {
-    /// Brings up a machine for every instance that has power, now and from now on. Must be called within a runtime.
+    /// Starts a machine for every instance that has power, now and later. Must be called within a
+    /// runtime.
     pub fn start(cloud: &Cloud, options: FleetOptions) -> Self {
         let pods = match options.pods {
             PodWatch::Own => None,
@@ -106,7 +109,7 @@ struct Machines {
     up: BTreeMap<ProviderId, Power>,
 }
 
-/// A machine's task; without it, the machine is off.
+/// A machine's task. Dropping it powers the machine off.
 struct Power(AbortHandle);
 
 impl Drop for Power {

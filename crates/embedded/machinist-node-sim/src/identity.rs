@@ -1,4 +1,4 @@
-//! A machine's key, its certificate, and where both are kept.
+//! A machine's key and certificate, and the files that keep them.
 
 use std::fmt;
 use std::io;
@@ -13,31 +13,33 @@ use crate::Auth;
 
 /// The file with the certificate and its key.
 const IDENTITY_FILE: &str = "kubelet-client.json";
-/// The file with the key of a request that was not answered yet.
+/// The file with the key of a request that is not answered yet.
 const PENDING_KEY_FILE: &str = "kubelet-pending.pem";
 
-/// What a Node is to the API server: `system:node:NAME`, proven by a certificate.
+/// A certificate and key that authenticate the Node `system:node:NAME` at the API server.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Identity {
     /// The certificate, PEM.
     pub certificate_pem: String,
-    /// Its key, PEM.
+    /// The key of the certificate, PEM.
     pub key_pem: String,
 }
 
 impl Identity {
-    /// What the instance's disk holds; a machine that finds an identity there does not bootstrap.
+    /// Reads the identity from the instance's disk. A machine that has an identity does not
+    /// bootstrap.
     ///
     /// # Errors
     /// When the disk cannot be read.
     pub fn load(disk: &Disk) -> io::Result<Option<Self>> {
         let Some(bytes) = disk.read(IDENTITY_FILE)? else { return Ok(None) };
-        // An empty file is a discarded identity; a damaged one is worth no more.
+        // An empty file is a discarded identity; a damaged file is treated the same.
         Ok(serde_json::from_slice(&bytes).ok())
     }
 
-    /// Keeps it on the disk: it survives a restart of the instance, and of the cloud's process.
+    /// Writes the identity to the disk, so that it survives a restart of the instance and of the
+    /// cloud's process.
     ///
     /// # Errors
     /// When the disk cannot be written.
@@ -60,16 +62,17 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// Where machines get their keys from.
+/// Source of the machines' keys.
 pub trait Keys: Send + Sync {
-    /// The key for a machine's `attempt`-th request, from 0; a refused request is followed by one with another key.
+    /// Creates the key for a machine's `attempt`-th request, from 0. After a refusal the next
+    /// request has another key.
     ///
     /// # Errors
-    /// When no key can be made.
+    /// When the key cannot be created.
     fn key(&self, name: &NodeName, attempt: u32) -> Result<KeyPair, rcgen::Error>;
 }
 
-/// From the operating system, as real machines do: ECDSA on P-256.
+/// Keys from the operating system's random numbers, as on real machines: ECDSA on P-256.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RandomKeys;
 
@@ -79,14 +82,15 @@ impl Keys for RandomKeys {
     }
 }
 
-/// From a seed, for simulations that must repeat: Ed25519, whose signatures draw nothing, so that equal seeds give
-/// equal requests byte by byte. Worthless as keys.
+/// Keys from a seed, for simulations that must repeat: Ed25519. Its signatures use no random
+/// numbers, so equal seeds give equal requests byte by byte. Not secret, so never use them as real
+/// keys.
 #[derive(Debug, Clone, Copy)]
 pub struct SeededKeys(pub u64);
 
 impl Keys for SeededKeys {
     fn key(&self, name: &NodeName, attempt: u32) -> Result<KeyPair, rcgen::Error> {
-        /// PKCS #8 version 1 of an Ed25519 key, up to where its 32 bytes begin (RFC 8410, section 7).
+        /// PKCS #8 version 1 of an Ed25519 key, up to its 32 bytes (RFC 8410, section 7).
         const PKCS8_PREFIX: [u8; 16] =
             [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
         let secret = Sha256::new()
@@ -98,19 +102,20 @@ impl Keys for SeededKeys {
     }
 }
 
-/// A key, and the request for its certificate.
+/// A key, and a request for its certificate.
 pub(crate) struct SigningRequest {
-    /// The name of the CertificateSigningRequest: the same key asks under the same name again.
+    /// Name of the CertificateSigningRequest, derived from the key: the same key always has the
+    /// same name.
     pub(crate) name: String,
-    /// PEM.
+    /// The request, PEM.
     pub(crate) request_pem: String,
-    /// PEM.
+    /// The key, PEM.
     pub(crate) key_pem: String,
 }
 
 impl SigningRequest {
-    /// The request that is under way, or a new one. The key is on the disk before anybody is asked, so that an answer
-    /// that comes after a restart is still of use.
+    /// The pending request, or a new one. The key is written to the disk before the request is
+    /// sent, so that an answer after a restart is still usable.
     pub(crate) fn prepare(
         disk: &Disk,
         keys: &dyn Keys,
@@ -136,18 +141,18 @@ impl SigningRequest {
         Ok(Self { name: format!("node-csr-{digest}"), request_pem, key_pem: key.serialize_pem() })
     }
 
-    /// The next request shall have another key.
+    /// Discards the pending key, so that the next request has another key.
     pub(crate) fn forget(disk: &Disk) -> io::Result<()> {
         disk.write(PENDING_KEY_FILE, b"")
     }
 }
 
-/// Why there is no request.
+/// Why a request could not be prepared.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PrepareError {
     #[error("the disk failed: {0}")]
     Disk(#[from] io::Error),
-    #[error("no key could be made: {0}")]
+    #[error("cannot create a key: {0}")]
     Key(#[from] rcgen::Error),
 }
 
@@ -178,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unanswered_request_is_repeated_with_its_key_until_it_is_forgotten() {
+    fn an_unanswered_request_keeps_its_key_until_it_is_discarded() {
         let disk = disk();
         let first = request(&disk, &RandomKeys, 0);
         let second = request(&disk, &RandomKeys, 0);

@@ -1,4 +1,4 @@
-//! The Lease by which a machine shows that it lives.
+//! The Lease that shows that a machine is alive.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use serde_json::json;
 use crate::connect::code;
 
 const NAMESPACE: &str = "kube-node-lease";
-/// A Lease lasts for so many renewals, as with kubelets: 40 s where it is renewed every 10 s.
+/// Lease duration in renewals, as with kubelets: 40 s for a renewal every 10 s.
 const RENEWALS_PER_LEASE: u64 = 4;
 
-/// Renews the Lease for ever. A failure is made up for by the next renewal.
+/// Renews the Lease for ever. After a failure the next renewal comes at its usual time.
 pub(crate) async fn renew(client: kube::Client, name: &NodeName, uid: &str, clock: &Clock, every: Duration) {
     let leases: Api<Lease> = Api::namespaced(client.clone(), NAMESPACE);
     let nodes: Api<Node> = Api::all(client);
@@ -30,7 +30,7 @@ pub(crate) async fn renew(client: kube::Client, name: &NodeName, uid: &str, cloc
         let patch = Patch::Merge(json!({"spec": {"renewTime": now}}));
         match leases.patch(name.as_str(), &PatchParams::default(), &patch).await {
             Err(error) if code(&error) == Some(404) => {
-                // Without its Node, a Lease would be nobody's and stay for ever.
+                // A Lease without its Node would have no owner and never be deleted.
                 let node = nodes.get(name.as_str()).await;
                 if node.is_ok_and(|node| node.metadata.uid.as_deref() == Some(uid)) {
                     let _ = leases.create(&PostParams::default(), &lease(name, uid, now, every)).await;

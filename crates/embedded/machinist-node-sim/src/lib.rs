@@ -1,8 +1,8 @@
-//! Machines that boot from nothing but their user data, and then behave as kubelets.
+//! Simulated machines that boot from their user data only, and then behave as kubelets.
 //!
-//! A [`Fleet`] follows a simulated cloud and runs one machine per instance that has power. A machine knows its
-//! instance's user data, name, type and place, and the [`Metadata`] that a cloud hands to all: where the API server
-//! is and which CA it has. From there:
+//! A [`Fleet`] follows a simulated cloud and runs one machine per instance that has power. A
+//! machine knows its instance's user data, name, type and zone. It also knows the [`Metadata`] that
+//! the cloud gives to every machine: the URL of the API server and its CA. From there:
 //!
 //! ```text
 //! user_data   the bootstrap token and the machine's name
@@ -12,12 +12,12 @@
 //! pods        sets its pods Running and Ready, ends those that are being deleted
 //! ```
 //!
-//! When the instance loses power, the machine's one task is dropped, and all of this stops at once. What happens
-//! is told on the instance's console. A machine whose token the server refuses tries again, more and more slowly,
-//! and never joins.
+//! When the instance loses power, the machine's one task is dropped, so all of this stops at once.
+//! A machine prints its progress on the instance's console. If the server rejects its token, the
+//! machine retries at growing intervals and never joins.
 //!
-//! Deliberately absent: containers, certificate renewal (certificates last a year), and registering again when somebody
-//! deletes the Node: a kubelet does that only when it starts.
+//! Deliberately absent: containers, certificate renewal (certificates last a year), and a second
+//! registration after a user deletes the Node. A kubelet registers only when it starts.
 
 mod backoff;
 mod bootstrap;

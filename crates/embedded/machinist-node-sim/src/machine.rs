@@ -1,4 +1,4 @@
-//! One machine, from power on to power off.
+//! One machine, from power-on to power-off.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,20 +16,20 @@ use crate::register::Registered;
 use crate::user_data::BootData;
 use crate::{Connector, Identity, Keys, Metadata, lease, register};
 
-/// How machines behave.
+/// Timing of the machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MachineOptions {
     /// How long a pod takes from bound to ready.
     pub pod_start: Duration,
-    /// How long a pod takes to end, if its grace period allows so long.
+    /// How long a pod takes to end, unless its grace period is shorter.
     pub pod_stop: Duration,
-    /// How often the Lease is renewed. A cluster that declares Nodes lost sooner than kubelets are used to needs
-    /// machines that show more often that they live.
+    /// How often the Lease is renewed. A cluster that marks Nodes as lost sooner than the kubelet's
+    /// default needs machines that renew more often.
     pub lease_renewal: Duration,
 }
 
 impl Default for MachineOptions {
-    /// A kubelet's Lease, and pods that start at once and end within a second.
+    /// The kubelet's Lease interval, and pods that start at once and end within a second.
     fn default() -> Self {
         Self {
             pod_start: Duration::ZERO,
@@ -39,14 +39,14 @@ impl Default for MachineOptions {
     }
 }
 
-/// What all machines of a fleet have in common.
+/// The parts that all machines of a fleet share.
 pub(crate) struct Surroundings {
     pub(crate) cloud: Cloud,
     pub(crate) metadata: Metadata,
     pub(crate) connector: Arc<dyn Connector>,
     pub(crate) keys: Arc<dyn Keys>,
     pub(crate) options: MachineOptions,
-    /// The one watch of pods, if it is shared.
+    /// The shared pod watch, if there is one.
     pub(crate) pods: Option<SharedFeed>,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Machine {
     disk: Disk,
 }
 
-/// A machine that may speak as `system:node:NAME`.
+/// A machine that has the credential of `system:node:NAME`.
 struct Joined {
     name: NodeName,
     client: kube::Client,
@@ -69,7 +69,7 @@ impl Machine {
         Self { surroundings, entry, disk }
     }
 
-    /// Boots, joins, works; ends only by being dropped.
+    /// Boots, joins and works. Ends when it is dropped, or when the machine can never join.
     pub(crate) async fn live(self) {
         self.say("booting");
         let name = self.name();
@@ -89,7 +89,7 @@ impl Machine {
         self.work(joined, &registered.uid).await;
     }
 
-    /// The name in the user data; the instance's own name if there is none.
+    /// The name in the user data; the instance's own name if the user data has none.
     fn name(&self) -> NodeName {
         let boot_data =
             self.surroundings.cloud.user_data(&self.entry.id).and_then(|data| BootData::parse(&data).ok());
@@ -107,7 +107,8 @@ impl Machine {
         match register::register(client.clone(), &self.entry, &name, now).await {
             Ok(registered) => Ok((Joined { name, client }, registered)),
             Err(error) if code(&error) == Some(401) => {
-                // The cluster has another CA than the one that signed it, or it has expired: it will not get better.
+                // The certificate is from another CA than the cluster's, or has expired: a retry
+                // with it cannot succeed.
                 let discarded = Identity::discard(&self.disk);
                 let disk =
                     discarded.err().map(|error| format!("; the disk failed: {error}")).unwrap_or_default();
@@ -170,7 +171,8 @@ impl Machine {
         }
     }
 
-    /// Lease, heartbeat and pods, in this one task: dropping it stops all of them at once.
+    /// Runs Lease, heartbeat and pods in this one task, so that dropping it stops all of them at
+    /// once.
     async fn work(&self, joined: Joined, uid: &str) {
         let Joined { name, client } = joined;
         let Surroundings { cloud, options, pods, .. } = &*self.surroundings;
@@ -207,14 +209,15 @@ impl Machine {
     }
 }
 
-/// How many requests for a certificate a machine files after refusals: a person refused, and can delete the instance.
+/// How many more requests a machine files after a refusal. Usually a person refused them, and can
+/// delete the instance.
 const MAX_REFUSALS: u32 = 3;
 const AFTER_REFUSAL: Duration = Duration::from_secs(10);
 
-/// Why a machine is not up.
+/// Why a machine has not joined.
 enum NotUp {
-    /// Trying again may help.
+    /// A retry may succeed.
     NotYet(String),
-    /// Trying again cannot help.
+    /// A retry cannot succeed.
     Never(String),
 }

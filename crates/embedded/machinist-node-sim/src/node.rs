@@ -1,4 +1,4 @@
-//! The Node that a machine registers, and what it says about itself later. Pure.
+//! The Node that a machine registers, and the status patches that follow. Pure functions.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use machinist_cloud_sim::Entry;
 use machinist_instance::NodeName;
 use serde_json::{Value, json};
 
-/// What every simulated machine has room for, whatever its type is called: nothing runs on it.
+/// Capacity of every simulated machine, regardless of its type: nothing really runs on it.
 const CAPACITY: [(&str, &str); 4] =
     [("cpu", "2"), ("memory", "8Gi"), ("ephemeral-storage", "100Gi"), ("pods", "110")];
 
-/// Conditions that say how a machine fares, with what a healthy one says.
+/// Conditions for resource pressure, with the reason and message of a healthy machine.
 const PRESSURES: [(&str, &str, &str); 3] = [
     ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
     ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
@@ -25,13 +25,13 @@ const PRESSURES: [(&str, &str, &str); 3] = [
 /// Whether a machine is ready for pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Readiness {
-    /// It has just started.
+    /// The machine has just started.
     Starting,
-    /// It is.
+    /// The machine is ready.
     Ready,
 }
 
-/// The Node as it is first registered.
+/// The Node at its first registration.
 pub(crate) fn registration(entry: &Entry, name: &NodeName, now: Timestamp, readiness: Readiness) -> Node {
     let labels = [
         ("kubernetes.io/hostname", name.as_str()),
@@ -70,7 +70,7 @@ pub(crate) fn registration(entry: &Entry, name: &NodeName, now: Timestamp, readi
                 os_image: entry.image.clone().unwrap_or_else(|| "Machinist simulated machine".to_owned()),
                 kubelet_version: concat!("v0.0.0-machinist-", env!("CARGO_PKG_VERSION")).to_owned(),
                 container_runtime_version: "none://0".to_owned(),
-                // Different for every instance, as it is on real machines.
+                // Different for every instance, as on real machines.
                 machine_id: entry.id.identity().to_owned(),
                 system_uuid: entry.id.to_string(),
                 boot_id: format!("{}-{}", entry.serial, entry.running_at.as_second()),
@@ -81,7 +81,7 @@ pub(crate) fn registration(entry: &Entry, name: &NodeName, now: Timestamp, readi
     }
 }
 
-/// The conditions of a machine that just reached that readiness.
+/// The conditions of a machine that has just reached that readiness.
 fn conditions(now: Timestamp, readiness: Readiness) -> Vec<NodeCondition> {
     let condition = |type_: &str, status: &str, reason: &str, message: &str| NodeCondition {
         type_: type_.to_owned(),
@@ -102,12 +102,13 @@ fn conditions(now: Timestamp, readiness: Readiness) -> Vec<NodeCondition> {
         .collect()
 }
 
-/// The patch, strategic by condition type, that says Ready.
+/// The status patch, strategic by condition type, that sets Ready.
 pub(crate) fn ready_patch(now: Timestamp) -> Value {
     json!({"status": {"conditions": conditions(now, Readiness::Ready)}})
 }
 
-/// The patch, strategic by condition type, that says that nothing has changed: transition times stay.
+/// The status patch, strategic by condition type, that renews the heartbeat times. Transition times
+/// stay.
 pub(crate) fn heartbeat_patch(now: Timestamp) -> Value {
     let beats: Vec<Value> = PRESSURES
         .iter()

@@ -1,4 +1,4 @@
-//! The Node: registered once, ready soon after, and heard of now and then.
+//! The Node: registration, Ready status and heartbeats.
 
 use std::time::Duration;
 
@@ -11,10 +11,11 @@ use machinist_instance::NodeName;
 use crate::connect::code;
 use crate::node::{self, Readiness};
 
-/// The Lease shows that a machine lives; its status is for those who look at the Node.
+/// The Lease shows that a machine is alive; the status is for people and programs that read the
+/// Node.
 const HEARTBEAT: Duration = Duration::from_secs(5 * 60);
 
-/// Registers the Node, or finds it registered, and says Ready. Returns the Node's UID.
+/// Creates the Node, or gets the existing one, and sets Ready.
 pub(crate) async fn register(
     client: kube::Client,
     entry: &Entry,
@@ -33,13 +34,13 @@ pub(crate) async fn register(
     Ok(Registered { uid: node.metadata.uid.unwrap_or_default(), was_there, provider_id })
 }
 
-/// The Node as the server has it.
+/// The Node as the server stores it.
 #[derive(Debug)]
 pub(crate) struct Registered {
     pub(crate) uid: String,
-    /// It had been registered before.
+    /// Whether the Node existed before.
     pub(crate) was_there: bool,
-    /// What it says about its instance.
+    /// The Node's provider id.
     pub(crate) provider_id: String,
 }
 
@@ -48,8 +49,8 @@ async fn say_ready(api: &Api<Node>, name: &NodeName, now: jiff::Timestamp) -> Re
     api.patch_status(name.as_str(), &PatchParams::default(), &patch).await.map(drop)
 }
 
-/// Patches the status now and then, for ever. A failure is made up for by the next one; a Node that somebody deleted
-/// stays deleted.
+/// Patches the status at intervals, for ever. After a failure the next patch comes at its usual
+/// time. A Node that a user deleted stays deleted.
 pub(crate) async fn heartbeat(client: kube::Client, name: &NodeName, clock: &Clock) {
     let api: Api<Node> = Api::all(client);
     loop {

@@ -1,7 +1,8 @@
-//! What a machine reads in its user data.
+//! Reads a machine's token and name from its user data.
 //!
-//! The accepted format is cloud-config, as classes for Go MCM write it: YAML whose first line is `#cloud-config`, with
-//! `write_files`. Two files matter, all others, and all other keys, are ignored:
+//! The accepted format is cloud-config, as in classes for Go MCM: YAML with the first line
+//! `#cloud-config`, and `write_files`. Two files are read; all other files and all other keys are
+//! ignored:
 //!
 //! ```yaml
 //! #cloud-config
@@ -12,7 +13,7 @@
 //!   content: workers-7cb75-bjhxp         # where a class says <<MACHINE_NAME>>; optional
 //! ```
 //!
-//! `encoding: b64` (or `base64`) on a file is understood. White space around a content is no part of it.
+//! `encoding: b64` (or `base64`) on a file is supported. White space around a content is removed.
 
 use std::fmt;
 
@@ -24,26 +25,26 @@ use serde::Deserialize;
 const TOKEN_PATH: &str = "/var/lib/bootstrap-token";
 const NAME_PATH: &str = "/etc/machine-name";
 
-/// What a machine boots from.
+/// The data that a machine boots from.
 #[derive(Debug, Clone)]
 pub struct BootData {
-    /// What opens the API server to it, until it has a certificate.
+    /// The machine's credential at the API server until it has a certificate.
     pub token: BootstrapToken,
-    /// The name it registers with; its instance's name when absent.
+    /// The name of the Node; if absent, the instance's name.
     pub name: Option<NodeName>,
 }
 
-/// `id.secret`. Prints its id only.
+/// A bootstrap token, `id.secret`. `Debug` prints its id only.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BootstrapToken(String);
 
 impl BootstrapToken {
-    /// The part that names the token; no secret.
+    /// The id of the token, which is not secret.
     pub fn id(&self) -> &str {
         self.0.split_once('.').map_or("", |(id, _)| id)
     }
 
-    /// The whole token, for the `Authorization` header and nothing else.
+    /// The whole token, only for the `Authorization` header.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -62,27 +63,28 @@ impl fmt::Debug for BootstrapToken {
     }
 }
 
-/// Why a machine cannot boot from its user data. It quotes nothing: user data holds secrets.
+/// Why a machine cannot boot from its user data. The messages quote nothing, because user data
+/// holds secrets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UserDataError {
-    /// There is none.
+    /// The user data is empty.
     #[error("user data: expected #cloud-config, but it is empty")]
     Empty,
-    /// It is something else.
+    /// The user data is not cloud-config.
     #[error("user data: expected YAML that begins with #cloud-config")]
     NotCloudConfig,
-    /// Its YAML is broken.
+    /// The YAML is invalid.
     #[error("user data: expected cloud-config with write_files, a list of path and content")]
     Syntax,
-    /// A file that matters is encoded in another way.
+    /// A required file has another encoding.
     #[error("user data: write_files {0}: expected content that is plain text or, with encoding b64, base64")]
     Encoding(&'static str),
     /// The file with the token is missing.
     #[error("user data: write_files: expected {TOKEN_PATH}")]
     NoToken,
-    /// The file with the token holds no token, for example because a placeholder was never replaced.
+    /// The token file holds no token, for example because a placeholder was not replaced.
     #[error(
-        "user data: write_files {TOKEN_PATH}: expected a bootstrap token, six and sixteen of a-z0-9 with a dot between"
+        "user data: write_files {TOKEN_PATH}: expected a bootstrap token, 6 characters of a-z0-9, a dot, and 16 characters of a-z0-9"
     )]
     NotAToken,
 }
@@ -103,10 +105,10 @@ struct WriteFile {
 }
 
 impl BootData {
-    /// Reads user data.
+    /// Parses user data.
     ///
     /// # Errors
-    /// When it has another form, or no token.
+    /// When the user data is not valid cloud-config or has no valid token.
     pub fn parse(user_data: &UserData) -> Result<Self, UserDataError> {
         if user_data.expose().is_empty() {
             return Err(UserDataError::Empty);
@@ -123,7 +125,7 @@ impl BootData {
     }
 }
 
-/// The content of the last file of that path, as cloud-init writes them in order.
+/// The content of the last file of that path, because cloud-init writes the files in order.
 fn file(config: &CloudConfig, path: &'static str) -> Result<Option<String>, UserDataError> {
     let Some(file) = config.write_files.iter().rfind(|file| file.path == path) else { return Ok(None) };
     let content = file.content.as_deref().unwrap_or_default().trim();
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_user_data_of_the_fixtures_boots() {
+    fn user_data_with_a_token_and_a_name_is_parsed() {
         let text = with_token("626a68.h1ux0hjsri1jgwro")
             + "- path: /etc/machine-name\n  content: w-7cb75-bjhxp\nruncmd: [reboot]\n";
         let data = parse(&text).expect("valid");
@@ -169,13 +171,13 @@ mod tests {
     }
 
     #[test]
-    fn base64_content_is_understood() {
+    fn base64_content_is_decoded() {
         let text = with_token("NjI2YTY4LmgxdXgwaGpzcmkxamd3cm8=\n  encoding: b64");
         assert_eq!(parse(&text).expect("valid").token.id(), "626a68");
     }
 
     #[test]
-    fn errors_say_what_was_expected_and_quote_nothing() {
+    fn errors_say_what_they_expect_and_quote_nothing() {
         let cases = [
             (String::new(), UserDataError::Empty),
             ("#!/bin/sh\necho canary".to_owned(), UserDataError::NotCloudConfig),

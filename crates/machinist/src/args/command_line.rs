@@ -1,22 +1,24 @@
-//! The words of a command line before clap reads them: what was called, and flags as the original programs spelled them.
+//! Rewrites a command line before clap parses it: the program name of a link, and flags in the
+//! spelling of Go's machine-controller-manager.
 //!
-//! Manifests of many years name flags that are gone. Those whose absence changes nothing are left out with a warning; those
-//! that ask for something which does not exist yet are refused, because a safety that is silently off is none.
+//! Old manifests use flags that no longer exist. A flag that is not needed is dropped with a
+//! warning. A flag for a feature that is not implemented yet is an error, because silently
+//! switching off a safety feature is dangerous.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// The names under which a link to this program is one of the two controllers.
+/// Link names under which this program runs one of the two controllers.
 const CALLED_AS: [&str; 2] = ["machine-controller-manager", "machine-controller"];
 
-/// A flag that older releases of the original had, and that nothing depends on.
+/// A flag of older releases of Go's machine-controller-manager that has no effect.
 struct Removed {
     name: &'static str,
     form: Form,
     reason: &'static str,
 }
 
-/// How a flag was followed by its value.
+/// How a flag takes its value.
 #[derive(PartialEq, Eq)]
 enum Form {
     /// `--flag` or `--flag=false`.
@@ -25,36 +27,37 @@ enum Form {
     Valued,
 }
 
-/// All of them were the manager's.
+/// Removed flags. All of them belonged to the manager.
 const REMOVED: &[Removed] = &[
     Removed {
         name: "delete-migrated-machine-class",
         form: Form::Switch,
-        reason: "there are no other classes to migrate from",
+        reason: "there are no old machine classes to migrate",
     },
     Removed {
         name: "machine-safety-orphan-vms-period",
         form: Form::Valued,
-        reason: "the manager has no cloud; orphans are the machine controller's affair",
+        reason: "the manager does not call a cloud; the machine controller handles orphaned instances",
     },
     Removed {
         name: "machine-safety-apiserver-statuscheck-timeout",
         form: Form::Valued,
-        reason: "the manager judges no machine's health",
+        reason: "the manager does not check the health of machines",
     },
     Removed {
         name: "machine-safety-apiserver-statuscheck-period",
         form: Form::Valued,
-        reason: "the manager judges no machine's health",
+        reason: "the manager does not check the health of machines",
     },
 ];
 
-/// Flags of the original's machine controller that ask for what is not built yet.
+/// Flags of Go's machine controller whose feature is not implemented yet, with the name of the
+/// feature.
 const NOT_YET: &[(&str, &str)] = &[
     ("machine-inplace-update-timeout", "updates in place"),
     ("machine-pv-reattach-timeout", "waiting for volumes to be attached again"),
-    ("machine-safety-apiserver-statuscheck-timeout", "freezing while an API server is away"),
-    ("machine-safety-apiserver-statuscheck-period", "freezing while an API server is away"),
+    ("machine-safety-apiserver-statuscheck-timeout", "freezing while an API server is unreachable"),
+    ("machine-safety-apiserver-statuscheck-period", "freezing while an API server is unreachable"),
     ("machine-safety-orphan-vms-period", "collecting orphaned instances"),
     ("machine-preserve-timeout", "preserving failed machines"),
     ("autoscaler-scaledown-annotation-during-rollout", "marking nodes for the autoscaler during a rollout"),
@@ -63,13 +66,13 @@ const NOT_YET: &[(&str, &str)] = &[
 /// A command line, ready for clap.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct CommandLine {
-    /// The words, program name first.
+    /// Arguments, with the program name first.
     pub words: Vec<OsString>,
-    /// What the user should know about them.
+    /// Warnings about flags, for the user.
     pub warnings: Vec<String>,
 }
 
-/// A flag that is known and not supported.
+/// Error for a known flag whose feature is not supported.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NotSupported(String);
 
@@ -79,10 +82,10 @@ impl std::fmt::Display for NotSupported {
     }
 }
 
-/// Reads the words of a command line.
+/// Rewrites the arguments of a command line for clap.
 ///
 /// # Errors
-/// When a flag asks for what is not built yet.
+/// If a flag asks for a feature that is not implemented yet.
 pub(crate) fn read(words: impl IntoIterator<Item = OsString>) -> Result<CommandLine, NotSupported> {
     let mut words = words.into_iter();
     let program = words.next().unwrap_or_else(|| "machinist".into());
@@ -102,7 +105,7 @@ pub(crate) fn read(words: impl IntoIterator<Item = OsString>) -> Result<CommandL
         };
         let command = line.words.get(1).and_then(|word| word.to_str()).unwrap_or_default().to_owned();
         if let Some(removed) = removed(&command, &flag) {
-            line.warnings.push(format!("--{flag} is deprecated and does nothing: {}", removed.reason));
+            line.warnings.push(format!("--{flag} is deprecated and has no effect: {}", removed.reason));
             if value.is_none() && removed.form == Form::Valued {
                 words.next();
             }
@@ -110,7 +113,7 @@ pub(crate) fn read(words: impl IntoIterator<Item = OsString>) -> Result<CommandL
         }
         if let Some(what) = not_yet(&command, &flag) {
             return Err(NotSupported(format!(
-                "--{flag}: {what} is not supported yet; leave the flag out to run without it"
+                "--{flag}: {what} is not supported yet. Remove the flag to run without it"
             )));
         }
         line.words.push(match value {
@@ -121,13 +124,13 @@ pub(crate) fn read(words: impl IntoIterator<Item = OsString>) -> Result<CommandL
     Ok(line)
 }
 
-/// The command that the program's own name stands for.
+/// Returns the command for the name under which the program was started.
 fn called_as(program: &OsStr) -> Option<&'static str> {
     let name = Path::new(program).file_name()?;
     CALLED_AS.into_iter().find(|known| name == *known)
 }
 
-/// `--some_flag=value` as its name, with dashes, and its value.
+/// Splits `--some_flag=value` into `some-flag` and `value`.
 fn split_flag(word: &str) -> Option<(String, Option<&str>)> {
     let rest = word.strip_prefix("--").filter(|rest| !rest.is_empty())?;
     let (name, value) = match rest.split_once('=') {
@@ -161,14 +164,14 @@ mod tests {
     }
 
     #[test]
-    fn underscores_in_names_of_flags_become_dashes_and_values_stay() {
+    fn underscores_become_dashes_in_flag_names_only() {
         assert_eq!(read_back("machinist up --data_dir my_dir"), "machinist up --data-dir my_dir");
         assert_eq!(read_back("machinist up --data_dir=my_dir"), "machinist up --data-dir=my_dir");
         assert_eq!(read_back("machinist x -- --data_dir"), "machinist x -- --data_dir");
     }
 
     #[test]
-    fn a_link_with_the_name_of_a_controller_is_that_controller() {
+    fn a_link_named_like_a_controller_runs_that_controller() {
         assert_eq!(read_back("./machine-controller --v 2"), "./machine-controller machine-controller --v 2");
         assert_eq!(
             read_back("/bin/machine-controller-manager --v=2"),
@@ -178,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn removed_flags_are_left_out_with_a_warning() {
+    fn removed_flags_are_dropped_with_a_warning() {
         for text in [
             "--delete-migrated-machine-class=false",
             "--delete_migrated_machine_class",
@@ -188,17 +191,20 @@ mod tests {
                 words(&format!("machinist machine-controller-manager {text} --port 1")).expect("accepted");
             assert_eq!(line.words[2..], ["--port", "1"]);
             assert_eq!(line.warnings.len(), 1);
-            assert!(line.warnings[0].contains(" is deprecated and does nothing: "), "{:?}", line.warnings);
+            assert!(line.warnings[0].contains(" is deprecated and has no effect: "), "{:?}", line.warnings);
         }
     }
 
     #[test]
-    fn a_flag_for_what_is_not_built_yet_is_refused_by_name() {
+    fn a_flag_of_a_missing_feature_is_an_error() {
         let error = words("machinist machine-controller --machine-preserve-timeout=1h").expect_err("refused");
         assert_eq!(
             error.to_string(),
-            "--machine-preserve-timeout: preserving failed machines is not supported yet; leave the flag out to run without it"
+            "--machine-preserve-timeout: preserving failed machines is not supported yet. Remove the flag to run without it"
         );
-        assert!(words("machinist up --machine-preserve-timeout=1h").is_ok(), "clap refuses it there");
+        assert!(
+            words("machinist up --machine-preserve-timeout=1h").is_ok(),
+            "clap rejects the flag for other commands"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Values of flags: each is parsed here, once, with an error that says what was expected.
+//! Parsers of flag values. Each error says which value was expected.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,23 +8,24 @@ use std::time::Duration;
 use machinist_api::GoDuration;
 use machinist_driver_sim::Endpoint;
 
-/// A duration as Go writes it. Negative ones mean nothing here.
+/// Parses a duration in Go's format and rejects negative ones.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let parsed: GoDuration = text.parse().map_err(|error| {
         let told = format!("{error}");
-        // clap has quoted it already.
+        // clap has already quoted the value.
         told.strip_prefix(&format!("{text:?} is ")).unwrap_or(&told).to_owned()
     })?;
     parsed.to_std().ok_or_else(|| "expected a duration that is not negative, such as \"20m\"".to_owned())
 }
 
-/// A duration that is not zero.
+/// Parses a duration above zero.
 pub(crate) fn some_duration(text: &str) -> Result<Duration, String> {
     let parsed = duration(text)?;
     if parsed.is_zero() { Err("expected a duration of more than 0s".to_owned()) } else { Ok(parsed) }
 }
 
-/// A truth value as Go's flags take it, so that `--leader-elect=false` and `--leader-elect=0` mean the same.
+/// Parses a boolean in the forms that Go's flags accept: `--leader-elect=false` and
+/// `--leader-elect=0` are equal.
 pub(crate) fn go_bool(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
@@ -33,7 +34,7 @@ pub(crate) fn go_bool(text: &str) -> Result<bool, String> {
     }
 }
 
-/// A rate above zero.
+/// Parses a number of requests per second above zero.
 pub(crate) fn rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if rate.is_finite() && 0.0 < rate => Ok(rate),
@@ -41,7 +42,12 @@ pub(crate) fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Where the simulated cloud may listen.
+/// Parses an IP address and a port.
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "expected an IP address and a port, such as 127.0.0.1:6443".to_owned())
+}
+
+/// Parses a loopback address and a port. The simulated cloud accepts no other address.
 pub(crate) fn loopback(text: &str) -> Result<SocketAddr, String> {
     match text.parse::<SocketAddr>() {
         Ok(address) if address.ip().is_loopback() => Ok(address),
@@ -52,21 +58,21 @@ pub(crate) fn loopback(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
-/// Where a simulated cloud answers.
+/// Parses the URL of a simulated cloud.
 pub(crate) fn sim_endpoint(text: &str) -> Result<Endpoint, String> {
     Endpoint::parse(text).map_err(|_| "expected http://ADDRESS:PORT, without a path".to_owned())
 }
 
-/// Which Kubernetes cluster a flag names.
+/// Value of `--target-kubeconfig` or `--control-kubeconfig`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ClusterFlag {
-    /// Nothing was said.
+    /// The flag is absent or empty.
     Unset,
-    /// The service account of the pod.
+    /// `inClusterConfig`: the cluster of this pod, with its service account.
     InCluster,
-    /// There is none.
+    /// `none`: no cluster.
     None,
-    /// A kubeconfig file.
+    /// Path of a kubeconfig file.
     File(PathBuf),
 }
 
@@ -83,12 +89,12 @@ impl FromStr for ClusterFlag {
     }
 }
 
-/// One `pattern=level` of `--vmodule`.
+/// One `module=level` of `--vmodule`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ModuleLevel {
-    /// The name of a Rust module, for example `machinist_controllers`.
+    /// Path of a Rust module, for example `machinist_controllers`.
     pub module: String,
-    /// Its level, as `--v` counts.
+    /// Log level, on the same scale as `--v`.
     pub level: u8,
 }
 
@@ -106,28 +112,23 @@ impl FromStr for ModuleLevel {
     }
 }
 
-/// Which object `why` is asked about.
+/// Object that `why` explains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ObjectArg {
-    /// Its kind.
     pub kind: ExplainedKind,
-    /// Its name.
     pub name: String,
 }
 
 /// Kinds that `why` explains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExplainedKind {
-    /// A Machine.
     Machine,
-    /// A MachineSet.
     MachineSet,
-    /// A MachineDeployment.
     MachineDeployment,
 }
 
 impl ExplainedKind {
-    /// The word in `kind/name`.
+    /// The kind as written in `kind/name`.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Machine => "machine",
@@ -141,14 +142,15 @@ impl FromStr for ObjectArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let expected = "expected machine/NAME, machineset/NAME or machinedeployment/NAME, or short: mc/, mcs/, mcd/ or md/";
+        let expected = "expected machine/NAME, machineset/NAME or machinedeployment/NAME, or a short form: mc/, mcs/, mcd/ or md/";
         let (kind, name) = text.split_once('/').ok_or(expected)?;
-        // `kubectl get -o name` prints machines.machine.sapcloud.io/NAME; its short names are as welcome.
+        // `kubectl get -o name` prints machines.machine.sapcloud.io/NAME. kubectl's short names are
+        // accepted too.
         let kind = kind.strip_suffix(".machine.sapcloud.io").unwrap_or(kind).to_ascii_lowercase();
         let kind = match kind.as_str() {
             "machine" | "machines" | "mc" => ExplainedKind::Machine,
             "machineset" | "machinesets" | "mcs" | "ms" => ExplainedKind::MachineSet,
-            // `mcd` is the short name that kubectl knows; people say md.
+            // kubectl knows the short name `mcd`; `md` is common too.
             "machinedeployment" | "machinedeployments" | "mcd" | "md" => ExplainedKind::MachineDeployment,
             _ => return Err(expected.to_owned()),
         };
@@ -164,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_go_durations_and_never_negative() {
+    fn durations_have_the_format_of_go_and_are_not_negative() {
         assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
         assert_eq!(duration("0"), Ok(Duration::ZERO));
         assert!(duration("-1s").expect_err("negative").contains("not negative"));
@@ -174,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn clusters_are_named_as_the_original_names_them() {
+    fn cluster_flags_take_the_values_of_go_mcm() {
         let parse = |text: &str| text.parse::<ClusterFlag>().expect("never fails");
         assert_eq!(parse(""), ClusterFlag::Unset);
         assert_eq!(parse("none"), ClusterFlag::None);
@@ -183,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_named_in_every_way_that_kubectl_names_them() {
+    fn objects_are_parsed_in_all_forms_of_kubectl() {
         for text in ["machine/a", "mc/a", "machines.machine.sapcloud.io/a", "Machine/a"] {
             let parsed = text.parse::<ObjectArg>();
             assert_eq!(
@@ -205,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_level_names_a_module_and_a_number() {
+    fn a_module_level_needs_a_module_and_a_number() {
         assert!("machinist_plan::mcm=4".parse::<ModuleLevel>().is_ok());
         for wrong in ["machinist_plan", "=4", "machine*=4", "a=x"] {
             assert!(wrong.parse::<ModuleLevel>().is_err(), "{wrong}");

@@ -1,11 +1,13 @@
-//! `machinist api-server`: the embedded API server alone, for controllers of other programs to be tried against.
+//! `machinist api-server`: the embedded API server without machine controllers, to test other
+//! controllers against it.
 //!
 //! ```text
-//! --crds -> checked by an API server that no client can reach -> open the folder -> apply, wait until they are established
-//!        -> listen -> built-in controllers -> ready -> until a stop is asked for (0), or a part ends (1)
+//! --crds -> check in a private API server -> open the data directory -> apply, wait until established
+//!        -> listen -> built-in controllers -> ready -> run until a signal (exit code 0) or until a part ends (1)
 //! ```
 //!
-//! Deliberately absent: machine controllers and a cloud. `machinist up` has them, and so have the processes of their own.
+//! Deliberately absent: machine controllers and a cloud. `machinist up` runs them in one process;
+//! other commands run each of them as a separate process.
 
 mod data_folder;
 mod definitions;
@@ -28,14 +30,14 @@ use crate::progress::{Form, Progress};
 use crate::stop;
 use crate::wiring::in_shell;
 
-/// The User-Agent of the command itself, and the owner of the fields that it applies.
+/// User-Agent of the command, and the field manager of its server-side apply.
 const AGENT: &str = "machinist-api-server";
 
 pub(crate) async fn run(args: &ApiServerArgs, output: Output) -> anyhow::Result<ExitCode> {
-    // The definitions first: an error in them should be told before anything is started.
+    // Definitions are checked first, so that an error in them is reported before anything starts.
     let definitions = definitions::read(&args.crds)?;
     definitions.rehearse().await?;
-    let stop = stop::requested().context("listening for signals")?;
+    let stop = stop::requested().context("cannot listen for signals")?;
     tokio::pin!(stop);
     let form = match args.output {
         Format::Json => Form::Json,
@@ -66,13 +68,13 @@ pub(crate) async fn run(args: &ApiServerArgs, output: Output) -> anyhow::Result<
     progress.ended_serving(&Stopped {
         data_dir: args.data_dir.as_deref(),
         lost: args.data_dir.as_deref().map(data_folder::lost).unwrap_or_default(),
-        // One in a private folder was removed with it.
+        // A kubeconfig in the temporary directory was deleted with it.
         kubeconfig_kept: kubeconfig.exists().then_some(&kubeconfig),
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The server and what runs beside it.
+/// The running server and its built-in controllers.
 struct Running {
     server: Server,
     api_server: ApiServer,
@@ -82,10 +84,11 @@ struct Running {
 }
 
 impl Running {
-    /// Starts everything.
+    /// Starts the server and the controllers.
     ///
     /// # Errors
-    /// Names what could not be had: an address in use, a folder that cannot be written, a definition that does not fit those there.
+    /// If the address is in use, the directory is not writable, or a definition conflicts with an
+    /// existing one.
     async fn start(
         args: &ApiServerArgs,
         definitions: &Definitions,
@@ -101,7 +104,8 @@ impl Running {
         if is_continued {
             definitions.try_out(&client).await?;
         }
-        // Before any other client can connect: the first one finds every kind.
+        // Definitions are applied before other clients can connect, so that every client finds all
+        // kinds.
         for (definition, how) in definitions.apply(&client).await? {
             progress.applied(&definition, how)?;
         }
@@ -116,18 +120,18 @@ impl Running {
         Ok(Self { server, api_server, kubeconfig, parts })
     }
 
-    /// Waits until a part of it ends, which is always a fault.
+    /// Waits until a part of the process ends, which is always an error.
     async fn ended(&mut self) -> anyhow::Error {
         tokio::select! {
             failed = self.api_server.failed() => failed,
             Some(part) = self.parts.join_next() => match part {
                 Ok(error) => error,
-                Err(error) => anyhow::Error::new(error).context("a built-in controller broke down"),
+                Err(error) => anyhow::Error::new(error).context("a built-in controller panicked"),
             },
         }
     }
 
-    /// Ends everything, controllers first. Returns where the kubeconfig was.
+    /// Stops everything, controllers first. Returns the path of the kubeconfig.
     async fn stop(self) -> PathBuf {
         let Self { server, api_server, kubeconfig, mut parts } = self;
         parts.shutdown().await;
@@ -137,41 +141,41 @@ impl Running {
     }
 }
 
-/// Where it can be reached, and what it serves.
+/// Addresses and content of the running server.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Reachable<'a> {
     api_server: &'a str,
     kubeconfig: &'a Path,
-    /// The names of all CustomResourceDefinitions, those of earlier runs included.
+    /// Names of all CustomResourceDefinitions, including those of earlier runs.
     definitions: Vec<String>,
     data_dir: Option<&'a Path>,
 }
 
-/// What ended with the program, and what did not.
+/// State that remains after the process.
 #[derive(Debug)]
 struct Stopped<'a> {
     data_dir: Option<&'a Path>,
-    /// Files of the folder that were removed while it ran.
+    /// Files of the data directory that were deleted during the run.
     lost: Vec<&'static str>,
     kubeconfig_kept: Option<&'a PathBuf>,
 }
 
 impl Progress {
-    /// Everything runs.
+    /// Reports that everything runs.
     fn serving(&self, at: &Reachable<'_>) -> io::Result<()> {
         match self.form {
             Form::Json => self.event("started", at),
             Form::Lines | Form::Table => {
                 self.output.text(&render_reachable(at))?;
                 self.line(
-                    "Ready: the API server and its built-in controllers run, machine controllers do not; Ctrl-C ends it",
+                    "Ready: the API server and its built-in controllers are running, without machine controllers; Ctrl-C stops them",
                 )
             }
         }
     }
 
-    /// Nothing runs any more.
+    /// Reports that everything has stopped.
     fn ended_serving(&self, what: &Stopped<'_>) -> io::Result<()> {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
@@ -197,15 +201,20 @@ impl Progress {
 fn render_reachable(at: &Reachable<'_>) -> String {
     let Reachable { api_server, kubeconfig, definitions, data_dir } = at;
     let kinds = match definitions.len() {
-        0 => "the built-in ones; no CustomResourceDefinition".to_owned(),
-        1 => format!("the built-in ones, and 1 CustomResourceDefinition: {}", definitions[0]),
+        0 => "built-in kinds; no CustomResourceDefinition".to_owned(),
+        1 => format!("built-in kinds and 1 CustomResourceDefinition: {}", definitions[0]),
         count => {
-            format!("the built-in ones, and {count} CustomResourceDefinitions: {}", definitions.join(", "))
+            format!("built-in kinds and {count} CustomResourceDefinitions: {}", definitions.join(", "))
         }
     };
     let objects = match data_dir {
         Some(folder) => format!("kept in {}", folder.display()),
-        None => "in memory; --data-dir DIR would keep them".to_owned(),
+        None => "in memory (use --data-dir to keep them)".to_owned(),
+    };
+    let example = if definitions.iter().any(|name| name.ends_with(".machine.sapcloud.io")) {
+        "kubectl get machines --all-namespaces"
+    } else {
+        "machinist crds | kubectl apply -f -        (adds the machine kinds)"
     };
     format!(
         "API server   {api_server}\n\
@@ -213,10 +222,10 @@ fn render_reachable(at: &Reachable<'_>) -> String {
          Kinds        {kinds}\n\
          Objects      {objects}\n\
          \n\
-         Three things to try in another terminal, while this runs:\n\
+         Try these commands in another terminal:\n\
          \x20 export KUBECONFIG={quoted}\n\
          \x20 kubectl api-resources\n\
-         \x20 machinist crds | kubectl apply -f -        (the machine kinds)\n\
+         \x20 {example}\n\
          \n",
         kubeconfig = kubeconfig.display(),
         quoted = in_shell(kubeconfig),
@@ -227,18 +236,17 @@ fn render_stopped(what: &Stopped<'_>) -> String {
     let Stopped { data_dir, lost, kubeconfig_kept } = what;
     let mut text = "Stopped the API server".to_owned();
     match data_dir {
-        None => text.push_str("; its objects are not kept (--data-dir would keep them)"),
+        None => text.push_str("; its objects are not kept (use --data-dir to keep them)"),
         Some(folder) if lost.is_empty() => {
             let (folder, quoted) = (folder.display(), in_shell(folder));
             text.push_str(&format!(
-                "; its objects and keys are kept in {folder}: machinist api-server --data-dir {quoted} goes on with them"
+                "; its objects and keys are kept in {folder}; continue with: machinist api-server --data-dir {quoted}"
             ));
         }
         Some(folder) => {
             let (folder, quoted, files) = (folder.display(), in_shell(folder), enumerated(lost));
             text.push_str(&format!(
-                "; {folder} has lost {files} while this ran: the next start, machinist api-server --data-dir {quoted}, says whether it \
-                 can do without, or what helps"
+                "; {folder} lost {files} during this run; machinist api-server --data-dir {quoted} will report whether it can continue"
             ));
         }
     }

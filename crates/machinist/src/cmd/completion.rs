@@ -1,4 +1,4 @@
-//! `machinist completion`: a script that lets a shell complete commands and flags.
+//! `machinist completion`: prints a shell completion script.
 
 use std::process::ExitCode;
 
@@ -14,7 +14,7 @@ pub(crate) fn run(args: &CompletionArgs, output: &Output) -> anyhow::Result<Exit
         ShellName::Zsh => Shell::Zsh,
         ShellName::Fish => Shell::Fish,
     };
-    // In memory first: the generator panics when its output is closed.
+    // The generator panics if its output is closed, so it writes to memory first.
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "machinist", &mut script);
     output.text(&String::from_utf8_lossy(&script))?;

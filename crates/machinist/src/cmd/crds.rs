@@ -1,4 +1,5 @@
-//! `machinist crds`: the CustomResourceDefinitions, the same bytes as under `deploy/crds`.
+//! `machinist crds`: prints the CustomResourceDefinitions, with the same bytes as the files in
+//! `deploy/crds`.
 
 use std::process::ExitCode;
 
@@ -14,7 +15,7 @@ pub(crate) fn run(args: &CrdsArgs, output: &Output) -> anyhow::Result<ExitCode> 
     match args.output {
         CrdFormat::Yaml => {
             for crd in &crds {
-                output.text(&crd::render_yaml(crd).context("rendering a CustomResourceDefinition")?)?;
+                output.text(&crd::render_yaml(crd).context("cannot render a CustomResourceDefinition")?)?;
             }
         }
         CrdFormat::Json => output.json(&json!({"apiVersion": "v1", "kind": "List", "items": crds}))?,

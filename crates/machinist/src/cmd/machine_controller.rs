@@ -1,4 +1,5 @@
-//! `machinist machine-controller`: Machines, their instances and their Nodes, as a process of its own.
+//! `machinist machine-controller`: runs the controller of Machines, instances and Nodes in a
+//! separate process.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -34,17 +35,17 @@ pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode
         .await
 }
 
-/// The cloud, and how long its calls may take effect after they were started.
+/// Returns the cloud, and how long after their start its calls may take effect.
 fn provider(args: &MachineControllerArgs) -> (Arc<dyn Provider>, Duration) {
     match args.provider {
         ProviderName::Sim => (Arc::new(SimProvider::at(args.sim_endpoint.clone())), PROMISES.call_bound),
     }
 }
 
-/// The flags as what applies where a Machine says nothing.
+/// Converts the flags to the defaults for Machines.
 fn defaults(args: &MachineDefaultArgs) -> Defaults {
     let unsaid = Defaults::default();
-    // As in the original, no time at all means the default.
+    // As in Go's machine controller, zero means the default.
     let exhausted_retry =
         Some(args.resource_exhausted_retry).filter(|it| !it.is_zero()).unwrap_or(unsaid.exhausted_retry);
     Defaults {

@@ -1,4 +1,5 @@
-//! `machinist machine-controller-manager`: MachineDeployments and MachineSets, as a process of its own.
+//! `machinist machine-controller-manager`: runs the controllers of MachineDeployments and
+//! MachineSets in a separate process.
 
 use std::process::ExitCode;
 

@@ -1,7 +1,8 @@
-//! `machinist sim-cloud`: the simulated cloud and its instances, as a process of its own.
+//! `machinist sim-cloud`: the simulated cloud and its instances in a separate process.
 //!
-//! It goes on when controllers die, and its ledger goes on when it dies itself. It knows where the target cluster is and how to
-//! recognise it, as every cloud's metadata service does, and holds no credential.
+//! The cloud keeps running when controllers crash, and its ledger survives its own crash. Like the
+//! metadata service of a real cloud, it knows the address and the CA of the target cluster. It has
+//! no credentials for the cluster.
 
 use std::convert::Infallible;
 use std::process::ExitCode;
@@ -17,7 +18,7 @@ use crate::output::Output;
 use crate::{cmd, stop, wiring};
 
 pub(crate) async fn run(args: &SimCloudArgs, output: &Output) -> anyhow::Result<ExitCode> {
-    let stop = stop::requested().context("listening for signals")?;
+    let stop = stop::requested().context("cannot listen for signals")?;
     tracing::info!(version = cmd::version::VERSION, "Starting");
     let metadata = Metadata { server: args.target_server.clone(), ca_pem: target_ca(args)? };
     let folder = args.data_dir.display();
@@ -29,7 +30,7 @@ pub(crate) async fn run(args: &SimCloudArgs, output: &Output) -> anyhow::Result<
     let fleet = FleetOptions { machines, ..FleetOptions::new(metadata, Arc::new(HttpsConnector)) };
     let _fleet = Fleet::start(&cloud, fleet);
     output.line(&format!(
-        "Simulated cloud at {url}, ledger in {folder}, {instances} instances alive; they join {}",
+        "Simulated cloud at {url}, ledger in {folder}, {instances} instances alive; instances join {}",
         args.target_server
     ))?;
     output.line(&format!("machinist machine-controller --provider sim --sim-endpoint {url}"))?;
@@ -39,23 +40,24 @@ pub(crate) async fn run(args: &SimCloudArgs, output: &Output) -> anyhow::Result<
     }
 }
 
-/// Says when the ledger cannot be written, and when it can again: whose call was refused may be anywhere.
+/// Logs when the ledger becomes unwritable and writable again, because the clients of failed calls
+/// may run elsewhere.
 async fn log_trouble(cloud: &Cloud) -> Infallible {
     let mut trouble = cloud.ledger_trouble();
     while trouble.changed().await.is_ok() {
         match &*trouble.borrow_and_update() {
             Some(error) => tracing::error!(
                 %error,
-                "Cannot write the ledger; refusing to make or delete anything until it can be written"
+                "Cannot write the ledger; rejecting create and delete calls until it is writable"
             ),
-            None => tracing::info!("The ledger can be written again"),
+            None => tracing::info!("The ledger is writable again"),
         }
     }
-    // The cloud outlives this.
+    // Not reached: the cloud outlives this future.
     std::future::pending().await
 }
 
-/// How the machines of the cloud behave.
+/// Returns the options of the simulated machines.
 pub(crate) fn machine_options(args: &SimCloudArgs) -> MachineOptions {
     MachineOptions { lease_renewal: args.node_lease_renewal, ..MachineOptions::default() }
 }
@@ -63,9 +65,9 @@ pub(crate) fn machine_options(args: &SimCloudArgs) -> MachineOptions {
 fn target_ca(args: &SimCloudArgs) -> anyhow::Result<String> {
     let file = args.target_ca.display();
     let pem = std::fs::read_to_string(&args.target_ca)
-        .with_context(|| format!("--target-ca {file}: cannot be read"))?;
+        .with_context(|| format!("--target-ca {file}: cannot read the file"))?;
     if !pem.contains("-----BEGIN CERTIFICATE-----") {
-        bail!("--target-ca {file}: expected certificates in PEM");
+        bail!("--target-ca {file}: expected a file with PEM certificates");
     }
     Ok(pem)
 }

@@ -1,10 +1,11 @@
-//! `machinist up`: a whole cluster in this process, followed until it is as it was asked to be.
+//! `machinist up`: runs a complete cluster in this process until the state of `--until` is reached.
 //!
 //! ```text
 //! manifest -> cluster (API server, controllers, cloud) -> apply -> follow the commit log -> ready -> delete -> gone
 //! ```
 //!
-//! Nothing is asked twice: progress, the awaited state and the counts all come from what the API server and the cloud commit.
+//! Progress, the awaited state and the counts all come from the commits of the API server and the
+//! cloud. There is no polling.
 
 mod cluster;
 mod data_folder;
@@ -38,21 +39,22 @@ use crate::output::Output;
 use crate::progress::Progress;
 use crate::stop;
 
-/// How long a state is awaited when nobody says.
+/// Default of `--timeout`.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
-/// How many reasons are told when time is up: enough to see a pattern, few enough to be read.
+/// Maximum number of reasons in the report of a timeout: enough to see a pattern, few enough to
+/// read.
 const REASONS_TOLD: usize = 5;
 
 pub(crate) async fn run(args: &UpArgs, output: Output) -> anyhow::Result<ExitCode> {
-    // The manifest first: what is wrong with it should cost nobody a start.
+    // The manifest is checked first, so that an error in it is reported before anything starts.
     let manifest = manifest::read(&args.manifest)?;
-    // One that may build on what is kept has its turn when that is open.
+    // A manifest that may need stored objects is checked when these are open.
     let builds_on_kept = args.data_dir.as_deref().is_some_and(Folder::holds_state);
     if !builds_on_kept {
         manifest.rehearse(None).await?;
     }
-    let stop = stop::requested().context("listening for signals")?;
+    let stop = stop::requested().context("cannot listen for signals")?;
     tokio::pin!(stop);
     let form = progress::form_of(args);
     let progress = Progress::new(output.clone(), form);
@@ -60,7 +62,7 @@ pub(crate) async fn run(args: &UpArgs, output: Output) -> anyhow::Result<ExitCod
         () = &mut stop => return Ok(exit_code(args, End::Interrupted)),
         cluster = Cluster::start(args, &manifest) => cluster?,
     };
-    let screen = Screen::new(form, &output, &cluster.inspectors).context("listening for signals")?;
+    let screen = Screen::new(form, &output, &cluster.inspectors).context("cannot listen for signals")?;
     let mut story = Story::new(&mut cluster, progress, screen);
     let result = tokio::select! {
         () = &mut stop => Ok(End::Interrupted),
@@ -83,7 +85,7 @@ pub(crate) async fn run(args: &UpArgs, output: Output) -> anyhow::Result<ExitCod
         story.progress.stopped(&Stopped {
             instances_alive: cloud.alive(),
             state,
-            // Only one in a folder that somebody named, and that nobody has removed meanwhile.
+            // Only a kubeconfig in --data-dir or --kubeconfig-out still exists.
             kubeconfig_kept: kubeconfig.exists().then_some(kubeconfig.as_path()),
         })?;
     }
@@ -93,7 +95,7 @@ pub(crate) async fn run(args: &UpArgs, output: Output) -> anyhow::Result<ExitCod
     result.map(|end| exit_code(args, end))
 }
 
-/// 0 only when what was awaited is reached; a cluster that ran until it was stopped did what it was asked to.
+/// Returns 0 if the state of `--until` was reached, or if the run without `--until` was stopped.
 fn exit_code(args: &UpArgs, end: End) -> ExitCode {
     match (args.until, end) {
         (_, End::Ready | End::Gone) | (None, End::Interrupted) => ExitCode::SUCCESS,
@@ -101,7 +103,7 @@ fn exit_code(args: &UpArgs, end: End) -> ExitCode {
     }
 }
 
-/// What is followed, and what is known from it.
+/// Event sources of a run, and the view built from them.
 struct Story {
     commits: Subscription<Arc<Commit>>,
     requests: Subscription<Arc<AuditRecord>>,
@@ -109,12 +111,12 @@ struct Story {
     writes: Writes,
     progress: Progress,
     screen: Screen,
-    /// Why the cloud cannot write its ledger, as long as it cannot.
+    /// Reason why the cloud cannot write its ledger, while that lasts.
     trouble: watch::Receiver<Option<Arc<str>>>,
 }
 
 impl Story {
-    /// Follows a cluster from now on, and what its start found there.
+    /// Follows a cluster, including the state that its start found.
     fn new(cluster: &mut Cluster, progress: Progress, screen: Screen) -> Self {
         Self {
             commits: cluster.server.state_and_commits(),
@@ -127,7 +129,8 @@ impl Story {
         }
     }
 
-    /// Applies the manifest and follows what comes of it, until the awaited end; for ever if nothing is awaited.
+    /// Applies the manifest and follows the cluster until the state of `--until`; forever without
+    /// `--until`.
     async fn play(
         &mut self,
         args: &UpArgs,
@@ -153,7 +156,7 @@ impl Story {
         let mut kinds = Kinds::new(cluster.client.clone());
         if found.is_some() {
             self.progress.note(
-                "Goes on with what the data folder holds; the quick start is not applied again (--manifest applies one)",
+                "Continues with the state in the data directory; the quick start is not applied again (use --manifest to apply a manifest)",
             )?;
         } else {
             let ended = self.apply(args, manifest, &mut kinds, cluster, deadline).await?;
@@ -161,7 +164,7 @@ impl Story {
                 return Ok(end);
             }
         }
-        // What was true before the manifest was applied decides nothing.
+        // The state before the manifest was applied must not count as ready.
         self.catch_up()?;
         let Some(until) = args.until else {
             return self.follow(cluster, |_, _| false).await.map(|()| End::Interrupted);
@@ -176,8 +179,8 @@ impl Story {
             return Ok(End::Ready);
         }
         self.progress.note(match awaited.is_empty() {
-            false => "Everything runs; deleting it",
-            true => "Nothing is to run; deleting what is left",
+            false => "Everything runs; deleting the objects of the manifest",
+            true => "No machine is expected to run; deleting the remaining objects",
         })?;
         tokio::select! {
             () = &mut timed_out => Ok(End::Timeout),
@@ -185,8 +188,11 @@ impl Story {
         }
     }
 
-    /// Applies the manifest, and notes that for the next run: before, if it was asked for, since the quick start is then not wanted;
-    /// and for the quick start also afterwards, since half of one is not wanted either.
+    /// Applies the manifest and writes a note for the next run.
+    ///
+    /// With `--manifest`, the note is written first, so that the next run does not apply the quick
+    /// start. For the quick start, an unfinished note is written first and completed at the end, so
+    /// that the next run repeats an interrupted quick start.
     async fn apply(
         &mut self,
         args: &UpArgs,
@@ -209,9 +215,10 @@ impl Story {
                     Applied::Leaving => {}
                 }
                 let label = it.label();
-                self.progress.note(&format!("{label} is being deleted: it is made anew once it is gone"))?;
+                self.progress.note(&format!("{label} is being deleted; it will be recreated afterwards"))?;
                 let Some(identity) = manifest::identity(it, kinds, &cluster.server).await? else { continue };
-                // Its last commit is still to be taken in: nothing was since it was found.
+                // No commit was processed since the object was found, so its deletion is still to
+                // come.
                 self.view.follow_presence(identity, true);
                 let out_of_time = async {
                     match args.until {
@@ -233,7 +240,8 @@ impl Story {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Deletes what the manifest brought, machines first, and waits for that. What else there is stays, and is told.
+    /// Deletes the objects of the manifest, machines first, and waits until they are deleted. Other
+    /// objects stay and are reported.
     async fn undo(
         &mut self,
         manifest: &Manifest,
@@ -241,7 +249,7 @@ impl Story {
         cluster: &mut Cluster,
     ) -> anyhow::Result<()> {
         for identity in manifest.identities(kinds, &cluster.server).await? {
-            // Somebody may have been faster, an earlier run for one.
+            // An earlier run or another client may have deleted the object already.
             let is_there = identity.is_there(&cluster.server);
             self.view.follow_presence(identity, is_there);
         }
@@ -251,16 +259,17 @@ impl Story {
                 0 => String::new(),
                 more => format!(" and {more} more"),
             };
-            self.progress.note(&format!("{first}{and_more} stays: no manifest of this run has it"))?;
+            self.progress
+                .note(&format!("{first}{and_more} stays because no manifest of this run contains it"))?;
         }
         manifest.delete_machines(kinds).await?;
-        // Not until no instance and no Node is there: some may be nobody's, and some Nodes are of the manifest itself.
+        // Instances without a Machine and Nodes of the manifest do not count here.
         self.follow(cluster, |view, _| view.have_left()).await?;
         manifest.delete_rest(kinds).await?;
         self.follow(cluster, |view, _| view.is_all_absent()).await
     }
 
-    /// Takes in everything that has happened.
+    /// Processes all pending commits.
     fn catch_up(&mut self) -> anyhow::Result<()> {
         self.commits.drain().iter().try_for_each(|commit| self.take_in(commit))
     }
@@ -273,7 +282,7 @@ impl Story {
         }
     }
 
-    /// Takes in what happens and tells it, until `is_over`.
+    /// Processes and reports events until `is_over`.
     async fn follow(
         &mut self,
         cluster: &mut Cluster,
@@ -293,19 +302,20 @@ impl Story {
         }
     }
 
-    /// The cloud goes on by itself when there is room again.
+    /// Reports that the ledger became unwritable or writable again. The cloud resumes automatically
+    /// when there is space again.
     fn tell_trouble(&mut self) -> anyhow::Result<()> {
         let trouble = self.trouble.borrow_and_update().clone();
         let told = match trouble {
             Some(why) => format!(
-                "The cloud's ledger cannot be written: {why}. Until it can, the cloud refuses to make or delete anything"
+                "The cloud cannot write its ledger: {why}. Until it can, it rejects create and delete calls"
             ),
-            None => "The cloud's ledger can be written again".to_owned(),
+            None => "The cloud can write its ledger again".to_owned(),
         };
         Ok(self.progress.note(&told)?)
     }
 
-    /// Sums up. When time is up, the reasons come before the numbers.
+    /// Creates the summary. After a timeout, reports the reasons first.
     fn sum_up(&mut self, end: End, cluster: &Cluster) -> anyhow::Result<Summary> {
         for request in self.requests.drain() {
             self.writes.take_in(&request);
@@ -314,15 +324,15 @@ impl Story {
             let waiting = cluster.inspectors.iter().flat_map(|inspector| inspector.whys());
             let waiting = waiting.filter(|(_, record)| record.why != machinist_plan::Why::settled());
             for (key, record) in waiting.take(REASONS_TOLD) {
-                self.progress.note(&format!("{key} {}", record.why))?;
+                self.progress.note(&format!("{key}: {}", record.why))?;
             }
         }
         if end == End::Timeout {
             for node in self.view.silent_nodes().take(REASONS_TOLD) {
-                self.progress.note(&format!("Node {node} has not been heard of since the start"))?;
+                self.progress.note(&format!("Node {node} has not reported since the start"))?;
             }
             for object in self.view.still_present().take(REASONS_TOLD) {
-                self.progress.note(&format!("{object} is not gone yet"))?;
+                self.progress.note(&format!("{object} is not deleted yet"))?;
             }
         }
         let ledger = cluster.cloud.ledger();

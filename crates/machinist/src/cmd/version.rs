@@ -7,10 +7,10 @@ use serde::Serialize;
 use crate::args::{Format, VersionArgs};
 use crate::output::Output;
 
-/// The version of the program, as Cargo knows it.
+/// Version of the program in Cargo.toml.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The Kubernetes whose types are linked in: the oldest that is spoken to.
+/// Version of the linked Kubernetes types, which is the oldest supported version.
 const KUBERNETES: &str = "1.33";
 
 #[derive(Serialize)]

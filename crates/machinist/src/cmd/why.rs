@@ -1,12 +1,14 @@
-//! `machinist why`: what an object waits for, since when, what comes next and by when.
+//! `machinist why`: shows what an object waits for, since when, what happens next, and the
+//! deadline.
 //!
 //! ```text
 //! API servers  -> the facts -> the planner of the controllers -> a reason        always
-//! a controller -> /why      -> the reason it acted on last                       where one answers
+//! a controller -> /why      -> the reason of its last decision                   if it answers
 //! ```
 //!
-//! A controller knows what the API does not hold: calls in flight, what the cloud answered, which evictions were refused. So its
-//! answer comes first, and the output says whose it is. Where an object waits for another one, that one is explained too.
+//! A controller knows facts that the API does not store: calls in flight, answers of the cloud,
+//! refused evictions. So its answer comes first, and the output names the source. If an object
+//! waits for another object, the output explains that object too.
 
 mod answer;
 mod ask;
@@ -33,10 +35,11 @@ use crate::embedded::kubeconfig;
 use crate::output::Output;
 use crate::{cmd, wiring};
 
-/// Where the controllers answer when nothing else is known: their default ports.
+/// Default URLs of the controllers, with their default ports.
 const DEFAULT_CONTROLLERS: [&str; 2] = ["http://127.0.0.1:10258", "http://127.0.0.1:10259"];
 
-/// How far a chain of objects that wait for each other is followed: deployment, set, machine, and the machine it waits for.
+/// Maximum length of a chain of objects that wait for each other: deployment, set, machine, and the
+/// machine that it waits for.
 const LINKS: usize = 4;
 
 pub(crate) async fn run(args: &WhyArgs, output: &Output) -> anyhow::Result<ExitCode> {
@@ -49,7 +52,7 @@ pub(crate) async fn run(args: &WhyArgs, output: &Output) -> anyhow::Result<ExitC
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is needed to answer.
+/// Clients and URLs for answering.
 struct Asker {
     namespace: String,
     clients: Clients,
@@ -67,15 +70,14 @@ impl Asker {
         let client = async |file: &PathBuf| connect(&KubeconfigSource::File(file.clone()), &options).await;
         let clients = Clients { control: client(&control).await?, target: client(target).await? };
         for (client, file) in [(&clients.control, &control), (&clients.target, target)] {
-            client
-                .apiserver_version()
-                .await
-                .with_context(|| format!("{}: no answer", wiring::describe_kubeconfig(file)))?;
+            client.apiserver_version().await.with_context(|| {
+                format!("{}: the API server did not answer", wiring::describe_kubeconfig(file))
+            })?;
         }
         Ok(Self { namespace: args.namespace.clone(), clients, controllers: controllers(args, &control) })
     }
 
-    /// Explains an object, and what it waits for.
+    /// Explains an object and the objects that it waits for.
     async fn answer(&self, object: ObjectArg) -> anyhow::Result<Answer> {
         let mut links = Vec::new();
         let mut next = Some(object);
@@ -86,7 +88,8 @@ impl Asker {
             }
             let explained = match self.explain(&object).await {
                 Ok(explained) => explained,
-                // The object that was asked about must be there; one that it waits for may go meanwhile.
+                // The requested object must exist. An object that it waits for may be deleted
+                // meanwhile.
                 Err(error) if links.is_empty() => return Err(error),
                 Err(_) => break,
             };
@@ -97,19 +100,19 @@ impl Asker {
         for Link { object, explained } in links.into_iter().rev() {
             because = Some(Box::new(self.combine(&object, &explained, because).await));
         }
-        because.map(|answer| *answer).context("nothing was explained")
+        because.map(|answer| *answer).context("internal error (please report it): no object was explained")
     }
 
     async fn explain(&self, object: &ObjectArg) -> anyhow::Result<Explanation> {
         let mut options = ProcessOptions::new(&self.namespace, "machinist-why");
         options.seed = wiring::seed();
-        // Only its rules for a providerSpec are asked; no call is made.
+        // Only the validation of a providerSpec is used; no cloud call is made.
         let provider = SimProvider::in_process(Cloud::in_memory(Settings::default(), Clock::wall()));
         let machine = MachineOptions::new(Arc::new(provider), &self.namespace);
         Ok(explain(self.clients.clone(), options, machine, &self.key(object)).await?)
     }
 
-    /// Puts together what the API servers and the controllers say.
+    /// Combines the answers of the API servers and the controllers.
     async fn combine(
         &self,
         object: &ObjectArg,
@@ -122,7 +125,7 @@ impl Asker {
         let mut reported = None;
         for url in &self.controllers {
             match ask(url, &path).await {
-                // One that serves another namespace may know an object of the same name.
+                // A controller of another namespace may know an object with the same name.
                 Ok(Some(report)) if report.object == key => {
                     reported = Some((url.clone(), report));
                     asked.push(Asked::answered(url));
@@ -143,10 +146,10 @@ impl Asker {
         Answer::new(key, explained, reported, asked, last_operation, because)
     }
 
-    /// What the Machine's status says about the last thing that was done, if that failed.
+    /// Returns the last operation of a Machine if it failed.
     async fn last_operation(&self, name: &str) -> Option<LastOperation> {
         let machines: Api<Machine> = Api::namespaced(self.clients.control.clone(), &self.namespace);
-        // It was there a moment ago; without it the answer is a line shorter.
+        // The Machine existed a moment ago. If it is deleted now, the answer has one line less.
         LastOperation::of(&machines.get_opt(name).await.ok()??)
     }
 
@@ -160,7 +163,7 @@ impl Asker {
     }
 }
 
-/// What an object waits for in a namespace that none of the controllers that answer serves.
+/// Returns the reason for an object in a namespace that no answering controller serves.
 fn unserved(namespace: &str, asked: &[Asked], at: Timestamp) -> Option<Reported> {
     let serving: Vec<&Serves> = asked.iter().filter_map(|asked| asked.serves.as_ref()).collect();
     let others = serving.iter().all(|serves| serves.namespace != namespace);
@@ -178,7 +181,7 @@ struct Link {
     explained: Explanation,
 }
 
-/// The Machine that an object waits for, if it waits for one.
+/// Returns the Machine that an object waits for, if any.
 fn waited_for(reason: &Reason) -> Option<ObjectArg> {
     let machine = match reason {
         Reason::Contract(McmReason::MachinesPending { first, .. })
@@ -191,10 +194,10 @@ fn waited_for(reason: &Reason) -> Option<ObjectArg> {
     machine.map(|name| ObjectArg { kind: ExplainedKind::Machine, name: name.clone() })
 }
 
-/// The kubeconfig that kubectl would take, if it is one file.
+/// Returns the kubeconfig that kubectl would use. Several files in KUBECONFIG are not merged.
 fn default_kubeconfig() -> anyhow::Result<PathBuf> {
     if let Some(list) = std::env::var_os("KUBECONFIG").filter(|list| !list.is_empty()) {
-        // kubectl merges all of them; the first that is there has the current context.
+        // kubectl merges all files. The first existing file has the current context.
         let files: Vec<PathBuf> =
             std::env::split_paths(&list).filter(|file| !file.as_os_str().is_empty()).collect();
         let first = files.iter().find(|file| file.is_file()).or(files.first());
@@ -204,17 +207,18 @@ fn default_kubeconfig() -> anyhow::Result<PathBuf> {
     match file.filter(|file| file.is_file()) {
         Some(file) => Ok(file),
         None => bail!(
-            "no kubeconfig: name one with --kubeconfig, or set KUBECONFIG (`machinist up` prints the path of its own)"
+            "no kubeconfig found. Use --kubeconfig or set KUBECONFIG (`machinist up` prints the path of its kubeconfig)"
         ),
     }
 }
 
-/// Where to ask: what the user says, else what the kubeconfig says, else the default ports.
+/// Returns the URLs of the controllers: from the flag, else from the kubeconfig, else the default
+/// ports.
 fn controllers(args: &WhyArgs, kubeconfig: &PathBuf) -> Vec<String> {
     if !args.controller.is_empty() {
         return args.controller.clone();
     }
-    // It was read before; should it have gone meanwhile, the default ports are as good a guess.
+    // The file was read before. If it is deleted now, the default ports are tried.
     let written =
         Kubeconfig::read_from(kubeconfig).map(|it| kubeconfig::controllers(&it)).unwrap_or_default();
     if written.is_empty() { DEFAULT_CONTROLLERS.map(str::to_owned).to_vec() } else { written }

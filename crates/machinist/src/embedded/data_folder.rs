@@ -1,15 +1,16 @@
-//! The folder of `--data-dir`, as far as every command that keeps an API server there does the same with it.
+//! Checks of `--data-dir` that `up` and `api-server` share.
 //!
 //! ```text
-//! lock            while a process has the folder
-//! state.redb      the API server's objects
-//! ca.crt, ca.key, tokens.key      what it signs with; made after the state
-//! kubeconfig      written at each start
-//! api-server.json made before the state by `machinist api-server`: the folder is no folder of `machinist up`
+//! lock                            held while a process uses the directory
+//! state.redb                      the API server's objects
+//! ca.crt, ca.key, tokens.key      signing keys, created after the state
+//! kubeconfig                      written at each start
+//! api-server.json                 marks a directory of `machinist api-server`, created before the state
 //! ```
 //!
-//! `up` and `api-server` do not share a folder. The controllers of `up` would act on machine objects that other controllers have; and
-//! without `up` there is no cloud behind its Nodes, so that they would be taken for lost.
+//! `up` and `api-server` cannot share a directory. The controllers of `up` would act on machine
+//! objects of other controllers. And `api-server` runs no cloud for the Nodes of `up`, so its
+//! built-in controllers would treat them as lost.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -24,27 +25,25 @@ use crate::wiring::{in_shell, set_aside};
 
 pub(crate) const LOCK_FILE: &str = "lock";
 pub(crate) const STATE_FILE: &str = "state.redb";
-/// The mark of `machinist api-server`.
+/// Marks a directory of `machinist api-server`.
 pub(crate) const API_SERVER_FILE: &str = "api-server.json";
-/// Made by the API server after its state: where one of them is, there was a state.
+/// Keys that the API server creates after its state. If one of them exists, there was a state.
 pub(crate) const KEY_FILES: [&str; 3] = ["ca.crt", "ca.key", "tokens.key"];
 pub(crate) const KUBECONFIG_FILE: &str = "kubeconfig";
-/// What a file is called until it is whole.
+/// Suffix of a file that is not completely written.
 const UNFINISHED: &str = ".new";
-/// What a new file system has in its first folder.
+/// Directory in the root of a new file system.
 const LOST_AND_FOUND: &str = "lost+found";
 
-/// A command that keeps an API server.
+/// A command that runs an API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Command {
-    /// `machinist up`.
     Up,
-    /// `machinist api-server`.
     ApiServer,
 }
 
 impl Command {
-    /// Its name on the command line.
+    /// Returns the name on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Up => "up",
@@ -53,11 +52,12 @@ impl Command {
     }
 }
 
-/// Refuses a folder that has other things than the `names` of ours: it may be a user's home. Nothing is refused once one of the
-/// files that are ours alone, `unmistakable`, is there.
+/// Rejects a directory with files that Machinist does not create: it may be the home of a user.
+/// `names` are the files of Machinist. A directory with one of the `unmistakable` files is always
+/// accepted.
 ///
 /// # Errors
-/// Names one of the other things, and says what helps.
+/// If there is another file. The error names it and suggests another directory.
 pub(crate) fn refuse_that_of_others(
     path: &Path,
     unmistakable: &[&str],
@@ -66,9 +66,9 @@ pub(crate) fn refuse_that_of_others(
     if !files(path, unmistakable).is_empty() {
         return Ok(());
     }
-    // A folder that cannot be listed is told by the function that opens it.
+    // The function that opens the directory reports why it cannot be listed.
     let Ok(entries) = fs::read_dir(path) else { return Ok(()) };
-    // A start that was killed early leaves a lock, and so do many other programs.
+    // A start that was killed early leaves a lock file, and so do many other programs.
     let has_lock = !files(path, &[LOCK_FILE]).is_empty();
     let is_ours = |name: &str| has_lock && names.contains(&name.strip_suffix(UNFINISHED).unwrap_or(name));
     let mut found = entries.flatten().map(|entry| entry.file_name());
@@ -76,19 +76,19 @@ pub(crate) fn refuse_that_of_others(
     let Some(other) = other else { return Ok(()) };
     let path = path.display();
     bail!(
-        "--data-dir {path}: expected a new or empty folder, or one that an earlier run left; this one holds other things, such as \
-         {}. Nothing was changed. Name a folder of its own, for example {path}/machinist",
+        "--data-dir {path}: expected an empty directory or one of an earlier run, but this one contains other files, such as {}. \
+         Nothing was changed. Name another directory, for example {path}/machinist",
         other.display()
     );
 }
 
-/// Those of the names that are there.
+/// Returns the names that exist in the directory.
 pub(crate) fn files<'n>(folder: &Path, names: &[&'n str]) -> Vec<&'n str> {
-    // A link that leads nowhere is there, too.
+    // A broken symbolic link exists too.
     names.iter().filter(|name| fs::symlink_metadata(folder.join(name)).is_ok()).copied().collect()
 }
 
-/// `a, b and c`.
+/// Formats names as `a, b and c`.
 pub(crate) fn enumerated(names: &[&str]) -> String {
     match names.split_last() {
         Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
@@ -96,41 +96,46 @@ pub(crate) fn enumerated(names: &[&str]) -> String {
     }
 }
 
-/// `a, b and c, which belong to it, are there`, of files without the state that they were made after.
+/// Formats `a, b and c exist`, for files that were created after a state that is missing.
 pub(crate) fn told_of_left_over(there: &[&str]) -> String {
-    let verb = if there.len() == 1 { "is" } else { "are" };
-    format!("{}, which belong to it, {verb} there", enumerated(there))
+    let verb = if there.len() == 1 { "exists" } else { "exist" };
+    format!("{} {verb}", enumerated(there))
 }
 
-/// Where the API server of an earlier run listened, as its kubeconfig says: a copy of that kubeconfig should reach this one, too.
+/// Returns the address of the API server in an earlier run, from its kubeconfig. Copies of that
+/// kubeconfig should keep working.
 pub(crate) fn address(data_dir: &Path) -> Option<SocketAddr> {
     let kubeconfig = Kubeconfig::read_from(data_dir.join(KUBECONFIG_FILE)).ok()?;
     let server = kubeconfig.clusters.first()?.cluster.as_ref()?.server.clone()?;
     server.strip_prefix("https://")?.parse().ok()
 }
 
-/// That kubeconfigs of earlier runs may not reach this one, if that is so.
+/// Returns a warning if the kubeconfig of an earlier run cannot be read, because its address is
+/// then unknown.
 pub(crate) fn told_of_lost_kubeconfig(data_dir: &Path) -> Option<String> {
     let file = data_dir.join(KUBECONFIG_FILE);
     address(data_dir).is_none().then(|| {
         format!(
-            "{} is missing or damaged, and is written again: the API server may have another address than before",
+            "{} is missing or damaged and is written again. The API server may have a new address",
             file.display()
         )
     })
 }
 
-/// Why the API server cannot go on with a folder, and what helps.
+/// Converts an error of opening a data directory, with the reason and the fix.
 pub(crate) fn refusal(command: Command, folder: &Path, error: StorageError) -> anyhow::Error {
     let flag = format!("--data-dir {}", folder.display());
     match error {
+        StorageError::Io { .. } if folder.exists() && !folder.is_dir() => {
+            anyhow::anyhow!("{flag}: this path exists and is not a directory. Name a directory")
+        }
         StorageError::Io { .. } => {
-            anyhow::Error::new(error).context(format!("{flag}: expected a folder that can be written"))
+            anyhow::Error::new(error).context(format!("{flag}: expected a writable directory"))
         }
         StorageError::InUse { .. } => anyhow::Error::new(error).context(flag),
         StorageError::Newer { .. } => {
             let error = output::one_line(&error.into());
-            anyhow::anyhow!("{flag}: {error}; nothing was changed")
+            anyhow::anyhow!("{flag}: {error}. Nothing was changed")
         }
         StorageError::Foreign { .. }
         | StorageError::Damaged { .. }
@@ -138,8 +143,7 @@ pub(crate) fn refusal(command: Command, folder: &Path, error: StorageError) -> a
         | StorageError::Certificates { .. } => {
             let error = output::one_line(&error.into());
             anyhow::anyhow!(
-                "{flag}: {error}. Nothing was changed. Bring the file back from a copy of the folder; or start anew by moving the folder \
-                 away: {}",
+                "{flag}: {error}. Nothing was changed. Restore the file from a backup, or start again by moving the directory away: {}",
                 set_aside(folder)
             )
         }
@@ -147,11 +151,11 @@ pub(crate) fn refusal(command: Command, folder: &Path, error: StorageError) -> a
     }
 }
 
-/// The API server cannot write any more. What helps?
+/// Converts a failed write of the API server, with the fix.
 pub(crate) fn failure(command: Command, folder: &Path, error: StorageError) -> anyhow::Error {
     let error = output::one_line(&error.into());
     anyhow::anyhow!(
-        "--data-dir {}: {error}. Everything that was answered is kept, nothing else was. When it can be written again, start again: \
+        "--data-dir {}: {error}. All acknowledged writes are stored. When the directory is writable again, start again: \
          machinist {} --data-dir {}",
         folder.display(),
         command.name(),

@@ -1,6 +1,8 @@
-//! The kubeconfig of the administrator: the API server's, and in it, where the controllers answer `/why`, if some run here.
+//! The administrator's kubeconfig, with the URLs at which the controllers of this process serve
+//! `/why`.
 //!
-//! That is kept in the `extensions` of the file, which every other reader leaves alone, so that it travels with the kubeconfig.
+//! The URLs are in the `extensions` of the file, which other programs ignore. A copy of the file
+//! keeps them.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -11,18 +13,18 @@ use anyhow::{Context, bail};
 use kube::config::Kubeconfig;
 use serde_json::Value;
 
-/// The name of our extension.
+/// Name of the extension with the URLs.
 const EXTENSION: &str = "machinist.dev";
 
-/// It holds the administrator's key.
+/// Mode of the kubeconfig, which holds the administrator's key.
 const PRIVATE_FILE: u32 = 0o600;
 
-/// Adds the URLs of the controllers to a kubeconfig file. Returns its new text.
+/// Adds the URLs of the controllers to a kubeconfig file and returns its new text.
 pub(super) fn extend(file: &Path, controllers: &[String]) -> anyhow::Result<String> {
     let cannot = || format!("cannot write {}", file.display());
     let mut text = fs::read_to_string(file).with_context(cannot)?;
     let urls: Vec<String> = controllers.iter().map(|url| format!("{url:?}")).collect();
-    // The file was written a moment ago by the API server of this process, and has no extensions.
+    // The API server of this process has just written the file, so it has no extensions yet.
     text.push_str(&format!(
         "extensions:\n- name: {EXTENSION}\n  extension:\n    controllers: [{}]\n",
         urls.join(", ")
@@ -31,13 +33,13 @@ pub(super) fn extend(file: &Path, controllers: &[String]) -> anyhow::Result<Stri
     Ok(text)
 }
 
-/// Writes a kubeconfig where somebody wants it. A file that we did not write stays as it is: it may be the only kubeconfig of
-/// other clusters.
+/// Writes the kubeconfig of `--kubeconfig-out`. A file of another program is not overwritten: it
+/// may be the only kubeconfig of other clusters.
 pub(super) fn write(file: &Path, text: &str) -> anyhow::Result<PathBuf> {
     let flag = || format!("--kubeconfig-out {}: cannot be written", file.display());
     match fs::read_to_string(file) {
         Ok(present) if !present.is_empty() && !present.contains(&format!("name: {EXTENSION}")) => bail!(
-            "--kubeconfig-out {}: expected a new file or one that this program wrote; this one has other content",
+            "--kubeconfig-out {}: expected a new file or a kubeconfig of this program, but the file has other content. Name another file",
             file.display()
         ),
         Ok(_) => {}
@@ -45,11 +47,11 @@ pub(super) fn write(file: &Path, text: &str) -> anyhow::Result<PathBuf> {
         Err(error) => return Err(error).with_context(flag),
     }
     replace(file, text).with_context(flag)?;
-    // What is printed should work from any folder.
+    // The printed path must work from any directory.
     fs::canonicalize(file).with_context(flag)
 }
 
-/// Writes a file that only its owner may read, in one step: nobody ever sees a half of it.
+/// Atomically writes a file that only its owner may read.
 fn replace(file: &Path, text: &str) -> io::Result<()> {
     let mut name = file.file_name().map(ToOwned::to_owned).unwrap_or_default();
     name.push(".new");
@@ -63,7 +65,7 @@ fn replace(file: &Path, text: &str) -> io::Result<()> {
     fs::rename(&new, file)
 }
 
-/// Where the controllers answer that a kubeconfig was written for; nothing if it is not one of ours.
+/// Returns the URLs of the controllers in a kubeconfig; none if another program wrote it.
 pub(crate) fn controllers(kubeconfig: &Kubeconfig) -> Vec<String> {
     let all = kubeconfig.extensions.iter().flatten();
     let urls = all.filter(|it| it.name == EXTENSION).filter_map(|it| {
@@ -80,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_addresses_of_controllers_travel_with_the_kubeconfig() {
+    fn a_copied_kubeconfig_keeps_the_urls_of_controllers() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let file = folder.path().join("kubeconfig");
         fs::write(&file, "apiVersion: v1\nkind: Config\nclusters: []\n").expect("written");
@@ -90,18 +92,18 @@ mod tests {
         let kubeconfig = Kubeconfig::read_from(&copy).expect("a kubeconfig");
         assert_eq!(controllers(&kubeconfig), urls);
         for file in [file, copy] {
-            let mode = fs::metadata(file).expect("it is there").permissions().mode();
+            let mode = fs::metadata(file).expect("the file exists").permissions().mode();
             assert_eq!(mode & 0o777, PRIVATE_FILE);
         }
     }
 
     #[test]
-    fn a_kubeconfig_of_somebody_else_is_left_alone() {
+    fn a_kubeconfig_of_another_program_is_not_overwritten() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let file = folder.path().join("config");
         fs::write(&file, "apiVersion: v1\nkind: Config\n").expect("written");
         let error = write(&file, "ours").expect_err("refused").to_string();
         assert!(error.contains("--kubeconfig-out") && error.contains("other content"), "{error}");
-        assert_eq!(fs::read_to_string(&file).expect("it is there"), "apiVersion: v1\nkind: Config\n");
+        assert_eq!(fs::read_to_string(&file).expect("the file exists"), "apiVersion: v1\nkind: Config\n");
     }
 }

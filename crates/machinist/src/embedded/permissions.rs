@@ -1,5 +1,6 @@
-//! What lets a machine join with nothing but a bootstrap token. The roles are there from the start; binding them is left to whoever sets
-//! up a cluster, here as elsewhere. What a joined node may do needs no binding.
+//! Role bindings that let a machine join with a bootstrap token. The API server creates the roles
+//! but no bindings; as in every cluster, the installer binds them. A Node that has joined needs no
+//! binding.
 
 use anyhow::Context;
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleRef, Subject};
@@ -8,17 +9,17 @@ use kube::{Api, Client};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// Name of the binding, the role, and the group that gets it.
+/// Name of the binding, its role and its group.
 const BINDINGS: [(&str, &str, &str); 3] = [
-    // A bootstrap token may file a certificate signing request,
+    // A bootstrap token may create a certificate signing request.
     ("machinist:node-bootstrapper", "system:node-bootstrapper", "system:bootstrappers"),
-    // which is approved without a person if it asks to be a node;
+    // A request for a node certificate is approved automatically.
     (
         "machinist:approve-nodeclient",
         "system:certificates.k8s.io:certificatesigningrequests:nodeclient",
         "system:bootstrappers",
     ),
-    // and a node may renew its own certificate.
+    // A Node may renew its own certificate.
     (
         "machinist:approve-selfnodeclient",
         "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",
@@ -26,14 +27,14 @@ const BINDINGS: [(&str, &str, &str); 3] = [
     ),
 ];
 
-/// Binds the roles. What is bound already stays as it is.
+/// Binds the roles. Existing bindings stay unchanged.
 pub(super) async fn install(client: &Client) -> anyhow::Result<()> {
     let api: Api<ClusterRoleBinding> = Api::all(client.clone());
     for (name, role, group) in BINDINGS {
         match api.create(&PostParams::default(), &binding(name, role, group)).await {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.code == 409 => {}
-            Err(error) => return Err(error).with_context(|| format!("binding the role {role}")),
+            Err(error) => return Err(error).with_context(|| format!("cannot bind the role {role}")),
         }
     }
     Ok(())

@@ -1,9 +1,9 @@
-//! The private folder of an API server that was given none: the administrator's kubeconfig and the key of the CA lie in it for as long
-//! as it runs.
+//! Temporary directory of an API server without `--data-dir`. It holds the administrator's
+//! kubeconfig and the CA key while the process runs.
 //!
-//! A process that is killed leaves its folder behind. So each holds the lock of a file in its own, and the next one to start
-//! removes the folders whose lock nobody holds. What is not provably such a folder stays: another name, another owner, others may
-//! enter, or no lock file in it.
+//! A killed process leaves its directory behind. Each process therefore locks a file in its
+//! directory, and the next process deletes the directories without a held lock. A directory is kept
+//! if it has another name, another owner, no lock file, or if other users may enter it.
 
 use std::fs::{self, DirEntry, File, Metadata, OpenOptions, TryLockError};
 use std::io;
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use super::data_folder::Command;
 
-/// What the names of these folders begin with.
+/// Returns the prefix of the directory names.
 fn prefix(command: Command) -> &'static str {
     match command {
         Command::Up => "machinist-up-",
@@ -22,7 +22,7 @@ fn prefix(command: Command) -> &'static str {
     }
 }
 
-/// The file whose lock says that the process runs.
+/// Returns the name of the file that a running process locks.
 fn lock_file(command: Command) -> &'static str {
     match command {
         Command::Up => "up.lock",
@@ -30,28 +30,30 @@ fn lock_file(command: Command) -> &'static str {
     }
 }
 
-/// Nobody else may look into the folder.
+/// Mode of the directory: only its owner may enter it.
 const PRIVATE_FOLDER: u32 = 0o700;
 const PRIVATE_FILE: u32 = 0o600;
-/// How many entries of the place for temporary files are looked at: it is no reason to start slowly.
+/// Limit of the entries of the temporary directory that are checked, so that the start stays fast.
 const MOST_ENTRIES: usize = 10_000;
 
-/// A folder that goes when this is dropped.
+/// A directory that is deleted on drop.
 #[derive(Debug)]
 pub(super) struct PrivateFolder {
     folder: TempDir,
-    /// Held for as long as the process lives, whichever way it ends.
+    /// Locked until the process ends.
     _lock: File,
 }
 
 impl PrivateFolder {
-    /// Makes one below `parent`, and removes those of processes of the same command that have ended.
+    /// Creates a directory in `parent` and deletes the directories of killed processes of the same
+    /// command.
     pub(super) fn make(parent: &Path, command: Command) -> io::Result<Self> {
         remove_abandoned(parent, command);
         let mut builder = tempfile::Builder::new();
         let builder = builder.prefix(prefix(command)).permissions(fs::Permissions::from_mode(PRIVATE_FOLDER));
         let folder = builder.tempdir_in(parent)?;
-        // Locked before it has the name by which it is known: otherwise it could be taken for an abandoned one.
+        // The file is locked before it gets its final name. Otherwise another process could treat
+        // the directory as abandoned.
         let unknown = folder.path().join("new.lock");
         let lock = OpenOptions::new().write(true).create_new(true).mode(PRIVATE_FILE).open(&unknown)?;
         lock.lock()?;
@@ -64,43 +66,44 @@ impl PrivateFolder {
     }
 }
 
-/// Removes what processes that were killed left behind. Whatever cannot be removed is no reason not to start.
+/// Deletes the directories of killed processes. A directory that cannot be deleted does not prevent
+/// the start.
 fn remove_abandoned(parent: &Path, command: Command) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.take(MOST_ENTRIES).flatten() {
         let Some(folder) = candidate(&entry, command) else { continue };
-        // Held while the folder goes, so that nobody else removes it too.
+        // The lock is held during the deletion, so that no other process deletes the directory too.
         let Some(_lock) = abandoned(&folder, command) else { continue };
         let shown = folder.display();
         match fs::remove_dir_all(&folder) {
             Ok(()) => {
-                tracing::info!(folder = %shown, command = command.name(), "Removed the private folder of a process that was killed")
+                tracing::info!(folder = %shown, command = command.name(), "Deleted the temporary directory of a killed process")
             }
             Err(error) => {
-                tracing::warn!(folder = %shown, %error, command = command.name(), "Cannot remove the private folder of a process that was killed")
+                tracing::warn!(folder = %shown, %error, command = command.name(), "Cannot delete the temporary directory of a killed process")
             }
         }
     }
 }
 
-/// A folder of our name that only its owner may enter.
+/// Returns the path of an entry that is a directory with our prefix and mode.
 fn candidate(entry: &DirEntry, command: Command) -> Option<PathBuf> {
     if !entry.file_name().to_str()?.starts_with(prefix(command)) {
         return None;
     }
-    // Not followed: a link of that name is nobody's folder.
+    // A symbolic link is not followed and never a candidate.
     let metadata = fs::symlink_metadata(entry.path()).ok()?;
     let is_private = metadata.is_dir() && metadata.mode() & 0o777 == PRIVATE_FOLDER;
     is_private.then(|| entry.path())
 }
 
-/// The lock of a folder of ours, if its process does not hold it any more.
+/// Locks a directory of ours and returns the lock, if its process has ended.
 fn abandoned(folder: &Path, command: Command) -> Option<File> {
     let path = folder.join(lock_file(command));
     let named = fs::symlink_metadata(&path).ok()?;
     let lock = File::options().write(true).open(&path).ok()?;
     let opened = lock.metadata().ok()?;
-    // Files that we make belong to whom we run as; those of others are none of our business, even for root.
+    // Directories of other users are not touched, even by root.
     let ours = is_same_file(&named, &opened) && named.is_file() && owner_of_new_files()? == named.uid();
     match lock.try_lock() {
         Ok(()) if ours => Some(lock),
@@ -112,7 +115,7 @@ fn is_same_file(a: &Metadata, b: &Metadata) -> bool {
     (a.dev(), a.ino()) == (b.dev(), b.ino())
 }
 
-/// Whom this process runs as.
+/// Returns the user id of this process.
 fn owner_of_new_files() -> Option<u32> {
     Some(tempfile::tempfile().ok()?.metadata().ok()?.uid())
 }
@@ -122,17 +125,17 @@ mod tests {
     use super::*;
 
     fn mode(path: &Path) -> u32 {
-        fs::metadata(path).expect("it is there").permissions().mode() & 0o777
+        fs::metadata(path).expect("the path exists").permissions().mode() & 0o777
     }
 
     #[test]
-    fn only_folders_of_processes_that_are_gone_are_removed() {
+    fn only_directories_of_killed_processes_are_deleted() {
         let parent = tempfile::tempdir().expect("a temporary folder");
-        let alive = PrivateFolder::make(parent.path(), Command::Up).expect("made");
+        let alive = PrivateFolder::make(parent.path(), Command::Up).expect("created");
         assert_eq!(mode(alive.path()), 0o700);
 
-        // What a killed process leaves: its folder, and a lock that nobody holds.
-        let killed = PrivateFolder::make(parent.path(), Command::Up).expect("made");
+        // A killed process leaves its directory and a lock file without a lock.
+        let killed = PrivateFolder::make(parent.path(), Command::Up).expect("created");
         let PrivateFolder { folder, _lock } = killed;
         let left = folder.keep();
         drop(_lock);
@@ -140,7 +143,7 @@ mod tests {
 
         let others = ["machinist-up-notes", "machinist-other", "machinist-up-open"].map(|name| {
             let folder = parent.path().join(name);
-            fs::create_dir(&folder).expect("made");
+            fs::create_dir(&folder).expect("created");
             fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).expect("set");
             folder
         });
@@ -150,14 +153,14 @@ mod tests {
         let link = parent.path().join("machinist-up-link");
         std::os::unix::fs::symlink(&others[1], &link).expect("linked");
 
-        let next = PrivateFolder::make(parent.path(), Command::Up).expect("made");
-        assert!(!left.exists(), "nobody runs there any more");
-        PrivateFolder::make(parent.path(), Command::ApiServer).expect("made");
+        let next = PrivateFolder::make(parent.path(), Command::Up).expect("created");
+        assert!(!left.exists(), "the directory of the killed process was kept");
+        PrivateFolder::make(parent.path(), Command::ApiServer).expect("created");
         for kept in [alive.path(), next.path(), &others[0], &others[1], &others[2], &link] {
             assert!(kept.exists(), "{}", kept.display());
         }
         let path = alive.path().to_owned();
         drop(alive);
-        assert!(!path.exists(), "it goes with its process");
+        assert!(!path.exists(), "the directory was kept at the end of its process");
     }
 }

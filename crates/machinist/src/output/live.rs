@@ -1,69 +1,69 @@
-//! A table below what has been written, drawn over itself again and again while everything else is written above it.
+//! A live table at the bottom of the terminal. It is redrawn in place, and all other output appears
+//! above it.
 //!
 //! ```text
-//! lines that stay, and scroll away with time
-//! the table, as tall as the terminal at most
-//! the cursor, on an empty line of its own
+//! permanent lines, which scroll away
+//! the table, at most as tall as the terminal
+//! the cursor, on an empty line
 //! ```
 //!
-//! Deliberately absent: raw mode, a hidden cursor, another screen, questions to the terminal. Nothing is ever switched, so there is
-//! nothing to switch back, however the program ends; whoever else writes to the terminal then does so below the table.
+//! Deliberately absent: raw mode, a hidden cursor, an alternate screen and terminal queries. The
+//! program changes no terminal mode, so it has none to restore, even after a crash. Other programs
+//! then write below the table.
 
 use std::fmt::Write as _;
 
 use unicode_width::UnicodeWidthChar as _;
 
-/// Deletes the rest of a line.
+/// Escape sequence that deletes the rest of the line.
 const ERASE_LINE: &str = "\x1b[K";
-/// Deletes everything below.
+/// Escape sequence that deletes everything below the cursor.
 const ERASE_BELOW: &str = "\x1b[J";
 
-/// How much room a terminal has.
+/// Size of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Size {
-    /// Characters in a line.
+    /// Characters per line.
     pub columns: usize,
-    /// Lines.
     pub rows: usize,
 }
 
 impl Size {
-    /// What a terminal has that does not say.
+    /// Size of a terminal that does not report its size.
     pub(super) const USUAL: Self = Self { columns: 80, rows: 24 };
 }
 
-/// How a line looks, where colours are wanted.
+/// Style of a line, if colours are enabled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// As any other text.
     Plain,
-    /// A heading.
+    /// Headings.
     Strong,
-    /// Something that is not as it should be yet.
+    /// Objects that wait for something.
     Waiting,
-    /// Said only for completeness.
+    /// Secondary text.
     Faint,
 }
 
 /// One line of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Line {
-    /// How it looks.
     pub look: Look,
-    /// What it says, on one line and without control characters.
+    /// Text on one line, without control characters.
     pub text: String,
 }
 
-/// What is drawn, and how.
+/// The table that the terminal shows.
 #[derive(Debug, Default)]
 pub(super) struct Live {
     drawn: Vec<Line>,
-    /// What the terminal was when they were drawn.
+    /// Size of the terminal when the table was drawn.
     size: Option<Size>,
 }
 
 impl Live {
-    /// What to send to a terminal so that `above` stays and `table` is below it, in place of the table before.
+    /// Returns the text that replaces the old table with `above` as permanent text and `table`
+    /// below it.
     pub(super) fn replace(&mut self, above: &str, table: Vec<Line>, size: Size, colours: Colours) -> String {
         let mut sent = self.back_to_top(size);
         for line in above.split_inclusive('\n') {
@@ -81,29 +81,30 @@ impl Live {
         sent
     }
 
-    /// Whether just this is on a terminal of this size already.
+    /// Returns whether the terminal already shows this table at this size.
     pub(super) fn is_drawn(&self, table: &[Line], size: Size) -> bool {
         self.drawn == table && self.size == Some(size)
     }
 
-    /// What to send so that something else can be written in place of the table.
+    /// Returns the text that erases the table, so that other text can take its place.
     pub(super) fn erase(&mut self, size: Size) -> String {
         let sent = self.back_to_top(size) + ERASE_BELOW;
         self.drawn.clear();
         sent
     }
 
-    /// The table as it was drawn last.
+    /// Returns the table that was drawn last.
     pub(super) fn table(&self) -> &[Line] {
         &self.drawn
     }
 
-    /// Leaves the table where it is: it is text like any other from now on.
+    /// Makes the table permanent text.
     pub(super) fn settle(&mut self) {
         self.drawn.clear();
     }
 
-    /// To the first character of the table. A terminal that has become narrower has broken its lines.
+    /// Returns the text that moves the cursor to the first character of the table. A terminal that
+    /// became narrower has wrapped the lines of the table.
     fn back_to_top(&self, size: Size) -> String {
         let rows: usize =
             self.drawn.iter().map(|line| width(&line.text).div_ceil(size.columns.max(1)).max(1)).sum();
@@ -115,12 +116,11 @@ impl Live {
     }
 }
 
-/// Whether lines are told apart by colour and weight.
+/// Whether lines have colours and weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Colours {
-    /// They are.
     Shown,
-    /// They are not: <https://no-color.org>.
+    /// Disabled by `NO_COLOR`: <https://no-color.org>.
     Unwanted,
 }
 
@@ -137,12 +137,12 @@ impl Colours {
     }
 }
 
-/// How many columns a text takes.
+/// Returns the number of columns of a text.
 pub(crate) fn width(text: &str) -> usize {
     text.chars().map(|it| it.width().unwrap_or(0)).sum()
 }
 
-/// The text on one line and without anything that a terminal would obey, cut off where it takes more than so many columns.
+/// Replaces control characters with spaces and cuts the text to this number of columns.
 pub(crate) fn fit(text: &str, columns: usize) -> String {
     let shown = |it: char| if it.is_control() { ' ' } else { it };
     if width(text) <= columns {

@@ -1,13 +1,13 @@
-//! Commands that a message advises: ready to be pasted into a shell.
+//! Shell commands for error messages, quoted so that users can paste them.
 
 use std::path::{Path, PathBuf};
 
-/// How many names are tried before the last one is taken as it is.
+/// Limit of the search for a free name. After it, `.old` is used.
 const MOST_NAMES: u32 = 1000;
 
-/// The command that moves a folder away, to where nothing is yet.
+/// Returns the command that moves a directory to an unused name.
 pub(crate) fn set_aside(folder: &Path) -> String {
-    // `.` has no name by which it could be moved.
+    // `mv` cannot rename `.`.
     let named = match folder.file_name() {
         Some(_) => folder.to_owned(),
         None => folder.canonicalize().unwrap_or_else(|_| folder.to_owned()),
@@ -15,7 +15,7 @@ pub(crate) fn set_aside(folder: &Path) -> String {
     format!("mv {} {}", in_shell(&named), in_shell(&free_name(&named)))
 }
 
-/// A name beside it that nobody has.
+/// Returns an unused path next to this one.
 fn free_name(path: &Path) -> PathBuf {
     let name = |suffix: &str| {
         let mut name = path.file_name().map(ToOwned::to_owned).unwrap_or_default();
@@ -26,7 +26,7 @@ fn free_name(path: &Path) -> PathBuf {
     std::iter::once(name(".old")).chain(numbered).find(|path| !path.exists()).unwrap_or_else(|| name(".old"))
 }
 
-/// A path as one word of a shell.
+/// Quotes a path as one shell word.
 pub(crate) fn in_shell(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = |c: char| c.is_alphanumeric() || "/._-+:@%".contains(c);
@@ -42,13 +42,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_that_is_advised_can_be_pasted_into_a_shell() {
+    fn suggested_commands_can_be_pasted_into_a_shell() {
         let parent = tempfile::tempdir().expect("a temporary folder");
         for name in ["plain", "with space", "it's", "$HOME"] {
             let folder = parent.path().join(name);
             let expected = [format!("{name}.old"), format!("{name}.old2")];
             for moved in expected.map(|name| parent.path().join(name)) {
-                std::fs::create_dir(&folder).expect("made");
+                std::fs::create_dir(&folder).expect("created");
                 let command = set_aside(&folder);
                 let done = std::process::Command::new("sh").args(["-c", &command]).status();
                 assert!(done.expect("a shell").success(), "{command}");

@@ -1,4 +1,5 @@
-//! From flags to clients of two clusters, and the first questions: does it answer, and does it serve our kinds?
+//! Creates the clients of the two clusters from flags, and checks that the clusters answer and
+//! serve the machine kinds.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,27 +14,28 @@ use machinist_kube::{ClientOptions, KubeconfigSource, connect as connect_client}
 use crate::args::{ClusterArgs, ClusterFlag, WrongFlags};
 use crate::output;
 
-/// How long an API server may take to answer after we start: as long as the original waits.
+/// How long an API server may take to answer after the start. Go's machine-controller-manager waits
+/// as long.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
-/// How often it is asked meanwhile.
+/// Time between two requests during that wait.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-/// Where the two clusters are found.
+/// Kubeconfigs of the two clusters.
 pub(super) struct Sources {
     pub control: KubeconfigSource,
     pub target: KubeconfigSource,
 }
 
-/// Reads the flags.
+/// Converts the flags to kubeconfigs and client options.
 pub(super) fn sources(args: &ClusterArgs, user_agent: &str) -> anyhow::Result<(Sources, ClientOptions)> {
     let target = match &args.target_kubeconfig {
         ClusterFlag::Unset if !is_pod() => bail!(WrongFlags::new(
-            "--target-kubeconfig: expected a kubeconfig; this process is in no pod, whose cluster it could take"
+            "--target-kubeconfig: expected a kubeconfig. The cluster of the pod is the default, but this process does not run in a pod"
         )),
         ClusterFlag::Unset | ClusterFlag::InCluster => KubeconfigSource::InCluster,
         ClusterFlag::File(path) => KubeconfigSource::File(path.clone()),
         ClusterFlag::None => bail!(WrongFlags::new(
-            "--target-kubeconfig none: machines without a cluster to join are not supported yet"
+            "--target-kubeconfig none: machines without a target cluster are not supported yet. Name a kubeconfig"
         )),
     };
     let control = match &args.control_kubeconfig {
@@ -51,13 +53,15 @@ pub(super) fn sources(args: &ClusterArgs, user_agent: &str) -> anyhow::Result<(S
     Ok((Sources { control, target }, options))
 }
 
-/// Whether Kubernetes started this process: every pod is told where the API server is.
+/// Returns whether this process runs in a pod. Every pod gets the address of the API server in its
+/// environment.
 fn is_pod() -> bool {
     std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
 }
 
-/// Connects to both. Our clock is compared with each one's: deadlines come from the control cluster, and when a Node went silent from
-/// the target cluster, for which `target_skew` is.
+/// Connects to both clusters. Each client measures the difference between our clock and the clock
+/// of its cluster. Deadlines use the clock of the control cluster. The time since a Node stopped
+/// reporting uses that of the target cluster, in `target_skew`.
 pub(super) async fn connect(
     sources: &Sources,
     control: &ClientOptions,
@@ -68,31 +72,47 @@ pub(super) async fn connect(
     target.qps = control.qps;
     target.burst = control.burst;
     target.seed = super::seed();
+    let (control_title, target_title) = titles(sources);
     Ok(Clients {
-        control: connect_client(&sources.control, control).await.context("control cluster")?,
-        target: connect_client(&sources.target, &target).await.context("target cluster")?,
+        control: connect_client(&sources.control, control).await.context(control_title)?,
+        target: connect_client(&sources.target, &target).await.context(target_title)?,
     })
 }
 
-/// Waits until both clusters answer, then expects the control cluster to serve the kinds.
+/// Returns the names of the control and the target cluster for messages. By default both are the
+/// same cluster.
+fn titles(sources: &Sources) -> (&'static str, &'static str) {
+    if sources.control == sources.target {
+        ("control and target cluster", "control and target cluster")
+    } else {
+        ("control cluster", "target cluster")
+    }
+}
+
+/// Waits until both clusters answer, then checks that the control cluster serves the machine kinds.
 pub(super) async fn wait_until_served(
     clients: &Clients,
     sources: &Sources,
     resources: &[&str],
 ) -> anyhow::Result<()> {
-    let control = describe("control cluster", &sources.control);
-    let target = describe("target cluster", &sources.target);
+    let (control_title, target_title) = titles(sources);
+    let control = describe(control_title, &sources.control);
+    let target = describe(target_title, &sources.target);
     wait_for_answer(&clients.control, &control).await?;
     wait_for_answer(&clients.target, &target).await?;
     let served = match clients.control.list_api_group_resources(API_VERSION).await {
         Ok(list) => list.resources,
         Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
-        Err(error) => return Err(anyhow::Error::new(error).context(format!("{control}: no answer"))),
+        Err(error) => {
+            return Err(
+                anyhow::Error::new(error).context(format!("{control}: the API server did not answer"))
+            );
+        }
     };
     match resources.iter().find(|name| !served.iter().any(|it| it.name == **name)) {
         None => Ok(()),
         Some(missing) => bail!(
-            "{control}: expected {missing} of {API_VERSION} to be served; `machinist crds | kubectl apply -f -` installs the kinds"
+            "{control}: the API server does not serve {missing} of {API_VERSION}. Install the kinds: machinist crds | kubectl apply -f -"
         ),
     }
 }
@@ -105,7 +125,9 @@ async fn wait_for_answer(client: &kube::Client, cluster: &str) -> anyhow::Result
         match client.apiserver_version().await {
             Ok(_) => return Ok(()),
             Err(error) if ANSWERS_WITHIN <= began.elapsed() => {
-                return Err(anyhow::Error::new(error).context(format!("{cluster}: no answer")));
+                return Err(
+                    anyhow::Error::new(error).context(format!("{cluster}: the API server did not answer"))
+                );
             }
             Err(error) => {
                 let reason = output::one_line(&anyhow::Error::new(error));
@@ -122,7 +144,8 @@ fn describe(which: &str, source: &KubeconfigSource) -> String {
     }
 }
 
-/// A kubeconfig by its file, cluster and address: what people need to see which of them is wrong.
+/// Describes a kubeconfig by file, cluster and address, so that users see which kubeconfig is
+/// wrong.
 pub(crate) fn describe_kubeconfig(path: &Path) -> String {
     let file = format!("kubeconfig {}", path.display());
     let Ok(config) = Kubeconfig::read_from(path) else { return file };
@@ -142,7 +165,7 @@ mod tests {
     use super::*;
 
     fn args(target: &str, control: &str) -> ClusterArgs {
-        let cluster = |text: &str| text.parse().expect("any text names a cluster");
+        let cluster = |text: &str| text.parse().expect("every text is a valid cluster flag");
         ClusterArgs {
             target_kubeconfig: cluster(target),
             control_kubeconfig: cluster(control),
@@ -153,21 +176,21 @@ mod tests {
     }
 
     #[test]
-    fn without_a_control_kubeconfig_both_clusters_are_one() {
-        let (sources, _) = sources(&args("target.yaml", ""), "test").expect("understood");
+    fn the_target_cluster_is_the_default_control_cluster() {
+        let (sources, _) = sources(&args("target.yaml", ""), "test").expect("accepted");
         assert_eq!(sources.control, KubeconfigSource::File("target.yaml".into()));
         assert_eq!(sources.control, sources.target);
     }
 
     #[test]
-    fn in_cluster_and_a_file_may_be_mixed() {
-        let (sources, _) = sources(&args("target.yaml", "inClusterConfig"), "test").expect("understood");
+    fn one_cluster_may_be_in_cluster_and_one_a_file() {
+        let (sources, _) = sources(&args("target.yaml", "inClusterConfig"), "test").expect("accepted");
         assert_eq!(sources.control, KubeconfigSource::InCluster);
         assert_eq!(sources.target, KubeconfigSource::File("target.yaml".into()));
     }
 
     #[test]
-    fn a_missing_target_cluster_is_refused_by_name() {
+    fn a_target_cluster_is_required() {
         let error = sources(&args("none", "control.yaml"), "test").err().expect("not supported");
         assert!(error.to_string().starts_with("--target-kubeconfig none: "), "{error}");
     }

@@ -1,8 +1,9 @@
-//! The election: whether the flags fit together, taking part in it, and giving the Lease back at the end.
+//! Leader election: checks the flags, gets the Lease, and releases it at the end.
 //!
-//! A leading process may begin a call of any length as long as it renewed its Lease within the renew deadline: it goes on renewing, and
-//! does not give the Lease back before the call has ended or passed its bound. So the flags need not know how long calls last. A process
-//! that dies leaves its calls to the keys of instances, which let none be made twice.
+//! A leader may start a call of any length if it renewed its Lease within the renew deadline. It
+//! keeps renewing, and releases the Lease only after the call has ended or passed its bound. So the
+//! flags do not depend on the length of calls. If a process dies during a call, instance keys
+//! prevent a duplicate instance.
 
 use std::time::Duration;
 
@@ -13,10 +14,10 @@ use tokio::task::JoinHandle;
 
 use super::{Process, identity};
 
-/// What the flags say about the election; `None` where the process is alone by its user's word.
+/// Converts the flags to election options; `None` with `--leader-elect=false`.
 ///
 /// # Errors
-/// Durations that cannot work together, named by flag, with what was expected.
+/// If durations contradict each other. The error names the flag and the expected value.
 pub(super) fn lease_options(process: &Process<'_>) -> anyhow::Result<Option<LeaseOptions>> {
     let flags = process.leader;
     if !flags.leader_elect {
@@ -32,10 +33,11 @@ pub(super) fn lease_options(process: &Process<'_>) -> anyhow::Result<Option<Leas
     Ok(Some(options))
 }
 
-/// The elector's own limit to the wait for calls in flight lies behind that of the process, which knows what it waits for.
+/// The elector waits this much longer for calls in flight than the process. The process knows the
+/// calls and reports them.
 const BEHIND: Duration = Duration::from_secs(1);
 
-/// The election that a process takes part in, if it does.
+/// Leader election of a process, if it is enabled.
 pub(super) struct Election {
     pub leadership: Option<Leadership>,
     elector: Option<Running>,
@@ -43,23 +45,23 @@ pub(super) struct Election {
 
 /// The elector's task.
 struct Running {
-    /// Dropped when nothing more may begin.
+    /// Dropped when no new work may start.
     leading: Option<oneshot::Sender<()>>,
-    /// Dropped when nothing is in flight.
+    /// Dropped when no call is in flight.
     in_flight: oneshot::Sender<()>,
     task: JoinHandle<ElectionEnd>,
 }
 
 impl Election {
-    /// No election: whoever starts the process says that there is only one.
+    /// Disables the election, for a process that is the only one.
     pub(super) fn none() -> Self {
         Self { leadership: None, elector: None }
     }
 
-    /// Takes part, and waits until it is won.
+    /// Joins the election and waits until this process is the leader.
     ///
     /// # Errors
-    /// When the lease was lost before work began.
+    /// If the lease was lost before work began.
     pub(super) async fn join(
         client: kube::Client,
         options: LeaseOptions,
@@ -79,35 +81,36 @@ impl Election {
         Ok(election)
     }
 
-    /// Completes when leadership is lost, with the reason; never where there is no election.
+    /// Completes when leadership is lost and returns the reason. Never completes without an
+    /// election.
     pub(super) async fn lost(&mut self) -> String {
         let Some(Running { task, .. }) = &mut self.elector else { return std::future::pending().await };
         let ended = task.await;
-        // A task that has ended must not be awaited again, and there is nothing left to give back.
+        // A finished task must not be awaited again, and there is no Lease left to release.
         self.elector = None;
         match ended {
             Ok(ElectionEnd::Lost { reason }) => format!("leadership was lost: {reason}"),
-            Ok(ElectionEnd::Released) => "leadership was given back".to_owned(),
+            Ok(ElectionEnd::Released) => "leadership was released".to_owned(),
             Err(_) => "the election ended".to_owned(),
         }
     }
 
-    /// From now on nothing may begin; the Lease is renewed until it is given back.
+    /// Stops new work. The Lease is renewed until it is released.
     pub(super) fn begin_draining(&mut self) {
         if let Some(elector) = &mut self.elector {
             elector.leading = None;
         }
     }
 
-    /// Gives the Lease back, so that the next process need not wait until it runs out.
+    /// Releases the Lease, so that the next process need not wait until it expires.
     pub(super) async fn release(self) {
         let Some(Running { leading, in_flight, task }) = self.elector else { return };
         drop((leading, in_flight));
-        // It ends within `GIVE_BACK_WITHIN`, and says what became of it.
+        // The task ends within `GIVE_BACK_WITHIN` and logs the result.
         let _ = task.await;
     }
 
-    /// Leaves the Lease as it is: it runs out.
+    /// Stops renewing without a release, so that the Lease expires.
     pub(super) fn abandon(self) {
         if let Some(Running { task, .. }) = self.elector {
             task.abort();
@@ -127,7 +130,7 @@ mod tests {
     use super::*;
     use crate::args::{Cli, Command};
 
-    /// What is taken of a command line.
+    /// Returns the election options of a command line.
     fn options_of(flags: &str, call_bound: Duration) -> anyhow::Result<Option<LeaseOptions>> {
         let line = format!("machinist machine-controller --sim-endpoint http://127.0.0.1:1 {flags}");
         let cli = Cli::try_parse_from(line.split_whitespace()).expect("flags");
@@ -146,19 +149,20 @@ mod tests {
     }
 
     #[test]
-    fn the_default_lease_fits_calls_of_any_length() {
+    fn the_default_lease_allows_calls_of_any_length() {
         for seconds in [1, 5, 60, 900] {
-            let options = options_of("", Duration::from_secs(seconds)).expect("taken").expect("an election");
+            let options =
+                options_of("", Duration::from_secs(seconds)).expect("accepted").expect("an election");
             let durations = (options.lease_duration, options.renew_deadline);
             assert_eq!(durations, (Duration::from_secs(15), Duration::from_secs(10)));
         }
     }
 
     #[test]
-    fn a_lease_that_ends_before_its_renew_deadline_is_refused() {
+    fn a_lease_shorter_than_its_renew_deadline_is_an_error() {
         let wrong = "--leader-elect-lease-duration=5s --leader-elect-renew-deadline=10s";
         let error = options_of(wrong, Duration::from_secs(1)).expect_err("refused").to_string();
         assert!(error.contains("lease"), "{error}");
-        assert!(options_of("--leader-elect=false", Duration::from_secs(1)).expect("taken").is_none());
+        assert!(options_of("--leader-elect=false", Duration::from_secs(1)).expect("accepted").is_none());
     }
 }

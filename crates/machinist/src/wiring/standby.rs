@@ -1,4 +1,4 @@
-//! The HTTP port of a process that does not work yet: alive, and not ready.
+//! HTTP server of a process that waits for its Lease: alive, but not ready.
 
 use std::convert::Infallible;
 
@@ -8,7 +8,7 @@ use http_body_util::Full;
 use machinist_controllers::answer_all;
 use tokio::net::TcpListener;
 
-/// Answers until it is dropped.
+/// Serves requests until the future is dropped.
 pub(super) async fn answer(listener: &TcpListener) -> Infallible {
     answer_all(listener, respond).await
 }
@@ -17,7 +17,7 @@ fn respond(path: &str) -> Response<Full<Bytes>> {
     let (status, text) = match path {
         "/healthz" | "/livez" => (StatusCode::OK, "OK"),
         "/readyz" | "/metrics" | "/why" => {
-            (StatusCode::SERVICE_UNAVAILABLE, "this process waits for its lease")
+            (StatusCode::SERVICE_UNAVAILABLE, "this process is waiting for its lease")
         }
         _ => (StatusCode::NOT_FOUND, "404 page not found"),
     };

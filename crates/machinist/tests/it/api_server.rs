@@ -1,4 +1,4 @@
-//! `machinist api-server`: the API server alone, as controllers of other programs find it.
+//! Tests of `machinist api-server`, with clients like other controllers.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ spec:
     schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {size: {type: integer}}}}}}
 ";
 
-/// `machinist api-server`, once it is ready.
+/// `machinist api-server` after its "started" event.
 struct ApiServer {
     process: Process,
     kubeconfig: PathBuf,
@@ -51,7 +51,7 @@ impl ApiServer {
         client(&self.kubeconfig).await
     }
 
-    /// Asks it to stop; what it says then.
+    /// Stops the process and returns its "stopped" event.
     fn stop(mut self) -> Value {
         self.process.ask_to_stop();
         let stopped = serde_json::from_str(&self.process.line_with("\"stopped\"")).expect("one JSON object");
@@ -97,7 +97,7 @@ fn child_of(owner: &DynamicObject, name: &str) -> ConfigMap {
 }
 
 #[tokio::test]
-async fn a_custom_resource_outlives_a_restart_and_takes_its_child_along() {
+async fn a_custom_resource_survives_a_restart_and_is_collected() {
     let parent = tempfile::tempdir().expect("a temporary folder");
     let (folder, crds) = (parent.path().join("data"), file(parent.path(), "crds.yaml", WIDGETS));
     let with_crds = format!("--crds {}", crds.display());
@@ -119,12 +119,12 @@ async fn a_custom_resource_outlives_a_restart_and_takes_its_child_along() {
     assert_eq!(stopped["keptIn"], folder.to_str().expect("text"));
     assert_eq!(stopped["kubeconfigKept"], folder.join("kubeconfig").to_str().expect("text"));
 
-    // The definition is kept, too.
+    // The definition is kept too.
     let second = ApiServer::start(&mut in_folder(&folder, ""));
     assert_eq!((&second.url, second.definitions.len()), (&url, 1));
     let client = client(&copy).await;
     let widgets = custom(client.clone(), "Widget");
-    let kept = widgets.get("one").await.expect("it is there");
+    let kept = widgets.get("one").await.expect("it exists");
     assert_eq!((kept.uid(), kept.resource_version()), (created.uid(), created.resource_version()));
     let maps: Api<ConfigMap> = Api::namespaced(client, "default");
     maps.create(&PostParams::default(), &child_of(&kept, "child")).await.expect("created");
@@ -134,7 +134,7 @@ async fn a_custom_resource_outlives_a_restart_and_takes_its_child_along() {
 }
 
 #[tokio::test]
-async fn kinds_that_a_client_adds_are_collected_too() {
+async fn custom_kinds_added_by_a_client_are_collected() {
     let server = ApiServer::start(&mut api_server(""));
     assert_eq!(server.definitions, Vec::<String>::new());
     let client = server.client().await;
@@ -158,7 +158,7 @@ async fn kinds_that_a_client_adds_are_collected_too() {
     assert_eq!((&stopped["keptIn"], &stopped["kubeconfigKept"]), (&Value::Null, &Value::Null));
 }
 
-/// The only object of a text.
+/// Parses a text with one object.
 fn only_object(text: &str) -> DynamicObject {
     let objects = machinist_api::manifest::parse_manifest(text).expect("a manifest");
     serde_json::from_value(objects[0].body.clone()).expect("an object")
@@ -172,11 +172,11 @@ async fn a_client_without_a_certificate_or_token_gets_401() {
         user.auth_info = Some(Default::default());
     }
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.expect("usable");
-    let nobody = Client::try_from(config.clone()).expect("a client");
+    let anonymous = Client::try_from(config.clone()).expect("a client");
     let refused =
-        Api::<Namespace>::all(nobody).list(&ListParams::default()).await.expect_err("no certificate");
+        Api::<Namespace>::all(anonymous).list(&ListParams::default()).await.expect_err("no certificate");
     assert!(matches!(&refused, kube::Error::Api(status) if status.code == 401), "{refused:?}");
-    // A token of a ServiceAccount says who it is; roles decide what it may do.
+    // A ServiceAccount token authenticates, but without a role it is not authorized.
     let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> =
         Api::namespaced(server.client().await, "default");
     await_condition(accounts.clone(), "default", |it: Option<&_>| it.is_some()).await.expect("watched");
@@ -192,7 +192,7 @@ async fn a_client_without_a_certificate_or_token_gets_401() {
 }
 
 #[test]
-fn a_definition_may_change_between_two_starts_within_bounds() {
+fn a_definition_may_change_between_starts_except_its_scope() {
     let parent = tempfile::tempdir().expect("a temporary folder");
     let folder = parent.path().join("data");
     let start = |text: &str| {
@@ -202,7 +202,8 @@ fn a_definition_may_change_between_two_starts_within_bounds() {
     assert!(start(WIDGETS).contains("\"how\":\"created\""));
     assert!(start(WIDGETS).contains("\"how\":\"unchanged\""));
     assert!(start(&WIDGETS.replace("integer", "string")).contains("\"how\":\"updated\""));
-    // Objects may rest on the scope; the good definition beside it is not applied either.
+    // The scope cannot change, because objects may depend on it. The valid definition in the same
+    // file is not applied either.
     let other = WIDGETS.replace("widgets", "gadgets").replace("Widget", "Gadget");
     let crds = file(
         parent.path(),
@@ -212,7 +213,7 @@ fn a_definition_may_change_between_two_starts_within_bounds() {
     let ended = Ended::of(&mut in_folder(&folder, &format!("--crds {}", crds.display())));
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{}", ended.stderr);
     let expected = format!(
-        "error: --crds {}: document 2: CustomResourceDefinition widgets.example.com: the API server refuses it: ",
+        "error: --crds {}: document 2: CustomResourceDefinition widgets.example.com: the API server rejected the object: ",
         crds.display()
     );
     assert!(ended.stderr.starts_with(&expected) && ended.stderr.contains("spec.scope"), "{}", ended.stderr);
@@ -222,38 +223,38 @@ fn a_definition_may_change_between_two_starts_within_bounds() {
 }
 
 #[test]
-fn people_are_told_where_it_is_how_to_use_it_and_what_stays() {
+fn the_output_names_addresses_examples_and_kept_state() {
     let parent = tempfile::tempdir().expect("a temporary folder");
     let out = parent.path().join("dev.kubeconfig");
     let mut process = Process::start(machinist("api-server --kubeconfig-out").arg(&out));
     for part in [
         "API server   https://127.0.0.1:",
         "Kubeconfig   ",
-        "Kinds        the built-in ones; no CustomResourceDefinition",
-        "Objects      in memory; --data-dir DIR would keep them",
+        "Kinds        built-in kinds; no CustomResourceDefinition",
+        "Objects      in memory (use --data-dir to keep them)",
         "export KUBECONFIG=",
         "kubectl api-resources",
         "machinist crds | kubectl apply -f -",
-        "Ready: the API server and its built-in controllers run, machine controllers do not",
+        "Ready: the API server and its built-in controllers are running, without machine controllers",
     ] {
         process.line_with(part);
     }
     process.ask_to_stop();
     let line = process.line_with("Stopped the API server");
-    assert!(line.contains("its objects are not kept (--data-dir would keep them)"), "{line}");
+    assert!(line.contains("its objects are not kept (use --data-dir to keep them)"), "{line}");
     assert!(line.contains(&format!("no server answers at the address in {}", out.display())), "{line}");
     process.wait().cleanly();
 }
 
 #[test]
-fn folders_of_up_and_of_the_api_server_are_told_apart() {
+fn up_and_api_server_reject_directories_of_each_other() {
     let parent = tempfile::tempdir().expect("a temporary folder");
     let (alone, of_up) = (parent.path().join("alone"), parent.path().join("up"));
     Ended::of_at_start(&mut in_folder(&alone, ""));
     let ended = Ended::of(machinist("up --until ready --data-dir").arg(&alone));
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{}", ended.stderr);
     let expected = format!(
-        "error: --data-dir {0}: expected a folder of `machinist up`, and this one was made by `machinist api-server`: ",
+        "error: --data-dir {0}: expected a directory of `machinist up`, but this one belongs to `machinist api-server`. ",
         alone.display()
     );
     assert!(ended.stderr.starts_with(&expected), "{}", ended.stderr);
@@ -271,10 +272,10 @@ fn folders_of_up_and_of_the_api_server_are_told_apart() {
         assert!(!of_up.join("api-server.json").exists());
     };
     refused(
-        "expected a folder of `machinist api-server`, and this one, which has up.json, was made by another command",
+        "expected a directory of `machinist api-server`, but this one has up.json and belongs to another command",
     );
     for (name, told) in
-        [("up.json", "which has ledger.jsonl,"), ("ledger.jsonl", "api-server.json is missing, by which")]
+        [("up.json", "this one has ledger.jsonl and"), ("ledger.jsonl", "api-server.json is missing, but")]
     {
         std::fs::remove_file(of_up.join(name)).expect("removed");
         refused(told);
@@ -282,7 +283,7 @@ fn folders_of_up_and_of_the_api_server_are_told_apart() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_gone_on_with_is_refused_and_left_as_it_was() {
+fn an_inconsistent_directory_is_an_error_and_stays_unchanged() {
     let parent = tempfile::tempdir().expect("a temporary folder");
     let folder = parent.path().join("data");
     let running = ApiServer::start(&mut in_folder(&folder, ""));
@@ -298,21 +299,21 @@ fn a_folder_that_cannot_be_gone_on_with_is_refused_and_left_as_it_was() {
     for (name, told) in [
         (
             "state.redb",
-            "state.redb is missing, the API server's objects; ca.crt, ca.key and tokens.key, which belong to it, are there",
+            "state.redb (the API server's objects) is missing, but ca.crt, ca.key and tokens.key exist",
         ),
         ("ca.key", "ca.key is missing: expected the private key of ca.crt"),
         ("tokens.key", "tokens.key is missing: expected the key that signed"),
-        ("api-server.json", "If this command made the folder, write the file again: echo"),
+        ("api-server.json", "If this command created the directory, write the file again: echo"),
     ] {
         let whole = std::fs::read(folder.join(name)).expect(name);
         std::fs::remove_file(folder.join(name)).expect("removed");
         refused(&[told, "othing was changed. "]);
-        assert!(!folder.join(name).exists(), "{name} was made again");
+        assert!(!folder.join(name).exists(), "{name} was recreated");
         std::fs::write(folder.join(name), whole).expect("written");
     }
     std::fs::remove_file(folder.join("kubeconfig")).expect("removed");
     let said = Ended::of_at_start(&mut in_folder(&folder, ""));
-    assert!(said.contains("kubeconfig is missing or damaged, and is written again"), "{said}");
+    assert!(said.contains("kubeconfig is missing or damaged and is written again"), "{said}");
 
     let home = parent.path().join("home");
     std::fs::create_dir(&home).expect("made");
@@ -320,7 +321,7 @@ fn a_folder_that_cannot_be_gone_on_with_is_refused_and_left_as_it_was() {
     let ended = Ended::of(&mut in_folder(&home, ""));
     assert_eq!(ended.code, Some(1));
     assert!(
-        ended.stderr.contains("this one holds other things, such as letter.txt. Nothing was changed."),
+        ended.stderr.contains("this one contains other files, such as letter.txt. Nothing was changed."),
         "{}",
         ended.stderr
     );
@@ -328,7 +329,7 @@ fn a_folder_that_cannot_be_gone_on_with_is_refused_and_left_as_it_was() {
 }
 
 #[tokio::test]
-async fn nothing_that_was_answered_is_lost_to_a_kill() {
+async fn acknowledged_writes_survive_a_kill() {
     let parent = tempfile::tempdir().expect("a temporary folder");
     let (folder, crds) = (parent.path().join("data"), file(parent.path(), "crds.yaml", WIDGETS));
     let with_crds = format!("--crds {}", crds.display());
@@ -345,6 +346,6 @@ async fn nothing_that_was_answered_is_lost_to_a_kill() {
     let widgets = custom(server.client().await, "Widget");
     let all = widgets.list(&ListParams::default()).await.expect("listed");
     assert_eq!(all.items.len(), 20);
-    assert_eq!(widgets.get("w0").await.expect("there").data["spec"]["size"], 100);
+    assert_eq!(widgets.get("w0").await.expect("it exists").data["spec"]["size"], 100);
     server.stop();
 }

@@ -1,4 +1,4 @@
-//! What is wrong with a command is said in one line, with what was expected, and with the right exit code.
+//! Tests of errors: one line that names the expected value, and the right exit code.
 
 use std::net::TcpListener;
 
@@ -13,7 +13,7 @@ fn fails(line: &str, code: i32, parts: &[&str]) {
     }
     assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
     if code == 1 {
-        // Controllers log before; the last line is the error, and it is one line.
+        // Controllers log first. The error is the last line.
         let last = ended.stderr.lines().last().unwrap_or_default();
         assert!(last.starts_with("error: "), "{}", ended.stderr);
     }
@@ -31,7 +31,7 @@ fn a_wrong_command_line_is_exit_code_2() {
     fails("", 2, &["Usage: machinist"]);
     fails("machine-controller", 2, &["--sim-endpoint <URL>"]);
     for controller in ["machine-controller-manager", "machine-controller --sim-endpoint http://127.0.0.1:1"] {
-        let told = "error: --target-kubeconfig: expected a kubeconfig; this process is in no pod";
+        let told = "error: --target-kubeconfig: expected a kubeconfig. ";
         fails(controller, 2, &[told]);
     }
 }
@@ -50,7 +50,7 @@ fn a_port_in_use_is_named() {
 }
 
 #[test]
-fn a_cluster_that_does_not_answer_is_named_by_file_name_and_address() {
+fn an_unreachable_cluster_is_named_by_file_name_and_address() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("kubeconfig");
     let free = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("an address");
@@ -60,12 +60,12 @@ fn a_cluster_that_does_not_answer_is_named_by_file_name_and_address() {
     );
     std::fs::write(&file, text).expect("written");
     let file = file.display().to_string();
-    let told = format!("kubeconfig {file}, cluster far at http://{free}: no answer");
+    let told = format!("kubeconfig {file}, cluster far at http://{free}: the API server did not answer");
     fails(&format!("why machine/a --kubeconfig {file}"), 1, &[&told, "Connection refused"]);
 }
 
 #[test]
-fn a_kubeconfig_that_is_not_there_or_no_kubeconfig_is_named_and_never_quoted() {
+fn an_invalid_kubeconfig_is_named_and_never_quoted() {
     fails(
         "why machine/a --kubeconfig no/such/file",
         1,
@@ -81,38 +81,43 @@ fn a_kubeconfig_that_is_not_there_or_no_kubeconfig_is_named_and_never_quoted() {
 }
 
 #[test]
-fn a_data_folder_that_cannot_be_written_is_named() {
+fn an_unusable_data_directory_is_named() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("file");
-    std::fs::write(&file, "not a folder").expect("written");
+    std::fs::write(&file, "not a directory").expect("written");
+    for command in ["up", "api-server"] {
+        let told = format!("--data-dir {}: this path exists and is not a directory", file.display());
+        fails(&format!("{command} --data-dir {}", file.display()), 1, &[&told]);
+    }
     let below = file.join("data").display().to_string();
     fails(
         &format!("up --data-dir {below}"),
         1,
-        &[&format!("--data-dir {below}: expected a folder that can be written")],
+        &[&format!("--data-dir {below}: expected a writable directory")],
     );
 }
 
 #[test]
-fn files_of_the_simulated_cloud_are_checked_before_it_starts() {
+fn the_simulated_cloud_checks_its_files_at_the_start() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let folder = folder.path().display();
     let line = format!("sim-cloud --data-dir {folder} --target-server https://127.0.0.1:1 --target-ca");
-    fails(&format!("{line} no/such/ca"), 1, &["--target-ca no/such/ca: cannot be read"]);
+    fails(&format!("{line} no/such/ca"), 1, &["--target-ca no/such/ca: cannot read the file"]);
     let not_pem = format!("{}/Cargo.toml", env!("CARGO_MANIFEST_DIR"));
-    fails(&format!("{line} {not_pem}"), 1, &["expected certificates in PEM"]);
+    fails(&format!("{line} {not_pem}"), 1, &["expected a file with PEM certificates"]);
 }
 
 #[test]
-fn a_lease_need_not_outlive_calls_but_its_renew_deadline() {
-    // Refused before anything is looked for: there is no such cluster.
+fn a_lease_must_be_longer_than_its_renew_deadline_only() {
+    // The flags are checked before the kubeconfig, which does not exist.
     let line = "machine-controller --sim-endpoint http://127.0.0.1:1 --target-kubeconfig no/such/file";
     fails(
         &format!("{line} --leader-elect-renew-deadline 15s"),
         2,
         &["leader election, renew deadline: expected less than the lease duration"],
     );
-    // A call lasts up to 1 s, which is longer than what these leave of the lease: it comes as far as its port.
+    // These flags leave less of the lease than the 1 s of a call. They are accepted; the next error
+    // is about the port.
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = taken.local_addr().expect("an address");
     let late = format!("--leader-elect-renew-deadline 14500ms --address 127.0.0.1 --port {}", address.port());
@@ -123,7 +128,7 @@ fn a_lease_need_not_outlive_calls_but_its_renew_deadline() {
 }
 
 #[test]
-fn a_simulated_node_that_never_renews_its_lease_is_refused() {
+fn a_lease_renewal_of_zero_is_an_error() {
     let line =
         "sim-cloud --data-dir d --target-server https://127.0.0.1:1 --target-ca c --node-lease-renewal";
     fails(
@@ -134,7 +139,7 @@ fn a_simulated_node_that_never_renews_its_lease_is_refused() {
 }
 
 #[test]
-fn version_and_crds_are_for_people_and_for_programs() {
+fn version_crds_and_help_print_text_and_json() {
     let version = Ended::of(&mut machinist("version"));
     assert!(version.stdout.starts_with("machinist 0."), "{}", version.stdout);
     assert_eq!(Ended::of(&mut machinist("version -o json")).result()["version"], env!("CARGO_PKG_VERSION"));
@@ -150,7 +155,7 @@ fn version_and_crds_are_for_people_and_for_programs() {
 }
 
 #[test]
-fn a_link_named_after_a_controller_is_that_controller() {
+fn a_link_named_like_a_controller_runs_that_controller() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for (name, flag) in
         [("machine-controller", "--sim-endpoint"), ("machine-controller-manager", "--safety-up")]

@@ -1,12 +1,12 @@
-//! Shells complete what the program knows, from the script that it prints.
+//! Tests of the printed completion scripts.
 
 use std::process::Command;
 
 use crate::process::{Ended, machinist};
 
-/// What bash offers for a command line that ends where the cursor is.
+/// Returns the completions of bash for a command line with the cursor at its end.
 fn completed_by_bash(line: &str) -> Vec<String> {
-    // As bash does it: the words so far, and the function that the script registered for the program.
+    // Like bash, the script sets the words and calls the registered completion function.
     let script = r#"
         source <("$1" completion bash) || exit 1
         read -r -a COMP_WORDS <<< "$2"
@@ -21,7 +21,7 @@ fn completed_by_bash(line: &str) -> Vec<String> {
     bash.args(["--norc", "-c", script, "bash", env!("CARGO_BIN_EXE_machinist"), line]);
     let ended = Ended::of(&mut bash);
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{line}");
-    // Where nothing is offered an empty line is printed.
+    // Without completions, `printf` prints an empty line.
     ended.stdout.lines().filter(|offered| !offered.is_empty()).map(str::to_owned).collect()
 }
 
@@ -44,7 +44,7 @@ fn bash_completes_a_command_a_flag_and_a_value() {
 }
 
 #[test]
-fn every_shell_has_a_script_and_others_are_refused_by_name() {
+fn other_shells_have_a_script_and_unknown_ones_are_an_error() {
     for (shell, part) in [("zsh", "#compdef machinist"), ("fish", "complete -c machinist")] {
         let ended = Ended::of(&mut machinist(&format!("completion {shell}")));
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
@@ -53,4 +53,5 @@ fn every_shell_has_a_script_and_others_are_refused_by_name() {
     let ended = Ended::of(&mut machinist("completion tcsh"));
     assert_eq!(ended.code, Some(2));
     assert!(ended.stderr.contains("[possible values: bash, zsh, fish]"), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("'zsh'"), "no other shell is suggested: {}", ended.stderr);
 }

@@ -1,5 +1,5 @@
-//! `machinist up --data-dir` on a folder from which something is missing, in which something is damaged, or that is somebody else's: it says so
-//! and changes nothing.
+//! Tests of `machinist up --data-dir` with missing, damaged or foreign files: the command reports
+//! them and changes nothing.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,9 +16,10 @@ use tempfile::TempDir;
 
 use crate::process::{Ended, Process, Up, call, client, machinist};
 
-/// What a run of the quick start leaves: three machines.
+/// Data directory after a run of the quick start with three machines.
 struct Left {
-    /// Everything is below it, so that what an advised command moves away goes with it.
+    /// Parent of the data directory. It is deleted together with directories that suggested
+    /// commands move.
     parent: TempDir,
     folder: PathBuf,
 }
@@ -36,14 +37,14 @@ impl Left {
         Ended::of(machinist(&format!("up --until ready {more} --data-dir")).arg(&self.folder))
     }
 
-    /// What it says when it starts and everything runs.
+    /// Asserts a successful start and returns stdout.
     fn starts(&self) -> String {
         let ended = self.up("");
         assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
         ended.stdout
     }
 
-    /// What it says when it does not start.
+    /// Asserts a failed start without changes and returns stderr.
     #[track_caller]
     fn refuses(&self, parts: &[&str]) -> String {
         let before = self.content();
@@ -53,11 +54,12 @@ impl Left {
             assert!(ended.stderr.contains(part), "expected {part:?} in {}", ended.stderr);
         }
         assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
-        assert!(before == self.content(), "something was changed");
+        assert!(before == self.content(), "a file was changed");
         ended.stderr
     }
 
-    /// Every file, those on disks included, but the state, whose database notes that it was opened.
+    /// Returns the content of all files, including disks. The state is left out, because its
+    /// database records each opening.
     fn content(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let mut content = BTreeMap::new();
         let mut folders = vec![self.folder.clone()];
@@ -81,10 +83,11 @@ impl Left {
         self.folder.join(name)
     }
 
-    /// Does the same to a file as a full disk, a wrong `rm` or a careless copy, looks, and brings the file back.
+    /// Deletes or overwrites a file, like a full disk or a wrong command, asserts a failed start,
+    /// and restores the file.
     #[track_caller]
     fn without(&self, name: &str, instead: Option<&[u8]>, parts: &[&str]) {
-        let whole = fs::read(self.file(name)).expect("it is there");
+        let whole = fs::read(self.file(name)).expect("it exists");
         match instead {
             Some(bytes) => fs::write(self.file(name), bytes).expect("written"),
             None => fs::remove_file(self.file(name)).expect("removed"),
@@ -94,14 +97,14 @@ impl Left {
     }
 }
 
-/// Does what a message advises.
+/// Runs the suggested command at the end of a message.
 #[track_caller]
 fn follow(message: &str, before: &str) {
     let (_, command) = message.trim_end().rsplit_once(before).expect("advice");
     run(command);
 }
 
-/// Does what a message advises between two of its words.
+/// Runs the suggested command between two parts of a message.
 #[track_caller]
 fn follow_up_to(message: &str, before: &str, after: &str) {
     let (_, advice) =
@@ -125,7 +128,7 @@ fn machine_objects(kind: &str, client: kube::Client) -> Api<DynamicObject> {
 }
 
 #[test]
-fn a_cloud_that_has_lost_instances_which_machines_name_does_not_start() {
+fn a_ledger_without_the_instances_of_machines_is_an_error() {
     let left = Left::by_a_quick_start();
     let ledger = fs::read_to_string(left.file("ledger.jsonl")).expect("a ledger");
     let name = "ledger.jsonl";
@@ -133,52 +136,55 @@ fn a_cloud_that_has_lost_instances_which_machines_name_does_not_start() {
         name,
         None,
         &[
-            "ledger.jsonl is missing, and in ",
-            "state.redb 3 Machines name instances that it never had, such as sim:///i-",
+            "ledger.jsonl is missing, but in ",
+            "state.redb 3 Machines name instances that it never recorded, such as sim:///i-",
         ],
     );
-    left.without(name, Some(b""), &["ledger.jsonl is empty, and in ", "Bring ledger.jsonl back from a copy"]);
+    left.without(name, Some(b""), &["ledger.jsonl is empty, but in ", "Restore ledger.jsonl from a backup"]);
     let first = format!("{}\n", ledger.lines().next().expect("a line"));
     left.without(
         name,
         Some(first.as_bytes()),
-        &["ledger.jsonl knows 1 instance, and in ", " 2 Machines name "],
+        &["ledger.jsonl has 1 instance, but in ", " 2 Machines name "],
     );
-    assert!(left.starts().contains("Goes on with what the data folder holds"), "the file is back");
+    assert!(
+        left.starts().contains("Continues with the state in the data directory"),
+        "the file was restored"
+    );
 
     fs::remove_file(left.file(name)).expect("removed");
-    let refusal = left.refuses(&["start anew by moving the folder away: mv "]);
+    let refusal = left.refuses(&["start again by moving the directory away: mv "]);
     follow(&refusal, "away: ");
-    assert!(left.starts().contains("MachineDeployment workers created"), "what is advised helps");
-    assert!(left.parent.path().join("data.old/state.redb").exists(), "and loses nothing");
+    assert!(left.starts().contains("MachineDeployment workers created"), "the suggested command helps");
+    assert!(left.parent.path().join("data.old/state.redb").exists(), "the old state is kept");
 }
 
 #[test]
-fn the_ledger_of_another_folder_is_no_ledger_of_this_one() {
+fn the_ledger_of_another_directory_is_an_error() {
     let (left, other) = (Left::by_a_quick_start(), Left::by_a_quick_start());
     let ids = |left: &Left| {
         let ledger = fs::read_to_string(left.file("ledger.jsonl")).expect("a ledger");
         (1..=3).map(|number| ledger.contains(&format!("\"sim:///i-{number}\""))).collect::<Vec<_>>()
     };
-    assert_eq!((ids(&left), ids(&other)), (vec![true; 3], vec![true; 3]), "the same ids");
+    assert_eq!((ids(&left), ids(&other)), (vec![true; 3], vec![true; 3]), "both ledgers have the same ids");
     let ledger = fs::read(other.file("ledger.jsonl")).expect("a ledger");
     left.without(
         "ledger.jsonl",
         Some(&ledger),
         &[
-            "ledger.jsonl knows 3 instances, and in ",
-            " 3 Machines name instances that it never had or made for others, such as sim:///i-",
-            "It is not the ledger of these Machines. ",
+            "ledger.jsonl has 3 instances, but in ",
+            " 3 Machines name instances that it never recorded or created for other Machines, such as sim:///i-",
+            "The ledger does not belong to these Machines. ",
         ],
     );
     left.starts();
 }
 
 #[test]
-fn where_two_files_are_lost_nothing_is_changed_either() {
+fn with_two_missing_files_nothing_is_changed() {
     let left = Left::by_a_quick_start();
     let ledger = fs::read_to_string(left.file("ledger.jsonl")).expect("a ledger");
-    // The first line alone, and what a crash leaves of the next one.
+    // The first line and an incomplete second line, as after a crash.
     let torn: String = ledger.chars().take(ledger.find('\n').expect("a line") + 20).collect();
     let key = fs::read(left.file("tokens.key")).expect("a key");
 
@@ -189,32 +195,37 @@ fn where_two_files_are_lost_nothing_is_changed_either() {
 
     fs::remove_file(left.file("up.json")).expect("removed");
     left.without("ledger.jsonl", None, &["ledger.jsonl is missing"]);
-    left.without("ledger.jsonl", Some(torn.as_bytes()), &["ledger.jsonl knows 1 instance"]);
+    left.without("ledger.jsonl", Some(torn.as_bytes()), &["ledger.jsonl has 1 instance"]);
     let state = fs::read(left.file("state.redb")).expect("a state");
     fs::remove_file(left.file("state.redb")).expect("removed");
-    left.without("ledger.jsonl", Some(torn.as_bytes()), &["state.redb is missing", "1 instance is alive"]);
+    left.without(
+        "ledger.jsonl",
+        Some(torn.as_bytes()),
+        &["state.redb (the API server's objects) is missing", "1 instance is alive"],
+    );
     fs::write(left.file("state.redb"), state).expect("written");
-    assert!(left.starts().contains("up.json is missing; goes on in namespace default"));
+    assert!(left.starts().contains("up.json is missing. Continuing in namespace default"));
 }
 
 #[tokio::test]
-async fn what_a_damaged_ledger_has_lost_can_be_let_go_of_without_the_rest() {
+async fn instances_of_a_damaged_ledger_can_be_given_up_alone() {
     let left = Left::by_a_quick_start();
     let ledger = fs::read_to_string(left.file("ledger.jsonl")).expect("a ledger");
     let second = ledger.match_indices("{\"commit\":\"made\"").nth(1).expect("three were made").0;
     fs::write(left.file("ledger.jsonl"), format!("{}x{}", &ledger[..second], &ledger[second..]))
         .expect("written");
     let refusal = left.refuses(&[
-        "ledger.jsonl is damaged in line 2, column 1: expected one JSON object; nothing was changed. Bring ledger.jsonl back from a \
-         copy of the folder. Where there is none, line 1 to 1 can be kept; what was recorded from line 2 on is lost then, ",
+        "ledger.jsonl is damaged in line 2, column 1: expected one JSON object. Nothing was changed. Restore ledger.jsonl from a \
+         backup. Without a backup, you can keep lines 1 to 1. Records from line 2 on are then lost. ",
     ]);
-    follow_up_to(&refusal, "cut it off there: ", ". To start");
-    let refusal = left.refuses(&["ledger.jsonl knows 1 instance, and in ", " 2 Machines name "]);
+    follow_up_to(&refusal, "truncate it: ", ". To start");
+    let refusal = left.refuses(&["ledger.jsonl has 1 instance, but in ", " 2 Machines name "]);
 
-    follow_up_to(&refusal, "let the controllers serve nobody, ", " && machinist up --data-dir ");
+    follow_up_to(&refusal, "serve an unused namespace: ", " && machinist up --data-dir ");
     let mut process = Process::start(machinist("up --data-dir").arg(&left.folder));
-    process.line_with("2 Machines in other namespaces name instances that this cloud did not make for them");
-    process.line_with("Goes on with what the data folder holds");
+    process
+        .line_with("2 Machines in other namespaces name instances that this cloud did not create for them");
+    process.line_with("Continues with the state in the data directory");
     let client = client(&left.file("kubeconfig")).await;
     let (machines, nodes) = (machine_objects("Machine", client.clone()), Api::<Node>::all(client));
     let kept = fs::read_to_string(left.file("ledger.jsonl")).expect("a ledger");
@@ -231,7 +242,7 @@ async fn what_a_damaged_ledger_has_lost_can_be_let_go_of_without_the_rest() {
         nodes.delete(node, &DeleteParams::default()).await.expect("deleted");
     }
     process.terminate().cleanly();
-    follow_up_to(&refusal, "start again after ", ". Or start anew");
+    follow_up_to(&refusal, "start it again after: ", ". Or start again");
     let ended = left.up("-o json --timeout 60s");
     let result = ended.result();
     for (field, expected) in [("running", 3), ("nodesReady", 3), ("instancesAlive", 3), ("instancesEver", 3)]
@@ -241,10 +252,10 @@ async fn what_a_damaged_ledger_has_lost_can_be_let_go_of_without_the_rest() {
 }
 
 #[tokio::test]
-async fn machines_of_a_namespace_that_is_not_served_may_be_of_another_cloud() {
+async fn machines_in_other_namespaces_may_use_another_cloud() {
     let left = Left::by_a_quick_start();
     let mut process = Process::start(machinist("up --data-dir").arg(&left.folder));
-    process.line_with("Goes on with what the data folder holds");
+    process.line_with("Continues with the state in the data directory");
     let client = client(&left.file("kubeconfig")).await;
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let team = serde_json::from_value(json!({"metadata": {"name": "team"}})).expect("a namespace");
@@ -259,20 +270,22 @@ async fn machines_of_a_namespace_that_is_not_served_may_be_of_another_cloud() {
     machines.create(&PostParams::default(), &machine).await.expect("created");
     process.terminate().cleanly();
     let told = left.starts();
-    let remark = "1 Machine in another namespace names an instance that this cloud did not make for them, such as sim:///i-70 of \
-                  Machine team/restored: the controllers serve namespace default and leave them alone";
+    let remark = "1 Machine in another namespace names an instance that this cloud did not create for them, such as sim:///i-70 of \
+                  Machine team/restored. The controllers serve only namespace default and ignore them";
     assert!(told.contains(remark), "{told}");
 
     fs::write(left.file("up.json"), r#"{"namespace":"team"}"#).expect("written");
-    left.refuses(&[" 1 Machine names an instance that it never had: sim:///i-70 of Machine team/restored. "]);
-    // Who names a manifest says with it which namespace is served.
+    left.refuses(&[
+        " 1 Machine names an instance that it never recorded: sim:///i-70 of Machine team/restored. ",
+    ]);
+    // A manifest determines the served namespace.
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/quickstart.yaml");
     let ended = left.up(&format!("--manifest {manifest}"));
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
 }
 
 #[test]
-fn a_manifest_says_itself_what_a_lost_note_would() {
+fn a_manifest_replaces_a_lost_note() {
     let left = Left::by_a_quick_start();
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/quickstart.yaml");
     let apply = || {
@@ -291,31 +304,31 @@ fn a_manifest_says_itself_what_a_lost_note_would() {
 }
 
 #[test]
-fn half_a_quick_start_is_applied_again() {
+fn an_interrupted_quick_start_is_applied_again() {
     let left = Left::by_a_quick_start();
     let unfinished = r#"{"namespace":"default","unfinished":true}"#;
     fs::write(left.file("up.json"), unfinished).expect("written");
-    assert!(left.starts().contains("MachineDeployment workers updated"), "the half that was there");
-    assert!(left.starts().contains("the quick start is not applied again"), "now it is whole");
+    assert!(left.starts().contains("MachineDeployment workers updated"), "the existing object is updated");
+    assert!(left.starts().contains("the quick start is not applied again"), "the quick start is complete");
 
     let ended = Ended::of(machinist("up --until gone --data-dir").arg(&left.folder));
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
     fs::write(left.file("up.json"), unfinished).expect("written");
-    assert!(left.starts().contains("MachineDeployment workers created"), "nothing was there yet");
+    assert!(left.starts().contains("MachineDeployment workers created"), "the objects did not exist");
 }
 
 #[test]
-fn definitions_alone_are_no_quick_start() {
+fn a_state_with_only_definitions_gets_the_quick_start() {
     let left = Left::by_a_quick_start();
     let ended = Ended::of(machinist("up --until gone --data-dir").arg(&left.folder));
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
-    // As a kill leaves it after the definitions were installed.
+    // The state after a kill that follows the installation of the definitions.
     fs::remove_file(left.file("up.json")).expect("removed");
     assert!(left.starts().contains("MachineDeployment workers created"));
 }
 
 #[test]
-fn an_instance_that_somebody_deleted_is_no_reason_not_to_start() {
+fn a_deleted_instance_does_not_prevent_the_start() {
     let mut up = Up::start(None);
     for _ in 0..3 {
         up.process.line_with("\"state\":\"Running\"");
@@ -331,8 +344,8 @@ fn an_instance_that_somebody_deleted_is_no_reason_not_to_start() {
     let mut process = Process::start(machinist("up --data-dir").arg(folder.path()));
     let told =
         process.line_with("1 instance in the cloud belongs to no Machine, such as sim:///i-4 (stranger)");
-    process.line_with("Goes on with what the data folder holds");
-    // As a shell would do it, without its curl.
+    process.line_with("Continues with the state in the data directory");
+    // Send the request of the suggested curl command.
     let (_, advice) = told.trim_end().split_once("To delete this one: curl -d '").expect("advice");
     let (body, url) = advice.split_once("' ").expect("a body and a URL");
     let cloud = url.strip_suffix("/admin/kill").expect("the URL of the cloud");
@@ -343,26 +356,26 @@ fn an_instance_that_somebody_deleted_is_no_reason_not_to_start() {
 }
 
 #[test]
-fn a_lost_state_lets_nobody_delete_the_instances_that_it_knew() {
+fn a_lost_state_with_alive_instances_is_an_error() {
     let left = Left::by_a_quick_start();
     fs::remove_file(left.file("state.redb")).expect("removed");
-    let files = "ca.crt, ca.key, tokens.key and up.json, which belong to it, are there, and 3 instances are alive in ";
-    left.refuses(&["state.redb is missing, the API server's objects; ", files, "Bring state.redb back"]);
+    let files = "is missing, but ca.crt, ca.key, tokens.key and up.json exist, and 3 instances are alive in ";
+    left.refuses(&["state.redb (the API server's objects) ", files, "Restore state.redb from a backup"]);
     for file in ["ca.crt", "ca.key", "tokens.key", "up.json"] {
         fs::remove_file(left.file(file)).expect("removed");
     }
     let refusal =
-        left.refuses(&["state.redb is missing, the API server's objects; 3 instances are alive in "]);
+        left.refuses(&["state.redb (the API server's objects) is missing, but 3 instances are alive in "]);
     follow(&refusal, "away: ");
     left.starts();
 }
 
 #[test]
-fn a_first_start_that_was_killed_at_any_moment_is_a_first_start_again() {
+fn a_killed_first_start_can_be_repeated() {
     let parent = tempfile::tempdir().expect("a temporary folder");
     let begin = |name: &str, files: &[&str]| {
         let folder = parent.path().join(name);
-        fs::create_dir(&folder).expect("made");
+        fs::create_dir(&folder).expect("created");
         for file in files {
             fs::write(folder.join(file), "").expect("written");
         }
@@ -396,9 +409,9 @@ fn a_first_start_that_was_killed_at_any_moment_is_a_first_start_again() {
 }
 
 #[test]
-fn a_file_that_is_damaged_or_gone_is_named_with_what_was_expected_and_what_helps() {
+fn a_damaged_or_missing_file_is_named_with_the_fix() {
     let left = Left::by_a_quick_start();
-    let helps = "Bring the file back from a copy of the folder; or start anew by moving the folder away: mv ";
+    let helps = "Restore the file from a backup, or start again by moving the directory away: mv ";
     let garbage: Option<&[u8]> = Some(b"garbage \xff");
     left.without("state.redb", Some(b""), &["state.redb is damaged: it is empty. ", helps]);
     left.without(
@@ -427,18 +440,18 @@ fn a_file_that_is_damaged_or_gone_is_named_with_what_was_expected_and_what_helps
     left.without("up.json", Some(b"-"), &["up.json is damaged: expected {\"namespace\":\"NAME\"}", "echo '"]);
 
     fs::write(left.file("up.json"), "-").expect("written");
-    let refusal = left.refuses(&["or write it anew: "]);
-    follow(&refusal, "anew: ");
+    let refusal = left.refuses(&["or write it again: "]);
+    follow(&refusal, "again: ");
     left.starts();
 
     fs::remove_file(left.file("up.json")).expect("removed");
-    fs::create_dir(left.file("up.json")).expect("made");
+    fs::create_dir(left.file("up.json")).expect("created");
     let refusal = left.refuses(&["up.json cannot be read or written: Is a directory"]);
-    assert!(!refusal.contains("write it anew"), "what cannot be read may be as it should be: {refusal}");
+    assert!(!refusal.contains("write it again"), "an unreadable file may be valid: {refusal}");
 }
 
 #[test]
-fn a_ledger_that_is_lost_together_with_the_note_is_told() {
+fn a_ledger_lost_together_with_the_note_is_reported() {
     let left = Left::by_a_quick_start();
     let ended = Ended::of(machinist("up --until gone --data-dir").arg(&left.folder));
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
@@ -448,17 +461,17 @@ fn a_ledger_that_is_lost_together_with_the_note_is_told() {
     let ended = left.up(&format!("--manifest {manifest}"));
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
     assert!(
-        ended.stdout.contains("ledger.jsonl is missing; no Machine in namespace default"),
+        ended.stdout.contains("ledger.jsonl is missing. No Machine in namespace default"),
         "{}",
         ended.stdout
     );
 }
 
 #[tokio::test]
-async fn a_quick_start_that_is_not_applied_again_need_not_fit_any_more() {
+async fn a_quick_start_is_checked_only_if_it_is_applied() {
     let left = Left::by_a_quick_start();
     let mut process = Process::start(machinist("up --data-dir").arg(&left.folder));
-    process.line_with("Goes on with what the data folder holds");
+    process.line_with("Continues with the state in the data directory");
     let secrets: Api<Secret> = Api::default_namespaced(client(&left.file("kubeconfig")).await);
     let changed =
         Patch::Merge(json!({"immutable": true, "stringData": {"userData": "changed by its owner"}}));
@@ -468,15 +481,15 @@ async fn a_quick_start_that_is_not_applied_again_need_not_fit_any_more() {
 }
 
 #[test]
-fn what_can_be_made_again_is_and_told() {
+fn recreated_files_are_reported() {
     let left = Left::by_a_quick_start();
     for file in ["up.json", "kubeconfig"] {
         fs::remove_file(left.file(file)).expect("removed");
     }
     let told = left.starts();
     for part in [
-        "up.json is missing; goes on in namespace default, where the machine objects are",
-        "kubeconfig is missing or damaged, and is written again",
+        "up.json is missing. Continuing in namespace default, which has the machine objects",
+        "kubeconfig is missing or damaged and is written again",
         "the quick start is not applied again",
     ] {
         assert!(told.contains(part), "expected {part:?} in {told}");
@@ -486,14 +499,14 @@ fn what_can_be_made_again_is_and_told() {
 }
 
 #[test]
-fn machines_that_cannot_come_up_again_are_not_ready_because_they_once_were() {
+fn machines_without_disks_do_not_become_ready_again() {
     let left = Left::by_a_quick_start();
     fs::remove_dir_all(left.file("disks")).expect("removed");
     let ended = left.up("--timeout 2s");
     assert_eq!(ended.code, Some(1), "{}{}", ended.stdout, ended.stderr);
     for part in [
         "3 machines have lost the certificates on their disks",
-        "has not been heard of since the start",
+        "has not reported since the start",
         "Timed out: 3 of 3 machines Running, 0 Nodes ready",
     ] {
         assert!(ended.stdout.contains(part), "expected {part:?} in {}", ended.stdout);
@@ -501,24 +514,25 @@ fn machines_that_cannot_come_up_again_are_not_ready_because_they_once_were() {
 }
 
 #[test]
-fn a_folder_that_holds_other_things_is_left_as_it_is() {
+fn a_directory_with_other_files_stays_unchanged() {
     let parent = tempfile::tempdir().expect("a temporary folder");
     let folder = parent.path().to_owned();
     fs::write(folder.join("notes.txt"), "mine").expect("written");
     let left = Left { parent, folder };
-    left.refuses(&["expected a new or empty folder, or one that an earlier run left", "such as notes.txt"]);
-    // A lock is what many programs have.
+    left.refuses(&["expected an empty directory or one of an earlier run", "such as notes.txt"]);
+    // Many programs create a lock file.
     fs::write(left.file("lock"), "").expect("written");
     fs::write(left.file("state.redb.new"), "").expect("written");
-    left.refuses(&["expected a new or empty folder, or one that an earlier run left", "such as notes.txt"]);
+    left.refuses(&["expected an empty directory or one of an earlier run", "such as notes.txt"]);
     fs::rename(left.file("notes.txt"), left.file("lost+found")).expect("renamed");
     left.starts();
 }
 
 #[tokio::test]
-async fn a_full_disk_ends_it_with_one_error_and_what_was_answered_is_kept() {
+async fn a_full_disk_is_one_error_and_keeps_acknowledged_writes() {
     let left = Left::by_a_quick_start();
-    // No file may grow beyond so many blocks; without the signal a write fails as on a full disk.
+    // The limit of blocks per file makes writes fail like on a full disk, because the signal is
+    // ignored.
     let limited = "trap '' XFSZ; ulimit -f 3072; exec \"$0\" \"$@\"";
     let mut command = Command::new("sh");
     let folder = &left.folder;
@@ -526,7 +540,7 @@ async fn a_full_disk_ends_it_with_one_error_and_what_was_answered_is_kept() {
         .args(["-c", limited, env!("CARGO_BIN_EXE_machinist"), "up", "-o", "json", "--data-dir"])
         .arg(folder);
     let mut process = Process::start(&mut command);
-    process.line_with("Goes on with what the data folder holds");
+    process.line_with("Continues with the state in the data directory");
     let deployments = machine_objects("MachineDeployment", client(&folder.join("kubeconfig")).await);
     let patch = Patch::Merge(json!({"spec": {"replicas": 150}}));
     deployments.patch("workers", &PatchParams::default(), &patch).await.expect("scaled");
@@ -537,7 +551,7 @@ async fn a_full_disk_ends_it_with_one_error_and_what_was_answered_is_kept() {
     {
         assert!(stopped.stderr.contains(part), "expected {part:?} in {}", stopped.stderr);
     }
-    // Beside it there may be a controller's warning, of a write that was refused just before.
+    // A controller may also log a warning about a write that failed just before.
     let errors = stopped.stderr.lines().filter(|line| line.starts_with("error: "));
     assert_eq!(errors.count(), 1, "{}", stopped.stderr);
 
@@ -548,11 +562,11 @@ async fn a_full_disk_ends_it_with_one_error_and_what_was_answered_is_kept() {
 }
 
 #[test]
-fn nobody_is_sent_to_a_folder_whose_files_were_removed() {
+fn files_deleted_during_the_run_are_reported() {
     let left = Left::by_a_quick_start();
     let stopped_after = |flags: &str, remove: &dyn Fn()| {
         let mut process = Process::start(machinist(&format!("up {flags} --data-dir")).arg(&left.folder));
-        process.line_with("Goes on with what the data folder holds");
+        process.line_with("Continues with the state in the data directory");
         remove();
         process.ask_to_stop();
         let stopped =
@@ -568,11 +582,11 @@ fn nobody_is_sent_to_a_folder_whose_files_were_removed() {
 
     let stopped = stopped_after("", &|| fs::remove_dir_all(&left.folder).expect("removed"));
     let lost = format!(
-        "; {} has lost state.redb, ledger.jsonl, ca.crt, ca.key and tokens.key while this ran: ",
+        "; {} lost state.redb, ledger.jsonl, ca.crt, ca.key and tokens.key during this run; ",
         left.folder.display()
     );
     assert!(stopped.contains(&lost), "{stopped}");
-    for untrue in ["--data-dir would keep them", "kubeconfig", "goes on with them"] {
+    for untrue in ["use --data-dir to keep", "kubeconfig", "continue with: "] {
         assert!(!stopped.contains(untrue), "{untrue:?} in {stopped}");
     }
 }

@@ -1,4 +1,4 @@
-//! The program as people run it: the built binary, its output, its exit codes, its processes.
+//! End-to-end tests of the built binary: output, exit codes and processes.
 
 mod api_server;
 mod commands;

@@ -1,4 +1,4 @@
-//! Running the program, reading what it prints, ending it. A process that is forgotten is killed.
+//! Runs the program, reads its output and stops it. A dropped process is killed.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, Write};
@@ -9,14 +9,14 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
 
-/// A command line of the program, split at spaces.
+/// Creates a command from a command line, split at spaces.
 pub(crate) fn machinist(line: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_machinist"));
     command.args(line.split_whitespace()).env_remove("KUBECONFIG");
     command
 }
 
-/// What a command that ends by itself came to.
+/// Result of a finished command.
 pub(crate) struct Ended {
     pub code: Option<i32>,
     pub stdout: String,
@@ -30,7 +30,7 @@ impl Ended {
         Self { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
     }
 
-    /// Runs a command that is asked to stop as soon as it says where it can be reached; what it said up to then.
+    /// Runs a command, stops it after its "started" event, and returns the output until then.
     pub(crate) fn of_at_start(command: &mut Command) -> String {
         let mut process = Process::start(command);
         let said = process.lines_up_to("\"started\"");
@@ -38,7 +38,7 @@ impl Ended {
         said
     }
 
-    /// The last line of stdout as JSON.
+    /// Returns the last line of stdout as JSON.
     pub(crate) fn result(&self) -> Value {
         let last = self.stdout.lines().last().unwrap_or_default();
         serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}: {}{}", self.stdout, self.stderr))
@@ -49,11 +49,11 @@ impl Ended {
 pub(crate) struct Process {
     child: Child,
     stdout: BufReader<ChildStdout>,
-    /// A file, as nobody empties a pipe while the test looks elsewhere, and a full one would stop the process.
+    /// A file, because a full pipe would block the process while the test does not read it.
     stderr: File,
 }
 
-/// How a process ended.
+/// Exit code and stderr of a stopped process.
 #[derive(Debug)]
 pub(crate) struct Stopped {
     pub code: Option<i32>,
@@ -73,20 +73,20 @@ impl Process {
         Self { child, stdout, stderr }
     }
 
-    /// The next line of stdout that holds `part`.
+    /// Returns the next line of stdout that contains `part`.
     pub(crate) fn line_with(&mut self, part: &str) -> String {
         let lines = self.lines_up_to(part);
         lines.lines().last().map(|line| format!("{line}\n")).expect("the line with the part")
     }
 
-    /// The lines of stdout up to the next one that holds `part`.
+    /// Returns the lines of stdout up to the next one that contains `part`.
     pub(crate) fn lines_up_to(&mut self, part: &str) -> String {
         let mut seen = String::new();
         loop {
             let mut line = String::new();
             if self.stdout.read_line(&mut line).expect("output is text") == 0 {
                 let stopped = self.stopped();
-                panic!("it ended without a line with {part:?}\n{seen}{stopped:?}");
+                panic!("the process ended without a line with {part:?}\n{seen}{stopped:?}");
             }
             seen.push_str(&line);
             if line.contains(part) {
@@ -95,33 +95,33 @@ impl Process {
         }
     }
 
-    /// Asks it to stop as a service manager does, and waits until it has.
+    /// Sends SIGTERM and waits until the process has stopped.
     pub(crate) fn terminate(mut self) -> Stopped {
         self.ask_to_stop();
         self.stopped()
     }
 
-    /// Asks it to stop as a service manager does.
+    /// Sends SIGTERM.
     pub(crate) fn ask_to_stop(&mut self) {
         self.send("-TERM");
     }
 
-    /// Sends a signal, named as `kill` takes it.
+    /// Sends a signal, in the format of `kill`.
     pub(crate) fn send(&mut self, signal: &str) {
         let pid = self.child.id().to_string();
         let sent = Command::new("kill").args([signal, &pid]).status().expect("kill can be run");
-        assert!(sent.success(), "the process had ended before");
+        assert!(sent.success(), "the process had already ended");
     }
 
-    /// Waits until it ends by itself.
+    /// Waits until the process ends.
     pub(crate) fn wait(mut self) -> Stopped {
-        // A full pipe would stop it.
-        std::io::copy(&mut self.stdout, &mut std::io::sink()).expect("it can be read");
+        // A full pipe would block the process.
+        std::io::copy(&mut self.stdout, &mut std::io::sink()).expect("stdout can be read");
         self.stopped()
     }
 
     fn stopped(&mut self) -> Stopped {
-        let code = self.child.wait().expect("it ends").code();
+        let code = self.child.wait().expect("the process ends").code();
         let mut stderr = String::new();
         self.stderr.rewind().expect("a file can be read again");
         self.stderr.read_to_string(&mut stderr).expect("output is text");
@@ -130,7 +130,7 @@ impl Process {
 }
 
 impl Stopped {
-    /// Fails unless it ended as it should when asked to; its words.
+    /// Asserts exit code 0 and returns stderr.
     pub(crate) fn cleanly(self) -> String {
         assert_eq!(self.code, Some(0), "{}", self.stderr);
         self.stderr
@@ -139,19 +139,19 @@ impl Stopped {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// `machinist up`, once it says where it can be reached.
+/// `machinist up` after its "started" event.
 pub(crate) struct Up {
     pub process: Process,
     pub api_server: String,
     pub kubeconfig: PathBuf,
     pub cloud: String,
-    /// Kubeconfig, CA and ledger lie here.
+    /// Data directory with kubeconfig, CA and ledger.
     pub folder: tempfile::TempDir,
 }
 
@@ -160,7 +160,7 @@ impl Up {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let mut command = machinist("up -o json --data-dir");
         command.arg(folder.path());
-        // Read before it says where it can be reached.
+        // `up` reads the manifest before its "started" event, so the file may be deleted after it.
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
         if let Some(text) = manifest {
             std::fs::write(&file, text).expect("written");
@@ -194,10 +194,10 @@ pub(crate) async fn client(kubeconfig: &Path) -> kube::Client {
     kube::Client::try_from(config.expect("a usable kubeconfig")).expect("a client")
 }
 
-/// One HTTP request, as plain as it gets.
+/// Sends one plain HTTP request.
 pub(crate) fn call(url: &str, method: &str, path: &str, body: &str) -> Value {
     let address = url.strip_prefix("http://").expect("plain HTTP");
-    let mut stream = TcpStream::connect(address).expect("somebody listens");
+    let mut stream = TcpStream::connect(address).expect("a server listens");
     let length = body.len();
     write!(
         stream,
@@ -211,7 +211,7 @@ pub(crate) fn call(url: &str, method: &str, path: &str, body: &str) -> Value {
     serde_json::from_str(body).unwrap_or(Value::String(body.to_owned()))
 }
 
-/// A port that was free a moment ago.
+/// Returns a port that was free a moment ago.
 pub(crate) fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("an address").port()

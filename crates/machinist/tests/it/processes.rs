@@ -1,5 +1,4 @@
-//! The parts as processes of their own: cloud, manager and machine controller, with Leases, against a cluster that knows nothing
-//! of them.
+//! Tests of cloud, manager and machine controller as separate processes with Leases.
 
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::process::{Ended, Process, Stopped, Up, call, free_port, machinist};
 
-/// Longer than everything here takes on a slow machine by far.
+/// Timeout of every wait, far longer than needed on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const NAMESPACE: &str = "team";
@@ -37,7 +36,7 @@ async fn apply(client: &Client, path: &str, body: Value) {
     client.request::<Value>(request).await.unwrap_or_else(|error| panic!("{path}: {error}"));
 }
 
-/// The quick start, in a namespace that `up` does not serve.
+/// Applies the quick start in a namespace that `up` does not serve.
 async fn quick_start(client: &Client) {
     let text = include_str!("../../../../examples/quickstart.yaml")
         .replace("namespace: default", &format!("namespace: {NAMESPACE}"));
@@ -71,7 +70,7 @@ fn holder(lease: Option<&Lease>) -> Option<String> {
     Some(holder).filter(|holder| !holder.is_empty())
 }
 
-/// The three processes, on ports that nobody else has.
+/// The three processes, on free ports.
 struct Fleet {
     cloud: Option<Process>,
     cloud_url: String,
@@ -116,7 +115,7 @@ impl Fleet {
 }
 
 #[tokio::test]
-async fn the_two_controllers_and_the_cloud_work_as_processes_of_their_own() {
+async fn controllers_and_cloud_work_as_separate_processes() {
     let up = Up::start(Some("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: nothing-to-do}\n"));
     let client = up.client().await;
     quick_start(&client).await;
@@ -128,17 +127,18 @@ async fn the_two_controllers_and_the_cloud_work_as_processes_of_their_own() {
     until(deployments.clone(), "workers", are_ready(3)).await;
     assert_eq!(fleet.ledger().len(), 3, "each machine has one instance");
 
-    // What they say about themselves.
+    // The HTTP endpoints of the controller.
     let controller_url = format!("http://127.0.0.1:{controller_port}");
     assert_eq!(call(&controller_url, "GET", "/healthz", ""), "OK");
     assert_eq!(call(&controller_url, "GET", "/readyz", ""), "OK");
     let leases: Api<Lease> = Api::namespaced(client.clone(), NAMESPACE);
     for name in ["machine-controller", "machine-controller-manager"] {
         let lease = leases.get(name).await.expect("the Lease");
-        assert!(holder(Some(&lease)).is_some(), "{name} is held");
+        assert!(holder(Some(&lease)).is_some(), "the Lease {name} has no holder");
     }
 
-    // A second machine controller is alive and waits; when the first one stops, it goes on, with the same machines.
+    // A second machine controller waits. When the first one stops, the second takes over the same
+    // machines.
     let second_port = free_port();
     let second = fleet.machine_controller(second_port);
     let first_holder = holder(leases.get("machine-controller").await.ok().as_ref());
@@ -150,7 +150,7 @@ async fn the_two_controllers_and_the_cloud_work_as_processes_of_their_own() {
     until(deployments.clone(), "workers", are_ready(4)).await;
     assert_eq!(fleet.ledger().len(), 4);
 
-    // `why` asks the controllers where it is told to.
+    // `why` asks the controllers at the URLs of --controller.
     let machines: Api<Machine> = Api::namespaced(client.clone(), NAMESPACE);
     let name = machines.list(&Default::default()).await.expect("listed").items[0]
         .metadata
@@ -167,20 +167,20 @@ async fn the_two_controllers_and_the_cloud_work_as_processes_of_their_own() {
         (&"Settled".into(), &"machine-controller".into())
     );
 
-    // Everything goes, and a stopped process gives its Lease back.
+    // Everything is deleted, and a stopped process releases its Lease.
     deployments.delete("workers", &Default::default()).await.expect("deleted");
     until(deployments, "workers", |it: Option<&MachineDeployment>| it.is_none()).await;
-    assert!(fleet.ledger().iter().all(|entry| !entry["deleted"].is_null()), "nothing is alive");
+    assert!(fleet.ledger().iter().all(|entry| !entry["deleted"].is_null()), "an instance is still alive");
     for (name, process) in [("machine-controller-manager", manager), ("machine-controller", second)] {
         let log = process.terminate().cleanly();
         let lease = leases.get(name).await.expect("the Lease");
-        assert_eq!(holder(Some(&lease)), None, "{name} gave its Lease back; it says\n{log}");
+        assert_eq!(holder(Some(&lease)), None, "{name} did not release its Lease. Its log:\n{log}");
     }
     fleet.cloud.map(Process::terminate).expect("it runs").cleanly();
 }
 
 #[tokio::test]
-async fn a_controller_whose_lease_is_taken_ends_with_an_error() {
+async fn a_controller_that_loses_its_lease_exits_with_an_error() {
     let up = Up::start(Some("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: nothing-to-do}\n"));
     let client = up.client().await;
     quick_start(&client).await;
@@ -191,7 +191,7 @@ async fn a_controller_whose_lease_is_taken_ends_with_an_error() {
     until(machines, "workers", are_ready(3)).await;
 
     let leases: Api<Lease> = Api::namespaced(client, NAMESPACE);
-    let taken = json!({"spec": {"holderIdentity": "somebody else", "leaseDurationSeconds": 3600}});
+    let taken = json!({"spec": {"holderIdentity": "another-holder", "leaseDurationSeconds": 3600}});
     leases.patch("machine-controller", &PatchParams::default(), &Patch::Merge(taken)).await.expect("taken");
     let Stopped { code, stderr } = controller.wait();
     assert_eq!(code, Some(1));
@@ -201,7 +201,7 @@ async fn a_controller_whose_lease_is_taken_ends_with_an_error() {
 }
 
 #[tokio::test]
-async fn a_cluster_without_the_kinds_is_told_how_to_get_them() {
+async fn the_error_for_missing_kinds_shows_the_command() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let server = machinist_apiserver::Server::new(machinist_apiserver::Config::default());
     let serving = server.serve(([127, 0, 0, 1], 0).into(), folder.path()).await.expect("served");
@@ -214,15 +214,15 @@ async fn a_cluster_without_the_kinds_is_told_how_to_get_them() {
         tokio::task::spawn_blocking(move || Ended::of(&mut machinist(&line))).await.expect("it ended");
     assert_eq!(ended.code, Some(1));
     let expected = format!(
-        "error: control cluster (kubeconfig {kubeconfig}, cluster machinist at {}): expected machines of \
-         machine.sapcloud.io/v1alpha1 to be served; `machinist crds | kubectl apply -f -` installs the kinds\n",
+        "error: control and target cluster (kubeconfig {kubeconfig}, cluster machinist at {}): the API server does not serve \
+         machines of machine.sapcloud.io/v1alpha1. Install the kinds: machinist crds | kubectl apply -f -\n",
         serving.url()
     );
     assert!(ended.stderr.ends_with(&expected), "{}", ended.stderr);
 }
 
 #[tokio::test]
-async fn a_machine_is_pending_until_its_instance_has_booted() {
+async fn a_machine_is_pending_until_its_instance_boots() {
     let up = Up::start(None);
     let client = up.client().await;
     until(Api::<MachineDeployment>::namespaced(client.clone(), "default"), "workers", are_ready(3)).await;
@@ -238,12 +238,13 @@ async fn a_machine_is_pending_until_its_instance_has_booted() {
     up.process.terminate().cleanly();
 }
 
-/// A machine controller with a Machine to make, whose cloud takes the call for it and does not answer; and that call.
+/// Starts a machine controller with one Machine and a cloud that does not answer. Also returns the
+/// connection of the pending call.
 async fn controller_with_a_call_in_flight(up: &Up, client: &Client) -> (Process, tokio::net::TcpStream) {
     quick_start(client).await;
     let cloud = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let url = format!("http://{}", cloud.local_addr().expect("an address"));
-    // The test itself is the cloud.
+    // The test acts as the cloud.
     let fleet = Fleet { cloud_url: url, kubeconfig: up.kubeconfig.display().to_string(), cloud: None };
     let controller = fleet.machine_controller(free_port());
     let machine = json!({
@@ -253,14 +254,16 @@ async fn controller_with_a_call_in_flight(up: &Up, client: &Client) -> (Process,
     let machines: Api<Machine> = Api::namespaced(client.clone(), NAMESPACE);
     let machine = serde_json::from_value(machine).expect("a Machine");
     machines.create(&PostParams::default(), &machine).await.expect("created");
-    let (call, _) =
-        tokio::time::timeout(PATIENCE, cloud.accept()).await.expect("it calls").expect("accepted");
+    let (call, _) = tokio::time::timeout(PATIENCE, cloud.accept())
+        .await
+        .expect("the controller calls the cloud")
+        .expect("accepted");
     call.readable().await.expect("a request");
     (controller, call)
 }
 
 #[tokio::test]
-async fn a_lease_is_given_back_only_when_calls_in_flight_have_ended() {
+async fn a_lease_is_released_after_calls_in_flight_have_ended() {
     let up = Up::start(Some("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: nothing-to-do}\n"));
     let client = up.client().await;
     let (mut controller, _call) = controller_with_a_call_in_flight(&up, &client).await;
@@ -271,30 +274,28 @@ async fn a_lease_is_given_back_only_when_calls_in_flight_have_ended() {
         .await;
     let held = began.elapsed();
     let log = controller.wait().cleanly();
-    // The cloud does not answer; so the call may take effect until its bound. It began a moment before it arrived.
+    // The cloud does not answer, so the call may take effect until its bound. The call began a
+    // moment before it arrived.
     let bound = machinist_driver_sim::PROMISES.call_bound;
-    assert!(
-        bound / 2 < held,
-        "given back after {held:?}, while the call may take effect for {bound:?}: {log}"
-    );
+    assert!(bound / 2 < held, "released after {held:?}, while the call may take effect for {bound:?}: {log}");
     assert!(log.contains("Waiting for calls and writes in flight") && log.contains("calls=1"), "{log}");
 }
 
 #[tokio::test]
-async fn a_second_signal_ends_a_process_at_once_and_its_lease_runs_out() {
+async fn a_second_signal_stops_a_process_and_its_lease_expires() {
     let up = Up::start(Some("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: nothing-to-do}\n"));
     let client = up.client().await;
     let (mut controller, _call) = controller_with_a_call_in_flight(&up, &client).await;
-    // Two signals of one kind might be taken for one.
+    // Two equal signals might be merged into one.
     controller.send("-INT");
     controller.send("-TERM");
     let Stopped { code, stderr } = controller.wait();
     assert_eq!(code, Some(1), "{stderr}");
     let last = stderr.lines().last().unwrap_or_default();
     let told =
-        "error: machine-controller: ended at once by a second signal, with 1 call, 0 passes and 0 DELETEs";
+        "error: machine-controller: stopped at once by a second signal with 1 call, 0 passes and 0 DELETEs";
     assert!(last.starts_with(told), "{stderr}");
     let lease =
         Api::<Lease>::namespaced(client, NAMESPACE).get("machine-controller").await.expect("the Lease");
-    assert!(holder(Some(&lease)).is_some(), "it was not given back");
+    assert!(holder(Some(&lease)).is_some(), "the Lease was released");
 }

@@ -1,4 +1,5 @@
-//! `machinist up --data-dir`: ended or killed at any moment, and started again.
+//! Tests of `machinist up --data-dir` that stop or kill the process at different moments and
+//! restart it.
 
 use std::path::Path;
 
@@ -15,8 +16,8 @@ use crate::process::{Ended, Process, Up, call, client, free_port, machinist};
 
 const MACHINES: u64 = 50;
 
-/// After how many lines about machines and Nodes it is killed, and after how many after its next start. A scale-up from 3 to 50 has
-/// about 235.
+/// Numbers of lines about machines and Nodes after which the first and the second run are killed. A
+/// scale-up from 3 to 50 has about 235 lines.
 const MOMENTS: [(usize, usize); 5] = [(0, 0), (3, 60), (40, 10), (90, 90), (180, 5)];
 
 fn up(folder: &Path, more: &str) -> std::process::Command {
@@ -25,7 +26,7 @@ fn up(folder: &Path, more: &str) -> std::process::Command {
     command
 }
 
-/// Runs it until it says so many lines about machines and Nodes, and kills it.
+/// Kills the process after this many lines about machines and Nodes.
 fn kill_after(mut process: Process, lines: usize) {
     for _ in 0..lines {
         process.line_with("\"state\":");
@@ -46,16 +47,16 @@ async fn scale(folder: &Path, replicas: u64) {
 }
 
 #[tokio::test]
-async fn a_scale_up_that_is_killed_ends_with_what_was_asked_for_and_nothing_made_twice() {
+async fn a_killed_scale_up_completes_without_duplicates() {
     for (first, second) in MOMENTS {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let ended = Ended::of(&mut up(folder.path(), "--until ready"));
         assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
 
         let mut process = Process::start(&mut up(folder.path(), ""));
-        process.line_with("Goes on with what the data folder holds");
+        process.line_with("Continues with the state in the data directory");
         for _ in 0..6 {
-            // The three machines and Nodes that there are.
+            // The three existing machines and Nodes.
             process.line_with("\"state\":");
         }
         scale(folder.path(), MACHINES).await;
@@ -78,12 +79,12 @@ async fn a_scale_up_that_is_killed_ends_with_what_was_asked_for_and_nothing_made
         }
         let ledger = std::fs::read_to_string(folder.path().join("ledger.jsonl")).expect("a ledger");
         let kinds = |what: &str| ledger.lines().filter(|line| line.contains(what)).count();
-        assert_eq!(kinds("\"gone\""), 0, "nothing was deleted on the way");
+        assert_eq!(kinds("\"gone\""), 0, "an instance was deleted");
     }
 }
 
 #[tokio::test]
-async fn after_a_kill_an_old_kubeconfig_works_and_machines_go_on_as_the_nodes_they_were() {
+async fn after_a_kill_kubeconfig_and_nodes_still_work() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut process = Process::start(&mut up(folder.path(), ""));
     for _ in 0..3 {
@@ -104,15 +105,12 @@ async fn after_a_kill_an_old_kubeconfig_works_and_machines_go_on_as_the_nodes_th
     let before = list().await;
     assert_eq!((before.0.len(), before.1.len()), (3, 3));
     drop(process);
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a process that is run as people run it goes by the real clock"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "the tested process uses the real clock")]
     let killed_at = jiff::Timestamp::now();
 
     let mut process = Process::start(&mut up(folder.path(), ""));
     process.line_with("started");
-    // Only the Node itself may renew its Lease, and its bootstrap token is long gone.
+    // Only the Node itself may renew its Lease, and its bootstrap token no longer exists.
     let leases: Api<Lease> = Api::namespaced(client(copy.path()).await, "kube-node-lease");
     for (node, _) in &before.0 {
         let renewed = await_condition(leases.clone(), node, |lease: Option<&Lease>| {
@@ -121,12 +119,12 @@ async fn after_a_kill_an_old_kubeconfig_works_and_machines_go_on_as_the_nodes_th
         });
         renewed.await.expect("watched");
     }
-    assert_eq!(list().await, before, "the same Nodes, and nobody asked for a new certificate");
+    assert_eq!(list().await, before, "the Nodes changed or requested new certificates");
     process.terminate().cleanly();
 }
 
 #[tokio::test]
-async fn a_manifest_that_is_given_again_is_applied_again_and_a_quick_start_is_not() {
+async fn a_manifest_is_applied_again_and_a_quick_start_is_not() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let ended = Ended::of(&mut up(folder.path(), "--until ready"));
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
@@ -146,7 +144,7 @@ async fn a_manifest_that_is_given_again_is_applied_again_and_a_quick_start_is_no
     );
     assert_eq!(ended.result()["machines"], 3, "{}", ended.stdout);
 
-    // Another template: ready is what has replaced all of them, not what was there.
+    // With a new template, the cluster is ready only after all machines are replaced.
     let text = std::fs::read_to_string(manifest).expect("the quick start");
     let (before, after) = text.split_once("  template:\n    metadata:\n").expect("a template");
     let annotation = "      annotations: {again: \"yes\"}\n";
@@ -161,10 +159,10 @@ async fn a_manifest_that_is_given_again_is_applied_again_and_a_quick_start_is_no
 }
 
 #[tokio::test]
-async fn what_is_on_its_way_out_has_to_go_before_all_is_ready() {
+async fn ready_waits_for_objects_that_are_being_deleted() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut process = Process::start(&mut up(folder.path(), "--until gone"));
-    // By then its deployment is on its way out, too.
+    // At this time, the deployment is being deleted too.
     process.line_with("\"state\":\"Terminating\"");
     // Dropping a process kills it with SIGKILL.
     drop(process);
@@ -175,10 +173,10 @@ async fn what_is_on_its_way_out_has_to_go_before_all_is_ready() {
 }
 
 #[tokio::test]
-async fn a_deletion_that_was_killed_is_finished_and_may_be_asked_for_again() {
+async fn a_killed_deletion_completes_and_can_be_repeated() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut process = Process::start(&mut up(folder.path(), "--until gone"));
-    // By then its deployment is on its way out, too.
+    // At this time, the deployment is being deleted too.
     process.line_with("\"state\":\"Terminating\"");
     // Dropping a process kills it with SIGKILL.
     drop(process);
@@ -187,12 +185,12 @@ async fn a_deletion_that_was_killed_is_finished_and_may_be_asked_for_again() {
         assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
         let result = ended.result();
         assert_eq!((&result["result"], &result["instancesAlive"]), (&"gone".into(), &0.into()), "{result}");
-        assert!(!ended.stdout.contains("Everything runs"), "nothing does: {}", ended.stdout);
+        assert!(!ended.stdout.contains("Everything runs"), "no machine runs: {}", ended.stdout);
     }
 }
 
 #[tokio::test]
-async fn what_is_to_go_may_leave_others_behind() {
+async fn until_gone_ignores_unknown_instances_and_nodes() {
     let mut up = Up::start(None);
     for _ in 0..3 {
         up.process.line_with("\"state\":\"Running\"");
@@ -214,10 +212,10 @@ async fn what_is_to_go_may_leave_others_behind() {
 }
 
 #[tokio::test]
-async fn what_is_being_deleted_is_gone_before_a_manifest_makes_it_anew() {
+async fn an_object_in_deletion_is_recreated_by_a_manifest() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut process = Process::start(&mut up(folder.path(), "--until gone"));
-    // By then its deployment is on its way out, too.
+    // At this time, the deployment is being deleted too.
     process.line_with("\"state\":\"Terminating\"");
     // Dropping a process kills it with SIGKILL.
     drop(process);
@@ -226,7 +224,7 @@ async fn what_is_being_deleted_is_gone_before_a_manifest_makes_it_anew() {
     let ended = Ended::of(&mut up(folder.path(), &again));
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
     for part in [
-        "MachineDeployment workers is being deleted: it is made anew once it is gone",
+        "MachineDeployment workers is being deleted; it will be recreated afterwards",
         "\"object\":\"MachineDeployment workers\",\"how\":\"created\"",
     ] {
         assert!(ended.stdout.contains(part), "expected {part:?} in {}", ended.stdout);
@@ -236,7 +234,7 @@ async fn what_is_being_deleted_is_gone_before_a_manifest_makes_it_anew() {
 }
 
 #[test]
-fn the_cloud_is_found_at_the_same_address_after_a_restart_if_one_is_named() {
+fn the_cloud_keeps_a_given_address_after_a_restart() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let address = format!("127.0.0.1:{}", free_port());
     let more = format!("--cloud-listen {address}");
@@ -257,7 +255,7 @@ fn the_cloud_is_found_at_the_same_address_after_a_restart_if_one_is_named() {
     let mut process = Process::start(&mut up(folder.path(), &more));
     assert_eq!(cloud(&mut process), before);
     assert_eq!(call(&before, "GET", "/admin/ledger", "")["entries"], ledger["entries"]);
-    // Another one cannot have it meanwhile.
+    // A second process cannot use the same address.
     let ended = Ended::of(&mut machinist(&format!("up --until ready {more}")));
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""));
     let expected = format!("error: --cloud-listen: cannot listen on {address}: ");

@@ -1,4 +1,4 @@
-//! `machinist up`: the main job, and what it says when that cannot be done.
+//! Tests of `machinist up` and its errors.
 
 use crate::process::{Ended, Process, Up, machinist};
 
@@ -25,14 +25,14 @@ fn the_quick_start_becomes_three_ready_nodes() {
         "writesPerMachine",
     ];
     assert_eq!(fields, expected);
-    // Six for each machine, and the finalizers of class and Secret shared by three.
+    // Six writes for each machine, and the finalizers of class and Secret shared by three machines.
     let writes = result["writesPerMachine"]["machineController"].as_f64().expect("a number");
     assert!((6.0..=6.67).contains(&writes), "{result}");
     assert_eq!(ended.stderr, "");
 }
 
 #[test]
-fn everything_goes_again_and_nothing_is_left_in_the_cloud() {
+fn until_gone_deletes_everything_in_the_cloud() {
     let ended = Ended::of(&mut machinist("up --until gone -o json"));
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let result = ended.result();
@@ -46,7 +46,7 @@ fn everything_goes_again_and_nothing_is_left_in_the_cloud() {
 }
 
 #[test]
-fn people_are_told_where_the_kubeconfig_is_and_what_to_try() {
+fn the_output_names_the_kubeconfig_and_example_commands() {
     let ended = Ended::of(&mut machinist("up --until ready"));
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     for part in [
@@ -64,7 +64,7 @@ fn people_are_told_where_the_kubeconfig_is_and_what_to_try() {
 }
 
 #[test]
-fn a_state_that_is_not_reached_in_time_is_exit_code_1_with_the_reason() {
+fn a_timeout_is_exit_code_1_with_the_reason() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let manifest = folder.path().join("machine.yaml");
     let machine = "apiVersion: machine.sapcloud.io/v1alpha1\nkind: Machine\nmetadata: {name: a}\n\
@@ -78,11 +78,7 @@ fn a_state_that_is_not_reached_in_time_is_exit_code_1_with_the_reason() {
         (&result["result"], &result["machines"], &result["instancesEver"]),
         (&"timeout".into(), &1.into(), &0.into())
     );
-    assert!(
-        ended.stdout.contains("machine/default/a waits for MachineClass absent, which does not exist"),
-        "{}",
-        ended.stdout
-    );
+    assert!(ended.stdout.contains("machine/default/a: MachineClass absent not found"), "{}", ended.stdout);
 }
 
 #[test]
@@ -106,19 +102,23 @@ fn a_manifest_is_checked_before_anything_starts() {
 }
 
 #[test]
-fn what_the_api_server_refuses_is_said_in_its_words() {
+fn a_rejected_object_shows_the_message_of_the_api_server() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let manifest = folder.path().join("secret.yaml");
     std::fs::write(&manifest, "apiVersion: v1\nkind: Secret\nmetadata: {name: 'Not A Name'}\n")
         .expect("written");
     let ended = Ended::of(&mut machinist(&format!("up --until ready --manifest {}", manifest.display())));
     assert_eq!(ended.code, Some(1));
-    assert!(ended.stderr.contains("Secret Not A Name: the API server refuses it: "), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("Secret Not A Name: the API server rejected the object: "),
+        "{}",
+        ended.stderr
+    );
     assert!(ended.stderr.contains("metadata.name"), "{}", ended.stderr);
 }
 
 #[test]
-fn it_stops_cleanly_when_asked_and_goes_on_when_started_again() {
+fn a_stopped_cluster_continues_at_the_next_start() {
     let mut up = Up::start(None);
     for _ in 0..3 {
         up.process.line_with("\"state\":\"Running\"");
@@ -136,7 +136,7 @@ fn it_stops_cleanly_when_asked_and_goes_on_when_started_again() {
 }
 
 #[test]
-fn what_is_not_reached_is_counted_by_what_is_wanted() {
+fn a_timeout_counts_machines_by_the_wanted_number() {
     let mut up = Up::start(None);
     up.process.line_with("\"state\":\"Running\"");
     let Up { mut process, folder, .. } = up;
@@ -160,18 +160,18 @@ fn what_is_not_reached_is_counted_by_what_is_wanted() {
 }
 
 #[test]
-fn people_are_told_what_ends_and_what_stays() {
+fn the_last_line_says_what_is_kept() {
     let mut process = Process::start(&mut machinist("up"));
     process.line_with("Namespace    default");
     process.ask_to_stop();
     let line = process.line_with("Stopped the API server, the controllers and ");
-    assert!(line.contains("nothing of them is kept (--data-dir would keep them)"), "{line}");
-    assert!(!line.contains("kubeconfig"), "it is gone: {line}");
+    assert!(line.contains("their state is not kept (use --data-dir to keep it)"), "{line}");
+    assert!(!line.contains("kubeconfig"), "it was deleted: {line}");
     process.wait().cleanly();
 }
 
 #[test]
-fn what_a_killed_process_left_is_removed_by_the_next_one_and_only_that() {
+fn the_next_process_deletes_the_directory_of_a_killed_one() {
     let temporary = tempfile::tempdir().expect("a temporary folder");
     let start = || {
         let mut process = Process::start(machinist("up -o json").env("TMPDIR", temporary.path()));
@@ -182,16 +182,15 @@ fn what_a_killed_process_left_is_removed_by_the_next_one_and_only_that() {
     };
     let (killed, left) = start();
     let (alive, kept) = start();
-    assert!(left.exists() && kept.exists(), "two that run do not disturb each other");
+    assert!(left.exists() && kept.exists(), "the second process deleted the directory of the first");
     // Dropping a process kills it with SIGKILL.
     drop(killed);
-    assert!(left.exists(), "nobody could clean up");
+    assert!(left.exists(), "a killed process cannot delete its directory");
     let (next, own) = start();
-    assert!(!left.parent().expect("a folder").exists(), "the key of a dead cluster lies around");
+    assert!(!left.parent().expect("a folder").exists(), "the directory of the killed process still exists");
     assert!(kept.exists() && own.exists());
-    let mode = std::os::unix::fs::MetadataExt::mode(
-        &own.parent().expect("a folder").metadata().expect("it is there"),
-    );
+    let mode =
+        std::os::unix::fs::MetadataExt::mode(&own.parent().expect("a folder").metadata().expect("it exists"));
     assert_eq!(mode & 0o777, 0o700);
     for process in [alive, next] {
         process.terminate().cleanly();
@@ -200,7 +199,7 @@ fn what_a_killed_process_left_is_removed_by_the_next_one_and_only_that() {
 }
 
 #[test]
-fn a_damaged_ledger_is_named_by_line_with_what_helps() {
+fn a_damaged_ledger_is_named_by_line_with_the_fix() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let ledger = folder.path().join("ledger.jsonl");
     std::fs::write(&ledger, "{\"what\": \"secret-canary\"}\n").expect("written");
@@ -209,33 +208,32 @@ fn a_damaged_ledger_is_named_by_line_with_what_helps() {
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""));
     for part in [
         "ledger.jsonl is damaged in line 1, column ",
-        "nothing was changed. Bring ledger.jsonl back from a copy of the folder. To start anew, without any instance, move the folder \
-         away: mv ",
+        "Nothing was changed. Restore ledger.jsonl from a backup. To start again without any instance, move the directory away: mv ",
     ] {
         assert!(ended.stderr.contains(part), "expected {part:?} in {}", ended.stderr);
     }
     assert!(!ended.stderr.contains("canary") && !ended.stderr.contains("written"), "{}", ended.stderr);
-    assert_eq!(std::fs::read_to_string(&ledger).expect("it is there"), "{\"what\": \"secret-canary\"}\n");
+    assert_eq!(std::fs::read_to_string(&ledger).expect("it exists"), "{\"what\": \"secret-canary\"}\n");
 
     std::fs::remove_file(&ledger).expect("removed");
     let ended = Ended::of(machinist("up --until ready --data-dir").arg(folder.path()));
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    let sound = std::fs::read_to_string(&ledger).expect("it is there");
+    let sound = std::fs::read_to_string(&ledger).expect("it exists");
     std::fs::write(&ledger, format!("{sound}{{\"oops\":\n")).expect("written");
     let ended = Ended::of(machinist("up --until ready --data-dir").arg(folder.path()));
     let lines = sound.lines().count();
     let damage = format!("is damaged in line {}, column 8: expected one JSON object", lines + 1);
     assert!(ended.stderr.contains(&damage), "{}", ended.stderr);
-    let (_, advice) = ended.stderr.split_once("cut it off there: ").expect("advice");
+    let (_, advice) = ended.stderr.split_once("truncate it: ").expect("advice");
     let (command, _) = advice.split_once(". To start").expect("a command");
     let done = std::process::Command::new("sh").args(["-c", command]).status().expect("a shell");
     assert!(done.success(), "{command}");
     let ended = Ended::of(machinist("up --until ready --data-dir").arg(folder.path()));
-    assert_eq!(ended.code, Some(0), "what is advised helps\n{}", ended.stderr);
+    assert_eq!(ended.code, Some(0), "the suggested command helps\n{}", ended.stderr);
 }
 
 #[test]
-fn a_manifest_with_its_own_namespace_becomes_nodes_and_goes_again() {
+fn a_manifest_may_use_its_own_namespace() {
     let quick_start = include_str!("../../../../examples/quickstart.yaml");
     let text = format!(
         "apiVersion: v1\nkind: Namespace\nmetadata: {name}\n---\n{}",
@@ -253,7 +251,7 @@ fn a_manifest_with_its_own_namespace_becomes_nodes_and_goes_again() {
     for part in [
         "Namespace    team",
         "machinist why machinedeployment/workers -n team",
-        "Gone: no machine is left, 0 instances alive of 3 ever made; ",
+        "Gone: no machine is left, 0 instances alive of 3 ever created; ",
     ] {
         assert!(ended.stdout.contains(part), "expected {part:?} in\n{}", ended.stdout);
     }

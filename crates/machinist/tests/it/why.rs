@@ -1,4 +1,4 @@
-//! What `machinist why` tells when something is wrong: the texts themselves, from a cluster in which it is.
+//! Tests of the output of `machinist why` in clusters with a problem.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::process::{Ended, Up, machinist};
 
-/// Longer than everything here takes on a slow machine by far.
+/// Timeout of every wait, far longer than needed on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const MACHINES: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default";
@@ -75,14 +75,15 @@ impl World {
             .expect("the watch works");
     }
 
-    /// The name of some Machine of the quick start.
+    /// Returns the name of a Machine of the quick start.
     async fn some_machine(&self) -> String {
         let machines: Api<Machine> = Api::namespaced(self.client.clone(), "default");
         let machines = machines.list(&Default::default()).await.expect("listed");
         machines.items[0].metadata.name.clone().expect("a name")
     }
 
-    /// The answer for people, with times, addresses and names of the quick start's Machines taken out.
+    /// Asserts the text output, with masked times, addresses and names of the quick start's
+    /// Machines.
     fn why(&self, object: &str, expected: Expect) {
         let mut command = machinist("why");
         let ended = Ended::of(command.arg(object).env("KUBECONFIG", &self.up.kubeconfig));
@@ -91,7 +92,7 @@ impl World {
     }
 }
 
-/// Replaces what differs from run to run.
+/// Masks the parts that differ from run to run.
 fn masked(text: &str) -> String {
     let lines = text.lines().map(|line| {
         let words = line.split(' ').map(|word| {
@@ -119,18 +120,18 @@ fn has_failed_operation(machine: Option<&Machine>) -> bool {
 }
 
 #[tokio::test]
-async fn what_keeps_a_machine_from_being_made() {
+async fn reasons_that_block_the_creation_of_a_machine() {
     let world = World::new().await;
 
     world.class("no-secret", "absent").await;
     world.machine("a", "no-secret").await;
     world.until::<Machine>("a", has_failed_operation).await;
     world.why("machine/a", expect![[r#"
-        machine/default/a waits for Secret default/absent, which MachineClass no-secret refers to and which does not exist
+        machine/default/a: Secret default/absent not found (used by MachineClass no-secret)
           next      create Secret default/absent
           deadline  TIME, in SPAN: the Machine is marked Failed
-          status    Create failed: Creation waits for Secret default/absent, which MachineClass no-secret refers to and which does not exist (SPAN ago)
-          known     from the machine-controller at URL, which decided so SPAN ago
+          status    Create failed: Creation is blocked: Secret default/absent not found (used by MachineClass no-secret) (SPAN ago)
+          known     from the machine-controller at URL, which decided this SPAN ago
     "#]]);
 
     world.machine("b", "absent").await;
@@ -138,11 +139,11 @@ async fn what_keeps_a_machine_from_being_made() {
     world.why(
         "machine/b",
         expect![[r#"
-        machine/default/b waits for MachineClass absent, which does not exist
-          next      create MachineClass default/absent
+        machine/default/b: MachineClass absent not found
+          next      create MachineClass default/absent, or change spec.class.name
           deadline  TIME, in SPAN: the Machine is marked Failed
-          status    Create failed: Creation waits for MachineClass absent, which does not exist (SPAN ago)
-          known     from the machine-controller at URL, which decided so SPAN ago
+          status    Create failed: Creation is blocked: MachineClass absent not found (SPAN ago)
+          known     from the machine-controller at URL, which decided this SPAN ago
     "#]],
     );
 
@@ -150,17 +151,17 @@ async fn what_keeps_a_machine_from_being_made() {
     world.machine("c", "workers").await;
     world.until::<Machine>("c", has_failed_operation).await;
     world.why("machine/c", expect![[r#"
-        machine/default/c waits for the cloud: ensure failed once, exhausted: quota exceeded: quota of 3 instances is used up
+        machine/default/c: the cloud failed once to create the instance (exhausted): quota exceeded: quota of 3 instances is used up
           since     TIME, SPAN ago
-          next      ensure again at TIME
+          next      try again to create the instance at TIME
           deadline  TIME, in SPAN: the Machine is marked Failed
           status    Create failed: Cloud provider message - machine codes error: code = [ResourceExhausted] message = [quota exceeded: quota of 3 instances is used up] (SPAN ago)
-          known     from the machine-controller at URL, which decided so SPAN ago
+          known     from the machine-controller at URL, which decided this SPAN ago
     "#]]);
 }
 
 #[tokio::test]
-async fn a_token_that_was_never_used() {
+async fn a_bootstrap_token_that_was_never_used() {
     let world = World::new().await;
     world.up.cloud("POST", "/admin/faults", r#"{"operation": "ensure", "fault": {"kind": "neverBoots"}}"#);
     world.machine("silent", "workers").await;
@@ -168,17 +169,17 @@ async fn a_token_that_was_never_used() {
     world.why(
         "machine/silent",
         expect![[r#"
-            machine/default/silent waits for Node silent to register; its bootstrap token was never used
+            machine/default/silent: waiting for Node silent to register (its bootstrap token was never used)
               since     TIME, SPAN ago
               next      the instance boots and its kubelet registers
               deadline  TIME, in SPAN: the Machine is marked Failed
-              known     from the API server; the controller at URL says less
+              known     from the API server; the controller at URL reports less
         "#]],
     );
 }
 
 #[tokio::test]
-async fn a_pod_that_a_budget_holds() {
+async fn a_pod_that_a_disruption_budget_blocks() {
     let world = World::new().await;
     let machine = world.some_machine().await;
     let pod = json!({
@@ -205,21 +206,21 @@ async fn a_pod_that_a_budget_holds() {
     };
     world.until(&machine, is_blocked).await;
     world.why(&format!("machine/{machine}"), expect![[r#"
-        machine/default/WORKER waits for 1 pod to leave the node; default/web is held by PodDisruptionBudget default/web, which allows none of its pods to go
+        machine/default/WORKER: waiting for 1 pod to leave the Node; PodDisruptionBudget default/web never allows the eviction of pod default/web
           since     TIME, SPAN ago
-          next      let PodDisruptionBudget default/web allow one of its pods to go
+          next      change PodDisruptionBudget default/web to allow a disruption
           deadline  TIME, in SPAN: the pods are deleted without grace
-          status    Delete failed: Drain waits for 1 pod to leave the node; default/web is held by PodDisruptionBudget default/web, which allows none of its pods to go. Initiate node drain (SPAN ago)
-          known     from the machine-controller at URL, which decided so SPAN ago
+          status    Delete failed: Drain is blocked: waiting for 1 pod to leave the Node; PodDisruptionBudget default/web never allows the eviction of pod default/web. Initiate node drain (SPAN ago)
+          known     from the machine-controller at URL, which decided this SPAN ago
     "#]]);
     let pods: Api<Pod> = Api::namespaced(world.client.clone(), "default");
-    assert!(pods.get("web").await.is_ok(), "it was not evicted");
+    assert!(pods.get("web").await.is_ok(), "the pod was evicted");
 }
 
 #[tokio::test]
-async fn a_rollout_that_may_not_have_more_machines() {
+async fn a_rollout_that_reached_its_surge() {
     let world = World::new().await;
-    // The next machine never comes up, so the rollout waits for it.
+    // The next machine never boots, so the rollout waits for it.
     world.up.cloud("POST", "/admin/faults", r#"{"operation": "ensure", "fault": {"kind": "neverBoots"}}"#);
     let patch = json!({"spec": {"template": {"metadata": {"annotations": {"rolled": "once"}}}}});
     let deployments: Api<MachineDeployment> = Api::namespaced(world.client.clone(), "default");
@@ -230,20 +231,20 @@ async fn a_rollout_that_may_not_have_more_machines() {
     };
     world.until("workers", is_rolling).await;
     world.why("machinedeployment/workers", expect![[r#"
-        machinedeployment/default/workers waits for room for one more machine: 4 exist, maxSurge allows 4; the first to wait for is WORKER
-          next      an old Machine goes once a new one is Running
-          known     from the machine-controller-manager at URL, which decided so SPAN ago
+        machinedeployment/default/workers: rollout limited by maxSurge: 4 machines exist, at most 4 allowed; waiting for WORKER
+          next      an old Machine is deleted after a new one becomes Running
+          known     from the machine-controller-manager at URL, which decided this SPAN ago
 
-        machine/default/WORKER waits for Node WORKER to register; its bootstrap token was never used
+        machine/default/WORKER: waiting for Node WORKER to register (its bootstrap token was never used)
           since     TIME, SPAN ago
           next      the instance boots and its kubelet registers
           deadline  TIME, in SPAN: the Machine is marked Failed
-          known     from the API server; the controller at URL says less
+          known     from the API server; the controller at URL reports less
     "#]]);
 }
 
 #[tokio::test]
-async fn what_is_known_without_a_controller_and_what_is_not() {
+async fn the_answer_without_a_controller() {
     let world = World::new().await;
     world.up.cloud("PATCH", "/admin/settings", r#"{"quota": 3}"#);
     world.machine("a", "workers").await;
@@ -251,14 +252,14 @@ async fn what_is_known_without_a_controller_and_what_is_not() {
     let mut command = machinist("why machine/a --controller http://127.0.0.1:1 --kubeconfig");
     let ended = Ended::of(command.arg(&world.up.kubeconfig));
     expect![[r#"
-        machine/default/a waits for the cloud: ensure failed, exhausted: quota exceeded: quota of 3 instances is used up
+        machine/default/a: the cloud failed to create the instance (exhausted): quota exceeded: quota of 3 instances is used up
           since     TIME, SPAN ago
-          next      the controller repeats the call; its /why says when
+          next      a running machine controller retries the call after a backoff
           status    Create failed: Cloud provider message - machine codes error: code = [ResourceExhausted] message = [quota exceeded: quota of 3 instances is used up] (SPAN ago)
-          known     from the API server; no controller answers at URL, so its calls in flight and the cloud's last answers are not known
+          known     from the API server; no controller answers at URL, so calls in flight and the cloud's last answers are unknown
     "#]].assert_eq(&masked(&ended.stdout));
 
-    // As deep as an object may be, and deeper than a parser of whole lists goes.
+    // The deepest allowed object. A parser of whole lists would fail on it.
     let deep = (0..125).fold(json!(1), |below, _| json!({"k": below}));
     let class = json!({
         "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass", "metadata": {"name": "deep"}, "provider": "sim",
@@ -275,7 +276,7 @@ async fn what_is_known_without_a_controller_and_what_is_not() {
 }
 
 #[tokio::test]
-async fn a_namespace_that_no_controller_watches() {
+async fn a_namespace_that_no_controller_serves() {
     let mut world = World::new().await;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}});
     world.post("/api/v1/namespaces", namespace).await;
@@ -285,15 +286,19 @@ async fn a_namespace_that_no_controller_watches() {
     });
     world.post("/apis/machine.sapcloud.io/v1alpha1/namespaces/team/machinedeployments", deployment).await;
     let told = world.up.process.line_with("NamespaceNotServed");
-    assert!(told.contains("MachineDeployment w in namespace team: nobody acts on it"), "{told}");
+    assert!(told.contains("MachineDeployment w in namespace team: no controller acts on it"), "{told}");
 
     let ended = Ended::of(machinist("why md/w --namespace team").env("KUBECONFIG", &world.up.kubeconfig));
     expect![[r#"
-        machinedeployment/team/w waits for a controller that serves namespace team: none that answers does (the machine-controller serves default, the machine-controller-manager serves default)
-          next      run the controllers with --namespace team too, or make the object in a namespace that is served
+        machinedeployment/team/w: no running controller serves namespace team (the machine-controller serves default, the machine-controller-manager serves default)
+          next      run controllers with --namespace team, or create the object in a served namespace
           known     from the API server
     "#]].assert_eq(&masked(&ended.stdout));
     let silent = "why md/w -n team --controller http://127.0.0.1:1";
     let ended = Ended::of(machinist(silent).env("KUBECONFIG", &world.up.kubeconfig));
-    assert!(!ended.stdout.contains("serves namespace"), "nobody said what is served\n{}", ended.stdout);
+    assert!(
+        !ended.stdout.contains("serves namespace"),
+        "no controller reported its namespace\n{}",
+        ended.stdout
+    );
 }

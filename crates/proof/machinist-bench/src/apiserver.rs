@@ -1,13 +1,16 @@
-//! The embedded API server beside kube-apiserver with etcd: the same requests, from the same client, on the same machine, in one run.
+//! Compares the embedded API server with kube-apiserver and etcd: the same requests, from the same
+//! client, on the same machine, in one run.
 //!
 //! ```text
 //! for each server: start -> kinds -> writes -> reads -> watch fan-out -> fill -> memory (-> kill, start again)
 //! ```
 //!
-//! All are processes of their own and are spoken to over HTTPS with a client certificate, by a client that neither builds nor reads
-//! typed objects: what it costs itself is on both sides of a ratio, which it pulls towards 1.
+//! All servers are separate processes, and the client connects over HTTPS with a client
+//! certificate. The client neither builds nor parses typed objects. Its own cost is part of both
+//! sides of a ratio and moves the ratio towards 1.
 //!
-//! Deliberately absent: absolute promises. What a machine can do varies; what it can do with either server is compared.
+//! Deliberately absent: absolute limits on throughput. Machines differ, so the benchmark compares
+//! what one machine does with either server.
 
 mod load;
 mod report;
@@ -25,39 +28,39 @@ pub use self::report::Report;
 use self::subject::Subject;
 use crate::scale::Format;
 
-/// What may be chosen.
+/// Options of `machinist-bench apiserver`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     /// How long each part is measured, in seconds
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: u32,
 
-    /// How many objects memory and restart are measured with
+    /// How many objects the memory and restart measurements use
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     objects: u32,
 
-    /// Leave kube-apiserver out
+    /// Do not run kube-apiserver
     #[arg(long)]
     embedded_only: bool,
 
-    /// Text for people, or one JSON object
+    /// Output format: text for people, or one JSON object
     #[arg(long, short, value_enum, default_value_t = Format::Text)]
     output: Format,
 }
 
-/// What the process that is measured needs to know.
+/// Options of the embedded server's process.
 #[derive(Debug, Clone, clap::Args)]
 pub struct EmbeddedArgs {
-    /// Where the kubeconfig is written
+    /// File to write the kubeconfig to
     #[arg(long)]
     folder: PathBuf,
 
-    /// Keep the state in that folder, too
+    /// Store the state in this folder
     #[arg(long)]
     keep: bool,
 }
 
-/// Runs it.
+/// Runs the benchmark.
 ///
 /// # Errors
 /// When a server cannot be started, or a request is refused.
@@ -90,10 +93,10 @@ async fn measure(mut subject: Subject, args: &Args) -> Result<Measured> {
     })
 }
 
-/// The embedded server, until it is killed.
+/// Runs the embedded server until the process is killed.
 ///
 /// # Errors
-/// When it cannot start.
+/// When the server cannot start.
 pub async fn serve(args: &EmbeddedArgs) -> Result<()> {
     let server = match args.keep {
         true => Server::open(Config::default(), Folder::open(&args.folder)?)?,

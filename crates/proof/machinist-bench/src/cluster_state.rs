@@ -1,4 +1,4 @@
-//! What is there now: Machines and Nodes, counted as watches show them.
+//! Counts of Machines and Nodes, from watches.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,23 +15,20 @@ use tokio::task::JoinSet;
 
 use crate::objects::NAMESPACE;
 
-/// How many there are.
+/// Counts of Machines and Nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Machines.
     pub(crate) machines: u32,
-    /// Machines that there ever were: every one is seen, because a watch that breaks off is resumed where it was.
+    /// Machines that ever existed. Every Machine is counted, because a broken watch resumes at its
+    /// last revision.
     pub(crate) machines_ever: u32,
-    /// Machines by phase.
     phases: BTreeMap<String, u32>,
-    /// Nodes.
     pub(crate) nodes: u32,
-    /// Nodes whose Ready condition is True.
     pub(crate) nodes_ready: u32,
 }
 
 impl Counts {
-    /// Machines that run.
+    /// Machines in phase Running.
     pub(crate) fn running(&self) -> u32 {
         self.phases.get(Phase::Running.as_str()).copied().unwrap_or_default()
     }
@@ -48,16 +45,19 @@ impl fmt::Display for Counts {
     }
 }
 
-/// Follows Machines and Nodes until it is dropped.
+/// Watches Machines and Nodes until it is dropped.
 pub(crate) struct ClusterState {
     counts: watch::Receiver<Counts>,
     _watches: JoinSet<()>,
 }
 
 impl ClusterState {
-    /// Begins to follow. `control` and `target` may be clients of one server.
+    /// Starts the watches. `control` and `target` may be clients of one server.
     pub(crate) fn follow(control: Client, target: Client) -> Self {
-        #[expect(clippy::disallowed_methods, reason = "one task waits, so there is no order")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "only one task waits, so the order of wake-ups does not matter"
+        )]
         let (sender, counts) = watch::channel(Counts::default());
         let mut watches = JoinSet::new();
         let machines: Api<Machine> = Api::namespaced(control, NAMESPACE);
@@ -89,15 +89,15 @@ impl ClusterState {
         Self { counts, _watches: watches }
     }
 
-    /// What is there now.
+    /// The current counts.
     pub(crate) fn now(&self) -> Counts {
         self.counts.borrow().clone()
     }
 
-    /// Waits for a state.
+    /// Waits until the counts satisfy a condition.
     ///
     /// # Errors
-    /// After `within`, with what is there instead.
+    /// After `within`, with the current counts.
     pub(crate) async fn until(
         &mut self,
         what: &str,
@@ -105,13 +105,15 @@ impl ClusterState {
         is_so: impl Fn(&Counts) -> bool,
     ) -> Result<()> {
         let reached = async {
-            // The senders live in the watches, which end only with us.
+            // The senders are owned by the watches, which end when this value is dropped.
             self.counts.wait_for(|counts| is_so(counts)).await.is_ok()
         };
         match tokio::time::timeout(within, reached).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(anyhow!("a watch ended")),
-            Err(_elapsed) => Err(anyhow!("not within {within:?}: {what}. There are {}", self.now())),
+            Err(_elapsed) => {
+                Err(anyhow!("timed out after {within:?}: {what}. Current state: {}", self.now()))
+            }
         }
     }
 }
@@ -122,7 +124,8 @@ where
     F: Send + Sync,
 {
     let mut store = Store::new(&[]);
-    // It ends only when the server does not know the kind at all, and we have created it.
+    // The watch ends only if the server does not serve the kind, and this crate created the kind
+    // before.
     let _fatal = run_watch(api, WatchOptions::default(), parse, |delta| {
         store.apply(delta).into_iter().for_each(&tell)
     })

@@ -1,4 +1,4 @@
-//! Real clusters, as `cargo xtask control-plane` describes them.
+//! Real clusters, in the form that `cargo xtask control-plane` prints.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,61 +6,62 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-/// Where xtask puts the description: the same variable, and the same JSON, that the tests of the real lane get.
+/// The variable in which xtask passes the description: the same variable and the same JSON as for
+/// the tests of the real lane.
 pub const CLUSTERS_VARIABLE: &str = "MACHINIST_REAL_CLUSTERS";
 
-/// The two roles. One cluster may play both.
+/// The clusters of the two roles. One cluster may have both.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Clusters {
-    /// Where Machines live.
+    /// The cluster of the Machines.
     pub control: Cluster,
-    /// Where Nodes live.
+    /// The cluster of the Nodes.
     pub target: Cluster,
-    /// From the start of the first program until the server was ready.
+    /// Seconds from the start of the first program until the server was ready.
     pub seconds_to_ready: f64,
 }
 
-/// How one cluster is reached, and where it writes down who asked for what.
+/// Address, credentials and audit log of one cluster.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cluster {
     /// `https://127.0.0.1:PORT`
     pub server: String,
-    /// As the server says, such as `v1.36.3`.
+    /// Version reported by the server, such as `v1.36.3`.
     pub version: String,
-    /// The administrator's.
+    /// Kubeconfig of the administrator.
     pub kubeconfig: PathBuf,
-    /// What clients trust.
+    /// CA file for clients.
     pub ca_file: PathBuf,
-    /// By program: `etcd`, `kube-apiserver`.
+    /// Process id of each program: `etcd`, `kube-apiserver`.
     pub process_ids: BTreeMap<String, u32>,
     audit_log: Option<PathBuf>,
 }
 
 impl Clusters {
-    /// Reads the variable.
+    /// Reads the description from the variable.
     ///
     /// # Errors
-    /// When it is not set or holds something else.
+    /// When the variable is not set or cannot be parsed.
     pub fn from_environment() -> Result<Self> {
         let text = std::env::var(CLUSTERS_VARIABLE).with_context(|| {
-            format!("{CLUSTERS_VARIABLE} is not set: expected the line of JSON that `cargo xtask control-plane --audit` prints")
+            format!("{CLUSTERS_VARIABLE} is not set. Set it to the line of JSON that `cargo xtask control-plane --audit` prints")
         })?;
         serde_json::from_str(&text).with_context(|| format!("cannot read {CLUSTERS_VARIABLE}"))
     }
 
-    /// Whether one cluster plays both roles.
+    /// Whether one cluster has both roles.
     pub fn are_one(&self) -> bool {
         self.control.server == self.target.server
     }
 }
 
 impl Cluster {
-    /// The file with one line of JSON per request.
+    /// The audit log: a file with one line of JSON per request.
     ///
     /// # Errors
-    /// When the cluster keeps none.
+    /// When the cluster has no audit log.
     pub fn audit_log(&self) -> Result<&PathBuf> {
         self.audit_log.as_ref().with_context(|| format!("{} was started without --audit", self.server))
     }

@@ -1,4 +1,4 @@
-//! Plain HTTP to programs on this machine: the simulated cloud, and the controllers' own ports.
+//! Plain HTTP to programs on this machine: the simulated cloud, and the ports of the controllers.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
@@ -21,21 +21,21 @@ fn client() -> Client<HttpConnector, Empty<Bytes>> {
     Client::builder(TokioExecutor::new()).build(HttpConnector::new())
 }
 
-/// An address that was free a moment ago.
+/// A loopback address with a free port.
 ///
 /// # Errors
-/// When there is none.
+/// When no port is free.
 pub(crate) fn free_address() -> Result<SocketAddr> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot find a free port")?;
     Ok(listener.local_addr()?)
 }
 
-/// Waits until a GET is answered with 200.
+/// Waits until a GET returns 200.
 ///
 /// # Errors
-/// When it is not in time.
+/// When it does not return 200 in time.
 pub(crate) async fn until_ok(url: &str) -> Result<()> {
-    let uri: Uri = url.parse().with_context(|| format!("{url:?} is no URL"))?;
+    let uri: Uri = url.parse().with_context(|| format!("{url:?} is not a URL"))?;
     let client = client();
     let answered = async {
         loop {
@@ -48,34 +48,39 @@ pub(crate) async fn until_ok(url: &str) -> Result<()> {
     };
     tokio::time::timeout(ANSWERS_WITHIN, answered)
         .await
-        .with_context(|| format!("{url} is not answered with 200 within {ANSWERS_WITHIN:?}"))
+        .with_context(|| format!("{url} did not return 200 within {ANSWERS_WITHIN:?}"))
 }
 
-/// GETs JSON.
+/// Gets JSON from a URL.
 ///
 /// # Errors
-/// When there is no answer, or another one.
+/// When there is no answer, or the status is not 200.
 pub(crate) async fn get<T: DeserializeOwned>(url: &str) -> Result<T> {
-    let uri: Uri = url.parse().with_context(|| format!("{url:?} is no URL"))?;
+    let uri: Uri = url.parse().with_context(|| format!("{url:?} is not a URL"))?;
     let response = client().get(uri).await.with_context(|| format!("no answer from {url}"))?;
     let status = response.status();
-    ensure!(status == StatusCode::OK, "{url} is answered with {status}");
-    let body = response.into_body().collect().await.with_context(|| format!("{url} broke off"))?.to_bytes();
-    serde_json::from_slice(&body).with_context(|| format!("cannot read what {url} answers"))
+    ensure!(status == StatusCode::OK, "{url} returned {status}");
+    let body = response
+        .into_body()
+        .collect()
+        .await
+        .with_context(|| format!("the connection broke during the answer of {url}"))?
+        .to_bytes();
+    serde_json::from_slice(&body).with_context(|| format!("cannot parse the answer of {url}"))
 }
 
-/// GETs lines of JSON that come as things happen. The stream ends with the connection.
+/// Gets a stream of JSON lines. The stream ends with the connection.
 ///
 /// # Errors
-/// When there is no answer.
+/// When there is no answer, or the status is not 200.
 pub(crate) async fn follow<T>(url: &str) -> Result<mpsc::UnboundedReceiver<Result<T>>>
 where
     T: DeserializeOwned + Send + 'static,
 {
-    let uri: Uri = url.parse().with_context(|| format!("{url:?} is no URL"))?;
+    let uri: Uri = url.parse().with_context(|| format!("{url:?} is not a URL"))?;
     let response = client().get(uri).await.with_context(|| format!("no answer from {url}"))?;
     let status = response.status();
-    ensure!(status == StatusCode::OK, "{url} is answered with {status}");
+    ensure!(status == StatusCode::OK, "{url} returned {status}");
     let (sender, receiver) = mpsc::unbounded_channel();
     let mut body = response.into_body();
     tokio::spawn(async move {
@@ -85,7 +90,7 @@ where
             unfinished.extend_from_slice(&data);
             while let Some(end) = unfinished.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = unfinished.drain(..=end).collect();
-                let parsed = serde_json::from_slice(&line).context("a line of the stream cannot be read");
+                let parsed = serde_json::from_slice(&line).context("cannot parse a line of the stream");
                 if sender.send(parsed).is_err() {
                     return;
                 }

@@ -1,4 +1,4 @@
-//! `machinist-bench`: what `cargo xtask bench` and `cargo xtask kill` run.
+//! `machinist-bench`: the program that `cargo xtask bench` and `cargo xtask kill` run.
 
 #![expect(
     clippy::print_stdout,
@@ -12,7 +12,7 @@ use clap::{Parser, Subcommand};
 use machinist_bench::{apiserver, kill, scale};
 
 #[derive(Parser)]
-#[command(name = "machinist-bench", about = "Measures the two controllers, and kills them")]
+#[command(name = "machinist-bench", about = "Benchmark and crash test of the two controllers")]
 struct Args {
     #[command(subcommand)]
     job: Job,
@@ -20,13 +20,13 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Job {
-    /// Scale from 0 to N machines and back, and count
+    /// Scale from 0 to N machines and back, and measure time and requests
     Scale(scale::Args),
-    /// Scale while the controllers are killed, and see that nothing is lost or doubled
+    /// Scale while the controllers are killed, and check that nothing is lost or duplicated
     Kill(kill::Args),
-    /// Put one mix of requests to the embedded API server and to kube-apiserver
+    /// Send the same mix of requests to the embedded API server and to kube-apiserver
     Apiserver(apiserver::Args),
-    /// The embedded API server as a process, for the former
+    /// Run the embedded API server as a process, for the apiserver command
     #[command(hide = true)]
     EmbeddedServer(apiserver::EmbeddedArgs),
 }

@@ -1,4 +1,5 @@
-//! The objects that are measured with: our kinds, and the quick start's Secret, class and deployment.
+//! The objects of the benchmark: the machine kinds, and the Secret, class and deployment of the
+//! quick start.
 
 use std::time::Duration;
 
@@ -13,23 +14,23 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-/// Where the objects are.
+/// Namespace of the objects.
 pub(crate) const NAMESPACE: &str = "default";
 
-/// Of which there are as many machines as are asked for.
+/// The deployment that is scaled.
 const DEPLOYMENT: &str = "workers";
 
-/// What `machinist up` applies, so that it is that which is measured.
+/// The manifest that `machinist up` applies, so that the benchmark measures the same objects.
 const QUICK_START: &str = include_str!("../../../../examples/quickstart.yaml");
 
-/// kube-apiserver serves a new kind after a fraction of a second.
+/// Timeout for a new kind; kube-apiserver serves it after a fraction of a second.
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Creates our kinds and waits until Machines are served.
+/// Creates the machine kinds and waits until Machines are served.
 ///
 /// # Errors
-/// When they are refused, or not served in time.
+/// When the server refuses a kind, or does not serve it in time.
 pub(crate) async fn install_kinds(client: &Client) -> Result<()> {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     for crd in crd::all_crds() {
@@ -45,13 +46,13 @@ pub(crate) async fn install_kinds(client: &Client) -> Result<()> {
             tokio::time::sleep(LOOK_EVERY).await;
         }
     };
-    tokio::time::timeout(SERVED_WITHIN, served).await.context("our kinds are not served")
+    tokio::time::timeout(SERVED_WITHIN, served).await.context("the machine kinds are not served in time")
 }
 
-/// Creates Secret, class and deployment, asking for `replicas` machines.
+/// Creates Secret, class and deployment, with `replicas` machines.
 ///
 /// # Errors
-/// When one is refused.
+/// When the server refuses one of them.
 pub(crate) async fn apply(client: &Client, replicas: u32) -> Result<()> {
     for mut object in parse_manifest(QUICK_START).context("the quick start")? {
         match object.kind.as_str() {
@@ -61,7 +62,7 @@ pub(crate) async fn apply(client: &Client, replicas: u32) -> Result<()> {
                 object.body["spec"]["replicas"] = replicas.into();
                 create::<MachineDeployment>(client, &object).await?;
             }
-            other => bail!("the quick start holds a {other}, which nothing here knows how to create"),
+            other => bail!("the quick start contains a {other}, which this benchmark cannot create"),
         }
     }
     Ok(())
@@ -77,13 +78,13 @@ where
         + std::fmt::Debug,
 {
     let what = format!("{} {}", object.kind, object.name);
-    let typed: K = object.decode().with_context(|| format!("{what} of the quick start is no such thing"))?;
+    let typed: K = object.decode().with_context(|| format!("cannot decode {what} of the quick start"))?;
     let api: Api<K> = Api::namespaced(client.clone(), NAMESPACE);
     api.create(&PostParams::default(), &typed).await.with_context(|| format!("cannot create {what}"))?;
     Ok(())
 }
 
-/// Asks for another number of machines.
+/// Changes the number of machines.
 ///
 /// # Errors
 /// When the deployment cannot be patched.
@@ -93,6 +94,6 @@ pub(crate) async fn scale(client: &Client, replicas: u32) -> Result<()> {
     deployments
         .patch(DEPLOYMENT, &PatchParams::default(), &patch)
         .await
-        .with_context(|| format!("cannot ask for {replicas} machines"))?;
+        .with_context(|| format!("cannot scale to {replicas} machines"))?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The `machinist` program, run as operators run it: one operating system process a job.
+//! Runs the `machinist` program as operators do: one process per job.
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -9,21 +9,20 @@ use jiff::Timestamp;
 use machinist_kube::{Clock, SystemClock};
 use tokio::process::{Child, Command};
 
-/// How much of a log an error shows.
+/// Number of log lines that an error shows.
 const LOG_TAIL_LINES: usize = 12;
 
-/// A command line that can be started again and again.
+/// A command line that can be started several times.
 #[derive(Debug, Clone)]
 pub(crate) struct CommandLine {
-    /// The file of the program.
+    /// Path of the program.
     pub(crate) program: PathBuf,
-    /// Subcommand and flags.
     pub(crate) arguments: Vec<String>,
-    /// Where standard output and error go, start after start.
+    /// File for standard output and error; every start appends to it.
     pub(crate) log: PathBuf,
 }
 
-/// A running process. It is killed when this is dropped.
+/// A running process. Dropping it kills the process.
 pub(crate) struct Process {
     command: CommandLine,
     child: Child,
@@ -31,10 +30,10 @@ pub(crate) struct Process {
 }
 
 impl CommandLine {
-    /// Starts it.
+    /// Starts the process.
     ///
     /// # Errors
-    /// When the program cannot be started or the log not be written.
+    /// When the program cannot be started or the log cannot be written.
     pub(crate) fn start(&self) -> Result<Process> {
         let log = OpenOptions::new()
             .create(true)
@@ -55,38 +54,37 @@ impl CommandLine {
 }
 
 impl Process {
-    /// Its process id; absent once it has ended.
+    /// Process id; absent once the process has exited.
     pub(crate) fn id(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// When it was started.
     pub(crate) fn started(&self) -> Timestamp {
         self.started
     }
 
-    /// Kills it, by SIGKILL, and waits until it is gone.
+    /// Kills the process with SIGKILL, and waits until it has exited.
     ///
     /// # Errors
-    /// When it had ended before: nobody asked it to.
+    /// When the process had already exited.
     pub(crate) async fn kill(&mut self) -> Result<()> {
         self.ensure_alive()?;
         self.child.kill().await.with_context(|| format!("cannot kill {}", self.what()))
     }
 
-    /// Starts it anew after a [`Self::kill`].
+    /// Restarts the process after a [`Self::kill`].
     ///
     /// # Errors
-    /// As [`CommandLine::start`].
+    /// Same as [`CommandLine::start`].
     pub(crate) fn restart(&mut self) -> Result<()> {
         *self = self.command.start()?;
         Ok(())
     }
 
-    /// Fails if it has ended by itself.
+    /// Fails if the process has exited.
     ///
     /// # Errors
-    /// With the end of its log.
+    /// When the process has exited: with the end of its log.
     pub(crate) fn ensure_alive(&mut self) -> Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),
@@ -94,10 +92,11 @@ impl Process {
         }
     }
 
-    /// Starts it anew if it has ended because it lost its Lease, as whatever runs controllers would. Whether it did.
+    /// Restarts the process if it has exited because it lost its Lease, as Kubernetes would.
+    /// Returns whether it did.
     ///
     /// # Errors
-    /// When it has ended for any other reason: with the end of its log.
+    /// When the process has exited for any other reason: with the end of its log.
     pub(crate) fn revive(&mut self) -> Result<bool> {
         if self.child.try_wait()?.is_none() {
             return Ok(false);
@@ -110,10 +109,10 @@ impl Process {
         Ok(true)
     }
 
-    /// Its resident memory in megabytes.
+    /// Resident memory of the process in megabytes.
     ///
     /// # Errors
-    /// When the operating system does not tell.
+    /// When the process has exited, or the operating system does not report the memory.
     pub(crate) fn resident_mb(&self) -> Result<f64> {
         let id = self.id().with_context(|| format!("{} has ended", self.what()))?;
         resident_mb(&id.to_string())
@@ -127,14 +126,14 @@ impl Process {
 /// Resident memory of a process, or of `self`, in megabytes.
 ///
 /// # Errors
-/// When the operating system does not tell.
+/// When the operating system does not report the memory.
 pub(crate) fn resident_mb(process: &str) -> Result<f64> {
     let path = format!("/proc/{process}/status");
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kilobytes: f64 = line
         .and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse().ok())
-        .with_context(|| format!("{path} does not tell the resident memory"))?;
+        .with_context(|| format!("{path} has no value for the resident memory"))?;
     Ok(kilobytes / 1024.0)
 }
 
@@ -145,10 +144,10 @@ fn tail(log: &Path) -> String {
     lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n")
 }
 
-/// A file that a program's output can be read from, so that nothing is asked of it.
+/// Creates a file for a program's output, so that the output can be read without a pipe.
 ///
 /// # Errors
-/// When the folder cannot be written to.
+/// When the folder is not writable.
 pub(crate) fn log_in(folder: &Path, name: &str) -> Result<PathBuf> {
     let path = folder.join(format!("{name}.log"));
     File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;

@@ -1,6 +1,7 @@
-//! What was asked of an API server, as the server itself recorded it.
+//! The requests to an API server, as the server itself recorded them.
 //!
-//! Counting at the server is the point: a client counts what it believes to have sent, and misses what a library beneath it repeats.
+//! The server counts exactly: a client counts what it tried to send, and misses retries of the
+//! libraries beneath it.
 
 mod audit_log;
 mod tally;
@@ -16,24 +17,24 @@ pub use self::audit_log::AuditLog;
 pub use self::tally::{PerMachine, Row, Tally};
 pub(crate) use self::tally::{per, round};
 
-/// The User-Agent of the machine controller, up to its version.
+/// User-Agent of the machine controller, up to its version.
 pub const MACHINE_CONTROLLER: &str = "machinist-machine-controller";
-/// The User-Agent of the manager, up to its version.
+/// User-Agent of the manager, up to its version.
 pub const MANAGER: &str = "machinist-machine-controller-manager";
 
-/// Who asked.
+/// The sender of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Program {
     /// The machine controller.
     MachineController,
     /// The manager.
     Manager,
-    /// Anybody else: us, Kubernetes' own controllers, nodes.
+    /// Any other sender: this benchmark, Kubernetes' own controllers, nodes.
     Other,
 }
 
 impl Program {
-    /// By what it calls itself.
+    /// The sender with that User-Agent.
     pub fn of_user_agent(user_agent: &str) -> Self {
         match user_agent.split_once('/').map_or(user_agent, |(name, _version)| name) {
             MACHINE_CONTROLLER => Self::MachineController,
@@ -56,49 +57,52 @@ impl fmt::Display for Program {
 /// One answered request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// Who asked.
+    /// The sender.
     pub program: Program,
-    /// When the server received it, where the server records that.
+    /// When the server received the request, if the server records that.
     pub received: Option<Timestamp>,
     /// get, list, watch, create, update, patch, delete, deletecollection.
     pub verb: String,
     /// `machines`, or `machines/status` for a subresource.
     pub resource: String,
-    /// The object's name; empty for lists.
+    /// Name of the object; empty for lists.
     pub name: String,
     /// The HTTP status.
     pub code: u16,
-    /// The server named fields that it found wrong.
+    /// Whether the server's error named invalid fields.
     pub has_causes: bool,
 }
 
 impl Request {
-    /// Whether it asked to change something, whatever came of it.
+    /// Whether the request tried to change something, successful or not.
     pub fn is_write(&self) -> bool {
         matches!(self.verb.as_str(), "create" | "update" | "patch" | "delete" | "deletecollection")
     }
 
-    /// Whether it changed something, as far as its code tells.
+    /// Whether the request changed something, judged by its status code.
     pub fn is_commit(&self) -> bool {
         self.is_write() && (200..300).contains(&self.code)
     }
 
-    /// Events are counted apart: they are for people, and dropped when there are too many.
+    /// Whether the request is about Events, which are counted separately: they are for people, and
+    /// dropped when there are too many.
     pub fn is_about_events(&self) -> bool {
         self.resource == "events"
     }
 
-    /// Leases are renewed by the clock, not for machines.
+    /// Whether the request is about Leases, which are renewed at intervals, independent of the
+    /// number of machines.
     pub fn is_about_leases(&self) -> bool {
         self.resource == "leases"
     }
 
-    /// Whether it failed because somebody had written before: 409, or a failed `test` of a JSON patch, which is a 422 without causes.
+    /// Whether the request failed because of an earlier write: 409, or a failed `test` of a JSON
+    /// patch, which is a 422 without causes.
     pub fn is_conflict(&self) -> bool {
         self.code == 409 || (self.code == 422 && !self.has_causes)
     }
 
-    /// Whether it made a Machine.
+    /// Whether the request created a Machine.
     pub fn makes_machine(&self) -> bool {
         self.verb == "create" && self.resource == "machines" && self.is_commit()
     }
@@ -119,7 +123,8 @@ impl From<&AuditRecord> for Request {
             resource: with_subresource(&record.resource, &record.subresource),
             name: record.name.clone(),
             code: record.code,
-            // It records no causes, so here every 422 counts as a conflict: too many rather than too few.
+            // The audit hook records no causes, so every 422 counts as a conflict here: too many
+            // rather than too few.
             has_causes: false,
         }
     }
@@ -129,17 +134,17 @@ fn with_subresource(resource: &str, subresource: &str) -> String {
     if subresource.is_empty() { resource.to_owned() } else { format!("{resource}/{subresource}") }
 }
 
-/// Where requests are read from.
+/// A source of requests.
 #[derive(Debug)]
 pub enum Requests {
     /// The audit hook of the embedded server.
     Embedded(Subscription<Arc<AuditRecord>>),
-    /// The audit log of kube-apiserver. A watch appears in it when it ends.
+    /// The audit log of kube-apiserver, which contains a watch only after the watch has ended.
     Real(AuditLog),
 }
 
 impl Requests {
-    /// What was answered since the last time.
+    /// The requests answered since the last call.
     ///
     /// # Errors
     /// When an audit log cannot be read.
@@ -158,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_are_told_apart_by_their_whole_name() {
+    fn programs_are_recognised_by_their_whole_name() {
         assert_eq!(Program::of_user_agent("machinist-machine-controller/0.1.0"), Program::MachineController);
         assert_eq!(Program::of_user_agent("machinist-machine-controller-manager/0.1.0"), Program::Manager);
         assert_eq!(Program::of_user_agent("kube-controller-manager/v1.36.3 (linux/amd64)"), Program::Other);

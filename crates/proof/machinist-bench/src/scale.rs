@@ -1,12 +1,13 @@
-//! From 0 to N machines and back, counted.
+//! Scales from 0 to N machines and back, and counts the requests.
 //!
 //! ```text
 //! start -> raw writes (real server only) -> controllers -> 0 -> N Running -> quiet -> N -> 0 -> quiet -> report
 //! ```
 //!
-//! The cloud is instant and joining is thin: one Node is posted, and no lease is renewed. What is measured is the controllers and the API
-//! server, nothing else. A phase is timed until its state is reached, and counted until nobody writes any more, so that late writes
-//! are not lost.
+//! The cloud is instant and joining is thin: the benchmark posts one Node per instance, and renews
+//! no Lease. So it measures only the controllers and the API server. A phase is timed until its
+//! state is reached, and counted until no controller writes any more, so that late writes are
+//! included.
 
 mod join;
 mod raw_writes;
@@ -26,63 +27,64 @@ use crate::objects;
 use crate::requests::Tally;
 use world::World;
 
-/// What may be chosen.
+/// Options of `machinist-bench scale`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// How many machines
+    /// Number of machines
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     machines: u32,
 
-    /// Which API server
+    /// The API server to measure
     #[arg(long, value_enum)]
     api: ApiServer,
 
-    /// The `machinist` program; the real lane runs both controllers as processes of their own
+    /// Path of the `machinist` program; the real lane runs both controllers as separate processes
     #[arg(long, value_name = "FILE", required_if_eq("api", "real"))]
     machinist: Option<PathBuf>,
 
-    /// Keep the programs' logs in this folder
+    /// Store the programs' logs in this folder
     #[arg(long, value_name = "DIR")]
     logs: Option<PathBuf>,
 
-    /// Text for people, or one JSON object
+    /// Output format: text for people, or one JSON object
     #[arg(long, short, value_enum, default_value_t = Format::Text)]
     output: Format,
 }
 
-/// Which API server is measured against.
+/// The API server to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ApiServer {
-    /// Ours, in this process, together with both controllers.
+    /// The embedded API server, in this process, together with both controllers.
     Embedded,
     /// kube-apiserver and etcd, as `MACHINIST_REAL_CLUSTERS` describes them.
     Real,
 }
 
-/// How the result is written.
+/// Output format of the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// For people.
+    /// Text for people.
     Text,
-    /// For programs.
+    /// JSON for programs.
     Json,
 }
 
-/// A phase may take this long beside what it takes per machine.
+/// Maximum duration of a phase, in addition to the time per machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Four times what Go MCM takes for a machine.
+/// Four times the time per machine of Go MCM.
 const PATIENCE_PER_MACHINE: Duration = Duration::from_millis(450);
 
-/// The controllers coalesce status writes to one a second, so two seconds without a write may still be followed by one.
+/// The controllers coalesce status writes to one a second, so a write may still follow two seconds
+/// without one.
 const QUIET: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Whoever still writes then does so for ever.
+/// A controller that still writes after this time is taken to write for ever.
 const QUIET_WITHIN: Duration = Duration::from_secs(60);
 
-/// Runs it.
+/// Runs the benchmark.
 ///
 /// # Errors
-/// When something cannot be started, or a phase does not reach its state.
+/// When a program cannot be started, or a phase does not reach its state.
 pub async fn run(args: &Args) -> Result<Report> {
     let mut world = match args.api {
         ApiServer::Embedded => World::embedded().await?,
@@ -96,12 +98,12 @@ pub async fn run(args: &Args) -> Result<Report> {
     count_until_quiet(&mut world, &mut Tally::default()).await?;
 
     let machines = args.machines;
-    let up = phase(&mut world, &mut state, machines, machines, "all Machines run", |counts| {
+    let up = phase(&mut world, &mut state, machines, machines, "all Machines to run", |counts| {
         counts.running() == machines
     })
     .await?;
     let resident = world.resident()?;
-    let down = phase(&mut world, &mut state, 0, machines, "no Machine and no Node is left", |counts| {
+    let down = phase(&mut world, &mut state, 0, machines, "all Machines and Nodes to be deleted", |counts| {
         counts.machines == 0 && counts.nodes == 0
     })
     .await?;
@@ -123,7 +125,7 @@ pub async fn run(args: &Args) -> Result<Report> {
     })
 }
 
-/// One way, as it went.
+/// Measurements of one direction.
 struct Phase {
     took: Duration,
     tally: Tally,
@@ -163,7 +165,8 @@ async fn phase(
     Ok(Phase { took, tally, is_quiet })
 }
 
-/// Counts what is asked of the server until no object but Events has been written for a while; false if that never comes.
+/// Counts requests until no object except Events has been written for a while; returns false if
+/// that never happens.
 async fn count_until_quiet(world: &mut World, tally: &mut Tally) -> Result<bool> {
     let began = Instant::now();
     let mut last_write = Instant::now();

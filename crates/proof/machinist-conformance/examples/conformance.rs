@@ -1,10 +1,12 @@
-//! Holds the embedded server against a real one; `cargo xtask conformance` is the convenient way to run it.
+//! Compares the embedded server with a real one. `cargo xtask conformance` is the convenient way to
+//! run it.
 //!
-//! Without a kubeconfig the real server's answers are the recorded ones. With one they are asked for now, and `--record` keeps them. That
-//! server must be a scratch one without kube-controller-manager, with the ServiceAccount admission on. Every case gets a namespace of
-//! its own, which stays behind.
+//! Without a kubeconfig, the recorded answers of the real server are used. With a kubeconfig, the
+//! server in it is queried, and `--record` stores its answers. That must be a scratch server
+//! without kube-controller-manager and with the ServiceAccount admission enabled. Every case gets
+//! its own namespace, which is not deleted afterwards.
 
-#![expect(clippy::print_stdout, reason = "the report is what this program is for")]
+#![expect(clippy::print_stdout, reason = "this program prints a report")]
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -28,23 +30,23 @@ struct Args {
     #[arg(long = "case", value_name = "NAME")]
     cases: Vec<String>,
 
-    /// Ask this server instead of taking recorded answers
+    /// Query this server instead of using recorded answers
     #[arg(long, value_name = "FILE", requires = "etcd")]
     kubeconfig: Option<PathBuf>,
 
-    /// The plain HTTP address of its etcd, which some cases compact
+    /// Plain HTTP address of the server's etcd, which some cases compact
     #[arg(long, value_name = "URL")]
     etcd: Option<String>,
 
-    /// Keep what it answers as the recorded answers
+    /// Store the server's answers as the recorded answers
     #[arg(long, requires = "kubeconfig")]
     record: bool,
 
-    /// Break the embedded server on purpose, in one place after the other, and say which cases notice
+    /// Inject one fault after the other into the embedded server, and list the cases that detect it
     #[arg(long, conflicts_with_all = ["kubeconfig", "output"])]
     broken: bool,
 
-    /// Text for people, or one JSON object
+    /// Output format: text, or one JSON object
     #[arg(long, short, value_enum, default_value_t = Output::Text)]
     output: Output,
 }
@@ -66,7 +68,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether nothing differs but what the ledger explains.
+/// Returns whether the ledger explains all differences.
 fn play(args: &Args) -> Result<bool, Box<dyn Error>> {
     let corpus = Corpus::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus"))?;
     let cases = choose(corpus.cases.clone(), &args.cases)?;
@@ -85,8 +87,8 @@ fn play(args: &Args) -> Result<bool, Box<dyn Error>> {
             None => None,
         };
         let against = match &real {
-            Some(remote) => format!("kube-apiserver {}, asked now", remote.version().await?),
-            None => format!("the answers of kube-apiserver {}, as recorded", corpus.reference()),
+            Some(remote) => format!("kube-apiserver {}, queried now", remote.version().await?),
+            None => format!("the recorded answers of kube-apiserver {}", corpus.reference()),
         };
         let today = SystemClock.now().to_zoned(jiff::tz::TimeZone::UTC).date();
         let mut report = Report::new(&corpus, against).on(today);
@@ -123,9 +125,9 @@ fn play(args: &Args) -> Result<bool, Box<dyn Error>> {
     })
 }
 
-/// Whether each fault is noticed; says by what.
+/// Returns whether at least one case detects each fault. Prints these cases.
 async fn notice(corpus: &Corpus, cases: &[Case]) -> Result<bool, Box<dyn Error>> {
-    // Waiting for what never comes takes no time.
+    // With paused time, waiting for a missing event is instant.
     tokio::time::pause();
     let mut all = true;
     for fault in Fault::ALL {
@@ -138,8 +140,8 @@ async fn notice(corpus: &Corpus, cases: &[Case]) -> Result<bool, Box<dyn Error>>
             noticed.extend(differs.then_some(case.name.as_str()));
         }
         all &= !noticed.is_empty();
-        let by = if noticed.is_empty() { "nobody".to_owned() } else { noticed.join(", ") };
-        println!("{fault:?}: noticed by {by}");
+        let by = if noticed.is_empty() { "no case".to_owned() } else { noticed.join(", ") };
+        println!("{fault:?}: detected by {by}");
     }
     Ok(all)
 }

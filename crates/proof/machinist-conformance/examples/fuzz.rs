@@ -1,12 +1,14 @@
-//! Plays inputs against the embedded server until one breaks it: those of files, or ever new ones made out of the corpus.
+//! Plays inputs against the embedded server until one fails: the given files, or new inputs made
+//! from the corpus.
 //!
-//! The inputs are played in a process of their own, which says before each one which it is. When that process dies, takes too long or too much
-//! memory, the input is made once more from its number, kept as a file, and the next one has its turn.
+//! A child process plays the inputs and prints each input's number first. If the process dies,
+//! takes too long or uses too much memory, the input is created again from its number and stored as
+//! a file. Then the next input is played.
 
-#![expect(clippy::print_stdout, reason = "the report is what this program is for")]
+#![expect(clippy::print_stdout, reason = "this program prints a report")]
 #![expect(
     clippy::disallowed_methods,
-    reason = "real time is what is watched, and a process that fails says so by how it ends"
+    reason = "the program watches real time, and the child reports a failure by its exit status"
 )]
 
 use std::error::Error;
@@ -20,49 +22,50 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use machinist_conformance::fuzz::{TARGETS, Target, mutated};
 
-/// How often memory is looked at.
+/// Interval of the memory checks.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// The stack that a request has in `machinist`: that of a thread of its runtime.
+/// Stack of a request in `machinist`: the stack of a thread of its runtime.
 const STACK: usize = 2 << 20;
 
 #[derive(Parser)]
 struct Args {
-    /// What to read the inputs as: request, body, patch, selector, continue, schema, rule, json_path, watch
+    /// Target that reads the inputs: request, body, patch, selector, continue, schema, rule,
+    /// json_path, watch
     target: String,
 
-    /// Play these files, and nothing else
+    /// Play only these files
     files: Vec<PathBuf>,
 
-    /// How many inputs to play
+    /// Number of inputs to play
     #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
     runs: u64,
 
-    /// Stop after so long
+    /// Stop after this many seconds
     #[arg(long, default_value_t = 60)]
     seconds: u64,
 
-    /// Where to begin; the same seed makes the same inputs
+    /// First seed; the same seed creates the same inputs
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// The longest that one input may take, in seconds
+    /// Time limit for one input, in seconds
     #[arg(long, default_value_t = 10)]
     longest: u64,
 
-    /// The most memory that the process may take, in megabytes
+    /// Memory limit for the process, in megabytes
     #[arg(long, default_value_t = 1024)]
     megabytes: u64,
 
-    /// Stop after so many inputs that fail
+    /// Stop after this many failed inputs
     #[arg(long, default_value_t = 20)]
     failures: usize,
 
-    /// Where inputs that fail are kept
+    /// Folder for failed inputs
     #[arg(long, default_value = "target/fuzz")]
     keep: PathBuf,
 
-    /// Plays, from this number on, and says which
+    /// Play inputs from this number on and print each number
     #[arg(long, hide = true)]
     play_from: Option<u64>,
 }
@@ -92,7 +95,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     }
 }
 
-/// The files of the target's corpus, in their order.
+/// Reads the files of the target's corpus, sorted by name.
 fn corpus(target: &Target) -> Result<Vec<Vec<u8>>, Box<dyn Error>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target.name);
     let mut files: Vec<PathBuf> =
@@ -101,7 +104,7 @@ fn corpus(target: &Target) -> Result<Vec<Vec<u8>>, Box<dyn Error>> {
     Ok(files.iter().map(fs::read).collect::<Result<_, _>>()?)
 }
 
-/// The seed of one input: far from that of the same number of another run.
+/// Seed of one input, far from the seed of the same number in another run.
 fn seed_of(args: &Args, number: u64) -> u64 {
     args.seed.wrapping_mul(0x1_0000_0000).wrapping_add(number)
 }
@@ -125,11 +128,11 @@ fn play(args: &Args, target: &Target, corpus: &[Vec<u8>], first: u64) -> Result<
     Ok(())
 }
 
-/// What became of a process that plays.
+/// Reason why a playing process ended.
 enum End {
-    /// All inputs are played.
+    /// All inputs were played.
     Done,
-    /// The time is over.
+    /// The time limit of the run was reached.
     Over,
     /// An input failed.
     Failed(&'static str),
@@ -146,7 +149,7 @@ fn watch(args: &Args, target: &Target, corpus: &[Vec<u8>]) -> Result<ExitCode, B
             .arg(next.to_string())
             .stdout(Stdio::piped())
             .spawn()?;
-        let mut told = child.stdout.take().ok_or("the process has no output")?;
+        let mut told = child.stdout.take().ok_or("the child process has no output")?;
         let (sender, numbers) = channel();
         let reader = std::thread::spawn(move || {
             let mut number = [0; 8];
@@ -154,7 +157,7 @@ fn watch(args: &Args, target: &Target, corpus: &[Vec<u8>]) -> Result<ExitCode, B
         });
         let mut at = next;
         let end = follow(args, &mut child, &numbers, over, &mut at, &mut slowest);
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ended = child.kill();
         child.wait()?;
         drop(numbers);
@@ -208,12 +211,12 @@ fn follow(
             }
         }
         if Duration::from_secs(args.longest) < began.elapsed() {
-            return Ok(End::Failed("takes too long"));
+            return Ok(End::Failed("exceeds the time limit"));
         }
         if LOOK_EVERY <= looked.elapsed() {
             looked = Instant::now();
             if resident_megabytes(child.id()).is_some_and(|used| args.megabytes < used) {
-                return Ok(End::Failed("takes too much memory"));
+                return Ok(End::Failed("exceeds the memory limit"));
             }
         }
         if over <= Instant::now() {
@@ -222,7 +225,7 @@ fn follow(
     }
 }
 
-/// What a process holds in memory; unknown where there is no such file.
+/// Returns the resident memory of a process, or `None` on systems without `/proc`.
 fn resident_megabytes(process: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

@@ -1,9 +1,11 @@
-//! Records what kubectl asks of a real server, as cases: `cargo xtask conformance --trace` runs it, and records the answers.
+//! Records kubectl's requests to a real server as cases: `cargo xtask conformance --trace` runs
+//! this program, and records the answers.
 //!
-//! It stands between kubectl and the server, types the commands of `corpus/kubectl/traced.txt`, and writes one case for each of its sections. Answers in
-//! protobuf are not asked for, whatever kubectl prefers: the case has to be readable.
+//! The program is a proxy between kubectl and the server. It runs the commands in
+//! `corpus/kubectl/traced.txt`, and writes one case for each section. The proxy never requests
+//! protobuf answers, even if kubectl prefers them, because the case has to be readable.
 
-#![expect(clippy::print_stdout, reason = "it tells what it wrote")]
+#![expect(clippy::print_stdout, reason = "it prints the files that it wrote")]
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -29,12 +31,12 @@ struct Args {
     #[arg(long, value_name = "FILE")]
     kubeconfig: PathBuf,
 
-    /// The kubectl to be asked
+    /// The kubectl to run
     #[arg(long, value_name = "FILE")]
     kubectl: PathBuf,
 }
 
-/// What is shared between the proxy and whoever types.
+/// State that the proxy shares with the loop that runs the commands.
 #[derive(Clone)]
 struct Proxy {
     server: Endpoint,
@@ -61,7 +63,8 @@ async fn record(args: &Args) -> Result<(), Box<dyn Error>> {
     let text = std::fs::read_to_string(folder.join("kubectl/traced.txt"))?;
     for section in text.split("\n## ").skip(1) {
         let (title, commands) = section.split_once('\n').unwrap_or((section, ""));
-        let (name, shows) = title.split_once(": ").ok_or("a section is headed `NAME: what it shows`")?;
+        let (name, shows) =
+            title.split_once(": ").ok_or("a section needs the heading `NAME: DESCRIPTION`")?;
         let namespace = unused_namespace();
         let config = home.path().join(name);
         std::fs::write(&config, kubeconfig(&address.to_string(), &namespace))?;
@@ -94,7 +97,7 @@ async fn record(args: &Args) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Plain HTTP: who asks is told to the real server by the proxy.
+/// Kubeconfig for plain HTTP. The proxy sends the user's identity to the real server.
 fn kubeconfig(address: &str, namespace: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: c, cluster: {{server: 'http://{address}'}}}}]\n\
@@ -112,7 +115,7 @@ async fn serve(listener: TcpListener, proxy: Proxy) {
         let proxy = proxy.clone();
         tokio::spawn(async move {
             let service = service_fn(move |request| pass(proxy.clone(), request));
-            // A client that hangs up is no matter.
+            // A client that disconnects is not an error.
             let _ = hyper::server::conn::http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), service)
                 .await;
@@ -130,7 +133,7 @@ async fn pass(
     if accept.contains("protobuf") {
         parts.headers.insert(http::header::ACCEPT, http::HeaderValue::from_static("application/json"));
     }
-    // Compressed answers could not be read here.
+    // The proxy cannot read compressed answers.
     parts.headers.remove(http::header::ACCEPT_ENCODING);
     let noted = proxy
         .trace
@@ -154,7 +157,7 @@ async fn pass(
     Ok(Response::from_parts(head, Full::new(bytes).map_err(|never| match never {}).boxed_unsync()))
 }
 
-/// The same events, each noted when it passes.
+/// Passes the events on and records each.
 fn noting(body: Body, id: String, trace: Arc<Mutex<Option<Trace>>>) -> Body {
     let frames = futures::stream::unfold(
         (body, Vec::new(), id, trace),

@@ -1,6 +1,6 @@
-//! Servers that are wrong on purpose, in front of the embedded one: the suite has to notice each.
+//! Wrappers that give the embedded server one deliberate fault. The suite must detect each fault.
 //!
-//! A fault is made of the requests and answers that pass by, as a client of a server with that fault would see them.
+//! The wrapper changes the requests and answers that pass through it, so a client sees the fault.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -20,23 +20,23 @@ use machinist_apiserver::Server;
 /// Media type of server-side apply.
 const APPLY: &str = "application/apply-patch+yaml";
 
-/// What is wrong.
+/// A deliberate fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// A deletion does not wait for finalizers.
     Finalizers,
-    /// Of two events that follow each other closely, the second is told first.
+    /// If two events follow each other closely, the watch sends the second one first.
     WatchOrder,
-    /// A write of an object writes its status, too.
+    /// A write of an object also writes its status.
     Status,
-    /// A watch with a selector does not tell that an object no longer matches.
+    /// A watch with a selector does not report that an object no longer matches.
     SelectorTransition,
-    /// An apply takes fields from others without being told to.
+    /// An apply takes over fields of other managers without `force`.
     FieldOwnership,
 }
 
 impl Fault {
-    /// All of them.
+    /// All faults.
     pub const ALL: [Fault; 5] = [
         Fault::Finalizers,
         Fault::WatchOrder,
@@ -46,7 +46,7 @@ impl Fault {
     ];
 }
 
-/// Events that come within this time follow each other closely.
+/// Two events within this time follow each other closely.
 const CLOSELY: Duration = Duration::from_millis(200);
 
 /// Sends a request to `server` as if it had the fault.
@@ -107,7 +107,7 @@ fn content_type(headers: &HeaderMap) -> &str {
     headers.get(http::header::CONTENT_TYPE).and_then(|it| it.to_str().ok()).unwrap_or_default()
 }
 
-/// What the fault writes besides; that it is refused is nobody's concern.
+/// Sends the extra write of the fault. A rejected write is ignored.
 async fn patch(server: &Server, path: &str, change: &Value) -> Result<(), EndpointError> {
     let request = Request::patch(path)
         .header(http::header::CONTENT_TYPE, "application/merge-patch+json")
@@ -116,7 +116,7 @@ async fn patch(server: &Server, path: &str, change: &Value) -> Result<(), Endpoi
     call(server, Some(Identity::admin()), request).await.map(|_answer| ())
 }
 
-/// One line of a watch, its line break included; none at the end.
+/// Reads one line of a watch with its line break. Returns `None` at the end.
 async fn next_event(body: &mut Body) -> Option<Bytes> {
     loop {
         match body.frame().await?.ok()?.into_data() {
@@ -157,7 +157,7 @@ fn without_leaving(body: Body, server: Server, path: String) -> Body {
     StreamBody::new(events).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// Whether the object of an event still existed at the event's revision.
+/// Reports whether the object of an event still existed at the event's revision.
 async fn was_there(server: &Server, collection: &str, event: &Value) -> bool {
     let text = |key: &str| event["object"]["metadata"][key].as_str().unwrap_or_default();
     let list = format!(

@@ -1,18 +1,18 @@
-//! Making answers of different servers comparable.
+//! Canonicalises answers, so that answers of different servers can be compared.
 //!
 //! | field | becomes |
 //! |---|---|
 //! | uid | `U1`, `U2`… by first appearance, wherever it appears |
-//! | resourceVersion | `R1`, `R2`… by rank over the whole run; of a list that is as new as anything seen so far: `now` |
-//! | time that the server set | `<time>` or `<micro-time>`; times that the case sent stay |
+//! | resourceVersion | `R1`, `R2`… by rank over the whole run; `now` for a list that is at least as new as everything seen so far |
+//! | time set by the server | `<time>` or `<micro-time>`; times sent by the case stay |
 //! | generated name | `PREFIX<random>` |
 //! | continue token | `C1`, `C2`… by first appearance |
 //! | the case's namespace | `<ns>` |
 //! | managedFields | sorted, without times |
 //! | descriptions of a table's columns | dropped |
 //! | a duration in a table's cell | `<age>` |
-//! | rules of somebody's review | sorted: a server lists them in the order of its cache |
-//! | causes of a refusal | sorted, and the message that lists them too |
+//! | rules of an access review | sorted: a server lists them in cache order |
+//! | causes of a rejection | sorted, also in the message that lists them |
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// The answer without the parts that its step excepts.
+    /// Masks the parts of the answer that its step excludes from the comparison.
     pub(crate) fn without(mut self, except: &BTreeMap<String, String>) -> Self {
         for pointer in except.keys() {
             let masked = Value::String("<not compared>".into());
@@ -39,7 +39,7 @@ impl Answer {
             } else if let Some((above, key)) = pointer.rsplit_once('/')
                 && let Some(Value::Object(parent)) = self.body.pointer_mut(above)
             {
-                // What one server leaves out must look like what the other says.
+                // The mask must be the same whether a server sends the value or omits it.
                 parent.insert(key.to_owned(), masked);
             }
         }
@@ -47,7 +47,7 @@ impl Answer {
     }
 }
 
-/// The letters of generated names.
+/// The letters that generated names consist of.
 const NAME_ALPHABET: &str = "bcdfghjklmnpqrstvwxz2456789";
 const NAME_LENGTH: usize = 5;
 
@@ -86,7 +86,7 @@ impl<'a> Canonical<'a> {
             .collect()
     }
 
-    /// Collects what has to be known before anything can be replaced.
+    /// Collects the uids, revisions and names before anything is replaced.
     fn learn(&mut self, value: &Value, revisions: &mut Vec<u64>) {
         match value {
             Value::Object(map) => {
@@ -134,7 +134,8 @@ impl<'a> Canonical<'a> {
         }
     }
 
-    /// Who owns what, whenever he came to: entries are in the order of their times.
+    /// Removes the times of managedFields entries and sorts the entries. Servers list them in the
+    /// order of their times.
     fn managers(&mut self, entries: &[Value]) -> Value {
         let timeless = |entry: &Value| {
             let mut entry = self.value(entry, "managedFields");
@@ -162,7 +163,8 @@ impl<'a> Canonical<'a> {
     fn revision(&mut self, text: &str, list: bool) -> String {
         let Ok(revision) = text.parse::<u64>() else { return text.to_owned() };
         if list {
-            // Other writers of a real server move its newest revision; how far is not the case's concern.
+            // Other clients of a real server move its newest revision. The distance does not matter
+            // here.
             return if self.newest <= revision { "now".into() } else { "past".into() };
         }
         self.newest = self.newest.max(revision);
@@ -185,7 +187,7 @@ impl<'a> Canonical<'a> {
             return time.to_owned();
         }
         let mut canonical = self.names.get(text).cloned().unwrap_or_else(|| text.to_owned());
-        // Longest first: what a case makes up may happen to lie in one that a server made.
+        // Longest first: a uid from a case may be part of a uid from a server.
         let mut uids: Vec<(usize, &String)> = self.uids.iter().enumerate().collect();
         uids.sort_by_key(|(_, uid)| std::cmp::Reverse(uid.len()));
         for (index, uid) in uids {
@@ -199,8 +201,8 @@ impl<'a> Canonical<'a> {
     }
 }
 
-/// A schema's complaints come in the random order of a Go map, and somebody's rules in that of a cache. Sorts them, and the message
-/// that lists complaints.
+/// Sorts causes and access rules, because schema errors arrive in the random order of a Go map and
+/// access rules in the order of a cache. Also sorts the message that lists the causes.
 fn in_order(mut body: Value) -> Value {
     for list in ["/status/resourceRules", "/status/nonResourceRules"] {
         if let Some(Value::Array(rules)) = body.pointer_mut(list) {
@@ -221,7 +223,8 @@ fn in_order(mut body: Value) -> Value {
     let message = body["message"].as_str().unwrap_or_default();
     let Some((head, list)) = message.split_once(" is invalid: [") else { return body };
     let length = lines.iter().map(String::len).sum::<usize>() + ", ".len() * (lines.len() - 1) + "]".len();
-    // Only a message that consists of exactly these lines is put in order; any other is compared as it is.
+    // Only a message that consists of exactly these lines is sorted. Any other message is compared
+    // unchanged.
     if lines.len() < 2 || list.len() != length || !lines.iter().all(|line| list.contains(line.as_str())) {
         return body;
     }
@@ -229,7 +232,7 @@ fn in_order(mut body: Value) -> Value {
     body
 }
 
-/// Columns are described in prose, in each server's own.
+/// Drops column descriptions: each server words them differently.
 fn without_descriptions(columns: &[Value]) -> Value {
     let column = |column: &Value| match column {
         Value::Object(map) => Value::Object(
@@ -240,13 +243,14 @@ fn without_descriptions(columns: &[Value]) -> Value {
     Value::Array(columns.iter().map(column).collect())
 }
 
-/// How many restarts of a pod a cell shows, if it says how long ago the last one was: `5 (3m20s ago)`.
+/// Returns the restart count of a pod from a cell that also shows the time since the last restart:
+/// `5 (3m20s ago)`.
 fn restarts(text: &str) -> Option<&str> {
     let (count, ago) = text.split_once(" (")?;
     is_duration(ago.strip_suffix(" ago)")?).then_some(count)
 }
 
-/// `5s`, `3m20s`: how a table shows an age.
+/// Reports whether the text is an age as a table shows it: `5s`, `3m20s`.
 fn is_duration(text: &str) -> bool {
     let mut rest = text;
     while let Some(at) = rest.find(|c: char| !c.is_ascii_digit()) {
@@ -258,12 +262,13 @@ fn is_duration(text: &str) -> bool {
     rest.is_empty() && !text.is_empty()
 }
 
-/// A list's own metadata has a revision and no name.
+/// Reports whether the map is the metadata of a list: it has a revision and no name.
 fn is_list_metadata(map: &Map<String, Value>) -> bool {
     map.contains_key("resourceVersion") && !map.contains_key("name") && !map.contains_key("uid")
 }
 
-/// The format of a time, unless it is one that no clock shows now: those come from the case.
+/// Returns the placeholder for a time's format. Times that no clock shows now come from the case
+/// and stay.
 fn time_format(text: &str) -> Option<&'static str> {
     let of_now = text.starts_with("20") && !text.starts_with("200");
     if !of_now || text.parse::<jiff::Timestamp>().is_err() {
@@ -283,7 +288,7 @@ fn generated_name(prefix: &str, name: &str) -> String {
     if fits { format!("{prefix}<random>") } else { name.to_owned() }
 }
 
-/// Messages quote revisions; the number says nothing, that there is one does.
+/// Replaces the revisions that messages quote. Their presence matters, their value does not.
 fn without_revisions(message: &str) -> String {
     const BEFORE: [&str; 6] = [
         "too old resource version: ",
@@ -334,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_between_servers_is_replaced_and_nothing_else() {
+    fn only_server_specific_values_are_replaced() {
         let first = json!({"metadata": {"name": "a", "namespace": "case-x7", "uid": "u-9", "resourceVersion": "120",
         "creationTimestamp": "2026-03-04T05:06:07Z", "managedFields": [
             {"manager": "b", "time": "2026-03-04T05:06:07Z"}, {"manager": "a"}
@@ -355,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_uid_within_a_long_one_is_left_alone() {
+    fn a_short_uid_within_a_longer_uid_is_kept() {
         let short = json!({"metadata": {"uid": "1-2"}});
         let long = json!({"metadata": {"uid": "9e01-270f"}, "message": "not 1-2"});
         let replaced =
@@ -364,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn revisions_in_messages_are_numbers_without_meaning() {
+    fn revisions_in_messages_are_masked() {
         assert_eq!(without_revisions("too old resource version: 1 (345)"), "too old resource version: # (#)");
         assert_eq!(without_revisions("needs 1 healthy pods"), "needs 1 healthy pods");
     }

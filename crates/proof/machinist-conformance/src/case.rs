@@ -1,4 +1,4 @@
-//! Cases as they are written down.
+//! The YAML format of conformance cases.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,49 +8,49 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A list of requests that show something about the server.
+/// A sequence of requests that demonstrates one behaviour of the server.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Case {
-    /// The file's name without its ending.
+    /// File name without its extension.
     #[serde(skip)]
     pub name: String,
-    /// What it shows, for people.
+    /// Description of the demonstrated behaviour, for people.
     pub shows: String,
-    /// Numbers of the verified facts of the real server that it covers.
+    /// Numbers of the verified facts about the real server that the case covers.
     #[serde(default)]
     pub facts: Vec<u32>,
-    /// What a server must do before this is of interest.
+    /// Lowest level of conformance at which the case applies.
     pub level: Level,
     pub(crate) steps: Vec<Step>,
 }
 
-/// How far a server's faithfulness goes; each level stands on those before it.
+/// Conformance levels of a server. Each level includes the levels before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Level {
-    /// Objects, and who was first.
+    /// Objects and write conflicts.
     Cl0,
     /// Lists and watches.
     Cl1,
-    /// Definitions, their schemas and rules.
+    /// CustomResourceDefinitions with their schemas and rules.
     Cl2,
-    /// Patches, apply, and who owns which field.
+    /// Patches, apply and field ownership.
     Cl3,
-    /// Evictions, and what depends on what.
+    /// Evictions and owner references.
     Cl4,
-    /// What kubectl asks.
+    /// Requests of kubectl.
     Cl5,
-    /// Who somebody is and what he may.
+    /// Authentication and authorization.
     Cl6,
 }
 
 impl Level {
-    /// All of them, from the first.
+    /// All levels in ascending order.
     pub const ALL: [Level; 7] =
         [Level::Cl0, Level::Cl1, Level::Cl2, Level::Cl3, Level::Cl4, Level::Cl5, Level::Cl6];
 
-    /// What it is about.
+    /// Short description of the level, for reports.
     pub fn about(self) -> &'static str {
         match self {
             Level::Cl0 => "objects and concurrency",
@@ -58,8 +58,8 @@ impl Level {
             Level::Cl2 => "definitions, schemas, rules",
             Level::Cl3 => "patches, apply, ownership",
             Level::Cl4 => "evictions and budgets",
-            Level::Cl5 => "what kubectl asks",
-            Level::Cl6 => "identity and permission",
+            Level::Cl5 => "requests of kubectl",
+            Level::Cl6 => "identity and permissions",
         }
     }
 }
@@ -75,11 +75,11 @@ impl FromStr for Level {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let known = Level::ALL.into_iter().find(|level| level.to_string().eq_ignore_ascii_case(text));
-        known.ok_or_else(|| format!("there is no level {text:?}; there are CL0 to CL6"))
+        known.ok_or_else(|| format!("unknown level {text:?}. Use CL0 to CL6"))
     }
 }
 
-/// One step: a request (`verb`), or one of the acts on a watch.
+/// One step: a request (`verb`) or an operation on a watch.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Step {
@@ -90,18 +90,19 @@ pub(crate) struct Step {
     /// Opens a watch that runs beside the following steps.
     #[serde(default)]
     pub(crate) watch: Option<String>,
-    /// Takes what a watch has seen until `until` holds, and ends it. Names the step that opened it.
+    /// Reads the watch that the named step opened until `until` holds, then ends it.
     #[serde(default)]
     pub(crate) close: Option<String>,
-    /// Waits until this path is there; with `gone`, until it is not.
+    /// Waits until an object exists at this path; with `gone`, until it does not exist.
     #[serde(default)]
     pub(crate) barrier: Option<String>,
     #[serde(default)]
     pub(crate) gone: bool,
-    /// Forgets the past.
+    /// Compacts the store.
     #[serde(default)]
     pub(crate) compact: bool,
-    /// `admin` unless said otherwise; `nobody`, `bearer TOKEN`, `as USER` or `as USER in GROUP,GROUP`.
+    /// Sender of the request, `admin` by default. Others: `nobody` (anonymous), `bearer TOKEN`, `as
+    /// USER`, `as USER in GROUP,GROUP`.
     #[serde(default)]
     pub(crate) actor: Option<String>,
     #[serde(default)]
@@ -110,39 +111,40 @@ pub(crate) struct Step {
     pub(crate) query: BTreeMap<String, String>,
     #[serde(default)]
     pub(crate) headers: BTreeMap<String, String>,
-    /// Short for the patch's media type: json, merge, strategic, apply.
+    /// Abbreviated media type of the patch: json, merge, strategic, apply.
     #[serde(default)]
     pub(crate) patch: Option<String>,
-    /// The shape of the answer: `table`, `discovery`, or a value of the `Accept` header.
+    /// Format of the answer: `table`, `discovery`, or a value of the `Accept` header.
     #[serde(default)]
     pub(crate) accept: Option<String>,
     #[serde(default)]
     pub(crate) body: Option<Value>,
-    /// The body as text, for what is not JSON.
+    /// Request body as text, for bodies that are not JSON.
     #[serde(default)]
     pub(crate) raw: Option<String>,
-    /// The body as bytes, in base64.
+    /// Request body as bytes, in base64.
     #[serde(default)]
     pub(crate) base64: Option<String>,
-    /// The code that makes the step show what it is for.
+    /// Expected HTTP code of the answer. With any other code the step would not test its behaviour.
     #[serde(default)]
     pub(crate) expect: Option<u16>,
     /// For `close`: `TYPE name` of the last event, or `end`.
     #[serde(default)]
     pub(crate) until: Option<String>,
-    /// Parts of the answer that are not compared, with the reason: a JSON pointer each.
+    /// Parts of the answer that are not compared: a JSON pointer and the reason for each.
     #[serde(default)]
     pub(crate) except: BTreeMap<String, String>,
-    /// Of a list, the items that are compared, by `metadata.name`: what else a server has is not the case's concern.
+    /// Names (`metadata.name`) of the list items that are compared. Other items depend on the
+    /// server.
     #[serde(default)]
     pub(crate) among: Vec<String>,
-    /// Sent to set the scene; its answer is not compared.
+    /// Marks a preparing step. Its answer is not compared.
     #[serde(default)]
     pub(crate) setup: bool,
 }
 
 impl Case {
-    /// The case as a file has it, a line for each step.
+    /// Renders the case as a YAML file, one line per step.
     pub fn yaml(&self) -> String {
         let mut text =
             format!("shows: {}\nlevel: {}\nfacts: {:?}\nsteps:\n", self.shows, self.level, self.facts);
@@ -157,7 +159,7 @@ impl Case {
     }
 }
 
-/// Whether a key of a step says no more than its absence.
+/// Reports whether a step's key has a default value, so that it can be omitted.
 fn is_left_out(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -169,7 +171,7 @@ fn is_left_out(value: &Value) -> bool {
     }
 }
 
-/// YAML on one line. Strings keep their quotes, which is always right.
+/// Renders YAML on one line. Strings are always quoted, which is always valid.
 fn flow(value: &Value) -> String {
     match value {
         Value::Object(map) => {
@@ -182,7 +184,7 @@ fn flow(value: &Value) -> String {
     }
 }
 
-/// A key without quotes, where no reader can take it for anything but text.
+/// Renders a key without quotes if every YAML reader takes it for text.
 fn plain(key: &str) -> String {
     let is_a_word = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphabetic());
     let is_another_value =
@@ -190,39 +192,39 @@ fn plain(key: &str) -> String {
     if is_a_word && !is_another_value { key.to_owned() } else { Value::from(key).to_string() }
 }
 
-/// A case that cannot be read.
+/// Error while loading conformance cases.
 #[derive(Debug, thiserror::Error)]
 pub enum CaseError {
-    /// The file.
+    /// A file or folder cannot be read.
     #[error("cannot read {}", file.display())]
     Read {
-        /// Which one.
+        /// Path of the file.
         file: PathBuf,
-        /// Why not.
+        /// Cause of the failure.
         source: std::io::Error,
     },
-    /// Its name.
-    #[error("there is no case {name:?}; there are {known}")]
+    /// A requested case does not exist.
+    #[error("unknown case {name:?}. Known cases: {known}")]
     Unknown {
-        /// What was asked for.
+        /// Name of the requested case.
         name: String,
-        /// What there is.
+        /// Names of the existing cases.
         known: String,
     },
-    /// Its content.
+    /// A file has invalid content.
     #[error("{}: {message}", file.display())]
     Parse {
-        /// Which one.
+        /// Path of the file.
         file: PathBuf,
-        /// What is wrong.
+        /// Description of the problem.
         message: String,
     },
 }
 
-/// The cases with these names; all when none is named.
+/// Selects the cases with these names, or all cases if `names` is empty.
 ///
 /// # Errors
-/// When there is no case of a name: a mistyped one must not pass for one that was played.
+/// When a name is unknown, because a mistyped case must not count as played.
 pub fn choose(cases: Vec<Case>, names: &[String]) -> Result<Vec<Case>, CaseError> {
     if let Some(unknown) = names.iter().find(|name| cases.iter().all(|case| case.name != **name)) {
         let known: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
@@ -231,10 +233,10 @@ pub fn choose(cases: Vec<Case>, names: &[String]) -> Result<Vec<Case>, CaseError
     Ok(cases.into_iter().filter(|case| names.is_empty() || names.contains(&case.name)).collect())
 }
 
-/// Reads every case of a folder, in order of their names.
+/// Reads every case of a folder, sorted by name.
 ///
 /// # Errors
-/// When a file cannot be read or is not a case.
+/// When a file cannot be read or is not a valid case.
 pub fn load(folder: &Path) -> Result<Vec<Case>, CaseError> {
     let mut cases = Vec::new();
     for file in files(folder)? {
@@ -245,7 +247,7 @@ pub fn load(folder: &Path) -> Result<Vec<Case>, CaseError> {
     Ok(cases)
 }
 
-/// The YAML files of a folder, in order of their names.
+/// Lists the YAML files of a folder, sorted by name.
 pub(crate) fn files(folder: &Path) -> Result<Vec<PathBuf>, CaseError> {
     let unreadable = |source| CaseError::Read { file: folder.to_owned(), source };
     let mut files = Vec::new();
@@ -265,7 +267,7 @@ pub(crate) fn parse<T: serde::de::DeserializeOwned>(file: &Path) -> Result<T, Ca
         .map_err(|e| CaseError::Parse { file: file.to_owned(), message: e.to_string() })
 }
 
-/// Reads a file.
+/// Reads a text file.
 pub(crate) fn read(file: &Path) -> Result<String, CaseError> {
     std::fs::read_to_string(file).map_err(|source| CaseError::Read { file: file.to_owned(), source })
 }
@@ -275,12 +277,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_case_that_was_written_reads_as_the_same() {
+    fn a_case_survives_writing_and_reading() {
         let text = r##"{shows: a story, level: CL0, steps: [
             {id: a, verb: POST, path: "/x/${ns}", body: {"y": {no: [1, null, "# no: comment"]}, "k/l": "\u00e9\n"}, expect: 201},
             {id: b, close: a, until: DELETED b, setup: true}]}"##;
         let case: Case = serde_saphyr::from_str(text).expect("a case");
-        let again: Case = serde_saphyr::from_str(&case.yaml()).expect("what was written");
+        let again: Case = serde_saphyr::from_str(&case.yaml()).expect("the written case parses");
         assert_eq!(case.yaml(), again.yaml());
         assert_eq!(case.steps[0].body, again.steps[0].body);
         assert!(again.steps[1].setup && again.steps[1].until.as_deref() == Some("DELETED b"));

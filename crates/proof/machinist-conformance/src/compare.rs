@@ -1,6 +1,7 @@
-//! Holding our answers against those of a real server.
+//! Compares our answers with those of a real server.
 //!
-//! What differs is either in the [ledger](crate::ledger), with what each server says there, or it is a fault.
+//! The [ledger](crate::ledger) lists each known difference with the values of both
+//! servers. Any other difference is a fault.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,16 +12,16 @@ use serde_json::Value;
 use crate::ledger::Ledger;
 use crate::run::Transcript;
 
-/// A place in which the answers to a step differ.
+/// One place at which the two answers to a step differ.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Difference {
-    /// The step that was answered.
+    /// Id of the step.
     pub step: String,
-    /// Where in its answer, as a JSON pointer: `/code`, `/headers/warning`, `/body/message`.
+    /// Place in the answer, as a JSON pointer: `/code`, `/headers/warning`, `/body/message`.
     pub pointer: String,
-    /// What the real server says there; none where it says nothing.
+    /// Value in the real server's answer, if present.
     pub real: Option<Value>,
-    /// What we say there.
+    /// Value in our answer, if present.
     pub ours: Option<Value>,
 }
 
@@ -31,32 +32,32 @@ impl fmt::Display for Difference {
     }
 }
 
-/// How the answers to one case compare.
+/// Result of comparing the answers to one case.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Comparison {
-    /// How many answers were compared.
+    /// Number of compared answers.
     pub answers: usize,
-    /// The differences that nobody has explained.
+    /// Differences that the ledger does not explain.
     pub differences: Vec<Difference>,
-    /// The steps with a difference that the ledger explains.
+    /// Steps with a difference that the ledger explains.
     pub explained: Vec<String>,
-    /// What the ledger says of this case and is not so.
+    /// Ledger entries of this case that are no longer true.
     pub stale: Vec<String>,
 }
 
 impl Comparison {
-    /// Whether there is nothing that the ledger does not say.
+    /// Reports whether every difference is in the ledger and every ledger entry is true.
     pub fn is_explained(&self) -> bool {
         self.differences.is_empty() && self.stale.is_empty()
     }
 
-    /// How many steps were answered differently.
+    /// Counts the steps with different answers.
     pub(crate) fn unequal_steps(&self) -> usize {
         let differ = self.differences.iter().map(|it| &it.step);
         differ.chain(&self.explained).collect::<BTreeSet<_>>().len()
     }
 
-    /// Whether every answer to `step` is the same; to all steps when none is named.
+    /// Reports whether both servers answer `step` equally; without a step, all steps.
     pub fn is_equal(&self, step: Option<&str>) -> bool {
         let is_meant = |it: &str| step.is_none_or(|step| step == it);
         self.stale.is_empty()
@@ -65,16 +66,17 @@ impl Comparison {
     }
 }
 
-/// Compares what `ours` answered with what `real` did, but for what the ledger says of the case.
+/// Compares our answers with the real ones and sets aside the differences that the ledger lists for
+/// the case.
 pub fn compare(real: &Transcript, ours: &Transcript, ledger: &Ledger) -> Comparison {
     let (mut real_answers, mut our_answers) = (real.answers().to_vec(), ours.answers().to_vec());
     let mut comparison = Comparison { answers: real_answers.len(), ..Comparison::default() };
-    // From the last, so that items at the end of a list can go without moving others.
+    // Backwards, so that removing items at the end of a list does not move others.
     let places: Vec<_> = ledger.places_of(real.case()).collect();
     for (entry, place) in places.into_iter().rev() {
         let of = |answers: &[Value]| answers.iter().position(|it| it["step"] == *place.step);
         let (Some(in_real), Some(in_ours)) = (of(&real_answers), of(&our_answers)) else {
-            comparison.stale.push(format!("{entry}: there is no answer to {:?}", place.step));
+            comparison.stale.push(format!("{entry}: step {:?} has no answer", place.step));
             continue;
         };
         let real = take(&mut real_answers[in_real], &place.pointer);
@@ -83,7 +85,7 @@ pub fn compare(real: &Transcript, ours: &Transcript, ledger: &Ledger) -> Compari
             comparison.explained.push(place.step.clone());
         } else {
             comparison.stale.push(format!(
-                "{entry}: at {}{} the real server says {}, and we say {}",
+                "{entry}: at {}{} the real server answers {}, we answer {}",
                 place.step,
                 place.pointer,
                 shown(real.as_ref()),
@@ -99,21 +101,21 @@ pub fn compare(real: &Transcript, ours: &Transcript, ledger: &Ledger) -> Compari
     comparison
 }
 
-/// Takes out what is at `pointer`, so that it is not compared again.
+/// Removes the value at `pointer`, so that it is not compared again.
 fn take(answer: &mut Value, pointer: &str) -> Option<Value> {
     let (above, key) = pointer.rsplit_once('/')?;
     match answer.pointer_mut(above)? {
         Value::Object(map) => map.remove(&key.replace("~1", "/").replace("~0", "~")),
         Value::Array(items) => {
             let index: usize = key.parse().ok()?;
-            // An item that others follow leaves its place behind, or they would all differ.
+            // An item in the middle is only emptied. Otherwise all following items would differ.
             if index + 1 == items.len() { items.pop() } else { items.get_mut(index).map(Value::take) }
         }
         _ => None,
     }
 }
 
-/// Every place in which two values differ; their pointers go on from `at`.
+/// Collects every place at which two values differ. Pointers start with `at`.
 pub(crate) fn find(
     step: &str,
     at: String,
@@ -146,7 +148,7 @@ pub(crate) fn find(
     }
 }
 
-/// A value in one line, for people; long ones lose their end.
+/// Renders a value on one line for people. Long values are truncated.
 pub(crate) fn shown(value: Option<&Value>) -> String {
     const LONGEST: usize = 400;
     let Some(value) = value else { return "nothing".to_owned() };
@@ -169,7 +171,7 @@ mod tests {
 
     fn ledger() -> Ledger {
         Ledger::parse(
-            "- {id: words, reason: r, misleads: nobody, review: 2030-01-01, at: [\
+            "- {id: words, reason: r, misleads: no client, review: 2030-01-01, at: [\
              {case: a-case, step: one, pointer: /body/message, real: theirs, ours: ours}]}",
         )
         .expect("a ledger")
@@ -192,13 +194,13 @@ mod tests {
     }
 
     #[test]
-    fn what_the_ledger_says_is_explained_and_still_not_equal() {
+    fn a_difference_in_the_ledger_is_explained_but_not_equal() {
         let found = compare(&transcript("theirs", json!(1)), &transcript("ours", json!(1)), &ledger());
         assert!(found.is_explained() && !found.is_equal(None) && found.is_equal(Some("two")), "{found:?}");
     }
 
     #[test]
-    fn a_ledger_that_is_no_longer_true_is_refused() {
+    fn an_outdated_ledger_entry_is_stale() {
         for (real, ours) in [("ours", "ours"), ("theirs", "other"), ("changed", "ours")] {
             let found = compare(&transcript(real, json!(1)), &transcript(ours, json!(1)), &ledger());
             assert_eq!(found.stale.len(), 1, "{real} and {ours}: {found:?}");

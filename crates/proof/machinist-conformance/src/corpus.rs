@@ -1,4 +1,5 @@
-//! Everything that the folder `conformance` holds: cases, recorded answers, the ledger, and which feature is shown where.
+//! Loads the folder `conformance`: cases, recorded answers, the ledger, and the features with the
+//! cases that show them.
 
 use std::path::{Path, PathBuf};
 
@@ -11,44 +12,45 @@ use crate::run::{RunError, Transcript, prepare, run};
 use machinist_apiserver::Server;
 use machinist_apiserver::{Authorization, Config};
 
-/// The folder, read.
+/// Parsed content of the folder `conformance`.
 #[derive(Debug, Clone)]
 pub struct Corpus {
-    /// In order of their names.
+    /// All cases, sorted by name.
     pub cases: Vec<Case>,
-    /// Where we knowingly differ.
+    /// The known differences.
     pub ledger: Ledger,
-    /// What a server is expected to have, and where it is shown.
+    /// Features that clients expect of a server, with the cases that show them.
     pub features: Vec<Feature>,
     folder: PathBuf,
 }
 
-/// Something that clients expect of a server.
+/// A feature that clients expect of a server.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Feature {
-    /// What it is.
+    /// Short description of the feature.
     pub feature: String,
-    /// How much depends on it.
+    /// Effect on clients if the feature is missing.
     pub importance: Importance,
-    /// The level that is not reached without it.
+    /// Lowest level that requires the feature.
     pub level: Level,
-    /// The cases that show it, or single steps of them as `case/step`. None when it is not served.
+    /// Cases, or single steps as `case/step`, that show the feature. Empty if the feature is not
+    /// served.
     #[serde(default)]
     pub shown: Vec<String>,
-    /// Where else it is shown, when no request to both servers could.
+    /// Other test that shows the feature, if requests to both servers cannot.
     #[serde(default)]
     pub elsewhere: Option<String>,
 }
 
-/// How much depends on a feature.
+/// Effect on clients if a feature is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Importance {
-    /// Controllers or plain kubectl do not work without it.
+    /// Must: controllers or plain kubectl do not work without the feature.
     M,
-    /// Somebody would miss it.
+    /// Should: users would miss the feature.
     S,
-    /// It may come later.
+    /// Later: the feature may be added later.
     L,
 }
 
@@ -56,7 +58,7 @@ impl Corpus {
     /// Reads the folder.
     ///
     /// # Errors
-    /// When a file cannot be read or is not what it should be, or when one names a case or a step that is not there.
+    /// When a file cannot be read or parsed, or when a file names an unknown case or step.
     pub fn load(folder: &Path) -> Result<Self, CaseError> {
         let features = folder.join("features.yaml");
         let corpus = Corpus {
@@ -69,13 +71,16 @@ impl Corpus {
             let broken = |message| CaseError::Parse { file: features.clone(), message };
             if let Some(unknown) = feature.shown.iter().find(|it| !corpus.has(it)) {
                 return Err(broken(format!(
-                    "{:?} is shown by {unknown:?}, which is not there",
+                    "feature {:?} names {unknown:?}, which does not exist",
                     feature.feature
                 )));
             }
             let is_shown = !feature.shown.is_empty() || feature.elsewhere.is_some();
             if feature.importance == Importance::M && !is_shown {
-                return Err(broken(format!("{:?} is a must, and nothing shows it", feature.feature)));
+                return Err(broken(format!(
+                    "feature {:?} has importance M, but no case shows it",
+                    feature.feature
+                )));
             }
         }
         let names = |case: &str| corpus.cases.iter().any(|it| it.name == case);
@@ -83,44 +88,45 @@ impl Corpus {
         match unknown {
             Some(place) => Err(CaseError::Parse {
                 file: folder.join("divergences.yaml"),
-                message: format!("there is no case {:?}", place.case),
+                message: format!("unknown case {:?}", place.case),
             }),
             None => Ok(corpus),
         }
     }
 
-    /// The version of the server whose answers are recorded.
+    /// Returns the version of the server that the answers were recorded from.
     pub fn reference(&self) -> String {
         machinist_apiserver::REFERENCE.trim().to_owned()
     }
 
-    /// What was recorded of a case.
+    /// Reads the recorded answers to a case.
     ///
     /// # Errors
-    /// When there is nothing, or somebody changed it.
+    /// When the file does not exist or was edited.
     pub fn golden(&self, case: &str) -> Result<Transcript, CaseError> {
         Transcript::load(&self.golden_file(case))
     }
 
-    /// Where the recorded answers of a case are kept.
+    /// Path of the recorded answers to a case.
     pub fn golden_file(&self, case: &str) -> PathBuf {
         self.folder.join("golden").join(format!("{case}.json"))
     }
 
-    /// Where the answers to generated sequences are kept.
+    /// Path of the recorded answers to generated sequences.
     pub fn sequences_file(&self) -> PathBuf {
         self.folder.join("generated.json")
     }
 
-    /// The definitions that cases build on.
+    /// Path of the CustomResourceDefinitions that cases use.
     pub fn definitions(&self) -> PathBuf {
         self.folder.join("definitions")
     }
 
-    /// A new embedded server, as `made` it, on which every case can be played.
+    /// Starts an embedded server with the CustomResourceDefinitions that cases use. `made` turns
+    /// the server into an endpoint.
     ///
     /// # Errors
-    /// When it refuses a definition that cases build on.
+    /// When the server rejects a definition.
     pub async fn embedded(&self, made: impl FnOnce(Server) -> Endpoint) -> Result<Endpoint, RunError> {
         let config = Config { authorization: Authorization::Rbac, ..Config::default() };
         let endpoint = made(Server::new(config));
@@ -128,7 +134,7 @@ impl Corpus {
         Ok(endpoint)
     }
 
-    /// What a new embedded server, as `made` it, answers to a case.
+    /// Plays a case on a new embedded server. `made` turns the server into an endpoint.
     ///
     /// # Errors
     /// When the case cannot be played to its end.
@@ -147,7 +153,7 @@ impl Corpus {
     }
 }
 
-/// `case` or `case/step`.
+/// Splits `case` or `case/step`.
 pub(crate) fn parts(shown: &str) -> (&str, Option<&str>) {
     shown.split_once('/').map_or((shown, None), |(case, step)| (case, Some(step)))
 }

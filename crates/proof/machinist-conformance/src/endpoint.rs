@@ -1,4 +1,5 @@
-//! Where a case is played: the embedded server in process, or any server over HTTPS.
+//! The server that a case is played against: the embedded server in process, or any server over
+//! HTTPS.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ use machinist_apiserver::Server;
 pub enum Endpoint {
     /// The embedded server.
     Embedded(Server),
-    /// The embedded server, with something wrong on purpose.
+    /// The embedded server with a deliberate fault.
     Broken(Server, Fault),
     /// A server over HTTPS.
     Remote(Arc<Remote>),
@@ -47,17 +48,17 @@ impl std::fmt::Debug for Remote {
     }
 }
 
-/// A request could not be sent or its answer not be read.
+/// A request could not be sent, or its answer could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
-    /// The kubeconfig lacks something.
+    /// A kubeconfig entry is missing or invalid.
     #[error("kubeconfig: {0}")]
     Kubeconfig(String),
-    /// The connection.
+    /// The connection failed.
     #[error("connection: {0}")]
     Connection(Box<dyn std::error::Error + Send + Sync>),
-    /// Compaction was asked of a remote server without its etcd.
-    #[error("this case compacts, which needs the address of the server's etcd")]
+    /// A case compacts a remote server, but the address of its etcd is not known.
+    #[error("this case compacts the store. Pass the address of the server's etcd")]
     NoEtcd,
 }
 
@@ -67,13 +68,13 @@ impl EndpointError {
     }
 }
 
-/// Who sends a request.
+/// Sender of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Actor {
     Admin,
     Nobody,
     Bearer(String),
-    /// The admin, acting as somebody.
+    /// The administrator, who impersonates a user.
     As {
         user: String,
         groups: Vec<String>,
@@ -81,7 +82,7 @@ pub(crate) enum Actor {
 }
 
 impl Actor {
-    /// Whom the embedded server takes him for, unless he has to say so himself.
+    /// Identity for the embedded server, unless the request carries its own credentials.
     fn identity(&self) -> Option<Identity> {
         match self {
             Actor::Admin | Actor::As { .. } => Some(Identity::admin()),
@@ -91,10 +92,10 @@ impl Actor {
 }
 
 impl Endpoint {
-    /// The server's `gitVersion`.
+    /// Reads the server's `gitVersion`.
     ///
     /// # Errors
-    /// When it cannot be reached.
+    /// When the server cannot be reached.
     pub async fn version(&self) -> Result<String, EndpointError> {
         let request = Request::get("/version").body(Full::default()).map_err(EndpointError::connection)?;
         let body = self.send(&Actor::Admin, request).await?.into_body().collect().await;
@@ -103,7 +104,7 @@ impl Endpoint {
         Ok(version["gitVersion"].as_str().unwrap_or_default().to_owned())
     }
 
-    /// Passes on a request of somebody else, as the administrator.
+    /// Forwards a request of another program, as the administrator.
     ///
     /// # Errors
     /// When the server cannot be reached.
@@ -111,7 +112,7 @@ impl Endpoint {
         self.send(&Actor::Admin, request).await
     }
 
-    /// Sends one request; the body of the answer is still to be read.
+    /// Sends one request. The body of the answer is still unread.
     pub(crate) async fn send(
         &self,
         actor: &Actor,
@@ -129,7 +130,7 @@ impl Endpoint {
                 .into_iter()
                 .chain(groups.iter().map(|it| ("impersonate-group", it)));
             for (name, value) in named {
-                // Names of people have more than ASCII in them.
+                // User names may contain characters outside ASCII.
                 let value = HeaderValue::from_bytes(value.as_bytes()).map_err(EndpointError::connection)?;
                 headers.append(name, value);
             }
@@ -147,7 +148,7 @@ impl Endpoint {
         }
     }
 
-    /// Forgets the past up to now.
+    /// Compacts the store at its newest revision.
     pub(crate) async fn compact(&self) -> Result<(), EndpointError> {
         match self {
             Endpoint::Embedded(server) | Endpoint::Broken(server, _) => {
@@ -160,10 +161,11 @@ impl Endpoint {
 }
 
 impl Remote {
-    /// The server and administrator of a kubeconfig's first entries. `etcd` is the plain HTTP address of its etcd.
+    /// Reads the server and the administrator from a kubeconfig's first entries. `etcd` is the
+    /// plain HTTP address of the server's etcd.
     ///
     /// # Errors
-    /// When the file or what it names cannot be read.
+    /// When the kubeconfig, or a file that it names, cannot be read.
     pub fn from_kubeconfig(file: &Path, etcd: Option<String>) -> Result<Self, EndpointError> {
         let wrong = |why: String| EndpointError::Kubeconfig(why);
         let text = std::fs::read_to_string(file).map_err(|e| wrong(format!("{}: {e}", file.display())))?;
@@ -204,7 +206,8 @@ impl Remote {
         })
     }
 
-    /// A connection for each request: cases have few, and one that watches keeps its own.
+    /// Opens a connection for each request. A case sends few requests, and a watch keeps its own
+    /// connection.
     async fn send(
         &self,
         actor: &Actor,
@@ -256,7 +259,7 @@ async fn post(authority: &str, path: &str, body: &str) -> Result<Value, Endpoint
     serde_json::from_slice(&bytes).map_err(EndpointError::connection)
 }
 
-/// `KEY-data` decoded, or the content of the file that `KEY` names.
+/// Decodes `KEY-data`, or reads the file that `KEY` names.
 fn pem_of(entry: &Value, key: &str) -> Result<Vec<u8>, EndpointError> {
     let wrong = |why: String| EndpointError::Kubeconfig(format!("{key}: {why}"));
     if let Some(data) = entry[format!("{key}-data")].as_str() {

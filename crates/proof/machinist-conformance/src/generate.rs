@@ -1,16 +1,18 @@
-//! Sequences of requests that nobody thought of: made from a seed, to be compared between two servers.
+//! Generates sequences of requests from a seed. They cover combinations that no case lists.
 //!
-//! A sequence works on a few kinds and few names, so that its requests meet: what one makes, the next changes, a third finds with a
-//! revision that is old by then. The generator only guesses what exists. It never sees an answer, or the sequence would depend on
-//! the server and not on the seed alone. So what a step takes from earlier answers is a reference with others to fall back on, and at
-//! last a literal (`${s9.metadata.uid|s4.metadata.uid|none}`): that a step was refused, or left out when a case is made shorter, does
-//! not stop the rest.
+//! A sequence uses few kinds and few names, so that its requests affect each other: one step
+//! creates an object, the next changes it, and a third sends a revision that is stale by then. The
+//! generator only guesses which objects exist. It sees no answers, because the sequence must depend
+//! on the seed alone and not on the server. A step that needs a value of an earlier answer
+//! therefore uses a reference with fallbacks and a final literal
+//! (`${s9.metadata.uid|s4.metadata.uid|none}`). The sequence continues even if an earlier step was
+//! rejected, or was removed to shorten the case.
 //!
-//! At the end each kind is listed, and watched again from the first revision: all of it, through a selector, and from a revision in
-//! between.
+//! At the end, the sequence lists each kind. It also watches each kind from the first revision,
+//! through a selector, and from a later revision.
 //!
-//! Deliberately absent: what has cases of its own and needs no chance (authorisation, discovery, compaction), and label selectors that
-//! do not parse.
+//! Deliberately absent: topics with cases of their own that need no chance (authorisation,
+//! discovery, compaction), and label selectors that do not parse.
 
 mod dice;
 mod kinds;
@@ -23,11 +25,11 @@ use crate::case::{Case, Level, Step};
 use dice::Dice;
 use kinds::{Field, KINDS, Kind, METADATA};
 
-/// How many kinds one sequence is about: few, so that requests meet.
+/// Number of kinds in one sequence. Few kinds make requests meet.
 const KINDS_AT_ONCE: usize = 3;
-/// The names that a kind's objects have.
+/// Names of the objects of each kind.
 const NAMES: [&str; 3] = ["a", "b", "c"];
-/// The object that ends a kind's watches.
+/// Name of the object that ends a kind's watches.
 const LAST: &str = "zz";
 const FIELD_MANAGERS: [&str; 3] = ["m1", "m2", "m3"];
 const LABEL_SELECTORS: [&str; 8] = [
@@ -40,12 +42,12 @@ const LABEL_SELECTORS: [&str; 8] = [
     "app notin (x),tier=front",
     "app=x,tier=back",
 ];
-/// A revision that no server of a test comes to.
+/// A revision that no test server reaches.
 const FUTURE: &str = "999999999";
-/// How many earlier answers a reference falls back on.
+/// Number of earlier answers that a reference falls back on.
 const FALLBACKS: usize = 4;
 
-/// The case that belongs to `seed`: about `steps` requests, and those that look at the end.
+/// Generates the case for `seed`: about `steps` requests, and the final lists and watches.
 pub fn generated(seed: u64, steps: usize) -> Case {
     let mut story = Story::begin(seed);
     for _ in 0..steps {
@@ -56,7 +58,7 @@ pub fn generated(seed: u64, steps: usize) -> Case {
         name: format!("generated-{seed}"),
         shows: format!("what seed {seed} came to"),
         facts: Vec::new(),
-        // They use all that comes before.
+        // Sequences use the features of all levels up to this one.
         level: Level::Cl4,
         steps: story.steps,
     }
@@ -97,7 +99,7 @@ const ACTS: [(usize, Act); 14] = [
     (1, Act::DeleteAll),
 ];
 
-/// Which revision a request names.
+/// The revision that a request names.
 #[derive(Debug, Clone, Copy)]
 enum Revision {
     Current,
@@ -111,10 +113,10 @@ const OF_A_PUT: [(usize, Revision); 4] =
 const OF_A_PATCH: [(usize, Revision); 4] =
     [(12, Revision::Current), (77, Revision::Absent), (7, Revision::Stale), (4, Revision::Future)];
 
-/// What the generator guesses about one object.
+/// The generator's guess about one object.
 #[derive(Default)]
 struct Held {
-    /// The steps whose answers show it if they were taken, oldest first.
+    /// Steps whose answers contain the object if the server accepted them, oldest first.
     steps: Vec<String>,
     exists: bool,
 }
@@ -123,7 +125,8 @@ struct Story {
     dice: Dice,
     kinds: Vec<&'static Kind>,
     held: BTreeMap<(&'static str, &'static str), Held>,
-    /// Kinds that have their one generated name: the order of two would be chance.
+    /// Kinds that already have their one object with a generated name. The order of two would be
+    /// random.
     with_generated_name: Vec<&'static str>,
     steps: Vec<Step>,
     count: usize,
@@ -180,7 +183,7 @@ impl Story {
         let mut body = self.body(kind, name);
         let generates = self.dice.chance(5) && !self.with_generated_name.contains(&kind.plural);
         if generates {
-            // A refusal would say the name, and not that it is one of chance.
+            // An error message would contain the random name unmasked.
             body = self.base(kind, name);
             self.with_generated_name.push(kind.plural);
             if let Some(metadata) = body["metadata"].as_object_mut() {
@@ -239,7 +242,7 @@ impl Story {
                 2 => self.stale(kind, name),
                 _ => FUTURE.to_owned(),
             };
-            // A revision of long ago is compacted on one server and not on the other.
+            // An old revision may be compacted on one server and not on the other.
             let revision = if revision == "1" { "0".to_owned() } else { revision.replace("|1}", "|0}") };
             step.query.insert("resourceVersion".into(), revision);
             if self.dice.chance(60) {
@@ -248,14 +251,15 @@ impl Story {
             }
             self.steps.push(step);
         } else if !kind.is_cluster_scoped() && self.dice.chance(35) {
-            // With others in the collection, a page may end before the last object that is selected.
+            // If the collection holds other objects, a page may end before the last selected
+            // object.
             self.pages(step);
         } else {
             self.steps.push(step);
         }
     }
 
-    /// A list in pages, while it changes or not.
+    /// Lists a collection in pages, with or without changes in between.
     fn pages(&mut self, first: Step) {
         let limit = self.dice.among(&["1", "2"]).to_string();
         let mut page = Step { query: first.query.clone(), ..first };
@@ -446,7 +450,7 @@ impl Story {
         self.write(kind, name, "PATCH", Some("merge"), "", body);
     }
 
-    /// Evicts a pod, or binds it to a node, without which an eviction is but a deletion.
+    /// Evicts a pod, or binds it to a node. Without a node, an eviction only deletes the pod.
     fn evict(&mut self, kind: &'static Kind) {
         let name = self.name(kind, Guess::Existing);
         let binds = self.dice.chance(40);
@@ -469,13 +473,13 @@ impl Story {
 
     fn delete_all(&mut self, kind: &'static Kind) {
         let mut step = self.step("DELETE", kind.collection.to_owned());
-        // Everybody's nodes are in one collection.
+        // All sequences share the collection of nodes.
         let selector = if kind.is_cluster_scoped() { "sequence=${ns},app=x" } else { "app=x" };
         step.query.insert("labelSelector".into(), selector.into());
         self.steps.push(step);
     }
 
-    /// What is there, and how it came to that: each kind's list, and three watches up to an object that is made last.
+    /// Lists each kind and opens three watches on it. A last object ends the watches.
     fn end(&mut self) {
         for kind in self.kinds.clone() {
             let step = |id: &str| format!("{}-{id}", kind.plural);
@@ -525,7 +529,7 @@ impl Story {
         }
     }
 
-    /// The revision of an answer in between.
+    /// Refers to the revision of an intermediate answer.
     fn between(&self, kind: &'static Kind) -> Option<String> {
         let steps: Vec<&String> = self
             .held
@@ -540,7 +544,7 @@ impl Story {
         Some(format!("${{{step}.metadata.resourceVersion|start.metadata.resourceVersion|0}}"))
     }
 
-    /// A write to one object, or to a part of it.
+    /// Writes one object or one of its subresources.
     fn write(
         &mut self,
         kind: &'static Kind,
@@ -573,14 +577,14 @@ impl Story {
         Step { id: format!("s{}", self.count), verb: Some(verb.into()), path, ..Step::default() }
     }
 
-    /// Whether the write is a real one, and not a dry run.
+    /// Adds write options. Returns whether the step really writes, i.e. is not a dry run.
     fn add_write_options(&self, step: &mut Step) -> bool {
-        // A dry run of a PUT that makes an object keeps the revision it was given, if any.
+        // A PUT that creates an object in a dry run returns the revision from the request, if any.
         let makes = step.verb.as_deref() == Some("PUT") && step.path.contains("/leases/");
         let dry = !makes && self.dice.chance(6);
         if dry {
             step.query.insert("dryRun".into(), "All".into());
-            // So does that of an apply.
+            // A dry run of an apply does the same.
             let metadata = step.body.as_mut().and_then(|body| body.get_mut("metadata"));
             if let (Some("apply"), Some(Value::Object(metadata))) = (step.patch.as_deref(), metadata) {
                 metadata.remove("resourceVersion");
@@ -596,7 +600,8 @@ impl Story {
         !dry
     }
 
-    /// Whether the answer comes in another shape than the object's own.
+    /// Adds an `Accept` header. Returns whether the answer has another format than the object's
+    /// own.
     fn add_shape(&self, step: &mut Step, metadata: &str) -> bool {
         match self.dice.below(100) {
             0..6 => step.accept = Some("table".into()),
@@ -622,14 +627,15 @@ impl Story {
         }
     }
 
-    /// Reads from memory may lag behind on a real server. A list that may not brings its memory up to date.
+    /// Brings the server's cache up to date with a consistent list. Cached reads of a real server
+    /// may lag behind.
     fn sync(&mut self, kind: &Kind, before: &mut Step) {
         let path = kind.collection.to_owned();
         let id = format!("{}-sync", before.id);
         self.steps.push(Step { id, verb: Some("GET".into()), path, setup: true, ..Step::default() });
     }
 
-    /// A body that would do, with some fields more.
+    /// Builds a valid body with some additional fields.
     fn body(&self, kind: &Kind, name: &str) -> Value {
         let mut body = self.base(kind, name);
         let count = self.dice.below(4);
@@ -680,7 +686,7 @@ impl Story {
         self.dice.element(&parse(if odd { field.odd } else { field.good }))
     }
 
-    /// One operation of a JSON patch.
+    /// Builds one operation of a JSON patch.
     fn operation(&self, fields: &[Field]) -> Value {
         let field = self.field(fields);
         let path = format!("/{}", field.at);
@@ -711,12 +717,12 @@ impl Story {
         set(body, "metadata/resourceVersion", json!(revision));
     }
 
-    /// A field of what is thought to be the newest answer about an object.
+    /// Refers to a field of the answer that probably shows the newest state of an object.
     fn reference(&self, kind: &Kind, name: &'static str, path: &str, or: &str) -> String {
         self.reference_before(kind, name, path, or, 0)
     }
 
-    /// A revision that is thought to be past.
+    /// Refers to a revision that is probably outdated.
     fn stale(&self, kind: &Kind, name: &'static str) -> String {
         let skipped = 1 + self.dice.below(3);
         self.reference_before(kind, name, "metadata.resourceVersion", "1", skipped)
@@ -736,7 +742,7 @@ impl Story {
         if places.is_empty() { or.to_owned() } else { format!("${{{}|{or}}}", places.join("|")) }
     }
 
-    /// A name of which the guess holds, mostly.
+    /// Picks a name that usually fits the guess.
     fn name(&self, kind: &Kind, guess: Guess) -> &'static str {
         let exists = |name: &&str| self.held.get(&(kind.plural, *name)).is_some_and(|held| held.exists);
         let fitting: Vec<&'static str> = NAMES
@@ -759,13 +765,13 @@ impl Story {
         held.exists = held.exists || makes;
     }
 
-    /// Like [`Story::remember`], of a step that makes nothing.
+    /// Like [`Story::remember`], for a step that creates nothing.
     fn see(&mut self, kind: &'static Kind, name: &'static str, step: &str) {
         self.remember(kind, name, step, false);
     }
 }
 
-/// What is thought of a name.
+/// Guess whether an object exists.
 #[derive(Debug, Clone, Copy)]
 enum Guess {
     Existing,
@@ -784,7 +790,8 @@ fn parse(json: &str) -> Value {
     serde_json::from_str(json).expect("the tables have JSON")
 }
 
-/// Puts a value at `a/b/c`, making the objects above it, in place of what is no object. `~` in a key stands for `/`.
+/// Puts a value at `a/b/c`. Creates missing parent objects and replaces parents that are not
+/// objects. `~` in a key stands for `/`.
 fn set(body: &mut Value, at: &str, value: Value) {
     let mut place = body;
     for key in at.split('/') {
@@ -801,7 +808,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_always_makes_the_same_case_and_another_another() {
+    fn equal_seeds_make_equal_cases_and_others_differ() {
         let yaml = |seed| generated(seed, 40).yaml();
         assert_eq!(yaml(7), yaml(7));
         assert_ne!(yaml(7), yaml(8));

@@ -1,4 +1,5 @@
-//! The ledger of divergences: every place in which we knowingly answer otherwise than a real server, with what each says.
+//! The ledger of divergences: every place where we knowingly answer differently from a real server,
+//! with both values.
 
 use std::path::Path;
 
@@ -7,31 +8,31 @@ use serde_json::Value;
 
 use crate::case::{CaseError, read};
 
-/// `corpus/divergences.yaml`.
+/// Parsed content of `corpus/divergences.yaml`.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
-    /// Its entries, as they are written down.
+    /// Entries in the order of the file.
     pub entries: Vec<Divergence>,
 }
 
-/// One way in which we differ.
+/// One known difference from the real server.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Divergence {
-    /// A short name.
+    /// Short unique name of the entry.
     pub id: String,
-    /// Why we differ.
+    /// Reason for the difference.
     pub reason: String,
-    /// Who could be misled by it, and how.
+    /// Clients that the difference could mislead, and how.
     pub misleads: String,
-    /// When somebody has to ask again whether it must be so.
+    /// Date by which the entry must be reviewed.
     pub review: jiff::civil::Date,
-    /// Where it shows. Nowhere, when it is about something that no case can ask both servers.
+    /// Places where the difference appears. Empty if requests to both servers cannot show it.
     #[serde(default)]
     pub at: Vec<Place>,
 }
 
-/// Where a divergence shows.
+/// A place where a known difference appears.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Place {
@@ -39,10 +40,10 @@ pub struct Place {
     pub(crate) step: String,
     /// A JSON pointer into the answer: `/code`, `/headers/warning`, `/body/message`.
     pub(crate) pointer: String,
-    /// What the real server says there; absent where it says nothing.
+    /// Value in the real server's answer, if present.
     #[serde(default)]
     pub(crate) real: Option<Value>,
-    /// What we say there.
+    /// Value in our answer, if present.
     #[serde(default)]
     pub(crate) ours: Option<Value>,
 }
@@ -51,7 +52,7 @@ impl Ledger {
     /// Reads the ledger.
     ///
     /// # Errors
-    /// When the file cannot be read, is not a ledger, or names something twice.
+    /// When the file cannot be read or parsed, or contains an id twice.
     pub fn load(file: &Path) -> Result<Self, CaseError> {
         let text = read(file)?;
         Self::parse(&text).map_err(|message| CaseError::Parse { file: file.to_owned(), message })
@@ -61,13 +62,13 @@ impl Ledger {
         let entries: Vec<Divergence> = serde_saphyr::from_str(text).map_err(|e| e.to_string())?;
         for (index, entry) in entries.iter().enumerate() {
             if entries[..index].iter().any(|other| other.id == entry.id) {
-                return Err(format!("two entries are called {:?}", entry.id));
+                return Err(format!("two entries have the id {:?}", entry.id));
             }
         }
         Ok(Ledger { entries })
     }
 
-    /// The places in a case, each with the entry that it belongs to.
+    /// Lists the places in a case, each with the id of its entry.
     pub(crate) fn places_of<'a>(&'a self, case: &'a str) -> impl Iterator<Item = (&'a str, &'a Place)> {
         let of_entry = |entry: &'a Divergence| entry.at.iter().map(|place| (entry.id.as_str(), place));
         self.entries.iter().flat_map(of_entry).filter(move |(_, place)| place.case == case)

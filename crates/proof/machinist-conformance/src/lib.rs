@@ -1,15 +1,17 @@
-//! The same requests to a real kube-apiserver and to this one, and the answers compared.
+//! Sends the same requests to a real kube-apiserver and to this server, and compares the answers.
 //!
-//! A case ([`Case`]) is a list of requests in YAML. [`run`] plays it against an [`Endpoint`], in a namespace of its own, and
-//! gives back a [`Transcript`]: every answer, canonicalised (uids, revisions, times and generated names are replaced by what
-//! they have in common on every server). Recorded from a real server it is the golden answer, kept as a file; replayed
-//! against the embedded server it has to come out the same, byte for byte. So a changed byte in a golden fails its case.
+//! A case ([`Case`]) is a list of requests in YAML. [`run`] plays a case against an [`Endpoint`],
+//! in a namespace of its own, and returns a [`Transcript`]: every answer in canonical form.
+//! Canonical answers contain placeholders for uids, revisions, times and generated names. Recorded
+//! from a real server, the transcript is the golden answer and is kept as a file. Replayed against
+//! the embedded server, the case must produce the same transcript byte for byte.
 //!
-//! Nobody thinks of everything: [`generated`] makes cases from seeds, [`disagreements`] plays one against two servers at once, and
-//! [`shorten`] leaves out of it what a difference does not need, so that it can be read, and kept as a case.
+//! [`generated`] makes cases from seeds, to cover combinations that no case lists.
+//! [`disagreements`] plays such a case against two servers at once. [`shorten`] removes all steps
+//! that a difference does not need, so that it can be read and kept as a case.
 //!
-//! Not compared: the exact time of anything (only its format), of field owners not even that, and headers other than
-//! `Content-Type`, `Warning` and `Retry-After`.
+//! Not compared: the value of server times (only their format), the times of managedFields entries,
+//! and headers other than `Content-Type`, `Warning` and `Retry-After`.
 
 mod broken;
 mod canonical;

@@ -1,4 +1,4 @@
-//! How faithful the server is: cases by level, what clients need, and the ledger.
+//! The conformance report: cases by level, features that clients need, and the ledger.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,41 +10,41 @@ use crate::case::Level;
 use crate::compare::{Comparison, Difference};
 use crate::corpus::{Corpus, Feature, Importance, parts};
 
-/// What came of comparing.
+/// Collects the comparisons of all cases and renders the report.
 #[derive(Debug, Clone)]
 pub struct Report<'a> {
     corpus: &'a Corpus,
-    /// Whose answers ours were held against.
+    /// Version of the server that ours was compared with.
     against: String,
     compared: BTreeMap<String, (Level, Comparison)>,
-    /// Tests pass on any day.
+    /// Date for overdue ledger entries. `None` in tests, which must pass on any day.
     today: Option<Date>,
 }
 
-/// How many of some cases answer as the real server does.
+/// Counts of equal and different cases.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Tally {
-    /// All of them.
+    /// Number of cases.
     pub cases: usize,
-    /// Those in which every answer is the same.
+    /// Number of cases with only equal answers.
     pub equal: usize,
-    /// The others.
+    /// Number of cases with a different answer.
     pub diverging: usize,
-    /// Of the diverging, those in which the ledger explains every difference.
+    /// Number of diverging cases in which the ledger explains every difference.
     pub ledger: usize,
-    /// How many answers were compared.
+    /// Number of compared answers.
     pub answers: usize,
-    /// How many of them are the same.
+    /// Number of equal answers.
     #[serde(rename = "answersEqual")]
     pub answers_equal: usize,
 }
 
-/// How many features of one importance are shown to be as in the real server.
+/// Counts of features with one importance.
 #[derive(Debug, Clone, Default, Serialize)]
 struct Rows {
     rows: usize,
     equal: usize,
-    /// Those that no request to both servers could show.
+    /// Features that requests to both servers cannot show.
     elsewhere: usize,
 }
 
@@ -55,50 +55,45 @@ struct Summary<'a> {
     all: Tally,
     levels: BTreeMap<String, Tally>,
     features: BTreeMap<Importance, Rows>,
-    /// What the ledger does not explain, by case.
+    /// Differences by case that the ledger does not explain.
     differences: BTreeMap<&'a str, &'a [Difference]>,
     faults: Vec<String>,
 }
 
 impl<'a> Report<'a> {
-    /// An empty report.
+    /// Creates an empty report.
     pub fn new(corpus: &'a Corpus, against: String) -> Self {
         Report { corpus, against, compared: BTreeMap::new(), today: None }
     }
 
-    /// Counts what the ledger wanted to be asked again before this day as a fault.
+    /// Also counts ledger entries with a review date before this day as faults.
     #[must_use]
     pub fn on(mut self, today: Date) -> Self {
         self.today = Some(today);
         self
     }
 
-    /// Notes how a case compares.
+    /// Adds the comparison of a case.
     pub fn add(&mut self, case: &str, level: Level, comparison: Comparison) {
         self.compared.insert(case.to_owned(), (level, comparison));
     }
 
-    /// What differs and is not in the ledger, and what the ledger says and is not so; one line each.
+    /// Lists unexplained differences and outdated ledger entries, one line each.
     pub fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         for (case, (_, comparison)) in &self.compared {
-            faults.extend(comparison.stale.iter().map(|it| format!("{case}: the ledger is not right: {it}")));
+            faults.extend(comparison.stale.iter().map(|it| format!("{case}: outdated ledger entry {it}")));
             faults.extend(comparison.differences.iter().map(|it| format!("{case}, {it}")));
         }
         let is_overdue = |review: Date| self.today.is_some_and(|today| review < today);
-        faults.extend(
-            self.corpus
-                .ledger
-                .entries
-                .iter()
-                .filter(|it| is_overdue(it.review))
-                .map(|it| format!("{} was to be asked again by {}: must it still be so?", it.id, it.review)),
-        );
+        faults.extend(self.corpus.ledger.entries.iter().filter(|it| is_overdue(it.review)).map(|it| {
+            format!("{} was due for review on {}. Check the entry and set a new date", it.id, it.review)
+        }));
         let musts = self.features().filter(|it| it.importance == Importance::M);
         faults.extend(
             musts
                 .filter(|it| !self.is_equal(it) && !Self::is_elsewhere(it))
-                .map(|it| format!("{} is a must, and differs", it.feature)),
+                .map(|it| format!("{} has importance M, and differs", it.feature)),
         );
         faults
     }
@@ -120,7 +115,7 @@ impl<'a> Report<'a> {
         tally
     }
 
-    /// The features whose cases were all played.
+    /// Lists the features with all cases played.
     fn features(&self) -> impl Iterator<Item = &Feature> {
         let was_played = |it: &String| self.compared.contains_key(parts(it).0);
         self.corpus.features.iter().filter(move |it| it.shown.iter().all(was_played))
@@ -134,7 +129,7 @@ impl<'a> Report<'a> {
         !feature.shown.is_empty() && feature.shown.iter().all(is_equal)
     }
 
-    /// Whether it is shown elsewhere alone.
+    /// Reports whether only tests outside the cases show the feature.
     fn is_elsewhere(feature: &Feature) -> bool {
         feature.shown.is_empty() && feature.elsewhere.is_some()
     }
@@ -159,7 +154,7 @@ impl<'a> Report<'a> {
         all.filter(|(_, differences)| !differences.is_empty())
     }
 
-    /// One JSON object, in one line.
+    /// Renders the report as one JSON object on one line.
     pub fn json(&self) -> String {
         let summary = Summary {
             against: &self.against,
@@ -172,9 +167,9 @@ impl<'a> Report<'a> {
         serde_json::to_string(&summary).expect("a summary serialises")
     }
 
-    /// The report for people.
+    /// Renders the report for people.
     pub fn text(&self) -> String {
-        let mut text = format!("the embedded API server, against {}\n\n", self.against);
+        let mut text = format!("embedded API server compared with {}\n\n", self.against);
         let mut line = |it: String| {
             text.push_str(it.trim_end());
             text.push('\n');
@@ -195,7 +190,7 @@ impl<'a> Report<'a> {
         for (importance, rows) in self.rows() {
             let Rows { rows, equal, elsewhere } = rows;
             line(format!(
-                "features {importance:?}: {equal} of {rows} as in the real server, {elsewhere} shown elsewhere"
+                "features {importance:?}: {equal} of {rows} equal to the real server, {elsewhere} shown elsewhere"
             ));
         }
         for feature in self.features().filter(|it| !self.is_equal(it)) {
@@ -213,14 +208,14 @@ impl<'a> Report<'a> {
                 1 => "1 place".to_owned(),
                 many => format!("{many} places"),
             };
-            line(format!("  {} ({places}; until {}): {}", entry.id, entry.review, entry.reason));
-            line(format!("    misleads {}", entry.misleads));
+            line(format!("  {} ({places}; review by {}): {}", entry.id, entry.review, entry.reason));
+            line(format!("    misleads: {}", entry.misleads));
         }
         let faults = self.faults();
         let _ = write!(
             text,
             "\n{}",
-            if faults.is_empty() { "nothing else differs\n" } else { "what else differs:\n" }
+            if faults.is_empty() { "no other differences\n" } else { "other differences:\n" }
         );
         for fault in faults {
             let _ = writeln!(text, "  {fault}");

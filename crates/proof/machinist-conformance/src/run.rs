@@ -1,4 +1,4 @@
-//! Playing a case.
+//! Plays a case against a server.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,14 +19,14 @@ use crate::trace::replaced;
 use machinist_apiserver::Body;
 use machinist_apiserver::{Ids, RandomIds};
 
-/// How long anything is waited for: an answer, an event, a definition to be served.
+/// Time limit for each answer, event, and newly served definition.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Stands for the case's namespace in binary bodies, where nothing may change its length.
+/// Stands for the case's namespace in binary bodies, which must keep their length.
 pub(crate) const TRACED: &str = "case-trace";
-/// Between two looks at something that is waited for.
+/// Pause between two checks of a condition.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The answers to a case, canonicalised.
+/// Answers to a case in canonical form.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Transcript {
@@ -45,28 +45,29 @@ impl Transcript {
     /// Reads a golden file.
     ///
     /// # Errors
-    /// When it cannot be read, or is in any byte not what [`Transcript::text`] writes.
+    /// When the file cannot be read, or differs in any byte from the output of
+    /// [`Transcript::text`].
     pub fn load(file: &Path) -> Result<Self, CaseError> {
         let wrong = |message: String| CaseError::Parse { file: file.to_owned(), message };
         let text = read(file)?;
         let transcript: Transcript = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
         if transcript.text() != text {
-            return Err(wrong("was changed by hand: recording would not write it so".to_owned()));
+            return Err(wrong("was edited by hand. Record it again".to_owned()));
         }
         Ok(transcript)
     }
 
-    /// The case that was played.
+    /// Name of the played case.
     pub fn case(&self) -> &str {
         &self.case
     }
 
-    /// The answers, one object each, with the step's name.
+    /// Answers in order: one object each, with the id of its step.
     pub(crate) fn answers(&self) -> &[Value] {
         &self.answers
     }
 
-    /// The transcript as a golden file has it.
+    /// Renders the transcript as a golden file.
     pub fn text(&self) -> String {
         let document = json!({"case": self.case, "server": self.server, "answers": self.answers});
         let mut text = serde_json::to_string_pretty(&document).expect("a JSON value serialises");
@@ -75,38 +76,38 @@ impl Transcript {
     }
 }
 
-/// A case could not be played to its end.
+/// Error that stops a case before its end.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The server could not be reached.
     #[error("{case}, step {step}: {source}")]
     Endpoint {
-        /// Which case.
+        /// Name of the case.
         case: String,
-        /// Which step.
+        /// Id of the step.
         step: String,
-        /// Why not.
+        /// Cause of the failure.
         source: EndpointError,
     },
-    /// A step did not show what it is for.
+    /// A step did not get the answer that its case expects.
     #[error("{case}, step {step}: {why}")]
     Step {
-        /// Which case.
+        /// Name of the case.
         case: String,
-        /// Which step.
+        /// Id of the step.
         step: String,
-        /// What was wrong.
+        /// Description of the problem.
         why: String,
     },
-    /// A definition.
+    /// A case or definition cannot be loaded.
     #[error(transparent)]
     Case(#[from] CaseError),
 }
 
-/// Applies the definitions that cases build on, and waits until they are served.
+/// Applies the CustomResourceDefinitions that cases use, and waits until the server serves them.
 ///
 /// # Errors
-/// When the server refuses one, or does not serve it in time.
+/// When the server rejects a definition, or does not serve it in time.
 pub async fn prepare(endpoint: &Endpoint, definitions: &Path) -> Result<(), RunError> {
     for file in files(definitions)? {
         let definition: Value = parse(&file)?;
@@ -134,7 +135,7 @@ pub async fn prepare(endpoint: &Endpoint, definitions: &Path) -> Result<(), RunE
 /// Plays `case` in the namespace `namespace`, which must not exist yet.
 ///
 /// # Errors
-/// When the server cannot be reached, or a step's answer is not the one that the case expects.
+/// When the server cannot be reached, or a step gets another answer than its case expects.
 pub async fn run(endpoint: &Endpoint, case: &Case, namespace: &str) -> Result<Transcript, RunError> {
     let mut scene = Scene::new(endpoint, &case.name, namespace);
     scene.set_up().await?;
@@ -150,15 +151,15 @@ pub async fn run(endpoint: &Endpoint, case: &Case, namespace: &str) -> Result<Tr
     })
 }
 
-/// A name for a case's namespace that no other case has, as long as [`TRACED`].
+/// Returns an unused name for a case's namespace, as long as [`TRACED`].
 pub fn unused_namespace() -> String {
     format!("case-{}", RandomIds.suffix())
 }
 
-/// Makes a namespace as every case has one.
+/// Creates a namespace with the content that every case expects.
 ///
 /// # Errors
-/// When the server refuses it.
+/// When the server rejects the namespace.
 pub async fn make_namespace(endpoint: &Endpoint, namespace: &str) -> Result<(), RunError> {
     Scene::new(endpoint, "trace", namespace).set_up().await
 }
@@ -167,9 +168,9 @@ struct Scene<'a> {
     endpoint: &'a Endpoint,
     case: &'a str,
     namespace: &'a str,
-    /// Every answer so far, as it came, for references.
+    /// Answers so far as received, for references.
     seen: BTreeMap<String, Value>,
-    /// Of each the code that it was answered with.
+    /// Open watches with the HTTP code of their answer.
     watches: BTreeMap<String, (u16, Body)>,
     answers: Vec<Answer>,
 }
@@ -190,7 +191,8 @@ impl<'a> Scene<'a> {
         RunError::Step { case: self.case.to_owned(), step: step.to_owned(), why }
     }
 
-    /// A namespace with the account that pods need, which a controller would make.
+    /// Creates the namespace, and the ServiceAccount that pods need. A controller would create the
+    /// account in a cluster.
     async fn set_up(&self) -> Result<(), RunError> {
         let namespace = json!({"metadata": {"name": self.namespace}});
         let account = json!({"metadata": {"name": "default"}});
@@ -221,7 +223,7 @@ impl<'a> Scene<'a> {
             return self.close(step, opened).await;
         }
         let verb =
-            step.verb.as_deref().ok_or_else(|| self.wrong(&step.id, "has neither verb nor watch".into()))?;
+            step.verb.as_deref().ok_or_else(|| self.wrong(&step.id, "needs a verb or a watch".into()))?;
         let request = self.build(step, verb, &step.path)?;
         let mut answer = self.answer(&step.id, &self.actor(step)?, request).await?;
         if let (false, Some(Value::Array(items))) = (step.among.is_empty(), answer.body.get_mut("items")) {
@@ -258,7 +260,7 @@ impl<'a> Scene<'a> {
         };
         match tokio::time::timeout(PATIENCE, arrives).await {
             Ok(done) => done,
-            Err(_elapsed) => Err(self.wrong(step, format!("{path} does not answer {wanted}"))),
+            Err(_elapsed) => Err(self.wrong(step, format!("{path} did not answer {wanted} in time"))),
         }
     }
 
@@ -269,11 +271,11 @@ impl<'a> Scene<'a> {
         let sent = tokio::time::timeout(PATIENCE, self.endpoint.send(&self.actor(&step)?, request)).await;
         let response = match sent {
             Ok(response) => response.map_err(|source| self.unreachable(&step.id, source))?,
-            Err(_elapsed) => return Err(self.wrong(&step.id, "no answer".into())),
+            Err(_elapsed) => return Err(self.wrong(&step.id, "no answer in time".into())),
         };
         let code = response.status().as_u16();
         if code != step.expect.unwrap_or(200) {
-            return Err(self.wrong(&step.id, format!("the watch was answered with {code}")));
+            return Err(self.wrong(&step.id, format!("the watch got HTTP {code}")));
         }
         self.watches.insert(step.id.clone(), (code, response.into_body()));
         Ok(())
@@ -281,7 +283,7 @@ impl<'a> Scene<'a> {
 
     async fn close(&mut self, step: &Step, opened: &str) -> Result<(), RunError> {
         let Some((code, mut body)) = self.watches.remove(opened) else {
-            return Err(self.wrong(&step.id, format!("no watch {opened} is open")));
+            return Err(self.wrong(&step.id, format!("watch {opened} is not open")));
         };
         let until = self.resolve(&step.id, step.until.as_deref().unwrap_or("end"))?;
         let mut events: Vec<Value> = Vec::new();
@@ -302,7 +304,10 @@ impl<'a> Scene<'a> {
             }
         };
         if tokio::time::timeout(PATIENCE, taking).await.is_err() {
-            return Err(self.wrong(&step.id, format!("{until:?} never came; saw {}", Value::Array(events))));
+            return Err(self.wrong(
+                &step.id,
+                format!("event {until:?} did not arrive. Events so far: {}", Value::Array(events)),
+            ));
         }
         let progress = |event: &Value| {
             event["type"] == "BOOKMARK"
@@ -320,7 +325,7 @@ impl<'a> Scene<'a> {
         let mut target = self.resolve(&step.id, path)?;
         let mut query = step.query.clone();
         if matches!(verb, "POST" | "PUT" | "PATCH") {
-            // Reporting unknown fields is a feature of its own; cases that are not about it leave it out.
+            // Cases leave out field validation unless they test it.
             query.entry("fieldValidation".into()).or_insert_with(|| "Ignore".into());
         }
         for (index, (key, value)) in query.iter().enumerate() {
@@ -374,7 +379,8 @@ impl<'a> Scene<'a> {
             .map_err(|e| self.wrong(&step.id, format!("is not a request: {e}")))
     }
 
-    /// `admin`, `nobody`, `bearer TOKEN`, `as USER` or `as USER in GROUP,GROUP`; with references.
+    /// Parses `admin`, `nobody`, `bearer TOKEN`, `as USER` or `as USER in GROUP,GROUP`. References
+    /// are resolved.
     fn actor(&self, step: &Step) -> Result<Actor, RunError> {
         let text = self.resolve(&step.id, step.actor.as_deref().unwrap_or("admin"))?;
         Ok(match text.split_once(' ') {
@@ -386,7 +392,7 @@ impl<'a> Scene<'a> {
                 let groups = groups.split(',').filter(|it| !it.is_empty()).map(str::to_owned).collect();
                 Actor::As { user: user.to_owned(), groups }
             }
-            _ => return Err(self.wrong(&step.id, format!("there is no actor {text:?}"))),
+            _ => return Err(self.wrong(&step.id, format!("unknown actor {text:?}"))),
         })
     }
 
@@ -430,7 +436,7 @@ impl<'a> Scene<'a> {
         };
         match tokio::time::timeout(PATIENCE, whole).await {
             Ok(answer) => answer,
-            Err(_elapsed) => Err(self.wrong(step, "no answer".into())),
+            Err(_elapsed) => Err(self.wrong(step, "no answer in time".into())),
         }
     }
 
@@ -444,7 +450,7 @@ impl<'a> Scene<'a> {
         let mut rest = text;
         while let Some((before, reference)) = rest.split_once("${") {
             let Some((reference, after)) = reference.split_once('}') else {
-                return Err(self.wrong(step, format!("{text:?} has an open reference")));
+                return Err(self.wrong(step, format!("{text:?} has a reference without a closing brace")));
             };
             resolved.push_str(before);
             resolved.push_str(&self.reference(step, reference)?);
@@ -462,13 +468,15 @@ impl<'a> Scene<'a> {
             return Ok("x".repeat(count));
         }
         if let Some((places, literal)) = reference.rsplit_once('|') {
-            // A step may have been refused, or be left out.
+            // An earlier step may have been rejected or removed.
             let found = places.split('|').find_map(|place| self.reference(step, place).ok());
             return Ok(found.unwrap_or_else(|| literal.to_owned()));
         }
         let (from, path) = reference.split_once('.').unwrap_or((reference, ""));
-        let answer =
-            self.seen.get(from).ok_or_else(|| self.wrong(step, format!("there is no step {from} before")))?;
+        let answer = self
+            .seen
+            .get(from)
+            .ok_or_else(|| self.wrong(step, format!("there is no earlier step {from}")))?;
         let found = answer.pointer(&format!("/{}", path.replace('.', "/")));
         match found {
             Some(Value::String(text)) => Ok(text.clone()),
@@ -493,7 +501,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// Whether an event is the one that `TYPE name` describes.
+/// Reports whether an event matches `TYPE name`.
 fn is_sentinel(event: &Value, until: &str) -> bool {
     let (kind, name) = until.split_once(' ').unwrap_or((until, ""));
     event["type"] == kind

@@ -1,4 +1,5 @@
-//! Generated sequences on two servers: what was recorded of them, where the servers disagree, and the shortest part that still tells them apart.
+//! Plays generated sequences on two servers: recorded digests, differences between the servers, and
+//! the shortest sequence that still shows a difference.
 
 use std::fmt;
 use std::path::Path;
@@ -13,39 +14,42 @@ use crate::endpoint::Endpoint;
 use crate::generate::generated;
 use crate::run::{RunError, Transcript, run, unused_namespace};
 
-/// How often a case is played in order to make it shorter: enough for a hundred steps, and an end for those that do not repeat.
+/// Limit on the number of runs while a case is shortened. It suffices for a hundred steps, and ends
+/// the search if a difference does not repeat.
 const ATTEMPTS: usize = 150;
-/// How many places of one answer are shown.
+/// Number of shown differences per answer.
 const SHOWN: usize = 12;
 
-/// What was recorded of generated sequences, `corpus/generated.json`: only digests, because whole answers would be large.
+/// Recorded answers to generated sequences, `corpus/generated.json`. The file contains digests
+/// only, because complete answers would be large.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sequences {
     sequences: Vec<Sequence>,
-    /// How many steps each has.
+    /// Number of steps in each sequence.
     steps: usize,
 }
 
-/// What was recorded of one of them.
+/// Recorded answers to one sequence.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sequence {
     answers: Vec<String>,
-    /// A digest of the requests: another generator makes other ones of a seed.
+    /// Digest of the requests. It detects that a changed generator makes other requests from the
+    /// seed.
     case: String,
     seed: u64,
 }
 
-/// How many sequences are recorded, and how long each is.
+/// Number of recorded sequences, and the length of each.
 const RECORDED: u64 = 20;
 const STEPS: usize = 40;
 
 impl Sequences {
-    /// Asks `endpoint` for the answers to every sequence that is recorded.
+    /// Plays every recorded sequence on `endpoint` and collects digests of the answers.
     ///
     /// # Errors
-    /// When one cannot be played.
+    /// When a sequence cannot be played.
     pub async fn ask(endpoint: &Endpoint) -> Result<Self, RunError> {
         let mut sequences = Vec::new();
         for seed in 1..=RECORDED {
@@ -56,34 +60,37 @@ impl Sequences {
         Ok(Sequences { sequences, steps: STEPS })
     }
 
-    /// Reads what was recorded.
+    /// Reads the recorded answers.
     ///
     /// # Errors
-    /// When it cannot be read, or was recorded of other requests than seeds make now.
+    /// When the file cannot be read, or its requests differ from those that the seeds generate now.
     pub fn load(file: &Path) -> Result<Self, CaseError> {
         let wrong = |message: String| CaseError::Parse { file: file.to_owned(), message };
         let recorded: Sequences = serde_json::from_str(&read(file)?).map_err(|e| wrong(e.to_string()))?;
         for sequence in &recorded.sequences {
             if sequence.case != digest(&generated(sequence.seed, recorded.steps).yaml()) {
-                return Err(wrong(format!("seed {} makes other requests now: record anew", sequence.seed)));
+                return Err(wrong(format!(
+                    "seed {} generates other requests now. Record the sequences again",
+                    sequence.seed
+                )));
             }
         }
         Ok(recorded)
     }
 
-    /// The file's text.
+    /// Renders the content of the file.
     pub fn text(&self) -> String {
         serde_json::to_string_pretty(self).expect("digests serialise") + "\n"
     }
 
-    /// The sequences, each with its requests.
+    /// Generates the recorded sequences again, each with its recorded answers.
     pub fn cases(&self) -> impl Iterator<Item = (Case, &Sequence)> {
         self.sequences.iter().map(|it| (generated(it.seed, self.steps), it))
     }
 }
 
 impl Sequence {
-    /// Compares answers to its requests with what was recorded.
+    /// Compares our answers with the recorded ones.
     pub fn compare(&self, ours: &Transcript) -> Comparison {
         let recorded = &self.answers;
         let ours = digests(ours);
@@ -105,14 +112,14 @@ impl Sequence {
     }
 }
 
-/// One step that two servers answer differently.
+/// One step with different answers from two servers.
 #[derive(Debug, Clone)]
 pub struct Disagreement {
-    /// The step's id.
+    /// Id of the step.
     pub step: String,
-    /// What the first server says, canonicalised.
+    /// The first server's answer in canonical form.
     pub first: Value,
-    /// What the second one says.
+    /// The second server's answer in canonical form.
     pub second: Value,
 }
 
@@ -126,16 +133,17 @@ impl fmt::Display for Disagreement {
             write!(f, "\n  {pointer}\n    first  {first}\n    second {second}")?;
         }
         if SHOWN < places.len() {
-            write!(f, "\n  and {} places more", places.len() - SHOWN)?;
+            write!(f, "\n  and {} more places", places.len() - SHOWN)?;
         }
         Ok(())
     }
 }
 
-/// The steps that two servers answer differently, in their order. Each server gets a namespace for it that is not used before.
+/// Finds the steps that two servers answer differently, in order. Each server plays the case in an
+/// unused namespace.
 ///
 /// # Errors
-/// When a server cannot be reached. That one of them stops in the middle is a difference.
+/// When a server cannot be reached. A case that stops early on one server counts as a difference.
 pub async fn disagreements(
     case: &Case,
     first: &Endpoint,
@@ -144,10 +152,11 @@ pub async fn disagreements(
     let outcomes = (outcome(case, first).await?, outcome(case, second).await?);
     let (first, second) = match outcomes {
         (Ok(first), Ok(second)) => (first, second),
-        // Both stop at what neither can do: nothing is known of the rest, so that is no agreement.
+        // Both servers stop early. The remaining steps are unknown, so this does not count as
+        // agreement.
         (first, second) => {
             let text = |outcome: &Result<Transcript, (String, String)>| match outcome {
-                Ok(_) => json!("goes on"),
+                Ok(_) => json!("continues"),
                 Err((_, why)) => json!(why),
             };
             let step =
@@ -166,8 +175,9 @@ pub async fn disagreements(
     Ok(differing.collect())
 }
 
-/// A line for each answer: its step, its code, its reason if it is a refusal, and a digest of all of it. A golden for sequences, whose
-/// answers are too many to be kept: it tells which step is answered otherwise, and [`disagreements`] how.
+/// Renders each answer as one line: step, code, reason of a rejection, and a digest of the whole
+/// answer. Complete answers of sequences would be too large for a golden file. The digest shows
+/// which step differs, and [`disagreements`] shows how.
 fn digests(transcript: &Transcript) -> Vec<String> {
     let line = |answer: &Value| {
         let comparable = without_prose(answer);
@@ -180,15 +190,17 @@ fn digests(transcript: &Transcript) -> Vec<String> {
     transcript.answers().iter().map(line).collect()
 }
 
-/// A few letters that differ when the text does.
+/// Shortens a text to a few letters that change with the text.
 fn digest(text: &str) -> String {
     const BYTES: usize = 5;
     Sha256::digest(text.as_bytes()).iter().take(BYTES).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The shortest part of a case found in which the two servers still differ at the same step, and how they do.
+/// Removes steps from a case as long as the two servers still differ at the same step. Returns the
+/// shortest case found and its difference.
 ///
-/// Steps are left out together whose ids begin alike up to the first `-`: a watch, what it waits for and what it saw.
+/// Steps with the same id up to the first `-` are removed together: a watch, its barrier and its
+/// end.
 ///
 /// # Errors
 /// When a server cannot be reached.
@@ -201,7 +213,8 @@ pub async fn shorten(
     let mut difference = difference;
     let mut units = units(&case.steps);
     let mut attempts = 0;
-    // What comes later has no part in it, mostly: names for revisions depend on all that are seen.
+    // Later steps rarely matter. They can, because the placeholders of revisions depend on all
+    // revisions seen.
     if let Some(last) = units.iter().position(|unit| unit.iter().any(|step| step.id == difference.step)) {
         let found = disagreements(&of(case, &units[..=last]), first, second).await?;
         if let Some(same) = found.into_iter().find(|it| it.step == difference.step) {
@@ -238,7 +251,7 @@ fn of(case: &Case, units: &[Vec<Step>]) -> Case {
     Case { steps: units.concat(), ..case.clone() }
 }
 
-/// The transcript, or the step at which it ends and why.
+/// Plays the case. Returns the transcript, or the step at which the case stops and the reason.
 async fn outcome(case: &Case, endpoint: &Endpoint) -> Result<Result<Transcript, (String, String)>, RunError> {
     let namespace = unused_namespace();
     match run(endpoint, case, &namespace).await {
@@ -248,7 +261,8 @@ async fn outcome(case: &Case, endpoint: &Endpoint) -> Result<Result<Transcript, 
     }
 }
 
-/// Where messages go on in the words of a program's parser, or in its language's syntax for values.
+/// Starts of texts that continue with the words of a parser, or with a language's syntax for
+/// values.
 const PROSE: [&str; 11] = [
     "json: cannot unmarshal",
     "no kind \"",
@@ -256,23 +270,23 @@ const PROSE: [&str; 11] = [
     "converting to ",
     "parsing time ",
     "illegal base64",
-    // The object that a patch would have made.
+    // The object that results from a patch.
     "Invalid value: \"{\\\"",
     "Invalid value: \"map[",
     "got &value.",
-    // What of a pod would change.
+    // The changed fields of a pod.
     "pod updates may not change fields other than",
     "\n@@ ",
 ];
 
-/// The answer without words that no client can rely on; what they are about is compared.
+/// Removes words that no client can rely on. The rest of the answer is compared.
 fn without_prose(answer: &Value) -> Value {
     match answer {
         Value::Object(map) => Value::Object(
             map.iter()
                 .map(|(key, value)| match (key.as_str(), value) {
                     ("message", Value::String(text)) => (key.clone(), json!(cut(text))),
-                    // Whether two tokens are equal depends on who else writes meanwhile.
+                    // Whether two tokens are equal depends on concurrent writes of other clients.
                     ("continue", Value::String(token)) if !token.is_empty() => {
                         (key.clone(), json!("<token>"))
                     }
@@ -282,7 +296,7 @@ fn without_prose(answer: &Value) -> Value {
         ),
         Value::Array(items) => {
             let mut items: Vec<Value> = items.iter().map(without_prose).collect();
-            // A refusal has a cause once for every check that finds it.
+            // A rejection lists a cause once per check that finds it.
             items.dedup_by(|a, b| a == b && a.get("reason").is_some() && a.get("field").is_some());
             Value::Array(items)
         }

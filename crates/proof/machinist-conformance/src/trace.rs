@@ -1,8 +1,10 @@
-//! What a program asked of a server, as a case that can be asked again.
+//! Records the requests of a program as a case that can be played again.
 //!
-//! Requests are noted as they pass by. Where one names a revision, a uid or a continue token of an earlier answer, the case refers to that answer, so
-//! that it can be played in another namespace and against another server. What every program asks at its start, and each server answers in its own
-//! way (discovery, OpenAPI, the version), is left out: other cases are about it.
+//! The recorder notes requests as they pass through. Where a request contains a revision, a uid or
+//! a continue token of an earlier answer, the case refers to that answer. The case can therefore be
+//! played in another namespace and against another server. Requests that every program sends at its
+//! start (discovery, OpenAPI, the version) are left out, because each server answers them in its
+//! own way. Other cases cover them.
 
 use std::collections::BTreeMap;
 
@@ -16,20 +18,21 @@ use percent_encoding::percent_decode_str;
 use crate::case::{Case, Level, Step};
 use crate::run::TRACED;
 
-/// Requests in the order in which they were sent.
+/// Requests of a program in the order of arrival.
 #[derive(Debug)]
 pub struct Trace {
-    /// Where the program worked.
+    /// Namespace of the program.
     namespace: String,
     steps: Vec<Step>,
-    /// Revisions, uids and tokens of answers, and where each was seen first.
+    /// Revisions, uids and tokens from answers, each with the place of its first appearance.
     known: BTreeMap<String, String>,
-    /// The watches that are open, and the last event of each, `TYPE name`.
+    /// Open watches, each with its last event as `TYPE name`.
     watches: BTreeMap<String, Option<String>>,
 }
 
 impl Trace {
-    /// An empty one of what happens in `namespace`, which is as long as every case's.
+    /// Creates an empty trace of the requests in `namespace`. Its name has the length of every
+    /// case's namespace.
     pub fn new(namespace: &str) -> Self {
         Trace {
             namespace: namespace.to_owned(),
@@ -39,7 +42,7 @@ impl Trace {
         }
     }
 
-    /// Notes a request; answers the step's id, or none for what is left out.
+    /// Notes a request. Returns the step's id, or `None` for a request that is left out.
     pub fn request(&mut self, parts: &Parts, body: &[u8]) -> Option<String> {
         let path = parts.uri.path();
         if is_common(path) {
@@ -64,7 +67,7 @@ impl Trace {
         let mut step = Step { id: id.clone(), ..Step::default() };
         let path = self.text(&decoded(path));
         if query.remove("watch").is_some_and(|it| it == "true" || it == "1") {
-            // Programs draw it.
+            // Programs choose it at random.
             query.remove("timeoutSeconds");
             self.watches.insert(id.clone(), None);
             step.watch = Some(path);
@@ -93,12 +96,12 @@ impl Trace {
         Some(id)
     }
 
-    /// Learns what later requests may refer to.
+    /// Notes the values that later requests may refer to.
     pub fn answer(&mut self, id: &str, body: &Value) {
         self.learn(id, body);
     }
 
-    /// Notes an event that a watch showed to the program.
+    /// Notes an event that a watch sent to the program.
     pub fn event(&mut self, id: &str, event: &Value) {
         let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str);
         let name = text("/object/metadata/name").or_else(|| text("/object/rows/0/cells/0"));
@@ -108,7 +111,7 @@ impl Trace {
         }
     }
 
-    /// Ends the watches of a program that has ended. Those that showed nothing leave no trace.
+    /// Ends the watches of a program that has exited. Watches without events are left out.
     pub fn end_watches(&mut self) {
         for (id, last) in std::mem::take(&mut self.watches) {
             match last {
@@ -123,7 +126,7 @@ impl Trace {
         }
     }
 
-    /// The case.
+    /// Converts the trace into a case.
     pub fn case(self, name: &str, shows: &str) -> Case {
         Case {
             name: name.to_owned(),
@@ -140,7 +143,7 @@ impl Trace {
                 for (key, child) in map {
                     let place = format!("{place}.{key}");
                     match (key.as_str(), child) {
-                        // What has a dot in its name cannot be referred to.
+                        // References cannot contain a key with a dot or a slash.
                         _ if key.contains('.') || key.contains('/') => {}
                         ("resourceVersion" | "uid" | "continue", Value::String(text)) if !text.is_empty() => {
                             self.known.entry(text.clone()).or_insert(place);
@@ -176,7 +179,7 @@ impl Trace {
         }
     }
 
-    /// The text with the namespace and uids replaced by what stands for them.
+    /// Replaces the namespace and known values with references.
     fn text(&self, text: &str) -> String {
         const UID: usize = 36;
         let mut text = text.replace(&self.namespace, "${ns}");
@@ -187,7 +190,7 @@ impl Trace {
     }
 }
 
-/// What every program asks, whatever it does.
+/// Reports whether every program sends this request.
 fn is_common(path: &str) -> bool {
     const PARTS_OF_DISCOVERY: usize = 4;
     let parts = path.trim_matches('/').split('/').count();
@@ -196,7 +199,7 @@ fn is_common(path: &str) -> bool {
         || (path.starts_with("/apis") && parts < PARTS_OF_DISCOVERY)
 }
 
-/// Bytes with one text for another of the same length.
+/// Replaces a text in bytes with another text of the same length.
 pub(crate) fn replaced(bytes: &[u8], text: &str, by: &str) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     if text.len() != by.len() {
@@ -210,7 +213,7 @@ pub(crate) fn replaced(bytes: &[u8], text: &str, by: &str) -> Vec<u8> {
     bytes
 }
 
-/// `%20` and the like; a text that is not encoded as it should be stays as it is.
+/// Decodes `%20` and the like. A text with invalid escapes stays unchanged.
 fn decoded(text: &str) -> String {
     percent_decode_str(text).decode_utf8().map_or_else(|_| text.to_owned(), Into::into)
 }
@@ -229,17 +232,17 @@ mod tests {
     }
 
     #[test]
-    fn what_came_from_an_answer_becomes_a_reference() {
+    fn values_from_answers_become_references() {
         let mut trace = Trace::new("case-abcde");
         assert_eq!(check(&mut trace, "GET", "/apis/apps/v1", &Value::Null), None);
-        let id =
-            check(&mut trace, "GET", "/api/v1/namespaces/case-abcde/pods/p", &Value::Null).expect("a step");
+        let id = check(&mut trace, "GET", "/api/v1/namespaces/case-abcde/pods/p", &Value::Null)
+            .expect("the text is a step");
         trace.answer(
             &id,
             &json!({"metadata": {"resourceVersion": "7", "uid": "0b1c2d3e-1111-2222-3333-0123456789ab"}}),
         );
         let watch = "/api/v1/namespaces/case-abcde/pods?watch=true&resourceVersion=7&timeoutSeconds=411&labelSelector=a%3Db";
-        let watch = check(&mut trace, "GET", watch, &Value::Null).expect("a step");
+        let watch = check(&mut trace, "GET", watch, &Value::Null).expect("the text is a step");
         let options =
             json!({"preconditions": {"uid": "0b1c2d3e-1111-2222-3333-0123456789ab", "resourceVersion": "7"}});
         check(&mut trace, "DELETE", "/api/v1/namespaces/case-abcde/pods/p", &options);
@@ -257,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn names_in_binary_bodies_are_replaced_by_others_of_their_length() {
+    fn names_in_binary_bodies_keep_their_length() {
         assert_eq!(
             replaced(b"\x0acase-abcde\x0acase-abcde", "case-abcde", "case-trace"),
             b"\x0acase-trace\x0acase-trace"

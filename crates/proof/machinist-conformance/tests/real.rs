@@ -1,12 +1,16 @@
-//! The golden answers, asked again of a real kube-apiserver: `cargo xtask real --lane goldens` provides one. They are the reference of
-//! the fast tests, so they must be what such a server says, and stay it. Arguments name cases; without any, all are asked.
+//! Sends the conformance cases to a real kube-apiserver and compares its answers with the golden
+//! files. `cargo xtask real --lane goldens` provides the server. The fast tests rely on the golden
+//! files, so these must stay equal to the answers of a real server. Arguments name cases; without
+//! any, all cases are sent.
 //!
-//! Then sequences that are made from seeds are asked of that server and of the embedded one. `CONFORMANCE_SEED=N` repeats one, and
-//! nothing else; where the two differ it is made shorter and printed, to be kept as a case.
+//! Then sequences from seeds are sent to that server and to the embedded one. `CONFORMANCE_SEED=N`
+//! repeats only the sequence of that seed. If the two servers differ, the sequence is shortened and
+//! printed, so that it can be kept as a case.
 //!
-//! A program of its own, not a test harness: what passes, fails or is skipped is printed as it happens.
+//! This is a separate program and not a test harness: each result (passed, failed or skipped) is
+//! printed at once.
 
-#![expect(clippy::print_stdout, reason = "the report is what this program is for")]
+#![expect(clippy::print_stdout, reason = "this program prints a report")]
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -19,16 +23,16 @@ use machinist_conformance::{
 };
 use serde::Deserialize;
 
-/// Where `cargo xtask real` says which cluster may be used.
+/// Environment variable in which `cargo xtask real` describes the test cluster.
 const CLUSTERS: &str = "MACHINIST_REAL_CLUSTERS";
 
-/// Repeats the sequence of one seed.
+/// Environment variable with the seed of the only sequence to run.
 const SEED: &str = "CONFORMANCE_SEED";
-/// Sequences that are compared, and how long each is: what fits into a minute and a half.
+/// Number of compared sequences, and the length of each. They take a minute and a half.
 const SEQUENCES: u64 = 40;
 const STEPS: usize = 40;
 
-/// The part of its description that is needed here.
+/// The part of the cluster description that is needed here.
 #[derive(Deserialize)]
 struct Clusters {
     control: Cluster,
@@ -56,7 +60,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Asks every wanted case; how many were answered otherwise than recorded.
+/// Sends every selected case. Returns the number of cases with other answers than recorded.
 async fn ask_all() -> Result<usize, Box<dyn Error>> {
     let text = std::env::var(CLUSTERS).map_err(|_| {
         format!("{CLUSTERS} is not set: `cargo xtask real --lane goldens` starts a cluster and sets it")
@@ -65,7 +69,7 @@ async fn ask_all() -> Result<usize, Box<dyn Error>> {
     let corpus = Corpus::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus"))?;
     let recorded = corpus.reference();
     if minor(&control.version) != minor(&recorded) {
-        println!("SKIPPED goldens: recorded from {recorded}, and this is {}", control.version);
+        println!("SKIPPED goldens: recorded from {recorded}, but the server is {}", control.version);
         return Ok(0);
     }
     let wanted: Vec<String> =
@@ -74,14 +78,14 @@ async fn ask_all() -> Result<usize, Box<dyn Error>> {
         Endpoint::Remote(Arc::new(Remote::from_kubeconfig(&control.kubeconfig, Some(control.etcd))?));
     prepare(&endpoint, &corpus.definitions()).await?;
     if let Ok(seed) = std::env::var(SEED) {
-        let seed = seed.parse().map_err(|_| format!("{SEED} is {seed:?}, and should be a number"))?;
+        let seed = seed.parse().map_err(|_| format!("{SEED}: expected a number, got {seed:?}"))?;
         return Ok(usize::from(!agrees(&endpoint, &corpus, seed).await?));
     }
     let mut failed = 0;
     for case in choose(corpus.cases.clone(), &wanted)? {
         let golden = corpus.golden(&case.name)?;
         let answers = run(&endpoint, &case, &unused_namespace()).await?;
-        // The ledger is about us; here a real server is compared with itself.
+        // The ledger concerns our server. Here a real server is compared with another one.
         let compared = compare(&golden, &answers, &Ledger::default());
         if compared.is_explained() {
             println!("PASSED  {}", case.name);
@@ -101,7 +105,7 @@ async fn ask_all() -> Result<usize, Box<dyn Error>> {
     Ok(failed)
 }
 
-/// Whether the embedded server answers a generated sequence as the real one does; if not, prints where it does not.
+/// Returns whether both servers answer a generated sequence equally. Prints the differences.
 async fn agrees(real: &Endpoint, corpus: &Corpus, seed: u64) -> Result<bool, Box<dyn Error>> {
     let embedded = corpus.embedded(Endpoint::Embedded).await?;
     let case = generated(seed, STEPS);
@@ -110,16 +114,16 @@ async fn agrees(real: &Endpoint, corpus: &Corpus, seed: u64) -> Result<bool, Box
         println!("PASSED  {}", case.name);
         return Ok(true);
     };
-    println!("FAILED  {}: {first}\n  and {} steps more", case.name, found.count());
+    println!("FAILED  {}: {first}\n  and {} more steps", case.name, found.count());
     let (short, difference) = shorten(&case, first, real, &embedded).await?;
     println!(
-        "  the shortest part ({SEED}={seed} repeats the whole), the real server first:\n{}\n{difference}",
+        "  shortest sequence found ({SEED}={seed} repeats the whole), real server first:\n{}\n{difference}",
         short.yaml()
     );
     Ok(false)
 }
 
-/// `v1.36` of `v1.36.3`: within a minor version answers do not change.
+/// Returns `v1.36` of `v1.36.3`: answers do not change within a minor version.
 fn minor(version: &str) -> &str {
     version.rsplit_once('.').map_or(version, |(minor, _)| minor)
 }

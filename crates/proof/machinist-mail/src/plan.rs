@@ -63,19 +63,19 @@ pub fn plan(s: &Snapshot) -> Plan<Action, MailReason> {
         (Some("Unknown"), _, _) => {
             Plan::idle(Why::new(MailReason::OutcomeUnknown, Step::Mend("ask the recipient".to_owned())))
         }
-        (_, Some((call, since)), _) => {
-            Plan::idle(Why::new(Reason::Calling(*call), Step::Expect("the answer")).since(*since))
-        }
-        (None, None, _) => Plan::act(Action::Intend, writes("the intent to send it")),
+        (_, Some((call, since)), _) => Plan::idle(
+            Why::new(Reason::Calling(*call), Step::Expect("the post office answers")).since(*since),
+        ),
+        (None, None, _) => Plan::act(Action::Intend, writes("recording the intent to send the letter")),
         (Some(_), None, Some(Answered { answer: Ok(()), .. })) => {
-            Plan::act(Action::Conclude("Sent"), writes("that it was sent"))
+            Plan::act(Action::Conclude("Sent"), writes("recording that the letter was sent"))
         }
         (Some(_), None, Some(Answered { answer: Err(error), ended, .. })) => failed(s, error, *ended),
         (Some(_), None, None) if s.may_send => {
-            Plan::act(Action::Send, Why::new(Reason::Calling(SEND), Step::Expect("the answer")))
+            Plan::act(Action::Send, Why::new(Reason::Calling(SEND), Step::Expect("the post office answers")))
         }
         (Some(_), None, None) => {
-            Plan::act(Action::Conclude("Unknown"), writes("that nobody knows whether it was sent"))
+            Plan::act(Action::Conclude("Unknown"), writes("recording that the outcome is unknown"))
         }
     }
 }
@@ -92,10 +92,10 @@ fn failed(s: &Snapshot, error: &Error, ended: Timestamp) -> Plan<Action, MailRea
             if again <= s.now { Plan::act(Action::Send, why) } else { Plan::until(again, why) }
         }
         ErrorKind::Ambiguous | ErrorKind::Bug | ErrorKind::Throttled { .. } | ErrorKind::Unavailable => {
-            conclude("Unknown", "that nobody knows whether it was sent")
+            conclude("Unknown", "recording that the outcome is unknown")
         }
         ErrorKind::InvalidSpec | ErrorKind::Denied | ErrorKind::Exhausted | ErrorKind::Unsupported => {
-            conclude("Failed", "that it was refused")
+            conclude("Failed", "recording that the post office refused the letter")
         }
     }
 }
@@ -112,8 +112,8 @@ impl ContractReason for MailReason {
 impl fmt::Display for MailReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::OutcomeUnknown => "a person: a process died while it sent the letter",
-            Self::Refused => "a person: the post office refused the letter",
+            Self::OutcomeUnknown => "a process died while it sent the letter",
+            Self::Refused => "the post office refused the letter",
         })
     }
 }

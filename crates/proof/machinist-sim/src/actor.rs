@@ -1,13 +1,13 @@
-//! Who is who in a run: the two clusters and the two processes under test.
+//! The participants of a run: the two clusters and the two processes under test.
 
 use std::fmt;
 
-/// One of the two clusters. Both may be the same server in production; here there are always two.
+/// One of the two clusters. In production both may be the same server; here there are always two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
-    /// Where Machines live.
+    /// The cluster of the Machines.
     Control,
-    /// Where Nodes live.
+    /// The cluster of the Nodes.
     Target,
 }
 
@@ -23,17 +23,17 @@ impl fmt::Display for Side {
 /// One of the two processes under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Process {
-    /// Keeps as many Machines as deployments ask for.
+    /// The manager, which keeps the number of Machines that deployments request.
     Manager,
-    /// Makes, watches and deletes instances.
+    /// The machine controller, which creates, watches and deletes instances.
     MachineController,
 }
 
 impl Process {
-    /// Both of them, in the order in which they are started.
+    /// Both processes, in the order of their start.
     pub const ALL: [Self; 2] = [Self::Manager, Self::MachineController];
 
-    /// The User-Agent of its requests.
+    /// The User-Agent of the process's requests.
     pub fn user_agent(self) -> &'static str {
         match self {
             Self::Manager => "machine-controller-manager",
@@ -49,7 +49,7 @@ impl Process {
 
 impl fmt::Display for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Padded where the format asks for it.
+        // `pad` respects a width in the format string.
         f.pad(match self {
             Self::Manager => "manager",
             Self::MachineController => "controller",

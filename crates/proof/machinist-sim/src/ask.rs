@@ -1,4 +1,4 @@
-//! A request of a process under test, taken apart far enough to judge it.
+//! A request of a process under test, parsed as far as the invariants need.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,25 +18,25 @@ pub struct Ask {
     pub parts: http::request::Parts,
     /// The body.
     pub body: Bytes,
-    /// What it is about.
+    /// The object or list that the request names.
     pub about: About,
 }
 
-/// What a request is about.
+/// The object or list that a request names.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct About {
-    /// `plural.group`, as the embedded server names its tables; empty for paths that name no resource.
+    /// `plural.group`, as the embedded server names its tables; empty for paths without a resource.
     pub table: String,
     /// The namespace; empty for cluster-wide requests.
     pub namespace: String,
-    /// The object; empty for lists. Of a POST, the name in its body.
+    /// Name of the object; empty for lists. For a POST, the name in the body.
     pub name: String,
     /// The subresource; empty for the object itself.
     pub subresource: String,
 }
 
 impl About {
-    /// Reads a path of an API server.
+    /// Parses a path of an API server.
     pub fn parse(path: &str) -> Self {
         let mut segments = path.split('/').filter(|segment| !segment.is_empty());
         let group = match segments.next() {
@@ -87,7 +87,7 @@ impl Ask {
     /// Reads the body of a request.
     pub async fn read(request: Request<Body>) -> Self {
         let (parts, body) = request.into_parts();
-        // Bodies of our own clients are bytes in memory: they cannot fail to arrive.
+        // Bodies of our own clients are bytes in memory, so reading them cannot fail.
         let body = body.collect_bytes().await.unwrap_or_default();
         let mut about = About::parse(parts.uri.path());
         if parts.method == Method::POST && about.name.is_empty() {
@@ -98,7 +98,7 @@ impl Ask {
         Self { parts, body, about }
     }
 
-    /// The same request once more.
+    /// Builds the same request again.
     pub fn again(&self) -> Request<Body> {
         let mut request = Request::new(Body::from(self.body.to_vec()));
         *request.method_mut() = self.parts.method.clone();
@@ -107,18 +107,18 @@ impl Ask {
         request
     }
 
-    /// Whether it changes something.
+    /// Whether the request changes something.
     pub fn is_write(&self) -> bool {
         !matches!(self.parts.method, Method::GET | Method::HEAD)
     }
 
-    /// Whether it opens a watch.
+    /// Whether the request opens a watch.
     pub fn is_watch(&self) -> bool {
         let query = self.parts.uri.query().unwrap_or_default();
         query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1" | "watch"))
     }
 
-    /// Whether it lists.
+    /// Whether the request is a list.
     pub fn is_list(&self) -> bool {
         !self.is_write() && !self.is_watch() && self.about.name.is_empty()
     }
@@ -128,7 +128,7 @@ impl Ask {
         serde_json::from_slice(&self.body).ok()
     }
 
-    /// What it does, in one word.
+    /// The verb of the request, for traces.
     pub fn verb(&self) -> &'static str {
         match (&self.parts.method, self.is_watch(), self.is_list()) {
             (_, true, _) => "watch",
@@ -143,26 +143,27 @@ impl Ask {
     }
 }
 
-/// A write on its way, with what its sender had seen when it was sent.
+/// A write in flight, with the revisions that its sender had seen when it sent the write.
 #[derive(Debug, Clone)]
 pub struct Sent {
-    /// Its number in the run.
+    /// Sequence number of the write in the run.
     pub number: u64,
-    /// Who sent it.
+    /// The process that sent the write.
     pub process: Process,
-    /// To which server.
+    /// The server that receives the write.
     pub side: Side,
     /// The HTTP method.
     pub method: Method,
-    /// What it is about.
+    /// The object that the write names.
     pub about: About,
-    /// When it was sent.
+    /// When the write was sent.
     pub at: Timestamp,
-    /// The newest revision of each table that its sender had been shown.
+    /// The newest revisions that the sender had seen.
     pub observed: Observed,
 }
 
-/// The newest revisions that a process has been shown: of whole tables by lists and watches, of single objects by looking.
+/// The newest revisions that a process has seen: of whole tables by lists and watches, of single
+/// objects by gets and answers.
 #[derive(Debug, Clone, Default)]
 pub struct Observed {
     tables: BTreeMap<(Side, String), u64>,
@@ -170,13 +171,13 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// A table was shown up to that revision.
+    /// Records that the process has seen a table up to that revision.
     pub fn table(&mut self, side: Side, table: &str, revision: u64) {
         let seen = self.tables.entry((side, table.to_owned())).or_default();
         *seen = (*seen).max(revision);
     }
 
-    /// An object was shown as of that revision.
+    /// Records that the process has seen an object at that revision.
     pub fn object(&mut self, side: Side, about: &About, revision: u64) {
         let seen = self.objects.entry((side, about.table.clone(), about.key())).or_default();
         *seen = (*seen).max(revision);
@@ -184,14 +185,16 @@ impl Observed {
 }
 
 impl Sent {
-    /// The newest revision of an object that its sender had been shown, by a watch or by looking; 0 for none.
+    /// The newest revision of an object that the sender had seen, by a watch or a direct read; 0
+    /// for none.
     pub fn had_seen(&self, side: Side, table: &str, key: &str) -> u64 {
         let watched = self.observed.tables.get(&(side, table.to_owned()));
         let looked = self.observed.objects.get(&(side, table.to_owned(), key.to_owned()));
         watched.max(looked).copied().unwrap_or(0)
     }
 
-    /// Whether it counts against the budget of writes: Events, evictions and leases are counted apart.
+    /// Whether the write counts against the budget. Events, writes about pods (evictions) and
+    /// Leases have no budget.
     pub fn is_budgeted(&self) -> bool {
         let table = self.about.table.as_str();
         !table.starts_with("events") && table != "pods" && table != "leases.coordination.k8s.io"
@@ -203,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_taken_apart() {
+    fn paths_are_parsed_into_their_parts() {
         let about = |table: &str, namespace: &str, name: &str, subresource: &str| About {
             table: table.to_owned(),
             namespace: namespace.to_owned(),

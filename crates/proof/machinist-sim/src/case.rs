@@ -1,10 +1,10 @@
-//! One run, named by a line of text: what a failure prints is what repeats it.
+//! One run, named by a line of text. A failure prints this line, and the line repeats the run.
 //!
 //! ```text
 //! rollout/17                       the scenario in the world that seed 17 draws
 //! rollout/17/calm                  without faults
-//! rollout/1/calm/crash=after:9:both     killed there
-//! rollout/17/mutant=uid-check      with the program broken in that way
+//! rollout/1/calm/crash=after:9:both     with both processes killed at that point
+//! rollout/17/mutant=uid-check      with that mutant of the program
 //! ```
 
 use std::fmt;
@@ -20,29 +20,29 @@ use crate::world::simulated::Setup;
 /// The variable that names a run to repeat.
 pub const REPLAY: &str = "MACHINIST_REPLAY";
 
-/// One run.
+/// The full description of one run.
 #[derive(Debug, Clone)]
 pub struct Case {
-    /// What is played.
+    /// The scenario.
     pub scenario: Scenario,
-    /// What the world is drawn from.
+    /// The seed of all draws.
     pub seed: Seed,
-    /// What goes wrong.
+    /// The faults.
     pub weather: Weather,
-    /// Who dies, and when.
+    /// The planned crash.
     pub crash: Option<Crash>,
-    /// How the program is broken.
+    /// The mutant of the program.
     pub mutant: Option<Mutant>,
 }
 
-/// What goes wrong in a run.
+/// The faults of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Weather {
-    /// Nothing.
+    /// No faults.
     Calm,
-    /// What the seed draws.
+    /// Faults drawn from the seed.
     Swarm,
-    /// These faults.
+    /// These faults, at these rates per thousand.
     Faults(Vec<(Fault, u32)>),
 }
 
@@ -57,7 +57,7 @@ impl Case {
         Self { weather: Weather::Swarm, ..Self::calm(scenario, seed) }
     }
 
-    /// The world that it is played in.
+    /// The setup of the run's world.
     pub fn setup(&self) -> Setup {
         let setup = match &self.weather {
             Weather::Calm => Setup::calm(self.seed),
@@ -67,12 +67,12 @@ impl Case {
         Setup { crash: self.crash, mutant: self.mutant, ..setup }
     }
 
-    /// Plays it in a runtime of its own.
+    /// Plays the case in a new runtime.
     pub fn play(&self, runtime: impl Fn() -> tokio::runtime::Runtime, depth: Depth) -> Report {
         runtime().block_on(run(self.scenario, &self.setup(), depth))
     }
 
-    /// The command that repeats it.
+    /// The command that repeats the run.
     pub fn command(&self) -> String {
         format!("{REPLAY}={self} cargo test -p machinist-sim --test it replay -- --nocapture")
     }
@@ -105,7 +105,7 @@ impl FromStr for Case {
     fn from_str(text: &str) -> Result<Self, String> {
         let mut parts = text.split('/');
         let name = parts.next().unwrap_or_default();
-        let scenario = scenarios::by_name(name).ok_or(format!("{name:?} is no scenario"))?;
+        let scenario = scenarios::by_name(name).ok_or(format!("{name:?} is not a scenario"))?;
         let seed = parts.next().unwrap_or_default();
         let seed = seed.parse().map_err(|_| format!("seed {seed:?}: expected a number"))?;
         let mut case = Self::swarm(scenario, seed);
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_case_reads_as_it_prints() {
+    fn a_printed_case_parses_to_the_same_case() {
         for text in [
             "rollout/17",
             "create-one/1/calm/crash=after:9:both",

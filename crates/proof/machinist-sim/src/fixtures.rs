@@ -1,9 +1,11 @@
-//! What Go MCM left behind when it was killed, taken over and finished.
+//! Takeover tests: Go MCM was killed, and both processes continue and finish its work.
 //!
-//! A fixture is a List of objects as they really were. The simulated world stores them as they are; a real server is POSTed to in the
-//! order of owners, with uids rewritten, status by `/status` and deletion by DELETE. The cloud gets an instance for each Machine that
-//! has a provider id, with its name and no key, as a cloud that Go MCM used would have it. Then both processes start, and what they
-//! may call is asserted: nothing may be made twice, and nothing may be deleted before its time.
+//! A fixture is a List of real objects that Go MCM left. The simulated world stores them unchanged.
+//! A real server gets them as POSTs, owners first, with rewritten uids, status through `/status`
+//! and deletion through DELETE. The cloud gets an instance for each Machine with a provider id. The
+//! instance has the Machine's name and no key, as in a cloud that Go MCM used. Then both processes
+//! start, and the test checks their calls: no instance may be created twice, and none may be
+//! deleted too early.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,46 +26,49 @@ use crate::sight::{MACHINES, NODES, Seen};
 use crate::world::user::WORKERS;
 use crate::world::{Ability, Outcome, Trouble, User, View, World, ensure};
 
-/// A fixture and what follows from it.
+/// A fixture and its expected continuation.
 #[derive(Debug, Clone, Copy)]
 pub struct Continuation {
-    /// Its name in reports.
+    /// Name of the continuation in reports.
     pub name: &'static str,
-    /// Its file, without `.json`.
+    /// File name of the fixture, without `.json`.
     pub file: &'static str,
-    /// Which instances exist beside those whose id is recorded.
+    /// The instances that exist in the cloud.
     pub instances: Instances,
-    /// How many workers there are in the end.
+    /// Number of workers at the end.
     pub replicas: u32,
-    /// What may be called.
+    /// The calls of the cloud that are allowed.
     pub calls: Calls,
 }
 
-/// Which instances of a fixture exist.
+/// The instances of a fixture that exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Instances {
-    /// Those whose id is recorded on a Machine.
+    /// The instances with an id that is recorded on a Machine.
     Recorded,
-    /// One for every Machine: it was made, and its maker died before it could record it.
+    /// One for every Machine: Go MCM created the instance, and died before it could record it.
     All,
-    /// Those whose id is recorded on a Machine that is not being deleted: the others have been deleted.
+    /// The instances with an id that is recorded on a Machine that is not being deleted; the others
+    /// have been deleted.
     OfLivingMachines,
 }
 
-/// What the processes may ask of the cloud about the Machines of a fixture.
+/// The calls of the cloud that the processes may make about the Machines of a fixture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Calls {
-    /// At most one find and one ensure for each.
+    /// At most one find and one ensure for each Machine.
     FindAndEnsureOnce,
-    /// None at all.
+    /// No calls.
     None,
-    /// For those that the rollout deletes, none before that, then one delete, then finds; for the one that stays, none at all.
+    /// For Machines that the rollout deletes: none before their deletion, then one delete, then
+    /// finds. For the Machine that stays: none.
     NoneUntilDeleted,
-    /// For the Machine that is going, none before its drain has ended, then one delete, then finds; for the others none at all.
+    /// For the Machine that is being deleted: none before its drain has ended, then one delete,
+    /// then finds. For the others: none.
     DeleteOnceAfterTheDrain,
 }
 
-/// The continuations.
+/// All continuations.
 pub const ALL: &[Continuation] = &[
     Continuation {
         name: "creating-without-instances",
@@ -136,7 +141,7 @@ pub struct Fixture {
     items: Vec<Value>,
 }
 
-/// The order in which objects are made: owners before what they own.
+/// The order in which objects are created: owners before their dependents.
 const ORDER: [&str; 9] = [
     "Namespace",
     "Secret",
@@ -149,31 +154,32 @@ const ORDER: [&str; 9] = [
     "Pod",
 ];
 
-/// A token that lets the machines of loaded instances come back, as if they had never been away.
+/// A token with which the machines of loaded instances can join again, as if they had never
+/// stopped.
 const RETURN_TOKEN: (&str, &str) = ("return", "0123456789abcdef");
 
 impl Fixture {
-    /// Reads one.
+    /// Parses a fixture.
     ///
     /// # Errors
-    /// When it is no List, or has an object of a kind that is not known here.
+    /// When the text is not a List, or has an object of an unknown kind.
     pub fn parse(text: &str) -> Result<Self, Trouble> {
         let list: Value =
             serde_json::from_str(text).map_err(|error| Trouble(format!("a fixture: {error}")))?;
         let mut items = list.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
         if let Some(unknown) = items.iter().find(|item| !ORDER.contains(&kind(item))) {
-            return Err(Trouble(format!("a fixture: {:?} is not known here", kind(unknown))));
+            return Err(Trouble(format!("a fixture contains an object of unknown kind {:?}", kind(unknown))));
         }
         items.sort_by_key(place);
         Ok(Self { items })
     }
 
-    /// Its objects, owners first, each with the cluster that it lives in.
+    /// The objects, owners first, each with its cluster.
     pub fn items(&self) -> impl Iterator<Item = (Side, &Value)> {
         self.items.iter().map(|item| (side(item), item))
     }
 
-    /// A moment after the last thing that happened in it.
+    /// A moment after the last event in the fixture.
     pub fn moment(&self) -> Timestamp {
         const A_MOMENT: std::time::Duration = std::time::Duration::from_secs(5);
         let created = self.items.iter().filter_map(|item| Seen(item).created());
@@ -182,7 +188,7 @@ impl Fixture {
         created.chain(written).max().unwrap_or(Timestamp::UNIX_EPOCH) + A_MOMENT
     }
 
-    /// The users that machines ask for certificates as, with the tokens of the fixture.
+    /// The users as which machines request certificates with the tokens of the fixture.
     fn joiners(&self) -> BTreeSet<String> {
         let tokens = self.of_kind("Secret").filter(|secret| secret.namespace() == "kube-system");
         tokens.map(|secret| format!("system:bootstrap:{}", decoded(secret, "token-id"))).collect()
@@ -192,7 +198,8 @@ impl Fixture {
         self.items.iter().filter(move |item| kind(item) == wanted).map(Seen)
     }
 
-    /// What the machine of that name boots from: the token that its Secret holds, else the one that lets it return.
+    /// The user data of the machine of that name. It contains the token in the machine's Secret, or
+    /// else the return token.
     fn user_data(&self, machine: &str) -> UserData {
         let is_for = |secret: &Seen<'_>| decoded(*secret, "description").contains(&format!("{machine:?}"));
         let token = match self.of_kind("Secret").find(is_for) {
@@ -206,12 +213,12 @@ impl Fixture {
     }
 }
 
-/// A cloud as Go MCM's fixtures know it: ids are names.
+/// Settings of a cloud as in Go MCM's fixtures: the ids are names.
 pub fn cloud(settings: Settings) -> Settings {
     Settings { scheme: "fast".to_owned(), ids: IdStyle::ByName, ..settings }
 }
 
-/// What a Secret holds under that key.
+/// The value of a Secret under that key.
 fn decoded(secret: Seen<'_>, key: &str) -> String {
     let bytes = STANDARD.decode(secret.text(&format!("/data/{key}"))).unwrap_or_default();
     String::from_utf8(bytes).unwrap_or_default()
@@ -221,7 +228,8 @@ fn kind(item: &Value) -> &str {
     Seen(item).text("/kind")
 }
 
-/// Where in the order an object comes. Go makes a token after its Machine, and by that they know each other.
+/// Position of an object in the order. Go creates a token after its Machine, and `user_data`
+/// matches the two by the machine's name.
 fn place(item: &Value) -> (Option<usize>, bool) {
     let as_kind = if is_token(item) { "Machine" } else { kind(item) };
     (ORDER.iter().position(|known| *known == as_kind), is_token(item))
@@ -231,7 +239,7 @@ fn is_token(item: &Value) -> bool {
     kind(item) == "Secret" && Seen(item).namespace() == "kube-system"
 }
 
-/// Nodes, what runs on them, and what they join with live in the target cluster.
+/// The cluster of an object. Nodes, pods, budgets and bootstrap tokens are in the target cluster.
 fn side(item: &Value) -> Side {
     match kind(item) {
         "Node" | "Pod" | "PodDisruptionBudget" => Side::Target,
@@ -240,10 +248,11 @@ fn side(item: &Value) -> Side {
     }
 }
 
-/// Loads a fixture into a world whose processes do not run yet, starts them, and sees it through.
+/// Loads a fixture into a world without running processes, starts the processes, and waits for the
+/// end.
 ///
 /// # Errors
-/// When it does not come to its end, or something was called that may not be.
+/// When the expected end state is not reached, or a process made a call that is not allowed.
 pub async fn play(world: &dyn World, continuation: Continuation, fixture: &Fixture) -> Outcome {
     load(world, fixture).await?;
     for machine in fixture.of_kind("Machine") {
@@ -270,20 +279,21 @@ pub async fn play(world: &dyn World, continuation: Continuation, fixture: &Fixtu
         view.has_settled(WORKERS, continuation.replicas)?;
         match view.tokens.first() {
             None => Ok(()),
-            Some(token) => Err(format!("{} is left", token.seen().name())),
+            Some(token) => Err(format!("token {} still exists", token.seen().name())),
         }
     };
-    let view = world.until("what Go MCM began to be finished", settled).await?;
+    let view = world.until("the work of Go MCM to be finished", settled).await?;
     judge_machines(world, fixture, &view)?;
     judge_instances(world, fixture, &view)?;
     judge_tokens(world, fixture).await?;
     judge_calls(world, continuation, fixture, &view)
 }
 
-/// Makes what a fixture holds: as it is where the world [can](Ability::StoreVerbatim) do that, else by requests.
+/// Creates the objects of a fixture: unchanged if the world [can](Ability::StoreVerbatim) store
+/// them, otherwise by requests.
 ///
 /// # Errors
-/// When an object is refused.
+/// When the server refuses an object.
 pub async fn load(world: &dyn World, fixture: &Fixture) -> Outcome {
     if world.can(Ability::StoreVerbatim) {
         for (side, item) in fixture.items() {
@@ -298,7 +308,7 @@ pub async fn load(world: &dyn World, fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Makes an object like that one: with another uid, then its status, then its deletion.
+/// Creates an equal object by requests: with a new uid, then its status, then its deletion.
 async fn post(world: &dyn World, item: &Value, uids: &mut BTreeMap<String, String>) -> Outcome {
     let client = if side(item) == Side::Control { world.control() } else { world.target() };
     let (group, version) = match Seen(item).text("/apiVersion").split_once('/') {
@@ -325,7 +335,8 @@ async fn post(world: &dyn World, item: &Value, uids: &mut BTreeMap<String, Strin
         }
     }
     if kind(item) == "Secret" && !Seen(item).text("/data/expiration").is_empty() {
-        // Its time has passed long ago; machines must still be able to join with it.
+        // The token of the fixture expired long ago, but machines must still be able to join with
+        // it.
         let expires = world.now() + std::time::Duration::from_secs(20 * 60);
         object["data"]["expiration"] =
             json!(STANDARD.encode(expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()));
@@ -355,7 +366,8 @@ fn load_instance(world: &dyn World, fixture: &Fixture, machine: Seen<'_>, id: &s
         name,
         key: None,
         project: String::new(),
-        // In a world that could not store the Machine as old as it is, the instance is as young.
+        // If the world cannot store the Machine's old creation time, the instance gets the current
+        // time too.
         created: machine
             .created()
             .filter(|_| world.can(Ability::StoreVerbatim))
@@ -366,7 +378,8 @@ fn load_instance(world: &dyn World, fixture: &Fixture, machine: Seen<'_>, id: &s
     world.cloud().load(&foreigner).map(drop).map_err(|refusal| Trouble(refusal.to_string()))
 }
 
-/// Lets the machines of Nodes that exist come back, each with a certificate of its own, and takes the token away again.
+/// Lets the machines of existing Nodes join again, each with its own certificate, and then deletes
+/// the token.
 async fn nodes_are_back(world: &dyn World, fixture: &Fixture) -> Outcome {
     let nodes: BTreeSet<&str> = fixture.of_kind("Node").map(Seen::name).collect();
     if nodes.is_empty() {
@@ -386,14 +399,15 @@ async fn nodes_are_back(world: &dyn World, fixture: &Fixture) -> Outcome {
         let mut silent = alive.filter(|entry| {
             !world.cloud().console(&entry.id, 20).iter().any(|line| line.contains("is Node"))
         });
-        silent.next().map_or(Ok(()), |entry| Err(format!("{} is not back", entry.name)))
+        silent.next().map_or(Ok(()), |entry| Err(format!("{} has not joined again", entry.name)))
     };
-    world.until("the machines of existing Nodes to be back", said).await?;
+    world.until("the machines of existing Nodes to join again", said).await?;
     api.delete(&format!("bootstrap-token-{id}"), &DeleteParams::default()).await?;
     Ok(())
 }
 
-/// The budget of the drained pod asks for one pod: there will be another, and then it may go.
+/// The budget of the drained pod requires one available pod. After a second pod exists, the first
+/// one can be evicted.
 async fn let_the_pod_go(world: &dyn World, fixture: &Fixture) -> Outcome {
     let refused = |_: &View| {
         let evictions = world.answers().into_iter().filter(|answer| answer.about.subresource == "eviction");
@@ -402,7 +416,7 @@ async fn let_the_pod_go(world: &dyn World, fixture: &Fixture) -> Outcome {
             _ => Ok(()),
         }
     };
-    world.until("the budget to hold the pod", refused).await?;
+    world.until("the budget to block the eviction of the pod", refused).await?;
     let calls: Vec<CallRecord> = world.cloud().calls().into_iter().filter(is_about_one).collect();
     ensure(calls.is_empty(), || format!("the cloud was called before the drain ended: {calls:?}"))?;
     let going = fixture.of_kind("Machine").find(|machine| machine.is_deleting());
@@ -411,23 +425,23 @@ async fn let_the_pod_go(world: &dyn World, fixture: &Fixture) -> Outcome {
     User::of(world).create_pod("second", "x", other.name()).await.map(drop)
 }
 
-/// Whoever was there before and still is is the same one, and all are of one template.
+/// Machines that still exist have their old UID and preserve time, and all belong to one set.
 fn judge_machines(world: &dyn World, fixture: &Fixture, view: &View) -> Outcome {
     let owners: BTreeSet<_> = view.machines().map(Seen::owner_uid).collect();
     ensure(owners.len() == 1, || format!("the Machines belong to several sets: {owners:?}"))?;
     for before in fixture.of_kind("Machine").filter(|_| world.can(Ability::StoreVerbatim)) {
         let Some(now) = view.machine(before.name()) else { continue };
-        ensure(now.uid() == before.uid(), || format!("Machine {} is another one", before.name()))?;
+        ensure(now.uid() == before.uid(), || format!("Machine {} was recreated", before.name()))?;
         let promised =
             |machine: Seen<'_>| machine.text("/status/currentStatus/preserveExpiryTime").to_owned();
         ensure(promised(now) == promised(before), || {
-            format!("Machine {} was promised to be preserved, and is not any more", before.name())
+            format!("Machine {} has lost its preserveExpiryTime", before.name())
         })?;
     }
     Ok(())
 }
 
-/// Nothing was made twice, and nothing was rolled.
+/// No instance was created twice, and no rollout began.
 fn judge_instances(world: &dyn World, fixture: &Fixture, view: &View) -> Outcome {
     let ever = view.ledger.ever();
     let names: BTreeSet<_> = ever.iter().map(|entry| &entry.name).collect();
@@ -437,8 +451,9 @@ fn judge_instances(world: &dyn World, fixture: &Fixture, view: &View) -> Outcome
         answer.verb == "post" && answer.about.table.starts_with("machinesets") && answer.code < 300
     };
     let rolled = world.answers().into_iter().find(made);
-    ensure(rolled.is_none(), || format!("a rollout began: {rolled:?}, and there were {sets:?}"))?;
-    // Go MCM's tokens are used as they are, and taken away as ours are.
+    ensure(rolled.is_none(), || format!("an unexpected rollout began: {rolled:?}; the sets were {sets:?}"))?;
+    // Go MCM's tokens are used and deleted like our own; no second token is created for their
+    // Machines.
     let fresh = |answer: &crate::lab::Answered| {
         let machine = answer.about.name.strip_prefix("bootstrap-token-").is_some();
         answer.process == Process::MachineController && answer.verb == "post" && machine && answer.code < 300
@@ -450,26 +465,28 @@ fn judge_instances(world: &dyn World, fixture: &Fixture, view: &View) -> Outcome
     ensure(tokens <= machines, || format!("{tokens} tokens were made for {machines} new Machines"))
 }
 
-/// Go MCM's tokens are what machines joined with: another token for the same machine would be a Secret that nobody takes away.
+/// Machines joined with Go MCM's tokens. A second token for the same machine would be a Secret that
+/// no process deletes.
 async fn judge_tokens(world: &dyn World, fixture: &Fixture) -> Outcome {
     let requests: Api<CertificateSigningRequest> = Api::all(world.target());
     let requests = requests.list(&ListParams::default()).await?;
     let asked: BTreeSet<String> =
         requests.items.into_iter().filter_map(|request| request.spec.username).collect();
     let unused: Vec<String> = fixture.joiners().difference(&asked).cloned().collect();
-    ensure(unused.is_empty(), || format!("no machine joined as {unused:?}, but as {asked:?}"))
+    ensure(unused.is_empty(), || format!("no machine joined as {unused:?}; the machines joined as {asked:?}"))
 }
 
 fn judge_calls(world: &dyn World, continuation: Continuation, fixture: &Fixture, view: &View) -> Outcome {
     let (all, lists): (Vec<_>, Vec<_>) = world.cloud().calls().into_iter().partition(is_about_one);
-    // One list tells whether this is the account of instances that Go MCM recorded without it.
+    // One list is allowed. It shows whether this account owns the instances that Go MCM recorded
+    // without an account.
     ensure(lists.len() <= 1, || format!("the account was listed {} times", lists.len()))?;
     let about = |call: &CallRecord, machine: Seen<'_>| {
         call.which.name.as_ref().is_some_and(|name| name.as_str() == machine.name())
     };
     let machines = || fixture.of_kind("Machine").chain(view.machines());
     let stray = all.iter().find(|call| !machines().any(|machine| about(call, machine)));
-    ensure(stray.is_none(), || format!("the cloud was called about no Machine: {stray:?}"))?;
+    ensure(stray.is_none(), || format!("a call of the cloud names no Machine: {stray:?}"))?;
     for machine in fixture.of_kind("Machine") {
         let calls: Vec<&CallRecord> = all.iter().filter(|call| about(call, machine)).collect();
         let stays = view.machine(machine.name()).is_some();
@@ -480,7 +497,7 @@ fn judge_calls(world: &dyn World, continuation: Continuation, fixture: &Fixture,
                 let entry = view.ledger.alive().find(|entry| entry.name.as_str() == machine.name());
                 let key = entry.and_then(|entry| entry.key.as_ref()).map(|key| key.as_str());
                 ensure(key.is_some() && key == uid, || {
-                    format!("the instance of {} carries {key:?}, not {uid:?}", machine.name())
+                    format!("the instance of {} has key {key:?}, expected {uid:?}", machine.name())
                 })?;
             }
             Calls::NoneUntilDeleted if !stays => {
@@ -504,7 +521,7 @@ fn is_about_one(call: &CallRecord) -> bool {
     call.operation != Operation::List
 }
 
-/// One ensure, at most one find before it, and nothing else.
+/// Expects one ensure, at most one find before it, and nothing else.
 fn judge_ensure(continuation: Continuation, machine: Seen<'_>, calls: &[&CallRecord]) -> Outcome {
     let wanted = match continuation.instances {
         Instances::Recorded | Instances::OfLivingMachines => CallOutcome::Made,
@@ -521,8 +538,8 @@ fn judge_ensure(continuation: Continuation, machine: Seen<'_>, calls: &[&CallRec
     ensure(is_fine, || complaint(machine, calls))
 }
 
-/// One delete, then finds, the last of which found nothing. Go MCM recorded no account, so at most one find before the delete shows
-/// that the instance is in today's.
+/// Expects one delete, then finds, with nothing found by the last one. Go MCM recorded no account.
+/// So one find is allowed before the delete, to show that the instance is in the current account.
 fn judge_deletion(machine: Seen<'_>, calls: &[&CallRecord]) -> Outcome {
     let deletion = match calls {
         [find, rest @ ..] if (find.operation, find.outcome) == (Operation::Find, CallOutcome::Found) => rest,
@@ -539,7 +556,7 @@ fn judge_deletion(machine: Seen<'_>, calls: &[&CallRecord]) -> Outcome {
     ensure(is_fine, || complaint(machine, calls))
 }
 
-/// The manager had deleted the Machine by then.
+/// Expects that the manager had deleted the Machine before the first call.
 fn deleted_before(world: &dyn World, machine: Seen<'_>, first: &CallRecord) -> Outcome {
     let deleted = world.answers().into_iter().find(|answer| {
         answer.process == Process::Manager
@@ -549,10 +566,10 @@ fn deleted_before(world: &dyn World, machine: Seen<'_>, first: &CallRecord) -> O
             && answer.code < 300
     });
     let is_fine = deleted.is_some_and(|deleted| deleted.at <= first.arrived);
-    ensure(is_fine, || format!("the cloud was called about {} before it was to go", machine.name()))
+    ensure(is_fine, || format!("the cloud was called about {} before the manager deleted it", machine.name()))
 }
 
-/// The Node was closed, and every pod on it had been let go, by then.
+/// Expects that the Node was cordoned, and every pod on it evicted, before the first call.
 fn drained_before(world: &dyn World, fixture: &Fixture, machine: Seen<'_>, first: &CallRecord) -> Outcome {
     let node = machine.node_label();
     let answers = world.answers();
@@ -563,22 +580,24 @@ fn drained_before(world: &dyn World, fixture: &Fixture, machine: Seen<'_>, first
         let closed = before
             .clone()
             .any(|answer| answer.verb == "patch" && answer.about.table == NODES && answer.about.name == node);
-        ensure(closed, || format!("the cloud was called about {} before {node} was closed", machine.name()))?;
+        ensure(closed, || {
+            format!("the cloud was called about {} before {node} was cordoned", machine.name())
+        })?;
     }
     for pod in fixture.of_kind("Pod").filter(|pod| pod.text("/spec/nodeName") == node) {
         let left = before
             .clone()
             .any(|answer| answer.about.subresource == "eviction" && answer.about.name == pod.name());
-        ensure(left, || format!("the cloud was called before pod {} was let go", pod.name()))?;
+        ensure(left, || format!("the cloud was called before pod {} was evicted", pod.name()))?;
     }
     Ok(())
 }
 
-/// What a Machine says once its drain has ended.
+/// The operation text of a Machine after its drain has ended.
 const VM_DELETION: &str = "Initiate VM deletion";
 
 fn complaint(machine: Seen<'_>, calls: &[&CallRecord]) -> String {
     let asked: Vec<String> =
         calls.iter().map(|call| format!("{} ({:?})", call.operation, call.outcome)).collect();
-    format!("for {}, the cloud was asked to {}", machine.name(), asked.join(", "))
+    format!("unexpected calls of the cloud for {}: {}", machine.name(), asked.join(", "))
 }

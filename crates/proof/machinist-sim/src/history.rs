@@ -1,8 +1,8 @@
-//! What really happened in a run: commits of both servers and of the cloud's ledger, and the writes and driver calls of the
-//! processes, in one order, with every invariant looking at each of them.
+//! The history of a run. It records the commits of both servers and of the cloud's ledger, and the
+//! writes and driver calls of the processes, in one order. Every invariant checks every event.
 //!
-//! Commits of the servers arrive in a channel; before anything else is taken in, what waits there is. So a commit is always seen
-//! before whatever its answer causes.
+//! The servers' commits arrive in channels. The history reads these channels before it records
+//! anything else, so it always sees a commit before the effects of the commit's answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,17 +19,17 @@ use crate::invariants::{Id, Invariant, Violation, Violations};
 use crate::sight::Seen;
 use crate::trace::{Line, LineKind, Trace};
 
-/// Everything that happened so far, as the invariants see it.
+/// The state after all events so far, as the invariants see it.
 #[derive(Debug)]
 pub struct State {
-    /// The moment.
+    /// The current time.
     pub now: Timestamp,
     tables: BTreeMap<Side, BTreeMap<Arc<str>, BTreeMap<String, Track>>>,
     instances: BTreeMap<String, InstanceTrack>,
     in_flight: BTreeMap<u64, Arc<Sent>>,
 }
 
-/// All versions of one object, oldest first; `None` where there was none.
+/// All versions of one object, oldest first; `None` where the object did not exist.
 #[derive(Debug, Default)]
 pub struct Track(Vec<(u64, Option<Arc<Object>>)>);
 
@@ -53,7 +53,7 @@ impl Track {
         versions.filter_map(|(_, object)| object.as_deref()).map(|object| Seen(object.value()))
     }
 
-    /// How many objects of that name there ever were.
+    /// Number of objects that ever had this name.
     pub fn births(&self) -> usize {
         self.versions().map(|(_, object)| object.uid()).collect::<BTreeSet<_>>().len()
     }
@@ -64,40 +64,40 @@ impl Track {
     }
 }
 
-/// One instance, as the ledger tells.
+/// One instance, according to the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstanceTrack {
-    /// Its provider id.
+    /// Provider id of the instance.
     pub id: String,
-    /// The key it carries.
+    /// The current key of the instance.
     pub key: Option<String>,
-    /// Its name.
+    /// Name of the instance.
     pub name: String,
-    /// When it was made.
+    /// When the instance was created.
     pub created: Timestamp,
-    /// When its deletion ends, once asked for.
+    /// When the deletion ends, once requested.
     pub gone_at: Option<Timestamp>,
-    /// Whether it ceased to exist.
+    /// Whether the instance has ceased to exist.
     pub gone: bool,
 }
 
 impl InstanceTrack {
-    /// Whether it exists.
+    /// Whether the instance exists at `now`.
     pub fn is_alive_at(&self, now: Timestamp) -> bool {
         !self.gone && self.gone_at.is_none_or(|at| now < at)
     }
 }
 
-/// One thing that happened. The state already contains it.
+/// One event. The state already contains it.
 #[derive(Debug)]
 pub enum Event<'e> {
     /// An API server committed.
     Committed {
-        /// Which server.
+        /// The server.
         side: Side,
-        /// What.
+        /// The commit.
         commit: &'e Commit,
-        /// The write of a process under test that it comes from.
+        /// The write of a process under test that caused the commit.
         cause: Option<&'e Sent>,
     },
     /// The cloud committed to its ledger.
@@ -178,7 +178,8 @@ impl State {
         }
     }
 
-    /// The write on its way that a commit comes from: the oldest one of that process about that object that does such a thing.
+    /// The write in flight that caused a commit: the oldest write of that process to that object
+    /// with a fitting method.
     fn cause(&self, side: Side, commit: &Commit) -> Option<Arc<Sent>> {
         let process = Process::of_agent(&commit.user_agent)?;
         let fits = |sent: &&Arc<Sent>| {
@@ -192,14 +193,14 @@ impl State {
     }
 }
 
-/// Whether a request of that method can have made that commit.
+/// Whether a request of that method can have caused that commit.
 fn does(method: &Method, commit: &Commit) -> bool {
     let is_deleting = |object: &Option<Arc<Object>>| {
         object.as_deref().is_some_and(|object| Seen(object.value()).is_deleting())
     };
     match (&commit.old, &commit.new) {
         (None, _) => *method == Method::POST,
-        // Gone: by a DELETE, or by the patch that took the last finalizer.
+        // Deleted: by a DELETE, or by the patch that removed the last finalizer.
         (Some(_), None) => *method == Method::DELETE || is_deleting(&commit.old),
         (Some(_), Some(_)) if !is_deleting(&commit.old) && is_deleting(&commit.new) => {
             *method == Method::DELETE || *method == Method::POST
@@ -208,7 +209,7 @@ fn does(method: &Method, commit: &Commit) -> bool {
     }
 }
 
-/// The history of one run. A handle.
+/// The history of one run. A handle: clones share the same history.
 #[derive(Clone)]
 pub struct History(Arc<Mutex<Inner>>);
 
@@ -223,11 +224,11 @@ struct Inner {
     next_write: u64,
 }
 
-/// After so many violations the run is bad enough: the rest follows from these.
+/// Maximum number of stored violations. More would mostly be consequences of these.
 const MOST_VIOLATIONS: usize = 8;
 
 impl History {
-    /// A history that begins now.
+    /// Creates a history that begins now.
     pub fn new(clock: SharedClock, invariants: Vec<Box<dyn Invariant>>) -> Self {
         let now = clock.now();
         Self(Arc::new(Mutex::new(Inner {
@@ -242,17 +243,17 @@ impl History {
         })))
     }
 
-    /// Takes in the commits of a server from now on.
+    /// Records the commits of a server from now on.
     pub fn follow(&self, side: Side, commits: Subscription<Arc<Commit>>) {
         self.lock().feeds.push((side, commits));
     }
 
-    /// Takes in what waits.
+    /// Records the waiting commits.
     pub fn catch_up(&self) {
         self.lock().catch_up();
     }
 
-    /// The cloud committed.
+    /// Records a commit of the cloud.
     pub fn ledger(&self, commit: &cloud::Commit) {
         let mut inner = self.lock();
         inner.catch_up();
@@ -261,7 +262,7 @@ impl History {
         inner.judge(&Event::Ledger(commit));
     }
 
-    /// A write of a process was sent. What is returned names it.
+    /// Records that a process sent a write. Returns the write for later calls.
     pub fn sent(&self, make: impl FnOnce(u64, Timestamp) -> Sent) -> Arc<Sent> {
         let mut inner = self.lock();
         inner.catch_up();
@@ -272,28 +273,28 @@ impl History {
         sent
     }
 
-    /// It reached its server.
+    /// Records that a write reached its server.
     pub fn arrived(&self, sent: &Sent) {
         let mut inner = self.lock();
         inner.catch_up();
         inner.judge(&Event::Arrived(sent));
     }
 
-    /// It was answered by its server, whether or not anybody still listens.
+    /// Records that the server answered a write, even if no process waits for the answer any more.
     pub fn answered(&self, sent: &Sent) {
         let mut inner = self.lock();
         inner.catch_up();
         inner.state.in_flight.remove(&sent.number);
     }
 
-    /// A process asked a server.
+    /// Records a request of a process to a server.
     pub fn asked(&self, process: Process, side: Side, ask: &Ask) {
         let hash = if ask.body.is_empty() { 0 } else { crate::seed::fnv(&ask.body) };
         let text = format!("{process} {side} {} {} {hash:016x}", ask.verb(), ask.about);
         self.lock().line(LineKind::Request, text, String::new());
     }
 
-    /// A write of a process was answered by its server: the line that golden traces show.
+    /// Records the server's answer to a write, in the line that golden traces show.
     pub fn wrote(&self, process: Process, ask: &Ask, code: u16) {
         if ask.about.table.starts_with("events") {
             return;
@@ -307,7 +308,7 @@ impl History {
         );
     }
 
-    /// A process called the cloud.
+    /// Records a call of the cloud by a process.
     pub fn called(&self, process: Process, operation: cloud::Operation, which: &str) {
         let mut inner = self.lock();
         inner.catch_up();
@@ -316,35 +317,35 @@ impl History {
         inner.judge(&Event::Called(operation));
     }
 
-    /// Something was done to the run.
+    /// Records a fault, a crash or another change of the run.
     pub fn note(&self, text: impl Into<String>) {
         let mut inner = self.lock();
         inner.catch_up();
         inner.line(LineKind::Note, text.into(), String::new());
     }
 
-    /// A step of the scenario: it is part of what people read.
+    /// Records a step of the scenario, which is also part of the story.
     pub fn step(&self, text: &str) {
         let mut inner = self.lock();
         inner.catch_up();
         inner.line(LineKind::Note, format!("step: {text}"), format!("-- {text}"));
     }
 
-    /// Somebody found something wrong that no event shows.
+    /// Records a violation that was found outside the invariants' own checks.
     pub fn violate(&self, id: Id, what: impl Into<String>) {
         let mut inner = self.lock();
         inner.catch_up();
         inner.report(vec![(id, what.into())], "the state of the run");
     }
 
-    /// What is wrong so far.
+    /// The violations so far.
     pub fn violations(&self) -> Vec<Violation> {
         let mut inner = self.lock();
         inner.catch_up();
         inner.violations.clone()
     }
 
-    /// Looks at the state.
+    /// Runs a function on the current state.
     pub fn look<T>(&self, look: impl FnOnce(&State) -> T) -> T {
         let mut inner = self.lock();
         inner.catch_up();
@@ -352,14 +353,14 @@ impl History {
         look(&inner.state)
     }
 
-    /// Looks at the trace.
+    /// Runs a function on the trace.
     pub fn trace<T>(&self, look: impl FnOnce(&Trace) -> T) -> T {
         let mut inner = self.lock();
         inner.catch_up();
         look(&inner.trace)
     }
 
-    /// How long the run has been going, in simulated milliseconds.
+    /// Duration of the run so far, in simulated milliseconds.
     pub fn elapsed_ms(&self) -> u64 {
         self.lock().elapsed_ms()
     }

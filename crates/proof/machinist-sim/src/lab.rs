@@ -1,4 +1,4 @@
-//! What all parts of one run share.
+//! The parts that are shared within one run.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,10 +12,10 @@ use crate::faults::{CrashPoints, FaultPlan, Fuse};
 use crate::history::History;
 use crate::mutants::Tamper;
 
-/// Simulated time begins here, in every run.
+/// The time at which simulated time begins, in every run.
 pub const EPOCH: &str = "2030-01-01T00:00:00Z";
 
-/// The one clock of a run: every server, cloud, node and process reads this one.
+/// The one clock of a run. Every server, cloud, node and process uses it.
 #[derive(Debug, Clone, Copy)]
 pub struct RunClock {
     epoch: Timestamp,
@@ -23,17 +23,17 @@ pub struct RunClock {
 }
 
 impl RunClock {
-    /// A clock that shows the epoch now and follows tokio's time.
+    /// A clock that starts at the epoch and follows tokio's time.
     pub fn start() -> Self {
         Self::starting_at(EPOCH.parse().expect("the epoch is a valid time"))
     }
 
-    /// A clock that shows that time now and follows tokio's time.
+    /// A clock that starts at that time and follows tokio's time.
     pub fn starting_at(epoch: Timestamp) -> Self {
         Self { epoch, started: Instant::now() }
     }
 
-    /// The moment.
+    /// The current time.
     pub fn time(&self) -> Timestamp {
         let elapsed = SignedDuration::try_from(self.started.elapsed()).unwrap_or(SignedDuration::MAX);
         self.epoch.saturating_add(elapsed).unwrap_or(Timestamp::MAX)
@@ -52,42 +52,42 @@ impl machinist_apiserver::Clock for RunClock {
     }
 }
 
-/// What all parts of one run share.
+/// The shared parts of one run.
 pub struct Lab {
-    /// The time.
+    /// The clock.
     pub clock: RunClock,
-    /// What happened.
+    /// The history.
     pub history: History,
-    /// What goes wrong.
+    /// The faults.
     pub plan: FaultPlan,
-    /// Where somebody may die.
+    /// The crash points.
     pub points: CrashPoints,
-    /// Against livelock.
+    /// The fuse that stops a livelock.
     pub fuse: Arc<Fuse>,
-    /// What is deliberately broken in the program under test.
+    /// The change of requests and answers by a mutant.
     pub tamper: Option<Arc<dyn Tamper>>,
     answers: Mutex<Vec<Answered>>,
 }
 
-/// One answer that a process got, whatever it was.
+/// One answer that a process got, successful or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answered {
-    /// When.
+    /// When the answer arrived.
     pub at: Timestamp,
-    /// Who asked.
+    /// The process that sent the request.
     pub process: Process,
-    /// Which server.
+    /// The server.
     pub side: Side,
     /// The verb of the request.
     pub verb: &'static str,
-    /// What it was about.
+    /// The object that the request named.
     pub about: crate::ask::About,
     /// The HTTP status.
     pub code: u16,
 }
 
 impl Lab {
-    /// The shared parts of a run that begins now.
+    /// Creates the shared parts of a run that begins now.
     pub fn new(
         clock: RunClock,
         history: History,
@@ -98,12 +98,12 @@ impl Lab {
         Self { clock, history, plan, points, fuse: Arc::default(), tamper, answers: Mutex::default() }
     }
 
-    /// The clock as product code takes it.
+    /// The clock in the form that product code takes.
     pub fn shared_clock(&self) -> SharedClock {
         Arc::new(self.clock)
     }
 
-    /// Remembers what a process was answered.
+    /// Records the answer that a process got.
     pub fn answered(&self, process: Process, side: Side, ask: &Ask, code: u16) {
         let (verb, about) = (ask.verb(), ask.about.clone());
         let answered = Answered { at: self.clock.time(), process, side, verb, about, code };

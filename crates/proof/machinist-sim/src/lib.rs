@@ -1,25 +1,27 @@
-//! The whole system in one process, under paused time: both processes, two API servers, a cloud whose machines boot, a user, and
-//! everything that can go wrong between them.
+//! Simulates the whole system in one process, under paused time: both processes, two API servers, a
+//! cloud with machines that boot, a user, and the faults between them.
 //!
 //! ```text
-//! world/       two clusters, cloud, machines, both processes, a user; and the real one
+//! world/       two clusters, cloud, machines, both processes, a user; and the real world
 //! scenarios/   what users do, one function each, for every world
-//! faults/      what goes wrong, drawn from a seed, and crashes at exact calls
-//! history      what really happened, in one order
-//! invariants/  what must hold whatever goes wrong, judged on that history
-//! trace        the same as text; two runs of one seed have the same
+//! faults/      faults drawn from a seed, and crashes at exact calls
+//! history      all events of a run, in one order
+//! invariants/  the rules that must hold under every fault, checked on that history
+//! trace        the history as text; two runs of one seed have the same trace
 //! run, case    one scenario in one world, from its first request to the verdict; and the line of text that repeats it
 //! sweep        one scenario, killed at every call
-//! mutants      the program, broken on purpose: invariants that catch nothing prove nothing
-//! fixtures     what another program left behind, taken over
+//! mutants      the program, broken on purpose, to prove that the invariants can fail
+//! fixtures     the takeover of objects that Go MCM left
 //! ```
 //!
-//! A run draws everything from one number: same number, same trace, in every process. That rests on the product: no hash map
-//! decides an order, no `select!` draws lots, no clock but the injected one is read. So nothing has to be overridden here, and this
-//! crate forbids unsafe code like all others.
+//! A run draws everything from one number: the same number gives the same trace, in every process.
+//! This relies on the product. It uses no iteration order of hash maps, no random `select!`, and no
+//! clock except the injected one. So this crate need not override any of these, and forbids unsafe
+//! code like all other crates.
 //!
-//! Deliberately absent: any knowledge of how the product decides. This crate sees requests, commits, driver calls and objects as they
-//! are on the wire; planners are only ever replaced, by broken ones.
+//! Deliberately absent: any knowledge of how the product decides. This crate sees requests,
+//! commits, driver calls and objects as they are on the wire. It only replaces planners by broken
+//! ones.
 
 pub mod actor;
 pub mod ask;

@@ -1,21 +1,21 @@
-//! The program, broken on purpose in ten ways: each breakage must be caught, by the invariant that is there for it, on seeds
-//! that the whole program passes. Invariants that nothing can violate prove nothing.
+//! The program, broken on purpose in ten ways. A named invariant must catch each mutant, on seeds
+//! that the correct program passes. An invariant that no mutant violates proves nothing.
 //!
 //! | mutant | what is broken | caught by |
 //! |---|---|---|
-//! | uid check | no write says which object of a name it means | S3 |
-//! | own-writes barrier | whoever wrote believes at once that it has seen its write | S4 |
-//! | fresh name | a POST whose outcome is unknown is repeated under another name | S4 |
-//! | early finalizer | the finalizer leaves before the instance does | S3 |
-//! | absence without lag | an instance that a read does not show is believed gone at once | S3 |
-//! | node by name | whatever Node has the name is the Machine's | S7 |
-//! | unbounded requeue | an object is looked at again at once, for ever | L4 |
-//! | replacement limit | every unhealthy Machine is given up by itself | S13 |
-//! | unseen cordon | a Node counts as closed and empty as soon as the store shows no pod | S6 |
-//! | ownership proof | every account is believed to be the one of the instance | S3 |
+//! | uid check | writes have no UID, so they apply to any object of that name | S3 |
+//! | own-writes barrier | a process believes at once that its store contains its own write | S4 |
+//! | fresh name | a POST with an unknown outcome is repeated under another name | S4 |
+//! | early finalizer | the finalizer is removed before the instance is deleted | S3 |
+//! | absence without lag | an instance that one read does not show is taken as deleted at once | S3 |
+//! | node by name | every Node with the Machine's name is taken as the Machine's Node | S7 |
+//! | unbounded requeue | an object is reconciled again at once, for ever | L4 |
+//! | replacement limit | each unhealthy Machine is replaced without regard to the others | S13 |
+//! | unseen cordon | a Node is taken as cordoned and empty as soon as the store shows no pod | S6 |
+//! | ownership proof | every account is taken as the account of the instance | S3 |
 //!
-//! Nothing of the product is changed for this: requests and answers are rewritten on their way ([`Tamper`]), or a planner is asked
-//! with altered facts and its plan altered (`Planners`).
+//! The product's code is not changed. A mutant rewrites requests and answers in transit
+//! ([`Tamper`]), or it calls a planner with altered facts and alters the plan (`Planners`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,18 +37,18 @@ use crate::faults::wire::{Answer, full};
 use crate::invariants::Id;
 use crate::sight::MACHINES;
 
-/// Rewrites what a process sends and gets.
+/// Rewrites the requests of a process and their answers.
 #[async_trait]
 pub trait Tamper: Send + Sync {
-    /// Before it is sent.
+    /// Changes a request before it is sent.
     fn request(&self, _ask: &mut Ask) {}
 
-    /// What is sent after that answer, if anything.
+    /// A further request to send after that answer, if any.
     fn again(&self, _ask: &Ask, _answer: &Answer) -> Option<Ask> {
         None
     }
 
-    /// Before it is received.
+    /// Changes an answer before the process receives it.
     async fn answer(&self, _ask: &Ask, answer: Answer) -> Answer {
         answer
     }
@@ -57,30 +57,30 @@ pub trait Tamper: Send + Sync {
 /// One way in which the program is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mutant {
-    /// No write says which object of a name it means.
+    /// Writes have no UID, so they apply to any object of that name.
     UidCheck,
-    /// Whoever wrote believes at once that it has seen its write.
+    /// A process believes at once that its store contains its own write.
     OwnWritesBarrier,
-    /// A POST whose outcome is unknown is repeated under another name.
+    /// A POST with an unknown outcome is repeated under another name.
     FreshName,
-    /// The finalizer leaves before the instance does.
+    /// The finalizer is removed before the instance is deleted.
     EarlyFinalizer,
-    /// An instance that a read does not show is believed gone at once.
+    /// An instance that one read does not show is taken as deleted at once.
     AbsenceWithoutLag,
-    /// Whatever Node has the name is the Machine's.
+    /// Every Node with the Machine's name is taken as the Machine's Node.
     NodeByName,
-    /// An object is looked at again at once, for ever.
+    /// An object is reconciled again at once, for ever.
     UnboundedRequeue,
-    /// Every unhealthy Machine is given up by itself.
+    /// Each unhealthy Machine is replaced without regard to the others.
     ReplacementLimit,
-    /// A Node counts as closed and empty as soon as the store shows no pod on it.
+    /// A Node is taken as cordoned and empty as soon as the store shows no pod on it.
     UnseenCordon,
-    /// Every account is believed to be the one of the instance.
+    /// Every account is taken as the account of the instance.
     OwnershipProof,
 }
 
 impl Mutant {
-    /// All ten.
+    /// All ten mutants.
     pub const ALL: [Self; 10] = [
         Self::UidCheck,
         Self::OwnWritesBarrier,
@@ -94,7 +94,7 @@ impl Mutant {
         Self::OwnershipProof,
     ];
 
-    /// Its name.
+    /// Name of the mutant in cases and reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::UidCheck => "uid-check",
@@ -110,7 +110,7 @@ impl Mutant {
         }
     }
 
-    /// The invariant that is there for it.
+    /// The invariant that must catch the mutant.
     pub fn caught_by(self) -> Id {
         match self {
             Self::UidCheck | Self::EarlyFinalizer | Self::AbsenceWithoutLag | Self::OwnershipProof => Id::S3,
@@ -122,7 +122,7 @@ impl Mutant {
         }
     }
 
-    /// What it does to requests and answers.
+    /// The mutant's changes to requests and answers.
     pub fn tamper(self) -> Option<Arc<dyn Tamper>> {
         match self {
             Self::UidCheck => Some(Arc::new(WithoutUids)),
@@ -138,7 +138,7 @@ impl Mutant {
         }
     }
 
-    /// What it does to planners.
+    /// The mutant's planners.
     pub fn planners(self) -> Planners {
         let sound = Planners::default();
         match self {
@@ -164,11 +164,11 @@ impl std::str::FromStr for Mutant {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|mutant| mutant.name() == text).ok_or(format!("{text:?} is no mutant"))
+        Self::ALL.into_iter().find(|mutant| mutant.name() == text).ok_or(format!("{text:?} is not a mutant"))
     }
 }
 
-/// Takes `test` of uids out of patches and preconditions out of deletions.
+/// Removes the `test` of the uid from patches, and the preconditions from deletions.
 struct WithoutUids;
 
 impl Tamper for WithoutUids {
@@ -194,7 +194,8 @@ impl Tamper for WithoutUids {
     }
 }
 
-/// Makes every answer to a write say that it happened long ago: then the store has "seen" it already.
+/// Gives every answer to a write an old revision, so that the store takes the write as already
+/// seen.
 struct OldRevisions;
 
 #[async_trait]
@@ -215,12 +216,12 @@ impl Tamper for OldRevisions {
     }
 }
 
-/// Repeats a POST of a Machine under a fresh name, as a client does that retries `generateName`.
+/// Repeats a POST of a Machine under a new name, like a client that retries `generateName`.
 struct FreshNames;
 
-/// After so many attempts even that client gives up.
+/// Maximum number of attempts.
 const ATTEMPTS: usize = 3;
-/// Added to the name at each attempt.
+/// Suffix that each attempt adds to the name.
 const FRESH: &str = "-x";
 
 impl Tamper for FreshNames {
@@ -284,7 +285,8 @@ fn unbounded_requeue(s: &machine::Snapshot) -> Plan<machine::Action> {
     plan
 }
 
-/// Closes the Node, and takes it for closed, and for empty if the store shows no pod, in the same pass.
+/// Cordons the Node, and in the same pass takes it as cordoned, and as empty if the store shows no
+/// pod.
 fn unseen_cordon(s: &machine::Snapshot) -> Plan<machine::Action> {
     let Known::Present(node) = &s.node else { return machine::plan(s) };
     let mut hasty = s.clone();
@@ -293,7 +295,7 @@ fn unseen_cordon(s: &machine::Snapshot) -> Plan<machine::Action> {
     hasty.looks.pods = Some(PodList { node_uid: node.uid.clone(), started: s.now, leaving: 0 });
     hasty.node = Known::Present(Arc::new(closed));
     let mut plan = machine::plan(&hasty);
-    // Everything that says anything to the Node says it before: it is what the Node is closed with.
+    // The correct plan also writes the Terminating condition directly before it cordons the Node.
     let is_open = node.unschedulable != Some(true);
     let told =
         plan.actions.iter().position(|action| matches!(action, machine::Action::SetTerminating { .. }));
@@ -305,7 +307,8 @@ fn unseen_cordon(s: &machine::Snapshot) -> Plan<machine::Action> {
 
 fn no_replacement_limit(s: &replacement::Snapshot) -> Plan<replacement::Action> {
     let alone = s.machines.iter().map(|machine| {
-        // Without sets nothing is missing, or one Machine alone would be a gap by itself.
+        // Without its set, no Machine counts as missing. Otherwise each single Machine would leave
+        // a gap in its set.
         let alone = replacement::Snapshot { machines: vec![machine.clone()], sets: Vec::new(), ..s.clone() };
         replacement::plan(&alone)
     });

@@ -1,6 +1,6 @@
-//! Counts what is decided about, and stops a loop that never waits.
+//! Counts the passes of the planners, and stops a loop that never waits.
 //!
-//! Planners are plain functions, so what counts them lives beside the thread that runs a simulation: one thread, one run.
+//! Planners are plain functions, so the counters are thread-local: one thread runs one simulation.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ thread_local! {
     static COUNTING: RefCell<Option<Counting>> = const { RefCell::new(None) };
 }
 
-/// Planners that count and then ask `planners`, for the run of this thread.
+/// Planners that count each pass and then call `planners`, for the run of this thread.
 pub fn counted(planners: Planners, fuse: Arc<Fuse>) -> Planners {
     COUNTING
         .with_borrow_mut(|counting| *counting = Some(Counting { planners, fuse, passes: BTreeMap::new() }));
@@ -35,7 +35,7 @@ pub fn counted(planners: Planners, fuse: Arc<Fuse>) -> Planners {
     }
 }
 
-/// How often each kind was decided about so far.
+/// Number of passes so far, by kind.
 pub fn counts() -> BTreeMap<&'static str, u64> {
     COUNTING
         .with_borrow(|counting| counting.as_ref().map(|counting| counting.passes.clone()).unwrap_or_default())
@@ -51,7 +51,7 @@ fn pass<S, A>(kind: &'static str, of: fn(&Planners) -> Planner<S, A>, snapshot: 
     });
     match planner {
         Some(planner) => planner(snapshot),
-        // The run has failed; nobody decides anything any more.
+        // The run has failed, so planners return idle plans from now on.
         None => Plan::idle(Why::settled()),
     }
 }

@@ -17,41 +17,41 @@ use crate::world::{Trouble, World};
 /// How a run ended.
 #[derive(Debug, Clone)]
 pub struct Report {
-    /// What the scenario found.
+    /// The error of the scenario.
     pub trouble: Option<Trouble>,
-    /// What the invariants found.
+    /// The violated invariants.
     pub violations: Vec<Violation>,
-    /// What runs of one seed are compared by.
+    /// Hash of the trace, to compare runs of one seed.
     pub hash: u64,
     /// The trace.
     pub trace: String,
-    /// What people read of it.
+    /// The part of the trace for people.
     pub story: String,
-    /// The crash points that were passed.
+    /// The number of crash points that were passed.
     pub points: Points,
     /// Whether a planned crash happened.
     pub crashed: bool,
-    /// How many faults there were.
+    /// Number of injected faults.
     pub faults: usize,
-    /// What the run made, for comparing with a run without crashes.
+    /// Counts of created objects, to compare with a run without crashes.
     pub made: Made,
-    /// How long it took, in simulated time.
+    /// Duration in simulated time.
     pub took: Duration,
 }
 
-/// What a run made and left.
+/// The objects that a run created and left.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Made {
     /// Machines that ever existed, by name.
     pub machines_ever: Vec<String>,
-    /// How many instances ever existed.
+    /// Number of instances that ever existed.
     pub instances_ever: usize,
-    /// How many exist.
+    /// Number of instances that exist.
     pub instances_alive: usize,
 }
 
 impl Report {
-    /// Whether nothing is wrong.
+    /// Whether the run has neither an error nor a violation.
     pub fn is_fine(&self) -> bool {
         self.trouble.is_none() && self.violations.is_empty()
     }
@@ -74,19 +74,20 @@ impl fmt::Display for Report {
     }
 }
 
-/// How far a run goes.
+/// How long a run continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
-    /// To the end state.
+    /// Until the end state.
     EndState,
-    /// Also through a window in which nothing may happen any more.
+    /// Until the end of a window after the end state in which nothing may change.
     Quiescence,
 }
 
-/// After the end state, what was under way in the chaos (the slowest commit, the last event) may still arrive.
+/// Time after the end state in which late effects of the chaos may still arrive (the slowest
+/// commit, the last event).
 const ECHOES: Duration = Duration::from_secs(90);
 
-/// Plays a scenario in a world, and judges it.
+/// Plays a scenario in a world, and checks its end state.
 pub async fn run(scenario: Scenario, setup: &Setup, depth: Depth) -> Report {
     let world = match Simulated::new(setup).await {
         Ok(world) => world,
@@ -97,7 +98,7 @@ pub async fn run(scenario: Scenario, setup: &Setup, depth: Depth) -> Report {
     if trouble.is_none() {
         trouble = judge(&world, depth).await.err();
     }
-    // What went wrong in an invariant says more than that waiting was of no use.
+    // A violation says more than the timeout that follows from it.
     let violations = world.lab().history.violations();
     let trouble = trouble.filter(|_| violations.is_empty());
     report(&world, trouble, violations)
@@ -120,7 +121,8 @@ async fn judge(world: &Simulated, depth: Depth) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Waits for the end state; what is missing when patience ends is what is wrong.
+/// Waits for the end state. When the patience of the world ends, the missing parts become
+/// violations.
 async fn settle(world: &Simulated) -> Result<(), Trouble> {
     let history = &world.lab().history;
     let began = tokio::time::Instant::now();
@@ -141,7 +143,7 @@ async fn settle(world: &Simulated) -> Result<(), Trouble> {
     }
 }
 
-/// Watches both processes doing nothing.
+/// Observes both processes for a while in which they must do nothing.
 async fn quiet(world: &Simulated) {
     let window = world.pace().watch_for;
     let (answers, calls, passes) = (world.answers().len(), calls(world), passes::counts());
@@ -149,7 +151,7 @@ async fn quiet(world: &Simulated) {
     let mut quiet = Quiet { window, ..Quiet::default() };
     for answer in &world.answers()[answers..] {
         let is_read = matches!(answer.verb, "get" | "list" | "watch");
-        // A series of Events ends minutes after its last one, with one write that says so.
+        // A series of Events ends minutes after its last Event, with one write that marks the end.
         let is_event = answer.about.table.starts_with("events");
         if !is_read && !is_event {
             *quiet
@@ -189,7 +191,8 @@ fn budget(world: &Simulated) {
     let lab = world.lab();
     let is_budgeted = |answer: &&crate::lab::Answered| {
         let is_read = matches!(answer.verb, "get" | "list" | "watch");
-        // Classes and their Secrets are marked once, however many Machines there are; Events and evictions are counted apart.
+        // Only Machines, Nodes and tokens have a budget. Classes and their Secrets are marked once,
+        // independent of the number of Machines. Events and evictions are counted separately.
         let is_machines = match answer.side {
             Side::Control => answer.about.table == MACHINES,
             Side::Target => answer.about.table == NODES || answer.about.table == SECRETS,
@@ -203,7 +206,7 @@ fn budget(world: &Simulated) {
     note_all(world, spent.judge(disturbed));
 }
 
-/// A process that starts again repeats a few writes whose answers it never saw.
+/// A restarted process repeats a few writes, because it never saw their answers.
 const PER_CRASH: usize = 8;
 
 fn note_all(world: &Simulated, found: Violations) {

@@ -1,13 +1,13 @@
-//! Chance, drawn from one number: independent streams by name, the same in every process.
+//! Random draws from one number: independent streams by name, the same in every process.
 //!
-//! A stream is named after what it decides (`requests/manager`, `watch/machines`), so that one more draw in one place does not
-//! move every other decision of the run.
+//! A stream is named after the decision it draws (`requests/manager`, `watch/machines`), so that
+//! one more draw in one place does not change the other decisions of the run.
 
 use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
-/// The number that a run is drawn from.
+/// The number that determines all draws of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Seed(pub u64);
 
@@ -24,14 +24,15 @@ impl fmt::Display for Seed {
     }
 }
 
-/// A sequence of draws (SplitMix64: small, well mixed, and ours, so that no release of a library changes a run).
+/// A sequence of draws. The algorithm is SplitMix64: small, well mixed, and part of this crate, so
+/// that no release of a library changes a run.
 #[derive(Debug, Clone)]
 pub struct Stream {
     state: u64,
 }
 
 impl Stream {
-    /// 64 bits.
+    /// Draws 64 bits.
     pub fn bits(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.state;
@@ -40,30 +41,30 @@ impl Stream {
         z ^ (z >> 31)
     }
 
-    /// A number below `end`; 0 when `end` is 0.
+    /// Draws a number below `end`; 0 if `end` is 0.
     pub fn below(&mut self, end: u64) -> u64 {
         self.bits().checked_rem(end).unwrap_or(0)
     }
 
-    /// True so many times in a thousand.
+    /// True in `per_mille` of a thousand draws.
     pub fn happens(&mut self, per_mille: u32) -> bool {
         self.below(1000) < u64::from(per_mille)
     }
 
-    /// One of them.
+    /// Picks one of the values; `None` if there are none.
     pub fn pick<T: Copy>(&mut self, among: &[T]) -> Option<T> {
         let index = self.below(u64::try_from(among.len()).unwrap_or(0));
         among.get(usize::try_from(index).ok()?).copied()
     }
 
-    /// A time within the range, in whole microseconds.
+    /// Draws a time within the range, in whole microseconds.
     pub fn within(&mut self, range: Range<Duration>) -> Duration {
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let (start, end) = (micros(range.start), micros(range.end));
         Duration::from_micros(start + self.below(end.saturating_sub(start)))
     }
 
-    /// Fills bytes.
+    /// Fills a buffer with random bytes.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
             let drawn = self.bits().to_le_bytes();
@@ -72,7 +73,7 @@ impl Stream {
     }
 }
 
-/// FNV-1a, for names of streams and for what traces are compared by.
+/// FNV-1a, for the names of streams and the hashes of traces.
 pub fn fnv(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_kept_roughly() {
+    fn a_rate_is_roughly_met() {
         let mut stream = Seed(7).stream("rate");
         let hits = (0..10_000).filter(|_| stream.happens(100)).count();
         assert!((800..1200).contains(&hits), "{hits}");

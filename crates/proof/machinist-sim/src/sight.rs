@@ -1,7 +1,7 @@
-//! Reading API objects as they are on the wire.
+//! Read access to API objects as they are on the wire.
 //!
-//! Scenarios and invariants look at objects as JSON, not through the types of the product: what the product misreads, or leaves
-//! out, must be visible here.
+//! Scenarios and invariants read objects as JSON, not through the product's types. So they also see
+//! fields that the product misreads or omits.
 
 use std::sync::Arc;
 
@@ -23,17 +23,17 @@ pub const PODS: &str = "pods";
 /// The table of Secrets.
 pub const SECRETS: &str = "secrets";
 
-/// One object, shared.
+/// One API object, shared.
 #[derive(Debug, Clone)]
 pub enum Item {
-    /// As the embedded server stores it.
+    /// An object as the embedded server stores it.
     Stored(Arc<Object>),
-    /// As it was read from somewhere.
+    /// An object that was read from another server.
     Read(Arc<Value>),
 }
 
 impl Item {
-    /// A look at it.
+    /// A read-only view of the object.
     pub fn seen(&self) -> Seen<'_> {
         match self {
             Self::Stored(object) => Seen(object.value()),
@@ -42,7 +42,7 @@ impl Item {
     }
 }
 
-/// A look at one object. What is absent reads as empty, 0 or `None`.
+/// A read-only view of one object. Absent fields read as empty, 0 or `None`.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen<'a>(pub &'a Value);
 
@@ -92,7 +92,7 @@ impl<'a> Seen<'a> {
         self.time("/metadata/deletionTimestamp")
     }
 
-    /// Whether it is being deleted.
+    /// Whether the object is being deleted.
     pub fn is_deleting(self) -> bool {
         self.0.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null())
     }
@@ -108,18 +108,18 @@ impl<'a> Seen<'a> {
     }
 
     fn entry(self, map: &str, name: &str) -> &'a str {
-        // Not by pointer: the names contain slashes.
+        // A JSON pointer would have to escape the slashes in the names.
         let found =
             self.0.get("metadata").and_then(|metadata| metadata.get(map)).and_then(|map| map.get(name));
         found.and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// Whether that finalizer is on it.
+    /// Whether the object has that finalizer.
     pub fn has_finalizer(self, finalizer: &str) -> bool {
         self.list("/metadata/finalizers").iter().any(|on| on == finalizer)
     }
 
-    /// Whether the finalizer that says "an instance may exist" is on it.
+    /// Whether the object has the finalizer that means "an instance may exist".
     pub fn has_intent(self) -> bool {
         self.has_finalizer(finalizers::MACHINE_CONTROLLER_MANAGER)
     }
@@ -131,7 +131,7 @@ impl<'a> Seen<'a> {
         controllers.next()?.get("uid")?.as_str()
     }
 
-    /// What the last operation of a Machine came to, in words.
+    /// The description of a Machine's last operation.
     pub fn operation_text(self) -> &'a str {
         self.text("/status/lastOperation/description")
     }
@@ -146,12 +146,12 @@ impl<'a> Seen<'a> {
         self.text("/spec/providerID")
     }
 
-    /// The Node's name on a Machine.
+    /// The name of a Machine's Node.
     pub fn node_label(self) -> &'a str {
         self.label(labels::NODE)
     }
 
-    /// The Machine's name on a Node.
+    /// The name of a Node's Machine.
     pub fn machine_label(self) -> &'a str {
         self.label(labels::MACHINE_NAME)
     }
@@ -161,16 +161,19 @@ impl<'a> Seen<'a> {
         self.number("/spec/replicas").map_or(1, |replicas| u32::try_from(replicas).unwrap_or(0))
     }
 
-    /// How many more than `replicas` a deployment may have: a number, or a part of the replicas rounded up.
+    /// Maximum number of Machines above `replicas`: a number, or a percentage of the replicas,
+    /// rounded up.
     pub fn max_surge(self) -> u32 {
         self.part_of_replicas("/spec/strategy/rollingUpdate/maxSurge", Rounding::Up)
     }
 
-    /// How many fewer than `replicas` may be available: a number, or a part of the replicas rounded down.
+    /// Maximum number of unavailable Machines: a number, or a percentage of the replicas, rounded
+    /// down.
     pub fn max_unavailable(self) -> u32 {
         let unavailable =
             self.part_of_replicas("/spec/strategy/rollingUpdate/maxUnavailable", Rounding::Down);
-        // As upstream: when both would be 0, one may be unavailable, or nothing could ever move.
+        // As upstream: if both are 0, one may be unavailable, because otherwise no rollout could
+        // proceed.
         if unavailable == 0 && self.max_surge() == 0 { 1 } else { unavailable }
     }
 
@@ -190,12 +193,13 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// The status of a condition of a Node, Pod or deployment (`status.conditions`); empty when absent.
+    /// The status of a condition of a Node, Pod or deployment (`status.conditions`); empty when
+    /// absent.
     pub fn condition(self, kind: &str) -> &'a str {
         self.condition_field(kind, "status")
     }
 
-    /// Since when a condition has its status.
+    /// The last transition time of a condition.
     pub fn condition_since(self, kind: &str) -> Option<Timestamp> {
         self.condition_field(kind, "lastTransitionTime").parse().ok()
     }
@@ -205,7 +209,7 @@ impl<'a> Seen<'a> {
         found.and_then(|condition| condition.get(field)).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// Whether a Node is closed for new pods.
+    /// Whether a Node is cordoned.
     pub fn is_cordoned(self) -> bool {
         self.0.pointer("/spec/unschedulable") == Some(&Value::Bool(true))
     }
@@ -236,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_absent_reads_as_empty() {
+    fn absent_fields_read_as_empty() {
         let nothing = json!({});
         let seen = Seen(&nothing);
         assert_eq!((seen.name(), seen.label("a/b"), seen.replicas()), ("", "", 1));

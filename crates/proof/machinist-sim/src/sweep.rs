@@ -1,9 +1,10 @@
-//! The crash sweep: one scenario, killed at every call it makes.
+//! The crash sweep: one scenario, with a kill at every call that it makes.
 //!
-//! A run without crashes counts the points: every API request and every driver call of both processes, from the beginning of the part
-//! of interest. Then the scenario is played once for each point, before it and after its commit, with the manager, the machine
-//! controller, or both killed there and built again from the API alone. Each run must reach the same end, with nothing leaked and
-//! nothing doubled.
+//! A run without crashes counts the points: every API request and every driver call of both
+//! processes, from the beginning of the part of interest. Then the scenario is played again for
+//! each point, with a crash before the call or after its commit. The manager, the machine
+//! controller, or both are killed there, and rebuild their state from the API alone. Each run must
+//! reach the same end state, with nothing leaked and nothing duplicated.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -18,29 +19,29 @@ use crate::case::Case;
 use crate::faults::{Crash, Moment, Points, Victims};
 use crate::run::{Depth, Report};
 
-/// What a sweep found.
+/// The result of a sweep.
 #[derive(Debug)]
 pub struct Swept {
     /// The scenario.
     pub case: Case,
-    /// The points that the scenario passes.
+    /// The crash points of the scenario.
     pub points: Points,
-    /// At how many of them somebody was killed.
+    /// Number of points with at least one crash.
     pub points_run: usize,
-    /// Crashes that can be: points, times moments, times victims.
+    /// Number of possible crashes: points, times moments, times victims.
     pub reachable: usize,
-    /// Crashes that were tried.
+    /// Number of crashes that were tried.
     pub run: usize,
-    /// Runs that did not end as they should.
+    /// Runs that failed.
     pub failures: Vec<Failure>,
 }
 
 /// A crash that the program did not survive.
 #[derive(Debug)]
 pub struct Failure {
-    /// The run.
+    /// The case of the run.
     pub case: Case,
-    /// What was wrong.
+    /// The error.
     pub what: String,
 }
 
@@ -56,12 +57,13 @@ impl fmt::Display for Swept {
     }
 }
 
-/// Every how-many-th crash is tried. A stride that shares no factor with 6 (2 moments, 3 victims) still meets each combination.
+/// Every n-th crash is tried. A stride that shares no factor with 6 (2 moments, 3 victims) still
+/// covers each combination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stride(pub NonZeroUsize);
 
 impl Stride {
-    /// Every one.
+    /// Every crash.
     pub const EXHAUSTIVE: Self = Self(NonZeroUsize::MIN);
 }
 
@@ -77,7 +79,8 @@ impl std::str::FromStr for Stride {
 pub fn sweep(case: &Case, stride: Stride, runtime: fn() -> Runtime) -> Swept {
     let reference = case.play(runtime, Depth::EndState);
     if !reference.is_fine() {
-        let failure = Failure { case: case.clone(), what: format!("without any crash:\n{reference}") };
+        let failure =
+            Failure { case: case.clone(), what: format!("the run without a crash failed:\n{reference}") };
         return Swept {
             case: case.clone(),
             points: reference.points,
@@ -122,16 +125,17 @@ pub fn sweep(case: &Case, stride: Stride, runtime: fn() -> Runtime) -> Swept {
     }
 }
 
-/// What is wrong with a run that had a crash, compared with one that had none.
+/// The error of a run with a crash, compared with the run without one.
 fn complaint(report: &Report, reference: &Report) -> Option<String> {
     if !report.is_fine() {
         return Some(report.to_string());
     }
     if !report.crashed {
-        return Some("the crash never happened: the run took another course before it".to_owned());
+        return Some("the crash never happened, because the run ended before its crash point".to_owned());
     }
     let (made, wanted) = (&report.made, &reference.made);
     let counts =
         |made: &crate::run::Made| (made.machines_ever.len(), made.instances_ever, made.instances_alive);
-    (counts(made) != counts(wanted)).then(|| format!("it made {made:?}, and without a crash {wanted:?}"))
+    (counts(made) != counts(wanted))
+        .then(|| format!("the run created {made:?}; without a crash it created {wanted:?}"))
 }

@@ -1,38 +1,40 @@
-//! The trace of a run: every request of the processes under test, every driver call, every commit, in order.
+//! The trace of a run: every request of the processes under test, every driver call and every
+//! commit, in order.
 //!
-//! Two runs of one seed have the same trace, in whatever process they run. What differs from run to run and decides nothing
-//! is left out of what is compared: signatures (a CSR and its certificate) and nothing else.
+//! Two runs of one seed have the same trace, in every process. Only signatures (a CSR and its
+//! certificate) differ from run to run. They decide nothing, so they are not part of the compared
+//! trace.
 
 use std::fmt::Write as _;
 
 use crate::seed::fnv;
 
-/// How many of the last lines a violation shows.
+/// Number of last lines that a violation shows.
 const TAIL: usize = 60;
 
 /// One line of a trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// What kind of line it is.
+    /// Kind of the line.
     pub kind: LineKind,
     /// Milliseconds of simulated time since the run began.
     pub at_ms: u64,
-    /// What happened, with a hash of the body where there is one.
+    /// Text of the event, with a hash of the body if there is one.
     pub text: String,
-    /// What happened, as golden traces show it; empty for lines that they leave out.
+    /// Text of the event in golden traces; empty for lines that they omit.
     pub story: String,
 }
 
-/// What a line of a trace tells.
+/// The kind of event in a line of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LineKind {
-    /// A process asked an API server.
+    /// A request of a process to an API server.
     Request,
-    /// A process asked the cloud.
+    /// A call of the cloud by a process.
     Call,
-    /// An API server committed.
+    /// A commit of an API server.
     Commit,
-    /// Something was done to the run: a fault, a crash, a step of the scenario.
+    /// A fault, a crash, or a step of the scenario.
     Note,
 }
 
@@ -49,29 +51,29 @@ impl Trace {
         self.lines.push(line);
     }
 
-    /// What two runs are compared by.
+    /// Hash of the trace, to compare two runs.
     pub fn hash(&self) -> u64 {
         self.hash
     }
 
-    /// How many lines there are.
+    /// Number of lines.
     pub fn len(&self) -> usize {
         self.lines.len()
     }
 
-    /// Whether nothing happened.
+    /// Whether the trace has no lines.
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
 
-    /// Everything, as text.
+    /// The whole trace as text.
     pub fn text(&self) -> String {
         render(&self.lines)
     }
 
-    /// The last lines, as text.
+    /// The last lines as text.
     pub fn tail(&self) -> String {
-        // Heartbeats and watches that are opened again tell nothing.
+        // Heartbeats and reopened watches are omitted, because they explain nothing.
         let is_noise = |line: &&Line| line.text.contains(" leases ") || line.text.contains(" watch ");
         let mut tail: Vec<Line> =
             self.lines.iter().rev().filter(|line| !is_noise(line)).take(TAIL).cloned().collect();
@@ -79,7 +81,8 @@ impl Trace {
         render(&tail)
     }
 
-    /// What people read: the writes of the processes and their driver calls, in order, without times and hashes.
+    /// The trace for people: the writes of the processes and their driver calls, in order, without
+    /// times and hashes.
     pub fn story(&self) -> String {
         let mut text = String::new();
         for line in self.lines.iter().filter(|line| !line.story.is_empty()) {
@@ -109,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn order_and_time_count() {
+    fn the_hash_depends_on_order_and_time() {
         let hash = |lines: &[(u64, &str)]| {
             let mut trace = Trace::default();
             lines.iter().for_each(|(at, text)| trace.add(line(*at, text)));

@@ -1,9 +1,11 @@
-//! The scenarios, and the takeovers from Go MCM, on two real clusters: `cargo xtask real --lane scenarios` provides them. What cannot
-//! be played there is skipped by name. Arguments name what to play; without any, everything is.
+//! Plays the scenarios and the takeovers from Go MCM on two real clusters, which `cargo xtask real
+//! --lane scenarios` provides. A scenario that cannot run there is reported as skipped. Arguments
+//! select scenarios by name; without arguments, all run.
 //!
-//! A program of its own, not a test harness: what passes, fails or is skipped is printed as it happens.
+//! A separate program instead of a test harness, so that each result is printed as soon as it is
+//! known.
 
-#![expect(clippy::print_stdout, reason = "the report is what this program is for")]
+#![expect(clippy::print_stdout, reason = "this program prints a report")]
 
 use std::process::ExitCode;
 
@@ -13,7 +15,7 @@ use machinist_sim::world::real::{Clusters, Real};
 use machinist_sim::world::{Ability, Outcome, Trouble, World};
 use tokio::time::Instant;
 
-/// What the simulated world can do and a real one cannot, whatever is played.
+/// Abilities of the simulated world that a real world never has.
 const SKIPPED_THROUGHOUT: &[Ability] =
     &[Ability::JudgeCommits, Ability::CrashAtCalls, Ability::InjectFaults, Ability::StoreVerbatim];
 
@@ -32,7 +34,7 @@ async fn main() -> ExitCode {
         }
     };
     println!("kube-apiserver {}", clusters.version());
-    // A test runner's own arguments are none of ours.
+    // Ignore flags, which are for a test runner.
     let wanted: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|wanted| wanted == name);
@@ -80,7 +82,7 @@ async fn play(clusters: &Clusters, scenario: Scenario) -> Result<Played, Trouble
     }
     world.start_processes().await?;
     let played: Outcome = (scenario.play)(&world).await;
-    // Cleaned up also when it failed, so that the next one finds what it expects.
+    // Clean up after a failure too, so that the next scenario starts with empty clusters.
     let cleaned = world.clean_up().await;
     played.and(world.judge()).and(cleaned).map(|()| Played::Passed)
 }

@@ -1,7 +1,7 @@
-//! Finalizers.
+//! Names of finalizers.
 
-/// On Machines (from before an instance may exist until it is gone), on MachineClasses in use, on MachineSets and
-/// MachineDeployments.
+/// On Machines (from before an instance may exist until it is deleted), on MachineClasses in use,
+/// and on MachineSets and MachineDeployments.
 pub const MACHINE_CONTROLLER_MANAGER: &str = "machine.sapcloud.io/machine-controller-manager";
 /// On Secrets of the control cluster that a MachineClass refers to.
 pub const SECRET: &str = "machine.sapcloud.io/machine-controller";

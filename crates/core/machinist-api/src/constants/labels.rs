@@ -1,26 +1,29 @@
-//! Labels.
+//! Names and values of labels, and their syntax.
 
 /// On a Machine: name of its Node.
 pub const NODE: &str = "node";
-/// On a Machine, from the deployment's template: name of the MachineDeployment. Replacements are counted by it.
+/// On a Machine, from the MachineDeployment's template: name of the MachineDeployment. Replacements
+/// are counted per value.
 pub const NAME: &str = "name";
 /// On a MachineSet, its selector, its template and its Machines: hash of the template, in decimal.
 pub const MACHINE_TEMPLATE_HASH: &str = "machine-template-hash";
-/// On a Machine: delete without regard for pods. The value is a bool in any of Go's spellings, see [`parse_bool`].
+/// On a Machine: delete without waiting for pods. The value is a bool in any of Go's spellings, see
+/// [`parse_bool`].
 pub const FORCE_DELETION: &str = "force-deletion";
-/// On a Machine: drain without regard for pods, in place and when preserving. Only [`TRUE`] counts.
+/// On a Machine: drain without waiting for pods, for updates in place and preservation. Only
+/// [`TRUE`] counts.
 pub const FORCE_DRAIN: &str = "force-drain";
-/// On a MachineSet or MachineDeployment: stop making Machines. Only [`TRUE`] counts.
+/// On a MachineSet or MachineDeployment: create no more Machines. Only [`TRUE`] counts.
 pub const FREEZE: &str = "freeze";
-/// On an old MachineSet during an update in place: never scale it up. Its presence counts.
+/// On an old MachineSet during an update in place: never scale it up. Any value counts.
 pub const SCALE_UP_DISABLED: &str = "node.machine.sapcloud.io/scale-up-disabled";
 /// On a Node: name of its Machine.
 pub const MACHINE_NAME: &str = "node.gardener.cloud/machine-name";
-/// On a Node: an update in place may pick it.
+/// On a Node: an update in place may select the Node.
 pub const CANDIDATE_FOR_UPDATE: &str = "node.machine.sapcloud.io/candidate-for-update";
-/// On a Node: an update in place has picked it.
+/// On a Node: an update in place has selected the Node.
 pub const SELECTED_FOR_UPDATE: &str = "node.machine.sapcloud.io/selected-for-update";
-/// On a Node, and on a Machine while it changes its owner: how the update in place ended.
+/// On a Node, and on a Machine while its owner changes: result of the update in place.
 pub const UPDATE_RESULT: &str = "node.machine.sapcloud.io/update-result";
 
 /// Value of [`FREEZE`] and [`FORCE_DRAIN`]; other spellings do not count.
@@ -30,11 +33,12 @@ pub const UPDATE_SUCCESSFUL: &str = "successful";
 /// Value of [`UPDATE_RESULT`].
 pub const UPDATE_FAILED: &str = "failed";
 
-/// The most letters that the API server takes as a label's value.
+/// The maximum length of a label value.
 pub const LONGEST_VALUE: usize = 63;
 
-/// Whether the API server takes that text as a label's value: at most [`LONGEST_VALUE`] letters, digits, `-`, `_` and `.`, the first
-/// and the last of them a letter or a digit; or nothing.
+/// Returns whether the API server accepts the text as a label value: empty, or at most
+/// [`LONGEST_VALUE`] letters, digits, `-`, `_` and `.`, with a letter or digit as the first and the
+/// last character.
 pub fn is_value(text: &str) -> bool {
     let may_be_inside = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let ends_well = |end: Option<&u8>| end.is_none_or(u8::is_ascii_alphanumeric);
@@ -45,7 +49,7 @@ pub fn is_value(text: &str) -> bool {
         && ends_well(bytes.last())
 }
 
-/// A bool in any of the spellings that Go reads; `None` for all others.
+/// Parses a bool in any of the spellings that Go accepts; `None` for all others.
 pub fn parse_bool(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
@@ -59,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bools_are_read_as_go_reads_them() {
+    fn bools_are_parsed_as_in_go() {
         for (text, expected) in [
             ("1", Some(true)),
             ("T", Some(true)),

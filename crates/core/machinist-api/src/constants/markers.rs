@@ -1,16 +1,18 @@
 //! Texts in `lastOperation.description` and condition messages that programs search for.
 //!
-//! Prose is otherwise never parsed. These are the exception because Go MCM keeps the stage of a deletion in prose: whoever
-//! takes over a half-deleted Machine finds out here where to go on. A marker may lag reality, never lead it.
+//! All other prose is never parsed. These texts are the exception because Go MCM keeps the stage of
+//! a deletion in prose: a controller that takes over a half-deleted Machine reads here where to
+//! continue. A marker may be behind the actual stage, but never ahead of it.
 
-/// A stage of a Machine's deletion, as its description names it. The order is the order of the stages.
+/// A stage of a Machine's deletion, as its description names it. The variants have the order of the
+/// stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DeletionMarker {
-    /// Find out which Node the instance has.
+    /// Look up the instance and its Node.
     FindInstance,
     /// Drain the Node.
     DrainNode,
-    /// Delete the volume attachments that a forced drain left.
+    /// Delete the volume attachments that remain after a forced drain.
     DeleteVolumeAttachments,
     /// Delete the instance.
     DeleteInstance,
@@ -31,7 +33,7 @@ impl DeletionMarker {
         Self::RemoveFinalizer,
     ];
 
-    /// The text on the wire. Its words are Go MCM's.
+    /// Returns the text on the wire, in Go MCM's words.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::FindInstance => "Set machine status to termination. Now, getting VM Status",
@@ -43,7 +45,7 @@ impl DeletionMarker {
         }
     }
 
-    /// The first marker, in the order of [`Self::ALL`], that the description contains.
+    /// Returns the first marker, in the order of [`Self::ALL`], that the description contains.
     pub fn parse(description: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|marker| description.contains(marker.as_str()))
     }
@@ -55,31 +57,31 @@ impl std::fmt::Display for DeletionMarker {
     }
 }
 
-/// Creation: the instance exists but its initialisation failed.
+/// Description during creation: the instance exists but its initialization failed.
 pub const INITIALIZE_INSTANCE: &str = "Initialize VM Instance";
-/// Update in place: drained.
+/// Description during an update in place: the Node is drained.
 pub const IN_PLACE_DRAIN_SUCCESSFUL: &str = "Node drain successful. Node is ready for update";
-/// With phase Pending.
+/// Description with phase Pending.
 pub const CREATING: &str = "Creating machine on cloud provider";
-/// With phase Available.
+/// Description with phase Available.
 pub const CREATED: &str = "Created machine on cloud provider";
-/// Written by the set that deletes a Machine; names no stage.
+/// Description that the MachineSet writes when it deletes a Machine; names no stage.
 pub const DELETING: &str = "Deleting machine from cloud provider";
-/// Prefix: creation failed, the cloud's answer follows.
+/// Prefix of a description: creation failed. The cloud's message follows.
 pub const CREATE_FAILURE_PREFIX: &str = "Cloud provider message - ";
-/// Prefix: initialisation failed, the cloud's answer follows.
+/// Prefix of a description: initialization failed. The cloud's message follows.
 pub const INITIALIZE_FAILURE_PREFIX: &str = "Provider error: ";
-/// The instance found a Node of its name that is not its own.
+/// Description: the Node with the instance's name belongs to another instance.
 pub const STALE_NODE: &str = "VM using old node obj";
-/// The health timeout started again because an API server could not be reached.
+/// Description: the health timeout was restarted because an API server was not reachable.
 pub const HEALTH_TIMEOUT_RESET: &str = "Machine Health Timeout was reset due to APIServer being unreachable";
 
-/// Message of the Node condition `Preserved` begins with this: drained.
+/// Start of the message of the Node condition `Preserved`: the Node was drained.
 pub const PRESERVED_NODE_DRAINED: &str = "Preserved node drained successfully.";
-/// Message of the Node condition `Preserved` begins with this: not drained.
+/// Start of the message of the Node condition `Preserved`: the Node could not be drained.
 pub const PRESERVED_NODE_NOT_DRAINED: &str = "Preserved node could not be drained.";
 
-/// Description of a Machine whose Node has just joined.
+/// Returns the description of a Machine with a Node that has just joined.
 pub fn joined(machine: &str) -> String {
     format!("Machine {machine} successfully joined the cluster")
 }

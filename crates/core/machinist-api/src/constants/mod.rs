@@ -1,4 +1,4 @@
-//! Every spelling that another program reads or writes.
+//! Spellings that other programs read or write.
 
 pub mod annotations;
 pub mod conditions;

@@ -1,17 +1,18 @@
-//! Taints on Nodes.
+//! Keys, values and effects of taints on Nodes.
 
-/// Key: nodes of an outdated MachineSet during a rollout; value [`PREFER_NO_SCHEDULE_VALUE`], effect
-/// [`EFFECT_PREFER_NO_SCHEDULE`].
+/// Key of the taint on Nodes of an outdated MachineSet during a rollout. Value
+/// [`PREFER_NO_SCHEDULE_VALUE`], effect [`EFFECT_PREFER_NO_SCHEDULE`].
 pub const PREFER_NO_SCHEDULE: &str = "deployment.machine.sapcloud.io/prefer-no-schedule";
 /// Value of [`PREFER_NO_SCHEDULE`].
 pub const PREFER_NO_SCHEDULE_VALUE: &str = "True";
-/// Key: the node's critical components are not ready; a healthy Pending Machine stays Pending while it is there. Effect
-/// [`EFFECT_NO_SCHEDULE`].
+/// Key of the taint on Nodes with critical components that are not ready. A healthy Pending Machine
+/// stays Pending while its Node has this taint. Effect [`EFFECT_NO_SCHEDULE`].
 pub const CRITICAL_COMPONENTS_NOT_READY: &str = "node.gardener.cloud/critical-components-not-ready";
-/// Key: node of a preserved Failed Machine, in place of a cordon. Effect [`EFFECT_NO_SCHEDULE`], with `timeAdded`.
+/// Key of the taint on the Node of a preserved Failed Machine, instead of a cordon. Effect
+/// [`EFFECT_NO_SCHEDULE`], with `timeAdded`.
 pub const PRESERVED: &str = "node.machine.sapcloud.io/preserved";
 
-/// Effect.
+/// The effect NoSchedule.
 pub const EFFECT_NO_SCHEDULE: &str = "NoSchedule";
-/// Effect.
+/// The effect PreferNoSchedule.
 pub const EFFECT_PREFER_NO_SCHEDULE: &str = "PreferNoSchedule";

@@ -1,4 +1,5 @@
-//! The schema of each kind, from the top down. Field by field it says what [`crate::mcm`] says in Rust.
+//! The schema of each kind, from the top down. It has the same fields as the Rust types in
+//! [`crate::mcm`].
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;
 
@@ -15,7 +16,7 @@ pub(super) fn machine() -> JSONSchemaProps {
         ("spec", machine_spec()),
         ("status", machine_status()),
     ])
-    .describe("One instance that should exist, and the Node that should come of it.")
+    .describe("Desired state of one instance and its Node.")
 }
 
 pub(super) fn machine_class() -> JSONSchemaProps {
@@ -26,29 +27,31 @@ pub(super) fn machine_class() -> JSONSchemaProps {
         ("nodeTemplate", class_node_template()),
         (
             "credentialsSecretRef",
-            secret_reference().describe("Secret whose data is merged over that of secretRef."),
+            secret_reference().describe("Secret with data that overrides the data of secretRef."),
         ),
         ("secretRef", secret_reference().describe("Secret with credentials and userData.")),
         (
             "providerSpec",
-            any_object().keep_unknown().describe("What the instance should be, in the words of its cloud."),
+            any_object()
+                .keep_unknown()
+                .describe("Settings of the instance; only the driver of the cloud reads them."),
         ),
         ("provider", string().describe("Name of the cloud.")),
     ])
     .required(&["providerSpec"])
-    .describe("What the instances of a kind should be.")
+    .describe("Desired properties of instances.")
 }
 
 pub(super) fn machine_set() -> JSONSchemaProps {
     let spec = object([
-        ("replicas", int32().describe("How many Machines there should be.")),
-        ("selector", label_selector().describe("Which Machines count.")),
-        ("machineClass", class_spec().describe("Not acted upon; the class is the template's.")),
+        ("replicas", int32().describe("Desired number of Machines.")),
+        ("selector", label_selector().describe("Selector of the Machines.")),
+        ("machineClass", class_spec().describe("Ignored; the class of the template is used.")),
         ("template", machine_template()),
-        ("minReadySeconds", int32().describe("Carried, not honoured.")),
+        ("minReadySeconds", int32().describe("Stored, but ignored.")),
         (
             "autoPreserveFailedMachineMax",
-            int32().describe("How many failed Machines are preserved by themselves."),
+            int32().describe("Maximum number of failed Machines that are preserved automatically."),
         ),
     ]);
     object([
@@ -69,7 +72,7 @@ pub(super) fn machine_deployment() -> JSONSchemaProps {
         ("spec", machine_deployment_spec()),
         ("status", machine_deployment_status()),
     ])
-    .describe("A number of Machines of one template, and how to get from one template to the next.")
+    .describe("A number of Machines of one template, with rollouts from one template to the next.")
 }
 
 fn api_version() -> JSONSchemaProps {
@@ -77,35 +80,37 @@ fn api_version() -> JSONSchemaProps {
 }
 
 fn kind() -> JSONSchemaProps {
-    string().describe("The kind of this object.")
+    string().describe("Kind of this object.")
 }
 
 fn machine_spec() -> JSONSchemaProps {
     object([
-        ("class", class_spec().describe("The class that says what the instance should be.")),
+        ("class", class_spec().describe("Reference to the MachineClass.")),
         ("providerID", string().describe("Identity of the instance; set by the controller.")),
         ("nodeTemplate", node_template()),
-        ("drainTimeout", string().describe("How long a normal drain may take, such as 20m.")),
+        ("drainTimeout", string().describe("Maximum duration of a normal drain, such as 20m.")),
         (
             "healthTimeout",
-            string().describe("How long the Node may be unhealthy before the Machine is replaced."),
+            string().describe("Time that the Node may be unhealthy before the Machine is replaced."),
         ),
-        ("creationTimeout", string().describe("How long creation and joining may take.")),
-        ("inPlaceUpdateTimeout", string().describe("How long an update in place may take.")),
-        ("machinePreserveTimeout", string().describe("How long a preserved Machine is kept.")),
+        ("creationTimeout", string().describe("Maximum duration of creation and joining.")),
+        ("inPlaceUpdateTimeout", string().describe("Maximum duration of an update in place.")),
+        ("machinePreserveTimeout", string().describe("Time that a preserved Machine is kept.")),
         ("disableHealthTimeout", boolean().describe("Never replace the Machine because of its health.")),
         ("maxEvictRetries", int32().describe("Eviction attempts for each pod.")),
         (
             "nodeConditions",
-            string().describe("Comma list of condition types that mean unhealthy unless False."),
+            string().describe(
+                "Comma-separated condition types that mean unhealthy unless their status is False.",
+            ),
         ),
     ])
-    .describe("What the Machine should be.")
+    .describe("Desired state of the Machine.")
 }
 
 fn class_spec() -> JSONSchemaProps {
     object([
-        ("apiGroup", string().describe("For information only.")),
+        ("apiGroup", string().describe("API group; not evaluated.")),
         ("kind", string().describe("MachineClass.")),
         ("name", string().describe("Name of the class, in the same namespace.")),
     ])
@@ -116,7 +121,7 @@ fn machine_template() -> JSONSchemaProps {
         ("metadata", any_object().keep_unknown().describe("Labels and annotations of the Machines.")),
         ("spec", machine_spec()),
     ])
-    .describe("What the Machines should be.")
+    .describe("Template of the Machines.")
 }
 
 fn node_template() -> JSONSchemaProps {
@@ -124,7 +129,7 @@ fn node_template() -> JSONSchemaProps {
         ("metadata", any_object().keep_unknown().describe("Labels and annotations for the Node.")),
         ("spec", node_spec()),
     ])
-    .describe("What is kept in sync on the Node.")
+    .describe("Fields that are synced to the Node.")
 }
 
 fn node_spec() -> JSONSchemaProps {
@@ -147,7 +152,7 @@ fn node_spec() -> JSONSchemaProps {
         ("taints", array_of(taint).list_type("atomic").describe("Taints for the Node.")),
         ("unschedulable", boolean()),
     ])
-    .describe("Only taints are acted upon.")
+    .describe("Spec of the Node; only taints are applied.")
 }
 
 fn machine_status() -> JSONSchemaProps {
@@ -162,10 +167,10 @@ fn machine_status() -> JSONSchemaProps {
     ])
     .required(&["status", "type"]);
     let current_status = object([
-        ("lastUpdateTime", time().describe("Since when the phase is what it is.")),
+        ("lastUpdateTime", time().describe("Time of the last phase change.")),
         ("phase", string().describe("Pending, Running, Unknown, Failed, Terminating and others.")),
-        ("preserveExpiryTime", time().describe("Until when the Machine is preserved.")),
-        ("timeoutActive", boolean().describe("Whether a timeout runs.")),
+        ("preserveExpiryTime", time().describe("End of the preservation of the Machine.")),
+        ("timeoutActive", boolean().describe("Whether a timeout is running.")),
     ]);
     object([
         ("addresses", array_of(address).describe("Addresses of the instance.")),
@@ -174,18 +179,18 @@ fn machine_status() -> JSONSchemaProps {
         ("lastKnownState", string().describe("State that only the driver understands.")),
         ("lastOperation", last_operation()),
     ])
-    .describe("What was observed.")
+    .describe("Observed state.")
 }
 
 fn last_operation() -> JSONSchemaProps {
     object([
-        ("description", string().describe("What is being done, or why it failed.")),
-        ("errorCode", string().describe("Name of the status code that it failed with.")),
-        ("lastUpdateTime", time().describe("When this was written.")),
+        ("description", string().describe("Text that describes the operation or its failure.")),
+        ("errorCode", string().describe("Name of the status code of a failed operation.")),
+        ("lastUpdateTime", time().describe("Time of the last update of this record.")),
         ("state", string().describe("Processing, Failed or Successful.")),
         ("type", string().describe("Create, InPlaceUpdate, DrainNode, HealthCheck or Delete.")),
     ])
-    .describe("What was done last.")
+    .describe("Last operation.")
 }
 
 fn failed_machines() -> JSONSchemaProps {
@@ -208,62 +213,76 @@ fn machine_set_status() -> JSONSchemaProps {
     ])
     .required(&["status", "type"]);
     object([
-        ("autoPreserveFailedMachineCount", int32().describe("Failed Machines preserved by themselves.")),
+        (
+            "autoPreserveFailedMachineCount",
+            int32().describe("Failed Machines that are preserved automatically."),
+        ),
         ("availableReplicas", int32().describe("Machines that are Running or Available.")),
         ("failedMachines", failed_machines()),
         ("fullyLabeledReplicas", int32().describe("Machines with all labels of the template.")),
         ("lastOperation", last_operation()),
-        ("machineSetCondition", array_of(condition).describe("The conditions.")),
-        ("observedGeneration", int64().describe("Generation of the spec that this is about.")),
+        ("machineSetCondition", array_of(condition).describe("Conditions of this object.")),
+        ("observedGeneration", int64().describe("Generation of the spec that this status belongs to.")),
         ("preservedFailedReplicas", int32().describe("Failed Machines that are preserved.")),
         ("readyReplicas", int32().describe("Machines that are Running.")),
-        ("replicas", int32().describe("All Machines, those being deleted included.")),
+        ("replicas", int32().describe("All Machines, including those that are being deleted.")),
     ])
-    .describe("What was observed.")
+    .describe("Observed state.")
 }
 
 fn machine_deployment_spec() -> JSONSchemaProps {
     object([
-        ("replicas", int32().describe("How many Machines there should be.")),
-        ("selector", label_selector().describe("Which MachineSets count; must match the template's labels.")),
+        ("replicas", int32().describe("Desired number of Machines.")),
+        (
+            "selector",
+            label_selector().describe("Selector of the MachineSets; must match the template's labels."),
+        ),
         ("template", machine_template()),
         ("strategy", strategy()),
-        ("minReadySeconds", int32().describe("Copied to the MachineSet, otherwise not honoured.")),
-        ("revisionHistoryLimit", int32().describe("How many old MachineSets are kept.")),
-        ("paused", boolean().describe("Whether rollouts rest.")),
+        ("minReadySeconds", int32().describe("Copied to the MachineSet, otherwise ignored.")),
+        ("revisionHistoryLimit", int32().describe("Number of old MachineSets to keep.")),
+        ("paused", boolean().describe("Whether rollouts are paused.")),
         (
             "rollbackTo",
-            object([("revision", int64().describe("0 means the one before."))])
-                .describe("A wish to go back; cleared by the controller."),
+            object([("revision", int64().describe("Revision to roll back to; 0 means the previous one."))])
+                .describe("Requested rollback; the controller clears it."),
         ),
-        ("progressDeadlineSeconds", int32().describe("How long a rollout may stand still.")),
+        (
+            "progressDeadlineSeconds",
+            int32().describe("Time without progress after which a rollout counts as failed."),
+        ),
         (
             "autoPreserveFailedMachineMax",
-            int32().describe("How many failed Machines are preserved by themselves."),
+            int32().describe("Maximum number of failed Machines that are preserved automatically."),
         ),
     ])
     .required(&["template"])
-    .describe("What should be.")
+    .describe("Desired state.")
 }
 
 fn strategy() -> JSONSchemaProps {
-    let max_surge = || int_or_string().describe("How many may be too many; a percentage rounds up.");
-    let max_unavailable = || int_or_string().describe("How many may be missing; a percentage rounds down.");
+    let max_surge =
+        || int_or_string().describe("Maximum number of additional Machines; a percentage rounds up.");
+    let max_unavailable =
+        || int_or_string().describe("Maximum number of missing Machines; a percentage rounds down.");
     let in_place_update = object([
         ("maxSurge", max_surge()),
         ("maxUnavailable", max_unavailable()),
-        ("orchestrationType", string().describe("Auto or Manual: who picks the Machines.")),
+        (
+            "orchestrationType",
+            string().describe("Auto lets the controller select the Machines, Manual a user."),
+        ),
     ]);
     object([
-        ("inPlaceUpdate", in_place_update.describe("Bounds of an update in place.")),
+        ("inPlaceUpdate", in_place_update.describe("Limits of an update in place.")),
         (
             "rollingUpdate",
             object([("maxSurge", max_surge()), ("maxUnavailable", max_unavailable())])
-                .describe("Bounds of a rolling update."),
+                .describe("Limits of a rolling update."),
         ),
-        ("type", string().describe("RollingUpdate, Recreate or InPlaceUpdate; has to be given.")),
+        ("type", string().describe("RollingUpdate, Recreate or InPlaceUpdate; required.")),
     ])
-    .describe("How to get from one template to the next.")
+    .describe("Strategy of rollouts.")
 }
 
 fn machine_deployment_status() -> JSONSchemaProps {
@@ -278,23 +297,23 @@ fn machine_deployment_status() -> JSONSchemaProps {
     .required(&["status", "type"]);
     object([
         ("availableReplicas", int32().describe("Machines that are Running or Available.")),
-        ("collisionCount", int32().describe("How often a MachineSet's name was taken.")),
-        ("conditions", array_of(condition).describe("The conditions.")),
+        ("collisionCount", int32().describe("Number of name collisions of MachineSets.")),
+        ("conditions", array_of(condition).describe("Conditions of this object.")),
         ("failedMachines", failed_machines()),
-        ("observedGeneration", int64().describe("Generation of the spec that this is about.")),
+        ("observedGeneration", int64().describe("Generation of the spec that this status belongs to.")),
         ("preservedFailedReplicas", int32().describe("Failed Machines that are preserved.")),
         ("readyReplicas", int32().describe("Machines that are Running.")),
         ("replicas", int32().describe("All Machines of all MachineSets.")),
         ("unavailableReplicas", int32().describe("Machines that are missing.")),
         ("updatedReplicas", int32().describe("Machines of the current template.")),
     ])
-    .describe("What was observed.")
+    .describe("Observed state.")
 }
 
 fn class_node_template() -> JSONSchemaProps {
     object([
         ("architecture", string().describe("Processor architecture.")),
-        ("capacity", resource_list().describe("Resources; cpu, gpu and memory have to be there.")),
+        ("capacity", resource_list().describe("Resources; cpu, gpu and memory are required.")),
         ("instanceType", string()),
         ("region", string()),
         ("virtualCapacity", resource_list().describe("Resources that are written into the Node's capacity.")),
@@ -302,7 +321,7 @@ fn class_node_template() -> JSONSchemaProps {
     ])
     .required(&["capacity", "instanceType", "region", "zone"])
     .keep_unknown()
-    .describe("What a Node of this class will look like, for scaling up from zero.")
+    .describe("Expected properties of a Node of this class, for scaling up from zero.")
 }
 
 fn secret_reference() -> JSONSchemaProps {

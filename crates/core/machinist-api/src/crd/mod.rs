@@ -1,8 +1,10 @@
-//! The CustomResourceDefinitions of the four kinds, as values and as the YAML that is checked in under `deploy/crds`.
+//! The CustomResourceDefinitions of the four kinds, as values and as the YAML that is checked in
+//! under `deploy/crds`.
 //!
-//! They are equal to Go MCM's in names, columns, subresources and schema, so either program can install them. That is
-//! why they check so little: no enums, no defaults, no CEL, and a pattern only on resource quantities. A stricter schema
-//! would refuse objects that are stored already; [`crate::validation`] says more.
+//! They are equal to Go MCM's in names, columns, subresources and schema, so either program can
+//! install them. They therefore validate little: no enums, no defaults, no CEL, and a pattern only
+//! on resource quantities. A stricter schema would reject objects that are already stored.
+//! [`crate::validation`] checks more.
 //!
 //! The descriptions, which `kubectl explain` shows, are ours.
 
@@ -19,20 +21,21 @@ use k8s_openapi::{ListableResource, NamespaceResourceScope};
 
 use crate::mcm::{GROUP, Machine, MachineClass, MachineDeployment, MachineSet, VERSION};
 
-/// The four CRDs, in the order of their files.
+/// Returns the four CRDs, in the order of their files.
 pub fn all_crds() -> Vec<CustomResourceDefinition> {
     vec![machine_classes(), machine_deployments(), machines(), machine_sets()]
 }
 
-/// Name of the file under `deploy/crds`.
+/// Returns the name of the CRD's file under `deploy/crds`.
 pub fn file_name(crd: &CustomResourceDefinition) -> String {
     format!("{}_{}.yaml", crd.spec.group, crd.spec.names.plural)
 }
 
-/// The CRD as YAML, the same bytes every time: fields come in the fixed order of their type, properties by name.
+/// Renders the CRD as YAML. The output is always the same: fields have the fixed order of their
+/// type, properties are sorted by name.
 ///
 /// # Errors
-/// Never for a CRD of [`all_crds`]; the YAML writer's own limits otherwise.
+/// Never for a CRD of [`all_crds`]; otherwise if the YAML writer reaches one of its limits.
 pub fn render_yaml(crd: &CustomResourceDefinition) -> Result<String, serde_saphyr::ser::Error> {
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
     let mut yaml = String::from("---\n");
@@ -40,7 +43,7 @@ pub fn render_yaml(crd: &CustomResourceDefinition) -> Result<String, serde_saphy
     Ok(yaml)
 }
 
-/// Whether a CRD has a scale subresource. A status subresource comes with it.
+/// The subresources of a CRD.
 enum Subresources {
     None,
     Status,
@@ -54,7 +57,7 @@ fn machine_classes() -> CustomResourceDefinition {
 fn machine_deployments() -> CustomResourceDefinition {
     let columns = vec![
         column("Ready", "integer", ".status.readyReplicas", "Machines that are Running"),
-        column("Desired", "integer", ".spec.replicas", "Machines that there should be"),
+        column("Desired", "integer", ".spec.replicas", "Desired number of Machines"),
         column("Up-to-date", "integer", ".status.updatedReplicas", "Machines of the current template"),
         column("Available", "integer", ".status.availableReplicas", "Machines that are Running or Available"),
         age_column(),
@@ -64,14 +67,14 @@ fn machine_deployments() -> CustomResourceDefinition {
 
 fn machines() -> CustomResourceDefinition {
     let provider_id = CustomResourceColumnDefinition {
-        // Only `kubectl get -o wide` shows it.
+        // The column is visible only with `kubectl get -o wide`.
         priority: Some(1),
         ..column("ProviderID", "string", ".spec.providerID", "Identity of the instance")
     };
     let columns = vec![
         column("Status", "string", ".status.currentStatus.phase", "Phase of the Machine"),
         age_column(),
-        column("Node", "string", ".metadata.labels.node", "Node that the instance became"),
+        column("Node", "string", ".metadata.labels.node", "Node of the instance"),
         provider_id,
     ];
     define::<Machine>("mc", kinds::machine(), columns, Subresources::Status)
@@ -79,8 +82,8 @@ fn machines() -> CustomResourceDefinition {
 
 fn machine_sets() -> CustomResourceDefinition {
     let columns = vec![
-        column("Desired", "integer", ".spec.replicas", "Machines that there should be"),
-        column("Current", "integer", ".status.replicas", "Machines that there are"),
+        column("Desired", "integer", ".spec.replicas", "Desired number of Machines"),
+        column("Current", "integer", ".status.replicas", "Number of Machines"),
         column("Ready", "integer", ".status.readyReplicas", "Machines that are Running"),
         age_column(),
     ];
@@ -129,7 +132,8 @@ fn subresources_of(subresources: Subresources) -> Option<CustomResourceSubresour
         Subresources::Status => Some(CustomResourceSubresources { scale: None, status }),
         Subresources::StatusAndScale => Some(CustomResourceSubresources {
             scale: Some(CustomResourceSubresourceScale {
-                // No selector path: Go MCM has none, and a HorizontalPodAutoscaler is not meant to find one.
+                // No selector path: Go MCM has none, and a HorizontalPodAutoscaler is not supposed
+                // to find one.
                 label_selector_path: None,
                 spec_replicas_path: ".spec.replicas".to_owned(),
                 status_replicas_path: ".status.replicas".to_owned(),
@@ -150,5 +154,5 @@ fn column(name: &str, type_: &str, json_path: &str, description: &str) -> Custom
 }
 
 fn age_column() -> CustomResourceColumnDefinition {
-    column("Age", "date", ".metadata.creationTimestamp", "Time since the object was made")
+    column("Age", "date", ".metadata.creationTimestamp", "Time since the object was created")
 }

@@ -1,4 +1,4 @@
-//! Small words to write a structural schema with.
+//! Helper functions that build a structural schema.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 
-/// What the API server takes as a resource quantity: a signed decimal with a binary, decimal or exponent suffix.
+/// Pattern of a resource quantity: a signed decimal with a binary, decimal or exponent suffix.
 const QUANTITY_PATTERN: &str = concat!(
     r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))",
     r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$",
@@ -69,12 +69,12 @@ pub(super) fn object<const N: usize>(properties: [(&str, JSONSchemaProps); N]) -
     JSONSchemaProps { properties: Some(properties), ..typed("object") }
 }
 
-/// An object about which nothing is said, not even that it keeps what it holds.
+/// An object without any further rules; unknown fields are not kept.
 pub(super) fn any_object() -> JSONSchemaProps {
     typed("object")
 }
 
-/// What one says about a schema besides its type.
+/// Adds properties to a schema besides its type.
 pub(super) trait Refine: Sized {
     fn describe(self, description: &str) -> Self;
     fn required(self, names: &[&str]) -> Self;
@@ -110,7 +110,8 @@ impl Refine for JSONSchemaProps {
     }
 }
 
-/// The part of `metadata` that a manifest may write. The API server knows it without a CRD; a CRD may not repeat it.
+/// Returns the schema of the `metadata` fields that a manifest may contain. The API server knows
+/// these fields, and a CRD must not repeat them.
 pub(crate) fn manifest_metadata() -> JSONSchemaProps {
     let owner = object([
         ("apiVersion", string()),
@@ -129,7 +130,8 @@ pub(crate) fn manifest_metadata() -> JSONSchemaProps {
         ("annotations", map_of(string())),
         ("finalizers", array_of(string())),
         ("ownerReferences", array_of(owner)),
-        // A manifest may be the output of `kubectl get -o yaml`: what the server wrote is passed over, not refused.
+        // A manifest may be the output of `kubectl get -o yaml`, so fields that the server writes
+        // are ignored, not rejected.
         ("creationTimestamp", time()),
         ("deletionTimestamp", time()),
         ("deletionGracePeriodSeconds", int64()),

@@ -1,5 +1,5 @@
-//! What was done last to a Machine. It has three readers: people, the cluster-autoscaler (`errorCode`), and the next controller
-//! that takes over a deletion (the marker in `description`).
+//! The last operation on a Machine. It has three readers: people, the cluster-autoscaler
+//! (`errorCode`), and the next controller that takes over a deletion (the marker in `description`).
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
@@ -12,56 +12,56 @@ use crate::text_enum::text_enum;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LastOperation {
-    /// Prose, and in a deletion one of the stage markers.
+    /// Text for people; during a deletion it contains one of the stage markers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Name of the status code that the operation failed with.
+    /// Name of the status code of a failed operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_code: Option<String>,
-    /// When this was written.
+    /// Time of the last update of this record.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_update_time: Option<Time>,
-    /// How it stands.
+    /// State of the operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<OperationState>,
-    /// What it is.
+    /// Type of the operation.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_: Option<OperationType>,
 }
 
 impl LastOperation {
-    /// The description, empty if there is none.
+    /// Returns the description, empty if there is none.
     pub fn description(&self) -> &str {
         self.description.as_deref().unwrap_or_default()
     }
 
-    /// The stage of a deletion that the description names.
+    /// Returns the deletion stage that the description names.
     pub fn deletion_marker(&self) -> Option<DeletionMarker> {
         DeletionMarker::parse(self.description())
     }
 
-    /// The status code, if one is recorded. A code that is not known reads as [`Code::Unknown`].
+    /// Returns the status code, if one is recorded. An unknown code becomes [`Code::Unknown`].
     pub fn code(&self) -> Option<Code> {
         self.error_code.as_deref().filter(|code| !code.is_empty()).map(Code::parse_lossy)
     }
 }
 
 text_enum! {
-    /// How an operation stands.
+    /// State of an operation.
     pub enum OperationState {
-        /// It goes on.
+        /// The operation is running.
         Processing = "Processing",
-        /// It failed, and may be tried again.
+        /// The operation failed, and may be retried.
         Failed = "Failed",
-        /// It is done.
+        /// The operation succeeded.
         Successful = "Successful",
     }
 }
 
 text_enum! {
-    /// What an operation is.
+    /// Type of an operation.
     pub enum OperationType {
-        /// Making the instance, up to its node's joining.
+        /// Creating the instance, until its Node joins.
         Create = "Create",
         /// Not used by any controller.
         Update = "Update",
@@ -69,24 +69,24 @@ text_enum! {
         InPlaceUpdate = "InPlaceUpdate",
         /// Draining for an update in place.
         DrainNode = "DrainNode",
-        /// Judging the node's conditions.
+        /// Checking the Node's conditions.
         HealthCheck = "HealthCheck",
-        /// Deleting, drain included.
+        /// Deleting the Machine, including the drain.
         Delete = "Delete",
     }
 }
 
-/// One failed Machine, as its set and deployment report it.
+/// One failed Machine, as its MachineSet and MachineDeployment report it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineSummary {
     /// Name of the Machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Its provider id.
+    /// Provider id of the Machine.
     #[serde(rename = "providerID", skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
-    /// Its last operation.
+    /// Last operation of the Machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_operation: Option<LastOperation>,
     /// Name of the MachineSet that controls it.

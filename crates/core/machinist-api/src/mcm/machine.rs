@@ -1,4 +1,4 @@
-//! Machine: one instance that should exist, and the Node that should come of it.
+//! Machine: the desired state of one instance and its Node.
 
 use k8s_openapi::api::core::v1::{NodeAddress, NodeCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -12,14 +12,14 @@ use crate::priority::MachinePriority;
 use crate::text_enum::text_enum;
 use crate::wire_time::WireTime;
 
-/// One instance that should exist.
+/// One desired instance and its Node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Machine {
-    /// Name, owner, labels; the label [`labels::NODE`] names the Node.
+    /// Name, owner and labels; the label [`labels::NODE`] names the Node.
     pub metadata: ObjectMeta,
-    /// What it should be.
+    /// Desired state.
     pub spec: MachineSpec,
-    /// What was observed.
+    /// Observed state.
     pub status: Option<MachineStatus>,
 }
 
@@ -29,33 +29,33 @@ namespaced_kind!(Machine, list: "MachineList", plural: "machines", {
 });
 
 impl Machine {
-    /// The phase; [`Phase::Empty`] as long as no controller has written one.
+    /// Returns the phase; [`Phase::Empty`] until a controller has written one.
     pub fn phase(&self) -> Phase {
         self.current_status().and_then(|current| current.phase.clone()).unwrap_or_default()
     }
 
-    /// The current status, if there is one.
+    /// Returns the current status, if there is one.
     pub fn current_status(&self) -> Option<&CurrentStatus> {
         self.status.as_ref()?.current_status.as_ref()
     }
 
-    /// The last operation, if there is one.
+    /// Returns the last operation, if there is one.
     pub fn last_operation(&self) -> Option<&LastOperation> {
         self.status.as_ref()?.last_operation.as_ref()
     }
 
-    /// Name of the Node, once it is known.
+    /// Returns the name of the Node, once it is known.
     pub fn node_name(&self) -> Option<&str> {
         let labels = self.metadata.labels.as_ref()?;
         labels.get(labels::NODE).map(String::as_str).filter(|name| !name.is_empty())
     }
 
-    /// Whether a deletion was asked for.
+    /// Returns whether the Machine has a deletion timestamp.
     pub fn is_deleting(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }
 
-    /// The rank among the Machines to delete first.
+    /// Returns the deletion priority.
     pub fn priority(&self) -> MachinePriority {
         let text = self.metadata.annotations.as_ref().and_then(|all| all.get(annotations::MACHINE_PRIORITY));
         text.map_or(MachinePriority::DEFAULT, |text| MachinePriority::parse_or_default(text))
@@ -66,13 +66,13 @@ impl Machine {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineStatus {
-    /// Addresses of the instance; written only where there is no target cluster to have a Node in.
+    /// Addresses of the instance; written only if there is no target cluster and hence no Node.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<NodeAddress>,
     /// Copy of the Node's conditions.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<NodeCondition>,
-    /// What was done last.
+    /// Last operation on the Machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_operation: Option<LastOperation>,
     /// Phase and times.
@@ -83,66 +83,68 @@ pub struct MachineStatus {
     pub last_known_state: Option<String>,
 }
 
-/// Phase of a Machine, and since when.
+/// Phase of a Machine, and the time of its last change.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CurrentStatus {
-    /// The summary word. Absent and empty mean the same; a patch that tests the phase must tell them apart.
+    /// The phase. Absent and empty mean the same, but a patch that tests the phase must distinguish
+    /// them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// Whether a timeout runs.
+    /// Whether a timeout is running.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "is_default")]
     pub timeout_active: bool,
-    /// Since when the phase is what it is.
+    /// Time of the last phase change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_update_time: Option<WireTime>,
-    /// Until when the Machine is preserved.
+    /// End of the preservation of the Machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preserve_expiry_time: Option<Time>,
 }
 
 text_enum! {
-    /// Summary of a Machine's life.
+    /// Phase in the life cycle of a Machine.
     #[derive(Default)]
     pub enum Phase {
-        /// Just made: no controller has looked at it.
+        /// No controller has handled the new Machine yet.
         #[default]
         Empty = "",
-        /// The instance exists, its Node has not joined.
+        /// The instance exists, and its Node has not joined yet.
         Pending = "Pending",
-        /// The instance exists, and there is no target cluster to wait for a Node in.
+        /// The instance exists, and there is no target cluster for a Node.
         Available = "Available",
         /// The Node is healthy.
         Running = "Running",
-        /// Being deleted.
+        /// The Machine is being deleted.
         Terminating = "Terminating",
-        /// The Node is unhealthy or gone.
+        /// The Node is unhealthy or missing.
         Unknown = "Unknown",
-        /// Given up; to be replaced.
+        /// The Machine failed and will be replaced.
         Failed = "Failed",
-        /// Creation failed and is tried again.
+        /// Creation failed and is retried.
         CrashLoopBackOff = "CrashLoopBackOff",
-        /// The instance is being updated without being replaced.
+        /// The instance is updated without being replaced.
         InPlaceUpdating = "InPlaceUpdating",
-        /// The update succeeded.
+        /// The update in place succeeded.
         InPlaceUpdateSuccessful = "InPlaceUpdateSuccessful",
-        /// The update failed.
+        /// The update in place failed.
         InPlaceUpdateFailed = "InPlaceUpdateFailed",
     }
 }
 
 impl Phase {
-    /// Still of use: its template is synced, its hash labelled.
+    /// Returns whether the Machine is active: its template is synced, and it gets the template hash
+    /// label.
     pub fn is_active(&self) -> bool {
         !matches!(self, Self::Failed | Self::Terminating)
     }
 
-    /// Counts as an available replica.
+    /// Returns whether the Machine counts as an available replica.
     pub fn is_available(&self) -> bool {
         matches!(self, Self::Available | Self::Running)
     }
 
-    /// Counts as a ready replica.
+    /// Returns whether the Machine counts as a ready replica.
     pub fn is_ready(&self) -> bool {
         matches!(self, Self::Running)
     }

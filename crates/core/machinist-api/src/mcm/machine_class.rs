@@ -1,4 +1,4 @@
-//! MachineClass: what an instance should be, in the words of one cloud.
+//! MachineClass: the desired properties of instances, in the terms of one cloud.
 
 use std::collections::BTreeMap;
 
@@ -11,18 +11,21 @@ use serde_json::{Map, Value};
 use super::resource::namespaced_kind;
 use crate::absent::null_as_default;
 
-/// What an instance should be. There is no `spec` and no status: the fields lie at the top.
+/// Desired properties of instances. The kind has no `spec` and no status: its fields are at the top
+/// level.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MachineClass {
-    /// Name and finalizer.
+    /// Name and finalizers.
     pub metadata: ObjectMeta,
-    /// What a Node of this class will look like, for the cluster-autoscaler's scale-up from zero.
+    /// Expected properties of a Node of this class, for the cluster-autoscaler's scale-up from
+    /// zero.
     pub node_template: Option<ClassNodeTemplate>,
-    /// Secret whose data is merged over that of [`Self::secret_ref`].
+    /// Secret with data that overrides the data of [`Self::secret_ref`].
     pub credentials_secret_ref: Option<SecretReference>,
     /// Secret with credentials and `userData`.
     pub secret_ref: Option<SecretReference>,
-    /// For the driver alone. Required by the CRD; `Null` stands for a missing one, so that one bad object stays readable.
+    /// Settings that only the driver reads. The CRD requires this field. `Null` represents a
+    /// missing value, so that an invalid object stays readable.
     pub provider_spec: Value,
     /// Name of the cloud; a driver may check it.
     pub provider: Option<String>,
@@ -36,7 +39,8 @@ namespaced_kind!(MachineClass, list: "MachineClassList", plural: "machineclasses
     provider: Option<String> = "provider", skip_if: Option::is_none;
 });
 
-/// What a Node of a class will look like. The CRD keeps unknown fields here, and so does this type.
+/// Expected properties of a Node of a class. The CRD keeps unknown fields here, and so does this
+/// type.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClassNodeTemplate {
@@ -46,19 +50,19 @@ pub struct ClassNodeTemplate {
     /// Resources that are written into the Node's `status.capacity`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub virtual_capacity: Option<BTreeMap<String, Quantity>>,
-    /// Instance type.
+    /// Instance type of the cloud.
     #[serde(default, deserialize_with = "null_as_default")]
     pub instance_type: String,
-    /// Region.
+    /// Region of the cloud.
     #[serde(default, deserialize_with = "null_as_default")]
     pub region: String,
-    /// Zone.
+    /// Zone within the region.
     #[serde(default, deserialize_with = "null_as_default")]
     pub zone: String,
     /// Processor architecture.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub architecture: Option<String>,
-    /// Everything else, as it came.
+    /// All other fields, unchanged.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }

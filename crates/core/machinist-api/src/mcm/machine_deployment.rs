@@ -1,4 +1,5 @@
-//! MachineDeployment: a number of Machines of one template, and how to get from one template to the next.
+//! MachineDeployment: a number of Machines of one template, with rollouts from one template to the
+//! next.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -9,14 +10,14 @@ use super::{ConditionStatus, MachineSummary, MachineTemplateSpec};
 use crate::absent::{is_default, null_as_default};
 use crate::text_enum::text_enum;
 
-/// A number of Machines of one template, and how to get from one template to the next.
+/// A number of Machines of one template, with rollouts from one template to the next.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MachineDeployment {
     /// Name and labels.
     pub metadata: ObjectMeta,
-    /// What should be.
+    /// Desired state.
     pub spec: MachineDeploymentSpec,
-    /// What was observed.
+    /// Observed state.
     pub status: Option<MachineDeploymentStatus>,
 }
 
@@ -29,118 +30,119 @@ namespaced_kind!(MachineDeployment, list: "MachineDeploymentList", plural: "mach
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineDeploymentSpec {
-    /// How many Machines there should be.
+    /// Desired number of Machines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// Which sets count.
+    /// Selector of the MachineSets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
-    /// What the Machines should be.
+    /// Template of the Machines.
     #[serde(default, deserialize_with = "null_as_default")]
     pub template: MachineTemplateSpec,
-    /// How to get from one template to the next.
+    /// Strategy of rollouts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strategy: Option<Strategy>,
-    /// Copied to the set, otherwise not honoured.
+    /// Copied to the MachineSet, otherwise ignored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_ready_seconds: Option<i32>,
-    /// How many old sets are kept; all if nothing is said.
+    /// Number of old MachineSets to keep; absent means all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision_history_limit: Option<i32>,
-    /// Whether rollouts rest.
+    /// Whether rollouts are paused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
-    /// A wish to go back; cleared by the controller.
+    /// Requested rollback; the controller clears it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollback_to: Option<RollbackConfig>,
-    /// How long a rollout may stand still before it counts as failed; for ever if nothing is said.
+    /// Time without progress after which a rollout counts as failed; absent means no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress_deadline_seconds: Option<i32>,
-    /// How many failed Machines are preserved by themselves; copied to the new set.
+    /// Maximum number of failed Machines that are preserved automatically; copied to the new
+    /// MachineSet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auto_preserve_failed_machine_max: Option<i32>,
 }
 
 impl MachineDeploymentSpec {
-    /// How many Machines there should be; none if nothing is said.
+    /// Returns the desired number of Machines; zero if the field is absent.
     pub fn replicas(&self) -> i32 {
         self.replicas.unwrap_or_default()
     }
 
-    /// Whether rollouts rest.
+    /// Returns whether rollouts are paused.
     pub fn is_paused(&self) -> bool {
         self.paused.unwrap_or_default()
     }
 }
 
-/// How to get from one template to the next.
+/// Strategy of rollouts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Strategy {
-    /// Which way. There is no default: a missing one is invalid.
+    /// Type of the strategy. There is no default: an absent type is invalid.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_: Option<StrategyType>,
-    /// Bounds for [`StrategyType::RollingUpdate`].
+    /// Limits for [`StrategyType::RollingUpdate`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rolling_update: Option<RollingUpdateStrategy>,
-    /// Bounds for [`StrategyType::InPlaceUpdate`].
+    /// Limits for [`StrategyType::InPlaceUpdate`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_place_update: Option<InPlaceUpdateStrategy>,
 }
 
 text_enum! {
-    /// Ways to get from one template to the next.
+    /// Type of a rollout strategy.
     pub enum StrategyType {
-        /// New Machines come, old ones go, within bounds.
+        /// New Machines are created and old ones deleted, within limits.
         RollingUpdate = "RollingUpdate",
-        /// All old Machines go, then new ones come.
+        /// All old Machines are deleted before new ones are created.
         Recreate = "Recreate",
         /// The instances stay and are updated.
         InPlaceUpdate = "InPlaceUpdate",
     }
 }
 
-/// Bounds of a rolling update.
+/// Limits of a rolling update.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RollingUpdateStrategy {
-    /// How many may be missing; a percentage rounds down.
+    /// Maximum number of missing Machines; a percentage rounds down.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_unavailable: Option<IntOrString>,
-    /// How many may be too many; a percentage rounds up.
+    /// Maximum number of additional Machines; a percentage rounds up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_surge: Option<IntOrString>,
 }
 
-/// Bounds of an update in place.
+/// Limits of an update in place.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InPlaceUpdateStrategy {
-    /// How many may be missing; a percentage rounds down.
+    /// Maximum number of missing Machines; a percentage rounds down.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_unavailable: Option<IntOrString>,
-    /// How many may be too many; a percentage rounds up.
+    /// Maximum number of additional Machines; a percentage rounds up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_surge: Option<IntOrString>,
-    /// Who picks the Machines.
+    /// Whether the controller or a user selects the Machines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub orchestration_type: Option<OrchestrationType>,
 }
 
 text_enum! {
-    /// Who picks the Machines of an update in place.
+    /// Selection of the Machines of an update in place.
     pub enum OrchestrationType {
-        /// The controller.
+        /// The controller selects the Machines.
         Auto = "Auto",
-        /// Somebody else, by label.
+        /// A user selects the Machines by label.
         Manual = "Manual",
     }
 }
 
-/// A wish to go back to an older template.
+/// Requested rollback to an older template.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RollbackConfig {
-    /// The revision to go back to; `0` or nothing means the one before.
+    /// Revision to roll back to; `0` or absent means the previous one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,
 }
@@ -149,31 +151,31 @@ pub struct RollbackConfig {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MachineDeploymentStatus {
-    /// Generation of the spec that this status is about.
+    /// Generation of the spec that this status belongs to.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "is_default")]
     pub observed_generation: i64,
-    /// All Machines of all sets.
+    /// Number of Machines of all MachineSets.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "is_default")]
     pub replicas: i32,
-    /// Those of the new set.
+    /// Number of Machines of the new MachineSet.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "is_default")]
     pub updated_replicas: i32,
-    /// Those that are Running.
+    /// Number of Machines that are Running.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "is_default")]
     pub ready_replicas: i32,
-    /// Those that are Running or Available.
+    /// Number of Machines that are Running or Available.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "is_default")]
     pub available_replicas: i32,
-    /// Failed ones that are preserved.
+    /// Number of failed Machines that are preserved.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "is_default")]
     pub preserved_failed_replicas: i32,
-    /// How many are missing.
+    /// Number of missing Machines.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "is_default")]
     pub unavailable_replicas: i32,
-    /// The conditions.
+    /// Conditions of the MachineDeployment.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<MachineDeploymentCondition>,
-    /// How often a set's name was taken.
+    /// Number of name collisions of MachineSets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub collision_count: Option<i32>,
     /// Machines whose last operation failed.
@@ -185,21 +187,21 @@ pub struct MachineDeploymentStatus {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineDeploymentCondition {
-    /// See [`crate::constants::conditions`].
+    /// Condition type, one of [`crate::constants::conditions`].
     #[serde(rename = "type")]
     pub type_: String,
-    /// Whether it holds.
+    /// Status of the condition.
     pub status: ConditionStatus,
-    /// When it was judged last.
+    /// Time of the last evaluation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_update_time: Option<Time>,
-    /// When the status changed last.
+    /// Time of the last status change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<Time>,
-    /// A word from [`crate::constants::reasons`].
+    /// Reason, one of [`crate::constants::reasons`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Prose.
+    /// Text for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }

@@ -10,11 +10,11 @@ use crate::absent::{is_default, null_as_default};
 /// A number of Machines of one template.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MachineSet {
-    /// Name, owner, labels.
+    /// Name, owner and labels.
     pub metadata: ObjectMeta,
-    /// What should be.
+    /// Desired state.
     pub spec: MachineSetSpec,
-    /// What was observed.
+    /// Observed state.
     pub status: Option<MachineSetStatus>,
 }
 
@@ -27,28 +27,28 @@ namespaced_kind!(MachineSet, list: "MachineSetList", plural: "machinesets", {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineSetSpec {
-    /// How many Machines there should be.
+    /// Desired number of Machines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// Which Machines count.
+    /// Selector of the Machines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
-    /// Not acted upon; the class is the template's.
+    /// Ignored; the class of the template is used.
     #[serde(default, deserialize_with = "null_as_default")]
     pub machine_class: ClassSpec,
-    /// What the Machines should be.
+    /// Template of the Machines.
     #[serde(default, deserialize_with = "null_as_default")]
     pub template: MachineTemplateSpec,
-    /// Carried, not honoured.
+    /// Stored, but ignored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_ready_seconds: Option<i32>,
-    /// How many failed Machines are preserved by themselves.
+    /// Maximum number of failed Machines that are preserved automatically.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auto_preserve_failed_machine_max: Option<i32>,
 }
 
 impl MachineSetSpec {
-    /// How many Machines there should be; none if nothing is said.
+    /// Returns the desired number of Machines; zero if the field is absent.
     pub fn replicas(&self) -> i32 {
         self.replicas.unwrap_or_default()
     }
@@ -58,38 +58,38 @@ impl MachineSetSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MachineSetStatus {
-    /// All claimed Machines, those being deleted included.
+    /// Number of claimed Machines, including those that are being deleted.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "is_default")]
     pub replicas: i32,
-    /// Those with all labels of the template.
+    /// Number of Machines with all labels of the template.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "is_default")]
     pub fully_labeled_replicas: i32,
-    /// Those that are Running.
+    /// Number of Machines that are Running.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "is_default")]
     pub ready_replicas: i32,
-    /// Those that are Running or Available.
+    /// Number of Machines that are Running or Available.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "is_default")]
     pub available_replicas: i32,
-    /// Failed ones that are preserved.
+    /// Number of failed Machines that are preserved.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "is_default")]
     pub preserved_failed_replicas: i32,
-    /// Generation of the spec that this status is about.
+    /// Generation of the spec that this status belongs to.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "is_default")]
     pub observed_generation: i64,
-    /// The conditions; the odd name is the one on the wire.
+    /// Conditions of the MachineSet; the unusual name is the one on the wire.
     #[serde(
         rename = "machineSetCondition",
         deserialize_with = "null_as_default",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub conditions: Vec<MachineSetCondition>,
-    /// What was done last.
+    /// Last operation on a Machine of the MachineSet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_operation: Option<LastOperation>,
     /// Machines whose last operation failed.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub failed_machines: Vec<MachineSummary>,
-    /// How many failed Machines are preserved by themselves.
+    /// Number of failed Machines that are preserved automatically.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "is_default")]
     pub auto_preserve_failed_machine_count: i32,
 }
@@ -98,18 +98,18 @@ pub struct MachineSetStatus {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineSetCondition {
-    /// See [`crate::constants::conditions`].
+    /// Condition type, one of [`crate::constants::conditions`].
     #[serde(rename = "type")]
     pub type_: String,
-    /// Whether it holds.
+    /// Status of the condition.
     pub status: ConditionStatus,
-    /// When the status changed last.
+    /// Time of the last status change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<Time>,
-    /// A word from [`crate::constants::reasons`].
+    /// Reason, one of [`crate::constants::reasons`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Prose.
+    /// Text for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }

@@ -1,16 +1,19 @@
 //! The four kinds of `machine.sapcloud.io/v1alpha1`, Gardener's machine API.
 //!
-//! The JSON names are the contract, and so is what Go writes for a value that is not there. The rules here:
+//! The JSON names are the contract, and so is Go's spelling of absent values. The rules:
 //!
-//! - Fields that Go writes always (`class`, `nodeTemplate`, `machineClass` and the `metadata` and `spec` of templates) are
-//!   always written, `{}` when empty. All others are left out when they hold nothing.
-//! - `null` reads as "not there" everywhere: that is how Go writes an unset time.
-//! - A field is an `Option` where "not there" and "zero" are different texts and a guarded patch must test
-//!   the value that was read. Counters of a status are plain numbers: `0` and "not there" are one.
-//! - Unknown fields survive where the CRD keeps them ([`TemplateMetadata`], [`ClassNodeTemplate`], `providerSpec`) and are
-//!   dropped elsewhere, as the API server drops them. Nothing of ours writes a whole object over another's.
+//! - Fields that Go always writes (`class`, `nodeTemplate`, `machineClass` and the `metadata` and
+//!   `spec` of templates) are always written, `{}` when empty. All other fields are omitted when
+//!   they are empty.
+//! - `null` reads as absent everywhere: Go writes an unset time as `null`.
+//! - A field is an `Option` if absent and zero have different spellings and a guarded patch must
+//!   test the value that was read. Counters of a status are plain numbers: `0` and absent are the
+//!   same.
+//! - Unknown fields are kept where the CRD keeps them ([`TemplateMetadata`], [`ClassNodeTemplate`],
+//!   `providerSpec`) and are dropped elsewhere, as the API server drops them. Machinist never
+//!   replaces a whole object that another program wrote.
 //!
-//! Deliberately absent: defaults. The API has none; what a missing value means is decided by who reads it.
+//! Deliberately absent: defaults. The API has none; each reader decides what an absent value means.
 
 mod last_operation;
 mod machine;
@@ -37,24 +40,24 @@ use crate::text_enum::text_enum;
 
 /// The API group of the four kinds.
 pub const GROUP: &str = "machine.sapcloud.io";
-/// The only version there is, served and stored.
+/// The only version, served and stored.
 pub const VERSION: &str = "v1alpha1";
-/// Group and version as `apiVersion` has them.
+/// Group and version, as in the field `apiVersion`.
 pub const API_VERSION: &str = "machine.sapcloud.io/v1alpha1";
 
 text_enum! {
     /// Status of a condition.
     pub enum ConditionStatus {
-        /// It holds.
+        /// The condition holds.
         True = "True",
-        /// It does not hold.
+        /// The condition does not hold.
         False = "False",
-        /// Nobody can tell.
+        /// The state is unknown.
         Unknown = "Unknown",
     }
 }
 
-/// An empty spelling is "not there"; most texts of this API follow that.
+/// Treats an empty text as absent, as most texts of this API do.
 fn non_empty(text: &Option<String>) -> Option<&str> {
     text.as_deref().filter(|text| !text.is_empty())
 }

@@ -1,9 +1,10 @@
-//! What makes a struct a Kubernetes kind: its names, its metadata, and `apiVersion` and `kind` on the wire.
+//! Makes a struct a Kubernetes kind: its names, its metadata, and `apiVersion` and `kind` on the
+//! wire.
 //!
-//! With these traits `kube::Api<Machine>` works although this crate knows nothing of kube.
+//! With these traits `kube::Api<Machine>` works although this crate does not depend on kube.
 
-/// Implements the k8s-openapi traits and serde for a top-level struct with the given fields besides `metadata`. A field is
-/// written unless its `skip_if` says that it holds nothing.
+/// Implements the k8s-openapi traits and serde for a top-level struct with the given fields besides
+/// `metadata`. A field is omitted if its `skip_if` returns true.
 macro_rules! namespaced_kind {
     ($kind:ident, list: $list:literal, plural: $plural:literal, {
         $( $field:ident: $type:ty = $name:literal, skip_if: $skip:expr; )*
@@ -75,7 +76,7 @@ macro_rules! namespaced_kind {
 
 pub(super) use namespaced_kind;
 
-/// Refuses another kind's object. Items of a list need not say what they are.
+/// Rejects an object of another kind. Items of a list may omit `apiVersion` and `kind`.
 pub(super) fn check_type(
     api_version: &Option<String>,
     kind: &Option<String>,

@@ -1,4 +1,4 @@
-//! What a Machine should be: the spec that MachineSets and MachineDeployments carry as a template.
+//! The template of a Machine: the spec that MachineSets and MachineDeployments contain.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::absent::null_as_default;
 use crate::duration::{DurationText, GoDuration};
 
-/// Template of the Machines of a set.
+/// Template of the Machines of a MachineSet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MachineTemplateSpec {
     /// Metadata of the Machines.
@@ -24,22 +24,22 @@ pub struct MachineTemplateSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineSpec {
-    /// The class that says what the instance should be.
+    /// Reference to the MachineClass.
     #[serde(default, deserialize_with = "null_as_default")]
     pub class: ClassSpec,
     /// Identity of the instance; set once it is known, always empty in a template.
     #[serde(rename = "providerID", skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
-    /// What to sync to the Node.
+    /// Template of the fields to sync to the Node.
     #[serde(default, deserialize_with = "null_as_default")]
     pub node_template: NodeTemplateSpec,
-    /// Timeouts and limits; on the wire its fields lie beside the ones above.
+    /// Timeouts and limits; on the wire these fields are at the same level as the ones above.
     #[serde(flatten)]
     pub configuration: MachineConfiguration,
 }
 
 impl MachineSpec {
-    /// The provider id, if there is one.
+    /// Returns the provider id, if there is one.
     pub fn provider_id(&self) -> Option<&str> {
         super::non_empty(&self.provider_id)
     }
@@ -49,10 +49,11 @@ impl MachineSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClassSpec {
-    /// For information only.
+    /// API group; not evaluated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_group: Option<String>,
-    /// `MachineClass`; older spellings are valid, but such Machines do not count as users of the class.
+    /// `MachineClass`; older spellings are valid, but Machines with them do not count as users of
+    /// the class.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// Name of the class.
@@ -61,31 +62,31 @@ pub struct ClassSpec {
 }
 
 impl ClassSpec {
-    /// The kind, empty if there is none.
+    /// Returns the kind, empty if there is none.
     pub fn kind(&self) -> &str {
         self.kind.as_deref().unwrap_or_default()
     }
 
-    /// The name, empty if there is none.
+    /// Returns the name, empty if there is none.
     pub fn name(&self) -> &str {
         self.name.as_deref().unwrap_or_default()
     }
 }
 
-/// What is synced to the Node: labels and annotations of `metadata`, taints of `spec`. The same JSON is the value of the
-/// annotation that records what was synced last.
+/// Fields that are synced to the Node: labels and annotations of `metadata`, taints of `spec`. The
+/// same JSON is the value of the annotation that records what was synced last.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeTemplateSpec {
     /// Labels and annotations for the Node.
     #[serde(default, deserialize_with = "null_as_default")]
     pub metadata: TemplateMetadata,
-    /// Only `taints` is acted upon.
+    /// Spec of the Node; only `taints` is applied.
     #[serde(default, deserialize_with = "null_as_default")]
     pub spec: NodeSpec,
 }
 
 impl NodeTemplateSpec {
-    /// Taints for the Node.
+    /// Returns the taints for the Node.
     pub fn taints(&self) -> &[Taint] {
         self.spec.taints.as_deref().unwrap_or_default()
     }
@@ -93,20 +94,21 @@ impl NodeTemplateSpec {
 
 /// Metadata inside a template. The CRDs keep unknown fields here, and so does this type.
 ///
-/// Older Go writes `creationTimestamp: null`; newer leaves it out. Both read as the same value.
+/// Older Go versions write `creationTimestamp: null`; newer ones omit it. Both read as the same
+/// value.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "TemplateMetadataWire")]
 pub struct TemplateMetadata {
-    /// Labels.
+    /// Labels of the object.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Annotations.
+    /// Annotations of the object.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
-    /// Finalizers.
+    /// Finalizers of the object.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub finalizers: Vec<String>,
-    /// Everything else, as it came.
+    /// All other fields, unchanged.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -133,64 +135,66 @@ impl From<TemplateMetadataWire> for TemplateMetadata {
     }
 }
 
-/// Timeouts and limits of a Machine. They are compared and synced as one block, and a missing one means the flag's value.
+/// Timeouts and limits of a Machine. They are compared and synced as one block. For an absent field
+/// the value of the controller's flag applies.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineConfiguration {
-    /// How long a normal drain may take, from the deletion on.
+    /// Maximum duration of a normal drain, counted from the deletion.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drain_timeout: Option<DurationText>,
-    /// How long a Machine may stay Unknown before it is Failed.
+    /// Time that a Machine may be Unknown before it is Failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub health_timeout: Option<DurationText>,
-    /// How long creation and joining may take before the Machine is Failed.
+    /// Maximum duration of creation and joining before the Machine is Failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub creation_timeout: Option<DurationText>,
-    /// How long an update in place may take.
+    /// Maximum duration of an update in place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_place_update_timeout: Option<DurationText>,
-    /// How long a preserved Machine is kept.
+    /// Time that a preserved Machine is kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine_preserve_timeout: Option<DurationText>,
-    /// True: never Failed by the health timeout.
+    /// If true, the health timeout never makes the Machine Failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disable_health_timeout: Option<bool>,
     /// Eviction attempts for each pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_evict_retries: Option<i32>,
-    /// Comma list of condition types that mean "unhealthy" unless their status is False.
+    /// Comma-separated condition types that mean "unhealthy" unless their status is False.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_conditions: Option<String>,
 }
 
-/// The durations as values. An unreadable one counts as missing; [`crate::validation::validate_machine`] reports it.
+/// Access to the durations as values. An invalid duration counts as absent;
+/// [`crate::validation::validate_machine`] reports it.
 impl MachineConfiguration {
-    /// [`Self::drain_timeout`] as a value.
+    /// Returns [`Self::drain_timeout`] as a value.
     pub fn drain_timeout(&self) -> Option<GoDuration> {
         self.drain_timeout.as_ref()?.duration()
     }
 
-    /// [`Self::health_timeout`] as a value.
+    /// Returns [`Self::health_timeout`] as a value.
     pub fn health_timeout(&self) -> Option<GoDuration> {
         self.health_timeout.as_ref()?.duration()
     }
 
-    /// [`Self::creation_timeout`] as a value.
+    /// Returns [`Self::creation_timeout`] as a value.
     pub fn creation_timeout(&self) -> Option<GoDuration> {
         self.creation_timeout.as_ref()?.duration()
     }
 
-    /// [`Self::in_place_update_timeout`] as a value.
+    /// Returns [`Self::in_place_update_timeout`] as a value.
     pub fn in_place_update_timeout(&self) -> Option<GoDuration> {
         self.in_place_update_timeout.as_ref()?.duration()
     }
 
-    /// [`Self::machine_preserve_timeout`] as a value.
+    /// Returns [`Self::machine_preserve_timeout`] as a value.
     pub fn machine_preserve_timeout(&self) -> Option<GoDuration> {
         self.machine_preserve_timeout.as_ref()?.duration()
     }
 
-    /// Whether the health timeout is switched off.
+    /// Returns whether the health timeout is disabled.
     pub fn disables_health_timeout(&self) -> bool {
         self.disable_health_timeout.unwrap_or_default()
     }

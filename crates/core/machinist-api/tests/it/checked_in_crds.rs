@@ -1,6 +1,7 @@
-//! The CRDs under `deploy/crds` are the generated ones, and are structural schemas.
+//! Tests that the CRDs under `deploy/crds` are the generated ones, and that they are structural
+//! schemas.
 //!
-//! After a change: `UPDATE_EXPECT=1 cargo test -p machinist-api`.
+//! To update the files, run `UPDATE_EXPECT=1 cargo test -p machinist-api`.
 
 use std::path::Path;
 
@@ -19,7 +20,7 @@ fn the_checked_in_files_are_the_generated_ones() {
 }
 
 #[test]
-fn the_yaml_reads_back_as_the_same_crd() {
+fn the_yaml_parses_back_to_the_same_crd() {
     for definition in crd::all_crds() {
         let yaml = crd::render_yaml(&definition).expect("a CRD renders");
         let back: CustomResourceDefinition = serde_saphyr::from_str(&yaml).expect("our own YAML");
@@ -27,8 +28,8 @@ fn the_yaml_reads_back_as_the_same_crd() {
     }
 }
 
-/// The API server's rules for a structural schema, as far as ours can break them, and our own: nothing that refuses or
-/// changes an object that Go MCM has stored.
+/// Checks the API server's rules for a structural schema that our schemas could break, and our own
+/// rule: no schema may reject or change an object that Go MCM has stored.
 #[test]
 fn schemas_are_structural_and_as_lenient_as_upstream() {
     for definition in crd::all_crds() {
@@ -45,11 +46,11 @@ fn problems_of(schema: &Value, path: &str) -> Vec<String> {
     let mut problems = Vec::new();
     let is_int_or_string = schema["x-kubernetes-int-or-string"] == true;
     if schema["type"].is_string() == is_int_or_string {
-        problems.push(format!("{path}: exactly one of type and int-or-string"));
+        problems.push(format!("{path}: expected exactly one of type and int-or-string"));
     }
     let sorts = ["properties", "additionalProperties", "items"];
     if 1 < sorts.iter().filter(|sort| !schema[**sort].is_null()).count() {
-        problems.push(format!("{path}: more than one of {sorts:?}"));
+        problems.push(format!("{path}: expected at most one of {sorts:?}"));
     }
     for keyword in
         ["default", "enum", "x-kubernetes-validations", "nullable", "allOf", "oneOf", "not", "maxLength"]
@@ -67,7 +68,7 @@ fn problems_of(schema: &Value, path: &str) -> Vec<String> {
     for name in schema["required"].as_array().into_iter().flatten() {
         let name = name.as_str().unwrap_or_default();
         if schema["properties"][name].is_null() {
-            problems.push(format!("{path}: required {name} is no property"));
+            problems.push(format!("{path}: the required field {name} is not a property"));
         }
     }
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {

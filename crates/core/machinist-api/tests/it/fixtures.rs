@@ -1,4 +1,5 @@
-//! Objects that a real Go MCM wrote survive being read and written by us, field by field, without exception.
+//! Tests that objects of a real Go MCM are read and written back unchanged, field by field, without
+//! exception.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -30,7 +31,7 @@ fn there_and_back<K: DeserializeOwned + Serialize>(object: &Value) -> Value {
 }
 
 #[test]
-fn every_object_of_our_kinds_comes_back_equal() {
+fn every_object_of_our_kinds_is_written_back_unchanged() {
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
     for file in fixture_files() {
         for object in items_of(&file) {
@@ -54,10 +55,11 @@ fn every_object_of_our_kinds_comes_back_equal() {
         }
     }
     let expected = [("Machine", 55), ("MachineClass", 17), ("MachineDeployment", 15), ("MachineSet", 16)];
-    assert_eq!(seen, BTreeMap::from(expected), "fixtures were added or lost");
+    assert_eq!(seen, BTreeMap::from(expected), "the number of fixtures changed");
 }
 
-/// The one normalisation: `null` is how Go writes an unset time, and means "not there".
+/// Removes `null` values, the only allowed difference: Go writes an unset time as `null`, which
+/// means absent.
 fn without_nulls(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
@@ -70,7 +72,7 @@ fn without_nulls(value: Value) -> Value {
 }
 
 #[test]
-fn what_a_fixture_is_about_can_be_read_from_its_machines() {
+fn each_fixture_contains_a_machine_in_its_phase() {
     for (file, phase, marker) in [
         ("creating.json", Phase::Empty, None),
         ("create-exhausted.json", Phase::CrashLoopBackOff, None),

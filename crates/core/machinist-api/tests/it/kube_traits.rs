@@ -1,4 +1,4 @@
-//! kube knows a kind by its traits; ours come from k8s-openapi alone.
+//! Tests that kube recognizes our kinds by the traits of k8s-openapi alone.
 
 use kube_core::Resource;
 use machinist_api::{Machine, MachineClass, MachineDeployment, MachineSet};

@@ -1,4 +1,4 @@
-//! The crate seen from outside: what it reads, writes and renders is what other programs read, write and render.
+//! Tests of the crate's public API: the JSON and YAML that other programs exchange with it.
 
 mod checked_in_crds;
 mod fixtures;

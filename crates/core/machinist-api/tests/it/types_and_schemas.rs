@@ -1,5 +1,5 @@
-//! The Rust types and the CRD schemas are written down separately; here they are held against each other, and both against
-//! what Go MCM stored.
+//! Compares the Rust types and the CRD schemas, which are written separately, with each other and
+//! with objects that Go MCM stored.
 
 use k8s_openapi::{Metadata, Resource};
 use machinist_api::manifest::parse_manifest;
@@ -10,10 +10,10 @@ use serde_json::{Map, Value, json};
 
 use crate::fixtures::fixture_files;
 
-/// An object that has every field of the schema.
+/// Builds an object with every field of the schema.
 fn filled(schema: &Value) -> Value {
     if schema["x-kubernetes-int-or-string"] == true {
-        // A quantity is always text in our types, a bound may be either.
+        // Our types hold a quantity as text; a limit may be a number or text.
         return if schema["pattern"].is_string() { json!("1") } else { json!(1) };
     }
     match schema["type"].as_str() {
@@ -51,7 +51,7 @@ fn holds_every_field<K: Resource + Metadata + Serialize + DeserializeOwned>() {
     object["metadata"] = json!({"name": "x"});
     let typed: K = serde_json::from_value(object.clone()).expect("the type reads what the schema allows");
     assert_eq!(serde_json::to_value(&typed).expect("a writable object"), object, "{}", K::KIND);
-    parse_manifest(&object.to_string()).expect("the schema allows what it was made from");
+    parse_manifest(&object.to_string()).expect("the schema accepts the generated object");
 }
 
 #[test]
@@ -67,6 +67,6 @@ fn the_schemas_know_every_field_that_go_wrote() {
     for file in fixture_files() {
         let text = std::fs::read_to_string(&file).expect("a readable fixture");
         let objects = parse_manifest(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-        assert!(5 < objects.len(), "{} has lost objects", file.display());
+        assert!(5 < objects.len(), "{} contains too few objects", file.display());
     }
 }

@@ -1,4 +1,4 @@
-//! The rules of the wire that the fixtures do not show.
+//! Tests of JSON rules that the fixtures do not cover.
 
 use machinist_api::code::Code;
 use machinist_api::{
@@ -18,7 +18,7 @@ fn write(object: &impl Serialize) -> Value {
 }
 
 #[test]
-fn an_unset_time_reads_from_null_and_a_status_of_empty_structs_stays_one() {
+fn null_is_an_unset_time_and_empty_structs_are_kept() {
     let machine: Machine = read(json!({
         "spec": {"class": {}, "nodeTemplate": {"metadata": {"creationTimestamp": null}, "spec": {}}},
         "status": {
@@ -42,14 +42,14 @@ fn an_unset_time_reads_from_null_and_a_status_of_empty_structs_stays_one() {
 }
 
 #[test]
-fn an_old_creation_timestamp_of_null_makes_no_difference_between_templates() {
+fn templates_with_a_null_creation_timestamp_are_equal() {
     let old: NodeTemplateSpec = read(json!({"metadata": {"creationTimestamp": null, "labels": {"a": "b"}}}));
     let new: NodeTemplateSpec = read(json!({"metadata": {"labels": {"a": "b"}}, "spec": {}}));
     assert_eq!(old, new);
 }
 
 #[test]
-fn the_configuration_lies_beside_the_class_and_durations_are_canonical() {
+fn the_configuration_is_flattened_into_the_spec() {
     let spec: MachineSpec = read(json!({
         "class": {"kind": "MachineClass", "name": "c"},
         "drainTimeout": "1.5h",
@@ -75,7 +75,7 @@ fn the_configuration_lies_beside_the_class_and_durations_are_canonical() {
 }
 
 #[test]
-fn absent_and_empty_stay_two_texts_where_a_patch_may_test_them() {
+fn absent_and_empty_fields_stay_distinct_for_patch_tests() {
     let absent: MachineSpec = read(json!({}));
     let empty: MachineSpec = read(json!({"providerID": ""}));
     assert_eq!((absent.provider_id.as_deref(), empty.provider_id.as_deref()), (None, Some("")));
@@ -85,7 +85,7 @@ fn absent_and_empty_stay_two_texts_where_a_patch_may_test_them() {
 }
 
 #[test]
-fn the_conditions_of_a_set_have_their_odd_name() {
+fn the_conditions_of_a_set_keep_their_wire_name() {
     let condition = json!({"type": "Frozen", "status": "True", "reason": "OverShootingReplicaCount"});
     let set: MachineSet = read(json!({"status": {"replicas": 0, "machineSetCondition": [condition]}}));
     assert_eq!(write(&set)["status"], json!({"machineSetCondition": [condition]}));
@@ -108,11 +108,11 @@ fn unknown_fields_survive_where_the_crd_keeps_them() {
     let machine: Machine = read(json!({"spec": {"nodeTemplate": {"metadata": metadata}, "later": 1}}));
     let back = write(&machine);
     assert_eq!(back["spec"]["nodeTemplate"]["metadata"], metadata);
-    assert_eq!(back["spec"].get("later"), None, "the API server would drop it, too");
+    assert_eq!(back["spec"].get("later"), None, "the API server drops the field, too");
 }
 
 #[test]
-fn words_that_are_not_known_are_kept() {
+fn unknown_enum_values_are_kept() {
     let machine = json!({
         "apiVersion": "machine.sapcloud.io/v1alpha1",
         "kind": "Machine",
@@ -136,7 +136,7 @@ fn words_that_are_not_known_are_kept() {
 }
 
 #[test]
-fn another_kind_is_refused() {
+fn an_object_of_another_kind_is_rejected() {
     for (api_version, kind) in
         [("v1", "Pod"), ("machine.sapcloud.io/v1alpha1", "MachineSet"), ("v1", "Machine")]
     {
@@ -146,7 +146,7 @@ fn another_kind_is_refused() {
 }
 
 #[test]
-fn the_node_and_the_priority_of_a_machine_are_read_from_its_metadata() {
+fn the_node_and_priority_of_a_machine_come_from_its_metadata() {
     let machine: Machine = read(json!({"metadata": {
         "labels": {"node": "n-1"},
         "annotations": {"machinepriority.machine.sapcloud.io": "1"},

@@ -1,4 +1,5 @@
-//! The machine API as a contract of the runtime: its kinds, its keys, and which process decides about which.
+//! The machine API as a contract of the runtime: its kinds, its keys, and which process decides
+//! about which kind.
 
 use std::sync::Arc;
 
@@ -23,9 +24,9 @@ pub struct Mcm;
 
 /// The runtime of a process of the machine API.
 pub(crate) type Runtime = machinist_runtime::Runtime<Mcm>;
-/// What such a process has seen.
+/// Everything that a process of the machine API has observed.
 pub(crate) type World = machinist_runtime::World<Mcm>;
-/// One write of such a process.
+/// One write of a process of the machine API.
 pub(crate) type Write<'a> = machinist_runtime::Write<'a, Mcm>;
 
 impl Contract for Mcm {
@@ -103,7 +104,8 @@ impl Contract for Mcm {
         }
     }
 
-    /// A Machine that waits for its turn to be replaced is told with what the decision about turns waits for.
+    /// For a Machine that waits for its replacement, returns the reason of the decision about
+    /// replacements.
     fn why<'w>(world: &'w World, key: &Key, record: &'w WhyRecord<McmReason>, now: Timestamp) -> &'w Why {
         let turn = || {
             let Key::Machine(id) = key else { return None };
@@ -115,14 +117,14 @@ impl Contract for Mcm {
     }
 }
 
-/// Whether a Machine may be waiting for its turn: one that is unhealthy for too long is given up by another decision, about all
-/// Machines of its deployment.
+/// Returns whether a Machine may wait for its replacement. Another decision, which considers all
+/// Machines of the deployment, marks Machines that were unhealthy for too long as Failed.
 pub(crate) fn may_await_turn(machine: &Why, now: Timestamp) -> bool {
     let is_overdue = machine.deadline.as_ref().is_some_and(|deadline| deadline.at <= now);
     matches!(machine.reason, Reason::Contract(McmReason::Unhealthy { .. })) && is_overdue
 }
 
-/// Whether that other decision gives up no Machine for now.
+/// Returns whether that other decision currently marks no Machine as Failed.
 pub(crate) fn is_about_turns(replacement: &Why) -> bool {
     matches!(
         replacement.reason,

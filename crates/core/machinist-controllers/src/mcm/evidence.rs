@@ -1,5 +1,5 @@
-//! What the accounts of a process have shown: evidence for whether a credential opens the account that an instance was made in. The
-//! rules are in `machinist_core::ownership`.
+//! Evidence from the accounts of a process: it shows whether a credential opens the account in
+//! which an instance was created. The rules are in `machinist_core::ownership`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,23 +14,25 @@ use machinist_plan::facts::{ClassFacts, MachineFacts, Token};
 
 use super::seen::{BY_CLASS, Seen};
 
-/// For evidence alone an account is listed at most this often.
+/// Minimum interval between two lists of an account that serve only as evidence.
 const LIST_AT_MOST_EVERY: Duration = Duration::from_secs(300);
-/// A list that failed, or did not begin, is asked for again after this long.
+/// Delay before a list that failed, or did not begin, is repeated.
 const LIST_AGAIN_AFTER: Duration = Duration::from_secs(30);
-/// More accounts are not remembered: each change of a Secret may open another one. What is forgotten costs one list.
+/// Maximum number of remembered accounts: each change of a Secret may open another account. A
+/// forgotten account costs one list.
 const MOST_ACCOUNTS: usize = 64;
 
 /// The evidence of all accounts.
 #[derive(Debug, Default)]
 pub(crate) struct Evidence(BTreeMap<AccountId, Shown>);
 
-/// What one account has shown.
+/// Evidence from one account.
 #[derive(Debug, Default)]
 struct Shown {
-    /// Recorded accounts of objects whose instances it has shown: its other names.
+    /// Accounts that Machines recorded and whose instances this account shows: other names of this
+    /// account.
     same_as: BTreeSet<AccountId>,
-    /// By Secret.
+    /// Evidence by Secret.
     by_secret: BTreeMap<Secret, ShownOfSecret>,
     list: List,
 }
@@ -40,14 +42,14 @@ type Secret = Option<(String, String)>;
 
 #[derive(Debug)]
 struct ShownOfSecret {
-    /// The creation of the oldest object whose instance was shown.
+    /// Creation time of the oldest object whose instance was shown.
     oldest: Timestamp,
-    /// Whether one of the objects has no recorded account.
+    /// Whether one of these objects has no recorded account.
     has_unrecorded: bool,
 }
 
 impl Evidence {
-    /// An account has shown the instance that a Machine records.
+    /// Records that an account shows the instance of a Machine.
     pub(crate) fn add(&mut self, account: &AccountId, machine: &MachineFacts, class: Option<&ClassFacts>) {
         let recorded = machine.account();
         let shown = self.of(account);
@@ -59,13 +61,14 @@ impl Evidence {
         of_secret.has_unrecorded |= recorded.is_none();
     }
 
-    /// Whether an account may be listed now, where its last list was answered then; if so, the others wait for that. The call may never
-    /// begin, so they do not wait long.
+    /// Returns whether an account may be listed now, given the end of its last list. If so, other
+    /// Machines wait for this list. They do not wait long, because the call may never begin.
     pub(crate) fn may_list(&mut self, account: &AccountId, last: Option<Timestamp>, now: Timestamp) -> bool {
         let shown = self.of(account);
         let may = match shown.list {
             List::NotAsked => true,
-            // Planners ask again later than that, or because many instances are on their way out.
+            // Planners ask again only after a longer time, or while many instances are being
+            // deleted.
             List::Ended(_) => last.is_none_or(|last| plus(last, LIST_AGAIN_AFTER) <= now),
             List::Asked(again_at) | List::Failed(again_at) => again_at <= now,
         };
@@ -75,12 +78,12 @@ impl Evidence {
         may
     }
 
-    /// The call begins.
+    /// Records that a list call begins.
     pub(crate) fn list_begins(&mut self, account: &AccountId, now: Timestamp) {
         self.of(account).list = List::Asked(plus(now, LIST_AT_MOST_EVERY));
     }
 
-    /// A list was answered, or failed.
+    /// Records that a list call ended.
     pub(crate) fn list_ended(&mut self, account: &AccountId, worked: bool, now: Timestamp) {
         self.of(account).list = match worked {
             true => List::Ended(plus(now, LIST_AT_MOST_EVERY)),
@@ -88,7 +91,7 @@ impl Evidence {
         };
     }
 
-    /// What was shown stays true; when, means nothing any more.
+    /// Resets the times of all lists. The evidence itself stays valid.
     pub(crate) fn forget_moments(&mut self) {
         for shown in self.0.values_mut() {
             shown.list = List::NotAsked;
@@ -103,14 +106,14 @@ impl Evidence {
     }
 }
 
-/// What was asked about a Machine, and by whom.
+/// Inputs of the decision about ownership.
 pub(crate) struct Asked<'a> {
     pub answers: &'a Answers,
     pub token: &'a Token,
     pub process: &'a Process,
 }
 
-/// What tells whether an account is the one that a Machine's instance was made in.
+/// Collects the evidence whether an account is the one in which a Machine's instance was created.
 pub(crate) fn ownership(
     seen: &Seen,
     machine: &MachineFacts,
@@ -148,7 +151,8 @@ pub(crate) fn ownership(
     ownership
 }
 
-/// Whether it matters what other Machines record. Looking at them all takes time, so it is not done for every Machine.
+/// Returns whether the records of other Machines matter. Comparing with all of them takes time, so
+/// it is done only if needed.
 fn is_compared(machine: &MachineFacts, ownership: &Ownership, asked: &Asked<'_>) -> bool {
     let is_known = ownership.recorded.is_some()
         || ownership.oldest_shown.is_some_and(|oldest| oldest <= machine.created);
@@ -159,7 +163,8 @@ fn is_compared(machine: &MachineFacts, ownership: &Ownership, asked: &Asked<'_>)
     is_asked && !is_known
 }
 
-/// The other Machines of the Secret that record an instance, and the oldest of them that was made in that account.
+/// Returns the age class of the other Machines of the same Secret that record an instance, and the
+/// creation time of the oldest one with that account.
 fn compare(
     seen: &Seen,
     machine: &MachineFacts,
@@ -191,21 +196,22 @@ fn compare(
     (others, oldest)
 }
 
-/// What a Machine's instance is recognised by.
+/// Criteria that identify a Machine's instance.
 pub(crate) struct Recognition<'a> {
-    /// Which ids are the same instance.
+    /// Decides whether two ids identify the same instance.
     pub provider: &'a dyn Provider,
     /// The tag of our instances.
     pub cluster: &'a str,
 }
 
 impl Recognition<'_> {
-    /// The id of a Machine's instance, as the provider reads it.
+    /// Returns the id of a Machine's instance, as the provider parses it.
     fn recorded(&self, machine: &MachineFacts) -> Option<ProviderId> {
         self.provider.parse_id(machine.spec.provider_id()?).ours().cloned()
     }
 
-    /// Whether the instance of a recorded id is that Machine's. It carries another key where the Machine was restored.
+    /// Returns whether the instance with the recorded id belongs to the Machine. The instance has
+    /// another key if the Machine was restored.
     fn is_of(&self, machine: &MachineFacts, instance: &Instance) -> bool {
         match &instance.key {
             None => true,
@@ -214,7 +220,7 @@ impl Recognition<'_> {
     }
 }
 
-/// Takes in what a list of an account shows.
+/// Adds the evidence from a list of an account.
 pub(crate) fn take_list(
     seen: &mut Seen,
     account: &AccountId,
@@ -225,7 +231,8 @@ pub(crate) fn take_list(
     let shown = seen.machines.iter().map(|(_, machine)| &machine.facts).filter(|machine| {
         let Some(recorded) = recognition.recorded(machine) else { return false };
         let is_it = |instance: &&Instance| recognition.provider.same_instance(&recorded, &instance.id);
-        // Others may have spelled the id in another way. Of a Machine with a recorded account, we have written it.
+        // Other programs may spell the id differently. If the Machine has a recorded account, we
+        // have written the id.
         let spelled_otherwise = || match machine.account() {
             None => instances.iter().find(is_it),
             Some(_) => None,
@@ -239,7 +246,7 @@ pub(crate) fn take_list(
     }
 }
 
-/// Takes in what a look for a Machine's instance has shown.
+/// Adds the evidence from a lookup of a Machine's instance.
 pub(crate) fn take_sighting(
     seen: &mut Seen,
     account: &AccountId,
@@ -259,14 +266,15 @@ pub(crate) fn take_sighting(
 fn take_shown(seen: &mut Seen, account: &AccountId, machine: &MachineFacts) {
     let class = seen.class_of(machine).map(|class| class.facts.clone());
     seen.memory.evidence.add(account, machine, class.as_deref());
-    // The others need no memory: what they record says the same.
+    // For Machines with this recorded account, the record itself is the evidence.
     if machine.account().as_ref() != Some(account) {
         let answers = seen.memory.answers.entry(machine.uid.clone()).or_default();
         answers.shown_in = Some(account.clone());
     }
 }
 
-/// The name of the Machine that holds the foreign key which the last look showed. One that cannot be read may be the one.
+/// Returns the name of the Machine with the foreign key that the last lookup found. An unreadable
+/// Machine may be that one.
 pub(crate) fn key_holder(seen: &Seen, answers: &Answers) -> Option<String> {
     let found = answers.find.as_ref()?;
     let Ok(Sighting::Foreign(foreign)) = &found.answered.answer else { return None };

@@ -1,7 +1,8 @@
-//! Why an object of the machine API is where it is, from the API servers alone.
+//! Explains the state of an object of the machine API, from the API servers alone.
 //!
-//! Only a running controller knows calls in flight, answers of the cloud and refused evictions; ask its `/why` for that. On the
-//! other hand this reads more than a controller watches: whether a bootstrap token was ever used.
+//! Only a running controller knows calls in flight, responses of the cloud and failed evictions;
+//! its `/why` shows them. In return, this code reads more than a controller watches: whether a
+//! bootstrap token was ever used.
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::Api;
@@ -25,7 +26,7 @@ use crate::{ExplainError, Explanation, ProcessOptions};
 /// Explains one object.
 ///
 /// # Errors
-/// When it does not exist, or when facts cannot be read.
+/// If the object does not exist, or if facts cannot be read.
 pub async fn explain(
     clients: Clients,
     options: ProcessOptions,
@@ -64,8 +65,8 @@ fn has_unreadable_form(runtime: &Runtime, key: &Key) -> bool {
     }
 }
 
-/// Answers of the cloud are a running controller's memory; the last failure is in the Machine's status too, so that it can be told
-/// without one.
+/// Restores the last failure from the Machine's status. Responses of the cloud are only in the
+/// memory of a running controller, but the status contains the last failure, too.
 fn recall_failure(runtime: &Runtime, id: &ObjectKey, explanation: &mut Explanation) {
     let Reason::Calling(call) = explanation.why.reason else { return };
     let facts = runtime.lock().seen.machines.get(id).map(|machine| machine.facts.clone());
@@ -81,15 +82,16 @@ fn recall_failure(runtime: &Runtime, id: &ObjectKey, explanation: &mut Explanati
         Code::Internal => ErrorKind::Bug,
         _ => ErrorKind::Ambiguous,
     };
-    // The status wraps what the cloud said into code and markers, which the reason tells in its own words.
+    // The status wraps the cloud's message into code and markers; the reason renders these itself.
     let description = operation.description();
     let message = CodedMessage::decode(description).map_or_else(|| description.to_owned(), |it| it.message);
     explanation.why.reason = Reason::CallFailed { call, kind, message, failures: 0 };
     explanation.why.since = operation.last_update_time.as_ref().map(|time| time.0);
-    explanation.why.next = Step::Expect("the controller repeats the call; its /why says when");
+    explanation.why.next = Step::Expect("a running machine controller retries the call after a backoff");
 }
 
-/// What a Machine waits for that waits for its turn: what the decision about all Machines of its deployment waits for.
+/// Replaces the reason of a Machine that waits for its replacement with the reason of the decision
+/// about replacements.
 fn await_turn(runtime: &Runtime, id: &ObjectKey, explanation: &mut Explanation) {
     if !may_await_turn(&explanation.why, explanation.at) {
         return;
@@ -107,7 +109,7 @@ fn await_turn(runtime: &Runtime, id: &ObjectKey, explanation: &mut Explanation) 
     }
 }
 
-/// Whether somebody ever asked for a certificate with the Machine's token.
+/// Checks whether a certificate was ever requested with the Machine's token.
 async fn token_use(runtime: &Runtime, id: &ObjectKey) -> TokenUse {
     let token = {
         let seen = &runtime.lock().seen;
@@ -122,7 +124,7 @@ async fn token_use(runtime: &Runtime, id: &ObjectKey) -> TokenUse {
         }
         Ok(_) => TokenUse::NeverUsed,
         Err(error) => {
-            tracing::debug!(%error, "Cannot see whether the token was used");
+            tracing::debug!(%error, "Cannot read whether the token was used");
             TokenUse::Unasked
         }
     }

@@ -1,4 +1,4 @@
-//! The kinds that the machine API watches, and which keys decide from what changed of them.
+//! The kinds that the machine API watches, and the keys that a change of each kind wakes.
 
 use k8s_openapi::api::core::v1::{Node, Pod, Secret};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -49,11 +49,12 @@ impl Fed<Mcm> for MachineFacts {
         wake.push(Key::Machine(change.key.clone()));
         let owner = |facts: &Arc<Self>| facts.owner.clone();
         if change.old.as_ref().map(owner) != change.new.as_ref().map(owner) {
-            // Nothing is decided any more under the key that it had alone; the key is removed.
+            // No decisions are made any more under the key that the Machine had alone; the pass
+            // removes the key.
             wake.push(Key::Replacement(change.uid.clone()));
         }
         if let (Some(gone), None) = (&change.old, &change.new) {
-            // Copies of it may have its instance now.
+            // Copies of the Machine may own the instance now.
             let copies = gone.spec.provider_id().into_iter().flat_map(|id| seen.machines.by_index(BY_ID, id));
             wake.extend(copies.map(|(key, _)| Key::Machine(key.clone())));
         }
@@ -69,7 +70,8 @@ impl Fed<Mcm> for MachineFacts {
     }
 }
 
-/// A set that a Machine names as its owner, and that set's deployment: both count Machines.
+/// Returns the keys of the MachineSet that owns a Machine, and of that set's MachineDeployment:
+/// both count Machines.
 fn set_and_deployment(seen: &Seen, namespace: &str, name: &str, uid: &str) -> Vec<Key> {
     let mut keys = vec![Key::Set(ObjectKey::new(namespace, name))];
     let set = seen.sets.by_index(BY_UID, uid).next();
@@ -78,7 +80,8 @@ fn set_and_deployment(seen: &Seen, namespace: &str, name: &str, uid: &str) -> Ve
     keys
 }
 
-/// Every set of a namespace: a Machine that nobody controls may be adopted by any of them.
+/// Returns the keys of all MachineSets of a namespace: any of them may adopt a Machine without an
+/// owner.
 fn sets_of(seen: &Seen, namespace: &str) -> Vec<Key> {
     let here = seen.sets.iter().filter(|(key, _)| key.namespace == namespace);
     here.map(|(key, _)| Key::Set(key.clone())).collect()
@@ -118,7 +121,7 @@ impl Fed<Mcm> for MachineSetFacts {
                     wake.extend(here.map(|(key, _)| Key::Deployment(key.clone())));
                 }
             }
-            // Its own key, too: nothing is decided under it any more when the set has a deployment.
+            // The set's own key, too: no decisions are made under it once the set has a deployment.
             wake.push(Key::Replacement(facts.uid.clone()));
         }
         let selection = |facts: &Arc<Self>| {
@@ -157,7 +160,7 @@ impl Fed<Mcm> for MachineDeploymentFacts {
 
     fn route(seen: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
         wake.push(Key::Deployment(change.key.clone()));
-        // When the freeze of a set is lifted depends on what its deployment wants.
+        // The end of a set's freeze depends on the replicas of its deployment.
         let frozen =
             seen.sets.by_index(BY_OWNER, &change.uid).filter(|(_, set)| set.facts.freeze().is_frozen());
         wake.extend(frozen.map(|(key, _)| Key::Set(key.clone())));
@@ -191,7 +194,8 @@ impl Fed<Mcm> for ClassFacts {
     }
 }
 
-/// The Machines whose next step needs their class: those without an instance, and those whose instance is to go.
+/// Returns the Machines with a next step that needs their class: those without an instance, and
+/// those that are being deleted.
 fn machines_that_need(seen: &Seen, class: &ObjectKey) -> Vec<Key> {
     let needs = |facts: &MachineFacts| {
         facts.namespace == class.namespace && (facts.provider_id.is_none() || facts.deleting_since.is_some())
@@ -352,7 +356,7 @@ impl Fed<Mcm> for BudgetFacts {
     }
 
     fn route(seen: &Seen, _: &Change<Self>, wake: &mut Vec<Key>) {
-        // Drains are few; which pods a budget covers is the planner's question.
+        // Drains are rare, and the planner decides which pods a budget covers.
         wake.extend(seen.machines.by_index(DELETING, YES).map(|(key, _)| Key::Machine(key.clone())));
     }
 }
@@ -388,7 +392,8 @@ impl Fed<Mcm> for AttachmentFacts {
     }
 }
 
-/// The Machines that are being deleted and go by a Node's name: only these decide from what is on it.
+/// Returns the Machines of a Node that are being deleted: only their decisions depend on the
+/// objects on the Node.
 fn deleting_machines_of_node<'w>(seen: &'w Seen, node: &'w str) -> impl Iterator<Item = Key> + 'w {
     let on_node = seen.machines_of_node(node);
     let deleting = on_node.filter(|key| seen.machines.get(key).is_some_and(|entry| entry.deleting));

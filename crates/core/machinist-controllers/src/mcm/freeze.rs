@@ -1,4 +1,4 @@
-//! Removing the marks of a freeze, each only while it is as it was read.
+//! Patches that remove the marks of a freeze if these are unchanged since they were read.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use machinist_api::constants::{annotations, conditions, labels};
 use machinist_kube::GuardedPatch;
 use serde_json::Value;
 
-/// Removes the condition `Frozen` at that place of the status, provided that it is the one at that place. Others write conditions of
-/// the same object: theirs stay as they are.
+/// Removes the condition `Frozen` at that path of the status, if that path still holds it. Other
+/// programs write conditions of the same object, and those stay unchanged.
 pub(crate) fn without_frozen(uid: &str, condition: &[&str]) -> GuardedPatch {
     let kind = [condition, &["type"]].concat();
     GuardedPatch::new(uid).test(&kind, Some(&Value::from(conditions::FROZEN))).remove(condition)
 }
 
-/// Removes the label `freeze` and the annotation `unfreeze`, in one patch.
+/// Removes the label `freeze` and the annotation `unfreeze` in one patch.
 pub(crate) fn without_freeze(
     uid: &str,
     labels: Option<&BTreeMap<String, String>>,
@@ -21,7 +21,7 @@ pub(crate) fn without_freeze(
 ) -> GuardedPatch {
     let patch = GuardedPatch::new(uid).remove_annotation(annotations, annotations::UNFREEZE);
     match labels.and_then(|labels| labels.get(labels::FREEZE)).map(String::as_str) {
-        // Another value is no freeze, and not ours to remove.
+        // A label with another value is no freeze, so it stays.
         Some(labels::TRUE) => patch.remove_label(labels, labels::FREEZE),
         Some(_) | None => patch,
     }

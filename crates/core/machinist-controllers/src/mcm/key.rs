@@ -1,4 +1,4 @@
-//! What a worker looks at.
+//! Keys of the work queue.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use machinist_kube::ObjectKey;
 use machinist_runtime::QueueKey;
 
-/// One thing that is decided about. Keys of all kinds share one queue.
+/// An object to decide about. Keys of all kinds share one queue.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     /// A Machine.
@@ -15,7 +15,8 @@ pub enum Key {
     Class(ObjectKey),
     /// A Secret of the control cluster.
     Secret(ObjectKey),
-    /// The replacements among the Machines of one deployment, by its UID (or of a set that has none, by the set's).
+    /// The replacements among the Machines of one MachineDeployment, by its UID. For a MachineSet
+    /// without a MachineDeployment, this is the UID of the set.
     Replacement(String),
     /// A MachineSet.
     Set(ObjectKey),

@@ -1,13 +1,15 @@
-//! Machine, as the loop knows it. The rules are in `machinist_plan::mcm::machine`.
+//! Connects Machines with the work loop. The rules are in `machinist_plan::mcm::machine`.
 //!
 //! ```text
-//! observe   the facts of one decision; whose account is open
-//! act       which call each action is
-//! status    writes of a Machine's status
-//! token     the bootstrap token
-//! node      the Node, its pods, and what is read of them at the API server itself
-//! drain     pods that have to leave
-//! instance  calls about the instance; witness: what their answers tell beside what was asked; user_data: what it boots from
+//! observe    collects the facts of one decision; opens the account
+//! act        performs actions
+//! status     writes a Machine's status
+//! token      the bootstrap token
+//! node       the Node and its pods, partly read from the API server directly
+//! drain      evicts pods
+//! instance   driver calls
+//! witness    evidence from the results of driver calls
+//! user_data  boot data of the instance
 //! ```
 
 use std::sync::Arc;
@@ -38,7 +40,7 @@ pub(super) use observe::identity;
 pub(super) use status::{deadline_patch, status_patch};
 pub(super) use token::token;
 
-/// Machines, as the loop knows them.
+/// The kind Machine in the work loop.
 pub(crate) struct Machines;
 
 impl Kind<Mcm> for Machines {
@@ -70,12 +72,12 @@ impl Kind<Mcm> for Machines {
     }
 }
 
-/// How an Event names a Machine.
+/// Returns the reference to a Machine for Events.
 pub(super) fn reference(machine: &MachineFacts) -> ObjectReference {
     super::reference("Machine", &machine.namespace, &machine.name, &machine.uid)
 }
 
-/// Remembers something for a Machine, for as long as there is one, and decides about it again.
+/// Changes the memory about a Machine if the Machine exists, and wakes its key.
 fn remember(runtime: &Runtime, machine: &MachineFacts, change: impl FnOnce(&mut Memory)) {
     let mut world = runtime.lock();
     if !world.seen.has_machine(&machine.uid) {

@@ -1,4 +1,5 @@
-//! MachineClass, and the Secrets classes refer to. The rules are in `machinist_plan::mcm::machine_class`.
+//! Connects MachineClasses and their Secrets with the work loop. The rules are in
+//! `machinist_plan::mcm::machine_class`.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use machinist_plan::mcm::machine_class::{Action, ClassSnapshot, SecretSnapshot, 
 use machinist_plan::{McmReason, Plan};
 use machinist_runtime::{Kind, Observed, Stop};
 
-/// Classes, as the loop knows them.
+/// The kind MachineClass in the work loop.
 pub(crate) struct Classes;
 
 impl Kind<Mcm> for Classes {
@@ -59,7 +60,7 @@ impl Kind<Mcm> for Classes {
     }
 }
 
-/// Secrets of the control cluster, as the loop knows them.
+/// Secrets of the control cluster in the work loop.
 pub(crate) struct Secrets;
 
 impl Kind<Mcm> for Secrets {
@@ -101,9 +102,10 @@ impl Kind<Mcm> for Secrets {
     }
 }
 
-/// Those that use something, and whether that was its last `why`: then people were told.
+/// Returns the users of an object, and whether they were the last reason: then the Event was
+/// already emitted.
 fn users<'w>(world: &World, key: &Key, names: impl Iterator<Item = &'w String>) -> Users {
-    // In the order of the keys, which is that of the names within a namespace.
+    // The keys are sorted, and so are the names within a namespace.
     let mut names = names.peekable();
     let first = names.peek().map(|name| (*name).clone());
     let last = world.passes.whys.get(key).map(|record| &record.why.reason);

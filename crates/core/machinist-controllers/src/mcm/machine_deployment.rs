@@ -1,4 +1,4 @@
-//! MachineDeployment: what is observed of it, and how its actions are performed. The rules are in
+//! MachineDeployment: collects its facts, and performs its actions. The rules are in
 //! `machinist_plan::mcm::machine_deployment` and `rollout`.
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use machinist_plan::mcm::machine_deployment::{Action, Owned, SetPatch, Snapshot,
 use machinist_runtime::{Created, Kind, Observed, Stop, controlled_by, refresh, stays};
 use serde_json::{Value, json};
 
-/// Deployments, as the loop knows them.
+/// The kind MachineDeployment in the work loop.
 pub(crate) struct Deployments;
 
 impl Kind<Mcm> for Deployments {
@@ -152,14 +152,15 @@ async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result
     }
 }
 
-/// The keys that count a set's replicas: its deployment's, and its own.
+/// Returns the keys of the decisions that count a MachineSet's replicas: the MachineDeployment's,
+/// and the set's own.
 fn charged(s: &Snapshot, set: &MachineSetFacts) -> [Key; 2] {
     let deployment = object_key(&s.deployment.namespace, &s.deployment.name);
     [Key::Deployment(deployment), Key::Set(object_key(&set.namespace, &set.name))]
 }
 
-/// Ranks a Machine first when its set deletes Machines. The set may not decide before it sees that, and neither may the deployment
-/// shrink it.
+/// Gives a Machine the first place in the deletion order of its MachineSet. Neither the set nor the
+/// deployment may decide before they see this change.
 async fn mark(runtime: &Arc<Runtime>, s: &Snapshot, machine: &MachineFacts, since: &str) -> Result<(), Stop> {
     let namespace = &s.deployment.namespace;
     let mut charged = vec![Key::Deployment(object_key(namespace, &s.deployment.name))];
@@ -172,7 +173,8 @@ async fn mark(runtime: &Arc<Runtime>, s: &Snapshot, machine: &MachineFacts, sinc
     write.patch::<MachineFacts>(patch).await
 }
 
-/// Looks a Machine up that the watch does not show, and tells people if it is none of this deployment's.
+/// Reads a Machine that the watch does not show. Emits an Event if the Machine does not belong to
+/// this MachineDeployment.
 async fn look_for(runtime: &Arc<Runtime>, s: &Snapshot, name: &str) -> Result<(), Stop> {
     let deployment = &s.deployment;
     let key = object_key(&deployment.namespace, name);
@@ -191,8 +193,8 @@ async fn look_for(runtime: &Arc<Runtime>, s: &Snapshot, name: &str) -> Result<()
     }
     if !is_ours {
         let message = format!(
-            "Machine {name}, which the annotation {} names, is no Machine of this MachineDeployment: expected the name of one \
-             of its Machines. Nothing is deleted for it.",
+            "Machine {name} in annotation {} does not belong to this MachineDeployment, so nothing was deleted. Use the \
+             name of one of its Machines.",
             annotations::TRIGGER_DELETION
         );
         tell(runtime, s, EventType::Warning, reasons::CHOSEN_MACHINE_UNKNOWN, &message);
@@ -219,7 +221,8 @@ async fn create_set(runtime: &Arc<Runtime>, s: &Snapshot, set: MachineSet) -> Re
             }
             Ok(())
         }
-        // Of an earlier POST whose answer was lost, or somebody else's: the store will show which.
+        // The set exists from an earlier create with a lost response, or another program created
+        // it: the store will show which.
         Ok(Created::WasThere { .. }) => Ok(()),
         Err(Stop::Refused { message, .. }) => {
             tell(runtime, s, EventType::Warning, reasons::MACHINE_SET_CREATE_ERROR, &message);

@@ -1,4 +1,5 @@
-//! MachineSet: what is observed of it, and how its actions are performed. The rules are in `machinist_plan::mcm::machine_set`.
+//! MachineSet: collects its facts, and performs its actions. The rules are in
+//! `machinist_plan::mcm::machine_set`.
 
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ use machinist_core::Attempts;
 use machinist_plan::Plan;
 use machinist_runtime::{Created, Kind, Observed, Stop, controlled_by, stays};
 
-/// Sets, as the loop knows them.
+/// The kind MachineSet in the work loop.
 pub(crate) struct Sets;
 
 impl Kind<Mcm> for Sets {
@@ -33,7 +34,8 @@ impl Kind<Mcm> for Sets {
 
     fn observe(runtime: &Runtime, world: &World, id: &ObjectKey) -> Observed<Snapshot> {
         let Some(set) = world.seen.sets.get(id) else { return Observed::Gone };
-        // Only the lifting of a freeze asks for it. Another version of it is no news to any other rule.
+        // Only the end of a freeze depends on the deployment. For all other rules a new version of
+        // it changes nothing.
         let deployment = set.facts.freeze().is_frozen().then(|| deployment_of(world, &set.facts)).flatten();
         let failure = world.seen.memory.child_failures.get(&set.uid);
         let snapshot = Snapshot {
@@ -103,7 +105,7 @@ async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result
                 &reserved.to_string(),
             );
             write.patch::<MachineSetFacts>(patch).await?;
-            // What is not pending any more needs no memory.
+            // Only pending numbers need to be remembered.
             let mut world = runtime.lock();
             if let Some(settled) = world.seen.memory.settled_numbers.get_mut(&set.uid) {
                 settled.retain(|number| reserved.pending.contains(number));
@@ -155,7 +157,8 @@ async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result
     }
 }
 
-/// The keys that count a set's Machines: the set's own, and its deployment's.
+/// Returns the keys of the decisions that count a set's Machines: the set's own, and its
+/// MachineDeployment's.
 fn counting(s: &Snapshot) -> Vec<Key> {
     let mut keys = vec![Key::Set(object_key(&s.set.namespace, &s.set.name))];
     keys.extend(s.set.owner.as_ref().map(|owner| Key::Deployment(object_key(&s.set.namespace, &owner.name))));
@@ -181,14 +184,15 @@ async fn create(runtime: &Arc<Runtime>, s: &Snapshot, number: u64, name: &str) -
             let message = format!("Created Machine {name}");
             runtime.recorder.record(&reference(set), EventType::Normal, reasons::SUCCESSFUL_CREATE, &message);
         }
-        // Ours is shown by the watch and counted; nobody else's is. Either way the number is in use.
+        // If the Machine is ours, the watch shows it and it is counted; otherwise it is not. In
+        // both cases the number is in use.
         Ok(Created::WasThere { owners }) => {
             let is_ours = owners.iter().any(|owner| owner.uid == set.uid);
             tracing::info!(
                 set = set.name,
                 machine = name,
                 is_ours,
-                "A Machine of that name was there already"
+                "A Machine with this name exists already"
             );
         }
         Err(Stop::Refused { message, .. }) => {
@@ -230,7 +234,8 @@ async fn delete(runtime: &Arc<Runtime>, s: &Snapshot, machine: &MachineFacts) ->
     }
 }
 
-/// Remembers when the status of a set or deployment was written, so that it is not written too often.
+/// Remembers when the status of a MachineSet or MachineDeployment was written, to limit the
+/// frequency of writes.
 pub(super) fn remember_status_written(runtime: &Runtime, uid: &str) {
     let now = runtime.now();
     let mut world = runtime.lock();
@@ -239,7 +244,8 @@ pub(super) fn remember_status_written(runtime: &Runtime, uid: &str) {
     }
 }
 
-/// Remembers that a child was refused, so that the planner waits before the next attempt.
+/// Remembers that creating or deleting a child failed, so that the planner waits before the next
+/// attempt.
 fn remember_failure(runtime: &Runtime, owner_uid: &str, message: &str) {
     let last = runtime.now();
     let mut world = runtime.lock();
@@ -254,7 +260,7 @@ fn remember_failure(runtime: &Runtime, owner_uid: &str, message: &str) {
         .or_insert_with(|| memory::ChildFailure { message: String::new(), count: 0, last });
     failure.message.clear();
     failure.message.push_str(message);
-    // Neighbours of one batch are refused together: that is one failure.
+    // Several children of one batch that fail at the same time count as one failure.
     if failure.last != last || failure.count == 0 {
         failure.count = failure.count.saturating_add(1);
     }
@@ -268,7 +274,8 @@ fn status_patch(set: &MachineSetFacts, status: &MachineSetStatus) -> GuardedPatc
 
 fn template_patch(s: &Snapshot, machine: &MachineFacts) -> GuardedPatch {
     let mut spec = s.set.spec.template.spec.clone();
-    // What the template does not own stays: the class by name (that is a rollout) and what was recorded.
+    // Fields that the template does not control stay: the class reference (changing it is a
+    // rollout) and the recorded provider id.
     spec.class.name.clone_from(&machine.spec.class.name);
     spec.class.api_group.clone_from(&machine.spec.class.api_group);
     spec.provider_id.clone_from(&machine.spec.provider_id);

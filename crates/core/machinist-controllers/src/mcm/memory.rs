@@ -1,4 +1,5 @@
-//! What a process remembers beside its stores. All of it may be lost at any moment: it only saves calls, or tells people.
+//! Memory of a process besides its stores. All of it may be lost at any time: it only saves calls
+//! and repeated messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,24 +11,24 @@ use machinist_plan::{Looks, NodeSeen};
 
 use super::evidence::Evidence;
 
-/// The memory of one process.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    /// What the driver answered, by Machine UID.
+    /// Results of driver calls, by Machine UID.
     pub answers: BTreeMap<String, Answers>,
-    /// What was read from the API server itself, by Machine UID.
+    /// Results of direct reads from the API server, by Machine UID.
     pub looks: BTreeMap<String, Looks>,
-    /// Since when Nodes have been seen as they are, by their UID; only of those with something to remember.
+    /// Times since when Nodes have their observed state, by Node UID; only for Nodes with something
+    /// to remember.
     pub nodes: BTreeMap<String, NodeSeen>,
-    /// What the accounts have shown.
+    /// Evidence from the accounts.
     pub evidence: Evidence,
-    /// Attempts at evicting pods, by Machine UID, then by pod UID.
+    /// Eviction attempts, by Machine UID, then by pod UID.
     pub evictions: BTreeMap<String, Arc<BTreeMap<String, Eviction>>>,
-    /// Numbers of a set's open range that are known to be in use, by set UID.
+    /// Numbers of a set's reserved range that are known to be in use, by set UID.
     pub settled_numbers: BTreeMap<String, BTreeSet<u64>>,
-    /// When the status of an object was last written, by UID.
+    /// Time of the last status write, by object UID.
     pub status_written: BTreeMap<String, Timestamp>,
-    /// Names of Machines that were looked up at the API server itself for a deployment, by its UID.
+    /// Names of Machines that were read from the API server for a MachineDeployment, by its UID.
     pub looked_for: BTreeMap<String, BTreeSet<String>>,
     /// The last failure to create or delete a child, by owner UID.
     pub child_failures: BTreeMap<String, ChildFailure>,
@@ -36,23 +37,23 @@ pub(crate) struct Memory {
 /// A failure to create or delete a child.
 #[derive(Debug, Clone)]
 pub(crate) struct ChildFailure {
-    /// What the API server said.
+    /// Message of the API server.
     pub message: String,
-    /// How often in a row.
+    /// Number of consecutive failures.
     pub count: u32,
-    /// When last.
+    /// Time of the last failure.
     pub last: Timestamp,
 }
 
 impl Memory {
-    /// Forgets a Machine that is gone.
+    /// Forgets a deleted Machine.
     pub(crate) fn forget_machine(&mut self, uid: &str) {
         self.answers.remove(uid);
         self.looks.remove(uid);
         self.evictions.remove(uid);
     }
 
-    /// Forgets an owner of children that is gone.
+    /// Forgets a deleted owner of children.
     pub(crate) fn forget_owner(&mut self, uid: &str) {
         self.settled_numbers.remove(uid);
         self.status_written.remove(uid);
@@ -60,8 +61,9 @@ impl Memory {
         self.looked_for.remove(uid);
     }
 
-    /// Forgets the facts that depend on the time at which they were learned. That an instance was asked for, and what an account has
-    /// shown, stays true. Since when a Node has been seen as it is begins with `now`.
+    /// Forgets the facts that depend on the time at which they were learned. The facts that an
+    /// instance was requested, and which instances an account has shown, stay valid. The time of a
+    /// Node's state restarts at `now`.
     pub(crate) fn forget_moments(&mut self, now: Timestamp) {
         self.nodes.values_mut().for_each(|seen| seen.begin_again(now));
         self.looks.clear();
@@ -79,7 +81,8 @@ impl Memory {
         self.child_failures.clear();
     }
 
-    /// How many Machines, and how many sets and deployments, something is remembered of.
+    /// Returns the number of remembered Machines, and of remembered MachineSets and
+    /// MachineDeployments.
     pub(crate) fn remembered(&self) -> (usize, usize) {
         let machines = self.answers.keys().chain(self.evictions.keys()).chain(self.looks.keys());
         let machines: BTreeSet<&String> = machines.collect();

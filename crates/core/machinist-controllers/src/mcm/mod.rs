@@ -1,9 +1,9 @@
 //! The machine API of Gardener's machine-controller-manager.
 //!
 //! ```text
-//! contract   which kinds are watched, which keys there are, which process decides about which
-//! seen       the stores and the memory; feeds: who looks again when an object changes
-//! <kind>     what is observed of a kind, and how its actions are performed; the path of its planner
+//! contract   watched kinds, keys, and which process decides about which kind
+//! seen       the stores and the memory; feeds: which keys a changed object wakes
+//! <kind>     collects the facts of a kind and performs its actions; same path as its planner
 //! process    the machine controller and the manager; explain: the same without a controller
 //! ```
 
@@ -32,7 +32,7 @@ pub use key::Key;
 pub use options::{Entropy, MachineOptions, Options, Planners};
 pub use process::{Inspector, MachineController, Manager, Running};
 
-/// The kinds, as the loop knows them.
+/// The kinds in the work loop.
 pub(crate) mod kinds {
     pub(crate) use super::machine::Machines;
     pub(crate) use super::machine_class::{Classes, Secrets};
@@ -41,7 +41,7 @@ pub(crate) mod kinds {
     pub(crate) use super::replacement::Replacements;
 }
 
-/// How an Event names an object of the machine API.
+/// Returns the reference to an object of the machine API for Events.
 fn reference(kind: &str, namespace: &str, name: &str, uid: &str) -> ObjectReference {
     ObjectReference {
         api_version: Some("machine.sapcloud.io/v1alpha1".to_owned()),
@@ -53,7 +53,7 @@ fn reference(kind: &str, namespace: &str, name: &str, uid: &str) -> ObjectRefere
     }
 }
 
-/// Name and namespace of the key of an object.
+/// Returns the key of an object.
 fn object_key(namespace: &str, name: &str) -> ObjectKey {
     ObjectKey::new(namespace, name)
 }

@@ -1,4 +1,5 @@
-//! What a process of the machine API is told beyond what every process is: its cloud, its sources of secrets, and who decides.
+//! Options of a process of the machine API, besides the options of every process: its cloud, its
+//! sources of secrets, and its planners.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,14 +11,15 @@ use machinist_plan::mcm::{machine, machine_class, machine_deployment, machine_se
 
 use crate::ProcessOptions;
 
-/// What each of the two processes is told.
+/// Options of both processes.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// What a process of any contract is told.
+    /// Options of a process of any contract.
     pub process: ProcessOptions,
-    /// When Go's machine-controller-manager freezes a set, and so when its freeze is lifted.
+    /// Limits at which Go's machine-controller-manager freezes a MachineSet, and at which its
+    /// freeze ends.
     pub safety_margins: SafetyMargins,
-    /// Who decides.
+    /// Functions that decide.
     pub planners: Planners,
 }
 
@@ -27,36 +29,37 @@ impl From<ProcessOptions> for Options {
     }
 }
 
-/// What the machine controller is told beyond that.
+/// Additional options of the machine controller.
 #[derive(Clone)]
 pub struct MachineOptions {
-    /// The cloud.
+    /// Provider of the cloud.
     pub provider: Arc<dyn Provider>,
-    /// Which installation instances belong to.
+    /// Name of the installation that instances belong to.
     pub cluster: String,
-    /// What applies where Machines say nothing.
+    /// Values for fields that Machines do not set.
     pub defaults: Arc<machine::Defaults>,
-    /// How many driver calls per account are in flight at once.
+    /// Maximum number of concurrent driver calls per account.
     pub calls_per_account: usize,
-    /// Groups that bootstrap tokens give, comma-separated; may be empty.
+    /// Groups of bootstrap tokens, comma-separated; may be empty.
     pub token_groups: String,
-    /// Where the secret part of tokens comes from.
+    /// Random source for the secret part of tokens.
     pub entropy: Entropy,
 }
 
-/// Fills bytes with secrets. Nothing that decides draws from it.
+/// Fills a buffer with secret random bytes. No decision uses them.
 pub type Entropy = Arc<dyn Fn(&mut [u8]) + Send + Sync>;
 
-/// Who decides, per kind. A simulation puts broken ones here, to see that they are caught.
+/// Functions that decide, per kind. A simulation replaces them with faulty ones to check that it
+/// finds the faults.
 #[derive(Clone, Copy)]
 pub struct Planners {
     /// Decides about a Machine.
     pub machine: fn(&machine::Snapshot) -> Plan<machine::Action>,
-    /// Decides about a class.
+    /// Decides about a MachineClass.
     pub class: fn(&machine_class::ClassSnapshot) -> Plan<machine_class::Action>,
     /// Decides about a Secret.
     pub secret: fn(&machine_class::SecretSnapshot) -> Plan<machine_class::Action>,
-    /// Decides which Machine may be given up.
+    /// Decides which Machine is marked as Failed.
     pub replacement: fn(&replacement::Snapshot) -> Plan<replacement::Action>,
     /// Decides about a MachineSet.
     pub machine_set: fn(&machine_set::Snapshot) -> Plan<machine_set::Action>,
@@ -83,27 +86,28 @@ impl Default for Planners {
     }
 }
 
-/// What the kinds of the machine API need beyond the runtime's options.
+/// Dependencies of the kinds of the machine API besides the runtime's options.
 pub struct Tools {
-    /// Absent in the manager.
+    /// Options of the machine controller; absent in the manager.
     pub machine: Option<MachineOptions>,
-    /// Whether sets and deployments are decided about here.
+    /// Whether this process decides about MachineSets and MachineDeployments.
     pub decides_sets: bool,
-    /// When Go's machine-controller-manager freezes a set, and so when its freeze is lifted.
+    /// Limits at which Go's machine-controller-manager freezes a MachineSet, and at which its
+    /// freeze ends.
     pub safety_margins: SafetyMargins,
-    /// Who decides.
+    /// Functions that decide.
     pub planners: Planners,
 }
 
 impl Tools {
-    /// The options of the machine controller.
+    /// Returns the options of the machine controller.
     pub(crate) fn machine(&self) -> &MachineOptions {
-        self.machine.as_ref().expect("only the machine controller watches Machines' instances")
+        self.machine.as_ref().expect("only the machine controller handles instances")
     }
 }
 
 impl MachineOptions {
-    /// Options for one cloud, with secrets from the operating system.
+    /// Returns options for one cloud, with random bytes from the operating system.
     pub fn new(provider: Arc<dyn Provider>, cluster: impl Into<String>) -> Self {
         Self {
             provider,

@@ -1,4 +1,4 @@
-//! The two processes of the machine API: which kinds each watches and decides about.
+//! The two processes of the machine API, and the kinds that each watches and decides about.
 //!
 //! | | machine controller | manager |
 //! |---|---|---|
@@ -6,7 +6,7 @@
 //! | target cluster | Nodes, pods, budgets, VolumeAttachments, bootstrap tokens | nothing yet |
 //! | decides about | Machines, classes, Secrets, replacements | sets, deployments |
 //!
-//! Both may run in one program; they share nothing but the API server.
+//! Both may run in one program; they share only the API server.
 
 use machinist_kube::lease::Leadership;
 use machinist_runtime::Clients;
@@ -16,17 +16,17 @@ use super::options::{MachineOptions, Options, Tools};
 
 /// A process of the machine API that runs until it is dropped.
 pub type Running = machinist_runtime::Running<Mcm>;
-/// Answers questions about such a process.
+/// Returns information about such a process.
 pub type Inspector = machinist_runtime::Inspector<Mcm>;
 
-/// The process that makes, watches and deletes instances.
+/// The process that creates, watches and deletes instances.
 pub struct MachineController;
 
-/// The process that keeps as many Machines as deployments ask for.
+/// The process that maintains the number of Machines that MachineDeployments request.
 pub struct Manager;
 
 impl MachineController {
-    /// Starts it. `leadership` is absent where no other process could act.
+    /// Starts the machine controller. `leadership` is `None` if no other process can act.
     pub fn start(
         clients: Clients,
         options: impl Into<Options>,
@@ -40,7 +40,7 @@ impl MachineController {
 }
 
 impl Manager {
-    /// Starts it. `leadership` is absent where no other process could act.
+    /// Starts the manager. `leadership` is `None` if no other process can act.
     pub fn start(clients: Clients, options: impl Into<Options>, leadership: Option<Leadership>) -> Running {
         let Options { process, safety_margins, planners } = options.into();
         let tools = Tools { machine: None, decides_sets: true, safety_margins, planners };

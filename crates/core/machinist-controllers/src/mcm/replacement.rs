@@ -1,4 +1,5 @@
-//! Which unhealthy Machine of a deployment is given up. The rules are in `machinist_plan::mcm::replacement`.
+//! Connects the decision about replacements with the work loop: which unhealthy Machine of a
+//! MachineDeployment is marked as Failed. The rules are in `machinist_plan::mcm::replacement`.
 
 use std::sync::Arc;
 
@@ -17,11 +18,11 @@ use super::seen::{BY_OWNER, BY_UID, NO_OWNER};
 use machinist_plan::Plan;
 use machinist_runtime::{Kind, Observed, Stop};
 
-/// Replacements, as the loop knows them.
+/// Replacements in the work loop.
 pub(crate) struct Replacements;
 
 impl Kind<Mcm> for Replacements {
-    /// UID of the deployment; of the set or the Machine where there is none.
+    /// UID of the MachineDeployment, or of the MachineSet or the Machine if there is none.
     type Id = String;
     type Snapshot = Snapshot;
     type Action = Action;
@@ -32,12 +33,13 @@ impl Kind<Mcm> for Replacements {
             sets.push(set.facts.clone());
         }
         let mut machines: Vec<Arc<MachineFacts>> = Vec::new();
-        // The owner itself is among them: it may be a set, or something that is no set at all.
+        // The owner itself is included: it may be a MachineSet, or an object of another kind.
         let owners = sets.iter().map(|set| &set.uid).filter(|uid| *uid != id).chain([id]);
         let owned = owners.flat_map(|owner| world.seen.machines.by_index(BY_OWNER, owner));
         let free = world.seen.machines.by_index(BY_OWNER, NO_OWNER);
         for (_, machine) in owned.chain(free) {
-            // A Machine that was adopted, released or moved with its set is decided about under its new key alone.
+            // A Machine that was adopted, released or moved with its set is decided about only
+            // under its new key.
             if !is_counted_by(world, &machine.facts, id) {
                 continue;
             }
@@ -74,7 +76,8 @@ impl Kind<Mcm> for Replacements {
         let key = object_key(&machine.namespace, &machine.name);
         let replacement = runtime.lock().seen.replacement_key(&machine);
         let charged = [Key::Machine(key.clone()), replacement, given_up(&machine)];
-        // The Machine may have recovered since it was read, or have another owner, which shares the limit with other Machines.
+        // Since it was read, the Machine may have recovered, or its owner may have changed, which
+        // shares the limit with other Machines.
         let patch = deadline_patch(&machine, &write)
             .test(&["metadata", "ownerReferences"], machine.raw_owners.as_ref());
         let failed = Write { runtime, charged: &charged, key };
@@ -93,18 +96,19 @@ impl Kind<Mcm> for Replacements {
     }
 }
 
-/// Whether the replacements of a Machine are counted under the key of that UID.
+/// Returns whether the replacements of a Machine are counted under the key with that UID.
 fn is_counted_by(world: &World, machine: &MachineFacts, id: &str) -> bool {
     matches!(world.seen.replacement_key(machine), Key::Replacement(key) if key == *id)
 }
 
-/// The key that is charged when a Machine is given up, beside the one under which that was decided: when the Machine is adopted, or its
-/// set moves, before the write is seen, its new key must know of it.
+/// Returns an additional key that is charged when a Machine is marked as Failed. If the Machine is
+/// adopted, or its set moves, before the write is seen, its new key must know about this write.
 fn given_up(machine: &MachineFacts) -> Key {
     Key::Replacement(machine.uid.clone())
 }
 
-/// Whether the Node of a Machine says something about preserving it that the Machine does not carry yet.
+/// Returns whether the Node of a Machine has a preservation annotation that was not copied to the
+/// Machine yet.
 fn is_unheard(runtime: &Runtime, world: &World, machine: &MachineFacts) -> bool {
     let node = world.seen.nodes.get(&ObjectKey::cluster_scoped(machine.node_name()));
     node.is_some_and(|node| {

@@ -1,4 +1,4 @@
-//! What a process of the machine API has seen: its stores, and its memory.
+//! Everything that a process of the machine API has seen: its stores, and its memory.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use machinist_plan::facts::{
 use super::key::Key;
 use super::memory::Memory;
 
-/// Index: objects by the UID of their controlling owner; by [`NO_OWNER`] those without one.
+/// Index: objects by the UID of their controlling owner, or by [`NO_OWNER`] if they have none.
 pub(crate) const BY_OWNER: &str = "owner";
 /// Index: objects by their own UID.
 pub(crate) const BY_UID: &str = "uid";
-/// Index: Machines by the name of their Node, pods and VolumeAttachments by theirs.
+/// Index: Machines, pods and VolumeAttachments by the name of their Node.
 pub(crate) const BY_NODE: &str = "node";
-/// Index: Machines and Nodes by the text of their `spec.providerID`, where they have one.
+/// Index: Machines and Nodes by their `spec.providerID`, if it is set.
 pub(crate) const BY_ID: &str = "id";
-/// Index: Nodes by the Machine that their label names.
+/// Index: Nodes by the Machine in their label.
 pub(crate) const BY_MACHINE: &str = "machine";
 /// Index: Machines by the name of their class.
 pub(crate) const BY_CLASS: &str = "class";
@@ -32,9 +32,9 @@ pub(crate) const DELETING: &str = "deleting";
 pub(crate) const BY_SECRET: &str = "secret";
 /// Index: budgets by namespace.
 pub(crate) const BY_NAMESPACE: &str = "namespace";
-/// The value in [`BY_OWNER`] of objects that nobody controls.
+/// The value in [`BY_OWNER`] of objects without a controlling owner.
 pub(crate) const NO_OWNER: &str = "";
-/// The one value of indexes that only tell whether.
+/// The single value of indexes with a yes-or-no answer.
 pub(crate) const YES: &str = "yes";
 
 /// The stores and the memory of a process.
@@ -65,7 +65,8 @@ impl SecretEntry {
     }
 }
 
-/// The data of all Secrets of a class, later ones over earlier ones, apart in what opens the account and what instances boot from.
+/// Merges the data of all Secrets of a class, later ones over earlier ones, and splits it into the
+/// credential and the user data.
 pub(crate) fn merge(secrets: &[Arc<SecretEntry>]) -> (Credential, Vec<u8>) {
     let mut data = std::collections::BTreeMap::new();
     for secret in secrets {
@@ -88,7 +89,7 @@ impl TokenEntry {
         Self { facts: TokenFacts::parse(secret), secret: part.unwrap_or_default() }
     }
 
-    /// The whole token, for user data and nothing else.
+    /// Returns the whole token. Only user data may contain it.
     pub(crate) fn expose(&self) -> String {
         format!("{}.{}", self.facts.id, self.secret)
     }
@@ -138,27 +139,30 @@ impl Default for Seen {
 }
 
 impl Seen {
-    /// Whether there is a Machine of that UID, as far as is known: of others nothing is remembered.
+    /// Returns whether a Machine with that UID is known. Nothing is remembered about other
+    /// Machines.
     pub(crate) fn has_machine(&self, uid: &str) -> bool {
         self.machines.by_index(BY_UID, uid).next().is_some()
     }
 
-    /// The class of a Machine.
+    /// Returns the class of a Machine.
     pub(crate) fn class_of(&self, machine: &MachineFacts) -> Option<&Entry<ClassFacts>> {
         self.classes.get(&ObjectKey::new(&machine.namespace, machine.spec.class.name()))
     }
 
-    /// Whether there is a set or deployment of that UID, as far as is known.
+    /// Returns whether a MachineSet or MachineDeployment with that UID is known.
     pub(crate) fn has_owner(&self, uid: &str) -> bool {
         self.sets.by_index(BY_UID, uid).next().is_some()
             || self.deployments.by_index(BY_UID, uid).next().is_some()
     }
 
-    /// The key under which the replacements of a Machine are counted: its deployment's UID, else its set's, else its own. No
-    /// other function computes it.
+    /// Returns the key under which the replacements of a Machine are counted: the UID of its
+    /// MachineDeployment, otherwise of its MachineSet, otherwise its own. No other function
+    /// computes this key.
     ///
-    /// A Machine without an owner is counted with the set that is about to adopt it. One whose set is not known has the key of that
-    /// set for now, under which nothing is given up.
+    /// A Machine without an owner is counted with the set that is about to adopt it. A Machine with
+    /// an unknown set has the key of that set for now, and no Machine is marked as Failed under
+    /// this key.
     pub(crate) fn replacement_key(&self, machine: &MachineFacts) -> Key {
         Key::Replacement(match (&machine.owner, self.replacing_set(machine)) {
             (_, Some(set)) => set.owner.as_ref().map_or(&set.uid, |deployment| &deployment.uid).clone(),
@@ -167,7 +171,7 @@ impl Seen {
         })
     }
 
-    /// The set that replaces a Machine: its owner, else the first that selects it.
+    /// Returns the set that replaces a Machine: its owner, otherwise the first set that selects it.
     fn replacing_set(&self, machine: &MachineFacts) -> Option<&MachineSetFacts> {
         if let Some(owner) = &machine.owner {
             return self.sets.by_index(BY_UID, &owner.uid).next().map(|(_, set)| set.facts.as_ref());
@@ -176,24 +180,24 @@ impl Seen {
         sets.map(|(_, set)| set.facts.as_ref()).find(|set| set.would_adopt(machine))
     }
 
-    /// The set that a Machine names as its owner, if it is not known.
+    /// Returns the name of the MachineSet that owns the Machine, if that set is not known.
     pub(crate) fn unknown_owner<'m>(&self, machine: &'m MachineFacts) -> Option<&'m str> {
         let owner = machine.owner.as_ref().filter(|owner| owner.kind == "MachineSet")?;
         self.replacing_set(machine).is_none().then_some(owner.name.as_str())
     }
 
-    /// The Machines whose name or label a Node goes by.
+    /// Returns the Machines that belong to a Node, by name or label.
     pub(crate) fn machines_of_node<'w>(&'w self, name: &'w str) -> impl Iterator<Item = &'w ObjectKey> {
         self.machines.by_index(BY_NODE, name).map(|(key, _)| key)
     }
 }
 
-/// The children of an owner, in order.
+/// Returns the Machines of an owner, in order.
 pub(crate) fn machines_owned_by(seen: &Seen, owner_uid: &str) -> Vec<Arc<MachineFacts>> {
     seen.machines.by_index(BY_OWNER, owner_uid).map(|(_, entry)| entry.facts.clone()).collect()
 }
 
-/// The Machines of a namespace that nobody controls, in order.
+/// Returns the Machines of a namespace without a controlling owner, in order.
 pub(crate) fn machines_without_owner(seen: &Seen, namespace: &str) -> Vec<Arc<MachineFacts>> {
     let free = seen.machines.by_index(BY_OWNER, NO_OWNER).filter(|(key, _)| key.namespace == namespace);
     free.map(|(_, entry)| entry.facts.clone()).collect()

@@ -1,4 +1,4 @@
-//! Whose account an instance is in: recorded, and compared when the Secret changes.
+//! Tests of the account of an instance: it is recorded, and compared when the Secret changes.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,8 @@ const OURS: &str = "dG9rZW4tb2Ytb3Vycw==";
 const RENEWED: &str = "cmVuZXdlZC10b2tlbg==";
 const OTHER: &str = "dG9rZW4tb2Ytb3RoZXJz";
 
-/// A world in which one Machine runs, made with the token [`OURS`]; [`RENEWED`] opens the same project, and [`OTHER`] another one.
+/// Starts a world with one running Machine, created with the token [`OURS`]. [`RENEWED`] opens the
+/// same project, and [`OTHER`] another one.
 async fn running_in_a_project() -> (World, (Running, Running)) {
     let world = World::new().await;
     world.cloud.configure(|settings| {
@@ -47,17 +48,21 @@ async fn the_account_is_recorded_with_the_provider_id() {
     let (world, _processes) = running_in_a_project().await;
     let machine = world.machines().await.remove(0);
     let annotations = machine.metadata.annotations.clone().unwrap_or_default();
-    let recorded = annotations.get(ACCOUNT).expect("it is recorded");
+    let recorded = annotations.get(ACCOUNT).expect("the account is recorded");
     let credential = Credential::new(BTreeMap::from([("token".to_owned(), b"token-of-ours".to_vec())]));
     let provider = SimProvider::in_process(world.cloud.clone());
     assert_eq!(recorded, provider.account(&credential).as_str());
     assert!(!serde_json::to_string(&machine).expect("json").contains("token-of-ours"));
     let calls = world.cloud.call_counts();
-    assert_eq!(calls.get(&machinist_cloud_sim::Operation::List), None, "there was nothing to compare");
+    assert_eq!(
+        calls.get(&machinist_cloud_sim::Operation::List),
+        None,
+        "no list is needed without a second account"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewed_credential_costs_one_look_and_no_wait() {
+async fn a_renewed_credential_causes_one_lookup_and_no_wait() {
     let (world, _processes) = running_in_a_project().await;
     set_token(&world, RENEWED).await;
     scale(&world, 0).await;
@@ -66,7 +71,7 @@ async fn a_renewed_credential_costs_one_look_and_no_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_another_account_a_deletion_waits_and_says_why() {
+async fn with_another_account_a_deletion_waits_and_reports_why() {
     let (world, (controller, _manager)) = running_in_a_project().await;
     let name = world.machines().await.remove(0).metadata.name.unwrap_or_default();
     set_token(&world, OTHER).await;
@@ -74,11 +79,11 @@ async fn in_another_account_a_deletion_waits_and_says_why() {
     tokio::time::sleep(Duration::from_secs(1200)).await;
     assert_eq!((world.machines().await.len(), world.cloud.alive()), (1, 1));
     let why = reason(&controller, &name);
-    assert!(why.contains("the credential in Secret default/s looks like another account's"), "{why}");
+    assert!(why.contains("the credential in Secret default/s seems to open another account"), "{why}");
     assert!(why.contains("or set label force-deletion=true"), "{why}");
     let lists = world.cloud.call_counts()[&machinist_cloud_sim::Operation::List];
     assert!(lists <= 5, "the account was listed {lists} times in 20 minutes");
-    assert_eq!(world.events("FailedDelete").await.len(), 1, "it is told once");
+    assert_eq!(world.events("FailedDelete").await.len(), 1, "the Event is emitted once");
 
     set_token(&world, OURS).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
@@ -86,10 +91,10 @@ async fn in_another_account_a_deletion_waits_and_says_why() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn force_deletion_leaves_the_instance_of_another_account_behind_and_says_so() {
+async fn force_deletion_reports_the_instance_it_leaves_behind() {
     let (world, _processes) = running_in_a_project().await;
     let machine = world.machines().await.remove(0);
-    let id = machine.spec.provider_id().expect("it has an instance").to_owned();
+    let id = machine.spec.provider_id().expect("the machine has an instance").to_owned();
     set_token(&world, OTHER).await;
     scale(&world, 0).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
@@ -105,9 +110,10 @@ async fn force_deletion_leaves_the_instance_of_another_account_behind_and_says_s
     assert!(messages.iter().any(|message| message.starts_with(&expected)), "{messages:?}");
 }
 
-/// Of Machines that another program has made, one sibling that the account shows is proof enough, however their ids are spelled.
+/// For Machines of another program, one sibling that the account shows is enough evidence, even if
+/// their ids are spelled differently.
 #[tokio::test(start_paused = true)]
-async fn a_sibling_is_recognised_under_another_spelling_of_its_id() {
+async fn a_sibling_is_recognized_by_another_spelling_of_its_id() {
     let world = World::new().await;
     world.apply(0).await;
     for number in [1, 2] {
@@ -119,7 +125,7 @@ async fn a_sibling_is_recognised_under_another_spelling_of_its_id() {
     let _processes = world.start();
     world.until_running(2).await;
     let gone = ProviderId::parse("sim:///i-2").expect("not empty");
-    world.cloud.kill(&gone).expect("it is there");
+    world.cloud.kill(&gone).expect("the instance exists");
     world.delete_machine("m2").await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!((world.machines().await.len(), world.cloud.alive()), (1, 1));

@@ -1,11 +1,11 @@
-//! Calls to the cloud: what they share, and what allows them when their turn comes.
+//! Tests of driver calls: their shared limits, and the check before a queued call begins.
 
 use machinist_cloud_sim::{Code, Fault, FaultRule, Operation};
 use machinist_core::LONGEST_RETRY_AFTER;
 
 use super::*;
 
-/// A class with a Secret of its own, both of that name, whose credential has that token.
+/// Creates a class and a Secret, both with this name. The credential in the Secret has this token.
 async fn make_class(world: &World, name: &str, token: &str) {
     let secrets: Api<Secret> = Api::namespaced(world.user.clone(), NAMESPACE);
     let secret = json!({
@@ -21,7 +21,7 @@ async fn make_class(world: &World, name: &str, token: &str) {
     classes.create(&PostParams::default(), &parse(class)).await.expect("the class is accepted");
 }
 
-/// The cloud refuses the next `ensure`, and asks for patience.
+/// Makes the cloud throttle the next `ensure`.
 fn throttle_once(world: &World, retry_after_seconds: u64) {
     let fault = Fault::Refuse { code: Code::RateLimited, retry_after_seconds: Some(retry_after_seconds) };
     world.cloud.faults().add(FaultRule::once(Operation::Ensure, fault));
@@ -38,7 +38,7 @@ async fn make_machine_of(world: &World, name: &str, class: &str) -> Api<Machine>
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_instance_is_made_for_a_machine_that_went_while_it_queued() {
+async fn no_instance_is_created_if_the_machine_is_deleted_in_queue() {
     let world = World::new().await;
     world.cloud.configure(|settings| {
         settings.latency = Duration::from_secs(15);
@@ -50,7 +50,7 @@ async fn no_instance_is_made_for_a_machine_that_went_while_it_queued() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     let machines = make_machine_of(&world, "second", "c").await;
     tokio::time::sleep(Duration::from_secs(2)).await;
-    // A person takes the finalizer off and deletes the Machine, while its call waits for the only slot.
+    // A user removes the finalizer and deletes the Machine while its call waits for the only slot.
     let bare = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     machines.delete("second", &DeleteParams::default()).await.expect("deleted");
     machines.patch("second", &PatchParams::default(), &bare).await.expect("patched");
@@ -68,7 +68,7 @@ async fn a_throttled_answer_pauses_all_secrets_of_one_account() {
         make_class(&world, class, "one-account").await;
     }
     make_class(&world, "c", "another-account").await;
-    // The cloud asks for patience once, for a minute.
+    // The cloud throttles once, for a minute.
     throttle_once(&world, 60);
     make_machine_of(&world, "m-a", "a").await;
     tokio::time::sleep(Duration::from_secs(5)).await;
@@ -78,16 +78,16 @@ async fn a_throttled_answer_pauses_all_secrets_of_one_account() {
     let made = |world: &World| -> Vec<_> {
         world.cloud.ledger().ever().iter().map(|it| it.name.to_string()).collect()
     };
-    assert_eq!(made(&world), ["m-c"], "another account goes on");
+    assert_eq!(made(&world), ["m-c"], "another account is not paused");
     let key = Key::Machine(ObjectKey::new(NAMESPACE, "m-b"));
-    let why = machine_controller.inspector().why(&key).expect("it was decided about").why;
+    let why = machine_controller.inspector().why(&key).expect("the machine has a decision").why;
     assert_eq!(why.reason.code(), "AccountPaused", "{why}");
     tokio::time::sleep(Duration::from_secs(40)).await;
     assert_eq!(made(&world).len(), 3);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_huge_retry_after_is_not_obeyed() {
+async fn a_huge_retry_after_is_ignored() {
     let world = World::new().await;
     let _processes = world.start();
     make_class(&world, "c", "t").await;
@@ -115,13 +115,13 @@ async fn an_account_that_is_not_used_for_an_hour_is_closed() {
     for class in ["a", "b"] {
         machines.delete(&format!("m-{class}"), &DeleteParams::default()).await.expect("deleted");
     }
-    world.until("both are gone", async |w| w.machines().await.is_empty()).await;
+    world.until("both are deleted", async |w| w.machines().await.is_empty()).await;
     tokio::time::sleep(Duration::from_secs(3700)).await;
     assert_eq!(open(), 0.0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_instance_that_is_made_for_a_machine_that_went_meanwhile_is_told() {
+async fn an_instance_of_a_machine_deleted_meanwhile_is_reported() {
     let world = World::new().await;
     world.cloud.configure(|settings| {
         settings.latency = Duration::from_secs(20);
@@ -138,12 +138,12 @@ async fn an_instance_that_is_made_for_a_machine_that_went_meanwhile_is_told() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     let told = world.events("FailedCreate").await;
     let messages: Vec<_> = told.iter().filter_map(|event| event.message.as_deref()).collect();
-    let expected = "was made while Machine m went, whose finalizer somebody removed";
+    let expected = "was created for Machine m, which was deleted meanwhile because its finalizer was removed";
     assert!(messages.iter().any(|message| message.contains(expected)), "{messages:?}");
 }
 
-/// Each instance takes so long to be deleted that looks at it make up most of the calls. They must not keep deletions from beginning:
-/// all are done half an hour after the last could be.
+/// The deletion of each instance takes so long that lookups make up most of the calls. They must
+/// not delay the deletions: all deletions end within half an hour after the earliest possible end.
 #[tokio::test(start_paused = true)]
 async fn two_hundred_deletions_stay_under_a_limit_of_calls() {
     const LIMIT: u32 = 3600;
@@ -153,7 +153,7 @@ async fn two_hundred_deletions_stay_under_a_limit_of_calls() {
         settings.delete = Duration::from_secs(45 * 60);
     });
     let (machine_controller, _manager) = world.start();
-    // Twenty classes with a Secret each: all of them open one account.
+    // Twenty classes with a Secret each; all of them open one account.
     let mut machines = None;
     for number in 0..200 {
         let class = format!("c{}", number % 20);
@@ -178,15 +178,15 @@ async fn two_hundred_deletions_stay_under_a_limit_of_calls() {
             .filter(|call| matches!(call.outcome, machinist_cloud_sim::Outcome::Refused(_)))
             .count();
     }
-    assert_eq!(refused, 0, "the cloud never had to refuse a call");
+    assert_eq!(refused, 0, "the cloud throttled no call");
     assert!(most <= LIMIT as usize, "{most} calls in an hour");
     let counts = world.cloud.call_counts();
     let count = |operation| counts.get(&operation).copied().unwrap_or_default();
     let (finds, lists) = (count(Operation::Find), count(Operation::List));
-    // A look every 30 s for each would be 90 for each, or as many as the limit allows.
+    // A lookup every 30 s would be 90 per instance, or as many as the limit allows.
     assert!(finds <= 5 * 200 && lists <= 100, "{finds} looks and {lists} lists");
     let left = machines.list(&ListParams::default()).await.expect("listed").items.len();
-    assert_eq!((left, world.cloud.alive()), (0, 0), "Machines and instances that are left");
+    assert_eq!((left, world.cloud.alive()), (0, 0), "no Machines and instances remain");
     let accounts = machine_controller.inspector().metrics();
     assert!(accounts.contains(&("machinist_cloud_accounts".to_owned(), 1.0)), "{accounts:?}");
 }

@@ -1,4 +1,4 @@
-//! Machines that the cluster-autoscaler chose to be deleted.
+//! Tests of Machines that the cluster-autoscaler selected for deletion.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ async fn names(world: &World) -> Vec<String> {
     world.machines().await.into_iter().filter_map(|machine| machine.metadata.name).collect()
 }
 
-/// What the cluster-autoscaler writes.
+/// Writes the annotation as the cluster-autoscaler does.
 async fn choose(world: &World, name: &str, replicas: u32) {
     let now = jiff::Timestamp::from_second(world.clock.now().as_second()).expect("a moment").to_string();
     let patch = Patch::Merge(json!({
@@ -29,12 +29,12 @@ async fn choose(world: &World, name: &str, replicas: u32) {
 }
 
 async fn named(world: &World) -> Option<String> {
-    let deployment = world.deployments().get("w").await.expect("it is there");
+    let deployment = world.deployments().get("w").await.expect("the deployment exists");
     deployment.metadata.annotations.and_then(|all| all.get(TRIGGER).cloned())
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_chosen_machine_is_the_one_that_is_deleted() {
+async fn the_selected_machine_is_deleted() {
     for index in 0..3 {
         let world = World::new().await;
         let _processes = world.start();
@@ -46,7 +46,7 @@ async fn the_chosen_machine_is_the_one_that_is_deleted() {
         world.until("2 are left", async |w| w.machines().await.len() == 2).await;
         let left: Vec<_> = before.iter().filter(|name| **name != before[index]).cloned().collect();
         assert_eq!(names(&world).await, left);
-        world.until("nothing is named any more", async |w| named(w).await.is_none()).await;
+        world.until("the annotation is empty", async |w| named(w).await.is_none()).await;
 
         let writes: Vec<_> = requests
             .drain()
@@ -60,7 +60,7 @@ async fn the_chosen_machine_is_the_one_that_is_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_without_a_machine_is_told_and_dropped() {
+async fn a_name_without_a_machine_is_reported_and_removed() {
     let world = World::new().await;
     let (_machine_controller, manager) = world.start();
     world.apply(2).await;
@@ -72,8 +72,8 @@ async fn a_name_without_a_machine_is_told_and_dropped() {
         manager.inspector().why(&Key::Deployment(ObjectKey::new(NAMESPACE, "w"))).expect("a reason").why;
     assert!(
         why.to_string().starts_with(
-            "waits for Machine stranger, which the annotation node.machine.sapcloud.io/trigger-deletion-by-mcm names: no \
-             Machine of the deployment has that name; next: correct the annotation"
+            "Machine stranger not found in this deployment (named by the annotation \
+             node.machine.sapcloud.io/trigger-deletion-by-mcm); next: correct the annotation"
         ),
         "{why}"
     );
@@ -81,8 +81,8 @@ async fn a_name_without_a_machine_is_told_and_dropped() {
     assert_eq!(
         event.message.as_deref(),
         Some(
-            "Machine stranger, which the annotation node.machine.sapcloud.io/trigger-deletion-by-mcm names, is no Machine of \
-             this MachineDeployment: expected the name of one of its Machines. Nothing is deleted for it."
+            "Machine stranger in annotation node.machine.sapcloud.io/trigger-deletion-by-mcm does not belong to this \
+             MachineDeployment, so nothing was deleted. Use the name of one of its Machines."
         )
     );
     tokio::time::sleep(Duration::from_secs(240)).await;

@@ -1,4 +1,5 @@
-//! What is looked at before an instance is deleted, and what is kept: against the embedded server, through the real requests.
+//! Tests of the checks before an instance is deleted, and of preserved Machines, with real requests
+//! to the embedded server.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
@@ -7,7 +8,8 @@ use machinist_controllers::Inspector;
 
 use super::*;
 
-/// A deployment of one that runs, and the name that its Machine and its Node share.
+/// Starts a deployment with one running Machine. Returns the name of the Machine, which is also the
+/// name of its Node.
 async fn one_running(world: &World) -> ((Running, Running), String) {
     let processes = world.start();
     world.apply(1).await;
@@ -30,7 +32,7 @@ impl World {
         Api::all(self.user.clone())
     }
 
-    /// A volume that is attached to a node, and whose attachment goes only when `detach` says so.
+    /// Attaches a volume to a Node. The attachment is deleted only after `detach`.
     async fn attach(&self, name: &str, node: &str) {
         let attachment = json!({
             "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment",
@@ -41,7 +43,7 @@ impl World {
         made.expect("the attachment is accepted");
     }
 
-    /// What an attacher does once the volume is off the machine.
+    /// Removes the attachment, as an attacher does after it has detached the volume.
     async fn detach(&self, name: &str) {
         let attachments = self.attachments();
         let bare = Patch::Merge(json!({"metadata": {"finalizers": null}}));
@@ -63,7 +65,7 @@ impl World {
     async fn ready(&self, node: &str, condition: Value) {
         let status = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
         let patched = self.nodes().patch_status(node, &PatchParams::default(), &status).await;
-        patched.expect("its status is accepted");
+        patched.expect("the status is accepted");
     }
 
     async fn says(&self, marker: &str) -> bool {
@@ -74,18 +76,18 @@ impl World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_polite_drain_waits_for_volumes_to_be_detached() {
+async fn a_normal_drain_waits_for_volumes_to_be_detached() {
     let world = World::new().await;
     let ((controller, _manager), name) = one_running(&world).await;
     world.attach("va-1", &name).await;
     world.deployments().delete("w", &DeleteParams::default()).await.expect("deleted");
     tokio::time::sleep(Duration::from_secs(600)).await;
-    assert_eq!(world.cloud.alive(), 1, "the volume is still attached");
+    assert_eq!(world.cloud.alive(), 1, "the instance stays while the volume is attached");
     let told = why(&controller.inspector(), &name);
     assert!(told.contains("VolumeAttachment va-1"), "{told}");
     world.detach("va-1").await;
     world.until("the instance is deleted", async |w| w.cloud.alive() == 0).await;
-    assert!(!world.says("Delete Volume Attachments").await, "nothing was forced");
+    assert!(!world.says("Delete Volume Attachments").await, "no attachment was deleted");
 }
 
 #[tokio::test(start_paused = true)]
@@ -99,19 +101,19 @@ async fn a_forced_drain_deletes_attachments_and_waits_for_them() {
     machines.patch(&name, &PatchParams::default(), &force).await.expect("labelled");
     world.deployments().delete("w", &DeleteParams::default()).await.expect("deleted");
     tokio::time::sleep(Duration::from_secs(30)).await;
-    let attachment = world.attachments().get("va-1").await.expect("its finalizer holds it");
-    assert!(attachment.metadata.deletion_timestamp.is_some(), "it is deleted");
+    let attachment = world.attachments().get("va-1").await.expect("the finalizer keeps the attachment");
+    assert!(attachment.metadata.deletion_timestamp.is_some(), "the attachment is being deleted");
     assert!(world.says("Delete Volume Attachments").await);
-    assert_eq!(world.cloud.alive(), 1, "the volume is still attached");
-    let other = world.attachments().get("va-2").await.expect("it is there");
-    assert!(other.metadata.deletion_timestamp.is_none(), "it is of another Node");
+    assert_eq!(world.cloud.alive(), 1, "the instance stays while the volume is attached");
+    let other = world.attachments().get("va-2").await.expect("the other attachment exists");
+    assert!(other.metadata.deletion_timestamp.is_none(), "an attachment of another Node stays");
 
     world.detach("va-1").await;
     world.until("the instance is deleted", async |w| w.cloud.alive() == 0).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attachment_that_stays_holds_no_forced_drain_for_ever() {
+async fn a_forced_drain_waits_for_attachments_only_for_a_while() {
     let world = World::new().await;
     let (_processes, name) = one_running(&world).await;
     world.attach("va-1", &name).await;
@@ -120,12 +122,12 @@ async fn an_attachment_that_stays_holds_no_forced_drain_for_ever() {
     machines.patch(&name, &PatchParams::default(), &force).await.expect("labelled");
     world.deployments().delete("w", &DeleteParams::default()).await.expect("deleted");
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!(world.cloud.alive(), 1, "it is given time");
+    assert_eq!(world.cloud.alive(), 1, "the drain waits for the attachment");
     tokio::time::sleep(Duration::from_secs(120)).await;
-    assert_eq!(world.cloud.alive(), 0, "but not for ever");
+    assert_eq!(world.cloud.alive(), 0, "the wait is limited");
 }
 
-/// A Node whose kubelet is silent, as a controller says that writes no times.
+/// Makes the kubelet of a Node silent, with a condition that has no times.
 async fn silent(world: &World, node: &str, renewed: Option<jiff::Timestamp>) {
     if let Some(renewed) = renewed {
         let leases: Api<Lease> = Api::namespaced(world.user.clone(), "kube-node-lease");
@@ -139,31 +141,31 @@ async fn silent(world: &World, node: &str, renewed: Option<jiff::Timestamp>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_node_without_a_lease_is_given_up_at_once() {
+async fn a_silent_node_without_a_lease_is_not_waited_for() {
     let world = World::new().await;
     let (_processes, name) = one_running(&world).await;
     world.bind_pod("p", &name).await;
     silent(&world, &name, None).await;
     world.deployments().delete("w", &DeleteParams::default()).await.expect("deleted");
     tokio::time::sleep(Duration::from_secs(20)).await;
-    assert_eq!(world.cloud.alive(), 0, "no kubelet could stop the pod");
+    assert_eq!(world.cloud.alive(), 0, "the instance is deleted without waiting for a kubelet");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_node_with_a_young_lease_has_five_minutes() {
+async fn a_silent_node_with_a_recent_lease_has_five_minutes() {
     let world = World::new().await;
     let (_processes, name) = one_running(&world).await;
     world.bind_pod("p", &name).await;
     silent(&world, &name, Some(world.clock.now())).await;
     world.deployments().delete("w", &DeleteParams::default()).await.expect("deleted");
     tokio::time::sleep(Duration::from_secs(280)).await;
-    assert_eq!(world.cloud.alive(), 1, "it may come back");
+    assert_eq!(world.cloud.alive(), 1, "the instance stays while the kubelet may return");
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!(world.cloud.alive(), 0, "it did not");
+    assert_eq!(world.cloud.alive(), 0, "the instance is deleted after five minutes");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_machine_is_kept_as_long_as_its_node_says_so() {
+async fn a_failed_machine_is_preserved_while_its_node_asks_for_it() {
     let world = World::new().await;
     let ((controller, manager), name) = one_running(&world).await;
     let wish = |value: Value| {
@@ -171,13 +173,13 @@ async fn a_failed_machine_is_kept_as_long_as_its_node_says_so() {
     };
     let params = PatchParams::default();
     world.nodes().patch(&name, &params, &wish(json!("when-failed"))).await.expect("annotated");
-    // The Node comes to no good, and the health timeout passes.
+    // The Node becomes unhealthy, and the health timeout ends.
     world.ready(&name, json!({"type": "Ready", "status": "False"})).await;
     tokio::time::sleep(Duration::from_secs(3600)).await;
     let machine = world.machines().await.remove(0);
     assert_eq!(machine.metadata.name.as_deref(), Some(name.as_str()));
     assert_eq!(machine.phase(), Phase::Failed);
-    assert_eq!(world.cloud.ledger().ever().len(), 1, "nothing was made in its place");
+    assert_eq!(world.cloud.ledger().ever().len(), 1, "no replacement was created");
     let told = why(&controller.inspector(), &name);
     assert!(told.contains(&format!("of its Node {name}")), "{told}");
     drop(manager);
@@ -187,13 +189,13 @@ async fn a_failed_machine_is_kept_as_long_as_its_node_says_so() {
         None,
     );
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!(world.machines().await.len(), 1, "a manager that has just started knows it, too");
+    assert_eq!(world.machines().await.len(), 1, "a restarted manager preserves the machine, too");
 
     world.nodes().patch(&name, &params, &wish(Value::Null)).await.expect("annotated");
     tokio::time::sleep(Duration::from_secs(60)).await;
-    // By UID: a manager that was started in between may give the same name once more.
+    // Compared by UID: a manager that was started in between may use the same name again.
     let left = world.machines().await;
     let is_left = left.iter().any(|other| other.metadata.uid == machine.metadata.uid);
-    assert!(!is_left, "it is replaced: {}", why(&controller.inspector(), &name));
+    assert!(!is_left, "the machine is replaced: {}", why(&controller.inspector(), &name));
     drop(manager);
 }

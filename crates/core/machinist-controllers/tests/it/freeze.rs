@@ -1,4 +1,4 @@
-//! Sets and deployments that Go's machine-controller-manager froze.
+//! Tests of MachineSets and MachineDeployments that Go's machine-controller-manager froze.
 
 use std::time::Duration;
 
@@ -28,10 +28,10 @@ async fn the_set(world: &World) -> MachineSet {
     all.remove(0)
 }
 
-/// The marks of a freeze that the set and the deployment have, in words.
+/// Returns the marks of a freeze on the set and the deployment, as text.
 async fn marks(world: &World) -> Vec<&'static str> {
     let set = the_set(world).await;
-    let deployment: MachineDeployment = world.deployments().get("w").await.expect("it is there");
+    let deployment: MachineDeployment = world.deployments().get("w").await.expect("the deployment exists");
     let has = |map: Option<&std::collections::BTreeMap<String, String>>, key: &str| {
         map.is_some_and(|map| map.contains_key(key))
     };
@@ -50,7 +50,7 @@ async fn marks(world: &World) -> Vec<&'static str> {
     all.into_iter().filter(|(_, is_there)| *is_there).map(|(mark, _)| mark).collect()
 }
 
-/// Freezes both as Go's machine-controller-manager does.
+/// Freezes the set and the deployment as Go's machine-controller-manager does.
 async fn freeze(world: &World) {
     let params = PatchParams::default();
     let label = Patch::Merge(json!({"metadata": {"labels": {"freeze": "True"}}}));
@@ -63,7 +63,7 @@ async fn freeze(world: &World) {
     let of_set = status("machineSetCondition", json!([condition]));
     sets(world).patch_status(&name, &params, &of_set).await.expect("patched");
     sets(world).patch(&name, &params, &label).await.expect("patched");
-    let deployment = world.deployments().get("w").await.expect("it is there");
+    let deployment = world.deployments().get("w").await.expect("the deployment exists");
     let others = serde_json::to_value(deployment.status.unwrap_or_default().conditions).expect("JSON");
     let mut conditions = others.as_array().cloned().unwrap_or_default();
     conditions.push(condition);
@@ -80,7 +80,7 @@ async fn scale(world: &World, replicas: u32) {
 const ALL_MARKS: [&str; 4] = ["set label", "set condition", "deployment label", "deployment condition"];
 
 #[tokio::test(start_paused = true)]
-async fn a_freeze_is_lifted_when_enough_machines_are_gone() {
+async fn a_freeze_ends_when_enough_machines_are_deleted() {
     let world = World::new().await;
     let (_machine_controller, first) = world.start();
     world.apply(6).await;
@@ -91,49 +91,55 @@ async fn a_freeze_is_lifted_when_enough_machines_are_gone() {
     assert_eq!(marks(&world).await, ALL_MARKS);
 
     let _manager = manager(&world);
-    world.until("the freeze is lifted", async |w| marks(w).await.is_empty()).await;
+    world.until("the freeze has ended", async |w| marks(w).await.is_empty()).await;
     world.until("2 are left", async |w| w.machines().await.len() == 2).await;
     let [event] = world.events("UnfrozeMachineSet").await.try_into().expect("one Event");
-    assert_eq!(event.count.unwrap_or(1), 1, "it is told once");
+    assert_eq!(event.count.unwrap_or(1), 1, "the Event is emitted once");
     scale(&world, 4).await;
     world.until_running(4).await;
-    let conditions =
-        world.deployments().get("w").await.expect("it is there").status.unwrap_or_default().conditions;
+    let conditions = world
+        .deployments()
+        .get("w")
+        .await
+        .expect("the deployment exists")
+        .status
+        .unwrap_or_default()
+        .conditions;
     assert!(conditions.iter().any(|it| it.type_ == "Available"), "other conditions stay: {conditions:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_annotation_unfreeze_lifts_what_would_last() {
+async fn the_annotation_unfreeze_ends_a_lasting_freeze() {
     let world = World::new().await;
     let (machine_controller, first) = world.start();
     world.apply(6).await;
     world.until_running(6).await;
-    // No machine controller drains them, so they stay.
+    // No machine controller drains the Machines, so they stay.
     drop((machine_controller, first));
     scale(&world, 2).await;
     freeze(&world).await;
 
     let manager = manager(&world);
     tokio::time::sleep(Duration::from_secs(120)).await;
-    assert_eq!(marks(&world).await, ALL_MARKS, "6 Machines are left, and 4 would lift it");
+    assert_eq!(marks(&world).await, ALL_MARKS, "6 Machines are left, and the freeze ends at 4");
     let name = the_set(&world).await.metadata.name.expect("a name");
     let why = manager.inspector().why(&Key::Set(ObjectKey::new(NAMESPACE, &name))).expect("a reason").why;
     assert_eq!(
         why.to_string(),
-        "waits for its freeze to end: Go's machine-controller-manager set it (OverShootingReplicaCount); the set has 6 \
-         machines, and the freeze is lifted at 4 or fewer; since 2026-11-21T05:56:35Z; next: its Machines are deleted; to \
-         lift the freeze at once, set the annotation safety.machine.sapcloud.io/unfreeze on the MachineSet"
+        "frozen by Go's machine-controller-manager (OverShootingReplicaCount); the set has 6 machines, and the freeze is \
+         lifted at 4 or fewer; since 2026-11-21T05:56:35Z; next: wait until Machines are deleted, or set the annotation \
+         safety.machine.sapcloud.io/unfreeze on the MachineSet to lift the freeze now"
     );
 
     let unfreeze = Patch::Merge(json!({"metadata": {"annotations": {UNFREEZE: ""}}}));
     world.deployments().patch("w", &PatchParams::default(), &unfreeze).await.expect("annotated");
-    world.until("the freeze is lifted", async |w| marks(w).await.is_empty()).await;
+    world.until("the freeze has ended", async |w| marks(w).await.is_empty()).await;
     assert_eq!(world.events("UnfrozeMachineSet").await.len(), 1);
     scale(&world, 3).await;
-    world.until("one is made", async |w| w.machines().await.len() == 7).await;
+    world.until("one Machine is created", async |w| w.machines().await.len() == 7).await;
 
-    // The same on the set alone.
+    // The same for the set alone.
     freeze(&world).await;
     sets(&world).patch(&name, &PatchParams::default(), &unfreeze).await.expect("annotated");
-    world.until("the freeze is lifted again", async |w| marks(w).await.is_empty()).await;
+    world.until("the second freeze has ended", async |w| marks(w).await.is_empty()).await;
 }

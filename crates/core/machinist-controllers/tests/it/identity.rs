@@ -1,4 +1,5 @@
-//! Which instance, which Node and which token are a Machine's own, where names and ids alone do not tell.
+//! Tests of the identity of a Machine's instance, Node and token, where names and ids alone are
+//! ambiguous.
 
 use machinist_cloud_sim::Entry;
 use machinist_instance::ProviderId;
@@ -13,7 +14,7 @@ impl World {
         Api::namespaced(self.user.clone(), NAMESPACE)
     }
 
-    /// A Machine as another program leaves it: with its finalizer, its label and that id.
+    /// Creates a Machine as another program does: with its finalizer, its label and this id.
     pub(super) async fn leave_machine(&self, name: &str, provider_id: &str) -> Machine {
         let machine = json!({
             "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
@@ -24,7 +25,8 @@ impl World {
         self.machines_api().create(&PostParams::default(), &machine).await.expect("the Machine is accepted")
     }
 
-    /// An instance as another program leaves it: without a key, made so many seconds from now.
+    /// Creates an instance as another program does: without a key, created this many seconds from
+    /// now.
     pub(super) fn leave_instance(&self, name: &str, id: Option<&str>, seconds: i64) -> Entry {
         let foreigner = Foreigner {
             project: String::new(),
@@ -35,7 +37,7 @@ impl World {
             instance_type: "small".to_owned(),
             user_data: UserData::default(),
         };
-        self.cloud.load(&foreigner).expect("it is accepted")
+        self.cloud.load(&foreigner).expect("the instance is accepted")
     }
 
     pub(super) async fn delete_machine(&self, name: &str) {
@@ -55,20 +57,24 @@ async fn a_node_with_another_spelling_is_joined_and_deleted() {
     world.apply(0).await;
     let _processes = world.start();
     world.make_machine("m").await;
-    world.until("its instance exists", async |w| w.cloud.alive() == 1).await;
+    world.until("the instance exists", async |w| w.cloud.alive() == 1).await;
     let nodes: Api<Node> = Api::all(world.user.clone());
     let node = json!({
         "apiVersion": "v1", "kind": "Node", "metadata": {"name": "m"}, "spec": {"providerID": "sim:///sim-1a/i-1"},
     });
     nodes.create(&PostParams::default(), &parse(node)).await.expect("the Node is accepted");
     let status = Patch::Strategic(json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}));
-    nodes.patch_status("m", &PatchParams::default(), &status).await.expect("its status is accepted");
+    nodes.patch_status("m", &PatchParams::default(), &status).await.expect("the status is accepted");
     world.until("it runs", async |w| running(w).await == 1).await;
     tokio::time::sleep(Duration::from_secs(30 * 60)).await;
-    assert_eq!(running(&world).await, 1, "it stays healthy");
+    assert_eq!(running(&world).await, 1, "the Machine stays healthy");
     let mut requests = world.server.audit();
     world.delete_machine("m").await;
-    world.until("it is gone", async |w| w.machines().await.is_empty() && w.cloud.alive() == 0).await;
+    world
+        .until("Machine and instance are deleted", async |w| {
+            w.machines().await.is_empty() && w.cloud.alive() == 0
+        })
+        .await;
     assert_eq!(nodes.get_opt("m").await.expect("an answer"), None);
     let cordoned = requests.drain().into_iter().any(|request| {
         request.user_agent == "machine-controller" && request.resource == "nodes" && request.verb == "patch"
@@ -76,9 +82,9 @@ async fn a_node_with_another_spelling_is_joined_and_deleted() {
     assert!(cordoned);
 }
 
-/// Go MCM with provider-local leaves such Machines.
+/// Go MCM with provider-local creates such Machines.
 #[tokio::test(start_paused = true)]
-async fn an_instance_under_a_bare_id_is_taken_over_and_not_made_twice() {
+async fn an_instance_with_a_bare_id_is_adopted() {
     let world = World::new().await;
     world.cloud.configure(|settings| settings.scheme = String::new());
     world.apply(0).await;
@@ -88,11 +94,11 @@ async fn an_instance_under_a_bare_id_is_taken_over_and_not_made_twice() {
     world.until_running(1).await;
     assert_eq!(world.cloud.ledger().ever().len(), 1);
     world.delete_machine("m").await;
-    world.until("both are gone", async |w| w.machines().await.is_empty() && w.cloud.alive() == 0).await;
+    world.until("both are deleted", async |w| w.machines().await.is_empty() && w.cloud.alive() == 0).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn for_unreadable_ids_nothing_is_called_before_the_label() {
+async fn for_invalid_ids_no_driver_call_happens_before_the_label() {
     let world = World::new().await;
     world.apply(0).await;
     let (machine_controller, _manager) = world.start();
@@ -105,7 +111,7 @@ async fn for_unreadable_ids_nothing_is_called_before_the_label() {
         tokio::time::sleep(Duration::from_secs(60)).await;
         let why = || {
             let key = Key::Machine(ObjectKey::new(NAMESPACE, name));
-            inspector.why(&key).map(|record| record.why).expect("it was decided about")
+            inspector.why(&key).map(|record| record.why).expect("the machine has a decision")
         };
         assert_eq!(why().reason.code(), code);
         world.delete_machine(name).await;
@@ -114,7 +120,7 @@ async fn for_unreadable_ids_nothing_is_called_before_the_label() {
         assert!(why().to_string().contains("force-deletion=true"), "{}", why());
         let force = Patch::Merge(json!({"metadata": {"labels": {"force-deletion": "true"}}}));
         world.machines_api().patch(name, &PatchParams::default(), &force).await.expect("labelled");
-        world.until("it is let go", async |w| w.machines().await.is_empty()).await;
+        world.until("the Machine is deleted", async |w| w.machines().await.is_empty()).await;
     }
     assert_eq!(world.cloud.calls(), []);
     tokio::time::sleep(Duration::from_secs(60)).await;
@@ -125,7 +131,7 @@ async fn for_unreadable_ids_nothing_is_called_before_the_label() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_instance_stamped_by_a_late_clock_is_adopted() {
+async fn an_instance_with_the_time_of_a_late_clock_is_adopted() {
     let world = World::new().await;
     world.apply(0).await;
     world.make_machine("m").await;
@@ -138,7 +144,7 @@ async fn an_instance_stamped_by_a_late_clock_is_adopted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_instance_of_a_late_clock_goes_with_its_machine() {
+async fn an_instance_of_a_late_clock_is_deleted_with_its_machine() {
     let world = World::new().await;
     world.apply(0).await;
     let finalizers = Patch::Merge(json!({"metadata": {"finalizers": [FINALIZER]}}));
@@ -146,20 +152,20 @@ async fn an_instance_of_a_late_clock_goes_with_its_machine() {
     world.leave_instance("m", None, -3);
     world.delete_machine("m").await;
     let _processes = world.start();
-    world.until("both are gone", async |w| w.machines().await.is_empty() && w.cloud.alive() == 0).await;
+    world.until("both are deleted", async |w| w.machines().await.is_empty() && w.cloud.alive() == 0).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_older_instance_is_left_alone_and_named_in_an_event() {
+async fn an_older_instance_stays_and_is_named_in_an_event() {
     let world = World::new().await;
     world.apply(0).await;
     let pet = world.leave_instance("m", None, -3600);
     let _processes = world.start_long_ago().await;
     world.make_machine("m").await;
     let refused = |machine: &Machine| machine.phase() == Phase::CrashLoopBackOff;
-    world.until("it is refused", async |w| w.machines().await.iter().any(refused)).await;
+    world.until("the creation fails", async |w| w.machines().await.iter().any(refused)).await;
     world.delete_machine("m").await;
-    world.until("it is gone", async |w| w.machines().await.is_empty()).await;
+    world.until("the Machine is deleted", async |w| w.machines().await.is_empty()).await;
     assert_eq!(world.cloud.alive(), 1);
     tokio::time::sleep(Duration::from_secs(60)).await;
     let [event] = world.events("InstanceNotOurs").await.try_into().expect("one Event");
@@ -168,22 +174,26 @@ async fn an_older_instance_is_left_alone_and_named_in_an_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_machines_whose_names_end_alike_have_a_token_each() {
+async fn two_machines_with_the_same_name_suffix_get_two_tokens() {
     let world = World::new().await;
     world.apply(0).await;
     let _processes = world.start();
     world.make_machine("a-bjhxp").await;
     world.make_machine("b-bjhyy").await;
-    world.until("their instances exist", async |w| w.cloud.alive() == 2).await;
+    world.until("both instances exist", async |w| w.cloud.alive() == 2).await;
     let tokens = world.tokens().await;
     assert_eq!(tokens.len(), 2, "{tokens:?}");
-    assert!(tokens.contains(&"bootstrap-token-626a68".to_owned()), "the one that Go derives: {tokens:?}");
+    assert!(
+        tokens.contains(&"bootstrap-token-626a68".to_owned()),
+        "the token id that Go derives: {tokens:?}"
+    );
     world.until_running(2).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(world.tokens().await, Vec::<String>::new());
 }
 
-/// A world in which Machine "m" runs, and "copy" names its instance, as a copied manifest does.
+/// Starts a world in which Machine "m" runs, and "copy" names its instance, as a copied manifest
+/// does.
 async fn running_with_a_copy() -> (World, (Running, Running)) {
     let world = World::new().await;
     world.apply(0).await;
@@ -191,14 +201,14 @@ async fn running_with_a_copy() -> (World, (Running, Running)) {
     world.leave_machine("m", instance.as_str()).await;
     let processes = world.start();
     world.until_running(1).await;
-    // Moments of creation are cut to seconds.
+    // Creation times are cut to whole seconds.
     tokio::time::sleep(Duration::from_secs(2)).await;
     world.leave_machine("copy", instance.as_str()).await;
     (world, processes)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_copy_of_a_machine_goes_without_the_originals_instance() {
+async fn deleting_a_copy_keeps_the_instance_of_the_original() {
     let (world, _processes) = running_with_a_copy().await;
     let label = Patch::Merge(json!({"metadata": {"labels": {"node": "m"}}}));
     world.machines_api().patch("copy", &PatchParams::default(), &label).await.expect("labelled");
@@ -206,16 +216,16 @@ async fn a_copy_of_a_machine_goes_without_the_originals_instance() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     let force = Patch::Merge(json!({"metadata": {"labels": {"force-deletion": "true"}}}));
     world.machines_api().patch("copy", &PatchParams::default(), &force).await.expect("labelled");
-    world.until("the copy is let go", async |w| w.machines().await.len() == 1).await;
+    world.until("the copy is deleted", async |w| w.machines().await.len() == 1).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!((running(&world).await, world.cloud.alive()), (1, 1), "the original has its instance");
+    assert_eq!((running(&world).await, world.cloud.alive()), (1, 1), "the original keeps its instance");
     let nodes: Api<Node> = Api::all(world.user.clone());
-    let node = nodes.get("m").await.expect("its Node is there");
-    assert_eq!(node.spec.and_then(|spec| spec.unschedulable), None, "and was not closed");
+    let node = nodes.get("m").await.expect("the Node exists");
+    assert_eq!(node.spec.and_then(|spec| spec.unschedulable), None, "the Node was not cordoned");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_copy_goes_when_its_original_has_gone() {
+async fn a_copy_is_deleted_after_its_original() {
     let (world, _processes) = running_with_a_copy().await;
     world.delete_machine("copy").await;
     tokio::time::sleep(Duration::from_secs(60)).await;
@@ -225,9 +235,9 @@ async fn a_copy_goes_when_its_original_has_gone() {
     assert_eq!((world.machines().await.len(), world.cloud.alive()), (0, 0));
 }
 
-/// Node names are the cloud's choice, and labels are taken off by tools and restores.
+/// The cloud chooses Node names, and tools and restores may remove labels.
 #[tokio::test(start_paused = true)]
-async fn a_node_is_found_by_its_id_where_no_label_names_it() {
+async fn a_node_without_a_label_is_found_by_its_id() {
     let world = World::new().await;
     world.apply(0).await;
     let instance = world.leave_instance("ip-1", None, 0).id;
@@ -239,10 +249,14 @@ async fn a_node_is_found_by_its_id_where_no_label_names_it() {
     let _processes = world.start();
     let mut requests = world.server.audit();
     world.delete_machine("m").await;
-    world.until("it is gone", async |w| w.machines().await.is_empty() && w.cloud.alive() == 0).await;
-    assert_eq!(nodes.get_opt("ip-1").await.expect("an answer"), None, "it is not left behind");
+    world
+        .until("Machine and instance are deleted", async |w| {
+            w.machines().await.is_empty() && w.cloud.alive() == 0
+        })
+        .await;
+    assert_eq!(nodes.get_opt("ip-1").await.expect("an answer"), None, "the Node is deleted");
     let listed = requests.drain().into_iter().any(|request| {
         request.user_agent == "machine-controller" && request.resource == "pods" && request.verb == "list"
     });
-    assert!(listed, "it was drained");
+    assert!(listed, "the Node was drained");
 }

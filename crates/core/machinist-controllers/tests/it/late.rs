@@ -1,4 +1,5 @@
-//! Status writes that take effect late: the process that sent them is killed, or a webhook holds the request.
+//! Tests of status writes that take effect late, because the sending process is killed or a webhook
+//! delays the request.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +14,8 @@ use tower::{BoxError, Service};
 
 use super::*;
 
-/// A connection that holds the first status patch with a text in it. Its sender gets no answer.
+/// A connection that holds the first status patch that contains a given text. The sender gets no
+/// response.
 #[derive(Clone)]
 struct Holding {
     service: ApiService,
@@ -21,14 +23,14 @@ struct Holding {
     caught: Arc<Mutex<Option<oneshot::Sender<Held>>>>,
 }
 
-/// A request that was sent and did not arrive yet.
+/// A request that was sent and has not arrived yet.
 struct Held {
     service: ApiService,
     request: Request<Body>,
 }
 
 impl Held {
-    /// Lets it arrive.
+    /// Delivers the request.
     async fn arrive(mut self) -> StatusCode {
         self.service.call(self.request).await.expect("the server answers").status()
     }
@@ -65,7 +67,7 @@ impl Service<Request<Body>> for Holding {
 }
 
 impl World {
-    /// Starts a machine controller whose first status patch with that text is caught.
+    /// Starts a machine controller and holds its first status patch that contains this text.
     fn start_holding(&self, text: &'static str) -> (Running, oneshot::Receiver<Held>) {
         let (caught, held) = oneshot::channel();
         let service = self.server.service_as(Identity::admin());
@@ -109,12 +111,12 @@ impl World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_failed_of_a_killed_process_leaves_running_alone() {
+async fn a_late_failed_of_a_killed_process_does_not_replace_running() {
     let world = World::new().await;
     world.apply(1).await;
     let _manager = world.start_manager();
     let (killed, held) = world.start_holding("failed to join the cluster in time");
-    let held = held.await.expect("the creation timeout passes");
+    let held = held.await.expect("the status patch is held after the creation timeout");
     drop(killed);
     world.join().await;
     let _successor = world.start_successor();
@@ -124,12 +126,12 @@ async fn a_late_failed_of_a_killed_process_leaves_running_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_that_hangs_in_a_webhook_leaves_running_alone() {
+async fn a_failed_delayed_by_a_webhook_does_not_replace_running() {
     let world = World::new().await;
     world.apply(1).await;
     let _manager = world.start_manager();
     let (_goes_on, held) = world.start_holding("failed to join the cluster in time");
-    let held = held.await.expect("the creation timeout passes");
+    let held = held.await.expect("the status patch is held after the creation timeout");
     world.join().await;
     world.until_running(1).await;
     assert_eq!(held.arrive().await, StatusCode::UNPROCESSABLE_ENTITY);
@@ -137,20 +139,21 @@ async fn a_failed_that_hangs_in_a_webhook_leaves_running_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_replacement_spares_a_machine_that_recovered() {
+async fn a_late_replacement_does_not_fail_a_recovered_machine() {
     let world = World::new().await;
     world.apply(1).await;
     let _manager = world.start_manager();
     let (killed, held) = world.start_holding("its health timeout has passed");
     world.until_running(1).await;
     world.set_ready("Unknown").await;
-    let held = held.await.expect("the health timeout passes");
+    let held = held.await.expect("the status patch is held after the health timeout");
     drop(killed);
     world.set_ready("True").await;
     let _successor = world.start_successor();
     world.until_phase(Phase::Running).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    // Unhealthy again, but not for long: the phase is as the late decision read it, and means something else.
+    // The Machine is unhealthy again, but not for long: its phase is the one that the late decision
+    // was based on, but the time differs.
     world.set_ready("Unknown").await;
     world.until_phase(Phase::Unknown).await;
     assert_eq!(held.arrive().await, StatusCode::UNPROCESSABLE_ENTITY);

@@ -1,4 +1,5 @@
-//! What a process does with its Lease: calls of any length may begin, and are waited for before the Lease is given back.
+//! Tests of a process with a Lease: calls of any duration may begin, and the process waits for them
+//! before it releases the Lease.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use machinist_kube::lease::{Elector, Leadership, LeaseOptions};
@@ -7,7 +8,7 @@ use tokio::time::Instant;
 
 use super::*;
 
-/// Longer than a Lease lasts by default.
+/// Longer than the default duration of a Lease.
 const LATENCY: Duration = Duration::from_secs(40);
 const CALL_BOUND: Duration = Duration::from_secs(60);
 
@@ -44,40 +45,40 @@ async fn a_call_may_take_longer_than_a_lease_lasts() {
     let world = world_with_a_slow_cloud().await;
     let (elector, leadership) = elector(&world);
     tokio::spawn(elector.run(std::future::pending()));
-    leadership.acquired().await.expect("no other process wants it");
+    leadership.acquired().await.expect("the Lease is free");
     let _controller = start(&world, leadership);
     world.apply(0).await;
     world.make_machine("m").await;
-    world.until("it has an instance", async |w| w.cloud.alive() == 1).await;
+    world.until("the instance exists", async |w| w.cloud.alive() == 1).await;
     assert_eq!(world.cloud.ledger().ever().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_lease_is_given_back_when_the_last_call_has_ended() {
+async fn the_lease_is_released_after_the_last_call() {
     let world = world_with_a_slow_cloud().await;
     let (elector, leadership) = elector(&world);
     let (stop, stopped) = oneshot::channel::<()>();
     let (drained, is_drained) = oneshot::channel::<()>();
     let ends = |signal: oneshot::Receiver<()>| async move { drop(signal.await) };
     let election = tokio::spawn(elector.run_and_drain(ends(stopped), ends(is_drained), 2 * CALL_BOUND));
-    leadership.acquired().await.expect("no other process wants it");
+    leadership.acquired().await.expect("the Lease is free");
     let controller = start(&world, leadership);
     world.apply(0).await;
     world.make_machine("first").await;
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(world.cloud.alive(), 0, "the call is in flight");
 
-    // As the program does when it is asked to stop.
+    // As the program does when it is stopped.
     let asked = Instant::now();
-    stop.send(()).expect("it listens");
-    // The drain begins first; then nothing else does.
+    stop.send(()).expect("the elector receives the signal");
+    // Once the drain begins, no further work begins.
     let (left, _) = tokio::join!(biased; controller.drain(CALL_BOUND), world.make_machine("second"));
     assert_eq!((left.calls, left.passes), (0, 0));
     assert!(Duration::from_secs(15) < left.waited, "longer than a Lease lasts: {left:?}");
     assert_eq!(world.cloud.alive(), 1, "the call has had its effect");
-    assert_eq!(holder(&world).await.as_deref(), Some("one"), "it was renewed meanwhile");
+    assert_eq!(holder(&world).await.as_deref(), Some("one"), "the Lease was renewed meanwhile");
     drop(controller);
-    drained.send(()).expect("it listens");
+    drained.send(()).expect("the elector receives the signal");
     election.await.expect("no panic");
     assert_eq!(holder(&world).await, None);
     assert!(asked.elapsed() < CALL_BOUND);
@@ -86,7 +87,7 @@ async fn the_lease_is_given_back_when_the_last_call_has_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_ends_at_its_bound_and_tells_what_is_left() {
+async fn a_shutdown_ends_at_its_limit_and_reports_open_work() {
     let world = world_with_a_slow_cloud().await;
     let controller = start(&world, Leadership::unopposed());
     world.apply(0).await;
@@ -98,10 +99,10 @@ async fn a_drain_ends_at_its_bound_and_tells_what_is_left() {
     assert_eq!(left.waited.as_secs(), bound.as_secs());
 }
 
-/// The process that led before has died without giving its Lease back. What it sent last may hang in a webhook, and may delete the
-/// Machine that it had chosen for the same limit.
+/// The previous leader died without releasing its Lease. Its last write may be delayed by a
+/// webhook, and may delete the Machine that it had selected for the same limit.
 #[tokio::test(start_paused = true)]
-async fn a_successor_deletes_nothing_before_the_last_writes_of_the_dead_can_have_ended() {
+async fn a_successor_waits_for_late_writes_before_it_deletes() {
     let world = World::new().await;
     let processes = world.start();
     world.apply(3).await;
@@ -120,32 +121,32 @@ async fn a_successor_deletes_nothing_before_the_last_writes_of_the_dead_can_have
     world.deployments().patch("w", &PatchParams::default(), &scale).await.expect("scaled");
     let (elector, leadership) = elector(&world);
     tokio::spawn(elector.run(std::future::pending()));
-    leadership.acquired().await.expect("nobody renews it");
+    leadership.acquired().await.expect("the Lease expires");
     let clients = Clients { control: world.client("manager"), target: world.client("manager") };
     let manager = Manager::start(clients, world.options("manager"), Some(leadership));
     tokio::time::sleep(Duration::from_secs(55)).await;
     assert_eq!(running(&world).await, 3, "nothing is deleted yet");
     let key = Key::Deployment(ObjectKey::new(NAMESPACE, "w"));
-    let why = manager.inspector().why(&key).expect("it was decided about").why;
+    let why = manager.inspector().why(&key).expect("the set has a decision").why;
     assert_eq!(why.reason.code(), "PredecessorCalls", "{why}");
     tokio::time::sleep(Duration::from_secs(20)).await;
     assert_eq!(running(&world).await, 2);
     drop(machine_controller);
 }
 
-/// As with a process that is stopped by a debugger, and goes on when its Lease has run out.
+/// As with a process that is stopped by a debugger and continues after its Lease has expired.
 #[tokio::test(start_paused = true)]
 async fn a_process_that_lost_its_lease_writes_nothing() {
     let world = World::new().await;
     let (elector, leadership) = elector(&world);
     let (stop, stopped) = oneshot::channel::<()>();
     tokio::spawn(elector.run(async move { drop(stopped.await) }));
-    leadership.acquired().await.expect("no other process wants it");
+    leadership.acquired().await.expect("the Lease is free");
     let _controller = start(&world, leadership);
     world.apply(0).await;
     world.make_machine("first").await;
-    world.until("it is taken up", async |w| w.cloud.alive() == 1).await;
-    stop.send(()).expect("it listens");
+    world.until("the instance exists", async |w| w.cloud.alive() == 1).await;
+    stop.send(()).expect("the elector receives the signal");
     tokio::time::sleep(Duration::from_secs(1)).await;
     let mut requests = world.server.audit();
     world.make_machine("second").await;
@@ -154,5 +155,5 @@ async fn a_process_that_lost_its_lease_writes_nothing() {
         request.user_agent == "machine-controller" && !["get", "list", "watch"].contains(&request.verb)
     };
     assert_eq!(requests.drain().into_iter().filter(is_write).count(), 0);
-    assert_eq!(world.cloud.alive(), 1, "and makes nothing");
+    assert_eq!(world.cloud.alive(), 1, "no instance is created");
 }

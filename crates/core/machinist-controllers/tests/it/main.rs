@@ -1,8 +1,9 @@
-//! Both processes against an embedded server and a simulated cloud, under paused time.
+//! Tests of both processes with an embedded server and a simulated cloud, under paused time.
 //!
-//! Here is only that the two fit together; faults, crashes and invariants are machinist-sim's.
+//! These tests only check that the two processes work together. Faults, crashes and invariants are
+//! tested in machinist-sim.
 
-#![expect(clippy::expect_used, reason = "a test that cannot go on says why")]
+#![expect(clippy::expect_used, reason = "a test that cannot continue reports the reason")]
 
 mod accounts;
 mod asks;
@@ -74,7 +75,8 @@ impl World {
         self.start_with(|_| {})
     }
 
-    /// So long ago that a Machine of now is certainly younger than the processes, whatever the clocks say.
+    /// Starts the processes and waits a minute, so that a new Machine is certainly younger than
+    /// they are, even with different clocks.
     async fn start_long_ago(&self) -> (Running, Running) {
         let processes = self.start();
         tokio::time::sleep(Duration::from_secs(60)).await;
@@ -124,14 +126,17 @@ impl World {
                 },
             },
         });
-        self.deployments().create(&PostParams::default(), &parse(deployment)).await.expect("it is accepted");
+        self.deployments()
+            .create(&PostParams::default(), &parse(deployment))
+            .await
+            .expect("the deployment is accepted");
     }
 
     fn deployments(&self) -> Api<MachineDeployment> {
         Api::namespaced(self.user.clone(), NAMESPACE)
     }
 
-    /// A Machine of that name that belongs to nobody.
+    /// Creates a Machine with this name and without an owner.
     async fn make_machine(&self, name: &str) -> Api<Machine> {
         let machines: Api<Machine> = Api::namespaced(self.user.clone(), NAMESPACE);
         let machine = json!({
@@ -142,7 +147,7 @@ impl World {
         machines
     }
 
-    /// The Events of that reason.
+    /// Returns the Events with this reason.
     async fn events(&self, reason: &str) -> Vec<Event> {
         let events: Api<Event> = Api::namespaced(self.user.clone(), NAMESPACE);
         let mut events = events.list(&ListParams::default()).await.expect("a list").items;
@@ -155,14 +160,15 @@ impl World {
         machines.list(&ListParams::default()).await.expect("a list").items
     }
 
-    /// Waits for so many Machines to run, and lets their Nodes join.
+    /// Waits until this many instances exist, lets their Nodes join, and waits until the Machines
+    /// run.
     async fn until_running(&self, count: usize) {
         self.until(&format!("{count} instances exist"), async |w| w.cloud.alive() == count).await;
         self.join().await;
         self.until(&format!("{count} machines run"), async |w| running(w).await == count).await;
     }
 
-    /// Does what kubelets would: a ready Node for each instance that has none.
+    /// Acts as the kubelets: creates a ready Node for each instance without one.
     async fn join(&self) {
         let nodes: Api<Node> = Api::all(self.user.clone());
         for entry in self.cloud.ledger().alive() {
@@ -179,11 +185,11 @@ impl World {
             nodes
                 .patch_status(name, &PatchParams::default(), &Patch::Strategic(status))
                 .await
-                .expect("its status is accepted");
+                .expect("the status is accepted");
         }
     }
 
-    /// Lets time pass, a second at a time, until it is so.
+    /// Lets time pass, one second at a time, until the condition holds.
     async fn until(&self, what: &str, is_so: impl AsyncFn(&Self) -> bool) {
         for _ in 0..600 {
             if is_so(self).await {
@@ -192,7 +198,7 @@ impl World {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         let machines = self.machines().await;
-        panic!("not so after ten minutes: {what}\n{machines:#?}");
+        panic!("timed out after ten minutes: {what}\n{machines:#?}");
     }
 }
 
@@ -205,7 +211,7 @@ async fn running(world: &World) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deployment_becomes_nodes_grows_shrinks_and_goes() {
+async fn a_deployment_is_created_scaled_and_deleted() {
     let world = World::new().await;
     let _processes = world.start();
     world.apply(3).await;
@@ -226,16 +232,16 @@ async fn a_deployment_becomes_nodes_grows_shrinks_and_goes() {
     let left = nodes.list(&ListParams::default()).await.expect("a list").items;
     assert!(left.is_empty(), "{left:#?}");
     world
-        .until("the deployment is gone", async |w| {
+        .until("the deployment is deleted", async |w| {
             w.deployments().get_opt("w").await.expect("an answer").is_none()
         })
         .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn deletions_that_wait_long_for_their_turn_are_decided_again_and_come_to_an_end() {
+async fn queued_deletions_are_decided_again_and_complete() {
     let world = World::new().await;
-    // One call at a time, and each takes longer than leave to delete lasts.
+    // One call at a time, and each takes longer than a deletion permit is valid.
     world.cloud.configure(|settings| {
         settings.latency = Duration::from_secs(15);
         settings.call_bound = Duration::from_secs(20);
@@ -249,12 +255,12 @@ async fn deletions_that_wait_long_for_their_turn_are_decided_again_and_come_to_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_set_that_others_own_without_controlling_it_is_adopted_and_stays_theirs_too() {
+async fn an_adopted_set_keeps_its_other_owners() {
     let world = World::new().await;
     let sets: Api<MachineSet> = Api::namespaced(world.user.clone(), NAMESPACE);
     let theirs =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "inventory", "uid": "uid-of-the-inventory"});
-    // What a deployment's set looks like that was left behind by a deletion without its children.
+    // A deployment's set that remains after a deletion without its dependents.
     let set = json!({
         "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet",
         "metadata": {"name": "w-left", "labels": {"name": "w"}, "ownerReferences": [theirs]},
@@ -283,7 +289,7 @@ async fn a_set_that_others_own_without_controlling_it_is_adopted_and_stays_their
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_waits_for_its_turn_to_be_replaced_says_whose_turn_it_is() {
+async fn a_machine_that_waits_for_replacement_gives_the_reason() {
     let world = World::new().await;
     let sets: Api<MachineSet> = Api::namespaced(world.user.clone(), NAMESPACE);
     let set = json!({
@@ -323,21 +329,24 @@ async fn a_machine_that_waits_for_its_turn_to_be_replaced_says_whose_turn_it_is(
     let explained = explain(clients, world.options("why"), machine, &key).await.expect("explained");
     assert_eq!(
         explained.why.to_string(),
-        "waits for its turn: the deployment wants 3 machines and has 2; MachineSet w is frozen; \
+        "replacement waits: the deployment wants 3 machines and has 2; MachineSet w is frozen; \
          since 2027-01-15T07:10:00Z; next: set the annotation safety.machine.sapcloud.io/unfreeze on MachineSet w"
     );
 
-    // Without a manager, which would lift the freeze of a set that has so few Machines.
+    // Without a manager, which would end the freeze of a set with so few Machines.
     let (machine_controller, manager) = world.start();
     drop(manager);
     let inspector = machine_controller.inspector();
-    // It says the same as soon as it has decided about all of them, and whoever listens is told.
+    // The controller gives the same reason once it has decided about all Machines, and notifies
+    // listeners.
     while inspector.waits().get(&key) != Some(&explained.why) {
-        tokio::time::timeout(Duration::from_secs(60), inspector.decided()).await.expect("it decides");
+        tokio::time::timeout(Duration::from_secs(60), inspector.decided())
+            .await
+            .expect("the controller decides");
     }
 }
 
-/// A provider whose accounts open only with an entry `token`.
+/// A provider with accounts that open only with an entry `token`.
 struct Locked(SimProvider);
 
 impl Provider for Locked {
@@ -362,7 +371,7 @@ impl Provider for Locked {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_whose_account_cannot_be_opened_says_so_and_goes_on_when_the_secret_is_mended() {
+async fn a_deletion_continues_after_its_secret_is_corrected() {
     let world = World::new().await;
     let locked = Arc::new(Locked(SimProvider::in_process(world.cloud.clone())));
     let (machine_controller, _manager) = world.start_with(|options| options.provider = locked);
@@ -381,40 +390,40 @@ async fn a_deletion_whose_account_cannot_be_opened_says_so_and_goes_on_when_the_
         let operation = machine.status.as_ref().and_then(|status| status.last_operation.as_ref());
         operation.is_some_and(|it| it.state == Some(OperationState::Failed))
     };
-    world.until("the Machine says so", async |w| w.machines().await.iter().any(failed)).await;
+    world.until("the Machine reports the failure", async |w| w.machines().await.iter().any(failed)).await;
     let machine = world.machines().await.remove(0);
     let operation = machine.status.as_ref().and_then(|status| status.last_operation.clone());
     assert_eq!(
-        operation.expect("it has one").description(),
-        "machine codes error: code = [PermissionDenied] message = [the account of MachineClass c, by Secret \
-         default/s, cannot be opened: token: expected text]. Initiate node drain"
+        operation.expect("the Machine has a last operation").description(),
+        "machine codes error: code = [PermissionDenied] message = [cannot open the account of MachineClass c with Secret \
+         default/s: token: expected text]. Initiate node drain"
     );
     let name = machine.metadata.name.clone().unwrap_or_default();
     let key = Key::Machine(ObjectKey::new(NAMESPACE, name.as_str()));
     let inspector = machine_controller.inspector();
     let why = inspector.why(&key).expect("it was decided about").why.to_string();
-    assert!(why.contains("by Secret default/s, cannot be opened"), "{why}");
+    assert!(why.contains("with Secret default/s: token: expected text"), "{why}");
     let passes = || {
         let all = inspector.metrics();
-        all.into_iter().find(|(name, _)| name == "machinist_queue_passes_total").expect("it is counted").1
+        all.into_iter().find(|(name, _)| name == "machinist_queue_passes_total").expect("the metric exists").1
     };
     let before = passes();
     tokio::time::sleep(Duration::from_secs(600)).await;
     let made = passes() - before;
-    assert!(made < 30.0, "looked at {made} times in ten minutes");
+    assert!(made < 30.0, "{made} passes in ten minutes");
     let events: Api<Event> = Api::namespaced(world.user.clone(), NAMESPACE);
     let events = events.list(&ListParams::default()).await.expect("a list").items;
     let told = events.iter().filter(|event| event.reason.as_deref() == Some("FailedDelete"));
     assert_eq!(told.count(), 1, "{events:#?}");
 
-    // The next attempt would be minutes away.
+    // Without the change of the Secret, the next attempt would be minutes away.
     token(json!("dG9rZW4=")).await;
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert_eq!((world.machines().await.len(), world.cloud.alive()), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_waits_for_user_data_and_is_made_when_the_secret_has_some() {
+async fn a_machine_waits_for_user_data_in_its_secret() {
     let world = World::new().await;
     let _processes = world.start();
     let secrets: Api<Secret> = Api::namespaced(world.user.clone(), NAMESPACE);
@@ -436,8 +445,8 @@ async fn a_machine_waits_for_user_data_and_is_made_when_the_secret_has_some() {
     world.until("it waits", async |w| w.machines().await.iter().any(waits)).await;
     let status = world.machines().await.remove(0).status.unwrap_or_default();
     assert_eq!(
-        status.last_operation.expect("it has one").description(),
-        "Creation waits for Secret default/empty to have an entry \"userData\""
+        status.last_operation.expect("the Machine has a last operation").description(),
+        "Creation is blocked: Secret default/empty has no entry \"userData\""
     );
     assert_eq!(world.cloud.ledger().ever().len(), 0);
 
@@ -447,13 +456,13 @@ async fn a_machine_waits_for_user_data_and_is_made_when_the_secret_has_some() {
     assert_eq!(world.cloud.alive(), 1);
 }
 
-/// A planner with a bug that shows with one Machine.
+/// A planner with a bug for one Machine.
 fn buggy(s: &machine::Snapshot) -> Plan<machine::Action> {
     assert!(s.machine.name != "bug-in-planner", "no rule for this");
     machine::plan(s)
 }
 
-/// A provider with bugs that show with some classes: where facts are collected, and in a call.
+/// A provider with bugs for some classes: in the collection of facts, and in a call.
 struct Buggy(SimProvider);
 
 impl Provider for Buggy {
@@ -476,14 +485,14 @@ impl Provider for Buggy {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bug_that_shows_with_one_object_is_that_objects_problem_and_nobody_elses() {
+async fn a_bug_with_one_object_does_not_affect_other_objects() {
     let world = World::new().await;
     let clients = |name| Clients { control: world.client(name), target: world.client(name) };
     let planners = Planners { machine: buggy, ..Planners::default() };
     let options = Options { planners, ..Options::from(world.options("machine-controller")) };
     let provider = Arc::new(Buggy(SimProvider::in_process(world.cloud.clone())));
     let mut machine = MachineOptions::new(provider, "test");
-    // The first secret part of a token cannot be drawn.
+    // Generating the first secret part of a token fails.
     let draws = std::sync::atomic::AtomicU32::new(0);
     machine.entropy = Arc::new(move |bytes| {
         assert!(draws.fetch_add(1, std::sync::atomic::Ordering::Relaxed) > 0, "hunter2");
@@ -515,9 +524,9 @@ async fn a_bug_that_shows_with_one_object_is_that_objects_problem_and_nobody_els
     tokio::time::sleep(Duration::from_secs(5)).await;
     let in_planner = why("bug-in-planner");
     assert!(
-        in_planner.starts_with(
-            "waits for a bug of this program to be mended: the rule engine failed on this object at "
-        ) && in_planner.contains("tests/it/main.rs:")
+        in_planner
+            .starts_with("internal error (please report it): the rule engine failed on this object at ")
+            && in_planner.contains("tests/it/main.rs:")
             && in_planner.contains(": no rule for this; next: report this bug"),
         "{in_planner}"
     );
@@ -528,32 +537,32 @@ async fn a_bug_that_shows_with_one_object_is_that_objects_problem_and_nobody_els
     );
 
     make("fine", "c").await;
-    world.until("the one that is fine has its instance", async |w| w.cloud.alive() == 1).await;
+    world.until("the valid machine has its instance", async |w| w.cloud.alive() == 1).await;
     let total = |start: &str| -> f64 {
         let all = inspector.metrics();
         all.iter().filter(|(name, _)| name.starts_with(start)).map(|(_, value)| value).sum()
     };
-    // Two Machines some times each, and once the drawing of a token.
+    // Two Machines several times each, and once the generation of a token.
     assert!(3.0 <= total("machinist_passes_panicked_total{kind=\"machine\"}"), "{:?}", inspector.metrics());
     assert!(total("machinist_passes_panicked_total") < 100.0, "{:?}", inspector.metrics());
-    // A class that is mended mends its Machine.
+    // Correcting the class also corrects its Machine.
     let patch = Patch::Merge(json!({"providerSpec": {"size": "small"}}));
     classes.patch("bug", &PatchParams::default(), &patch).await.expect("the class is accepted");
-    world.until("the other one has its instance, too", async |w| w.cloud.alive() == 2).await;
+    world.until("the other machine has its instance, too", async |w| w.cloud.alive() == 2).await;
 }
 
-/// A rule that wants what is so already.
+/// A planner that repeats a write which changes nothing.
 fn stubborn(s: &machine_deployment::Snapshot) -> Plan<machine_deployment::Action> {
     let wanted = s.deployment.annotations.clone().unwrap_or_default();
     let why = machinist_plan::Why::new(
-        machinist_plan::Reason::Writing("what is so already"),
+        machinist_plan::Reason::Writing("writing an unchanged value"),
         machinist_core::Step::Nothing,
     );
     Plan::act(machine_deployment::Action::Annotate(wanted), why)
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_changes_nothing_is_tried_less_and_less_often() {
+async fn writes_without_effect_are_retried_with_backoff() {
     let world = World::new().await;
     world.apply(0).await;
     let annotate = Patch::Merge(json!({"metadata": {"annotations": {"a": "b"}}}));
@@ -563,7 +572,7 @@ async fn what_changes_nothing_is_tried_less_and_less_often() {
     let planners = Planners { machine_deployment: stubborn, ..Planners::default() };
     let manager =
         Manager::start(clients, Options { planners, ..Options::from(world.options("manager")) }, None);
-    // Sets of others wake the deployment, as they might be its own.
+    // Sets of other owners wake the deployment, because it may have to adopt them.
     let sets: Api<MachineSet> = Api::namespaced(world.user.clone(), NAMESPACE);
     for minute in 0..30 {
         let set = json!({
@@ -584,9 +593,9 @@ async fn what_changes_nothing_is_tried_less_and_less_often() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_api_server_refuses_is_told_and_tried_less_and_less_often() {
+async fn rejected_writes_are_reported_and_retried_with_backoff() {
     let world = World::new().await;
-    // Whatever somebody set up there that our writes cannot pass.
+    // A validation rule of the cluster that rejects our writes.
     let crds: Api<CustomResourceDefinition> = Api::all(world.user.clone());
     let rule = Patch::<Value>::Json(parse(json!([{
         "op": "add",
@@ -605,7 +614,7 @@ async fn what_the_api_server_refuses_is_told_and_tried_less_and_less_often() {
     };
     let refused = requests.drain().into_iter().filter(is_refused).count();
     // Pauses of 1, 2, 4 ... 256 seconds, then of five minutes.
-    assert!((8..=20).contains(&refused), "{refused} refusals in half an hour");
+    assert!((8..=20).contains(&refused), "{refused} rejections in half an hour");
     let key = Key::Machine(ObjectKey::new(NAMESPACE, "m"));
     let told = machine_controller.inspector().why(&key).expect("a reason").why;
     assert_eq!(told.reason.code(), "ChangeRefused");
@@ -615,30 +624,30 @@ async fn what_the_api_server_refuses_is_told_and_tried_less_and_less_often() {
     assert_eq!(event.involved_object.name.as_deref(), Some("m"));
 }
 
-/// A Machine's name becomes the value of a label, and 64 letters are too many for one.
+/// A Machine's name becomes a label value, and 64 characters are too long for one.
 #[tokio::test(start_paused = true)]
-async fn a_machine_whose_name_is_too_long_is_told_so_makes_no_instance_and_can_be_deleted() {
+async fn a_machine_with_a_too_long_name_gets_no_instance() {
     let world = World::new().await;
     world.apply(0).await;
     let _processes = world.start_long_ago().await;
     let name = "y".repeat(64);
     let machines = world.make_machine(&name).await;
     let waits = |machine: &Machine| machine.phase() == Phase::CrashLoopBackOff;
-    world.until("it waits", async |w| w.machines().await.iter().any(waits)).await;
+    world.until("the Machine waits", async |w| w.machines().await.iter().any(waits)).await;
     let status = world.machines().await.remove(0).status.unwrap_or_default();
     assert_eq!(
-        status.last_operation.expect("it has one").description(),
-        "Creation waits for its spec to be mended: metadata.name: expected at most 63 letters, since it becomes the value \
-         of a label, got 64 letters"
+        status.last_operation.expect("the Machine has a last operation").description(),
+        "Creation is blocked: invalid spec: metadata.name: expected at most 63 characters, since it becomes the value \
+         of a label, got 64 characters"
     );
     assert_eq!(world.cloud.ledger().ever().len(), 0);
     machines.delete(&name, &DeleteParams::default()).await.expect("deleted");
-    world.until("it is gone", async |w| w.machines().await.is_empty()).await;
+    world.until("the Machine is deleted", async |w| w.machines().await.is_empty()).await;
 }
 
-/// A program that did not refuse such names left it.
+/// Another program that does not reject such names created this Machine.
 #[tokio::test(start_paused = true)]
-async fn an_instance_whose_name_is_too_long_for_a_label_goes_with_its_machine() {
+async fn an_instance_with_a_too_long_name_is_deleted() {
     let world = World::new().await;
     world.apply(0).await;
     let name = "y".repeat(64);
@@ -652,16 +661,16 @@ async fn an_instance_whose_name_is_too_long_for_a_label_goes_with_its_machine() 
         instance_type: "small".to_owned(),
         user_data: UserData::default(),
     };
-    world.cloud.load(&foreigner).expect("it is accepted");
+    world.cloud.load(&foreigner).expect("the instance is accepted");
     let finalizers = json!({"metadata": {"finalizers": ["machine.sapcloud.io/machine-controller-manager"]}});
     machines.patch(&name, &PatchParams::default(), &Patch::Merge(finalizers)).await.expect("patched");
     let _processes = world.start();
     machines.delete(&name, &DeleteParams::default()).await.expect("deleted");
-    world.until("both are gone", async |w| w.machines().await.is_empty() && w.cloud.alive() == 0).await;
+    world.until("both are deleted", async |w| w.machines().await.is_empty() && w.cloud.alive() == 0).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_deletes_what_is_in_use_is_told_once_what_it_is_kept_for() {
+async fn deleting_a_class_or_secret_in_use_emits_one_event() {
     let world = World::new().await;
     let (machine_controller, _manager) = world.start();
     world.apply(2).await;
@@ -670,7 +679,7 @@ async fn whoever_deletes_what_is_in_use_is_told_once_what_it_is_kept_for() {
     let secrets: Api<Secret> = Api::namespaced(world.user.clone(), NAMESPACE);
     classes.delete("c", &DeleteParams::default()).await.expect("deleted");
     secrets.delete("s", &DeleteParams::default()).await.expect("deleted");
-    // Every object is looked at again after ten minutes.
+    // Every object has another pass after ten minutes.
     tokio::time::sleep(Duration::from_secs(30 * 60)).await;
     let first = world.machines().await.iter().filter_map(|machine| machine.metadata.name.clone()).min();
     let first = first.expect("a Machine");
@@ -681,11 +690,11 @@ async fn whoever_deletes_what_is_in_use_is_told_once_what_it_is_kept_for() {
         told,
         [
             format!(
-                "Deletion waits for 2 machines that use it; the first is {first}. To have it go: delete what uses it, or \
-                 replace it by machines of another class; no new ones are made of this one."
+                "Deletion is blocked: in use by 2 machines; the first is {first}. To unblock it: delete these machines, or \
+                 replace them with machines of another class. This class creates no new machines."
             ),
-            "Deletion waits for MachineClass c, which uses it. To have it go: let what uses it refer to another Secret, or \
-             delete it."
+            "Deletion is blocked: in use by MachineClass c. To unblock it: change the classes to refer to another Secret, or \
+             delete them."
                 .to_owned(),
         ]
     );
@@ -695,7 +704,7 @@ async fn whoever_deletes_what_is_in_use_is_told_once_what_it_is_kept_for() {
 
     world.deployments().delete("w", &DeleteParams::default()).await.expect("deleted");
     world
-        .until("class and Secret are gone", async |_| {
+        .until("class and Secret are deleted", async |_| {
             let class = classes.get_opt("c").await.expect("an answer");
             class.is_none() && secrets.get_opt("s").await.expect("an answer").is_none()
         })
@@ -703,7 +712,7 @@ async fn whoever_deletes_what_is_in_use_is_told_once_what_it_is_kept_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_remembered_of_what_is_gone_whoever_let_it_go() {
+async fn nothing_is_remembered_about_deleted_objects() {
     let world = World::new().await;
     let (machine_controller, manager) = world.start();
     world.apply(2).await;
@@ -715,7 +724,7 @@ async fn nothing_is_remembered_of_what_is_gone_whoever_let_it_go() {
     assert_eq!(gauge(&machine_controller, "machinist_remembered_machines"), 2.0);
     assert_eq!(gauge(&manager, "machinist_remembered_owners"), 2.0);
 
-    // Somebody takes all finalizers off what is being deleted, faster than anybody here.
+    // A user removes all finalizers before the controllers do.
     let deployments = world.deployments();
     let sets: Api<MachineSet> = Api::namespaced(world.user.clone(), NAMESPACE);
     let machines: Api<Machine> = Api::namespaced(world.user.clone(), NAMESPACE);
@@ -741,7 +750,7 @@ async fn nothing_is_remembered_of_what_is_gone_whoever_let_it_go() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_selector_that_would_take_everything_is_told_as_condition_and_event() {
+async fn an_empty_selector_is_a_condition_and_an_event() {
     let world = World::new().await;
     let _processes = world.start();
     let deployment = json!({
@@ -752,9 +761,13 @@ async fn a_selector_that_would_take_everything_is_told_as_condition_and_event() 
             "template": {"spec": {"class": {"kind": "MachineClass", "name": "c"}}},
         },
     });
-    world.deployments().create(&PostParams::default(), &parse(deployment)).await.expect("it is accepted");
+    world
+        .deployments()
+        .create(&PostParams::default(), &parse(deployment))
+        .await
+        .expect("the deployment is accepted");
     tokio::time::sleep(Duration::from_secs(30)).await;
-    let told = world.deployments().get("w").await.expect("it is there").status.unwrap_or_default();
+    let told = world.deployments().get("w").await.expect("the deployment exists").status.unwrap_or_default();
     let conditions: Vec<_> = told
         .conditions
         .iter()
@@ -772,5 +785,5 @@ async fn a_selector_that_would_take_everything_is_told_as_condition_and_event() 
     let events = events.list(&ListParams::default()).await.expect("a list").items;
     let [event] = events.as_slice() else { panic!("one Event: {events:#?}") };
     assert_eq!((event.reason.as_deref(), event.type_.as_deref()), (Some("SelectingAll"), Some("Warning")));
-    assert_eq!(event.count.unwrap_or(1), 1, "it is told once");
+    assert_eq!(event.count.unwrap_or(1), 1, "the Event is emitted once");
 }

@@ -1,4 +1,5 @@
-//! One replacement at a time, also when Machines, sets and deployments change hands.
+//! Tests that only one Machine at a time is replaced, also when Machines, sets and deployments
+//! change their owners.
 
 use std::time::Duration;
 
@@ -12,9 +13,10 @@ use serde_json::{Value, json};
 
 use crate::{EPOCH, NAMESPACE, World, parse};
 
-/// Machines are Unknown for so long when a test begins; they are given up after ten minutes.
+/// Time that Machines have been Unknown when a test begins. They are marked as Failed after ten
+/// minutes.
 const UNKNOWN_FOR: i64 = 300;
-/// By then a decision about every Machine is overdue.
+/// Time after which a decision about every Machine is overdue.
 const OVERDUE: Duration = Duration::from_secs(900);
 
 fn start(world: &World) -> Running {
@@ -25,7 +27,7 @@ fn start(world: &World) -> Running {
     MachineController::start(clients, world.options("machine-controller"), options, None)
 }
 
-/// A Machine that was joined and whose Node is gone.
+/// Creates a Machine that has joined and has no Node any more.
 async fn make_unknown(world: &World, name: &str, owner: Option<Value>) {
     let machines: Api<Machine> = Api::namespaced(world.user.clone(), NAMESPACE);
     let machine = json!({
@@ -82,7 +84,7 @@ async fn failed(world: &World) -> Vec<String> {
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
 #[tokio::test(start_paused = true)]
-async fn adopted_machines_are_given_up_one_at_a_time() {
+async fn adopted_machines_fail_one_at_a_time() {
     let world = World::new().await;
     for name in NAMES {
         make_unknown(&world, name, None).await;
@@ -99,7 +101,7 @@ async fn adopted_machines_are_given_up_one_at_a_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_set_that_a_deployment_adopts_takes_its_turn() {
+async fn an_adopted_set_shares_the_limit_of_its_deployment() {
     let world = World::new().await;
     let sets: Api<MachineSet> = Api::namespaced(world.user.clone(), NAMESPACE);
     let mut owners = Vec::new();
@@ -118,7 +120,7 @@ async fn a_set_that_a_deployment_adopts_takes_its_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn machines_without_owners_wait_for_the_set_that_selects_them() {
+async fn machines_without_owner_count_with_the_selecting_set() {
     let world = World::new().await;
     make_set(&world, "w-1", 3, "w").await;
     for name in NAMES {
@@ -130,7 +132,7 @@ async fn machines_without_owners_wait_for_the_set_that_selects_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn machines_of_a_set_that_is_not_shown_are_kept() {
+async fn machines_of_an_unknown_set_are_kept() {
     let world = World::new().await;
     for name in NAMES {
         make_unknown(&world, name, Some(owner("MachineSet", "w-1", "uid-of-a-set-to-come"))).await;
@@ -139,9 +141,7 @@ async fn machines_of_a_set_that_is_not_shown_are_kept() {
     tokio::time::sleep(OVERDUE).await;
     assert_eq!(failed(&world).await, [""; 0]);
     let waits = controller.inspector().waits();
-    let told = waits.get(&Key::Machine(ObjectKey::new(NAMESPACE, "a"))).expect("it waits").to_string();
-    assert!(
-        told.starts_with("waits for MachineSet w-1, which owns the machine and does not exist"),
-        "{told}"
-    );
+    let told =
+        waits.get(&Key::Machine(ObjectKey::new(NAMESPACE, "a"))).expect("the Machine waits").to_string();
+    assert!(told.starts_with("owner MachineSet w-1 not found"), "{told}");
 }

@@ -1,4 +1,4 @@
-//! Writes that hang in a webhook for longer than their sender waits.
+//! Tests of writes that a webhook delays for longer than their sender waits.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,19 +14,20 @@ use tower::{BoxError, Service};
 
 use super::*;
 
-/// Longer than any deadline of ours.
+/// Longer than any timeout of ours.
 const HANGS: Duration = Duration::from_secs(50);
 
-/// Holds each write of a sort until a webhook answers, and lets it take effect then, whether or not its sender still waits.
+/// Holds each matching write until a webhook responds, and then applies it, whether or not its
+/// sender still waits.
 #[derive(Clone)]
 struct Holds<S> {
     inner: S,
-    /// Which ones are held.
+    /// Method of the held writes.
     method: Method,
     path: &'static str,
-    /// From when on.
+    /// Whether writes are held now.
     is_on: Arc<AtomicBool>,
-    /// When the webhook answers; set by the first write that is held.
+    /// Time of the webhook's response; set by the first held write.
     until: Arc<OnceLock<Instant>>,
 }
 
@@ -62,7 +63,8 @@ where
     }
 }
 
-/// Three Machines that run, and a manager whose writes hang. One of them does: the deployment is scaled to fewer.
+/// Three running Machines, and a manager with delayed writes. One of its writes is delayed when the
+/// deployment is scaled down.
 struct Hanging {
     world: World,
     manager: Running,
@@ -70,7 +72,7 @@ struct Hanging {
 }
 
 impl Hanging {
-    /// The DELETE of a Machine hangs.
+    /// Delays the DELETE of a Machine.
     async fn deletion() -> Self {
         Self::start(Method::DELETE, "/machines/", 2).await
     }
@@ -101,7 +103,7 @@ impl Hanging {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_that_stops_waits_for_a_delete_that_hangs() {
+async fn a_stopping_process_waits_for_a_delayed_delete() {
     let Hanging { world, manager, .. } = Hanging::deletion().await;
     let left = manager.drain(Duration::from_secs(120)).await;
     assert_eq!((left.calls, left.passes, left.deletes), (0, 0, 0));
@@ -111,18 +113,19 @@ async fn a_process_that_stops_waits_for_a_delete_that_hangs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_that_stops_too_early_says_that_a_delete_hangs() {
+async fn a_process_that_stops_too_early_reports_the_delete() {
     let Hanging { manager, .. } = Hanging::deletion().await;
     let left = manager.drain(Duration::from_secs(40)).await;
     assert_eq!((left.passes, left.deletes), (0, 1), "the next process must not lead at once");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delete_that_hangs_counts_until_its_outcome_is_known() {
+async fn a_delayed_delete_counts_until_its_outcome_is_known() {
     let Hanging { world, manager, _controller } = Hanging::deletion().await;
-    // The order of deletion changes: the Machine that was not chosen before is now the first to go.
+    // The deletion order changes: a Machine that was not selected before is now the first to be
+    // deleted.
     let machines: Api<Machine> = Api::namespaced(world.user.clone(), NAMESPACE);
-    // Of Machines that are alike, the last by name goes first.
+    // Of equal Machines, the last by name is deleted first.
     let other = world.machines().await.iter().filter_map(|it| it.metadata.name.clone()).min().expect("three");
     let first =
         Patch::Merge(json!({"metadata": {"annotations": {"machinepriority.machine.sapcloud.io": "1"}}}));
@@ -132,7 +135,7 @@ async fn a_delete_that_hangs_counts_until_its_outcome_is_known() {
     let mut named = false;
     for _ in 0..120 {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let why = manager.inspector().why(&key).expect("it was decided about").why;
+        let why = manager.inspector().why(&key).expect("the set has a decision").why;
         named |= why.reason.code() == "WriteUnsettled";
     }
     let left: Vec<_> = world.machines().await.into_iter().filter_map(|it| it.metadata.name).collect();
@@ -141,13 +144,14 @@ async fn a_delete_that_hangs_counts_until_its_outcome_is_known() {
     assert!(named, "`why` names the wait");
 }
 
-/// The set deletes Machines as soon as such a PATCH takes effect, so it is not taken for lost as long as it may come.
+/// The set deletes Machines as soon as this PATCH takes effect, so the PATCH counts as pending as
+/// long as it may still arrive.
 #[tokio::test(start_paused = true)]
-async fn a_patch_that_hangs_counts_until_it_can_have_no_more_effect() {
+async fn a_delayed_patch_counts_until_it_can_no_longer_apply() {
     let Hanging { world, manager, _controller } = Hanging::start(Method::PATCH, "/machinesets/", 1).await;
     let key = Key::Deployment(ObjectKey::new(NAMESPACE, "w"));
     tokio::time::sleep(Duration::from_secs(25)).await;
-    let why = manager.inspector().why(&key).expect("it was decided about").why;
+    let why = manager.inspector().why(&key).expect("the deployment has a decision").why;
     assert_eq!(why.reason.code(), "WriteUnsettled", "{why}");
     let left = manager.drain(Duration::from_secs(5)).await;
     assert_eq!(left.deletes, 1, "the next process must not lead at once");

@@ -5,20 +5,20 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 
 use super::Version;
 
-/// What planners know of a VolumeAttachment: one volume at one Node.
+/// Planner facts of a VolumeAttachment, which connects one volume to one Node.
 #[derive(Debug, Clone)]
 pub struct AttachmentFacts {
-    /// Which version of the object this is.
+    /// Version of the object.
     pub version: Version,
-    /// Its name.
+    /// Name of the VolumeAttachment.
     pub name: String,
-    /// Its UID.
+    /// UID of the VolumeAttachment.
     pub uid: String,
     /// The Node that the volume is attached to, or being attached to or detached from.
     pub node: String,
-    /// The PersistentVolume; absent for a volume that is written out inside the attachment.
+    /// The PersistentVolume; absent if the attachment contains an inline volume.
     pub volume: Option<String>,
-    /// When deletion was asked for.
+    /// Deletion timestamp; absent unless the object is being deleted.
     pub deleting_since: Option<Timestamp>,
 }
 

@@ -1,4 +1,4 @@
-//! Facts of a MachineClass and of the Secrets it refers to.
+//! Facts of a MachineClass and of its Secrets.
 
 use std::sync::Arc;
 
@@ -12,40 +12,42 @@ use serde_json::Value;
 use super::Version;
 use super::machine::has_finalizer;
 
-/// What a bootstrap token is written as in user data.
+/// Placeholder for the bootstrap token in user data.
 pub const TOKEN_PLACEHOLDER: &str = "<<BOOTSTRAP_TOKEN>>";
-/// The same, URL-encoded.
+/// URL-encoded placeholder for the bootstrap token in user data.
 pub const TOKEN_PLACEHOLDER_ENCODED: &str = "%3C%3CBOOTSTRAP_TOKEN%3E%3E";
-/// The entry of a Secret that instances boot from.
+/// The entry of a Secret that contains the user data of instances.
 pub const USER_DATA: &str = "userData";
 
-/// What planners know of a MachineClass.
+/// Planner facts of a MachineClass.
 #[derive(Debug, Clone)]
 pub struct ClassFacts {
-    /// Which version of the object this is.
+    /// Version of the object.
     pub version: Version,
-    /// Its namespace.
+    /// Namespace of the MachineClass.
     pub namespace: String,
-    /// Its name.
+    /// Name of the MachineClass.
     pub name: String,
-    /// Its UID.
+    /// UID of the MachineClass.
     pub uid: String,
-    /// When deletion was asked for.
+    /// Deletion timestamp; absent unless the object is being deleted.
     pub deleting_since: Option<Timestamp>,
-    /// Whether our finalizer is on it.
+    /// Whether the MachineClass has our finalizer.
     pub has_finalizer: bool,
-    /// All finalizers, raw; absent when there are none.
+    /// All finalizers, raw; absent if there are none.
     pub finalizers: Option<Vec<String>>,
-    /// What is wrong with it, whatever its provider: the field, and what was expected.
+    /// The first validation error that does not depend on the provider: the field, and the expected
+    /// value.
     pub invalid: Option<String>,
-    /// The provider that users named.
+    /// The provider that the class names.
     pub provider: Option<String>,
-    /// The cloud's own description of an instance.
+    /// The provider-specific description of an instance.
     pub provider_spec: Arc<Value>,
-    /// A fingerprint of everything here that an instance is made from.
+    /// Fingerprint of all fields that determine an instance.
     pub fingerprint: u64,
-    /// The Secrets whose data instances and drivers get: `secretRef` first, `credentialsSecretRef` over it.
-    /// Each is `(namespace, name)`; an empty namespace means the class's own.
+    /// The Secrets that provide data for instances and drivers: first `secretRef`, then
+    /// `credentialsSecretRef`, which takes precedence. Each is `(namespace, name)`; an empty
+    /// namespace means the class's namespace.
     pub secrets: Vec<(String, String)>,
 }
 
@@ -81,7 +83,8 @@ impl ClassFacts {
 }
 
 impl ClassFacts {
-    /// The Secret that opens the account: `(namespace, name)`. Later ones lie over earlier ones, so it is the last.
+    /// Returns the Secret that opens the account: `(namespace, name)`. Later Secrets take
+    /// precedence, so it is the last.
     pub fn opened_by(&self) -> Option<&(String, String)> {
         self.secrets.last()
     }
@@ -93,31 +96,31 @@ fn named(reference: &SecretReference, own_namespace: &str) -> Option<(String, St
     Some((namespace.unwrap_or_else(|| own_namespace.to_owned()), name))
 }
 
-/// What planners know of a Secret: what it has, never what it says.
+/// Planner facts of a Secret: which entries exist, never their content.
 #[derive(Debug, Clone)]
 pub struct SecretFacts {
-    /// Which version of the object this is.
+    /// Version of the object.
     pub version: Version,
-    /// Its namespace.
+    /// Namespace of the Secret.
     pub namespace: String,
-    /// Its name.
+    /// Name of the Secret.
     pub name: String,
-    /// Its UID.
+    /// UID of the Secret.
     pub uid: String,
-    /// When deletion was asked for.
+    /// Deletion timestamp; absent unless the object is being deleted.
     pub deleting_since: Option<Timestamp>,
-    /// Whether our finalizer is on it.
+    /// Whether the Secret has our finalizer.
     pub has_finalizer: bool,
-    /// All finalizers, raw; absent when there are none.
+    /// All finalizers, raw; absent if there are none.
     pub finalizers: Option<Vec<String>>,
-    /// Whether it has an entry `userData`.
+    /// Whether the Secret has an entry `userData`.
     pub has_user_data: bool,
-    /// Whether that entry asks for a bootstrap token.
+    /// Whether the entry `userData` contains a placeholder for a bootstrap token.
     pub wants_token: bool,
 }
 
 impl SecretFacts {
-    /// Reads a Secret, leaving its content behind.
+    /// Reads a Secret without keeping its content.
     pub fn parse(secret: &Secret) -> Self {
         let metadata = &secret.metadata;
         let user_data = secret.data.as_ref().and_then(|data| data.get(USER_DATA));

@@ -1,4 +1,5 @@
-//! Facts of a freeze: what Go's machine-controller-manager writes on a set that has too many Machines, and on its deployment.
+//! Facts of a freeze, which Go's machine-controller-manager writes on a set with too many Machines
+//! and on its deployment.
 
 use std::collections::BTreeMap;
 
@@ -6,35 +7,37 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use machinist_api::constants::{annotations, conditions, labels};
 
-/// How an object is frozen, and whether a user asks to lift that.
+/// The freeze of an object, and whether a user requests to lift it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FreezeFacts {
-    /// Whether the label `freeze` is on it, with the only value that counts.
+    /// Whether the object has the label `freeze` with the value `True`.
     pub has_label: bool,
-    /// The condition `Frozen` of its status.
+    /// The condition `Frozen` in the status.
     pub condition: Option<FrozenCondition>,
-    /// Whether it has the annotation `unfreeze`.
+    /// Whether the object has the annotation `unfreeze`.
     pub is_lift_asked: bool,
 }
 
-/// A condition `Frozen`. Its status does not count: Go's machine-controller-manager removes it when it lifts a freeze.
+/// A condition `Frozen`. The condition's status does not count: Go's machine-controller-manager
+/// removes the condition when it lifts a freeze.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FrozenCondition {
-    /// Its place among the conditions: a guard must repeat it.
+    /// Index among the conditions: a guard must repeat it.
     pub index: usize,
-    /// Its reason.
+    /// The condition's reason.
     pub reason: String,
-    /// Since when.
+    /// Time of the last transition.
     pub since: Option<Timestamp>,
 }
 
 impl FreezeFacts {
-    /// Whether the object is frozen. The label alone stops a set from making Machines; either of both is a freeze to lift.
+    /// Whether the object is frozen. The label alone stops a set from creating Machines; the label
+    /// or the condition is enough to lift a freeze.
     pub fn is_frozen(&self) -> bool {
         self.has_label || self.condition.is_some()
     }
 
-    /// Reads a freeze. Each condition is its type, its reason and the time of its last transition.
+    /// Reads a freeze. Each condition is a type, a reason and the time of the last transition.
     pub(super) fn parse<'c>(
         labels: Option<&BTreeMap<String, String>>,
         annotations: Option<&BTreeMap<String, String>>,

@@ -13,59 +13,61 @@ use serde_json::Value;
 use super::{NodeFacts, Version};
 use machinist_core::is_past;
 
-/// Annotation of a Machine: the account that its instance was made in, written together with the provider id. A hash; see
-/// [`AccountId`].
+/// Annotation of a Machine: the account in which the instance was created, written together with
+/// the provider id. A hash; see [`AccountId`].
 pub const ACCOUNT: &str = "machinist.dev/account";
 
-/// What planners know of a Machine.
+/// Planner facts of a Machine.
 #[derive(Debug, Clone)]
 pub struct MachineFacts {
-    /// Which version of the object this is.
+    /// Version of the object.
     pub version: Version,
-    /// Its namespace.
+    /// Namespace of the Machine.
     pub namespace: String,
-    /// Its name.
+    /// Name of the Machine.
     pub name: String,
-    /// Its UID: the key of its instance.
+    /// UID, which is the key of the instance.
     pub uid: String,
-    /// Its generation: guards changes of its spec as a whole.
+    /// Generation, which guards changes of the whole spec.
     pub generation: Option<i64>,
-    /// When it was created, cut to seconds.
+    /// Creation timestamp, truncated to seconds.
     pub created: Timestamp,
-    /// When deletion was asked for.
+    /// Deletion timestamp; absent unless the object is being deleted.
     pub deleting_since: Option<Timestamp>,
-    /// Whether our finalizer is on it: the intent, without which no instance is made.
+    /// Whether the Machine has our finalizer. The finalizer is the intent; without it no instance
+    /// is created.
     pub has_finalizer: bool,
-    /// All finalizers, raw, in order; absent when there are none.
+    /// All finalizers, raw, in order; absent if there are none.
     pub finalizers: Option<Vec<String>>,
     /// The controlling owner.
     pub owner: Option<OwnerFacts>,
-    /// All owner references, raw; absent when there are none.
+    /// All owner references, raw; absent if there are none.
     pub raw_owners: Option<Value>,
-    /// Its labels; absent and empty differ for guards.
+    /// Labels. Guards distinguish absent from empty.
     pub labels: Option<BTreeMap<String, String>>,
-    /// Its annotations; absent and empty differ for guards.
+    /// Annotations. Guards distinguish absent from empty.
     pub annotations: Option<BTreeMap<String, String>>,
-    /// Its spec, as on the wire.
+    /// The spec, as on the wire.
     pub spec: MachineSpec,
-    /// `spec.providerID`, if it is not empty. Any text is the record of an instance; what it means, only the provider knows.
+    /// `spec.providerID`, unless empty. Any text records an instance, and only the provider can
+    /// interpret it.
     pub provider_id: Option<ProviderId>,
     /// Label `node`.
     pub node: Option<NodeName>,
     /// Annotation effective-creation-timeout, else `spec.creationTimeout`.
     pub creation_timeout: Option<Duration>,
-    /// Its status.
+    /// Status of the Machine.
     pub status: StatusFacts,
 }
 
-/// Who controls an object.
+/// The controlling owner of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnerFacts {
-    /// The owner's kind.
+    /// Kind of the owner.
     pub kind: String,
-    /// The owner's name.
+    /// Name of the owner.
     pub name: String,
-    /// The owner's UID.
+    /// UID of the owner.
     pub uid: String,
 }
 
@@ -99,40 +101,43 @@ impl MachineFacts {
         }
     }
 
-    /// The key of its instance.
+    /// Returns the key of the instance.
     pub fn key(&self) -> InstanceKey {
         InstanceKey::new(&self.uid)
     }
 
-    /// One label.
+    /// Returns the value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
         self.labels.as_ref()?.get(key).map(String::as_str)
     }
 
-    /// One annotation.
+    /// Returns the value of an annotation.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.annotations.as_ref()?.get(key).map(String::as_str)
     }
 
-    /// The account that its instance was made in, as it was recorded.
+    /// Returns the recorded account in which the instance was created.
     pub fn account(&self) -> Option<AccountId> {
         self.annotation(ACCOUNT).and_then(AccountId::recorded)
     }
 
-    /// The name its Node has, or will have: label `node`, else the Machine's own.
+    /// Returns the actual or expected name of the Node: the label `node`, or else the Machine's
+    /// name.
     pub fn node_name(&self) -> &str {
         self.node.as_ref().map_or(&self.name, NodeName::as_str)
     }
 
-    /// Whether its label asks for deletion without waiting for pods.
+    /// Whether the label `force-deletion` requests deletion without waiting for pods.
     pub fn wants_force_deletion(&self) -> bool {
         self.label(labels::FORCE_DELETION).and_then(labels::parse_bool).unwrap_or(false)
     }
 
-    /// Whether it is kept although it may have failed, because somebody promised so: as [`Preserved`] says.
+    /// Returns how the Machine is preserved, even if it has failed; see [`Preserved`].
     ///
-    /// An expiry decides alone, ahead or past. Without one an annotation does: the Node's before the Machine's own. What the Node
-    /// says is read from the Machine, where the machine controller writes it ([`Self::preserve_news`]): the manager sees no Nodes.
+    /// An expiry in the status decides alone, whether it is ahead or past. Without an expiry, an
+    /// annotation decides: the annotation of the Node before that of the Machine. The Node's value
+    /// is read from the Machine, where the machine controller writes it ([`Self::preserve_news`]),
+    /// because the manager does not watch Nodes.
     pub fn preserved(&self, now: Timestamp) -> Option<Preserved> {
         let of_node = self.carried_preserve();
         let (value, by) = match of_node {
@@ -154,62 +159,64 @@ impl MachineFacts {
         keeps.then_some(Preserved { until: None, by_itself, by })
     }
 
-    /// The value of its Node's annotation, as it was last written to the Machine; empty if there is none.
+    /// Returns the Node's annotation as last written to the Machine; empty if there is none.
     fn carried_preserve(&self) -> &str {
         self.annotation(annotations::LAST_APPLIED_NODE_PRESERVE_VALUE).unwrap_or_default()
     }
 
-    /// What its Node says about preserving it, if the Machine does not carry that yet; empty if the Node says nothing any more.
+    /// Returns the preserve annotation of the Node if the Machine does not carry that value yet.
+    /// Returns an empty string if the Node no longer has the annotation.
     pub fn preserve_news(&self, node: &NodeFacts) -> Option<String> {
         let value = node.preserve()?;
         (value != self.carried_preserve()).then(|| value.to_owned())
     }
 
-    /// Whether its instance is being updated without being replaced, or that has failed.
+    /// Whether an in-place update of the instance is running or has failed.
     pub fn is_updating_in_place(&self) -> bool {
         matches!(self.status.phase, Phase::InPlaceUpdating | Phase::InPlaceUpdateFailed)
     }
 
-    /// Whether its instance was updated without being replaced, and the Machine is on its way to its new set.
+    /// Whether the instance was updated in place and the Machine is moving to its new set.
     pub fn is_updated_in_place(&self) -> bool {
         self.label(labels::UPDATE_RESULT) == Some(labels::UPDATE_SUCCESSFUL)
     }
 
-    /// The stage of its deletion that its status names.
+    /// Returns the stage of the deletion that the status names.
     pub fn deletion_marker(&self) -> Option<DeletionMarker> {
         self.status.operation.deletion_marker()
     }
 }
 
-/// A Machine that is kept: not deleted for having failed, and last when there are too many.
+/// A preserved Machine: it is not deleted when it fails, and it is deleted last when a set has too
+/// many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preserved {
-    /// Until when; for as long as its annotation says so, if absent.
+    /// The expiry. If absent, the annotation preserves the Machine until the annotation is removed.
     pub until: Option<Timestamp>,
-    /// Whether its set chose it, and no person.
+    /// Whether the set chose the Machine automatically, not a user.
     pub by_itself: bool,
-    /// Where that is said.
+    /// The source of the promise.
     pub by: PreservedBy,
 }
 
-/// What says that a Machine is kept.
+/// The source that preserves a Machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PreservedBy {
-    /// The expiry in its status.
+    /// The expiry in the Machine's status.
     Expiry,
-    /// Its own annotation.
+    /// The Machine's annotation.
     Machine,
-    /// The annotation of its Node.
+    /// The Node's annotation.
     Node,
 }
 
-/// Whether a finalizer is on an object.
+/// Whether an object has a finalizer.
 pub(crate) fn has_finalizer(metadata: &ObjectMeta, finalizer: &str) -> bool {
     metadata.finalizers.as_ref().is_some_and(|all| all.iter().any(|f| f == finalizer))
 }
 
 impl StatusFacts {
-    /// Whether a status of that phase carries the expiry on: a promise outlives every phase but the last.
+    /// Whether a status with this phase keeps the expiry. Every phase except the last keeps it.
     pub fn keeps_promise_in(phase: &Phase) -> bool {
         *phase != Phase::Terminating
     }
@@ -237,7 +244,7 @@ impl StatusFacts {
 }
 
 impl ConditionFacts {
-    /// Reads any condition: they all have the same five fields.
+    /// Reads a condition of any kind: all kinds have the same five fields.
     pub fn of(condition: &impl serde::Serialize) -> Option<Self> {
         let raw = serde_json::to_value(condition).ok()?;
         let text = |field: &str| raw.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -247,12 +254,12 @@ impl ConditionFacts {
 }
 
 impl OwnerFacts {
-    /// All owner references of an object, as on the wire: what a guard must repeat.
+    /// Returns all owner references as on the wire: a guard must repeat them.
     pub(crate) fn raw(metadata: &ObjectMeta) -> Option<Value> {
         metadata.owner_references.as_ref().and_then(|all| serde_json::to_value(all).ok())
     }
 
-    /// The controlling owner among the references of an object.
+    /// Returns the controlling owner of an object.
     pub fn controller_of(metadata: &ObjectMeta) -> Option<Self> {
         let controls = |owner: &&OwnerReference| owner.controller == Some(true);
         metadata.owner_references.as_ref()?.iter().find(controls).map(|owner| Self {
@@ -263,18 +270,18 @@ impl OwnerFacts {
     }
 }
 
-/// What planners know of a Machine's status.
+/// Planner facts of a Machine's status.
 #[derive(Debug, Clone, Default)]
 pub struct StatusFacts {
-    /// The phase as it was read, which every write of the status tests.
+    /// The phase as it was read. Every status write tests it.
     pub read: ReadPhase,
     /// `currentStatus.phase`; empty if it is absent.
     pub phase: Phase,
-    /// `currentStatus.lastUpdateTime`: since when the phase is what it is.
+    /// `currentStatus.lastUpdateTime`: when the phase last changed.
     pub phase_since: Option<Timestamp>,
     /// `currentStatus.timeoutActive`.
     pub timeout_active: bool,
-    /// `currentStatus.preserveExpiryTime`: until when somebody promised to keep it.
+    /// `currentStatus.preserveExpiryTime`: until when the Machine is preserved.
     pub preserve_until: Option<Timestamp>,
     /// `lastOperation`.
     pub operation: LastOperation,
@@ -282,36 +289,37 @@ pub struct StatusFacts {
     pub conditions: Vec<ConditionFacts>,
 }
 
-/// The phase of a Machine as its text was read: what the guard of a status write repeats.
+/// The phase of a Machine as read. The guard of a status write repeats it.
 ///
-/// Absent and empty differ, and so does what is absent: a JSON patch cannot look below an object that is not there.
+/// Absent and empty differ, and it matters which level is absent: a JSON patch cannot test a path
+/// below a missing object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ReadPhase {
-    /// There is no `status`.
+    /// The Machine has no `status`.
     #[default]
     NoStatus,
-    /// There is a `status` without `currentStatus`.
+    /// The `status` has no `currentStatus`.
     NoCurrentStatus,
-    /// There is a `currentStatus`.
+    /// The `status` has a `currentStatus`.
     Read {
-        /// Its `phase`; absent and empty differ.
+        /// `phase`; absent and empty differ.
         phase: Option<String>,
-        /// Its `lastUpdateTime`.
+        /// `lastUpdateTime`.
         since: Option<String>,
     },
 }
 
-/// One condition, with what is compared taken out of it.
+/// One condition, with the compared fields extracted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConditionFacts {
-    /// Its type, for example `Ready`.
+    /// Type of the condition, for example `Ready`.
     pub kind: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
-    /// Its reason.
+    /// Reason of the condition.
     pub reason: String,
-    /// Since when its status is what it is.
+    /// When the status last changed.
     pub since: Option<Timestamp>,
-    /// All of it, as it is copied.
+    /// The whole condition, as it is copied.
     pub raw: Value,
 }

@@ -12,36 +12,36 @@ use machinist_api::{MachineDeployment, MachineDeploymentSpec, MachineDeploymentS
 use super::machine::has_finalizer;
 use super::{FreezeFacts, Version};
 
-/// What planners know of a MachineDeployment.
+/// Planner facts of a MachineDeployment.
 #[derive(Debug, Clone)]
 pub struct MachineDeploymentFacts {
-    /// Which version of the object this is.
+    /// Version of the object.
     pub version: Version,
-    /// Its namespace.
+    /// Namespace of the MachineDeployment.
     pub namespace: String,
-    /// Its name.
+    /// Name of the MachineDeployment.
     pub name: String,
-    /// Its UID.
+    /// UID of the MachineDeployment.
     pub uid: String,
-    /// Its generation.
+    /// Generation of the spec.
     pub generation: Option<i64>,
-    /// When it was created, cut to seconds.
+    /// Creation timestamp, truncated to seconds.
     pub created: Timestamp,
-    /// When deletion was asked for.
+    /// Deletion timestamp; absent unless the object is being deleted.
     pub deleting_since: Option<Timestamp>,
-    /// Whether our finalizer is on it.
+    /// Whether the MachineDeployment has our finalizer.
     pub has_finalizer: bool,
-    /// All finalizers, raw; absent when there are none.
+    /// All finalizers, raw; absent if there are none.
     pub finalizers: Option<Vec<String>>,
-    /// Its labels.
+    /// Labels.
     pub labels: Option<BTreeMap<String, String>>,
-    /// Its annotations; absent and empty differ for guards.
+    /// Annotations. Guards distinguish absent from empty.
     pub annotations: Option<BTreeMap<String, String>>,
-    /// What is wrong with its spec: the field, and a sentence.
+    /// The first validation error of the spec: the field, and a sentence.
     pub invalid: Option<(String, String)>,
-    /// Its spec, as on the wire.
+    /// The spec, as on the wire.
     pub spec: MachineDeploymentSpec,
-    /// Its status, as on the wire; absent when there is none.
+    /// The status, as on the wire; absent if there is none.
     pub status: Option<MachineDeploymentStatus>,
 }
 
@@ -70,27 +70,27 @@ impl MachineDeploymentFacts {
         }
     }
 
-    /// One annotation.
+    /// Returns the value of an annotation.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.annotations.as_ref()?.get(key).map(String::as_str)
     }
 
-    /// How many Machines it wants.
+    /// Returns the number of desired Machines.
     pub fn replicas(&self) -> u32 {
         u32::try_from(self.spec.replicas()).unwrap_or(0)
     }
 
-    /// How many Machines beyond that a rollout may have; rounded up.
+    /// Returns how many additional Machines a rollout may create; rounded up.
     pub fn max_surge(&self) -> u32 {
         self.bounds().0
     }
 
-    /// How many Machines fewer than that may be available; rounded down. Never more than all of them.
+    /// Returns how many Machines may be unavailable; rounded down, and at most `replicas`.
     pub fn max_unavailable(&self) -> u32 {
         self.bounds().1
     }
 
-    /// The surge of a rolling update, else of an update in place; rounded up.
+    /// Returns the surge of a rolling update, or else of an in-place update; rounded up.
     pub fn any_surge(&self) -> u32 {
         let strategy = self.spec.strategy.as_ref();
         let rolling = strategy.and_then(|strategy| strategy.rolling_update.as_ref());
@@ -102,13 +102,13 @@ impl MachineDeploymentFacts {
         self.part_of_replicas(surge, Rounding::Up)
     }
 
-    /// Whether its Machines are to be updated without being replaced.
+    /// Whether the strategy is `InPlaceUpdate`.
     pub fn is_in_place(&self) -> bool {
         let strategy = self.spec.strategy.as_ref().and_then(|strategy| strategy.type_.as_ref());
         strategy == Some(&StrategyType::InPlaceUpdate)
     }
 
-    /// How it is frozen.
+    /// Returns the freeze of the deployment.
     pub fn freeze(&self) -> FreezeFacts {
         let conditions = self.status.iter().flat_map(|status| &status.conditions);
         let conditions = conditions.map(|condition| {
@@ -129,7 +129,7 @@ impl MachineDeploymentFacts {
         let surge = self.part_of_replicas(rolling.and_then(|r| r.max_surge.as_ref()), Rounding::Up);
         let unavailable =
             self.part_of_replicas(rolling.and_then(|r| r.max_unavailable.as_ref()), Rounding::Down);
-        // With neither, no Machine could ever be replaced: one may then be missing.
+        // If both are 0, no Machine could ever be replaced. Then one Machine may be missing.
         let unavailable = if surge == 0 && unavailable == 0 { 1 } else { unavailable };
         (surge, unavailable.min(replicas))
     }

@@ -12,44 +12,47 @@ use super::machine::has_finalizer;
 use super::{FreezeFacts, MachineFacts, OwnerFacts, Version};
 use crate::mcm::machine_set::{self, Reserved};
 
-/// Our annotation on a set: which numbers its children may have, as `next:pending`, for example `50:30-32,40`. Numbers from
-/// `next` on are free; of those below it, the pending ones may or may not be in use, all others are used for ever.
+/// Annotation on a set: the numbers that its children may have, as `next:pending`, for example
+/// `50:30-32,40`.
+///
+/// Numbers from `next` on are free. Below `next`, pending numbers may be in use, and all other
+/// numbers are used for ever.
 pub const RESERVED_NUMBERS: &str = "machinist.dev/reserved-numbers";
 
-/// What planners know of a MachineSet.
+/// Planner facts of a MachineSet.
 #[derive(Debug, Clone)]
 pub struct MachineSetFacts {
-    /// Which version of the object this is.
+    /// Version of the object.
     pub version: Version,
-    /// Its namespace.
+    /// Namespace of the MachineSet.
     pub namespace: String,
-    /// Its name.
+    /// Name of the MachineSet.
     pub name: String,
-    /// Its UID.
+    /// UID of the MachineSet.
     pub uid: String,
-    /// Its generation: guards every change of its replicas.
+    /// Generation, which guards every change of the replicas.
     pub generation: Option<i64>,
-    /// When it was created, cut to seconds.
+    /// Creation timestamp, truncated to seconds.
     pub created: Timestamp,
-    /// When deletion was asked for.
+    /// Deletion timestamp; absent unless the object is being deleted.
     pub deleting_since: Option<Timestamp>,
-    /// Whether our finalizer is on it.
+    /// Whether the MachineSet has our finalizer.
     pub has_finalizer: bool,
-    /// All finalizers, raw; absent when there are none.
+    /// All finalizers, raw; absent if there are none.
     pub finalizers: Option<Vec<String>>,
     /// The controlling owner.
     pub owner: Option<OwnerFacts>,
-    /// All owner references, raw; absent when there are none.
+    /// All owner references, raw; absent if there are none.
     pub raw_owners: Option<Value>,
-    /// Its labels; absent and empty differ for guards.
+    /// Labels. Guards distinguish absent from empty.
     pub labels: Option<BTreeMap<String, String>>,
-    /// Its annotations; absent and empty differ for guards.
+    /// Annotations. Guards distinguish absent from empty.
     pub annotations: Option<BTreeMap<String, String>>,
-    /// What is wrong with its spec: the field, and a sentence.
+    /// The first validation error of the spec: the field, and a sentence.
     pub invalid: Option<(String, String)>,
-    /// Its spec, as on the wire.
+    /// The spec, as on the wire.
     pub spec: MachineSetSpec,
-    /// Its status, as on the wire; absent when there is none.
+    /// The status, as on the wire; absent if there is none.
     pub status: Option<MachineSetStatus>,
 }
 
@@ -80,38 +83,39 @@ impl MachineSetFacts {
         }
     }
 
-    /// One label.
+    /// Returns the value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
         self.labels.as_ref()?.get(key).map(String::as_str)
     }
 
-    /// One annotation.
+    /// Returns the value of an annotation.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.annotations.as_ref()?.get(key).map(String::as_str)
     }
 
-    /// Whether it adopts this Machine, which nothing controls.
+    /// Whether the set adopts this Machine, which has no controlling owner.
     pub fn would_adopt(&self, machine: &MachineFacts) -> bool {
         let stay = self.deleting_since.is_none() && machine.deleting_since.is_none();
         stay && machine_set::invalid(self).is_none() && machine_set::is_selected(self, machine)
     }
 
-    /// How many Machines it wants; a negative number is somebody's mistake and counts as none.
+    /// Returns the number of desired Machines. A negative number is invalid and counts as 0.
     pub fn replicas(&self) -> u32 {
         u32::try_from(self.spec.replicas()).unwrap_or(0)
     }
 
-    /// Which numbers its children may have. What cannot be read counts as nothing reserved: names are then settled by POSTs.
+    /// Returns the numbers that children may have. If the annotation cannot be parsed, no number is
+    /// reserved, and each POST decides whether a name is free.
     pub fn reserved(&self) -> Reserved {
         self.annotation(RESERVED_NUMBERS).and_then(|text| text.parse().ok()).unwrap_or_default()
     }
 
-    /// Whether the safety label stops it from making Machines.
+    /// Whether the safety label stops the set from creating Machines.
     pub fn is_frozen(&self) -> bool {
         self.label(labels::FREEZE) == Some(labels::TRUE)
     }
 
-    /// How it is frozen.
+    /// Returns the freeze of the set.
     pub fn freeze(&self) -> FreezeFacts {
         let conditions = self.status.iter().flat_map(|status| &status.conditions);
         let conditions = conditions.map(|condition| {
@@ -120,7 +124,7 @@ impl MachineSetFacts {
         FreezeFacts::parse(self.labels.as_ref(), self.annotations.as_ref(), conditions)
     }
 
-    /// Whether it may not grow because its Machines are being updated in place.
+    /// Whether scale-up is disabled because Machines of the set are being updated in place.
     pub fn is_scale_up_disabled(&self) -> bool {
         self.label(labels::SCALE_UP_DISABLED).is_some()
     }

@@ -1,7 +1,8 @@
-//! What was read from one object, parsed once when it entered a store.
+//! Facts: the content of one object, parsed once when the object enters a store.
 //!
-//! Facts hold what planners use, typed, plus the raw values that guards must repeat (an absent field and an empty one
-//! differ for a JSON patch `test`). They hold no secret, and no resourceVersion that a planner could read.
+//! Facts hold the fields that planners use, typed. They also hold the raw values that guards must
+//! repeat, because a JSON patch `test` distinguishes an absent field from an empty one. They hold
+//! no secret, and no resourceVersion that a planner can read.
 
 use std::hash::{Hash, Hasher};
 
@@ -34,7 +35,7 @@ pub use token::{
     legacy_token_id, token_id,
 };
 
-/// Which version of an object facts are of. It tells one from another, and nothing else can be done with it.
+/// The version of an object from which facts were read. Versions can only be compared for equality.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Version(u64);
 
@@ -44,7 +45,8 @@ impl Version {
     }
 }
 
-/// Facts are equal if they are of one version of one object. Versions of a cluster are not used twice.
+/// Implements `Hash` by version. Facts are equal if they have the same version, because a cluster
+/// uses each version once.
 macro_rules! hash_by_version {
     ($($facts:ty),*) => {
         $(impl Hash for $facts {

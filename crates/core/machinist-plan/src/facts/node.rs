@@ -9,34 +9,34 @@ use machinist_api::constants::{annotations, finalizers, labels};
 use super::machine::has_finalizer;
 use super::{ConditionFacts, Version};
 
-/// What planners know of a Node.
+/// Planner facts of a Node.
 #[derive(Debug, Clone)]
 pub struct NodeFacts {
-    /// Which version of the object this is.
+    /// Version of the object.
     pub version: Version,
-    /// Its name.
+    /// Name of the Node.
     pub name: String,
-    /// Its UID.
+    /// UID of the Node.
     pub uid: String,
-    /// When it was created, cut to seconds.
+    /// Creation timestamp, truncated to seconds.
     pub created: Timestamp,
-    /// When deletion was asked for.
+    /// Deletion timestamp; absent unless the object is being deleted.
     pub deleting_since: Option<Timestamp>,
-    /// Whether our finalizer is on it.
+    /// Whether the Node has our finalizer.
     pub has_finalizer: bool,
-    /// All finalizers, raw; absent when there are none.
+    /// All finalizers, raw; absent if there are none.
     pub finalizers: Option<Vec<String>>,
-    /// Its labels; absent and empty differ for guards.
+    /// Labels. Guards distinguish absent from empty.
     pub labels: Option<BTreeMap<String, String>>,
-    /// Its annotations; absent and empty differ for guards.
+    /// Annotations. Guards distinguish absent from empty.
     pub annotations: Option<BTreeMap<String, String>>,
-    /// `spec.providerID`, raw; absent and empty differ for guards.
+    /// `spec.providerID`, raw. Guards distinguish absent from empty.
     pub provider_id: Option<String>,
     /// `spec.unschedulable`, raw.
     pub unschedulable: Option<bool>,
-    /// `spec.taints`, raw; absent and empty differ for guards.
+    /// `spec.taints`, raw. Guards distinguish absent from empty.
     pub taints: Option<Vec<Taint>>,
-    /// Its conditions.
+    /// Conditions of the Node.
     pub conditions: Vec<ConditionFacts>,
 }
 
@@ -63,22 +63,22 @@ impl NodeFacts {
         }
     }
 
-    /// `spec.providerID`, if it is not empty.
+    /// Returns `spec.providerID` unless it is empty.
     pub fn provider_id(&self) -> Option<&str> {
         self.provider_id.as_deref().filter(|id| !id.is_empty())
     }
 
-    /// The Machine that its label names.
+    /// Returns the name of the Machine from the Node's label.
     pub fn machine_name(&self) -> Option<&str> {
         self.labels.as_ref()?.get(labels::MACHINE_NAME).map(String::as_str)
     }
 
-    /// One condition.
+    /// Returns the condition of a type.
     pub fn condition(&self, kind: &str) -> Option<&ConditionFacts> {
         self.conditions.iter().find(|condition| condition.kind == kind)
     }
 
-    /// What it says about preserving its Machine; empty if nothing, absent if that is no value that anything is decided from.
+    /// Returns the preserve annotation; empty if the Node has none, absent if the value is unknown.
     pub fn preserve(&self) -> Option<&str> {
         const VALUES: [&str; 5] = [
             "",
@@ -92,7 +92,7 @@ impl NodeFacts {
         VALUES.contains(&value).then_some(value)
     }
 
-    /// Whether somebody asked us to leave it alone.
+    /// Whether the annotation `not-managed-by-mcm` excludes the Node from management.
     pub fn is_not_managed(&self) -> bool {
         self.annotations.as_ref().is_some_and(|all| all.contains_key(annotations::NOT_MANAGED_BY_MCM))
     }

@@ -1,4 +1,4 @@
-//! Facts of Pods and of the budgets that hold them.
+//! Facts of Pods and of their disruption budgets.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,31 +10,32 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 
 use super::{OwnerFacts, Version};
 
-/// The grace that a pod has when it names none.
+/// The default termination grace period of a pod.
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 
-/// What planners know of a Pod: what a drain needs, and nothing that would make a cache of all pods large.
+/// Planner facts of a Pod. They hold only the fields that a drain needs, to keep the cache of all
+/// pods small.
 #[derive(Debug, Clone)]
 pub struct PodFacts {
-    /// Which version of the object this is.
+    /// Version of the object.
     pub version: Version,
-    /// Its namespace.
+    /// Namespace of the Pod.
     pub namespace: String,
-    /// Its name.
+    /// Name of the Pod.
     pub name: String,
-    /// Its UID.
+    /// UID of the Pod.
     pub uid: String,
-    /// The Node it is bound to; empty while it is not.
+    /// Name of the Node that the pod is bound to; empty while unbound.
     pub node: String,
-    /// Its labels: budgets select by them.
+    /// Labels, by which budgets select pods.
     pub labels: BTreeMap<String, String>,
-    /// When deletion was asked for.
+    /// Deletion timestamp; absent unless the object is being deleted.
     pub deleting_since: Option<Timestamp>,
-    /// How long it may take to stop.
+    /// The termination grace period.
     pub grace: Duration,
-    /// Whether a DaemonSet controls it: it would come back at once.
+    /// Whether a DaemonSet controls the pod, so that it would be recreated at once.
     pub is_daemon: bool,
-    /// Whether it mirrors a static pod: only the kubelet can stop it.
+    /// Whether the pod mirrors a static pod, which only the kubelet can stop.
     pub is_mirror: bool,
 }
 
@@ -64,32 +65,34 @@ impl PodFacts {
         }
     }
 
-    /// Whether a drain moves it: daemons come back and mirrors cannot leave.
+    /// Whether a drain evicts the pod. Daemon pods would be recreated, and mirror pods cannot be
+    /// evicted.
     pub fn leaves_in_a_drain(&self) -> bool {
         !self.is_daemon && !self.is_mirror
     }
 
-    /// `namespace/name`, as people write it.
+    /// Returns `namespace/name`.
     pub fn full_name(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
 }
 
-/// What planners know of a PodDisruptionBudget.
+/// Planner facts of a PodDisruptionBudget.
 #[derive(Debug, Clone)]
 pub struct BudgetFacts {
-    /// Which version of the object this is.
+    /// Version of the object.
     pub version: Version,
-    /// Its namespace.
+    /// Namespace of the PodDisruptionBudget.
     pub namespace: String,
-    /// Its name.
+    /// Name of the PodDisruptionBudget.
     pub name: String,
-    /// Which pods it covers.
+    /// Selector of the covered pods.
     pub selector: Option<LabelSelector>,
-    /// How many may be disrupted now.
+    /// Number of pods that may be disrupted now.
     pub disruptions_allowed: i32,
-    /// Whether its numbers are settled and still allow nothing: every pod is healthy, none is being disrupted, and yet none
-    /// may go. Then none ever will, unless somebody changes the budget or, where it asks for a number of them, runs more pods.
+    /// Whether the budget can never allow a disruption: every pod is healthy, no disruption is in
+    /// progress, and yet the budget allows none. This stays so until a user changes the budget or,
+    /// if it requires a number of pods, runs more pods.
     pub never_allows: bool,
 }
 
@@ -111,13 +114,14 @@ impl BudgetFacts {
         }
     }
 
-    /// Whether it covers a pod. An absent selector covers none, an empty one every pod of its namespace.
+    /// Whether the budget covers a pod. An absent selector covers no pod, an empty selector every
+    /// pod of the namespace.
     pub fn covers(&self, pod: &PodFacts) -> bool {
         self.namespace == pod.namespace
             && self.selector.as_ref().is_some_and(|selector| selects(selector, &pod.labels))
     }
 
-    /// `namespace/name`, as people write it.
+    /// Returns `namespace/name`.
     pub fn full_name(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }

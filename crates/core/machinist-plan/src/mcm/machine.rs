@@ -1,16 +1,17 @@
-//! Machine: from a spec to an instance, from an instance to a Node, and back to nothing.
+//! Machine: creates an instance from the spec, waits for its Node, and deletes both.
 //!
 //! ```text
 //! living:    finalizer -> prerequisites -> token -> ensure -> record -> Pending -> Node joins -> Running <-> Unknown
-//! deleting:  Terminating -> drain -> volumes -> delete the instance -> see it gone -> Node -> finalizer
+//! deleting:  Terminating -> drain -> volumes -> delete the instance -> confirm its absence -> Node -> finalizer
 //! ```
 //!
-//! Every stage is derived from facts: which is next follows from what is there, so any pass may be the first after a
-//! crash. The markers in `lastOperation` are written for others (Go MCM takes over from them) and may lag reality, never
-//! lead it; the one place where a marker is read is a stage that has ended for good (`delete`): a drain, or the instance.
+//! Every stage is derived from facts, so any pass may be the first after a crash. The markers in
+//! `lastOperation` are written for Go MCM, which continues from them. They may lag reality and
+//! never lead it. Only `delete` reads a marker, for a stage that has ended for good: the drain, or
+//! the deletion of the instance.
 //!
-//! Deliberately absent: giving up a Machine whose Node is unhealthy. That limit is shared by all Machines of a deployment,
-//! so [`super::replacement`] decides it.
+//! Marking a Machine with an unhealthy Node as Failed is deliberately absent. All Machines of a
+//! deployment share that limit, so [`super::replacement`] decides it.
 
 mod create;
 mod delete;
@@ -54,57 +55,57 @@ use machinist_core::{Answers, Known, Process};
 pub struct Snapshot {
     /// The moment of the decision.
     pub now: Timestamp,
-    /// Who decides.
+    /// The deciding process.
     pub process: Process,
-    /// What applies where the Machine says nothing.
+    /// Defaults for fields that the Machine does not set.
     pub defaults: Arc<Defaults>,
-    /// The Machine.
+    /// The Machine to decide about.
     pub machine: Arc<MachineFacts>,
-    /// Its class.
+    /// The MachineClass of the Machine.
     pub class: Known<Arc<ClassFacts>>,
-    /// What the provider says is wrong with the class; found without calling the cloud.
+    /// The provider's validation error for the class, found without a cloud call.
     pub class_error: Option<String>,
     /// The Secrets that the class refers to, in its order.
     pub secrets: Vec<SecretNeed>,
-    /// A fingerprint of the class and the Secrets: changes when a person mends one of them.
+    /// Fingerprint of the class and the Secrets. It changes when a user fixes one of them.
     pub inputs: u64,
-    /// Its bootstrap token.
+    /// The bootstrap token of the Machine.
     pub token: Token,
-    /// Whether the token was used; only `why` asks.
+    /// Whether the token was used; only `machinist why` looks it up.
     pub token_use: TokenUse,
-    /// The Node of its name.
+    /// The Node with the Machine's Node name.
     pub node: Known<Arc<NodeFacts>>,
-    /// What the provider says about the ids of both.
+    /// The provider's comparison of the ids of the Machine and the Node.
     pub identity: Identity,
     /// The pods on that Node.
     pub pods: Vec<Arc<PodFacts>>,
-    /// The budgets that may cover them.
+    /// The budgets that may cover these pods.
     pub budgets: Vec<Arc<BudgetFacts>>,
-    /// Attempts at evicting pods, by pod UID.
+    /// Eviction attempts, by pod UID.
     pub evictions: Arc<BTreeMap<String, Eviction>>,
-    /// The volumes that are attached to the Node of its name.
+    /// The VolumeAttachments of that Node.
     pub attachments: Vec<Arc<AttachmentFacts>>,
-    /// What was read from the API server itself.
+    /// Reads from the API server, which are newer than the stores.
     pub looks: Looks,
-    /// Since when the Node has been seen as it is.
+    /// Observation times for states of the Node without a timestamp.
     pub node_seen: NodeSeen,
-    /// What the driver answered.
+    /// The driver's answers.
     pub answers: Answers,
-    /// Until when the cloud throttles the account: no call begins before.
+    /// Until when the cloud throttles the account. No call begins earlier.
     pub paused_until: Option<Timestamp>,
-    /// What tells whether today's credential opens the account of its instance.
+    /// Evidence whether today's credential opens the account of the instance.
     pub ownership: Ownership,
-    /// What the last list of the account tells.
+    /// Facts from the last list of the account.
     pub shared: Shared,
-    /// Which installation this is: the tag of its instances.
+    /// The cluster tag of this installation's instances.
     pub cluster: String,
-    /// The Machine that holds the key of the foreign instance that the driver found last.
+    /// The Machine that holds the key of the foreign instance in the driver's last answer.
     pub key_holder: Option<String>,
 }
 
 impl Hash for Snapshot {
-    /// Everything that a decision is made from. Left out is what changes without news: the moment, and what the process is told or
-    /// measures.
+    /// Hashes everything that determines a decision. Values that change without news are excluded:
+    /// the moment, and the settings and measurements of the process.
     fn hash<H: Hasher>(&self, state: &mut H) {
         let Self {
             now: _,
@@ -134,7 +135,7 @@ impl Hash for Snapshot {
         } = self;
         (promises, machine, class, class_error, secrets, inputs, token, token_use).hash(state);
         (node, identity, pods, budgets, evictions, attachments, looks, node_seen).hash(state);
-        // The end of a pause is a moment of the monotonic clock, which reads a little differently each time.
+        // The end of a pause is converted from the monotonic clock, so its value varies slightly.
         (answers, paused_until.is_some(), ownership, shared, key_holder).hash(state);
     }
 }
@@ -144,11 +145,11 @@ impl Hash for Snapshot {
 pub struct SecretNeed {
     /// `namespace/name`.
     pub name: String,
-    /// The Secret; unasked if it is in a namespace that is not read.
+    /// The Secret; `Unasked` if the controller does not read its namespace.
     pub facts: Known<Arc<SecretFacts>>,
 }
 
-/// What applies where a Machine says nothing: the flags of the machine controller.
+/// Defaults for fields that a Machine does not set: the flags of the machine controller.
 #[derive(Debug, Clone)]
 pub struct Defaults {
     /// `--machine-creation-timeout`
@@ -161,11 +162,11 @@ pub struct Defaults {
     pub max_evictions: u32,
     /// `--resource-exhausted-retry`
     pub exhausted_retry: Duration,
-    /// `--node-conditions`: types that mean unhealthy unless their status is False.
+    /// `--node-conditions`: types that indicate an unhealthy Node unless their status is False.
     pub bad_conditions: Vec<String>,
-    /// How long a Node may be NotReady before its pods are given up.
+    /// How long a Node may be NotReady before its pods are deleted by force.
     pub dead_node_after: Duration,
-    /// `--machine-pv-detach-timeout`: how long a drain by force waits for volumes.
+    /// `--machine-pv-detach-timeout`: how long a forced drain waits for volumes.
     pub detach_timeout: Duration,
 }
 
@@ -187,112 +188,115 @@ impl Default for Defaults {
     }
 }
 
-/// One call for one Machine. Each names what its precondition is made from.
+/// One call for one Machine. Each action contains the values for its precondition.
 #[derive(Debug)]
 pub enum Action {
-    /// Put our finalizer on the Machine: the intent.
+    /// Adds our finalizer to the Machine: the intent.
     AddFinalizer {
-        /// The priority to be written with it, where it has none.
+        /// The priority to write if the Machine has none.
         priority: Option<MachinePriority>,
     },
-    /// POST the bootstrap token Secret; `act` draws the secret part.
+    /// POSTs the bootstrap token Secret; `act` generates the secret part.
     CreateToken {
-        /// Its id.
+        /// Id of the token.
         id: String,
-        /// When it stops being accepted.
+        /// When the token expires.
         expires: Timestamp,
-        /// The account in which the instance is going to be made. It outlives the process that makes it.
+        /// The account in which the instance will be created. The token keeps this record if the
+        /// process dies.
         account: Option<AccountId>,
     },
-    /// DELETE the bootstrap token Secret.
+    /// DELETEs the bootstrap token Secret.
     DeleteToken(TokenFacts),
-    /// Ask the driver for the instance.
+    /// Asks the driver to create the instance, or to return the existing one.
     Ensure {
-        /// Adopt an instance of that name that others made since then.
+        /// Adopts an instance with the Machine's name that another program created at this moment
+        /// or later.
         adopt_made_since: Timestamp,
     },
-    /// Ask the driver what the account shows. All Machines of the account share the answer.
+    /// Asks the driver to list the account. All Machines of the account share the answer.
     List,
-    /// Ask the driver to give the instance this Machine's key.
+    /// Asks the driver to give the instance this Machine's key.
     Rekey {
-        /// The instance.
+        /// Provider id of the instance.
         id: ProviderId,
-        /// The key that it must carry.
+        /// The key that the instance must have before.
         from: InstanceKey,
     },
-    /// Ask the driver where the instance is.
+    /// Asks the driver to look up the instance.
     Find(InstanceRef),
-    /// Ask the driver to delete the instance.
+    /// Asks the driver to delete the instance.
     Delete(Permit),
-    /// Write label `node`, the provider id, its account and, where missing, the priority to the Machine.
+    /// Writes the label `node`, the provider id, the account and, if missing, the priority to the
+    /// Machine.
     Record {
-        /// The Node's name. One that cannot be the value of a label is left out: the id is what matters, and it must not be lost to
-        /// the label.
+        /// Name of the Node. A name that is not a valid label value is omitted, because an invalid
+        /// label must not prevent the record of the id.
         node: Option<NodeName>,
         /// The provider id.
         provider_id: ProviderId,
-        /// The account that showed it.
+        /// The account that showed the instance.
         account: Option<AccountId>,
-        /// The priority to be written with it, where it has none.
+        /// The priority to write if the Machine has none.
         priority: Option<MachinePriority>,
     },
-    /// Write label `node` to the Machine.
+    /// Writes the label `node` to the Machine.
     LabelNode(NodeName),
-    /// Write what the Node says about preserving its Machine to the Machine, where the manager reads it; empty if it says
-    /// nothing any more.
+    /// Copies the preserve annotation of the Node to the Machine, where the manager reads it; empty
+    /// if the Node no longer has the annotation.
     CarryPreserve(String),
-    /// Write the Machine's status.
+    /// Writes the Machine's status.
     SetStatus(Box<StatusWrite>),
-    /// Bring finalizer, label, template and annotation onto the Node, in one patch.
+    /// Writes finalizer, label, template and annotation to the Node, in one patch.
     SyncNode(Box<NodeSync>),
-    /// Say on the Node that it is being terminated.
+    /// Writes the condition Terminating to the Node.
     SetTerminating {
         /// The Node.
         node: Arc<NodeFacts>,
-        /// Why.
+        /// Reason of the condition.
         reason: &'static str,
     },
-    /// Make the Node unschedulable.
+    /// Makes the Node unschedulable.
     Cordon(Arc<NodeFacts>),
-    /// Move a pod away.
+    /// Evicts or deletes a pod.
     Drain(drain::Call),
-    /// Ask the API server itself which pods are on the Node.
+    /// Lists the pods on the Node at the API server.
     ListPods(Arc<NodeFacts>),
-    /// Ask the API server when the Node's Lease was last renewed.
+    /// Reads the Node's Lease at the API server.
     LookAtLease(Arc<NodeFacts>),
-    /// DELETE a VolumeAttachment, by UID.
+    /// DELETEs a VolumeAttachment, by UID.
     DeleteAttachment(Arc<AttachmentFacts>),
-    /// Take our finalizer off the Node.
+    /// Removes our finalizer from the Node.
     RemoveNodeFinalizer(Arc<NodeFacts>),
-    /// DELETE the Node, by UID.
+    /// DELETEs the Node, by UID.
     DeleteNode(Arc<NodeFacts>),
-    /// Ask the API server itself whether a Node of that name exists.
+    /// Checks at the API server whether a Node with that name exists.
     LookForNode(String),
-    /// DELETE the Machine: its Node was deleted by somebody.
+    /// DELETEs the Machine, because another client deleted its Node.
     DeleteMachine,
-    /// Take our finalizer off the Machine: it is done.
+    /// Removes our finalizer from the Machine, which ends the deletion.
     RemoveFinalizer,
-    /// Tell people, by an Event on the Machine.
+    /// Emits an Event on the Machine.
     Tell {
-        /// Whether it is a warning.
+        /// Type of the Event.
         severity: Severity,
-        /// CamelCase.
+        /// CamelCase reason.
         reason: &'static str,
-        /// Prose.
+        /// Message for users.
         message: String,
     },
 }
 
-/// How an Event is shown.
+/// Type of an Event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
-    /// As expected.
+    /// An Event of type Normal.
     Normal,
-    /// Somebody should look.
+    /// An Event of type Warning, which a user should check.
     Warning,
 }
 
-/// Decides what is done next for one Machine.
+/// Decides the next actions for one Machine.
 pub fn plan(s: &Snapshot) -> Plan<Action> {
     match s.machine.deleting_since {
         None => plan_living(s),
@@ -302,8 +306,10 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
 
 fn plan_living(s: &Snapshot) -> Plan<Action> {
     if !s.machine.has_finalizer {
-        let why =
-            Why::new(Reason::Writing("its finalizer, the record that an instance may exist"), Step::Nothing);
+        let why = Why::new(
+            Reason::Writing("adding the finalizer, which records that an instance may exist"),
+            Step::Nothing,
+        );
         return Plan::act(Action::AddFinalizer { priority: s.missing_priority() }, why);
     }
     if let Some(why) = s.unusable_id() {
@@ -317,7 +323,7 @@ fn plan_living(s: &Snapshot) -> Plan<Action> {
 }
 
 impl Snapshot {
-    /// When creation, joining included, must be done.
+    /// Returns when creation and join must be complete.
     fn creation_deadline(&self) -> Timestamp {
         let timeout = self.machine.creation_timeout.unwrap_or(self.defaults.creation_timeout);
         machinist_core::plus(self.machine.created, timeout)
@@ -327,28 +333,29 @@ impl Snapshot {
         self.machine.key()
     }
 
-    /// The record of an instance that an account has shown.
+    /// Returns the action that records an instance shown by an account.
     fn record(&self, instance: &Instance, account: Option<AccountId>) -> Action {
         let node = Some(instance.name.clone()).filter(|name| labels::is_value(name.as_str()));
         let priority = self.missing_priority();
         Action::Record { node, provider_id: instance.id.clone(), account, priority }
     }
 
-    /// The priority that ranks the Machine among those to delete, if it has none: everybody expects it to be there.
+    /// Returns the default deletion priority if the Machine has none: other programs expect the
+    /// annotation.
     fn missing_priority(&self) -> Option<MachinePriority> {
         self.machine.annotation(annotations::MACHINE_PRIORITY).is_none().then_some(MachinePriority::DEFAULT)
     }
 
-    /// Waits for the end of the account's pause, if the cloud throttles it.
+    /// Waits for the end of the account's pause, if the cloud throttles the account.
     fn paused(&self) -> Option<Plan<Action>> {
         let until = self.paused_until.filter(|until| self.now < *until)?;
-        let why = Why::new(Reason::AccountPaused, Step::Expect("the call to the cloud is made"));
+        let why = Why::new(Reason::AccountPaused, Step::Expect("the controller makes the call"));
         Some(Plan::until(until, why.deadline(until, Step::Expect("the pause ends"))))
     }
 }
 
 impl Action {
-    /// The event that tells people that something failed.
+    /// Returns a Warning Event.
     fn warn(reason: &'static str, message: impl Into<String>) -> Self {
         Self::Tell { severity: Severity::Warning, reason, message: message.into() }
     }
@@ -397,17 +404,17 @@ impl fmt::Display for Action {
     }
 }
 
-/// Reason of the Event that says a Node joined.
+/// Reason of the Event for a Node that joined.
 pub const JOINED: &str = "MachineJoined";
-/// Reason of the Event that says an instance could not be made.
+/// Reason of the Event for an instance that could not be created.
 pub const CREATE_FAILED: &str = reasons::FAILED_CREATE;
-/// Reason of the Event that says an instance could not be deleted.
+/// Reason of the Event for an instance that could not be deleted.
 pub const DELETE_FAILED: &str = reasons::FAILED_DELETE;
-/// Reason of the Event that says a Node became unhealthy.
+/// Reason of the Event for a Node that became unhealthy.
 pub const NODE_UNHEALTHY: &str = "NodeUnhealthy";
-/// Reason of the Event that says whose an instance of the Machine's name is not.
+/// Reason of the Event for an instance that has the Machine's name and another owner.
 pub const INSTANCE_NOT_OURS: &str = "InstanceNotOurs";
-/// Reason of the Event that says a budget holds a drain up.
+/// Reason of the Event for a drain that a budget blocks.
 pub const DRAIN_BLOCKED: &str = "DrainBlocked";
 
 #[cfg(test)]

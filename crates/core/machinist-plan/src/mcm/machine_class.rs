@@ -1,7 +1,8 @@
-//! MachineClass, and the Secrets that classes refer to: neither may vanish while something needs it.
+//! MachineClass and its Secrets: protects both from deletion while they are in use.
 //!
-//! A class keeps our finalizer for as long as a Machine names it, a Secret for as long as a class refers to it; without
-//! them an instance could not be deleted any more. Who deletes one is told, once, what it is kept for.
+//! A class keeps our finalizer while a Machine refers to it, and a Secret keeps it while a class
+//! refers to it. Without them an instance could not be deleted. Deleting a class or Secret in use
+//! emits one `StillInUse` Event that names a user.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,53 +17,52 @@ use crate::{Plan, Why};
 /// All facts for one decision about a class.
 #[derive(Debug, Clone, Hash)]
 pub struct ClassSnapshot {
-    /// The class.
+    /// The class to decide about.
     pub class: Arc<ClassFacts>,
-    /// The Machines that name it.
+    /// The Machines that refer to the class.
     pub users: Users,
 }
 
 /// All facts for one decision about a Secret.
 #[derive(Debug, Clone, Hash)]
 pub struct SecretSnapshot {
-    /// The Secret.
+    /// The Secret to decide about.
     pub secret: Arc<SecretFacts>,
-    /// The classes that refer to it.
+    /// The classes that refer to the Secret.
     pub users: Users,
 }
 
-/// What would be left without it.
+/// The objects that use a class or Secret.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Users {
-    /// How many there are.
+    /// Number of users.
     pub count: usize,
-    /// The name of one of them, always the same one while the others change.
+    /// Name of one user, which stays the same while other users change.
     pub first: Option<String>,
-    /// Whether it was said already that it is kept for them.
+    /// Whether the Event about the users was already emitted.
     pub told: bool,
 }
 
 /// One call for a class or a Secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Put our finalizer on it.
+    /// Adds our finalizer.
     AddFinalizer,
-    /// Take our finalizer off it.
+    /// Removes our finalizer.
     RemoveFinalizer,
-    /// Tell people, by an Event on it, that it is kept although it is to be deleted.
+    /// Emits an Event that the object is still in use and therefore not deleted yet.
     Warn(String),
 }
 
-/// Decides what is done next for a class.
+/// Decides the next actions for a class.
 pub fn plan(s: &ClassSnapshot) -> Plan<Action> {
-    let mend =
-        "delete what uses it, or replace it by machines of another class; no new ones are made of this one";
+    let mend = "delete these machines, or replace them with machines of another class. This class creates no new machines";
     finalize(&s.users, s.class.has_finalizer, s.class.deleting_since, ["Machine", "machines"], mend)
 }
 
-/// Decides what is done next for a Secret.
+/// Decides the next actions for a Secret.
 pub fn plan_secret(s: &SecretSnapshot) -> Plan<Action> {
-    let mend = "let what uses it refer to another Secret, or delete it";
+    let mend = "change the classes to refer to another Secret, or delete them";
     finalize(&s.users, s.secret.has_finalizer, s.secret.deleting_since, ["MachineClass", "classes"], mend)
 }
 
@@ -74,17 +74,17 @@ fn finalize(
     mend: &str,
 ) -> Plan<Action> {
     match (&users.first, has_finalizer) {
-        // The API server refuses new finalizers on what is being deleted.
+        // The API server rejects new finalizers on an object that is being deleted.
         (Some(_), false) if deleting_since.is_none() => {
-            Plan::act(Action::AddFinalizer, Why::new(Reason::Writing("its finalizer"), Step::Nothing))
+            Plan::act(Action::AddFinalizer, Why::new(Reason::Writing("adding the finalizer"), Step::Nothing))
         }
         (None, true) => Plan::act(
             Action::RemoveFinalizer,
-            Why::new(Reason::Writing("its finalizer to be removed: nothing uses it"), Step::Nothing),
+            Why::new(Reason::Writing("removing the finalizer: no object uses it"), Step::Nothing),
         ),
         (Some(first), true) if deleting_since.is_some() => {
             let reason = McmReason::InUse { by, users: users.count, first: first.clone() };
-            let message = format!("Deletion waits for {reason}. To have it go: {mend}.");
+            let message = format!("Deletion is blocked: {reason}. To unblock it: {mend}.");
             let why = Why::new(reason, Step::Mend(mend.to_owned())).since(deleting_since);
             if users.told { Plan::idle(why) } else { Plan::act(Action::Warn(message), why) }
         }
@@ -109,7 +109,8 @@ mod tests {
 
     use super::*;
 
-    /// A class that is being deleted; `told` is whether its users were named before.
+    /// Checks the plan for a class that is being deleted. `told` is whether the Event was already
+    /// emitted.
     fn check(users: &[&str], told: bool, expected: Expect) {
         let class = json!({
             "metadata": {
@@ -125,13 +126,13 @@ mod tests {
     }
 
     #[test]
-    fn a_class_in_use_stays_and_says_once_for_whom() {
+    fn a_class_in_use_stays_and_names_a_user_once() {
         check(
             &["m-1", "m-2"],
             false,
             expect![[r#"
-            do    warning StillInUse: Deletion waits for 2 machines that use it; the first is m-1. To have it go: delete what uses it, or replace it by machines of another class; no new ones are made of this one.
-            why   waits for 2 machines that use it; the first is m-1; since 2027-01-15T08:00:00Z; next: delete what uses it, or replace it by machines of another class; no new ones are made of this one
+            do    warning StillInUse: Deletion is blocked: in use by 2 machines; the first is m-1. To unblock it: delete these machines, or replace them with machines of another class. This class creates no new machines.
+            why   in use by 2 machines; the first is m-1; since 2027-01-15T08:00:00Z; next: delete these machines, or replace them with machines of another class. This class creates no new machines
             wait  for a change
         "#]],
         );
@@ -139,7 +140,7 @@ mod tests {
             &["m-2"],
             true,
             expect![[r#"
-            why   waits for Machine m-2, which uses it; since 2027-01-15T08:00:00Z; next: delete what uses it, or replace it by machines of another class; no new ones are made of this one
+            why   in use by Machine m-2; since 2027-01-15T08:00:00Z; next: delete these machines, or replace them with machines of another class. This class creates no new machines
             wait  for a change
         "#]],
         );
@@ -148,7 +149,7 @@ mod tests {
             true,
             expect![[r#"
             do    remove finalizer
-            why   waits for its finalizer to be removed: nothing uses it
+            why   removing the finalizer: no object uses it
             wait  for a change
         "#]],
         );

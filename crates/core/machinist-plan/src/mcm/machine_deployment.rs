@@ -1,15 +1,16 @@
-//! MachineDeployment: one set per template, and the way from one template to the next.
+//! MachineDeployment: keeps one set per template, and rolls out template changes.
 //!
 //! ```text
-//! finalizer -> lift a freeze -> claim sets -> mark what the autoscaler chose -> the set of this template -> its annotations and
-//! template -> sizes (rollout) -> history -> status
+//! finalizer -> lift a freeze -> claim sets -> mark Machines that the autoscaler chose -> the set of this template -> its annotations
+//! and template -> sizes (rollout) -> history -> status
 //! ```
 //!
-//! Which set is of this template is decided by comparing templates, never by a hash, so that taking over from Go MCM starts no
-//! rollout.
+//! The set of the current template is found by comparing templates, never by a hash, so that a
+//! takeover from Go MCM starts no rollout.
 //!
-//! Deliberately absent for now: the strategies Recreate and InPlaceUpdate, rollback, freezing, and the marks on nodes of outdated
-//! sets. A deployment that asks for Recreate or a rollback is told so and left alone; one that asks for InPlaceUpdate is told so and
+//! Deliberately absent for now: the strategies Recreate and InPlaceUpdate, rollback, freezing, and
+//! the marks on Nodes of outdated sets. A deployment with Recreate or a rollback is rejected with a
+//! condition and an Event. A deployment with InPlaceUpdate is also reported, and it is still
 //! scaled.
 
 mod chosen;
@@ -36,11 +37,11 @@ use crate::why::{McmReason, Reason, Step};
 use crate::{Plan, Why};
 use machinist_core::{just_past, plus};
 
-/// A deployment's status is written at most this often.
+/// Minimum interval between status writes.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
-/// How many former revisions a set remembers.
+/// Number of former revisions that a set remembers.
 const REVISIONS_KEPT: usize = 10;
-/// How many names are tried for a set before giving up: each needs somebody else's set of that very name.
+/// Number of names to try for a set. A name is skipped only if a set of another owner has it.
 const NAME_ATTEMPTS: u32 = 16;
 
 /// All facts for one decision about one deployment.
@@ -48,23 +49,25 @@ const NAME_ATTEMPTS: u32 = 16;
 pub struct Snapshot {
     /// The moment of the decision.
     pub now: Timestamp,
-    /// The deployment.
+    /// The deployment to decide about.
     pub deployment: Arc<MachineDeploymentFacts>,
-    /// The sets that it controls, oldest first, each with its Machines.
+    /// The sets that the deployment controls, oldest first, each with its Machines.
     pub sets: Vec<Owned>,
-    /// The sets of its namespace that nobody controls.
+    /// The sets in the namespace without a controlling owner.
     pub adoptable: Vec<Arc<MachineSetFacts>>,
     /// Names of all other sets of the namespace.
     pub taken_names: BTreeSet<String>,
-    /// Names of Machines that this process looked up at the API server itself: what the sets lack of them is not theirs. Memory.
+    /// Names of Machines that this process has looked up at the API server. If no set has such a
+    /// Machine, the deployment does not own it. Memory: may be empty at any moment.
     pub looked_for: BTreeSet<String>,
-    /// When this process last wrote its status.
+    /// When this process last wrote the deployment's status.
     pub status_written: Option<Timestamp>,
 }
 
 impl Hash for Snapshot {
-    /// Everything that a decision is made from. Left out is what changes without news: the moment, when this process last wrote, and sets
-    /// of others. Where these matter, another action is planned.
+    /// Hashes everything that determines a decision. Values that change without news are excluded:
+    /// the moment, the last write of this process, and sets of other owners. If these matter, the
+    /// planned actions differ.
     fn hash<H: Hasher>(&self, state: &mut H) {
         let Self { now: _, deployment, sets, adoptable: _, taken_names: _, looked_for, status_written: _ } =
             self;
@@ -75,76 +78,76 @@ impl Hash for Snapshot {
 /// A set and the Machines that it controls.
 #[derive(Debug, Clone, Hash)]
 pub struct Owned {
-    /// The set.
+    /// The owned set.
     pub set: Arc<MachineSetFacts>,
-    /// Its Machines, those on their way out included.
+    /// The Machines of the set, including those being deleted.
     pub machines: Vec<Arc<MachineFacts>>,
 }
 
 /// One call for one deployment.
 #[derive(Debug)]
 pub enum Action {
-    /// Put our finalizer on the deployment.
+    /// Adds our finalizer to the deployment.
     AddFinalizer,
-    /// Take our finalizer off the deployment.
+    /// Removes our finalizer from the deployment.
     RemoveFinalizer,
-    /// Become the controller of a set that nobody controls.
+    /// Becomes the controller of a set without a controlling owner.
     Adopt(Arc<MachineSetFacts>),
-    /// Stop being the controller of a set that the selector does not match any more.
+    /// Gives up control of a set that the selector no longer matches.
     Release(Arc<MachineSetFacts>),
-    /// POST the set of this template.
+    /// POSTs the set of this template.
     CreateSet(Box<MachineSet>),
-    /// Change a set, in one patch.
+    /// Changes a set, in one patch.
     PatchSet(SetPatch),
-    /// DELETE a set, by UID.
+    /// DELETEs a set, by UID.
     DeleteSet(Arc<MachineSetFacts>),
-    /// Write annotations of the deployment.
+    /// Writes annotations of the deployment.
     Annotate(BTreeMap<String, String>),
-    /// Give a Machine the marks that rank it first when its set deletes Machines.
+    /// Marks a Machine so that its set deletes it first.
     MarkMachine {
         /// The Machine.
         machine: Arc<MachineFacts>,
-        /// When the autoscaler chose it, RFC 3339.
+        /// When the autoscaler chose the Machine, RFC 3339.
         since: String,
     },
-    /// Look a Machine of that name up at the API server itself.
+    /// Looks up a Machine with that name at the API server.
     LookFor(String),
-    /// Write which Machines the autoscaler chose; remove the annotation if there are none.
+    /// Writes the names of the chosen Machines, or removes the annotation if there are none.
     SetChosen(Option<String>),
-    /// Remove the condition `Frozen` from the status.
+    /// Removes the condition `Frozen` from the status.
     RemoveFrozen {
-        /// Its place among the conditions.
+        /// Index of the condition.
         index: usize,
     },
-    /// Remove the label `freeze` and the annotation `unfreeze`.
+    /// Removes the label `freeze` and the annotation `unfreeze`.
     RemoveFreeze,
-    /// Tell people that the spec cannot be acted upon.
+    /// Emits an Event that the spec is invalid.
     Warn(Refusal),
-    /// Write the deployment's status.
+    /// Writes the deployment's status.
     SetStatus(Box<MachineDeploymentStatus>),
 }
 
-/// One patch of a set. Parts that are absent stay as they are.
+/// One patch of a set. Absent parts are not changed.
 #[derive(Debug, Clone)]
 pub struct SetPatch {
     /// The set as it was read.
     pub set: Arc<MachineSetFacts>,
-    /// Its new replicas.
+    /// The new replicas.
     pub replicas: Option<u32>,
     /// Annotations to set.
     pub annotations: BTreeMap<String, String>,
-    /// Whether the parts of the template that need no rollout are copied from the deployment.
+    /// The parts of the template that need no rollout, copied from the deployment.
     pub template: Option<TemplateSync>,
 }
 
 impl SetPatch {
-    /// Whether it lowers the replicas: then the set deletes Machines.
+    /// Whether the patch lowers the replicas, so that the set deletes Machines.
     pub fn is_lower(&self) -> bool {
         self.replicas.is_some_and(|replicas| replicas < self.set.replicas())
     }
 }
 
-/// What is copied from a deployment to its set without a rollout.
+/// The fields that are copied from a deployment to its set without a rollout.
 #[derive(Debug, Clone)]
 pub struct TemplateSync {
     /// The template's Machine spec, with nodeTemplate, timeouts and class kind of the deployment.
@@ -153,25 +156,28 @@ pub struct TemplateSync {
     pub min_ready_seconds: Option<i32>,
 }
 
-/// Decides what is done next for one deployment.
+/// Decides the next actions for one deployment.
 pub fn plan(s: &Snapshot) -> Plan<Action> {
     if s.deployment.deleting_since.is_some() {
         return plan_deleting(s);
     }
     if !s.deployment.has_finalizer {
-        return Plan::act(Action::AddFinalizer, Why::new(Reason::Writing("its finalizer"), Step::Nothing));
+        return Plan::act(
+            Action::AddFinalizer,
+            Why::new(Reason::Writing("adding the finalizer"), Step::Nothing),
+        );
     }
     if let Some(thaw) = freeze::thaw(s) {
         return thaw;
     }
     if let Some(refusal) = unusable(s) {
-        let mend = Step::Mend(format!("mend {}", refusal.field));
+        let mend = Step::Mend(format!("fix {}", refusal.field));
         let why = Why::new(McmReason::InvalidSpec(refusal.message.clone()), mend);
         return with_status(s, &Stage::Refused(refusal), Vec::new(), why);
     }
     let claim = claim(s);
     if !claim.is_empty() {
-        return Plan::act_all(claim, Why::new(Reason::Writing("its sets to be claimed"), Step::Nothing));
+        return Plan::act_all(claim, Why::new(Reason::Writing("claiming MachineSets"), Step::Nothing));
     }
     let mut chosen = chosen::chosen(s);
     if let Some(first) = chosen.first() {
@@ -183,7 +189,8 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
     })
 }
 
-/// The oldest set of this template. One that is being deleted takes its Machines with it, so it is never the one.
+/// Returns the oldest set of this template. A set that is being deleted never counts, because its
+/// Machines are deleted with it.
 fn new_set_index(s: &Snapshot) -> Option<usize> {
     let template = &s.deployment.spec.template;
     s.sets.iter().position(|Owned { set, .. }| {
@@ -195,25 +202,26 @@ fn plan_deleting(s: &Snapshot) -> Plan<Action> {
     let since = s.deployment.deleting_since;
     if !s.deployment.has_finalizer {
         let why = Why::new(
-            Reason::Awaiting("the owners of its other finalizers to remove them"),
-            Step::Expect("whoever put them there removes them"),
+            Reason::Awaiting("waiting for other clients to remove their finalizers"),
+            Step::Expect("each client removes its finalizer"),
         );
         return Plan::idle(why.since(since));
     }
     if s.sets.is_empty() {
-        let why = Why::new(Reason::Writing("its finalizer to be removed"), Step::Nothing);
+        let why = Why::new(Reason::Writing("removing the finalizer"), Step::Nothing);
         return Plan::act(Action::RemoveFinalizer, why);
     }
     let machines = || s.sets.iter().flat_map(|owned| &owned.machines);
     let first = machines().next().map(|machine| machine.name.clone());
     let reason = McmReason::MachinesLeaving { left: number(machines().count()), first };
-    let why = Why::new(reason, Step::Expect("its Machines and sets go, then its finalizer")).since(since);
+    let why = Why::new(reason, Step::Expect("the finalizer is removed after the Machines and MachineSets"))
+        .since(since);
     let staying = s.sets.iter().filter(|owned| owned.set.deleting_since.is_none());
     let deletions = staying.map(|owned| Action::DeleteSet(owned.set.clone())).collect();
     with_status(s, &Stage::Leaving, deletions, why)
 }
 
-/// What keeps a deployment from being acted on, until its author changes it.
+/// Returns why a deployment is not reconciled until a user fixes its spec.
 fn unusable(s: &Snapshot) -> Option<Refusal> {
     let spec = &s.deployment.spec;
     if let Some((field, message)) = &s.deployment.invalid {
@@ -233,7 +241,7 @@ fn unusable(s: &Snapshot) -> Option<Refusal> {
     None
 }
 
-/// A strategy that is not built yet.
+/// Rejects a strategy that is not supported yet.
 fn strategy_refusal(s: &Snapshot) -> Option<Refusal> {
     let strategy = s.deployment.spec.strategy.as_ref()?.type_.as_ref()?;
     (*strategy != StrategyType::RollingUpdate).then(|| {
@@ -242,7 +250,7 @@ fn strategy_refusal(s: &Snapshot) -> Option<Refusal> {
     })
 }
 
-/// Why no step of a rollout is taken, apart from its bounds.
+/// Returns why a deployment rests, excluding the bounds of the rollout.
 fn rest(s: &Snapshot) -> Option<Why> {
     if s.deployment.spec.is_paused() {
         return Some(Why::new(McmReason::Paused, Step::Mend("set spec.paused to false".to_owned())));
@@ -251,12 +259,13 @@ fn rest(s: &Snapshot) -> Option<Why> {
         return Some(crate::why::why_updated_in_place(machine));
     }
     strategy_refusal(s).map(|refusal| {
-        let mend = Step::Mend(format!("mend {}", refusal.field));
+        let mend = Step::Mend(format!("fix {}", refusal.field));
         Why::new(McmReason::InvalidSpec(refusal.message), mend)
     })
 }
 
-/// Sets to take or to leave, by selector and owner. One on its way out stays whose it is.
+/// Returns the sets to adopt or release, by selector and owner. A set that is being deleted keeps
+/// its owner.
 fn claim(s: &Snapshot) -> Vec<Action> {
     let Some(selector) = &s.deployment.spec.selector else { return Vec::new() };
     let matches =
@@ -276,7 +285,8 @@ fn create_set(s: &Snapshot) -> Plan<Action> {
         !s.taken_names.contains(&name) && !s.sets.iter().any(|owned| owned.set.name == name)
     });
     let Some(attempt) = free else {
-        let message = format!("every name tried for a set of {} is taken", s.deployment.name);
+        let message =
+            format!("no free name for a MachineSet of {}: every name tried is taken", s.deployment.name);
         let refusal = Refusal {
             reason: reasons::MACHINE_SET_CREATE_ERROR,
             field: "metadata.name".to_owned(),
@@ -284,16 +294,18 @@ fn create_set(s: &Snapshot) -> Plan<Action> {
         };
         let why = Why::new(
             McmReason::ChildFailed { message },
-            Step::Mend("delete sets of other owners".to_owned()),
+            Step::Mend("delete MachineSets of other owners".to_owned()),
         );
         return with_status(s, &Stage::Refused(refusal), Vec::new(), why);
     };
-    // Beside others, it begins empty and is sized by the bounds; a set that is alone is made at full size.
+    // Beside other sets, the new set starts empty and is sized by the bounds. A single set is
+    // created at full size.
     let is_alone = s.sets.iter().all(|owned| rollout::told(owned) == 0 && owned.machines.is_empty());
     let replicas = if is_alone { s.deployment.replicas() } else { 0 };
     let set = new_set(&s.deployment, attempt, replicas, next_revision(s, None), size_annotations(s));
     let stage = Stage::Creating(set.metadata.name.clone().unwrap_or_default());
-    let why = Why::new(Reason::Writing("the set of its template"), Step::Expect("its Machines are made"));
+    let why =
+        Why::new(Reason::Writing("creating the MachineSet"), Step::Expect("the set creates its Machines"));
     with_status(s, &stage, vec![Action::CreateSet(Box::new(set))], why)
 }
 
@@ -319,7 +331,7 @@ fn resize(s: &Snapshot, new: Option<usize>) -> Plan<Action> {
     }
 }
 
-/// The patch that a set needs, if it needs one.
+/// Returns the patch that a set needs, if any.
 fn patch_set(s: &Snapshot, owned: &Owned, replicas: u32, is_new: bool) -> Option<Action> {
     let set = &owned.set;
     if set.deleting_since.is_some() {
@@ -353,14 +365,14 @@ fn template_sync(s: &Snapshot, set: &MachineSetFacts) -> Option<TemplateSync> {
     spec.node_template = ours.template.spec.node_template.clone();
     spec.configuration = ours.template.spec.configuration.clone();
     spec.class.kind.clone_from(&ours.template.spec.class.kind);
-    // Nothing said means none, which must be written where there was some.
+    // An absent value means 0, which must be written if the set has another value.
     Some(TemplateSync {
         spec: Box::new(spec),
         min_ready_seconds: (!waits_as_long).then_some(min_ready_seconds),
     })
 }
 
-/// What the autoscaler and rollout tools read from each set.
+/// Returns the annotations that the autoscaler and rollout tools read from each set.
 fn size_annotations(s: &Snapshot) -> BTreeMap<String, String> {
     let desired = s.deployment.replicas();
     BTreeMap::from([
@@ -369,7 +381,7 @@ fn size_annotations(s: &Snapshot) -> BTreeMap<String, String> {
     ])
 }
 
-/// Annotations of a deployment that its sets carry too.
+/// Returns the annotations of a deployment that are copied to its sets.
 pub(crate) fn copied_annotations(deployment: &MachineDeploymentFacts) -> BTreeMap<String, String> {
     let copied = |key: &String| !annotations::NOT_COPIED_TO_MACHINE_SET.contains(&key.as_str());
     let all = deployment.annotations.iter().flatten();
@@ -380,7 +392,8 @@ fn revision_of(set: &MachineSetFacts) -> i64 {
     set.annotation(annotations::REVISION).and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// The revision of the set of this template: higher than every other set's.
+/// Returns the revision of the set of this template, which is higher than the revision of every
+/// other set.
 fn next_revision(s: &Snapshot, new: Option<usize>) -> i64 {
     let others = s.sets.iter().enumerate().filter(|(index, _)| Some(*index) != new);
     let highest = others.map(|(_, owned)| revision_of(&owned.set)).max().unwrap_or(0);
@@ -394,7 +407,7 @@ fn revision_annotations(s: &Snapshot, set: &MachineSetFacts) -> BTreeMap<String,
     let current = revision_of(set);
     let mut all = BTreeMap::from([(annotations::REVISION.to_owned(), revision.to_string())]);
     if current != 0 && current != revision {
-        // A set that becomes the new one again remembers which revisions it was.
+        // A set that becomes the newest again remembers its former revisions.
         let history = set.annotation(annotations::REVISION_HISTORY).unwrap_or_default();
         let mut history: Vec<_> =
             history.split(',').filter(|text| !text.is_empty()).map(str::to_owned).collect();
@@ -405,10 +418,12 @@ fn revision_annotations(s: &Snapshot, set: &MachineSetFacts) -> BTreeMap<String,
     all
 }
 
-/// Old sets that are empty and beyond what the deployment wants to remember, oldest first. Without a limit all are kept, and so
-/// they are until the rollout is complete: before that a user may want one of them back. A pause ends that wait.
+/// Returns the old empty sets beyond `revisionHistoryLimit`, oldest first. Without a limit all sets
+/// are kept. During a rollout all sets are kept, too, because a user may want to return to one of
+/// them; a pause ends this.
 ///
-/// Only the oldest beyond the limit are looked at: one that has Machines is kept, and no younger one is deleted in its place.
+/// Only the oldest sets beyond the limit are candidates. A candidate with Machines is kept, and no
+/// younger set is deleted instead.
 fn outdated_history(s: &Snapshot, new: Option<usize>, rolling: &Stage<'_>) -> Vec<Arc<MachineSetFacts>> {
     let old: Vec<_> = s
         .sets
@@ -426,7 +441,8 @@ fn outdated_history(s: &Snapshot, new: Option<usize>, rolling: &Stage<'_>) -> Ve
     if outdated.is_empty() || !is_due() { Vec::new() } else { outdated }
 }
 
-/// Whether a set has no Machines and wants none, and its status says so about its newest spec.
+/// Whether a set has no Machines and 0 replicas, and its status confirms this for the latest
+/// generation.
 fn is_empty(owned: &Owned) -> bool {
     let set = &owned.set;
     let is_told = |status: &MachineSetStatus| {
@@ -435,7 +451,7 @@ fn is_empty(owned: &Owned) -> bool {
     set.replicas() == 0 && owned.machines.is_empty() && set.status.as_ref().is_some_and(is_told)
 }
 
-/// Adds the status write to a plan, now or when it is due.
+/// Adds the status write to a plan, now or when the write is due.
 fn with_status(s: &Snapshot, stage: &Stage<'_>, mut actions: Vec<Action>, why: Why) -> Plan<Action> {
     let status = status::of_deployment(s, stage);
     let differs =
@@ -445,7 +461,8 @@ fn with_status(s: &Snapshot, stage: &Stage<'_>, mut actions: Vec<Action>, why: W
     }
     let due = s.status_written.map_or(s.now, |written| plus(written, STATUS_EVERY));
     if due <= s.now {
-        // With the condition that tells the same, so that it is told once.
+        // The Event is emitted together with the condition of the same content, so it is emitted
+        // once.
         actions.extend(status::news(s, stage).cloned().map(Action::Warn));
         actions.push(Action::SetStatus(Box::new(status)));
         return Plan::act_all(actions, why);
@@ -453,12 +470,12 @@ fn with_status(s: &Snapshot, stage: &Stage<'_>, mut actions: Vec<Action>, why: W
     Plan::act_all(actions, why).no_later_than(due)
 }
 
-/// A count as the API counts.
+/// Converts a count to `u32`, saturated.
 pub(crate) fn number(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// The label that tells the Machines of one set from those of another.
+/// The label that distinguishes the Machines of different sets.
 pub const HASH_LABEL: &str = labels::MACHINE_TEMPLATE_HASH;
 
 impl fmt::Display for Action {

@@ -1,14 +1,15 @@
-//! MachineSet: as many Machines as it wants, of one template.
+//! MachineSet: keeps the desired number of Machines of one template.
 //!
 //! ```text
-//! finalizer -> lift a freeze -> claim -> sync the template -> make or delete Machines -> status
+//! finalizer -> lift a freeze -> claim -> sync the template -> create or delete Machines -> status
 //! ```
 //!
-//! Never more are made than are missing, whatever is lost: names are reserved first (`names`), and this process does not
-//! decide while the store lacks its own writes.
+//! A set never creates more Machines than are missing, even if memory is lost: names are reserved
+//! first (`names`), and this process does not decide while the store lacks its own writes.
 //!
-//! Deliberately absent: which Machine is given up ([`super::replacement`]), how many Machines a rollout may have
-//! ([`super::rollout`]), freezing a set, and promises to preserve failed Machines: those that others made are kept (`replicas`), none is made.
+//! Deliberately absent: which Machine is marked Failed ([`super::replacement`]), how many Machines
+//! a rollout may have ([`super::rollout`]), freezing a set, and preserving failed Machines.
+//! Existing preservations of other clients are respected (`replicas`).
 
 mod freeze;
 mod names;
@@ -36,11 +37,11 @@ use crate::why::{McmReason, Reason, Step};
 use crate::{Plan, Why};
 use machinist_core::{Attempts, SKEW_LIMIT, plus};
 
-/// A set's status is written at most this often: it changes with every Machine.
+/// Minimum interval between status writes, because the status changes with every Machine.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
-/// After a child could not be made, the next attempt waits this long, doubled each time.
+/// Wait after a failed creation of a child, doubled after each failure.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
-/// But never longer than this: whoever mends the cause should not wait for long.
+/// Longest wait after a failed creation. It is short enough for a user who fixes the cause.
 const LONGEST_RETRY: Duration = Duration::from_secs(300);
 
 /// All facts for one decision about one set.
@@ -48,29 +49,30 @@ const LONGEST_RETRY: Duration = Duration::from_secs(300);
 pub struct Snapshot {
     /// The moment of the decision.
     pub now: Timestamp,
-    /// How far the wall clock is from the API server's, at most.
+    /// Upper bound of the difference between the wall clock and the API server's clock.
     pub skew: Duration,
-    /// The set.
+    /// The set to decide about.
     pub set: Arc<MachineSetFacts>,
-    /// The Machines that it controls.
+    /// The Machines that the set controls.
     pub machines: Vec<Arc<MachineFacts>>,
-    /// The Machines of its namespace that nobody controls.
+    /// The Machines in the namespace without a controlling owner.
     pub adoptable: Vec<Arc<MachineFacts>>,
-    /// Its deployment, where that is known. Only a set that is frozen needs it.
+    /// The deployment of the set, if known. Only a frozen set needs it.
     pub deployment: Option<Arc<MachineDeploymentFacts>>,
-    /// When a set is frozen, and when a freeze is lifted.
+    /// The limits for setting and lifting a freeze.
     pub margins: SafetyMargins,
-    /// Numbers that are known to be in use. Memory: may be empty at any moment.
+    /// Numbers that are certainly in use. Memory: may be empty at any moment.
     pub settled_numbers: BTreeSet<u64>,
-    /// When this process last wrote its status.
+    /// When this process last wrote the set's status.
     pub status_written: Option<Timestamp>,
-    /// The last child that could not be made or deleted.
+    /// The last failed creation or deletion of a child.
     pub failure: Option<ChildFailure>,
 }
 
 impl Hash for Snapshot {
-    /// Everything that a decision is made from. Left out is what changes without news: the moment, what the process is told or measures,
-    /// when it last wrote, and Machines of others. Where these matter, another action is planned.
+    /// Hashes everything that determines a decision. Values that change without news are excluded:
+    /// the moment, the settings and measurements of the process, its last write, and Machines of
+    /// other owners. If these matter, the planned actions differ.
     fn hash<H: Hasher>(&self, state: &mut H) {
         let Self {
             now: _,
@@ -88,79 +90,82 @@ impl Hash for Snapshot {
     }
 }
 
-/// A child that could not be made or deleted.
+/// A failed creation or deletion of a child.
 #[derive(Debug, Clone, Hash)]
 pub struct ChildFailure {
-    /// What the API server said.
+    /// The message of the API server.
     pub message: String,
-    /// How often in a row.
+    /// The consecutive failures.
     pub attempts: Attempts,
 }
 
 /// One call for one set.
 #[derive(Debug)]
 pub enum Action {
-    /// Put our finalizer on the set.
+    /// Adds our finalizer to the set.
     AddFinalizer,
-    /// Take our finalizer off the set.
+    /// Removes our finalizer from the set.
     RemoveFinalizer,
-    /// Write which numbers are reserved.
+    /// Writes the reserved numbers.
     Reserve(Reserved),
-    /// POST a child.
+    /// POSTs a child.
     Create {
-        /// Its number.
+        /// Number of the child.
         number: u64,
-        /// Its name, which follows from the number.
+        /// Name of the child, derived from the number.
         name: String,
     },
-    /// DELETE a child, by UID.
+    /// DELETEs a child, by UID.
     Delete(Arc<MachineFacts>),
-    /// Become the controller of a Machine that nobody controls.
+    /// Becomes the controller of a Machine without a controlling owner.
     Adopt(Arc<MachineFacts>),
-    /// Stop being the controller of a Machine that the selector does not match any more.
+    /// Gives up control of a Machine that the selector no longer matches.
     Release(Arc<MachineFacts>),
-    /// Bring the parts of the template that need no rollout onto a Machine.
+    /// Copies the parts of the template that need no rollout to a Machine.
     SyncMachine(Arc<MachineFacts>),
-    /// Remove the condition `Frozen` from the status.
+    /// Removes the condition `Frozen` from the status.
     RemoveFrozen {
-        /// Its place among the conditions.
+        /// Index of the condition.
         index: usize,
     },
-    /// Remove the label `freeze` and the annotation `unfreeze`.
+    /// Removes the label `freeze` and the annotation `unfreeze`.
     RemoveFreeze,
-    /// Tell people that the freeze was lifted, and why.
+    /// Emits an Event that the freeze was lifted, with the cause.
     TellThawed(String),
-    /// Tell people that the spec cannot be acted upon.
+    /// Emits an Event that the spec is invalid.
     Warn(Refusal),
-    /// Write the set's status.
+    /// Writes the set's status.
     SetStatus(Box<MachineSetStatus>),
 }
 
-/// Decides what is done next for one set.
+/// Decides the next actions for one set.
 pub fn plan(s: &Snapshot) -> Plan<Action> {
     if s.set.deleting_since.is_some() {
         return plan_deleting(s);
     }
     if !s.set.has_finalizer {
-        return Plan::act(Action::AddFinalizer, Why::new(Reason::Writing("its finalizer"), Step::Nothing));
+        return Plan::act(
+            Action::AddFinalizer,
+            Why::new(Reason::Writing("adding the finalizer"), Step::Nothing),
+        );
     }
     if let Some(thaw) = freeze::thaw(s) {
         return thaw;
     }
     if let Some(refusal) = invalid(&s.set) {
-        let mend = Step::Mend(format!("mend {}", refusal.field));
+        let mend = Step::Mend(format!("fix {}", refusal.field));
         let why = Why::new(McmReason::InvalidSpec(refusal.message), mend);
         return with_status(s, Vec::new(), why);
     }
     let claim = claim(s);
     if !claim.is_empty() {
-        // Who is counted must be settled before anybody is made or deleted.
-        return Plan::act_all(claim, Why::new(Reason::Writing("its Machines to be claimed"), Step::Nothing));
+        // Claims must be complete before Machines are counted, created or deleted.
+        return Plan::act_all(claim, Why::new(Reason::Writing("claiming Machines"), Step::Nothing));
     }
     let again = next_attempt(s);
     let mut actions = sync(s);
     match replicas::write_off(s) {
-        // Until that is written, a name might be taken for one that was never used.
+        // Until this is written, a used name might be treated as unused.
         Some(write_off) => actions.push(write_off),
         None => actions.extend(replicas::plan(s, again)),
     }
@@ -172,19 +177,19 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
 }
 
 impl Snapshot {
-    /// Whether a Machine is kept although it has failed. While clocks disagree, no promise expires.
+    /// Returns how a Machine is preserved. During clock skew, no preservation expires.
     pub(crate) fn preserved(&self, machine: &MachineFacts) -> Option<Preserved> {
         let now = if self.skew <= SKEW_LIMIT { self.now } else { Timestamp::MIN };
         machine.preserved(now)
     }
 
-    /// The same of a Machine that has failed; the others need not be kept.
+    /// Returns how a failed Machine is preserved; absent for other Machines.
     pub(crate) fn failed_and_preserved(&self, machine: &MachineFacts) -> Option<Preserved> {
         self.preserved(machine).filter(|_| machine.status.phase == Phase::Failed)
     }
 }
 
-/// What keeps a set from being acted on, until its author changes it.
+/// Returns why a set is not reconciled until a user fixes its spec.
 pub(crate) fn invalid(set: &MachineSetFacts) -> Option<Refusal> {
     let invalid = set.invalid.as_ref().map(|(field, message)| Refusal::invalid(field, message));
     invalid.or_else(|| Refusal::if_selecting_all(set.spec.selector.as_ref()))
@@ -193,27 +198,27 @@ pub(crate) fn invalid(set: &MachineSetFacts) -> Option<Refusal> {
 fn plan_deleting(s: &Snapshot) -> Plan<Action> {
     if !s.set.has_finalizer {
         let why = Why::new(
-            Reason::Awaiting("the owners of its other finalizers to remove them"),
-            Step::Expect("whoever put them there removes them"),
+            Reason::Awaiting("waiting for other clients to remove their finalizers"),
+            Step::Expect("each client removes its finalizer"),
         );
         return Plan::idle(why.since(s.set.deleting_since));
     }
     if s.machines.is_empty() {
-        let why = Why::new(Reason::Writing("its finalizer to be removed"), Step::Nothing);
+        let why = Why::new(Reason::Writing("removing the finalizer"), Step::Nothing);
         return Plan::act(Action::RemoveFinalizer, why);
     }
     let left = u32::try_from(s.machines.len()).unwrap_or(u32::MAX);
     let first = s.machines.first().map(|machine| machine.name.clone());
     let why = Why::new(
         McmReason::MachinesLeaving { left, first },
-        Step::Expect("its Machines go, then its finalizer"),
+        Step::Expect("the finalizer is removed after the Machines"),
     )
     .since(s.set.deleting_since);
     let staying = s.machines.iter().filter(|machine| machine.deleting_since.is_none());
     with_status(s, staying.map(|machine| Action::Delete(machine.clone())).collect(), why)
 }
 
-/// Adds the status write to a plan, now or when it is due.
+/// Adds the status write to a plan, now or when the write is due.
 fn with_status(s: &Snapshot, mut actions: Vec<Action>, why: Why) -> Plan<Action> {
     let status = status::of_set(s);
     let differs = s.set.status.as_ref().is_none_or(|current| status::set_differs(current, &status));
@@ -222,7 +227,8 @@ fn with_status(s: &Snapshot, mut actions: Vec<Action>, why: Why) -> Plan<Action>
     }
     let due = s.status_written.map_or(s.now, |written| plus(written, STATUS_EVERY));
     if due <= s.now {
-        // With the condition that tells the same, so that it is told once.
+        // The Event is emitted together with the condition of the same content, so it is emitted
+        // once.
         actions.extend(status::news_of_set(s).map(Action::Warn));
         actions.push(Action::SetStatus(Box::new(status)));
         return Plan::act_all(actions, why);
@@ -230,7 +236,8 @@ fn with_status(s: &Snapshot, mut actions: Vec<Action>, why: Why) -> Plan<Action>
     Plan::act_all(actions, why).no_later_than(due)
 }
 
-/// Machines to take or to leave, by selector and owner. A Machine on its way out is not taken.
+/// Returns the Machines to adopt or release, by selector and owner. A Machine that is being deleted
+/// is not adopted.
 fn claim(s: &Snapshot) -> Vec<Action> {
     let adopted = s.adoptable.iter().filter(|machine| s.set.would_adopt(machine)).cloned();
     let released = s.machines.iter().filter(|machine| !is_selected(&s.set, machine)).cloned();
@@ -243,7 +250,7 @@ pub(crate) fn is_selected(set: &MachineSetFacts, machine: &MachineFacts) -> bool
     selector.zip(machine.labels.as_ref()).is_some_and(|(selector, labels)| selects(selector, labels))
 }
 
-/// Machines that differ from the template in what needs no rollout.
+/// Returns the Machines that differ from the template in parts that need no rollout.
 fn sync(s: &Snapshot) -> Vec<Action> {
     let template = &s.set.spec.template.spec;
     let differs = |machine: &&Arc<MachineFacts>| {
@@ -254,7 +261,8 @@ fn sync(s: &Snapshot) -> Vec<Action> {
     s.machines.iter().filter(differs).cloned().map(Action::SyncMachine).collect()
 }
 
-/// When Machines may be made again after one was refused. Deletions do not wait: fewer Machines may be what helps.
+/// Returns when Machines may be created again after a rejected creation. Deletions do not wait,
+/// because fewer Machines may fix the cause.
 fn next_attempt(s: &Snapshot) -> Option<Timestamp> {
     let attempts = &s.failure.as_ref()?.attempts;
     let doublings = attempts.count.saturating_sub(1).min(8);
@@ -273,12 +281,12 @@ fn why(s: &Snapshot) -> Why {
         return frozen;
     }
     if live < desired && s.set.is_scale_up_disabled() {
-        let mend = "remove the label to let the set make machines".to_owned();
+        let mend = "remove the label so that the set can create machines".to_owned();
         return Why::new(McmReason::ScaleUpDisabled, Step::Mend(mend));
     }
     if let Some(failure) = s.failure.as_ref().filter(|_| live != desired) {
         let reason = McmReason::ChildFailed { message: failure.message.clone() };
-        return Why::new(reason, Step::Expect("the next attempt")).since(failure.attempts.last);
+        return Why::new(reason, Step::Expect("the controller tries again")).since(failure.attempts.last);
     }
     if available < desired {
         let mut waiting =
@@ -294,7 +302,7 @@ fn why(s: &Snapshot) -> Why {
         let first = first.map(|machine| machine.name.clone());
         return Why::new(
             McmReason::MachinesPending { available, desired, first },
-            Step::Expect("its Machines become Running"),
+            Step::Expect("the Machines become Running"),
         );
     }
     let leaving = s.machines.iter().filter(|machine| !is_live(machine));
@@ -304,7 +312,7 @@ fn why(s: &Snapshot) -> Why {
         let first = leaving.map(|machine| machine.name.clone()).next();
         return Why::new(
             McmReason::MachinesLeaving { left: left.max(surplus), first },
-            Step::Expect("they are drained and deleted"),
+            Step::Expect("the Machines are drained and deleted"),
         );
     }
     let kept = s.machines.iter().find(|machine| is_live(machine) && machine.is_updated_in_place());
@@ -312,7 +320,7 @@ fn why(s: &Snapshot) -> Why {
         .map_or_else(Why::settled, |machine| crate::why::why_updated_in_place(machine))
 }
 
-/// Whether a Machine is ready to carry load, as sets and deployments count it.
+/// Whether a Machine counts as available for sets and deployments.
 pub(crate) fn is_available(machine: &MachineFacts) -> bool {
     is_live(machine) && matches!(machine.status.phase, Phase::Running | Phase::Available)
 }

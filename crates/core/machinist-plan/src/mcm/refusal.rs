@@ -1,28 +1,28 @@
-//! Why a set or deployment is not acted upon until its author changes it: as a condition, an Event and a `why`.
+//! Rejection of an invalid set or deployment, reported as a condition, an Event and a `why`.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use machinist_api::constants::reasons;
 
-/// What is wrong with a spec.
+/// A validation error of a spec. The object is not reconciled until a user fixes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// The word for conditions and Events.
+    /// Reason for conditions and Events.
     pub reason: &'static str,
-    /// Which field is to be mended.
+    /// The invalid field.
     pub field: String,
-    /// A sentence that says what was expected.
+    /// The field, the problem and the expected value.
     pub message: String,
 }
 
 impl Refusal {
-    /// A field that is not as it must be.
+    /// Creates the rejection of an invalid field.
     pub(crate) fn invalid(field: &str, message: impl Into<String>) -> Self {
         Self { reason: reasons::INVALID_SPEC, field: field.to_owned(), message: message.into() }
     }
 
-    /// A selector without any requirement: it would make every machine of the namespace ours.
+    /// Rejects a selector without any requirement: it would select every machine of the namespace.
     pub(crate) fn if_selecting_all(selector: Option<&LabelSelector>) -> Option<Self> {
         let selects_all = selector.is_none_or(|selector| {
             selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
@@ -33,7 +33,7 @@ impl Refusal {
             .then(|| Self { reason: reasons::SELECTING_ALL, ..Self::invalid("spec.selector", message) })
     }
 
-    /// Whether a condition tells just this already, so that it needs no further Event.
+    /// Whether a condition already reports this rejection, so that no further Event is needed.
     pub(crate) fn is_told(&self, reason: Option<&str>, message: Option<&str>) -> bool {
         reason == Some(self.reason) && message == Some(&self.message)
     }

@@ -1,29 +1,34 @@
-//! Which unhealthy Machine of a deployment is given up: one at a time.
+//! Decides which unhealthy Machine of a deployment is marked Failed: one at a time.
 //!
-//! A Machine whose Node is unhealthy for longer than its health timeout is marked Failed, and its set replaces it. When many
-//! Nodes are unhealthy at once, the trouble is rarely with the Nodes; so the next Machine is given up only when the one before
-//! has been replaced. The limit is shared by all Machines of a deployment and decided here alone.
+//! A Machine is marked Failed if its Node is unhealthy for longer than the health timeout, and its
+//! set replaces it. If many Nodes are unhealthy at once, the cause is rarely in the Nodes. So the
+//! next Machine is marked only after the previous one has been replaced. All Machines of a
+//! deployment share this limit, and only this module decides it.
 //!
-//! "Being replaced" is: Failed, on the way out, or made and not Running yet. The last cannot be told from an ordinary scale-up
-//! without memory, so a scale-up delays the next replacement too: by no more than the creation timeout, and not at all by
-//! Machines whose instance cannot be made (or a used-up quota would stop all healing).
+//! A Machine is being replaced if it is Failed, being deleted, or created and not Running yet. The
+//! last case cannot be distinguished from an ordinary scale-up without memory. So a scale-up also
+//! delays the next replacement, by at most the creation timeout. Machines whose instance cannot be
+//! created cause no delay; otherwise a used-up quota would stop all healing.
 //!
-//! A Machine that was given up and is gone leaves a gap until its set makes another one. A set that is frozen, or whose POSTs are
-//! refused, leaves it open; then giving up the next one would only make the deployment smaller, one Machine after the other.
-//! So nobody is given up while fewer Machines live than are wanted:
+//! A Machine that was marked and deleted leaves a gap until its set creates another one. If the set
+//! is frozen, or its POSTs are rejected, the gap stays. Then each further marked Machine would only
+//! shrink the deployment. So no Machine is marked while fewer Machines are live than desired:
 //!
-//! - A Machine lives unless it is Failed or on its way out. One that is unhealthy, or whose instance cannot be made, lives: its
-//!   set would not make another one beside it. So does one that is Failed and preserved, which may last for days: it is not
-//!   being replaced, and holds nobody up.
-//! - Wanted is what the sets were told to have, and no more than the deployment wants (its sets carry that in an annotation).
-//!   The first bound, because nobody makes more. The second, because the surge of a rollout is not owed: a new template
-//!   whose Machines are refused must not stop the healing of the old ones.
+//! - A Machine is live unless it is Failed or being deleted. A Machine that is unhealthy, or whose
+//!   instance cannot be created, is live, because its set would not create another one beside it. A
+//!   Failed Machine that is preserved is also live. That may last for days: the Machine is not
+//!   being replaced and delays no other Machine.
+//! - The desired number is the total of the sets' replicas, limited by the deployment's replicas
+//!   (an annotation on its sets). The total is a bound because no more Machines are created. The
+//!   deployment's replicas are a bound because the surge of a rollout is optional: a new template
+//!   whose Machines are rejected must not stop the healing of old Machines.
 //!
-//! A Machine whose set is not known is not given up: the watch of sets may be behind the watch of Machines, and the deployment that
-//! shares the limit is known by the set alone.
+//! A Machine with an unknown set is not marked: the watch of sets may be behind the watch of
+//! Machines, and only the set identifies the deployment that shares the limit.
 //!
-//! A scale-up is a gap too, but only until its Machines are POSTed; from then on they live, and count as above.
-//! A set that is stopped for longer than that says so, and the wait ends with its cause.
+//! A scale-up is also a gap, but only until its Machines are POSTed. From then on they are live and
+//! count as above. A set that is stopped for longer reports this, and the wait ends when the cause
+//! is fixed.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -43,8 +48,8 @@ use crate::why::{McmReason, Reason, Step};
 use crate::{Plan, Why};
 use machinist_core::{SKEW_LIMIT, is_past, just_past, plus};
 
-/// Nothing wakes a deployment for a write of which another key was charged, so it looks again after this long: by then such a write is
-/// seen, or was read.
+/// Wait before the next look if a write is unseen that was charged to another key, because such a
+/// write does not wake this deployment. By then the write has been seen or read.
 const UNSEEN_AGAIN: Duration = Duration::from_secs(10);
 
 /// All facts for one decision about the replacements of one deployment.
@@ -52,25 +57,27 @@ const UNSEEN_AGAIN: Duration = Duration::from_secs(10);
 pub struct Snapshot {
     /// The moment of the decision.
     pub now: Timestamp,
-    /// How far the wall clock is from the API server's, at most.
+    /// Upper bound of the difference between the wall clock and the API server's clock.
     pub skew: Duration,
     /// Every Machine of the deployment.
     pub machines: Vec<Arc<MachineFacts>>,
-    /// UIDs of those whose Node says something about preserving them that they do not carry yet.
+    /// UIDs of the Machines that do not carry the current preserve annotation of their Node yet.
     pub unheard: BTreeSet<String>,
-    /// Every set of the deployment; none where Machines belong to no set.
+    /// Every set of the deployment; empty if the Machines have no set.
     pub sets: Vec<Arc<MachineSetFacts>>,
-    /// The set that owns the Machines, if it is not known: then their deployment is not known either.
+    /// Name of the set that owns the Machines, if that set is unknown. Then the deployment is also
+    /// unknown.
     pub unknown_owner: Option<String>,
-    /// A Machine that this process gave up when it was of another deployment or of none, in a write that it has not seen yet.
+    /// A Machine that this process marked Failed under another deployment or none, in a write that
+    /// the watch has not shown yet.
     pub unseen: Option<String>,
     /// `--machine-health-timeout`
     pub health_timeout: Duration,
 }
 
 impl Hash for Snapshot {
-    /// Everything that a decision is made from. Left out is what changes without news: the moment, and what the process is told or
-    /// measures.
+    /// Hashes everything that determines a decision. Values that change without news are excluded:
+    /// the moment, and the settings and measurements of the process.
     fn hash<H: Hasher>(&self, state: &mut H) {
         let Self { now: _, skew: _, machines, unheard, sets, unknown_owner, unseen, health_timeout: _ } =
             self;
@@ -78,19 +85,19 @@ impl Hash for Snapshot {
     }
 }
 
-/// One call: there is only one thing to do.
+/// One call. This planner has only one kind.
 #[derive(Debug)]
 pub enum Action {
-    /// Give a Machine up.
+    /// Marks a Machine as Failed.
     MarkFailed {
         /// The Machine.
         machine: Arc<MachineFacts>,
-        /// Its status, and the Event's text in it.
+        /// The status write, which contains the Event message.
         write: Box<StatusWrite>,
     },
 }
 
-/// Decides which Machine is given up, if any.
+/// Decides which Machine is marked Failed, if any.
 pub fn plan(s: &Snapshot) -> Plan<Action> {
     let mut overdue: Option<(&Arc<MachineFacts>, Timestamp)> = None;
     let mut next: Option<Timestamp> = None;
@@ -107,7 +114,7 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
         Some(_) if s.skew > SKEW_LIMIT => {
             let why = Why::new(
                 Reason::ClockSkew { seconds: s.skew.as_secs() },
-                Step::Mend("synchronise the clocks".to_owned()),
+                Step::Mend("synchronize the clocks".to_owned()),
             );
             Plan::until(plus(s.now, Duration::from_secs(60)), why)
         }
@@ -121,17 +128,18 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
 
 fn give_up(s: &Snapshot, machine: &Arc<MachineFacts>, deadline: Timestamp) -> Plan<Action> {
     if let Some(set) = s.unknown_owner.clone() {
-        // Among the Machines of its deployment one may be replaced already.
+        // Another Machine of the deployment may be in replacement already.
         let next = Step::Expect("the MachineSet appears, or the garbage collector deletes its machines");
         return Plan::idle(Why::new(McmReason::OwnerUnknown { set }, next).since(deadline));
     }
     if let Some(other) = s.unseen.clone() {
-        let why = Why::new(McmReason::ReplacementLimit { other }, Step::Expect("that Machine is replaced"));
+        let why =
+            Why::new(McmReason::ReplacementLimit { other }, Step::Expect("the other Machine is replaced"));
         return Plan::until(plus(s.now, UNSEEN_AGAIN), why.since(deadline));
     }
     if let Some(other) = s.machines.iter().find(|other| is_being_replaced(s, other)) {
         let reason = McmReason::ReplacementLimit { other: other.name.clone() };
-        return Plan::idle(Why::new(reason, Step::Expect("that Machine is replaced")).since(deadline));
+        return Plan::idle(Why::new(reason, Step::Expect("the other Machine is replaced")).since(deadline));
     }
     let (live, wanted) = (live(s), wanted(s));
     if live < wanted {
@@ -143,8 +151,8 @@ fn give_up(s: &Snapshot, machine: &Arc<MachineFacts>, deadline: Timestamp) -> Pl
         machine.status.phase_since.unwrap_or(deadline)
     );
     let why = Why::new(
-        Reason::Writing("an unhealthy Machine to be given up"),
-        Step::Expect("its set deletes and replaces it"),
+        Reason::Writing("marking an unhealthy Machine as Failed"),
+        Step::Expect("the MachineSet deletes and replaces the Machine"),
     );
     let kind = machine.status.operation.type_.clone().unwrap_or(OperationType::HealthCheck);
     let write = StatusWrite {
@@ -156,11 +164,12 @@ fn give_up(s: &Snapshot, machine: &Arc<MachineFacts>, deadline: Timestamp) -> Pl
     Plan::act(Action::MarkFailed { machine: machine.clone(), write: Box::new(write) }, why)
 }
 
-/// When patience with a Machine ends; absent for those that are healthy, leaving, or never given up.
+/// Returns the health deadline of a Machine; absent if it is healthy, being deleted, or never
+/// marked Failed.
 fn deadline(s: &Snapshot, machine: &MachineFacts) -> Option<Timestamp> {
     let configuration = &machine.spec.configuration;
     let waits = machine.status.phase == Phase::Unknown && machine.deleting_since.is_none();
-    // Once it is Failed, its set deletes it at once unless it carries that it is to be kept.
+    // The set deletes a Failed Machine at once unless the Machine carries the preserve annotation.
     let waits = waits && !s.unheard.contains(&machine.uid);
     if !waits || configuration.disables_health_timeout() {
         return None;
@@ -170,19 +179,21 @@ fn deadline(s: &Snapshot, machine: &MachineFacts) -> Option<Timestamp> {
     Some(plus(machine.status.phase_since?, timeout))
 }
 
-/// Whether a Machine has failed and will be replaced: one that is preserved will not, for as long as that lasts.
+/// Whether a Machine has failed and will be replaced. A preserved Machine is not replaced while it
+/// is preserved.
 fn has_failed(s: &Snapshot, machine: &MachineFacts) -> bool {
     machine.status.phase == Phase::Failed && machine.preserved(s.now).is_none()
 }
 
 fn is_being_replaced(s: &Snapshot, machine: &MachineFacts) -> bool {
     let failed = has_failed(s, machine);
-    // Whoever is on the way out may have failed: its last operation says Delete by now. An ordinary deletion delays a
-    // replacement a little, which harms nobody.
+    // A Machine that is being deleted may have failed before: its last operation is Delete by now.
+    // An ordinary deletion delays a replacement a little, which is harmless.
     failed || !is_live(machine) || is_replacement(machine)
 }
 
-/// A Machine that is not Running yet may be the replacement of one that failed a moment ago; then the next must wait.
+/// Whether a Machine is not Running yet and may replace a Machine that just failed. Then the next
+/// replacement must wait.
 fn is_replacement(machine: &MachineFacts) -> bool {
     let operation = &machine.status.operation;
     let creating = operation.type_.as_ref().is_none_or(|kind| *kind == OperationType::Create)
@@ -190,30 +201,31 @@ fn is_replacement(machine: &MachineFacts) -> bool {
     matches!(machine.status.phase, Phase::Empty | Phase::Pending) && creating
 }
 
-/// How many Machines hold the place of one that is wanted.
+/// Returns the number of live Machines.
 fn live(s: &Snapshot) -> u32 {
     number(s.machines.iter().filter(|machine| is_live(machine) && !has_failed(s, machine)).count())
 }
 
-/// How many Machines there must be before one more is given up.
+/// Returns how many Machines must be live before another one is marked Failed.
 fn wanted(s: &Snapshot) -> u32 {
     let growing = || s.sets.iter().filter(|set| set.deleting_since.is_none());
     let told = growing().map(|set| set.replicas()).fold(0, u32::saturating_add);
-    // Sets without replicas are not kept up to date; where two disagree, the deployment is about to correct one.
+    // Sets without replicas are not kept up to date. If two sets disagree, the deployment will
+    // correct one of them.
     let active = growing().filter(|set| 0 < set.replicas());
     let by_deployment =
         active.filter_map(|set| set.annotation(annotations::DESIRED_REPLICAS)?.parse::<u32>().ok()).max();
     by_deployment.map_or(told, |desired| told.min(desired))
 }
 
-/// Why Machines are missing, as far as their sets tell.
+/// Returns why Machines are missing, as far as the sets show it.
 fn gap(s: &Snapshot, live: u32, wanted: u32) -> Why {
     let frozen = s.sets.iter().find(|set| set.is_frozen() && 0 < set.replicas());
     let next = match frozen {
         Some(set) => {
             Step::Mend(format!("set the annotation {} on MachineSet {}", annotations::UNFREEZE, set.name))
         }
-        None => Step::Expect("the missing machines are made"),
+        None => Step::Expect("the missing machines are created"),
     };
     let frozen = frozen.map(|set| set.name.clone());
     Why::new(McmReason::ReplacementGap { live, wanted, frozen }, next)

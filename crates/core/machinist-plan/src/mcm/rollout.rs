@@ -1,17 +1,22 @@
-//! Rolling update: how many Machines each set of a deployment should have next.
+//! Rolling update: decides how many Machines each set of a deployment should have next.
 //!
-//! Two bounds hold at every step: never more Machines than `replicas + maxSurge`, those on their way out included, and never
-//! fewer available than `replicas - maxUnavailable`. They are computed from what is certain: a set that was told to have fewer
-//! Machines has fewer, also while the Machines are still there, and a set that is being deleted has none to count on.
+//! Two bounds hold at every step. The total number of Machines, including those being deleted, is
+//! at most `replicas + maxSurge`. The number of available Machines is at least `replicas -
+//! maxUnavailable`. Both are computed from certain facts: after a set's replicas were lowered, only
+//! the lower number counts, even while the Machines exist. A set that is being deleted counts as
+//! empty.
 //!
-//! A failed Machine that is preserved keeps its place in its set and is the last to go, also after those that are available. So
-//! as many fewer need be available as are kept: otherwise a rollout could wait for days for the promise to end.
+//! A preserved failed Machine keeps its place in its set and is deleted last, after available
+//! Machines. So the required number of available Machines is reduced by the number of preserved
+//! ones. Otherwise a rollout could wait for days until they expire.
 //!
-//! While a Machine is updated in place, and in a deployment that wants such updates, sets are scaled and nothing is rolled: those
-//! updates are not built yet, and a rollout would delete what another program is updating.
+//! While a Machine is updated in place, and in a deployment with that strategy, sets are scaled and
+//! nothing is rolled out. In-place updates are not supported yet, and a rollout would delete
+//! Machines that another program is updating.
 //!
-//! Growth waits for the Machines of other sets to be gone, because users set `maxSurge: 0` where there is no room for one more
-//! instance. It does not wait for Machines of the same set: a plain scale-up is not held up by a slow drain.
+//! Growth waits until Machines of other sets are deleted, because users set `maxSurge: 0` if there
+//! is no capacity for another instance. Growth does not wait for Machines of the same set, so a
+//! slow drain does not delay a plain scale-up.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -25,16 +30,17 @@ use crate::Why;
 use crate::facts::{MachineDeploymentFacts, MachineFacts};
 use crate::why::{McmReason, Reason, Step};
 
-/// What the sets of a deployment should have next, and why not more.
+/// The next sizes of a deployment's sets, and the reason.
 #[derive(Debug)]
 pub struct Sizes {
-    /// For each set, in order, the replicas it should have.
+    /// The new replicas for each set, in order.
     pub replicas: Vec<u32>,
-    /// What the rollout waits for.
+    /// The reason why the rollout waits, if it waits.
     pub why: Why,
 }
 
-/// Decides the sizes. `new` is the index of the set with the deployment's template; only a deployment that rests may lack it.
+/// Decides the sizes. `new` is the index of the set with the deployment's template. Only a resting
+/// deployment may lack it.
 pub fn sizes(
     now: Timestamp,
     deployment: &MachineDeploymentFacts,
@@ -48,14 +54,15 @@ pub fn sizes(
     let only = match (active.as_slice(), new) {
         ([], Some(new)) => Some(new),
         ([], None) => sets.len().checked_sub(1),
-        // A deployment that rests is still scaled, whichever template it has by now.
+        // A resting deployment is still scaled, even if its template has changed.
         ([only], _) if rests || Some(*only) == new => Some(*only),
         ([_, ..], _) => None,
     };
     match (only, new) {
         (Some(only), _) => all.alone(only),
         (None, _) if all.is_scaled() => {
-            let why = Why::new(Reason::Writing("its sets to be scaled"), Step::Expect("the rollout goes on"));
+            let why =
+                Why::new(Reason::Writing("scaling the MachineSets"), Step::Expect("the rollout continues"));
             Sizes { replicas: all.proportionally(new), why }
         }
         (None, Some(new)) if !rests => all.roll(new),
@@ -63,19 +70,20 @@ pub fn sizes(
     }
 }
 
-/// Whether a deployment takes no step of a rollout: it is scaled at most.
+/// Whether a deployment rests: it takes no rollout step and is only scaled.
 pub(crate) fn rests(deployment: &MachineDeploymentFacts, sets: &[Owned]) -> bool {
     deployment.spec.is_paused() || deployment.is_in_place() || updating_in_place(sets).is_some()
 }
 
-/// The first Machine whose instance is being updated without being replaced, or failed to be. One that is being deleted is not.
+/// Returns the first Machine with a running or failed in-place update. Machines that are being
+/// deleted do not count.
 pub(crate) fn updating_in_place(sets: &[Owned]) -> Option<&MachineFacts> {
     let staying = sets.iter().filter(|owned| owned.set.deleting_since.is_none());
     let mut machines = staying.flat_map(|owned| &owned.machines);
     machines.find(|machine| is_live(machine) && machine.is_updating_in_place()).map(Arc::as_ref)
 }
 
-/// The replicas that a set was told to have; none when it is being deleted.
+/// Returns the replicas in a set's spec; 0 if the set is being deleted.
 pub(crate) fn told(owned: &Owned) -> u32 {
     if owned.set.deleting_since.is_some() { 0 } else { owned.set.replicas() }
 }
@@ -84,27 +92,28 @@ struct Sets<'s> {
     deployment: &'s MachineDeploymentFacts,
     sets: &'s [Owned],
     told: Vec<u32>,
-    /// For each set, how many Machines are preserved and not available.
+    /// For each set, the number of preserved Machines that are not available.
     kept: Vec<u32>,
 }
 
 impl Sets<'_> {
-    /// The most Machines that may exist.
+    /// Returns the maximum number of Machines.
     fn most(&self) -> u32 {
         self.deployment.replicas().saturating_add(self.deployment.max_surge())
     }
 
-    /// The fewest Machines that must be available.
+    /// Returns the minimum number of available Machines.
     fn fewest(&self) -> u32 {
         self.places().saturating_sub(total(self.kept.iter().copied()))
     }
 
-    /// The fewest Machines that the sets must be told to have, available or not.
+    /// Returns the minimum total of the sets' replicas, available or not.
     fn places(&self) -> u32 {
         self.deployment.replicas().saturating_sub(self.deployment.max_unavailable())
     }
 
-    /// Machines of a set that are, or will be, there: what it was told or what it has, whichever is more.
+    /// Returns how many Machines of a set exist or will exist: the maximum of its replicas and its
+    /// Machines.
     fn present(&self, index: usize) -> u32 {
         self.told[index].max(number(self.sets[index].machines.len()))
     }
@@ -113,12 +122,13 @@ impl Sets<'_> {
         total((0..self.sets.len()).map(|index| self.present(index)))
     }
 
-    /// How many Machines may be added.
+    /// Returns how many Machines may be added.
     fn room(&self) -> u32 {
         self.most().saturating_sub(self.present_in_all())
     }
 
-    /// Available Machines of a set that stay when it has that many replicas: its others go first, save those that are kept.
+    /// Returns how many available Machines of a set remain with that many replicas: unavailable
+    /// Machines are deleted first, except for preserved ones.
     fn certain(&self, index: usize, replicas: u32) -> u32 {
         if self.sets[index].set.deleting_since.is_some() {
             0
@@ -127,12 +137,13 @@ impl Sets<'_> {
         }
     }
 
-    /// How many of that many replicas go before any that is available.
+    /// Returns how many of that many replicas are deleted before any available Machine.
     fn harmless(&self, index: usize, replicas: u32) -> u32 {
         replicas.saturating_sub(self.certain(index, replicas)).saturating_sub(self.kept[index])
     }
 
-    /// One set holds, or will hold, all Machines: it gets what is wanted, as far as what others left behind leaves room.
+    /// Sizes a deployment with one set for all Machines: the set gets the desired replicas, limited
+    /// by leftovers of other sets.
     fn alone(&self, only: usize) -> Sizes {
         let wanted = self.deployment.replicas();
         let others = (0..self.sets.len()).filter(|index| *index != only);
@@ -144,7 +155,7 @@ impl Sets<'_> {
         Sizes { replicas, why }
     }
 
-    /// Whether the deployment's replicas changed since its sets were last sized.
+    /// Whether the deployment's replicas have changed since its sets were last sized.
     fn is_scaled(&self) -> bool {
         let differs = |owned: &Owned| {
             let desired: Option<u32> =
@@ -154,7 +165,7 @@ impl Sets<'_> {
         self.sets.iter().zip(&self.told).any(|(owned, told)| 0 < *told && differs(owned))
     }
 
-    /// Scaling in the middle of a rollout: growth goes to the new set, shrinking is shared by size.
+    /// Scales during a rollout: the new set grows, and all sets shrink in proportion to their size.
     fn proportionally(&self, new: Option<usize>) -> Vec<u32> {
         let wanted = self.deployment.replicas();
         let allowed = if wanted == 0 { 0 } else { self.most() };
@@ -163,7 +174,7 @@ impl Sets<'_> {
             let mut replicas = self.told.clone();
             let staying = |index: &usize| self.sets[*index].set.deleting_since.is_none();
             if let Some(grows) = new.or_else(|| (0..self.sets.len()).rfind(staying)) {
-                // What is there already, on its way out included, leaves less room.
+                // Existing Machines, including those being deleted, reduce the room.
                 replicas[grows] +=
                     (allowed - now).min(self.room()).min(wanted.saturating_sub(replicas[grows]));
             }
@@ -174,7 +185,8 @@ impl Sets<'_> {
         order.sort_by_key(|index| (Reverse(self.told[*index]), self.sets[*index].set.created, *index));
         let mut shrinking = Shrinking::new(self);
         let mut rest = surplus;
-        // What the autoscaler chose is taken from its own set, or another Machine would be deleted for it.
+        // A Machine that the autoscaler chose is taken from its own set; otherwise another Machine
+        // would be deleted.
         for index in &order {
             rest -= shrinking.cut(*index, self.chosen(*index).min(rest));
         }
@@ -182,14 +194,16 @@ impl Sets<'_> {
             let share = shrinking.replicas[*index].saturating_sub(self.fair(*index, allowed));
             rest -= shrinking.cut(*index, share.min(rest));
         }
-        // What rounding left over, or what had to stay available, is taken where it can be.
+        // The rest, from rounding or from Machines that had to stay available, is taken from any
+        // set.
         for index in order {
             rest -= shrinking.cut(index, rest);
         }
         shrinking.replicas
     }
 
-    /// The part of what is allowed that a set has by the size it had when the deployment was last sized; rounded to the nearest.
+    /// Returns a set's share of `allowed`, in proportion to its share when the deployment was last
+    /// sized; rounded to the nearest.
     fn fair(&self, index: usize, allowed: u32) -> u32 {
         let told = self.told[index];
         let annotated = self.sets[index].set.annotation(annotations::MAX_REPLICAS);
@@ -201,7 +215,7 @@ impl Sets<'_> {
         u32::try_from(doubled / (2 * before)).unwrap_or(told)
     }
 
-    /// How many Machines of a set the autoscaler chose to be deleted.
+    /// Returns how many Machines of a set the autoscaler chose for deletion.
     fn chosen(&self, index: usize) -> u32 {
         let machines = self.sets[index].machines.iter();
         number(machines.filter(|machine| is_live(machine) && is_chosen(machine)).count())
@@ -215,7 +229,7 @@ impl Sets<'_> {
         } else {
             wanted
         };
-        // Of the new set counts what it has and keeps.
+        // For the new set, the smaller of its current and its next replicas counts.
         let new_told = self.told[new].min(next[new]);
         let new_certain = self.certain(new, new_told);
         let mut old: Vec<usize> =
@@ -225,8 +239,9 @@ impl Sets<'_> {
         let old_told = total(old.iter().map(|index| self.told[*index]));
         let old_certain = total(old.iter().map(|index| certain(*index)));
 
-        // Machines that are not available go first: they cost nothing. As many stay as the new set lacks, so that a new template
-        // that never works does not empty the old sets.
+        // Unavailable Machines are deleted first, because their deletion costs no availability. As
+        // many stay as the new set lacks, so that a broken new template does not empty the old
+        // sets.
         let new_lacks = new_told - new_certain;
         let mut may_go =
             old_told.saturating_add(new_told).saturating_sub(self.places()).saturating_sub(new_lacks);
@@ -241,7 +256,7 @@ impl Sets<'_> {
             next[*index] -= goes;
             spare -= goes;
             may_go -= goes;
-            // Those that are kept go last, and are not missed.
+            // Preserved Machines are deleted last, and they do not count as available.
             if goes == certain(*index) {
                 let goes = next[*index].min(self.kept[*index]).min(may_go);
                 next[*index] -= goes;
@@ -257,10 +272,10 @@ impl Sets<'_> {
             updated: available(&self.sets[new]),
             desired: self.deployment.replicas(),
         };
-        Why::new(reason, Step::Expect("new Machines become Running, then old ones go"))
+        Why::new(reason, Step::Expect("old Machines are deleted after new ones become Running"))
     }
 
-    /// Nothing may change now: which bound holds, and which Machine is waited for.
+    /// Returns which bound blocks the rollout, and which Machine it waits for.
     fn blocked(&self, new: usize) -> Why {
         let wants_more = self.told[new] < self.deployment.replicas();
         if wants_more && self.room() == 0 {
@@ -269,7 +284,7 @@ impl Sets<'_> {
         let available = total((0..self.sets.len()).map(|index| self.certain(index, self.told[index])));
         let waiting_for = pending(&self.sets[new]).or_else(|| self.sets.iter().find_map(pending));
         let reason = McmReason::UnavailableBound { available, fewest: self.fewest(), waiting_for };
-        Why::new(reason, Step::Expect("an old Machine goes once a new one is Running"))
+        Why::new(reason, Step::Expect("an old Machine is deleted after a new one becomes Running"))
     }
 
     fn surge_bound(&self, growing: usize) -> Why {
@@ -277,17 +292,18 @@ impl Sets<'_> {
         let waiting_for = leaving.or_else(|| pending(&self.sets[growing]));
         let reason =
             McmReason::SurgeBound { machines: self.present_in_all(), most: self.most(), waiting_for };
-        Why::new(reason, Step::Expect("an old Machine goes once a new one is Running"))
+        Why::new(reason, Step::Expect("an old Machine is deleted after a new one becomes Running"))
     }
 
-    /// The sizes are right: what is missing until the Machines are, too.
+    /// Returns the reason while all sizes are final and Machines are still pending or being
+    /// deleted.
     fn settling(&self) -> Why {
         let desired = self.deployment.replicas();
         let available = total(self.sets.iter().map(available));
         if available < desired {
             let first = self.sets.iter().find_map(pending);
             let reason = McmReason::MachinesPending { available, desired, first };
-            return Why::new(reason, Step::Expect("its Machines become Running"));
+            return Why::new(reason, Step::Expect("the Machines become Running"));
         }
         let leaving = number(self.leaving().count());
         if 0 < leaving || desired < available {
@@ -295,24 +311,24 @@ impl Sets<'_> {
             let first = self.leaving().next().map(str::to_owned);
             return Why::new(
                 McmReason::MachinesLeaving { left, first },
-                Step::Expect("they are drained and deleted"),
+                Step::Expect("the Machines are drained and deleted"),
             );
         }
         Why::settled()
     }
 
-    /// Names of the Machines on their way out.
+    /// Returns the names of the Machines that are being deleted.
     fn leaving(&self) -> impl Iterator<Item = &str> {
         let machines = self.sets.iter().flat_map(|owned| &owned.machines);
         machines.filter(|machine| !is_live(machine)).map(|machine| machine.name.as_str())
     }
 }
 
-/// Sets that lose replicas, while enough Machines stay available.
+/// Lowers replicas of sets while enough Machines stay available.
 struct Shrinking<'s> {
     sets: &'s Sets<'s>,
     replicas: Vec<u32>,
-    /// How many available Machines may still go.
+    /// Number of available Machines that may still be deleted.
     spare: u32,
 }
 
@@ -322,12 +338,12 @@ impl<'s> Shrinking<'s> {
         Self { sets, replicas: sets.told.clone(), spare: available.saturating_sub(sets.fewest()) }
     }
 
-    /// Takes up to `wanted` replicas from a set, and says how many.
+    /// Takes up to `wanted` replicas from a set, and returns how many.
     fn cut(&mut self, index: usize, wanted: u32) -> u32 {
         let now = self.replicas[index];
         let certain = self.sets.certain(index, now);
         let harmless = self.sets.harmless(index, now);
-        // Once all that are available may go, so may those that are kept.
+        // If all available Machines may be deleted, preserved ones may be deleted, too.
         let most = if certain <= self.spare { now } else { harmless.saturating_add(self.spare) };
         let cut = wanted.min(most);
         self.spare -= cut.saturating_sub(harmless).min(certain);
@@ -336,7 +352,7 @@ impl<'s> Shrinking<'s> {
     }
 }
 
-/// A sum of counts. Each fits, but a set may claim any: then there are as many as can be counted.
+/// Returns the sum of counts, saturated because a set's replicas may be any number.
 fn total(counts: impl Iterator<Item = u32>) -> u32 {
     counts.fold(0, u32::saturating_add)
 }
@@ -345,7 +361,8 @@ fn available(owned: &Owned) -> u32 {
     number(owned.machines.iter().filter(|machine| is_available(machine)).count())
 }
 
-/// How many Machines of a set are preserved and not available. Those of a set that is deleted go with it.
+/// Returns how many Machines of a set are preserved and not available; 0 if the set is being
+/// deleted.
 fn kept(now: Timestamp, owned: &Owned) -> u32 {
     let is_kept = |machine: &&Arc<MachineFacts>| {
         is_live(machine) && !is_available(machine) && machine.preserved(now).is_some()
@@ -356,7 +373,7 @@ fn kept(now: Timestamp, owned: &Owned) -> u32 {
     }
 }
 
-/// The first Machine of a set that is not available and not on its way out.
+/// Returns the first Machine of a set that is neither available nor being deleted.
 fn pending(owned: &Owned) -> Option<String> {
     let waits = owned.machines.iter().find(|machine| is_live(machine) && !is_available(machine));
     waits.map(|machine| machine.name.clone())

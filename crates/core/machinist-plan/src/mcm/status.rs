@@ -1,6 +1,6 @@
-//! Statuses of sets and deployments: computed once from facts, compared without times.
+//! Statuses of sets and deployments: computed once from facts, and compared without times.
 //!
-//! Counts come from the Machines themselves, never from the statuses of their sets, which lag behind.
+//! Counts come from the Machines, never from the statuses of their sets, which lag behind.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::refusal::Refusal;
 use crate::facts::{MachineFacts, MachineSetFacts};
 use machinist_core::plus;
 
-/// The status of a set.
+/// Computes the status of a set.
 pub fn of_set(s: &machine_set::Snapshot) -> MachineSetStatus {
     let machines = &s.machines;
     let current = s.set.status.clone().unwrap_or_default();
@@ -60,16 +60,16 @@ pub fn set_differs(a: &MachineSetStatus, b: &MachineSetStatus) -> bool {
     timeless(a) != timeless(b)
 }
 
-/// What a deployment is about, as its conditions tell it.
+/// The stage of a deployment, which determines its conditions.
 #[derive(Debug)]
 pub enum Stage<'s> {
-    /// Its spec cannot be acted upon, and why.
+    /// The spec is invalid, with the error.
     Refused(Refusal),
-    /// It is being deleted.
+    /// The deployment is being deleted.
     Leaving,
-    /// The set of its template is about to be made; its name.
+    /// The set of the template is about to be created, with its name.
     Creating(String),
-    /// Its sets are sized. The set of its template is there, unless the rollout rests.
+    /// The sets are sized. The set of the template exists unless the rollout rests.
     Rolling(Option<&'s Owned>),
 }
 
@@ -82,7 +82,7 @@ impl<'s> Stage<'s> {
     }
 }
 
-/// The status of a deployment.
+/// Computes the status of a deployment.
 pub fn of_deployment(s: &machine_deployment::Snapshot, stage: &Stage<'_>) -> MachineDeploymentStatus {
     let all = || s.sets.iter().flat_map(|owned| owned.machines.iter());
     let total = to_i32(all().count());
@@ -125,13 +125,13 @@ pub fn deployment_differs(a: &MachineDeploymentStatus, b: &MachineDeploymentStat
     timeless(a) != timeless(b)
 }
 
-/// Whether the rollout is done: every Machine is of the new template, and all are available.
+/// Whether the rollout is complete: every Machine has the new template, and all are available.
 pub fn is_complete(s: &machine_deployment::Snapshot, status: &MachineDeploymentStatus) -> bool {
     let wanted = i32::try_from(s.deployment.replicas()).unwrap_or(i32::MAX);
     status.updated_replicas == wanted && status.replicas == wanted && status.available_replicas == wanted
 }
 
-/// When the rollout will have made no progress for too long.
+/// Returns when the progress deadline of the rollout expires.
 pub fn progress_deadline(s: &machine_deployment::Snapshot) -> Option<Timestamp> {
     let seconds = u64::try_from(s.deployment.spec.progress_deadline_seconds?).ok()?;
     let status = s.deployment.status.as_ref()?;
@@ -162,7 +162,7 @@ fn deployment_conditions(
             (ConditionStatus::True, reasons::MINIMUM_REPLICAS_AVAILABLE, message)
         }
         (false, Stage::Refused(refusal)) => {
-            let message = format!("Deployment is not acted upon: {}", refusal.message);
+            let message = format!("Deployment is not reconciled: {}", refusal.message);
             (ConditionStatus::False, reasons::MINIMUM_REPLICAS_UNAVAILABLE, message)
         }
         (false, Stage::Leaving | Stage::Creating(_) | Stage::Rolling(_)) => {
@@ -175,21 +175,22 @@ fn deployment_conditions(
     all
 }
 
-/// Whether as many Machines are available as there must be.
+/// Whether enough Machines are available.
 fn has_enough(s: &machine_deployment::Snapshot, status: &MachineDeploymentStatus, stage: &Stage<'_>) -> bool {
     let fewest = match stage {
-        // Its bounds may be what is wrong with it. And nobody will make the first Machine, so none is not enough.
+        // The invalid field may be a bound, so the bounds do not count. No Machine will be created,
+        // so 0 is not enough.
         Stage::Refused(_) => s.deployment.replicas().max(1),
         Stage::Leaving | Stage::Creating(_) | Stage::Rolling(_) => {
             s.deployment.replicas().saturating_sub(s.deployment.max_unavailable())
         }
     };
-    // Whoever has a failed Machine preserved knows that it is not available.
+    // A user who preserves a failed Machine accepts that it is not available.
     let fewest = i64::from(fewest) - i64::from(status.preserved_failed_replicas);
     fewest <= i64::from(status.available_replicas)
 }
 
-/// What is wrong with the spec, if the status does not tell it yet.
+/// Returns the error in the spec, if the status does not report it yet.
 pub(crate) fn news<'s>(s: &machine_deployment::Snapshot, stage: &'s Stage<'_>) -> Option<&'s Refusal> {
     let Stage::Refused(refusal) = stage else { return None };
     let told = s.deployment.status.iter().flat_map(|status| &status.conditions);
@@ -198,7 +199,7 @@ pub(crate) fn news<'s>(s: &machine_deployment::Snapshot, stage: &'s Stage<'_>) -
     (!is_told).then_some(refusal)
 }
 
-/// The same of a set.
+/// Returns the error in a set's spec, if the status does not report it yet.
 pub(crate) fn news_of_set(s: &machine_set::Snapshot) -> Option<Refusal> {
     let refusal = machine_set::invalid(&s.set)?;
     let told = s.set.status.iter().flat_map(|status| &status.conditions);
@@ -207,7 +208,7 @@ pub(crate) fn news_of_set(s: &machine_set::Snapshot) -> Option<Refusal> {
     (!is_told).then_some(refusal)
 }
 
-/// What is wrong with the deployment itself, else what is wrong with its new set, else with any.
+/// Returns the failure of the deployment, or else of its new set, or else of any set.
 fn deployment_failure(
     s: &machine_deployment::Snapshot,
     current: &MachineDeploymentStatus,
@@ -252,7 +253,7 @@ fn progressing(
             let message = "Deployment is paused".to_owned();
             return say(ConditionStatus::Unknown, reasons::DEPLOYMENT_PAUSED, message);
         }
-        // A rollout that may not begin has no set to speak of.
+        // A rollout that has not begun has no new set.
         Stage::Rolling(None) => return before.cloned(),
         Stage::Rolling(Some(owned)) => owned.set.name.as_str(),
     };
@@ -267,7 +268,7 @@ fn progressing(
         || current.ready_replicas < status.ready_replicas
         || current.available_replicas < status.available_replicas;
     let reason = before.and_then(|c| c.reason.as_deref());
-    // A finished rollout is not undone by a Machine that fails later.
+    // A Machine that fails later does not reset a complete rollout.
     let was_complete = reason == Some(reasons::NEW_MACHINE_SET_AVAILABLE);
     let goes_on = is_new_spec || (has_moved && !was_complete);
     let is_paused = reason == Some(reasons::DEPLOYMENT_PAUSED);
@@ -286,7 +287,8 @@ fn progressing(
     before.cloned()
 }
 
-/// A condition with its times: the transition time stays for as long as the status does, the update time for as long as the reason.
+/// Builds a condition. The transition time stays while the status is unchanged, the update time
+/// while the reason is unchanged.
 fn condition(
     current: &MachineDeploymentStatus,
     kind: &str,
@@ -336,7 +338,7 @@ pub(crate) fn is_fully_labelled(machine: &MachineFacts, set: &MachineSetFacts) -
     wanted.all(|(key, value)| machine.label(key) == Some(value))
 }
 
-/// Whether a Machine has failed and is kept all the same.
+/// Whether a Machine has failed and is preserved.
 fn is_preserved(machine: &MachineFacts, now: Timestamp) -> bool {
     is_live(machine) && machine.status.phase == Phase::Failed && machine.preserved(now).is_some()
 }
@@ -356,8 +358,9 @@ fn failed(machines: &[Arc<MachineFacts>], set: &str, now: Timestamp) -> Vec<Mach
     machines.iter().filter(is_failed).map(summary).collect()
 }
 
-/// Leaves of a failed Machine's last operation what it is about. The words of a cloud's error carry request ids and times; each new
-/// wording would be a write of the set and another of the deployment.
+/// Reduces a failed Machine's last operation to its marker. Error messages of clouds contain
+/// request ids and times, and each new message would cause a write of the set and another of the
+/// deployment.
 fn forget_prose(machine: &mut MachineSummary) {
     if let Some(operation) = &mut machine.last_operation {
         operation.last_update_time = None;

@@ -1,6 +1,8 @@
-//! A toy API server for planner tests: objects in memory, actions applied to them at once, time that only tests move.
+//! A toy API server for planner tests: objects in memory, actions that apply at once, and a clock
+//! that only tests advance.
 //!
-//! It plays what the real world does to Machines (they join, fail, leave) in whatever order a test or a seed asks for.
+//! The toy also simulates events of Machines (join, failure, deletion) in the order that a test or
+//! a seed determines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,15 +28,17 @@ pub(crate) struct Toy {
     pub(crate) machines: BTreeMap<String, Machine>,
     pub(crate) seconds: i64,
     pub(crate) uids: u32,
-    /// What was done, a line each.
+    /// The performed actions, one per line.
     pub(crate) trace: Vec<String>,
-    /// Checked at each create and each delete.
+    /// Violations, checked at each create and each delete.
     pub(crate) violations: Vec<String>,
-    /// The most Machines that any spec so far allows: a set may still act on what it was told under an earlier one.
+    /// The maximum number of Machines that any spec so far allows: a set may still act on an
+    /// earlier spec.
     pub(crate) most: usize,
-    /// The fewest available Machines that any spec so far demands.
+    /// The minimum number of available Machines that any spec so far requires.
     pub(crate) fewest: usize,
-    /// Machines that the world made unhealthy. Nobody chose that, and whoever decided before could not know: they count as available.
+    /// Machines that the test made unhealthy. They count as available, because an earlier decision
+    /// could not know this.
     pub(crate) hurt: BTreeSet<String>,
 }
 
@@ -75,7 +79,7 @@ impl Toy {
         format!("uid-{:04}", self.uids)
     }
 
-    /// Changes the deployment's spec, as a person does.
+    /// Changes the deployment's spec, as a user does.
     pub(crate) fn edit(&mut self, change: impl FnOnce(&mut MachineDeployment)) {
         if let Some(deployment) = &mut self.deployment {
             change(deployment);
@@ -147,7 +151,7 @@ impl Toy {
         })
     }
 
-    /// One pass over the deployment. Says whether anything was done.
+    /// Runs one pass over the deployment. Returns whether any action was performed.
     pub(crate) fn reconcile_deployment(&mut self) -> bool {
         let Some(snapshot) = self.deployment_snapshot() else { return false };
         let plan = machine_deployment::plan(&snapshot);
@@ -191,8 +195,8 @@ impl Toy {
                     set.metadata.deletion_timestamp = now;
                 }
             }
-            Action::Adopt(_) | Action::Release(_) => unreachable!("every set of the toy has its owner"),
-            Action::Warn(_) => unreachable!("the toy's deployment is in order"),
+            Action::Adopt(_) | Action::Release(_) => unreachable!("every set of the toy has an owner"),
+            Action::Warn(_) => unreachable!("the toy's deployment is valid"),
             Action::MarkMachine { machine, since } => self.mark(&machine.name, since),
             Action::SetChosen(chosen) => {
                 let annotations = deployment.metadata.annotations.get_or_insert_default();
@@ -206,7 +210,7 @@ impl Toy {
         }
     }
 
-    /// One pass over a set. Says whether anything was done.
+    /// Runs one pass over a set. Returns whether any action was performed.
     pub(crate) fn reconcile_set(&mut self, name: &str) -> bool {
         let Some(snapshot) = self.set_snapshot(name) else { return false };
         let plan = machine_set::plan(&snapshot);
@@ -249,8 +253,8 @@ impl Toy {
                     machine.spec.configuration = template.configuration;
                 }
             }
-            Action::Adopt(_) | Action::Release(_) => unreachable!("every Machine of the toy has its owner"),
-            Action::Warn(_) => unreachable!("the toy's sets are in order"),
+            Action::Adopt(_) | Action::Release(_) => unreachable!("every Machine of the toy has an owner"),
+            Action::Warn(_) => unreachable!("the toy's sets are valid"),
             Action::RemoveFrozen { .. } | Action::RemoveFreeze | Action::TellThawed(_) => {
                 unreachable!("the toy is never frozen")
             }
@@ -282,7 +286,7 @@ impl Toy {
         annotations.insert(annotations::MARKED_FOR_DELETION_TIME.to_owned(), since);
     }
 
-    /// S5: nobody who is available is deleted when too few would be left.
+    /// S5: no available Machine is deleted if too few would remain.
     fn judge_deletion(&mut self, machine: &MachineFacts) {
         let Some(deployment) = self.facts() else { return };
         if !machine_set::is_available(machine) || deployment.deleting_since.is_some() {
@@ -299,7 +303,7 @@ impl Toy {
         }
     }
 
-    /// A Node stops being healthy.
+    /// Makes a Node unhealthy.
     pub(crate) fn hurt(&mut self, name: &str) {
         if self.machines.get(name).is_some_and(|machine| machine.phase() == Phase::Running) {
             self.trace.push(format!("machine {name}: Unknown"));
@@ -308,7 +312,7 @@ impl Toy {
         }
     }
 
-    /// One look at the replacements. Says whether anything was done.
+    /// Runs one pass of the replacement planner. Returns whether any action was performed.
     pub(crate) fn reconcile_replacement(&mut self) -> bool {
         let plan = replacement::plan(&self.replacement_snapshot());
         let acted = !plan.actions.is_empty();
@@ -316,7 +320,7 @@ impl Toy {
             let is_other = |other: &&Machine| other.metadata.name.as_deref() != Some(&machine.name);
             let failed = self.machines.values().filter(is_other).find(|other| other.phase() == Phase::Failed);
             if let Some(other) = failed.and_then(|other| other.metadata.name.clone()) {
-                self.violations.push(format!("S13: {} given up while {other} is Failed", machine.name));
+                self.violations.push(format!("S13: {} marked Failed while {other} is Failed", machine.name));
             }
             self.trace.push(format!("machine {}: Failed", machine.name));
             self.set_phase(&machine.name, Phase::Failed);
@@ -324,7 +328,7 @@ impl Toy {
         acted
     }
 
-    /// Asks for a Machine's deletion, as a person does.
+    /// Deletes a Machine, as a user does.
     pub(crate) fn delete_machine(&mut self, name: &str) {
         let now = self.now();
         if let Some(machine) = self.machines.get_mut(name) {
@@ -341,7 +345,8 @@ impl Toy {
         }
     }
 
-    /// The next thing that happens to a Machine by itself: it becomes Pending, then Running; on its way out, it goes.
+    /// Simulates the next event of a Machine: it becomes Pending, then Running. A Machine that is
+    /// being deleted disappears.
     pub(crate) fn progress(&mut self, name: &str) -> bool {
         let Some(machine) = self.machines.get(name) else { return false };
         if machine.is_deleting() {
@@ -359,7 +364,7 @@ impl Toy {
         true
     }
 
-    /// Everybody in turn, until nothing changes any more.
+    /// Runs all controllers in turn until nothing changes any more.
     pub(crate) fn settle(&mut self) {
         for _ in 0..2_000 {
             self.seconds += 1;
@@ -382,7 +387,7 @@ impl Toy {
                 return;
             }
         }
-        panic!("it does not settle:\n{}", self.trace.join("\n"));
+        panic!("the toy does not settle:\n{}", self.trace.join("\n"));
     }
 
     pub(crate) fn replacement_snapshot(&self) -> replacement::Snapshot {

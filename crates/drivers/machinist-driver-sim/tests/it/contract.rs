@@ -1,4 +1,4 @@
-//! The contract, in process and over HTTP.
+//! Runs the driver contract, in process and over HTTP.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,13 +34,13 @@ async fn the_driver_measures_the_clouds_clock_over_http() {
     let provider = SimProvider::over(Arc::new(endpoint), PROMISES);
     let credential = Credential::default();
     let driver = provider.open(&provider.account(&credential), &credential).expect("no call is made");
-    assert_eq!(driver.clock_skew(), None, "no answer came yet");
+    assert_eq!(driver.clock_skew(), None, "no answer has been received yet");
     driver.instances().list(&Scope::Visible).await.expect("listed");
     let skew = driver.clock_skew().expect("an answer has a date").as_secs_f64();
     assert!((-41.0..=-39.0).contains(&skew), "{skew}");
 }
 
-/// The simulated cloud can arrange everything, so nothing may be skipped either.
+/// The simulated cloud can arrange every case, so no case may be skipped.
 fn expect_all_passed(report: &Report) {
     assert!(report.failed().next().is_none() && report.skipped().next().is_none(), "\n{report}");
     assert!(!report.cases.is_empty());

@@ -1,4 +1,5 @@
-//! The driver against its cloud: the contract over both transports, and proof that the contract can fail.
+//! Tests of the driver with its cloud: the contract over both transports, and mutants that prove
+//! that the contract can fail.
 
 mod contract;
 mod mutants;

@@ -1,4 +1,4 @@
-//! A contract that cannot fail proves nothing: each broken way of talking to the cloud is caught by a named rule.
+//! Broken drivers that the contract must detect. Each mutation is caught by a named rule.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -107,7 +107,7 @@ fn recode(refusal: Refusal, from: Code, to: Code) -> Refusal {
     if refusal.code == from { Refusal { code: to, ..refusal } } else { refusal }
 }
 
-/// Ways of reading ids that would lose an instance, or take another's Node for ours.
+/// Wrong ways to read ids, which would lose an instance or accept another instance's Node.
 #[derive(Debug, Clone, Copy)]
 enum Misreading {
     ItsOwnIdsAreForeign,
@@ -163,7 +163,7 @@ impl Provider for Misreader {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_misreading_of_ids_is_caught_by_its_rule() {
+async fn every_misreading_of_ids_fails_its_rule() {
     let expected = [
         (Misreading::ItsOwnIdsAreForeign, "its_own_ids_are_ours_and_the_same_instance"),
         (Misreading::AllIdsAreItsOwn, "foreign_and_malformed_ids_are_told_from_its_own"),
@@ -180,7 +180,7 @@ async fn every_misreading_of_ids_is_caught_by_its_rule() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_mutant_is_caught_by_the_rule_it_breaks() {
+async fn every_mutant_fails_the_rule_that_it_breaks() {
     let expected = [
         (Mutation::FreshKeyOnEveryCall, "ensure_twice_gives_the_same_instance"),
         (Mutation::ListStopsEarly, "list_is_complete_and_knows_its_cluster"),

@@ -1,4 +1,4 @@
-//! HTTP over pipes in memory: everything of the real thing but the sockets, so that time can be paused.
+//! HTTP over pipes in memory: all of HTTP except the sockets, so that time can be paused.
 
 use std::future::{Ready, ready};
 use std::io;
@@ -18,7 +18,7 @@ pub(crate) fn endpoint(cloud: Cloud) -> Endpoint<Pipes> {
     Endpoint::over("cloud.example".parse().expect("an authority"), Pipes(cloud))
 }
 
-/// Connects to the cloud by laying a pipe.
+/// Connects to the cloud through a new pipe per connection.
 #[derive(Clone)]
 pub(crate) struct Pipes(Cloud);
 

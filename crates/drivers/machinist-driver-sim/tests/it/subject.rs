@@ -1,4 +1,4 @@
-//! The simulated cloud as a subject of the contract: it can arrange every trouble there is.
+//! The simulated cloud as a subject of the contract. It can arrange every trouble.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +19,8 @@ pub(crate) struct SimSubject {
     provider: Box<dyn Provider>,
 }
 
-/// A calm cloud of two projects: reads lag a little, deletions take a little.
+/// A cloud without faults and with two projects. Reads lag by half a second and deletions take a
+/// second.
 pub(crate) fn settings() -> Settings {
     Settings {
         lag: Duration::from_millis(500),
@@ -136,7 +137,7 @@ impl Subject for SimSubject {
             instance_type: "m5.large".to_owned(),
             user_data: UserData::default(),
         };
-        self.cloud.load(&foreigner).expect("the name is free");
+        self.cloud.load(&foreigner).expect("the cloud accepts the instance");
         Hook::Arranged
     }
 

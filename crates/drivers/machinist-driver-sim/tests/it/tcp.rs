@@ -1,4 +1,5 @@
-//! The real thing: another listener, real sockets. No waiting: what needs time is in the contract.
+//! Calls over TCP, with a listener and real sockets. These tests do not wait; tests that need time
+//! are in the contract.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ fn open(url: &str) -> Arc<dyn Driver> {
 }
 
 #[tokio::test]
-async fn calls_travel_over_sockets_and_a_reset_is_ambiguous() {
+async fn calls_work_over_sockets_and_a_reset_is_ambiguous() {
     let epoch = "2026-01-01T00:00:00Z".parse::<Timestamp>().expect("a time");
     let cloud = Cloud::in_memory(Settings::default(), Clock::starting_at(epoch));
     let server = Server::bind(cloud.clone(), ([127, 0, 0, 1], 0).into()).await.expect("a free port");
@@ -53,9 +54,9 @@ async fn calls_travel_over_sockets_and_a_reset_is_ambiguous() {
     serving.abort();
     let _ = serving.await;
     let which = InstanceRef { id: Some(made.id), ..InstanceRef::default() };
-    let error = driver.instances().find(&which).await.expect_err("nobody listens");
+    let error = driver.instances().find(&which).await.expect_err("the server has stopped");
     assert_eq!(error.kind, ErrorKind::Unavailable);
-    let error = open(&url).instances().ensure(&spec("c")).await.expect_err("nobody listens");
+    let error = open(&url).instances().ensure(&spec("c")).await.expect_err("the server has stopped");
     assert_eq!(error.kind, ErrorKind::Unavailable, "a refused connection had no effect");
 }
 

@@ -1,6 +1,6 @@
-//! Who is asking: identities, client certificates, bootstrap tokens and tokens of ServiceAccounts.
+//! Authentication: identities, client certificates, bootstrap tokens and ServiceAccount tokens.
 //!
-//! One code path for HTTPS and in-process callers. What somebody may do is decided elsewhere (`authz`).
+//! HTTPS and in-process callers share one code path. The `authz` module decides what a user may do.
 
 use crate::values::identity::Identity;
 use std::fmt;
@@ -19,22 +19,23 @@ use crate::values::object;
 use crate::values::status::{ApiError, ApiResult};
 use crate::values::tls::PresentedCertificate;
 
-/// Group of everyone who authenticated with a bootstrap token.
+/// Group of every user who authenticates with a bootstrap token.
 const BOOTSTRAPPERS: &str = "system:bootstrappers";
 /// Type of the Secrets that are bootstrap tokens.
 const TOKEN_TYPE: &str = "bootstrap.kubernetes.io/token";
 
-/// How a handle presents itself.
+/// Credentials that a handle uses for its requests.
 #[derive(Clone)]
 pub(crate) enum Credentials {
-    /// The handle's maker vouches.
+    /// The code that created the handle vouches for this identity.
     Trusted(Arc<Identity>),
-    /// A client certificate, which must be valid at each request, and the `Authorization` header if there is none.
+    /// A client certificate, which must be valid at each request, and a bearer token. If `bearer`
+    /// is `None`, the server reads the `Authorization` header instead.
     Presented { certificate: Option<Arc<PresentedCertificate>>, bearer: Option<Arc<str>> },
 }
 
 impl fmt::Debug for Credentials {
-    /// Without the secrets.
+    /// Formats the credentials without their secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Credentials::Trusted(identity) => f.debug_tuple("Trusted").field(&identity.user).finish(),
@@ -47,7 +48,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// What authentication needs to know.
+/// Checks the credentials of one request.
 pub(crate) struct Authenticator<'a> {
     pub(crate) store: &'a Store,
     pub(crate) keys: &'a Keys,
@@ -55,7 +56,8 @@ pub(crate) struct Authenticator<'a> {
 }
 
 impl Authenticator<'_> {
-    /// Who the caller is; `None` for one who presents nothing to be known by, 401 for one whose credentials are no good.
+    /// Returns the caller's identity, or `None` for a request without credentials. Invalid
+    /// credentials get a 401.
     pub(crate) fn authenticate(
         &self,
         credentials: &Credentials,
@@ -66,18 +68,18 @@ impl Authenticator<'_> {
             Credentials::Presented { certificate, bearer } => (certificate, bearer),
         };
         if let Some(certificate) = certificate {
-            // A CA that cannot be made leaves nobody whose certificate could be verified.
+            // Without a CA, the server cannot verify any client certificate.
             let ca = self.keys.ca().map_err(|e| ApiError::internal(e.to_string()))?;
             if let Some(identity) = ca.identify(certificate, self.now) {
                 return Ok(Some(identity));
             }
         }
-        // What is no text is a credential all the same, and no good one.
+        // A header that is not UTF-8 still counts as a credential, and as an invalid one.
         let header =
             headers.get(http::header::AUTHORIZATION).map(|it| String::from_utf8_lossy(it.as_bytes()));
         let token = bearer.as_deref().or_else(|| header.as_deref().and_then(bearer_of));
         let known = token.and_then(|token| match tokens::looks_like_one(token) {
-            // Only a token that was made for this server lets in here.
+            // A token must be issued for this server's audience.
             true => tokens::identify(self.store, self.keys, self.now, token, &[tokens::ISSUER])
                 .ok()
                 .map(|(identity, _)| identity),
@@ -90,7 +92,8 @@ impl Authenticator<'_> {
         }
     }
 
-    /// The identity behind `id.secret`, if such a token exists, is meant for authentication and has not expired.
+    /// Returns the identity behind `id.secret` if that token exists, allows authentication and has
+    /// not expired.
     pub(crate) fn bootstrap_token(&self, token: &str) -> Option<Identity> {
         let (id, secret) = token.split_once('.')?;
         let plain = |text: &str| text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
@@ -131,13 +134,13 @@ fn bearer_of(header: &str) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-/// A value of a Secret's data, decoded.
+/// Returns one value of a Secret's data, decoded.
 fn data(secret: &Value, key: &str) -> Option<String> {
     let encoded = secret.get("data")?.get(key)?.as_str()?;
     String::from_utf8(STANDARD.decode(encoded).ok()?).ok()
 }
 
-/// Compares without telling by its duration how far the texts agree.
+/// Compares in a time that does not reveal how many characters match.
 fn same_secret(a: &str, b: &str) -> bool {
     a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |acc, (a, b)| acc | (a ^ b)) == 0
 }

@@ -1,7 +1,8 @@
-//! From a request's body to an object: JSON, YAML or protobuf, and what of it the object's type does not know.
+//! Decodes request bodies (JSON, YAML or protobuf) into objects and reports duplicate fields.
 //!
-//! `fieldValidation` says what is done about fields that are unknown or named twice: nothing, a `Warning` header each, or a
-//! refusal. Repeated fields are seen in JSON and in what is applied; elsewhere in YAML they are a mistake in any case.
+//! `fieldValidation` selects the treatment of unknown and duplicate fields: ignore them, return a
+//! `Warning` header for each, or reject the request. Duplicate fields are found in JSON bodies and
+//! in apply bodies. In other YAML bodies a duplicate field is always an error.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -17,7 +18,7 @@ use crate::values::path::{MAX_COMPLAINTS, Path};
 use crate::values::query::Query;
 use crate::values::status::{ApiError, ApiResult, FieldErrors};
 
-/// What is done about fields that are unknown or repeated.
+/// What is done about of unknown and duplicate fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FieldValidation {
     Ignore,
@@ -26,7 +27,8 @@ pub(crate) enum FieldValidation {
 }
 
 impl FieldValidation {
-    /// From the query of a write; `options` names the options of that kind of write.
+    /// Reads the option from the query of a write. `options` is the kind of the write's options,
+    /// for the error.
     pub(crate) fn asked(query: &Query, options: &str) -> ApiResult<Self> {
         match query.text("fieldValidation") {
             "Ignore" => Ok(FieldValidation::Ignore),
@@ -42,13 +44,13 @@ impl FieldValidation {
     }
 }
 
-/// A decoded body, and the fields that it has twice.
+/// A decoded body and its duplicate fields.
 pub(crate) struct Decoded {
     pub(crate) value: Value,
     pub(crate) repeated: Vec<String>,
 }
 
-/// Decodes a body of the media type that its request names.
+/// Decodes a body according to the request's media type.
 pub(crate) fn decode(content_type: &str, body: &[u8], served: &Served) -> ApiResult<Decoded> {
     let media_type = content_type.split(';').next().unwrap_or_default().trim();
     let decoded = match media_type {
@@ -94,12 +96,13 @@ fn json(body: &[u8]) -> ApiResult<Decoded> {
     Ok(Decoded { value, repeated })
 }
 
-/// Decodes what somebody applies, which is YAML even where it is JSON: of a field that it names twice the last counts, and each such
-/// field is told by its line, as kube-apiserver's parser does.
+/// Decodes an apply body. Apply bodies are YAML, even if they look like JSON. If a field occurs
+/// twice, the last one counts, and each duplicate is reported with its line, as in kube-apiserver's
+/// parser.
 pub(crate) fn applied(text: &str) -> Result<Decoded, String> {
     let decoded = match json(text.as_bytes()) {
         Ok(decoded) => decoded,
-        // What is not JSON is YAML.
+        // A body that is not JSON must be YAML.
         Err(_) => match serde_saphyr::from_str(text) {
             Ok(value) => Decoded { value, repeated: Vec::new() },
             Err(error) => {
@@ -119,7 +122,7 @@ pub(crate) fn applied(text: &str) -> Result<Decoded, String> {
     }
 }
 
-/// The fields that a YAML text names twice, by their lines.
+/// The duplicate fields of a YAML text, with their lines.
 struct Lined {
     repeated: Vec<String>,
 }
@@ -187,7 +190,7 @@ impl<'de> Deserialize<'de> for Lined {
     }
 }
 
-/// One value on its way in. The parser bounds how deep they nest.
+/// One value during decoding. The parser limits the nesting depth.
 struct Node<'a> {
     path: Path<'a>,
     repeated: &'a mut Vec<String>,
@@ -262,7 +265,7 @@ impl<'de> Visitor<'de> for Node<'_> {
 }
 
 #[test]
-fn repeated_fields_are_told_with_their_place() {
+fn duplicate_fields_are_reported_with_their_path() {
     let decoded =
         json(br#"{"a": 1, "a": 2, "b": [{"c": 1.5, "c": null, "c": "x"}], "d": -1}"#).expect("JSON");
     assert_eq!(decoded.value, json!({"a": 2, "b": [{"c": "x"}], "d": -1}));
@@ -271,7 +274,7 @@ fn repeated_fields_are_told_with_their_place() {
 }
 
 #[test]
-fn what_is_applied_tells_its_repeated_fields_by_their_lines() {
+fn apply_reports_duplicate_fields_by_line() {
     let decoded = applied("a: 1\nb:\n- c: {d: 2}\n  c: 3\na: 4\n").expect("YAML");
     assert_eq!(decoded.value, json!({"a": 4, "b": [{"c": 3}]}));
     assert_eq!(

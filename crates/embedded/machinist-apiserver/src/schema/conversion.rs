@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::schema::crd::{default, prune};
 use crate::schema::resource::Served;
 
-/// Whether objects are shown as they are stored, all of them.
+/// Reports whether the version shows all objects in their stored form.
 pub(crate) fn is_shown_as_stored(served: &Served) -> bool {
     let is_own_version = || served.version().name == served.resource.storage_version;
     let lacks_nothing = || !served.version().schema.has_defaults;
@@ -25,12 +25,13 @@ pub(crate) fn converted(object: &Value, served: &Served) -> Option<Value> {
     if served.is_custom() {
         let schema = &served.version().schema;
         if served.version().name == served.resource.storage_version {
-            // What was stored before its definition had a default is shown with it.
+            // An object that was stored before its definition got a default is shown with the
+            // default.
             return default::filled(object, schema);
         }
         let mut converted = object.clone();
         converted["apiVersion"] = json!(served.api_version());
-        // Another version shows what its own schema knows.
+        // Fields outside the schema of the other version are not shown.
         prune::prune(&mut converted, schema);
         default::fill(&mut converted, schema);
         return Some(converted);
@@ -42,7 +43,7 @@ pub(crate) fn converted(object: &Value, served: &Served) -> Option<Value> {
     })
 }
 
-/// The object as seen by `served`, for reading or as the base of a change.
+/// Converts the object to the version `served`, for reading or as the base of a change.
 pub(crate) fn in_version(object: &Value, served: &Served) -> Value {
     converted(object, served).unwrap_or_else(|| object.clone())
 }

@@ -1,4 +1,5 @@
-//! What objects look like: kinds, definitions, fields and their owners, patches, wire formats, tables.
+//! What objects look like: kinds, definitions, fields and their owners, patches, wire formats,
+//! tables.
 //!
 //! Above the store, below access control. A kind asks what its writer may do through
 //! [`kinds::Admission`], which the access layer implements.

@@ -1,8 +1,9 @@
-//! Bodies in protobuf, as typed clients send the built-in kinds: decoded into the JSON that they stand for.
+//! Decodes protobuf bodies, which typed clients send for built-in kinds, into the equivalent JSON.
 //!
-//! The field numbers are those of `kinds/types/*.txt`. A field that has none there is one that we would lose, so a body that
-//! carries it is refused and the client has to send JSON; so is every kind whose table has no numbers. Answers are never
-//! protobuf: whoever accepts it accepts JSON too.
+//! The field numbers are in `kinds/types/*.txt`. A field without a number there would be lost, so
+//! the server rejects a body that contains it, and the client has to send JSON. The same holds for
+//! every kind without field numbers. Answers are never protobuf, because every client that accepts
+//! protobuf also accepts JSON.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,18 +15,18 @@ use crate::schema::kinds::notation;
 use crate::schema::resource::Served;
 use crate::values::clock::rfc3339_seconds;
 
-/// The media type.
+/// Media type of protobuf bodies.
 pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
-/// What every body begins with.
+/// First bytes of every body.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// Why a body could not be decoded.
+/// Reason why a body could not be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Undecodable {
-    /// It is not what it says.
+    /// The body is not valid protobuf of the named type.
     #[error("{0}")]
     Malformed(String),
-    /// It says something that this server knows in JSON only.
+    /// The body contains something that this server supports only in JSON.
     #[error("{0}")]
     Unsupported(String),
 }
@@ -34,7 +35,7 @@ fn malformed(why: &str) -> Undecodable {
     Undecodable::Malformed(why.to_owned())
 }
 
-/// The object in `body`, with its kind and version.
+/// Decodes the object in `body`, with its kind and version.
 pub(crate) fn decode(body: &[u8], served: &Served) -> Result<Value, Undecodable> {
     let body = body.strip_prefix(MAGIC).ok_or_else(|| malformed("the body does not begin with k8s"))?;
     let (mut kind, mut api_version, mut raw) = (String::new(), String::new(), &[][..]);
@@ -69,7 +70,7 @@ pub(crate) fn decode(body: &[u8], served: &Served) -> Result<Value, Undecodable>
     Ok(Value::Object(object))
 }
 
-/// The types that the table describes do not contain themselves, so neither does this go deeper than they do.
+/// Decodes one message. The types in the tables are not recursive, so this recursion is bounded.
 fn message(bytes: &[u8], schema: &Schema) -> Result<Map<String, Value>, Undecodable> {
     let mut object = Map::new();
     for field in Fields(bytes) {
@@ -82,7 +83,7 @@ fn message(bytes: &[u8], schema: &Schema) -> Result<Map<String, Value>, Undecoda
         let known = schema.properties.iter().find(|(_, s)| s.number == number && number != 0);
         let Some((name, below)) = known else {
             return Err(Undecodable::Unsupported(format!(
-                "field {number} of {} is known in JSON only",
+                "field {number} of {} is supported in JSON only",
                 schema.name
             )));
         };
@@ -111,7 +112,7 @@ fn map_entry(wire: Wire<'_>, values: &Schema, name: &str) -> Result<(String, Val
             _ => {}
         }
     }
-    // An entry whose value is empty leaves it out.
+    // A map entry with an empty value omits the value.
     let found = match found {
         Some(found) => found,
         None => value(Wire::Bytes(&[]), values, name)?,
@@ -132,19 +133,19 @@ fn value(wire: Wire<'_>, schema: &Schema, name: &str) -> Result<Value, Undecodab
         (Wire::Bytes(bytes), Some(Type::Object), _) if !schema.name.is_empty() => {
             Ok(Value::Object(message(bytes, schema)?))
         }
-        // Free JSON travels as its text.
+        // Free-form JSON is sent as text.
         (Wire::Bytes(bytes), None, _) if schema.number != 0 => match first(bytes, 1)? {
             Some(Wire::Bytes(text)) => serde_json::from_slice(text).map_err(|_| malformed(name)),
             _ => Ok(Value::Null),
         },
         (Wire::Number(number), Some(Type::Integer), _) => Ok(json!(number.cast_signed())),
         (Wire::Number(number), Some(Type::Boolean), _) => Ok(json!(number != 0)),
-        (_, None, _) => Err(Undecodable::Unsupported(format!("{name} is known in JSON only"))),
+        (_, None, _) => Err(Undecodable::Unsupported(format!("{name} is supported in JSON only"))),
         _ => Err(Undecodable::Malformed(format!("{name} has the wrong type"))),
     }
 }
 
-/// A time; the zero time has no fields, and is no time.
+/// Decodes a time. The zero time has no fields and becomes null.
 fn time(bytes: &[u8], format: Option<Format>) -> Result<Value, Undecodable> {
     let number = |wire: Option<Wire<'_>>| match wire {
         Some(Wire::Number(number)) => Some(number.cast_signed()),
@@ -174,7 +175,7 @@ fn string(bytes: &[u8]) -> Result<String, Undecodable> {
     String::from_utf8(bytes.to_vec()).map_err(|_| malformed("a text is not UTF-8"))
 }
 
-/// The first field with this number.
+/// Returns the first field with this number.
 fn first(bytes: &[u8], number: u32) -> Result<Option<Wire<'_>>, Undecodable> {
     for field in Fields(bytes) {
         let (found, wire) = field?;
@@ -185,14 +186,14 @@ fn first(bytes: &[u8], number: u32) -> Result<Option<Wire<'_>>, Undecodable> {
     Ok(None)
 }
 
-/// A field's content as it is on the wire.
+/// Content of a field on the wire.
 #[derive(Debug, Clone, Copy)]
 enum Wire<'a> {
     Number(u64),
     Bytes(&'a [u8]),
 }
 
-/// The fields of a message, one after another. Ends with the first error.
+/// Iterates over the fields of a message. Ends after the first error.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Iterator for Fields<'a> {
@@ -226,7 +227,7 @@ impl<'a> Fields<'a> {
                 self.0 = rest;
                 Some((number, Wire::Bytes(bytes)))
             }
-            // Fixed-width numbers and groups: no kind has any.
+            // Fixed-width numbers and groups do not occur in any kind.
             _ => None,
         }
     }
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_lost_is_refused() {
+    fn unsupported_fields_are_rejected() {
         let unsupported = |result| matches!(result, Err(Undecodable::Unsupported(_)));
         assert!(unsupported(check("secrets", &envelope("Secret", &field(14, b"x")))));
         assert!(unsupported(check("secrets", &envelope("ConfigMap", &[]))));
@@ -291,7 +292,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_are_too_strange(raw in proptest::collection::vec(any::<u8>(), 0..100)) {
+        fn random_bytes_never_panic(raw in proptest::collection::vec(any::<u8>(), 0..100)) {
             for (plural, kind) in [("secrets", "Secret"), ("events", "Event"), ("namespaces", "Namespace")] {
                 let _decoded = check(plural, &envelope(kind, &raw));
             }

@@ -1,4 +1,4 @@
-//! What is served: resources with their versions, and the registry that routes find them in.
+//! The served resources with their versions, and the registry in which routes find them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::store::selector::{FieldLabels, RefusedAs};
 use crate::values::meta::NameRule;
 use crate::values::status::{ApiError, Target};
 
-/// One resource (all versions of it).
+/// One resource with all its versions.
 pub(crate) struct Resource {
     pub(crate) group: String,
     pub(crate) kind: String,
@@ -24,9 +24,9 @@ pub(crate) struct Resource {
     pub(crate) short_names: Vec<String>,
     pub(crate) categories: Vec<String>,
     pub(crate) namespaced: bool,
-    /// Where its objects lie in the store.
+    /// Table of the store that contains the objects.
     pub(crate) table: Arc<str>,
-    /// The version in which objects are stored.
+    /// Version in which objects are stored.
     pub(crate) storage_version: String,
     /// The served versions, preferred one first.
     pub(crate) versions: Vec<Version>,
@@ -39,15 +39,15 @@ pub(crate) struct Version {
     pub(crate) schema: Arc<Schema>,
     pub(crate) has_status: bool,
     pub(crate) scale: Option<ScalePaths>,
-    /// Field labels with their places, besides name and namespace.
+    /// Supported field selectors and their paths, in addition to name and namespace.
     pub(crate) fields: Vec<(String, String)>,
-    /// What a table shows of a custom resource; the built-in kinds have printers of their own.
+    /// Printer columns of a custom resource. Built-in kinds have their own printers.
     pub(crate) columns: Vec<Column>,
-    /// The schema of a custom resource as its definition says it.
+    /// Schema of a custom resource, as in its definition.
     pub(crate) declared: Option<Arc<Value>>,
 }
 
-/// Where a resource keeps what its scale subresource shows.
+/// Paths of the fields that the scale subresource shows.
 #[derive(Debug, Clone)]
 pub(crate) struct ScalePaths {
     pub(crate) spec_replicas: Vec<String>,
@@ -55,32 +55,32 @@ pub(crate) struct ScalePaths {
     pub(crate) selector: ScaleSelector,
 }
 
-/// Where the selector of what is counted lies.
+/// Place of the selector for the counted pods.
 #[derive(Debug, Clone)]
 pub(crate) enum ScaleSelector {
     None,
-    /// As the text of a selector.
+    /// A selector as text.
     Text(Vec<String>),
-    /// As the label selector of a built-in kind.
+    /// The label selector of a built-in kind.
     Labels,
 }
 
 impl ScalePaths {
-    /// Those of every built-in kind.
+    /// Paths that all built-in kinds use.
     fn built_in() -> Self {
         let path = |above: &str| vec![above.to_owned(), "replicas".to_owned()];
         Self { spec_replicas: path("spec"), status_replicas: path("status"), selector: ScaleSelector::Labels }
     }
 }
 
-/// Where a resource's rules come from.
+/// Source of a resource's rules.
 #[derive(Clone, Copy)]
 pub(crate) enum Behaviour {
     BuiltIn(&'static BuiltIn),
     Custom,
 }
 
-/// A resource in one of its versions: what a path names.
+/// A resource in one of its versions, as a path names it.
 #[derive(Clone)]
 pub(crate) struct Served {
     pub(crate) resource: Arc<Resource>,
@@ -112,7 +112,8 @@ impl Served {
         }
     }
 
-    /// Whether objects are stored under another built-in kind's type and converted at the border.
+    /// Reports whether objects are stored as another built-in type and converted on input and
+    /// output.
     pub(crate) fn is_converted(&self) -> bool {
         self.built_in().is_some_and(|row| row.converted)
     }
@@ -129,7 +130,7 @@ impl Served {
         self.version().has_status
     }
 
-    /// Whether `metadata.generation` is kept.
+    /// Reports whether the server maintains `metadata.generation`.
     pub(crate) fn counts_generations(&self) -> bool {
         self.built_in().is_none_or(|row| row.generation)
     }
@@ -142,12 +143,12 @@ impl Served {
         self.built_in().is_some_and(|row| row.create_on_update)
     }
 
-    /// Whether objects are asked and answered, and never kept.
+    /// Reports whether objects can only be created, and are answered without being stored.
     pub(crate) fn is_only_created(&self) -> bool {
         self.built_in().is_some_and(|row| row.only_created)
     }
 
-    /// Whether all objects can be deleted with one request.
+    /// Reports whether one request can delete all objects.
     pub(crate) fn deletes_collections(&self) -> bool {
         self.built_in().is_none_or(|row| row.deletes_collections)
     }
@@ -174,7 +175,7 @@ impl Served {
         FieldLabels { labels, refused_as: if plain { RefusedAs::NotKnown } else { RefusedAs::NotSupported } }
     }
 
-    /// The subresources of this version, with the kind each takes and gives.
+    /// Lists the subresources of this version, with the kind of their bodies.
     pub(crate) fn subresources(&self) -> Vec<Subresource> {
         let own = |name: &str| Subresource {
             name: name.to_owned(),
@@ -208,7 +209,7 @@ impl Served {
     }
 }
 
-/// One row of a resource's subresources, for discovery.
+/// One subresource, for discovery.
 pub(crate) struct Subresource {
     pub(crate) name: String,
     pub(crate) group: String,
@@ -220,12 +221,12 @@ pub(crate) fn join_group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-/// The group, empty for the core one, and the version of an `apiVersion`.
+/// Splits an `apiVersion` into group (empty for the core group) and version.
 pub(crate) fn split_api_version(text: &str) -> (&str, &str) {
     text.rsplit_once('/').unwrap_or(("", text))
 }
 
-/// Everything that is served, by group, version and plural. Replaced as a whole when a CRD changes.
+/// All served resources by group, version and plural. A changed CRD replaces the whole registry.
 #[derive(Clone)]
 pub(crate) struct Registry {
     groups: BTreeMap<String, Group>,
@@ -233,12 +234,12 @@ pub(crate) struct Registry {
 
 #[derive(Clone, Default)]
 struct Group {
-    /// Version name -> plural -> resource.
+    /// Version name → plural → resource.
     versions: BTreeMap<String, BTreeMap<String, Served>>,
 }
 
 impl Registry {
-    /// The kinds of these rows, and nothing else.
+    /// Creates a registry with only the kinds of these rows, and nothing else.
     pub(crate) fn of(rows: &'static [BuiltIn]) -> Self {
         let mut registry = Registry { groups: BTreeMap::new() };
         for row in rows {
@@ -268,8 +269,8 @@ impl Registry {
         registry
     }
 
-    /// Whether a built-in kind has this name. It keeps it: as with kube-apiserver, a definition of the same name is established and
-    /// never served.
+    /// Reports whether a built-in kind has this name. As in kube-apiserver, a definition with the
+    /// same name becomes established and is never served.
     pub(crate) fn is_built_in(&self, group: &str, plural: &str) -> bool {
         self.find_any(group, plural).is_some_and(|served| !served.is_custom())
     }
@@ -298,12 +299,12 @@ impl Registry {
         self.groups.get(group)?.versions.get(version)?.get(plural)
     }
 
-    /// A resource in its preferred version.
+    /// Finds a resource in its preferred version.
     pub(crate) fn find_any(&self, group: &str, plural: &str) -> Option<&Served> {
         self.versions(group).into_iter().find_map(|v| self.find(group, v, plural))
     }
 
-    /// Names of all groups but the core one.
+    /// Lists all groups except the core group.
     pub(crate) fn named_groups(&self) -> impl Iterator<Item = &str> {
         self.groups.keys().map(String::as_str).filter(|g| !g.is_empty())
     }
@@ -312,7 +313,8 @@ impl Registry {
         self.groups.contains_key(group)
     }
 
-    /// Versions of a group, preferred one first: GA before beta before alpha, higher numbers first.
+    /// Lists the versions of a group, preferred one first: GA before beta before alpha, higher
+    /// numbers first.
     pub(crate) fn versions(&self, group: &str) -> Vec<&str> {
         let mut versions: Vec<&str> = self
             .groups
@@ -328,7 +330,7 @@ impl Registry {
     }
 }
 
-/// Order of Kubernetes version names.
+/// Sort key of Kubernetes version names.
 fn version_rank(version: &str) -> (u8, u32, u32) {
     let Some(rest) = version.strip_prefix('v') else { return (0, 0, 0) };
     let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();

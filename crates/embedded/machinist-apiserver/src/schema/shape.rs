@@ -14,18 +14,18 @@ use crate::values::object::{Object, to_bytes};
 use crate::values::query::Query;
 use crate::values::status::{ApiError, ApiResult};
 
-/// How the caller wants to see objects.
+/// Format of objects in the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
     Full,
     /// `PartialObjectMetadata`.
     Metadata,
-    /// A `Table`, with so much of each object beside its row.
+    /// A `Table`, with this part of each object in its row.
     Table(Include),
 }
 
 impl Shape {
-    /// The first acceptable media type that can be produced, 406 when there is none.
+    /// Picks the first media type in `Accept` that the server can produce, or answers 406.
     pub(crate) fn negotiate(headers: &HeaderMap, query: &Query) -> ApiResult<Self> {
         let accept = headers.get(http::header::ACCEPT).and_then(|a| a.to_str().ok()).unwrap_or_default();
         if accept.trim().is_empty() {
@@ -53,7 +53,7 @@ impl Shape {
     }
 }
 
-/// The object's text as `served` shows it.
+/// Renders the object's text for the version `served`.
 pub(crate) fn render(object: &Object, served: &Served, shape: Shape, now: Timestamp) -> Bytes {
     if let Shape::Table(include) = shape {
         return to_bytes(&table::of_one(&object.whole(), served, Header::Shown, include, now));

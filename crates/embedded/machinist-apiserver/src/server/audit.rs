@@ -1,33 +1,34 @@
-//! What tests, benchmarks and invariants look at: every request answered, and every commit.
+//! Records of every answered request and every commit, for tests, benchmarks and invariants.
 //!
-//! Both subscriptions are unbounded on purpose: a record that is dropped because its reader is slow would make a count
-//! wrong, and readers live in the same process. Commits arrive in commit order.
+//! Both subscriptions are unbounded on purpose. A record dropped because of a slow reader would
+//! make a count wrong, and readers live in the same process. Commits arrive in commit order.
 
 use crate::store::commits::Subscription;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::mpsc;
 
-/// One answered request, refused ones included. A watch is recorded when it is opened.
+/// One answered request, including rejected requests. A watch is recorded when it opens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditRecord {
     /// Authenticated user name, empty when authentication failed.
     pub user: String,
-    /// As whom the user acted, if as somebody else.
+    /// User that the caller impersonated, if any.
     pub impersonated: Option<String>,
     /// `User-Agent`, empty when not sent.
     pub user_agent: String,
-    /// get, list, watch, create, update, patch, delete, deletecollection; for other paths the lower-case HTTP method.
+    /// One of get, list, watch, create, update, patch, delete and deletecollection. For paths
+    /// outside of resources, the lower-case HTTP method.
     pub verb: &'static str,
     /// API group, empty for core.
     pub group: String,
-    /// Plural resource; for other paths the path itself.
+    /// Plural name of the resource. For paths outside of resources, the path itself.
     pub resource: String,
     /// Subresource, empty for the main resource.
     pub subresource: String,
     /// Namespace, empty when cluster-wide.
     pub namespace: String,
-    /// Object name; for creates the name the object was created under, if it was.
+    /// Object name. For a create, the name of the new object, if the create succeeded.
     pub name: String,
     /// HTTP status code.
     pub code: u16,
@@ -36,7 +37,8 @@ pub struct AuditRecord {
 }
 
 impl AuditRecord {
-    /// Whether this request asked to change something; the unit of write budgets, refused requests included.
+    /// Whether this request tries to change something. Write budgets count these requests,
+    /// including rejected ones.
     pub fn is_write(&self) -> bool {
         matches!(self.verb, "create" | "update" | "patch" | "delete" | "deletecollection")
     }

@@ -8,30 +8,31 @@ use crate::values::token_key::TokenKey;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How a server is set up. `Config::default()` is right for `machinist up`; a simulation sets all of it.
+/// Configuration of a [`Server`]. `Config::default()` suits `machinist up`; a simulation sets every
+/// field.
 #[derive(Debug)]
 pub struct Config {
     /// Source of timestamps.
     pub clock: Arc<dyn Clock>,
     /// Source of uids and name suffixes.
     pub ids: Arc<dyn Ids>,
-    /// How much of the past is kept.
+    /// Amount of history that the store keeps.
     pub history: History,
     /// Time between bookmarks of a watch that allows them; `None` for never.
     pub bookmark_interval: Option<Duration>,
-    /// When a watch without `timeoutSeconds` is ended.
+    /// Time after which a watch without `timeoutSeconds` ends.
     pub watch_timeout: Duration,
-    /// How many undelivered events a watch may pile up before it is dropped.
+    /// Limit on the undelivered events of a watch. Beyond it, the server drops the watch.
     pub watch_buffer: usize,
-    /// How long a request waits for a revision that is still to come.
+    /// Time that a request waits for a revision that does not exist yet.
     pub future_revision_wait: Duration,
-    /// How long an Event is kept after it was last written; `None` for ever.
+    /// Time that an Event is kept after its last write; `None` for ever.
     pub event_ttl: Option<Duration>,
-    /// The certificate authority; made on first use when absent.
+    /// The certificate authority. If absent, the server creates one on first use.
     pub ca: Option<CertificateAuthority>,
-    /// Signs the tokens of ServiceAccounts; made on first use when absent.
+    /// Key that signs ServiceAccount tokens. If absent, the server creates one on first use.
     pub token_key: Option<TokenKey>,
-    /// Whether callers are asked what they may do.
+    /// Whether the server checks the permissions of its callers.
     pub authorization: Authorization,
 }
 
@@ -42,7 +43,7 @@ impl Default for Config {
             ids: Arc::new(RandomIds),
             history: History::default(),
             bookmark_interval: Some(Duration::from_secs(60)),
-            // Between kube-apiserver's 30 and 60 minutes, and not drawn by lot.
+            // Between kube-apiserver's 30 and 60 minutes, and not random.
             watch_timeout: Duration::from_secs(45 * 60),
             watch_buffer: 4096,
             future_revision_wait: Duration::from_secs(3),

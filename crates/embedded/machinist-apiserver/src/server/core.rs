@@ -22,38 +22,39 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-/// What every request works on.
+/// State that all requests share.
 pub(crate) struct Core {
     pub(crate) store: Store,
-    /// The store was not empty.
+    /// Whether the server continues the state of an earlier server.
     pub(crate) is_continued: bool,
-    /// Where the store is saved; locked for as long as it may be written. After the store, which writes as it is dropped.
+    /// Data folder, locked for as long as the store may write to it. Must come after the store,
+    /// which writes while it is dropped.
     pub(crate) folder: Option<Folder>,
     pub(crate) config: Config,
     pub(crate) audit: AuditFeed,
     registry: RwLock<Arc<Registry>>,
-    /// What was last described in OpenAPI, and how.
+    /// The last OpenAPI documents, with the registry that they describe.
     described: Mutex<Option<(Arc<Registry>, Arc<Documents>)>>,
     pub(crate) keys: Keys,
-    /// Events by when they were written, oldest first.
+    /// Written Events, oldest first.
     written_events: Mutex<VecDeque<WrittenEvent>>,
-    /// Addresses and ports on their way to Services.
+    /// Addresses and ports that are being allocated to Services.
     pub(crate) service_addresses: addresses::Reserved,
-    /// The server's own tasks run here, whoever calls.
+    /// Runtime of the server's own tasks, independent of the caller's runtime.
     pub(crate) tasks: Handle,
 }
 
-/// One write of an Event, from which its time to live counts.
+/// One write of an Event. The Event's time to live starts at this write.
 struct WrittenEvent {
     at: Instant,
     key: Key,
     revision: u64,
 }
 
-/// Most Events that one write clears away; the rest goes with the next ones.
+/// Limit on the expired Events that one write deletes. Later writes delete the rest.
 const MAX_EXPIRED_AT_ONCE: usize = 64;
 
-/// Namespaces that exist from the start, each with its default ServiceAccount.
+/// Namespaces that exist from the start. Each has a default ServiceAccount.
 const INITIAL_NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
 impl Core {
@@ -78,7 +79,7 @@ impl Core {
         self.registry.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Changes what is served.
+    /// Changes the registry of served resources.
     pub(crate) fn update_registry(&self, change: impl FnOnce(&mut Registry)) {
         let mut held = self.registry.write().unwrap_or_else(PoisonError::into_inner);
         let mut next = held.as_ref().clone();
@@ -86,7 +87,8 @@ impl Core {
         *held = Arc::new(next);
     }
 
-    /// The OpenAPI documents of what is served now, made when they are first asked for.
+    /// Returns the OpenAPI documents of the served resources. They are created when a client first
+    /// requests them.
     pub(crate) fn openapi(&self) -> Arc<Documents> {
         let registry = self.registry();
         let mut described = self.described.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,7 +102,7 @@ impl Core {
         }
     }
 
-    /// The present as `metav1.Time`.
+    /// Returns the current time as `metav1.Time`.
     pub(crate) fn now(&self) -> String {
         rfc3339_seconds(self.config.clock.now())
     }
@@ -115,8 +117,8 @@ impl Core {
         OwnWrites { registry: self.registry(), now: self.now() }
     }
 
-    /// Notes that an Event was written, and deletes those whose time is over and that nobody wrote again. Events cost no
-    /// timer this way: they grow old only as fast as new ones come.
+    /// Records the write of an Event, and deletes expired Events that were not written again.
+    /// Events need no timer this way: they expire only when new ones arrive.
     pub(crate) fn expire_events(&self, key: &Key, revision: u64) {
         let Some(ttl) = self.config.event_ttl else { return };
         let mut over = Vec::new();
@@ -132,14 +134,15 @@ impl Core {
             if let Some(read) =
                 self.store.get(&table, &event.key).filter(|held| held.revision() == event.revision)
             {
-                // Raced means that somebody wrote it just now: it lives on.
+                // A concurrent write won the race, so the Event stays.
                 let _raced =
                     self.store.commit(&table, &event.key, Change::Delete { read }, &Origin::default());
             }
         }
     }
 
-    /// What kube-apiserver and its controllers make in a cluster that lacks it, as far as it is served here.
+    /// Creates the objects that kube-apiserver and its controllers create in a new cluster, as far
+    /// as they are served here.
     pub(crate) fn bootstrap(&self) {
         for namespace in INITIAL_NAMESPACES {
             self.seed(
@@ -176,20 +179,20 @@ impl Core {
                 self.renew(initial);
             }
         }
-        // A cluster's first revisions are history before anyone can have read them.
+        // The first revisions are compacted before any client can read them.
         self.store.compact(None);
     }
 
     fn seed(&self, table: &str, namespace: &str, mut object: Value) {
         let name = crate::values::object::meta_str(&object, "name").to_owned();
         let key = Key::new(namespace, &name);
-        // Kept from an earlier run.
+        // The object exists from an earlier run.
         if self.store.get(table, &key).is_some() {
             return;
         }
         let (group, version) = split_api_version(object["apiVersion"].as_str().unwrap_or_default());
         let served = self.registry().find(group, version, table).cloned().expect("a built-in kind is served");
-        // What every write of the kind is given in any case is nobody's.
+        // Fields that every write of the kind sets have no field owner.
         let mut said = object.clone();
         for given in ["spec", "status"] {
             crate::values::object::drop_field(&mut said, given);
@@ -199,13 +202,13 @@ impl Core {
         crate::values::object::set_meta(&mut object, "uid", Some(json!(self.config.ids.uid())));
         crate::values::object::set_meta(&mut object, "creationTimestamp", Some(json!(self.now())));
         let done = self.store.commit(&Arc::from(table), &key, Change::Create(object), &Origin::default());
-        done.expect("nobody else has the store yet");
+        done.expect("no other writer uses the store yet");
     }
 
-    /// Brings a role or binding up to date that was kept from an earlier run.
+    /// Updates a role or binding that exists from an earlier run.
     fn renew(&self, initial: &roles::Initial) {
         let key = Key::new(initial.namespace, crate::values::object::meta_str(&initial.object, "name"));
-        let read = self.store.get(initial.table, &key).expect("it was seeded");
+        let read = self.store.get(initial.table, &key).expect("the object was seeded");
         let Some(mut value) = roles::renewed(read.value(), &initial.object) else { return };
         let (group, version) = split_api_version(initial.object["apiVersion"].as_str().unwrap_or_default());
         let registry = self.registry();
@@ -213,6 +216,6 @@ impl Core {
         self.own_writes().changed(served, &read, &mut value);
         let change = Change::Update { read, value };
         let done = self.store.commit(&Arc::from(initial.table), &key, change, &Origin::default());
-        done.expect("nobody else has the store yet");
+        done.expect("no other writer uses the store yet");
     }
 }

@@ -1,7 +1,7 @@
-//! What there is: `/api`, `/apis` and below, `/version`, and the health endpoints.
+//! Discovery: `/api`, `/apis` and the paths below them, `/version`, and the health endpoints.
 //!
-//! Discovery comes in two forms: the legacy one, a document per group and version, and the aggregated one, in which `/api`
-//! and `/apis` say everything at once to a client that asks for it.
+//! Discovery has two forms. The legacy form has one document per group and version. In the
+//! aggregated form, `/api` and `/apis` return everything at once to clients that ask for it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,22 +10,22 @@ use sha2::{Digest as _, Sha256};
 
 use crate::schema::resource::{Registry, Served, Subresource, join_group_version};
 
-/// The Kubernetes version that this server behaves like: the one that its answers are held against.
+/// Kubernetes version that this server imitates. Its answers are compared with that version.
 /// The Kubernetes release whose behaviour the server imitates, as `v1.2.3` and a newline.
 pub const REFERENCE: &str = include_str!("../../REFERENCE");
 
-/// That version, and that this is not Kubernetes.
+/// Returns that version with the suffix `+machinist`, because this is not Kubernetes.
 pub(crate) fn git_version() -> String {
     format!("{}+machinist", REFERENCE.trim())
 }
 
-/// What a path without objects answers.
+/// Response of a path without objects.
 pub(crate) enum Document {
     Json(Value),
     Text(&'static str),
 }
 
-/// Whether a path is open to callers who did not authenticate, as for health checkers.
+/// Whether unauthenticated callers, such as health checkers, may read a path.
 pub(crate) fn is_public(path: &str) -> bool {
     matches!(path.split('/').nth(1), Some("healthz" | "livez" | "readyz" | "version"))
 }
@@ -68,7 +68,7 @@ pub(crate) fn wants_aggregated(accept: &str) -> bool {
     first.is_some_and(|range| range.contains(&"as=APIGroupDiscoveryList"))
 }
 
-/// `/api` and `/apis` in the aggregated form.
+/// Returns `/api` or `/apis` in the aggregated form.
 pub(crate) fn aggregated(path: &str, registry: &Registry) -> Option<Value> {
     let groups: Vec<Value> = match path.trim_matches('/') {
         "api" => vec![aggregated_group("", registry)],
@@ -93,7 +93,7 @@ fn aggregated_group(name: &str, registry: &Registry) -> Value {
 
 fn aggregated_resource(served: &Served) -> Value {
     let of = &served.resource;
-    // The built-in kinds leave out the group and version that they share with their document.
+    // Built-in kinds omit the group and version if these equal those of the document.
     let kind = |group: &str, version: &str, kind: &str| {
         let is_own = !served.is_custom() && group == of.group && version == served.version().name;
         let (group, version) = if is_own { ("", "") } else { (group, version) };
@@ -192,7 +192,8 @@ fn resource(served: &Served) -> Value {
     row
 }
 
-/// In the order in which either kind of resource lists them.
+/// Returns the verbs in kube-apiserver's order, which differs between built-in and custom
+/// resources.
 fn resource_verbs(served: &Served) -> Vec<&'static str> {
     if served.is_only_created() {
         return vec!["create"];
@@ -209,7 +210,8 @@ fn resource_verbs(served: &Served) -> Vec<&'static str> {
     verbs
 }
 
-/// Tells clients when the storage version of a resource has changed.
+/// Returns a hash that changes with the storage version of a resource, so that clients notice the
+/// change.
 fn storage_version_hash(served: &Served) -> String {
     let of = &served.resource;
     let digest = Sha256::digest(format!("{}/{}/{}", of.group, of.storage_version, of.kind));

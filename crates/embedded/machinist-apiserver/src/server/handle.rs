@@ -24,35 +24,38 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// An API server with its state. Clones share both.
+/// An API server with its state. Clones share the state.
 #[derive(Clone)]
 pub struct Server {
     core: Arc<Core>,
 }
 
 impl Server {
-    /// A server with the initial namespaces. Must be called within a tokio runtime, on which its tasks then run.
+    /// Creates a server with the initial namespaces. Must be called within a tokio runtime; the
+    /// server's tasks run on it.
     pub fn new(config: Config) -> Self {
         let store = Store::new(config.history, config.watch_buffer);
         Self::with_store(config, store, None)
     }
 
-    /// A server that goes on where the last one on this folder ended, and keeps its state there: objects with their uids and
-    /// revisions, the certificate authority, and the key of tokens. Watches from before the start get a 410, as after any compaction; one from the
-    /// newest revision resumes. Must be called within a tokio runtime, and blocks while it reads.
+    /// Starts a server that continues the state in `folder` and keeps its state there: objects with
+    /// their uids and revisions, the certificate authority, and the token key. A watch from a
+    /// revision before the start gets a 410, as after any compaction. A watch from the newest
+    /// revision resumes. Must be called within a tokio runtime, and blocks while it reads.
     ///
     /// # Guarantees
-    /// What is answered or shown is on stable storage. When the disk fails, the write is answered with 500 and so is every later one;
-    /// reads go on.
+    /// Everything that the server answers or shows is on stable storage. When the disk fails, the
+    /// server answers the current write and all later writes with 500. Reads still work.
     ///
     /// # Errors
-    /// When the folder's content cannot be read, or is not what a server wrote. Nothing is changed then.
+    /// When the folder's content cannot be read, or was not written by a server. Nothing is changed
+    /// then.
     pub fn open(config: Config, folder: Folder) -> Result<Self, StorageError> {
         Self::resume(config, Kept::open(folder)?)
     }
 
-    /// A server on a storage backend of the caller's, for tests of disks that fail. It keeps no keys,
-    /// and has no folder. Must be called within a tokio runtime.
+    /// A server on a storage backend of the caller's, for tests of disks that fail. It keeps no
+    /// keys, and has no folder. Must be called within a tokio runtime.
     ///
     /// # Errors
     /// When the backend's content cannot be read, or is not what a server wrote.
@@ -63,10 +66,10 @@ impl Server {
         Ok(Self::with_store(config, store, None))
     }
 
-    /// The same, where somebody has looked at what is kept before.
+    /// Like [`Server::open`], for a folder that is already opened and checked.
     ///
     /// # Errors
-    /// As above.
+    /// As for [`Server::open`].
     pub fn resume(mut config: Config, kept: Kept) -> Result<Self, StorageError> {
         let past = kept.past();
         let Kept { folder, database, state } = kept;
@@ -80,7 +83,7 @@ impl Server {
         let store = Store::open(database, state, config.history, config.watch_buffer);
         let store = store.map_err(|source| StorageError::Io { path: path.clone(), source })?;
         let server = Self::with_store(config, store, Some(folder));
-        // What a start itself commits is there for its first reader.
+        // The commits of the start are visible to the first reader.
         server.core.store.finish().map_err(|failed| StorageError::Io {
             path,
             source: io::Error::other(String::from(&*failed.why)),
@@ -88,20 +91,22 @@ impl Server {
         Ok(server)
     }
 
-    /// Waits until the data folder cannot be written: what was answered is kept, and every later change is refused. Never, where
-    /// everything goes well and for a server in memory.
+    /// Waits until the data folder cannot be written. The server then keeps all answered writes and
+    /// rejects every later write. The future never completes for a server in memory, or without a
+    /// disk failure.
     pub async fn failed(&self) -> StorageError {
         let why = self.core.store.failed().await.why.to_string();
         let folder = self.core.folder.as_ref().map(|folder| folder.path().to_owned());
         StorageError::Failed { file: folder.unwrap_or_default().join(STATE_FILE), why }
     }
 
-    /// Where it keeps its state, if it does: the place for other things that must outlive it.
+    /// Data folder, if the server has one. Other state that must outlive the server can also be
+    /// kept there.
     pub fn folder(&self) -> Option<&Folder> {
         self.core.folder.as_ref()
     }
 
-    /// Whether it goes on with the state of an earlier server.
+    /// Reports whether the server continues the state of an earlier server.
     pub fn is_continued(&self) -> bool {
         self.core.is_continued
     }
@@ -113,27 +118,28 @@ impl Server {
         Server { core }
     }
 
-    /// A service whose caller is `identity`, no questions asked.
+    /// Creates a service for requests of `identity`, without authentication.
     pub fn service_as(&self, identity: Identity) -> ApiService {
         ApiService::new(self.core.clone(), Credentials::Trusted(Arc::new(identity)))
     }
 
-    /// A service whose caller is whoever the `Authorization` header of each request says, 401 without one.
+    /// Creates a service that authenticates each request by its `Authorization` header, and answers
+    /// 401 without one.
     pub fn service_anonymous(&self) -> ApiService {
         ApiService::new(self.core.clone(), Credentials::Presented { certificate: None, bearer: None })
     }
 
-    /// A service that presents a bearer token with each request.
+    /// Creates a service that presents a bearer token with each request.
     pub fn service_with_bearer(&self, token: &str) -> ApiService {
         let bearer = Some(token.into());
         ApiService::new(self.core.clone(), Credentials::Presented { certificate: None, bearer })
     }
 
-    /// A service that presents a client certificate (PEM, leaf first) with each request. Whether the certificate is good is
-    /// decided request by request, as over HTTPS; only its key is not asked for.
+    /// Creates a service that presents a client certificate (PEM, leaf first) with each request.
+    /// Each request verifies the certificate, as over HTTPS. Only the private key is not checked.
     ///
     /// # Errors
-    /// When the text holds no certificate.
+    /// When the text contains no certificate.
     pub fn service_with_client_cert(&self, pem: &str) -> Result<ApiService, TlsError> {
         let chain = certificates(pem)?;
         let certificate =
@@ -141,87 +147,93 @@ impl Server {
         Ok(ApiService::new(self.core.clone(), Credentials::Presented { certificate, bearer: None }))
     }
 
-    /// Puts an object into the store as it is, as restoring etcd from a backup would: uid, creation, generation, owners, finalizers,
-    /// a deletion under way and status stay as given, only `metadata.resourceVersion` is this server's. Watchers see it as any
-    /// commit; the audit does not, since nobody asked.
+    /// Puts an object into the store unchanged, like a restore of etcd from a backup. The uid,
+    /// creation time, generation, owners, finalizers, deletion in progress and status stay as
+    /// given. Only `metadata.resourceVersion` is this server's. Watchers see the object like any
+    /// commit. The audit does not, because there was no request.
     ///
     /// # Guarantees
-    /// Nothing is admitted, defaulted, pruned or validated. A definition is served when this returns. An object in another served
-    /// version than the stored one is converted, as every request's is.
+    /// The object is not admitted, defaulted, pruned or validated. A CustomResourceDefinition is
+    /// served when this returns. An object in another served version than the stored one is
+    /// converted, as in every request.
     ///
     /// # Errors
-    /// When its group, version and kind are not served, its namespace or name does not fit them, or the name is taken.
+    /// When the server does not serve the object's group, version and kind, when the namespace or
+    /// name is invalid, or when the name is taken.
     pub fn load(&self, object: Value) -> Result<Arc<Object>, LoadError> {
         load::load(&self.core, object)
     }
 
-    /// Every request answered from now on.
+    /// Subscribes to the audit records of requests answered from now on.
     pub fn audit(&self) -> Subscription<Arc<AuditRecord>> {
         self.core.audit.subscribe()
     }
 
-    /// Every commit from now on, in order.
+    /// Subscribes to all commits from now on, in order.
     pub fn commits(&self) -> Subscription<Arc<Commit>> {
         let (sender, receiver) = mpsc::unbounded_channel();
         self.core.store.subscribe(sender);
         Subscription::new(receiver)
     }
 
-    /// Waits until everything committed so far is on stable storage, and thereby shown; at once for a server in memory.
+    /// Waits until everything committed so far is on stable storage and visible. Returns at once
+    /// for a server in memory.
     ///
     /// # Errors
-    /// When the disk failed.
+    /// When the disk fails.
     pub async fn saved(&self) -> Result<(), ApiError> {
         self.core.store.saved(self.core.store.head()).await.map_err(|failed| failed.refusal())
     }
 
-    /// Every object there is as if it had been made just now, resource by resource, and then every commit in order.
+    /// Subscribes to the existing objects, each as a creation, resource by resource, and then to
+    /// all commits in order.
     pub fn state_and_commits(&self) -> Subscription<Arc<Commit>> {
         let (sender, receiver) = mpsc::unbounded_channel();
         self.core.store.subscribe_from_start(sender);
         Subscription::new(receiver)
     }
 
-    /// The revision of the newest commit.
+    /// Returns the revision of the newest commit.
     pub fn revision(&self) -> u64 {
         self.core.store.revision()
     }
 
-    /// Forgets the past up to now: watches that resume from before get a 410.
+    /// Compacts the store at the newest revision. Watches that resume from an older revision get a
+    /// 410.
     pub fn compact(&self) {
         self.core.store.compact(None);
     }
 
-    /// Forgets the past up to `revision`.
+    /// Compacts the store at `revision`.
     pub fn compact_to(&self, revision: u64) {
         self.core.store.compact(Some(revision));
     }
 
-    /// The oldest revision that can still be read.
+    /// Returns the oldest revision that can still be read.
     pub fn compacted(&self) -> u64 {
         self.core.store.compacted()
     }
 
-    /// Every object of a resource (`nodes`, `machines.machine.sapcloud.io`), in list order.
+    /// Lists every object of a resource (`nodes`, `machines.machine.sapcloud.io`), in list order.
     pub fn snapshot(&self, resource: &str) -> Vec<Arc<Object>> {
         let slice = self.core.store.slice_shown(resource, "", None, None);
         slice.map(|s| s.items.into_iter().map(|(_, object)| object.opened()).collect()).unwrap_or_default()
     }
 
-    /// What commits and [`Server::snapshot`] call a resource that is served.
+    /// Returns the name of a served resource, as commits and [`Server::snapshot`] use it.
     pub fn resource(&self, group: &str, plural: &str) -> Option<String> {
         self.core.registry().find_any(group, plural).map(|served| served.resource.table.to_string())
     }
 
-    /// How many watches are open.
+    /// Counts the open watches.
     pub fn open_watches(&self) -> usize {
         self.core.store.watchers()
     }
 
-    /// The cluster's certificate authority.
+    /// Returns the cluster's certificate authority.
     ///
     /// # Errors
-    /// When it has to be made and cannot.
+    /// When the authority must be created and its creation fails.
     pub fn ca(&self) -> Result<&CertificateAuthority, TlsError> {
         self.core.keys.ca()
     }
@@ -230,7 +242,7 @@ impl Server {
         &self.core
     }
 
-    /// The clock that timestamps come from.
+    /// Returns the clock for timestamps.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.core.config.clock
     }

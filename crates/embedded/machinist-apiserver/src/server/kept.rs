@@ -1,4 +1,4 @@
-//! A folder that was opened and is not served yet: the moment to compare its objects with what else must fit to them.
+//! A folder that is opened but not served yet, so that the caller can check its objects first.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::storage::folder::{Folder, Past};
 use crate::store::key::Key;
 use crate::values::object::Object;
 
-/// What a folder keeps, read. Nothing is committed before [`Server::resume`](crate::Server::resume).
+/// Content of a data folder. Nothing is committed before [`Server::resume`](crate::Server::resume).
 #[derive(Debug)]
 pub struct Kept {
     pub(crate) folder: Folder,
@@ -18,25 +18,25 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Reads the state of a folder, and begins one if there is none.
+    /// Reads the state of a folder. Creates an empty state if the folder has none.
     ///
     /// # Errors
-    /// When it cannot be read, or is not what a server wrote.
+    /// When the state cannot be read, or was not written by a server.
     pub fn open(folder: Folder) -> Result<Self, StorageError> {
         let (database, state) = Database::open(&folder)?;
         Ok(Self { folder, database, state })
     }
 
-    /// Where it lies.
+    /// Returns the folder.
     pub fn folder(&self) -> &Folder {
         &self.folder
     }
 
-    /// Whether what a server signs with is there and whole, where something was ever signed with it: what
-    /// [`Server::resume`](crate::Server::resume) would complain of, while nothing is changed yet.
+    /// Checks that the server's signing keys exist and are intact, if they were ever used. Detects
+    /// the errors of [`Server::resume`](crate::Server::resume) before anything is changed.
     ///
     /// # Errors
-    /// Names the file.
+    /// When a key is missing or damaged. The error names the file.
     pub fn check_keys(&self, config: &Config) -> Result<(), StorageError> {
         if config.ca.is_none() {
             self.folder.read_certificate_authority(self.past(), config.clock.now())?;
@@ -47,8 +47,9 @@ impl Kept {
         Ok(())
     }
 
-    /// Every object of a resource (`nodes`, `machines.machine.sapcloud.io`), in list order. They become the server's: who looks at many
-    /// should [`glance`](Object::glance), or they stay as large as they are read.
+    /// Lists the objects of a resource (`nodes`, `machines.machine.sapcloud.io`), in list order.
+    /// The server takes over these objects, and parsing makes them larger for good. A caller that
+    /// inspects many objects should [`glance`](Object::glance).
     pub fn objects(&self, resource: &str) -> impl Iterator<Item = (&Key, &Arc<Object>)> {
         let of_resource = self.state.objects.iter().filter(move |(of, ..)| **of == *resource);
         of_resource.map(|(_, key, object)| (key, object))

@@ -1,4 +1,5 @@
-//! The server over HTTPS on a listener, with what a client needs to reach it: CA, key and kubeconfig in a folder.
+//! Serves HTTPS on a listener and writes the files that a client needs into a folder: CA, key and
+//! kubeconfig.
 
 use std::fs;
 use std::io;
@@ -33,63 +34,66 @@ use crate::server::service::ApiService;
 use crate::storage::{PRIVATE_FOLDER, replace};
 use crate::values::tls::{Issued, PresentedCertificate, TlsError, certificates, provider};
 
-/// How long a connection may take to become one.
+/// Time limit for the TLS handshake, and for reading the headers of an HTTP/1 request.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a connection may last without having asked for anything: whoever only begins to ask takes a place that others need.
+/// Time limit for the first request on a connection. Without it, an idle connection would occupy a
+/// place that other clients need.
 const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Most connections at a time; a listener on loopback has few clients, and a runaway one must not take all memory.
+/// Maximum number of connections. A listener on loopback has few clients, and a runaway client must
+/// not take all memory.
 const MAX_CONNECTIONS: usize = 4096;
-/// Most requests at a time on one HTTP/2 connection. Controllers keep many watches open on one.
+/// Maximum number of concurrent requests on one HTTP/2 connection. Controllers keep many watches
+/// open on one connection.
 const MAX_STREAMS: u32 = 1000;
 
-/// The server cannot be reached over the network.
+/// Reason why the server cannot serve over the network.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The address is taken or not ours.
+    /// The address is in use or does not belong to this machine.
     #[error("cannot listen on {address}")]
     Bind {
-        /// What was asked for.
+        /// Requested address.
         address: SocketAddr,
-        /// Why not.
+        /// Error from the operating system.
         source: io::Error,
     },
-    /// A file that a client needs could not be written.
+    /// A file that clients need could not be written.
     #[error("cannot write {}", file.display())]
     Write {
-        /// Which one.
+        /// Path of the file.
         file: PathBuf,
-        /// Why not.
+        /// Error from the operating system.
         source: io::Error,
     },
-    /// Certificates.
+    /// Certificates or the TLS configuration could not be created.
     #[error(transparent)]
     Tls(#[from] TlsError),
 }
 
-/// A listening server. Dropping it stops listening and ends its connections.
+/// A listening server. Dropping it stops the listener and closes its connections.
 #[derive(Debug)]
 pub struct Serving {
-    /// Where it listens.
+    /// Address of the listener.
     pub address: SocketAddr,
-    /// What clients trust.
+    /// CA certificate that clients must trust, in PEM.
     pub ca_pem: String,
-    /// The administrator's kubeconfig.
+    /// Path of the administrator's kubeconfig.
     pub kubeconfig: PathBuf,
     stop: Option<oneshot::Sender<()>>,
     accepting: JoinHandle<()>,
 }
 
 impl Serving {
-    /// Stops listening and waits until every connection has ended.
+    /// Stops listening and waits until all connections are closed.
     pub async fn shutdown(mut self) {
         if let Some(stop) = self.stop.take() {
-            // The task may have ended by itself; then there is nobody to tell.
+            // Sending fails only if the task has already ended.
             let _ended = stop.send(());
         }
         let _cancelled = (&mut self.accepting).await;
     }
 
-    /// The URL of the server.
+    /// Returns the URL of the server.
     pub fn url(&self) -> String {
         format!("https://{}", self.address)
     }
@@ -102,11 +106,13 @@ impl Drop for Serving {
 }
 
 impl Server {
-    /// Listens on `address` and writes `ca.crt`, `ca.key` and `kubeconfig` into `folder`, the latter two readable by their
-    /// owner alone. The kubeconfig is the administrator's, with a client certificate.
+    /// Listens on `address` and writes `ca.crt`, `ca.key` and `kubeconfig` into `folder`. Only
+    /// their owner can read these files. The kubeconfig contains the administrator's client
+    /// certificate.
     ///
     /// # Errors
-    /// When the address cannot be bound or a file cannot be written.
+    /// Fails if the address cannot be bound, a file cannot be written, or a certificate cannot be
+    /// created.
     pub async fn serve(&self, address: SocketAddr, folder: &Path) -> Result<Serving, ServeError> {
         let listener =
             TcpListener::bind(address).await.map_err(|source| ServeError::Bind { address, source })?;
@@ -163,7 +169,8 @@ async fn accept(
                 }
                 Err(error) => {
                     tracing::warn!(%error, "Could not accept a connection");
-                    // Out of file descriptors, most likely: give connections a moment to end.
+                    // The likely cause is a lack of file descriptors, so wait for connections to
+                    // end.
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             },
@@ -173,7 +180,7 @@ async fn accept(
 }
 
 async fn connection(stream: TcpStream, acceptor: TlsAcceptor, core: Arc<Core>) {
-    // Small answers should not wait for more of them.
+    // Small responses must not wait for more data.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "Could not set TCP_NODELAY");
     }
@@ -199,7 +206,8 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, core: Arc<Core>) {
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE_TIMEOUT);
     builder.http2().timer(TokioTimer::new()).max_concurrent_streams(MAX_STREAMS);
     let mut served = pin!(builder.serve_connection(TokioIo::new(stream), service));
-    // The timeouts of HTTP begin with its first bytes, or after them.
+    // HTTP timeouts start with the first bytes of a request or later, so an idle connection needs
+    // this one.
     let ended = match tokio::time::timeout(FIRST_REQUEST_TIMEOUT, &mut served).await {
         Ok(ended) => ended,
         Err(_elapsed) if has_asked.load(Ordering::Relaxed) => served.await,
@@ -224,8 +232,9 @@ fn tls_config(
     Ok(config)
 }
 
-/// Takes any client certificate whose key the client proves to hold. Whether it means anyone is decided per request, so
-/// that a bad one is answered with 401 and not with a broken connection.
+/// Accepts any client certificate if the client holds its private key. Each request checks whether
+/// the certificate belongs to a user. A bad certificate therefore gets a 401 instead of a broken
+/// connection.
 #[derive(Debug)]
 struct AskOnly(Arc<dyn ClientCertVerifier>);
 
@@ -270,7 +279,7 @@ impl ClientCertVerifier for AskOnly {
     }
 }
 
-/// Writes a file that only its owner may read, unless it says the same already.
+/// Writes a file that only its owner can read. Does nothing if the content is already the same.
 fn write_private(file: &Path, text: &str) -> io::Result<()> {
     match fs::read(file) {
         Ok(present) if present == text.as_bytes() => Ok(()),

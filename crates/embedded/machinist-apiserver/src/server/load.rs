@@ -1,10 +1,12 @@
-//! Objects put into the store as they are, as restoring etcd from a backup would: for taking over what another server held.
+//! Loads objects into the store unchanged, like an etcd restore from a backup. This takes over the
+//! objects of another server.
 //!
-//! A request makes an object anew: uid, times and generation are the server's, status and deletion come later, by other requests.
-//! Here nothing is made. What is checked is only what decides where an object lies: its type, its namespace and its name.
+//! A create request makes a new object: the server sets its uid, times and generation, and later
+//! requests set its status and delete it. Loading sets nothing. It checks only the fields that
+//! determine the object's place in the store: type, namespace and name.
 //!
-//! Deliberately absent: admission, defaulting, pruning, validation. An object that no request could have made is stored all the same,
-//! and the next request that changes it meets the rules.
+//! Not included: admission, defaulting, pruning, validation. An object that no request could have
+//! created is stored all the same. The next request that changes it must follow the rules.
 
 use std::sync::Arc;
 
@@ -19,33 +21,33 @@ use crate::store::key::Key;
 use crate::store::mvcc::{Change, Raced};
 use crate::values::object::{Object, meta_str};
 
-/// Why an object could not be loaded. Nothing was changed then.
+/// Reason why an object was not loaded. The store is unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
-    /// A field that decides where the object lies is not as it must be.
+    /// A field that determines the object's place in the store has an invalid value.
     #[error("{field}: expected {expected}")]
     Field {
-        /// Its path.
+        /// Path of the field.
         field: &'static str,
-        /// What it must be.
+        /// Expected value, in words.
         expected: String,
     },
-    /// The name is taken.
-    #[error("metadata.name: expected a free name, and {resource} {key} exists")]
+    /// An object with this name exists.
+    #[error("metadata.name: expected a free name, but {resource} {key} already exists")]
     Taken {
         /// The resource, as the store names it: `pods`, `machines.machine.sapcloud.io`.
         resource: String,
-        /// `namespace/name`, or `name`.
+        /// Key of the existing object: `namespace/name`, or `name`.
         key: String,
     },
 }
 
-/// Stores an object as it is.
+/// Stores an object unchanged.
 pub(crate) fn load(core: &Core, mut object: Value) -> Result<Arc<Object>, LoadError> {
     let served = served(core, &object)?;
     let key = place(&served, &object)?;
     let resource = &served.resource;
-    // Every served version is one object: it lies in the store in one form.
+    // All served versions are the same object, so the store keeps one form of it.
     if served.is_custom() {
         object["apiVersion"] = Value::String(served.storage_api_version());
     } else {
@@ -63,28 +65,28 @@ pub(crate) fn load(core: &Core, mut object: Value) -> Result<Arc<Object>, LoadEr
     Ok(stored)
 }
 
-/// The resource and version that the object's type names.
+/// Returns the resource and version of the object's type.
 fn served(core: &Core, object: &Value) -> Result<Served, LoadError> {
     let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
     let (group, version) = split_api_version(text("apiVersion"));
     let registry = core.registry();
     let Some(mut served) = registry.resources(group, version) else {
-        return Err(field("apiVersion", "a group and version that is served"));
+        return Err(field("apiVersion", "a served group and version"));
     };
     let found = served.find(|served| served.resource.kind == text("kind")).cloned();
-    found.ok_or_else(|| field("kind", format!("a kind that is served in {}", text("apiVersion"))))
+    found.ok_or_else(|| field("kind", format!("a kind served in {}", text("apiVersion"))))
 }
 
-/// Where the object lies.
+/// Returns the object's key in the store.
 fn place(served: &Served, object: &Value) -> Result<Key, LoadError> {
     let (namespace, name) = (meta_str(object, "namespace"), meta_str(object, "name"));
     let kind = &served.resource.kind;
     if served.resource.namespaced == namespace.is_empty() {
-        let expected = if namespace.is_empty() { "a namespace" } else { "none" };
-        return Err(field("metadata.namespace", format!("{expected}, for a {kind}")));
+        let expected = if namespace.is_empty() { "a namespace" } else { "no namespace" };
+        return Err(field("metadata.namespace", format!("{expected} for a {kind}")));
     }
     for (path, part) in [("metadata.namespace", namespace), ("metadata.name", name)] {
-        // The two are one key, with a slash between them.
+        // A slash joins the two parts to one key.
         if part.contains('/') {
             return Err(field(path, "no slash"));
         }

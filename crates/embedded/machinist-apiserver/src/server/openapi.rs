@@ -1,10 +1,12 @@
-//! OpenAPI v3: an index, and one document per group and version, made from the schemas by which objects are checked.
+//! OpenAPI v3: an index, and one document per group and version, generated from the schemas that
+//! validate objects.
 //!
-//! `kubectl` reads them to explain fields, to find out whether the server validates fields itself, and to compute patches of
-//! built-in kinds (the merge keys are in there); who applies finds there how lists and maps are owned. Custom resources are described by their definitions' own schemas, the
-//! built-in kinds by `kinds/types/*.txt`.
+//! `kubectl` reads the documents to explain fields, to find out whether the server validates fields
+//! itself, and to compute patches of built-in kinds, for which they contain the merge keys. Clients
+//! of server-side apply read the ownership of lists and maps. The schemas of custom resources come
+//! from their definitions, those of the built-in kinds from `kinds/types/*.txt`.
 //!
-//! Deliberately absent: prose about the built-in kinds, the insides of what `types/*.txt` has as `any`, the
+//! Not included: descriptions of the built-in kinds, the content of `any` in `types/*.txt`, the
 //! documents of `/api`, `/apis` and `/apis/GROUP`, the protobuf form, and OpenAPI v2.
 
 use std::collections::BTreeMap;
@@ -25,7 +27,7 @@ pub(crate) struct Documents {
     documents: BTreeMap<String, Document>,
 }
 
-/// One group and version.
+/// The document of one group and version.
 pub(crate) struct Document {
     pub(crate) text: Bytes,
     pub(crate) hash: String,
@@ -49,13 +51,13 @@ impl Documents {
         Documents { index: to_bytes(&json!({"paths": paths})), documents }
     }
 
-    /// The document of `api/v1` or `apis/GROUP/VERSION`.
+    /// Returns the document of `api/v1` or `apis/GROUP/VERSION`.
     pub(crate) fn of(&self, path: &str) -> Option<&Document> {
         self.documents.get(path)
     }
 }
 
-/// The hash by which clients tell documents apart.
+/// Returns the hash that clients use to distinguish documents.
 pub(crate) fn hash(text: &[u8]) -> String {
     Sha512::digest(text).iter().map(|byte| format!("{byte:02X}")).collect()
 }
@@ -77,12 +79,12 @@ fn document(all: &[&Served]) -> Value {
     })
 }
 
-/// The component schemas of one document, by name.
+/// Component schemas of one document, by name.
 #[derive(Default)]
 struct Schemas(Map<String, Value>);
 
 impl Schemas {
-    /// Adds a resource's kind and list, and gives the kind's name.
+    /// Adds the kind and the list of a resource, and returns the name of the kind.
     fn kind(&mut self, served: &Served) -> String {
         let (group, version) = (&served.resource.group, &served.version().name);
         let kind = &served.resource.kind;
@@ -121,7 +123,7 @@ impl Schemas {
         name
     }
 
-    /// Gives a custom resource the fields that every object has.
+    /// Adds the fields of every object to a custom resource.
     fn describe_resource(&mut self, schema: &mut Value) {
         if !schema.get("properties").is_some_and(Value::is_object) {
             schema["properties"] = json!({});
@@ -130,17 +132,17 @@ impl Schemas {
         fields["apiVersion"] = json!({
             "type": "string", "description": "Group and version of the schema that this object follows"
         });
-        fields["kind"] = json!({"type": "string", "description": "What this object is, in CamelCase"});
+        fields["kind"] = json!({"type": "string", "description": "Kind of this object, in CamelCase"});
         fields["metadata"] = self.shared("ObjectMeta");
-        fields["metadata"]["description"] = json!("What every object has: name, labels, owners and the like");
+        fields["metadata"]["description"] = json!("Metadata of every object: name, labels, owners and more");
     }
 
-    /// A type that all groups share, as the value of a field.
+    /// Returns a type that all groups share, as the schema of a field.
     fn shared(&mut self, type_name: &str) -> Value {
         self.field(&notation::schema(type_name), "", "")
     }
 
-    /// The fields of a named type.
+    /// Returns the schema of a named type.
     fn built_in(&mut self, schema: &Schema, group: &str, version: &str) -> Value {
         let fields: Map<String, Value> =
             schema.properties.iter().map(|(name, s)| (name.clone(), self.field(s, group, version))).collect();
@@ -157,7 +159,7 @@ impl Schemas {
         shown
     }
 
-    /// What a field holds.
+    /// Returns the schema of a field.
     fn field(&mut self, schema: &Schema, group: &str, version: &str) -> Value {
         let mut shown = self.plain_field(schema, group, version);
         if let (Some(default), Some(map)) = (&schema.default, shown.as_object_mut()) {
@@ -192,7 +194,7 @@ impl Schemas {
         if !schema.name.is_empty() {
             let name = type_path(schema.name, group, version);
             if !self.0.contains_key(&name) {
-                // Types do not contain themselves: the table that they come from could not be read if they did.
+                // Types do not contain themselves. Otherwise the type table could not be parsed.
                 let shown = self.built_in(schema, group, version);
                 self.0.insert(name.clone(), shown);
             }
@@ -226,14 +228,14 @@ impl Schemas {
         shown
     }
 
-    /// A type that is one value in JSON, and has a name.
+    /// Returns a named type that is a single value in JSON.
     fn scalar(&mut self, name: &str, shown: Value) -> Value {
         self.0.entry(name).or_insert(shown);
         json!({"allOf": [reference(name)]})
     }
 }
 
-/// A reference that nothing stands beside needs no `allOf` around it.
+/// Removes the `allOf` around a reference that has nothing beside it.
 fn bare(field: Value) -> Value {
     match field.get("allOf").and_then(Value::as_array).map(Vec::as_slice) {
         Some([only]) if field.as_object().is_some_and(|map| map.len() == 1) => only.clone(),
@@ -262,7 +264,7 @@ fn group_version_kind(served: &Served, kind: &str) -> Value {
     json!([{"group": served.resource.group, "version": served.version().name, "kind": kind}])
 }
 
-/// `io.sapcloud.machine.v1alpha1.Machine`
+/// Returns a name such as `io.sapcloud.machine.v1alpha1.Machine`.
 fn custom_name(group: &str, version: &str, kind: &str) -> String {
     let mut parts: Vec<&str> = group.split('.').rev().collect();
     parts.extend([version, kind]);
@@ -282,7 +284,7 @@ fn built_in_name(group: &str, version: &str, kind: &str) -> String {
     }
 }
 
-/// Where Kubernetes has a type of `types/*.txt`.
+/// Returns the Kubernetes name of a type in `types/*.txt`.
 fn type_path(name: &str, group: &str, version: &str) -> String {
     match name {
         "ObjectMeta"
@@ -310,7 +312,7 @@ fn type_path(name: &str, group: &str, version: &str) -> String {
     }
 }
 
-/// A definition's schema as it is shown: what it implies, said.
+/// Returns a definition's schema as clients see it, with the implied parts added.
 fn published(declared: &Value, depth: usize) -> Value {
     let Value::Object(declared) = declared else { return declared.clone() };
     if MAX_DEPTH < depth {
@@ -333,7 +335,7 @@ fn published(declared: &Value, depth: usize) -> Value {
     Value::Object(shown)
 }
 
-/// The query parameters of one kind of operation.
+/// Query parameters of each kind of operation.
 const ON_LIST: &[(&str, &str)] = &[
     ("allowWatchBookmarks", "boolean"),
     ("continue", "string"),
@@ -361,12 +363,12 @@ const ON_DELETE: &[(&str, &str)] = &[
 /// One method on one path.
 struct Operation<'a> {
     method: &'static str,
-    /// `x-kubernetes-action`
+    /// Value of `x-kubernetes-action`.
     action: &'static str,
-    /// Begins the operation's id.
+    /// Beginning of the operation's id.
     verb: &'static str,
     parameters: &'a [(&'a str, &'a str)],
-    /// What the body is, if there is one.
+    /// Kind of the body, if there is one.
     takes: Option<&'a str>,
     gives: &'a str,
 }
@@ -531,7 +533,7 @@ mod tests {
     use super::*;
     use crate::schema::kinds::rows::BUILT_INS;
 
-    /// Every `$ref` in `value`.
+    /// Collects every `$ref` in `value`.
     fn references<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
         match value {
             Value::Object(map) => {
@@ -544,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn no_reference_leads_nowhere() {
+    fn every_reference_resolves() {
         let documents = Documents::of_registry(&Registry::of(BUILT_INS));
         assert!(documents.of("api/v1").is_some());
         for document in documents.documents.values() {

@@ -5,25 +5,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
-/// A replica that can be made to lag: what it serves to `resourceVersion=0` is frozen at a revision until it is thawed.
-/// Clones are the same replica.
+/// A replica that can be made to lag. While it is frozen at a revision, it answers
+/// `resourceVersion=0` from that revision. Clones share the same replica.
 #[derive(Debug, Clone, Default)]
 pub struct ReplicaView(Arc<Replica>);
 
 #[derive(Debug, Default)]
 struct Replica {
     limit: Mutex<Option<u64>>,
-    /// Wakes those who wait in the order in which they came, so that a simulation repeats.
+    /// Wakes waiting requests in the order of their arrival, so that a simulation is repeatable.
     moved: Notify,
 }
 
 impl ReplicaView {
-    /// Nothing after `revision` is seen from now on.
+    /// Freezes the replica: it does not see changes after `revision`.
     pub fn freeze_at(&self, revision: u64) {
         self.set(Some(revision));
     }
 
-    /// Catches up, and lags no longer.
+    /// Lets the replica catch up and stops its lag.
     pub fn thaw(&self) {
         self.set(None);
     }
@@ -40,7 +40,7 @@ impl ReplicaView {
     /// Waits until the replica has seen `revision`.
     pub(crate) async fn reaches(&self, revision: u64) {
         loop {
-            // Enlisted before the look, so that no move in between is missed.
+            // Registered before the check, so that no change in between is missed.
             let mut moved = pin!(self.0.moved.notified());
             moved.as_mut().enable();
             if self.limit().is_none_or(|limit| revision <= limit) {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 
-/// Body of every answer.
+/// Body of every response.
 pub type Body = UnsyncBoxBody<Bytes, BoxError>;
 
 /// Why a body ends early.

@@ -1,4 +1,4 @@
-//! What a start does with the state it found, besides reading it.
+//! Continues the work of an earlier server after its state is read.
 
 use std::sync::Arc;
 
@@ -9,13 +9,14 @@ use crate::server::verbs::Call;
 use crate::server::verbs::write::{after_commit, register};
 use crate::values::object::{Object, is_deleting};
 
-/// Serves the definitions that there are, goes on with deletions of definitions that were under way, and lets Events grow old again.
+/// Serves the existing definitions, continues deletions of definitions, and restarts the time to
+/// live of Events.
 pub(crate) fn resume(core: &Arc<Core>) {
     for (key, event) in objects(core, "events") {
         core.expire_events(&key, event.revision());
     }
     let mut definitions = objects(core, custom_resource_definition::TABLE);
-    // In the order in which names were given away: those that have theirs first.
+    // In the order in which names were assigned: established definitions first.
     definitions.sort_by_key(|(_, definition)| (!is_established(definition.value()), definition.revision()));
     for (_, definition) in &definitions {
         register(core, definition);

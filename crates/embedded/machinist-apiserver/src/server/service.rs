@@ -1,7 +1,8 @@
 //! The server as a tower service: one handle per caller.
 //!
-//! A request runs on a task of the server. Its commit happens even if the caller stops waiting, as over a network; only so
-//! can a simulation reach the states in which a writer does not know whether it wrote.
+//! A request runs on a task of the server. As over a network, its commit happens even if the caller
+//! stops waiting. Only this lets a simulation reach states in which a writer does not know whether
+//! its write succeeded.
 
 use crate::server::replica::ReplicaView;
 use crate::server::response::Body;
@@ -43,7 +44,8 @@ use crate::values::query::Query;
 use crate::values::route::{ResourcePath, Route, verb};
 use crate::values::status::{ApiError, ApiResult};
 
-/// The server went away, or broke down, before it had answered. Whether the request took effect is unknown.
+/// The server went away, or broke down, before it had answered. The request may have taken effect
+/// or not.
 #[derive(Debug, thiserror::Error)]
 #[error("the API server did not answer")]
 pub struct Unanswered(#[source] tokio::task::JoinError);
@@ -51,13 +53,13 @@ pub struct Unanswered(#[source] tokio::task::JoinError);
 /// Largest request body, as in kube-apiserver.
 const MAX_BODY: usize = 3 * 1024 * 1024;
 
-/// How long a body may take to arrive; a request of kube-apiserver may take as long as a whole.
+/// Time limit for receiving a body. In kube-apiserver, the whole request has this limit.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What is answered to a request that the server broke down over.
-pub const PANICKED: &str = "this request made the server panic; its log has the details";
+/// Answer to a request that made the server panic.
+pub const PANICKED: &str = "the request caused a panic in the API server (please report it); see its log";
 
-/// One caller's view of the server. Cheap to clone.
+/// The server's service for one caller. Cheap to clone.
 #[derive(Clone)]
 pub struct ApiService {
     core: Arc<Core>,
@@ -84,7 +86,7 @@ impl ApiService {
         self
     }
 
-    /// Has reads that allow it (`resourceVersion=0`) answered by a replica that may lag.
+    /// Lets a replica that may lag answer the reads that allow it (`resourceVersion=0`).
     #[must_use]
     pub fn with_replica_view(mut self, view: ReplicaView) -> Self {
         self.view = Some(view);
@@ -108,7 +110,7 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let handle = self.clone();
         let tasks = self.core.tasks.clone();
-        // Dropping a join handle does not stop its task.
+        // Dropping a join handle does not stop the task.
         let running = tasks.spawn(async move { handle.answer(request).await });
         Box::pin(async move { running.await.map_err(Unanswered) })
     }
@@ -128,11 +130,12 @@ impl ApiService {
         }
         let route = Route::parse(parts.uri.path());
         let mut record = record_of(&parts, &route);
-        // Nothing of a request that broke off is used again, apart from the record, which is complete at any moment.
+        // After a panic, nothing of the request is reused except the audit record, which is
+        // complete at any moment.
         let dispatched =
             AssertUnwindSafe(self.dispatch(parts, route, body, &mut record)).catch_unwind().await;
         let outcome = dispatched.unwrap_or_else(|panic| {
-            tracing::error!(panic = panic_text(&*panic), "A request made the server panic");
+            tracing::error!(panic = panic_text(&*panic), "A request caused a panic");
             Err(ApiError::internal(PANICKED))
         });
         let response = match outcome {
@@ -168,7 +171,7 @@ impl ApiService {
     {
         let identity = match (&route, self.authenticate(&parts)?) {
             (_, Some(identity)) => identity,
-            (Route::Other(path), None) if discovery::is_public(path) => Arc::new(Identity::nobody()),
+            (Route::Other(path), None) if discovery::is_public(path) => Arc::new(Identity::anonymous()),
             (Route::Other(_) | Route::Resource(_), None) => return Err(ApiError::unauthorized()),
         };
         record.user.clone_from(&identity.user);
@@ -179,12 +182,14 @@ impl ApiService {
         self.core.authorizer().authorize(&identity, &asked)?;
         match route {
             Route::Other(path) => {
-                // What is served follows definitions that may not be saved yet. If they cannot be, it is told all the same.
+                // The served resources may depend on definitions that are not saved yet. If saving
+                // fails, the answer is sent anyway.
                 let _failed = self.core.store.saved(self.core.store.head()).await;
                 Ok(other(&path, &parts, &self.core))
             }
             Route::Resource(path) => {
-                // Only now: whoever is nobody cannot make the server hold a body.
+                // Only after authentication: an anonymous client must not make the server buffer a
+                // body.
                 let body = read_body(body).await?;
                 self.resource(parts, path, body, identity, record).await
             }
@@ -211,7 +216,7 @@ impl ApiService {
         let registry = self.core.registry();
         let Some(served) = registry.find(&path.group, &path.version, &path.plural).cloned() else {
             record.verb = method_name(&parts.method);
-            // What lies beside built-in kinds is answered as they are.
+            // Paths next to built-in kinds are answered like those of built-in kinds.
             let mut beside = registry.resources(&path.group, &path.version).into_iter().flatten();
             return match beside.any(|served| !served.is_custom()) {
                 true => Err(ApiError::no_such_resource()),
@@ -235,7 +240,7 @@ impl ApiService {
                 user: identity.user.as_str().into(),
                 user_agent: record.user_agent.as_str().into(),
             },
-            // The options of a deletion are in its body, if it has one, and then not in its query.
+            // A deletion takes its options from its body, if present, and otherwise from its query.
             effect: options_of(record.verb).map_or(Ok(Effect::Commit), |it| Effect::asked(&query, it))?,
             validation: options_of(record.verb)
                 .map_or(Ok(FieldValidation::Ignore), |it| FieldValidation::asked(&query, it))?,
@@ -255,7 +260,7 @@ impl ApiService {
         }
         let reply = perform(&call, record.verb).await;
         if changes {
-            // A refusal waits as well: it may rest on a commit that is not saved yet.
+            // A rejection also waits: it may rest on a commit that is not saved yet.
             let seen = match &reply {
                 Ok(Reply::Answer(Answer { revision: Some(committed), .. })) => *committed,
                 _ => store.head(),
@@ -271,7 +276,7 @@ impl ApiService {
     }
 }
 
-/// What the options in the query of a write are called.
+/// Kind of the options that a write has in its query.
 fn options_of(verb: &str) -> Option<&'static str> {
     match verb {
         "create" => Some("CreateOptions"),
@@ -281,7 +286,8 @@ fn options_of(verb: &str) -> Option<&'static str> {
     }
 }
 
-/// What is known of a request before anyone has looked at who sends it, so that a refusal tells what was refused.
+/// Creates the audit record before authentication, so that the record of a rejected request is
+/// complete.
 fn record_of(parts: &request::Parts, route: &Route) -> AuditRecord {
     let path = match route {
         Route::Other(path) => ResourcePath { plural: path.clone(), ..ResourcePath::default() },
@@ -309,12 +315,12 @@ fn record_of(parts: &request::Parts, route: &Route) -> AuditRecord {
     }
 }
 
-/// What a request comes to.
+/// Answer to a request.
 enum Reply {
     Answer(Answer),
     Stream(Body),
     Text(u16, &'static str),
-    /// With headers of its own.
+    /// A complete response with its own headers.
     Made(Response<Body>),
 }
 
@@ -396,7 +402,7 @@ fn other(path: &str, parts: &request::Parts, core: &Core) -> Reply {
     }
 }
 
-/// Unknown paths are not API answers; clients tell the two apart.
+/// Answer to an unknown path. Clients distinguish it from the API's own 404.
 fn page_not_found() -> Reply {
     Reply::Text(404, "404 page not found\n")
 }
@@ -418,7 +424,7 @@ where
     }
 }
 
-/// What a panic says of itself.
+/// Returns the text of a panic.
 fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no text")
@@ -451,7 +457,7 @@ fn response(code: u16, content_type: &'static str, body: Body) -> Response<Body>
     response
 }
 
-/// A document that clients keep: a request that names the tag it has gets 304 and no body.
+/// Serves a document that clients cache. A request with the current tag gets 304 and no body.
 fn tagged(media_type: &'static str, bytes: Bytes, parts: &request::Parts) -> Response<Body> {
     let tag = format!("\"{}\"", openapi::hash(&bytes));
     let known = text_header(parts, header::IF_NONE_MATCH);
@@ -465,7 +471,8 @@ fn tagged(media_type: &'static str, bytes: Bytes, parts: &request::Parts) -> Res
     made
 }
 
-/// OpenAPI: the index, or the document of one group and version. A client that names the hash of an older one is sent on.
+/// Serves OpenAPI: the index, or the document of one group and version. A request with an outdated
+/// hash is redirected.
 fn api_description(path: &str, parts: &request::Parts, core: &Core) -> Option<Reply> {
     let documents = core.openapi();
     if path == "/openapi/v3" {
@@ -483,11 +490,11 @@ fn api_description(path: &str, parts: &request::Parts, core: &Core) -> Option<Re
     Some(Reply::Made(made))
 }
 
-/// Adds a `Warning` header for each of `warnings`.
+/// Adds a `Warning` header for each text in `warnings`.
 fn warned(mut response: Response<Body>, warnings: &[String]) -> Response<Body> {
     for warning in warnings {
         let text = warning.replace('\\', "\\\\").replace('"', "\\\"");
-        // A name that no header can carry is not warned of.
+        // A warning with a name that a header cannot contain is omitted.
         if let Ok(value) = format!("299 - \"{text}\"").parse() {
             response.headers_mut().append(header::WARNING, value);
         }

@@ -1,7 +1,9 @@
-//! The file: every object as it is now, and the revision counter.
+//! The database file: the current version of every object, and the revision counter.
 //!
-//! Two tables. `objects` maps `resource NUL key` to the revision of the object's last write, the place where what follows its type starts
-//! in its text, and that text, JSON; `counters` holds the file's format and the revision of the newest commit, which may have been a deletion.
+//! The file has two tables. `objects` maps `resource NUL key` to a row: the revision of the
+//! object's last write, the length of the type at the start of its text, and the text as JSON.
+//! `counters` holds the file's format and the revision of the newest commit, which may have been a
+//! deletion.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -23,11 +25,11 @@ use crate::store::event::Event;
 use crate::store::key::Key;
 use crate::values::object::Object;
 
-/// What this version writes, and the newest that it reads.
+/// The format that this version writes, and the newest that it can read.
 const FORMAT: u64 = 1;
-/// With what a file of redb begins.
+/// First bytes of a redb file.
 const MAGIC: [u8; 9] = *b"redb\x1a\x0a\xa9\x0d\x0a";
-/// The store holds everything in memory itself; what the database keeps is for its next write.
+/// The store holds everything in memory. The database's cache only speeds up writes.
 const CACHE_BYTES: usize = 8 * 1024 * 1024;
 
 const OBJECTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("objects");
@@ -35,16 +37,16 @@ const COUNTERS: TableDefinition<'_, &str, u64> = TableDefinition::new("counters"
 const FORMAT_COUNTER: &str = "format";
 const REVISION_COUNTER: &str = "revision";
 
-/// What a file says.
+/// Content of a file.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// The revision of the newest commit.
+    /// Revision of the newest commit.
     pub(crate) revision: u64,
-    /// Every object, in order.
+    /// All objects, in order.
     pub(crate) objects: Vec<(Arc<str>, Key, Arc<Object>)>,
 }
 
-/// An open file.
+/// An open database file.
 pub(crate) struct Database {
     inner: redb::Database,
 }
@@ -56,7 +58,7 @@ impl fmt::Debug for Database {
 }
 
 impl Database {
-    /// Opens the file of a folder, and makes it if it is not there.
+    /// Opens the file of a folder. Creates the file if it does not exist.
     pub(crate) fn open(folder: &Folder) -> Result<(Self, State), StorageError> {
         let path = folder.path().join(STATE_FILE);
         let io = |source| StorageError::Io { path: path.clone(), source };
@@ -70,7 +72,7 @@ impl Database {
         if !begins_with_magic(&mut file).map_err(io)? {
             return Err(StorageError::Foreign { file: path });
         }
-        // A damaged file makes redb return an error or, rarely, panic.
+        // On a damaged file, redb returns an error or, rarely, panics.
         let opened = catch_unwind(|| open_file(file));
         let database = match opened.unwrap_or_else(|panic| Err(broken(&*panic))) {
             Ok(inner) => Database { inner },
@@ -81,7 +83,8 @@ impl Database {
         Ok((database, state))
     }
 
-    /// Opens the state on a storage backend of the caller's, and begins one if the backend is empty.
+    /// Opens the state on a storage backend of the caller's, and begins one if the backend is
+    /// empty.
     pub(crate) fn open_on(backend: impl redb::StorageBackend) -> Result<(Self, State), StorageError> {
         let path = PathBuf::from("test storage");
         let is_new = backend.len().is_ok_and(|length| length == 0);
@@ -106,9 +109,9 @@ impl Database {
         Ok(())
     }
 
-    /// Puts a batch of commits on stable storage: all of it or nothing.
+    /// Writes a batch of commits to stable storage, atomically.
     pub(crate) fn write<'a>(&self, batch: impl Iterator<Item = &'a Event>) -> Result<(), redb::Error> {
-        // Of several writes of one object the last one counts.
+        // Of several writes to one object, only the last counts.
         let mut last: BTreeMap<String, &Event> = BTreeMap::new();
         let mut revision = 0;
         for event in batch {
@@ -139,7 +142,7 @@ impl Database {
         let transaction = self.inner.begin_read().map_err(|e| failed(e.into()))?;
         let counters = match transaction.open_table(COUNTERS) {
             Err(redb::TableError::Storage(error)) => return Err(failed(error.into())),
-            // Somebody else's tables.
+            // The file contains tables of another program.
             Err(_) => return Err(foreign()),
             Ok(counters) => counters,
         };
@@ -172,12 +175,13 @@ impl Database {
     }
 }
 
-/// What is stored of an object: eight bytes of revision, four of the length of its type, its text.
+/// Renders an object's row: eight bytes of revision, four bytes for the length of its type, and its
+/// text.
 fn row(object: &Object) -> Vec<u8> {
     let (text, after_type) = (object.text(), object.after_type());
     let mut row = Vec::with_capacity(HEAD + text.len());
     row.extend_from_slice(&object.revision().to_be_bytes());
-    // A type is two short names.
+    // A type is two short names, so the length fits.
     row.extend_from_slice(&u32::try_from(after_type).unwrap_or_default().to_be_bytes());
     row.extend_from_slice(&text);
     row
@@ -185,19 +189,20 @@ fn row(object: &Object) -> Vec<u8> {
 
 const HEAD: usize = 12;
 
-/// An object from its row. Why it is none is said without quoting it: it may be a Secret.
+/// Parses an object from its row. The error does not quote the row, because it may be a Secret.
 fn parse(row: &[u8], newest: u64) -> Result<Arc<Object>, &'static str> {
-    let (revision, rest) = row.split_first_chunk().ok_or("there is no revision")?;
-    let (after_type, text) = rest.split_first_chunk().ok_or("there is no length of the type")?;
+    let (revision, rest) = row.split_first_chunk().ok_or("the revision is missing")?;
+    let (after_type, text) = rest.split_first_chunk().ok_or("the length of the type is missing")?;
     let (revision, after_type) = (u64::from_be_bytes(*revision), u32::from_be_bytes(*after_type));
     if newest < revision {
-        return Err("its revision is newer than the newest one");
+        return Err("the object's revision is newer than the newest one");
     }
-    let after_type = usize::try_from(after_type).map_err(|_| "its type is too long")?;
-    Object::of_text(Bytes::copy_from_slice(text), after_type, revision).ok_or("its text is no JSON object")
+    let after_type = usize::try_from(after_type).map_err(|_| "the object's type is too long")?;
+    Object::of_text(Bytes::copy_from_slice(text), after_type, revision)
+        .ok_or("the object's text is not a JSON object")
 }
 
-/// Makes the file under another name first, so that a crash never leaves half of one.
+/// Creates the file under another name first, so that a crash never leaves a partial file.
 fn make(path: &Path) -> Result<(), StorageError> {
     let unfinished = beside(path, ".new");
     let io = |source| StorageError::Io { path: unfinished.clone(), source };
@@ -219,7 +224,8 @@ fn open_file(file: File) -> Result<redb::Database, redb::Error> {
 
 fn builder() -> Builder {
     let mut builder = redb::Database::builder();
-    // Checked at each start and not only after a crash: what is read is trusted from then on.
+    // Checked at each start and not only after a crash, because everything read afterwards is
+    // trusted.
     builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true);
     builder
 }
@@ -233,11 +239,11 @@ fn begins_with_magic(file: &mut File) -> io::Result<bool> {
     }
 }
 
-/// What a panic of the database says.
+/// Converts a panic of the database into an error.
 pub(crate) fn broken(panic: &(dyn Any + Send)) -> redb::Error {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no text");
-    redb::Error::Corrupted(format!("the database broke down: {text}"))
+    redb::Error::Corrupted(format!("the database panicked: {text}"))
 }
 
 fn refusal(error: redb::Error, file: PathBuf) -> StorageError {
@@ -246,7 +252,7 @@ fn refusal(error: redb::Error, file: PathBuf) -> StorageError {
             StorageError::Damaged { file, why: source.to_string() }
         }
         redb::Error::Io(source) => StorageError::Io { path: file, source },
-        // The folder's lock was free, so this is somebody who reads it with other means.
+        // The folder's lock was free, so another program has the file open.
         redb::Error::DatabaseAlreadyOpen => StorageError::InUse { folder: file },
         error => StorageError::Damaged { file, why: error.to_string() },
     }

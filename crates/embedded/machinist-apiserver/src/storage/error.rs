@@ -5,76 +5,77 @@ use std::path::PathBuf;
 
 use crate::values::tls::TlsError;
 
-/// Why a folder cannot be served from. Nothing in it was changed, except by [`StorageError::Failed`].
+/// Reason why a folder cannot be used. Nothing in the folder was changed, except for
+/// [`StorageError::Failed`].
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
-    /// The file system refused.
+    /// The file system returned an error.
     #[error("{} cannot be read or written", path.display())]
     Io {
-        /// The file or folder.
+        /// Path of the file or folder.
         path: PathBuf,
-        /// What the file system said.
+        /// Error of the file system.
         #[source]
         source: io::Error,
     },
     /// Another server is running on it.
-    #[error("{} is in use by another process: expected a folder of its own for each API server", folder.display())]
+    #[error("{} is in use by another process. Give each API server its own folder", folder.display())]
     InUse {
-        /// The folder.
+        /// Path of the folder.
         folder: PathBuf,
     },
-    /// The file is not ours.
+    /// Another program wrote the file.
     #[error(
-        "{} holds something else than the state of an API server: expected a new folder, or one that an earlier run left",
+        "{} holds something else than the state of an API server: use a new folder, or the folder of an earlier run",
         file.display()
     )]
     Foreign {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
     },
-    /// The file was written by a version that knows more.
+    /// A newer version wrote the file.
     #[error(
-        "{} has format {found}, and this version knows formats up to {known}: use the version that wrote it, or another folder",
+        "{} has format {found}, and this version reads formats up to {known}. Use the newer version, or another folder",
         file.display()
     )]
     Newer {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// The format that it says it has.
+        /// Format of the file.
         found: u64,
-        /// The newest format that can be read.
+        /// Newest readable format.
         known: u64,
     },
-    /// The file is ours and its content is not as we wrote it.
+    /// We wrote the file, but its content is invalid.
     #[error("{} is damaged: {why}", file.display())]
     Damaged {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// Description of the damage.
         why: String,
     },
-    /// A file is gone that was made together with others, and cannot be made again to fit them.
+    /// A required file is missing, and a new one would not match the others.
     #[error("{} is missing: expected {expected}", file.display())]
     Missing {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// What should be there.
+        /// Expected content.
         expected: &'static str,
     },
-    /// A file could not be written while the server ran.
+    /// A file could not be written while the server was running.
     #[error("{} cannot be written any more: {why}", file.display())]
     Failed {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// What the file system said.
+        /// Error of the file system.
         why: String,
     },
     /// The certificate authority could not be made or read.
-    #[error("the certificate authority in {}", folder.display())]
+    #[error("cannot use the certificate authority in {}", folder.display())]
     Certificates {
-        /// The folder.
+        /// Path of the folder.
         folder: PathBuf,
-        /// Why not.
+        /// Cause of the failure.
         #[source]
         source: TlsError,
     },

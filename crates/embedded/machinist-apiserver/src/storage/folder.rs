@@ -1,4 +1,4 @@
-//! The folder: locked, private, and its small files written as a whole.
+//! The data folder: locked, private, with atomically written small files.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Write as _};
@@ -9,34 +9,37 @@ use crate::storage::error::StorageError;
 use crate::values::tls::{CertificateAuthority, TlsError};
 use crate::values::token_key::TokenKey;
 
-/// Files with secrets are for their owner alone, and here all may hold some.
+/// Files with secrets are private to their owner. Any file here may contain secrets.
 pub(crate) const PRIVATE_FILE: u32 = 0o600;
 pub(crate) const PRIVATE_FOLDER: u32 = 0o700;
 
 const LOCK_FILE: &str = "lock";
-/// The objects; see [`crate::storage::database`].
+/// Name of the database file; see [`crate::storage::database`].
 pub(crate) const STATE_FILE: &str = "state.redb";
 const CA_CERTIFICATE_FILE: &str = "ca.crt";
 const CA_KEY_FILE: &str = "ca.key";
 const TOKEN_KEY_FILE: &str = "tokens.key";
 
-/// A folder that keeps what must outlive the server, and is no other server's while this exists.
+/// A folder for state that outlives the server. The folder is locked for this process as long as
+/// this value exists.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
-    /// Locked; the lock goes with the process, however it ends.
+    /// Locked file. The operating system releases the lock when the process ends.
     lock: File,
 }
 
 impl Folder {
-    /// Makes the folder if it is not there, and locks it. A new or empty one is made its owner's alone.
+    /// Creates the folder if necessary, and locks it. A new or empty folder becomes private to its
+    /// owner.
     ///
     /// # Errors
-    /// When the file system refuses, or another process has it.
+    /// When the file system fails, or another process holds the lock.
     pub fn open(path: &Path) -> Result<Self, StorageError> {
         let io = |source| StorageError::Io { path: path.to_owned(), source };
         DirBuilder::new().recursive(true).mode(PRIVATE_FOLDER).create(path).map_err(io)?;
-        // An empty one becomes ours. One with other things in it may have to be read by others; our files in it are private anyway.
+        // An empty folder becomes private. A folder with other content may have to be readable by
+        // others; our files in it are private anyway.
         if fs::read_dir(path).map_err(io)?.next().is_none() {
             fs::set_permissions(path, Permissions::from_mode(PRIVATE_FOLDER)).map_err(io)?;
         }
@@ -52,20 +55,20 @@ impl Folder {
         }
     }
 
-    /// Whether a server has begun to keep its state there.
+    /// Reports whether a server keeps its state in the folder.
     pub fn holds_state(path: &Path) -> bool {
         path.join(STATE_FILE).exists()
     }
 
-    /// Where it is.
+    /// Path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A file's text, if there is one.
+    /// Reads a file's text, if the file exists.
     ///
     /// # Errors
-    /// When it cannot be read, or is no text.
+    /// When the file cannot be read, or is not text.
     pub fn read(&self, name: &str) -> Result<Option<String>, StorageError> {
         let path = self.path.join(name);
         match fs::read_to_string(&path) {
@@ -78,17 +81,19 @@ impl Folder {
         }
     }
 
-    /// Replaces a file as a whole: after a crash there is the old text or the new one. It is on stable storage when this returns.
+    /// Replaces a file atomically: after a crash it has the old text or the new one. When this
+    /// returns, the text is on stable storage.
     ///
     /// # Errors
-    /// When the file system refuses.
+    /// When the file system fails.
     pub fn write(&self, name: &str, text: &str) -> Result<(), StorageError> {
         let path = self.path.join(name);
         replace(&path, text.as_bytes()).map_err(|source| StorageError::Io { path, source })
     }
 
-    /// The cluster's certificate authority: what it issued before a restart is good after it. One is made where nothing was ever
-    /// committed; it is there before the first commit, so afterwards its absence is a loss.
+    /// Reads the cluster's certificate authority, so that certificates stay valid after a restart.
+    /// Creates an authority if the folder has no commits yet. The authority exists before the first
+    /// commit, so its absence afterwards is an error.
     pub(crate) fn certificate_authority(
         &self,
         history: Past,
@@ -103,13 +108,13 @@ impl Folder {
         Ok(made)
     }
 
-    /// The same without making one.
+    /// Like [`Folder::certificate_authority`], without creating one.
     pub(crate) fn read_certificate_authority(
         &self,
         history: Past,
         now: jiff::Timestamp,
     ) -> Result<Option<CertificateAuthority>, StorageError> {
-        // The certificate is written last: where it is missing, nobody was ever given anything.
+        // The certificate is written last. If it is missing, no certificate was ever issued.
         let Some(certificate_pem) = self.read(CA_CERTIFICATE_FILE)? else {
             let expected = "the certificate that kubeconfigs and Nodes trust";
             return match history {
@@ -132,7 +137,8 @@ impl Folder {
         Ok(Some(kept))
     }
 
-    /// The key that signs tokens: those of before a restart are good after it. Made as the certificate authority is.
+    /// Reads the key that signs tokens, so that tokens stay valid after a restart. Created under
+    /// the same condition as the certificate authority.
     pub(crate) fn token_key(&self, history: Past) -> Result<TokenKey, StorageError> {
         if let Some(kept) = self.read_token_key(history)? {
             return Ok(kept);
@@ -142,7 +148,7 @@ impl Folder {
         Ok(made)
     }
 
-    /// The same without making one.
+    /// Like [`Folder::token_key`], without creating one.
     pub(crate) fn read_token_key(&self, history: Past) -> Result<Option<TokenKey>, StorageError> {
         match (self.read(TOKEN_KEY_FILE)?, history) {
             (Some(pem), _) => TokenKey::from_pem(&pem).map(Some).map_err(|_| self.no_token_key()),
@@ -170,27 +176,27 @@ impl Folder {
     }
 }
 
-/// Whether a server has committed anything in a folder.
+/// Whether a server has ever committed to the folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Past {
-    /// Not yet.
+    /// No commit yet.
     None,
-    /// It has.
+    /// At least one commit.
     Some,
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A child that is being started has a copy of the handle for a moment, and would keep the lock with it. If this fails, closing
-        // the handle is what is left.
+        // A child process that is just starting holds a copy of the handle, and would keep the
+        // lock. If unlocking fails, closing the handle is the only option left.
         let _closed = self.lock.unlock();
     }
 }
 
-/// Replaces a file as a whole, readable by its owner alone, and waits until it is on stable storage.
+/// Replaces a file atomically, readable by its owner only, and waits until it is on stable storage.
 pub(crate) fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
     let unfinished = beside(file, ".new");
-    // Not opened but made anew: a left-over one might be readable by others.
+    // A leftover file might be readable by others, so it is deleted and recreated.
     match fs::remove_file(&unfinished) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
@@ -201,14 +207,14 @@ pub(crate) fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
     move_into_place(&unfinished, file)
 }
 
-/// `file` with a suffix.
+/// Appends a suffix to the path.
 pub(crate) fn beside(file: &Path, suffix: &str) -> PathBuf {
     let mut name = file.file_name().map(ToOwned::to_owned).unwrap_or_default();
     name.push(suffix);
     file.with_file_name(name)
 }
 
-/// Renames a file; the new name is on stable storage when this returns.
+/// Renames a file. When this returns, the new name is on stable storage.
 pub(crate) fn move_into_place(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)?;
     let folder = to.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -220,11 +226,11 @@ mod tests {
     use super::*;
 
     fn mode(path: &Path) -> u32 {
-        fs::metadata(path).expect("it is there").permissions().mode() & 0o777
+        fs::metadata(path).expect("the file exists").permissions().mode() & 0o777
     }
 
     #[test]
-    fn a_folder_and_its_files_are_for_their_owner_alone() {
+    fn a_folder_and_its_files_are_private_to_their_owner() {
         let parent = tempfile::tempdir().expect("a temporary folder");
         let path = parent.path().join("a/b");
         fs::create_dir_all(&path).expect("made");
@@ -238,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_of_before_a_restart_is_good_after_it() {
+    fn a_token_stays_valid_after_a_restart() {
         let parent = tempfile::tempdir().expect("a temporary folder");
         let folder = Folder::open(parent.path()).expect("ours");
         let signature = folder.token_key(Past::None).expect("made").sign(b"text").expect("signed");
@@ -253,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_authority_of_which_a_part_is_missing_or_damaged_is_refused_and_not_replaced() {
+    fn an_incomplete_certificate_authority_is_not_replaced() {
         let parent = tempfile::tempdir().expect("a temporary folder");
         let folder = Folder::open(parent.path()).expect("ours");
         let now = jiff::Timestamp::UNIX_EPOCH;

@@ -1,7 +1,7 @@
-//! Group commit: commits queue up while a batch is being synced, and are the next batch.
+//! Group commit: commits queue up while a batch is synced, and form the next batch.
 //!
-//! One thread writes. It is a thread and not a task because a sync blocks, and because it must outlive a runtime that ends: what was
-//! committed is written even then.
+//! A single thread writes. A task would not do: a sync blocks, and commits must be written even
+//! after the runtime has ended.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,16 +20,18 @@ pub(crate) trait Sink: Send + Sync + 'static {
     fn fail(&self, why: String);
 }
 
-/// A commit on its way to the disk.
+/// A commit that is not on disk yet.
 pub(crate) struct Unsaved {
     pub(crate) event: Arc<Event>,
     pub(crate) origin: Origin,
 }
 
-/// Most commits in one batch, so that the first of a burst need not wait for all of it.
+/// Limit on the commits in one batch, so that the first commit of a burst does not wait for all of
+/// them.
 const MAX_BATCH: usize = 512;
 
-/// The queue, and the thread that empties it. Dropping it writes what is queued, and closes the file.
+/// The queue and the thread that empties it. Dropping the journal writes the queued commits and
+/// closes the file.
 pub(crate) struct Journal {
     queue: Arc<Queue>,
     thread: Option<JoinHandle<()>>,
@@ -44,11 +46,11 @@ struct Queue {
 #[derive(Default)]
 struct Waiting {
     commits: Vec<Unsaved>,
-    /// A batch is on its way.
+    /// A batch is being written.
     is_writing: bool,
-    /// The server is going: what is queued is the last.
+    /// The server is shutting down: no further commits follow.
     is_closing: bool,
-    /// Nothing is written any more.
+    /// Writing has stopped.
     has_ended: bool,
 }
 
@@ -59,7 +61,7 @@ impl fmt::Debug for Journal {
 }
 
 impl Journal {
-    /// Starts writing. Each batch is shown by `shared` once it is on stable storage.
+    /// Starts the writer thread. `shared` shows each batch once the batch is on stable storage.
     pub(crate) fn start(database: Database, shared: Arc<dyn Sink>) -> std::io::Result<Self> {
         let queue = Arc::new(Queue::default());
         let writer = Writer { queue: queue.clone(), database, shared };
@@ -68,10 +70,10 @@ impl Journal {
         Ok(Journal { queue, thread: Some(thread) })
     }
 
-    /// Queues a commit. To be called in the order of revisions, hence under the store's lock.
+    /// Queues a commit. Must be called in the order of revisions, hence under the store's lock.
     pub(crate) fn append(&self, event: Arc<Event>, origin: Origin) {
         let mut waiting = self.queue.lock();
-        // After a failure nothing is written and nothing is shown: there is nothing to keep it for.
+        // After a failure, commits are neither written nor shown, so they are dropped.
         if !waiting.has_ended {
             waiting.commits.push(Unsaved { event, origin });
             drop(waiting);
@@ -79,7 +81,7 @@ impl Journal {
         }
     }
 
-    /// Blocks until nothing is queued and nothing is on its way, or nothing is written any more.
+    /// Blocks until the queue is empty and written, or until writing has stopped.
     pub(crate) fn finish(&self) {
         let is_busy =
             |waiting: &mut Waiting| !waiting.has_ended && (waiting.is_writing || !waiting.commits.is_empty());
@@ -93,7 +95,7 @@ impl Drop for Journal {
         self.queue.lock().is_closing = true;
         self.queue.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // A panic of its own was told when it happened.
+            // The thread already reported its own panic.
             let _ended = thread.join();
         }
     }
@@ -105,7 +107,7 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next batch; `None` when there will be no more.
+    /// Returns the next batch, or `None` when no more will follow.
     fn next(&self) -> Option<Vec<Unsaved>> {
         let mut waiting = self.lock();
         waiting.is_writing = false;
@@ -118,7 +120,7 @@ impl Queue {
             if waiting.is_closing {
                 return None;
             }
-            // For who waits for the end of it.
+            // Wakes `finish`.
             self.changed.notify_all();
             waiting = self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
@@ -147,7 +149,7 @@ impl Writer {
             match written.unwrap_or_else(|panic| Err(broken(&*panic))) {
                 Ok(()) => self.shared.show(batch),
                 Err(error) => {
-                    // Whoever runs the server is told by it; who writes is, too.
+                    // The caller that runs the server receives the error, and so does each writer.
                     tracing::info!(%error, "Cannot write to the data folder; refusing writes from now on");
                     self.shared.fail(error.to_string());
                     break;
@@ -157,7 +159,8 @@ impl Writer {
     }
 }
 
-/// Lets go of who waits for the thread, however it ends: a panic would leave them waiting for ever.
+/// Wakes all waiting callers when the thread ends. After a panic they would otherwise wait for
+/// ever.
 struct Ending<'a> {
     queue: &'a Queue,
     shared: &'a dyn Sink,
@@ -200,13 +203,13 @@ mod tests {
                 let queue = queue.clone();
                 move || {
                     let _ending = Ending { queue: &queue, shared: &*failures };
-                    panic!("a bug in what shows a commit");
+                    panic!("a bug in the code that shows a commit");
                 }
             });
             Journal { queue, thread: Some(thread) }
         };
         journal.finish();
         assert!(queue.lock().has_ended);
-        assert_eq!(failures.0.lock().expect("no panic holds it").len(), 1, "the store is told once");
+        assert_eq!(failures.0.lock().expect("no panic holds it").len(), 1, "the store gets the once");
     }
 }

@@ -1,6 +1,7 @@
 //! The commit log: who changed which object, in commit order.
 //!
-//! Subscriptions are unbounded on purpose: a dropped record would make a count wrong, and readers
+//! Subscriptions are unbounded on purpose. A dropped record reader would
+//! make a count wrong, and readers
 //! live in the same process.
 
 use std::fmt;
@@ -12,22 +13,22 @@ use crate::store::event::Event;
 use crate::store::key::Key;
 use crate::values::object::Object;
 
-/// One commit.
+/// One commit to the store.
 #[derive(Debug, Clone)]
 pub struct Commit {
-    /// The revision it made.
+    /// Revision that this commit created.
     pub revision: u64,
     /// `plural.group` (`nodes`, `machines.machine.sapcloud.io`).
     pub resource: Arc<str>,
-    /// Which object.
+    /// Namespace and name of the object.
     pub key: Key,
-    /// The version before, if there was one.
+    /// The object before the commit, if it existed.
     pub old: Option<Arc<Object>>,
-    /// The version after, if the object still exists.
+    /// The object after the commit, unless the commit deleted it.
     pub new: Option<Arc<Object>>,
-    /// Who asked, or as whom it was asked.
+    /// User that sent the request, or the impersonated user.
     pub user: Arc<str>,
-    /// Which program asked.
+    /// `User-Agent` of the client.
     pub user_agent: Arc<str>,
 }
 
@@ -45,7 +46,7 @@ impl Commit {
     }
 }
 
-/// Who is behind a commit.
+/// User and client behind a commit.
 #[derive(Debug, Clone)]
 pub(crate) struct Origin {
     pub(crate) user: Arc<str>,
@@ -53,13 +54,13 @@ pub(crate) struct Origin {
 }
 
 impl Default for Origin {
-    /// The server itself.
+    /// Commits of the server itself have this origin.
     fn default() -> Self {
         Origin { user: "system:apiserver".into(), user_agent: "machinist-apiserver".into() }
     }
 }
 
-/// A stream of records, from the moment of subscription on.
+/// A stream of records, starting at the subscription.
 pub struct Subscription<T>(mpsc::UnboundedReceiver<T>);
 
 impl<T> Subscription<T> {
@@ -67,12 +68,12 @@ impl<T> Subscription<T> {
         Subscription(receiver)
     }
 
-    /// The next record; `None` once the server is gone.
+    /// Returns the next record, or `None` after the server has stopped.
     pub async fn next(&mut self) -> Option<T> {
         self.0.recv().await
     }
 
-    /// Everything recorded and not yet taken.
+    /// Returns all records that are waiting.
     pub fn drain(&mut self) -> Vec<T> {
         std::iter::from_fn(|| self.0.try_recv().ok()).collect()
     }
@@ -84,7 +85,7 @@ impl<T> fmt::Debug for Subscription<T> {
     }
 }
 
-/// Subscribers of the commit log; published to under the store's lock, hence in order.
+/// Subscribers of the commit log. The store publishes under its lock, so commits arrive in order.
 #[derive(Debug, Default)]
 pub(crate) struct CommitFeed(Vec<mpsc::UnboundedSender<Arc<Commit>>>);
 

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::store::key::Key;
 use crate::values::object::Object;
 
-/// What happened to one object at one revision.
+/// A change of one object at one revision.
 #[derive(Debug)]
 pub(crate) struct Event {
     pub(crate) revision: u64,
@@ -19,12 +19,12 @@ pub(crate) struct Event {
     pub(super) at: Instant,
 }
 
-/// What an event shows.
+/// The objects of an event.
 #[derive(Debug)]
 struct Shown {
     old: Option<Arc<Object>>,
     object: Arc<Object>,
-    /// Its watch lines, while it is among the newest: most who watch take it in at once.
+    /// Watch lines, for recent events only: most watchers read an event at once.
     lines: Option<[OnceLock<Bytes>; 3]>,
 }
 
@@ -42,18 +42,19 @@ impl Event {
         Event { revision, table, key, shown: RwLock::new(shown), deleted, at: Instant::now() }
     }
 
-    /// The version before, if there was one.
+    /// Returns the previous version, if any.
     pub(crate) fn old(&self) -> Option<Arc<Object>> {
         self.shown().old.clone()
     }
 
-    /// The new version, or for a deletion the last one with the deletion's revision.
+    /// Returns the new version. For a deletion, this is the last version with the deletion's
+    /// revision.
     pub(crate) fn object(&self) -> Arc<Object> {
         self.shown().object.clone()
     }
 
-    /// Keeps of the new version the text alone, and of the one before what is kept of it elsewhere. Returns what the new one is from
-    /// now on.
+    /// Keeps only the text of the new version, and the given replacement for the previous one.
+    /// Returns the replacement for the new version.
     pub(super) fn cool(&self, old: Option<Arc<Object>>) -> Arc<Object> {
         let mut shown = self.shown.write().unwrap_or_else(PoisonError::into_inner);
         shown.old = old.or_else(|| shown.old.as_ref().map(|old| old.cooled()));
@@ -62,7 +63,8 @@ impl Event {
         shown.object.clone()
     }
 
-    /// The watch line of this event, made once for all watchers that want this type and the plain object.
+    /// Returns the watch line of this event. It is created once for all watchers that want this
+    /// type and the plain object.
     pub(crate) fn line(&self, kind: EventKind) -> Bytes {
         let shown = self.shown();
         let made = || watch_line(kind.as_str(), &shown.object.text());

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// Where an object lies within its resource: `namespace/name`, or `name` for cluster-scoped ones. Compared as text, which
-/// is the order in which kube-apiserver lists.
+/// Identifies an object within its resource: `namespace/name`, or `name` for cluster-scoped
+/// objects. Keys are compared as text, which gives the list order of kube-apiserver.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key(Arc<str>);
 
@@ -17,17 +17,17 @@ impl Key {
         Key(text.into())
     }
 
-    /// Empty for what is in no namespace.
+    /// Namespace of the object, empty for cluster-scoped objects.
     pub fn namespace(&self) -> &str {
         self.0.split_once('/').map_or("", |(namespace, _)| namespace)
     }
 
-    /// The name alone.
+    /// Name of the object.
     pub fn name(&self) -> &str {
         self.0.split_once('/').map_or(&*self.0, |(_, name)| name)
     }
 
-    /// `namespace/name`, or `name`.
+    /// `namespace/name`, or `name` for cluster-scoped objects.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -1,11 +1,12 @@
-//! The store: one revision counter, every kept version of every object, and the ordered log of what happened.
+//! The store: one revision counter, every kept version of every object, and the ordered event log.
 //!
-//! Lists at a revision, paging, `resourceVersionMatch=Exact`, 410, watch resume and the simulator's stale replicas are all
-//! answered from this one structure. Nothing is serialised while its lock is held.
+//! This one structure answers lists at a revision, paging, `resourceVersionMatch=Exact`, 410, watch
+//! resume and the simulator's stale replicas. Nothing is serialised while the store's lock is held.
 //!
-//! With a data folder, `storage` saves each commit before it is shown. The store then has two ends: its head, on which the next
-//! write builds, and the newest saved revision, at which everybody reads and up to which watchers are told. A request that changes
-//! something is answered when what it saw of the head is saved, a refusal included: it may rest on what nobody has seen yet.
+//! With a data folder, `storage` saves each commit before it is shown. The store then has two ends.
+//! The next write builds on its head; all reads and watches stop at the newest saved revision. The
+//! answer to a write is sent when the part of the head that the request saw is saved. This includes
+//! rejections, because they may rest on commits that are not visible yet.
 
 pub(crate) mod commits;
 pub(crate) mod event;

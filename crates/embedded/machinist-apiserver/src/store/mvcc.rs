@@ -18,95 +18,99 @@ use crate::store::watch::{Feed, Interest};
 use crate::values::object::{Object, set_meta};
 use crate::values::status::ApiError;
 
-/// How much of the past is kept for watches to resume from and lists to page through.
+/// Amount of history that watches can resume from and lists can page through.
 #[derive(Debug, Clone, Copy)]
 pub enum History {
-    /// Forget what is older than `age` or beyond the newest `events`, as the server runs.
+    /// Drops events that are older than `age` or beyond the newest `events`.
     Bounded {
-        /// How long an event is kept.
+        /// Time that an event is kept.
         age: Duration,
-        /// How many events are kept at most; what bounds memory under a burst.
+        /// Limit on the number of kept events. It bounds memory during a burst.
         events: usize,
-        /// How long the texts of their objects are at most, in bytes, but for those of the newest few: what bounds memory when
-        /// objects are large.
+        /// Limit in bytes on the texts of the events' objects, except for the newest few events. It
+        /// bounds memory when objects are large.
         bytes: usize,
     },
-    /// Keep everything until [`crate::Server::compact`] is called: the simulator decides.
+    /// Keeps everything until [`crate::Server::compact`] is called, for the simulator.
     Manual,
 }
 
 impl Default for History {
-    /// Five minutes, as etcd is compacted under kube-apiserver, and no more events than a watcher catches up with in seconds.
+    /// Five minutes, the interval in which kube-apiserver compacts etcd, and no more events than a
+    /// watcher can catch up with in seconds.
     fn default() -> Self {
         History::Bounded { age: Duration::from_secs(300), events: 20_000, bytes: 64 << 20 }
     }
 }
 
-/// How many of the newest events keep their objects as values, for writers and watchers that look into them; older ones are read
-/// again from their text when somebody does.
+/// Number of newest events with parsed objects, for writers and watchers that read their fields.
+/// Objects of older events are parsed from their text on demand.
 const WARM_EVENTS: usize = 500;
 
-/// How long the texts of their objects are at most, in bytes: as values they take ten times as much.
+/// Limit in bytes on the texts of parsed objects. A parsed object takes ten times as much memory.
 const WARM_BYTES: usize = 8 << 20;
 
-/// A write, guarded by what the writer read.
+/// A write with the precondition that the writer relies on.
 #[derive(Debug)]
 pub(crate) enum Change {
-    /// Nothing may be there yet.
+    /// The object must not exist.
     Create(Value),
     /// The version read must still be the current one.
     Update { read: Arc<Object>, value: Value },
-    /// As `Update`, and the object goes.
+    /// Like `Update`, and deletes the object.
     Delete { read: Arc<Object> },
 }
 
-/// The state moved on between read and commit; read again.
+/// The object changed between read and commit. The caller must read again.
 #[derive(Debug)]
 pub(crate) struct Raced;
 
-/// The asked revision has been compacted away.
+/// The requested revision has been compacted.
 #[derive(Debug)]
 pub(crate) struct Compacted {
     pub(crate) oldest: u64,
 }
 
-/// One consistent slice of a resource.
+/// A consistent range of a resource's objects.
 #[derive(Debug)]
 pub(crate) struct Slice {
     pub(crate) items: Vec<(Key, Arc<Object>)>,
     pub(crate) revision: u64,
 }
 
-/// The disk failed. What was committed since its last success is not shown to anyone, and nothing is written any more.
+/// The disk failed. Commits since the last successful write are never shown, and nothing is written
+/// any more.
 #[derive(Debug, Clone)]
 pub(crate) struct NotSaved {
     pub(crate) why: Arc<str>,
 }
 
 impl NotSaved {
-    /// What the writer is told.
+    /// Returns the error for the writer.
     pub(crate) fn refusal(&self) -> ApiError {
         ApiError::internal(format!(
-            "the server cannot write to its data folder, and takes no more changes until it is started again: {}",
+            "the server cannot write to its data folder, and rejects all changes until it is restarted: {}",
             self.why
         ))
     }
 }
 
-/// The state. Without a journal a commit is shown as it is made; with one, when it is on stable storage.
+/// The state. Without a journal, a commit is visible at once; with a journal, once it is on stable
+/// storage.
 #[derive(Debug)]
 pub(crate) struct Store {
     shared: Arc<Shared>,
-    /// Dropped with the store, which waits until everything is written.
+    /// Dropped with the store. Dropping waits until everything is written.
     journal: Option<Journal>,
     watch_buffer: usize,
 }
 
-/// What the journal's thread works on, too.
+/// The part of the store that the journal's thread also uses.
 #[derive(Debug)]
 pub(crate) struct Shared {
     inner: RwLock<Inner>,
-    /// For requests that wait for a revision. Wakes them in the order in which they came, so that a simulation repeats.
+    /// Wakes requests that wait for a revision, in the order of their arrival, so that a simulation
+    /// is repeatable.
     committed: Notify,
     history: History,
     failed: OnceLock<NotSaved>,
@@ -114,18 +118,19 @@ pub(crate) struct Shared {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// The revision of the newest commit, on which the next write builds.
+    /// Revision of the newest commit. The next write builds on it.
     head: u64,
-    /// The revision of the newest commit that may be shown: `head`, unless there is a journal that has not saved it yet.
+    /// Revision of the newest visible commit. Equals `head` unless the journal has not saved the
+    /// newest commits yet.
     revision: u64,
     compacted: u64,
     tables: BTreeMap<Arc<str>, Table>,
     log: VecDeque<Arc<Event>>,
-    /// So many of the oldest events in the log are kept as texts.
+    /// Number of oldest events in the log that are kept as text only.
     cold_events: usize,
-    /// How long the texts of their objects are.
+    /// Total length of their objects' texts.
     cold_bytes: usize,
-    /// So many of those after them are counted in `warm_bytes`.
+    /// Number of the following events that `warm_bytes` counts.
     warm_events: usize,
     warm_bytes: usize,
     next_watcher: u64,
@@ -152,12 +157,12 @@ struct Watcher {
 }
 
 impl Store {
-    /// An empty store in memory.
+    /// Creates an empty store in memory.
     pub(crate) fn new(history: History, watch_buffer: usize) -> Self {
         Store { shared: Shared::new(Inner::default(), history), journal: None, watch_buffer }
     }
 
-    /// A store that goes on from what was saved, and saves what is committed.
+    /// Creates a store that continues a saved state and saves its commits.
     pub(crate) fn open(
         database: Database,
         saved: State,
@@ -169,35 +174,36 @@ impl Store {
         Ok(Store { shared, journal, watch_buffer })
     }
 
-    /// The revision of the newest commit that may be shown.
+    /// Returns the revision of the newest visible commit.
     pub(crate) fn revision(&self) -> u64 {
         self.shared.read().revision
     }
 
-    /// The revision of the newest commit, saved or not.
+    /// Returns the revision of the newest commit, saved or not.
     pub(crate) fn head(&self) -> u64 {
         self.shared.read().head
     }
 
-    /// The newest version, for a write to build on: it may not be saved yet, and then must not be shown before it is.
+    /// Returns the newest version for a write to build on. The version may be unsaved, and must not
+    /// be shown before it is saved.
     pub(crate) fn get(&self, table: &str, key: &Key) -> Option<Arc<Object>> {
         Some(self.shared.read().tables.get(table)?.objects.get(key)?.last()?.object.as_ref()?.opened())
     }
 
-    /// The newest version that may be shown.
+    /// Returns the newest visible version.
     pub(crate) fn get_shown(&self, table: &str, key: &Key) -> Option<Arc<Object>> {
         let inner = self.shared.read();
         Some(version_at(inner.tables.get(table)?.objects.get(key)?, inner.revision)?.opened())
     }
 
-    /// The object as it was at `revision`.
+    /// Returns the object at `revision`.
     pub(crate) fn get_at(&self, table: &str, key: &Key, revision: u64) -> Option<Arc<Object>> {
         let inner = self.shared.read();
         Some(version_at(inner.tables.get(table)?.objects.get(key)?, revision.min(inner.revision))?.opened())
     }
 
-    /// Everything under `prefix` (a namespace with its slash, or nothing) after `after`, at `revision` or as it is for a write to
-    /// build on.
+    /// Lists the objects under `prefix` (empty, or a namespace with its slash) after `after`, at
+    /// `revision` or at the head.
     pub(crate) fn slice(
         &self,
         table: &str,
@@ -209,7 +215,7 @@ impl Store {
         inner.slice(table, prefix, after, revision.unwrap_or(inner.head))
     }
 
-    /// As [`Store::slice`], but without a revision as it may be shown.
+    /// Like [`Store::slice`], but stops at the newest visible revision.
     pub(crate) fn slice_shown(
         &self,
         table: &str,
@@ -218,12 +224,12 @@ impl Store {
         revision: Option<u64>,
     ) -> Result<Slice, Compacted> {
         let inner = self.shared.read();
-        // What is committed and not saved is not there yet for a reader, whatever revision it asks for.
+        // Readers do not see unsaved commits, even if they ask for a newer revision.
         let at = revision.map_or(inner.revision, |asked| asked.min(inner.revision));
         inner.slice(table, prefix, after, at)
     }
 
-    /// Whether the resource holds no object at all.
+    /// Reports whether the resource has no objects.
     pub(crate) fn is_empty(&self, table: &str) -> bool {
         let inner = self.shared.read();
         inner.tables.get(table).is_none_or(|t| {
@@ -231,8 +237,8 @@ impl Store {
         })
     }
 
-    /// The one place where state changes. The new version gets its `resourceVersion` here, watchers and the commit log see
-    /// it in commit order.
+    /// Changes the state. All changes are made here: the new version gets its `resourceVersion`,
+    /// and watchers and the commit log see it in commit order.
     pub(crate) fn commit(
         &self,
         table: &Arc<str>,
@@ -240,7 +246,8 @@ impl Store {
         change: Change,
         origin: &Origin,
     ) -> Result<Arc<Object>, Raced> {
-        // Cloned before the lock is taken: the copy of a deleted object differs by its revision only.
+        // Cloned before the lock is taken. The copy of a deleted object differs only by its
+        // revision.
         let (read, mut value, deleted) = match change {
             Change::Create(value) => (None, value, false),
             Change::Update { read, value } => (Some(read), value, false),
@@ -279,13 +286,14 @@ impl Store {
                 drop(inner);
                 self.shared.committed.notify_waiters();
             }
-            // Under the lock, so that the journal has them in order.
+            // Under the lock, so that the journal receives the commits in order.
             Some(journal) => journal.append(event, origin.clone()),
         }
         Ok(object)
     }
 
-    /// Waits until what was committed up to `revision` is on stable storage and shown; at once without a journal.
+    /// Waits until commits up to `revision` are on stable storage and visible. Returns at once
+    /// without a journal.
     pub(crate) async fn saved(&self, revision: u64) -> Result<(), NotSaved> {
         if revision <= self.revision() {
             return Ok(());
@@ -294,7 +302,7 @@ impl Store {
             .await
     }
 
-    /// Blocks until what was committed is saved; for a start, before anyone can ask.
+    /// Blocks until all commits are saved. Used during the start, before there are any clients.
     pub(crate) fn finish(&self) -> Result<(), NotSaved> {
         if let Some(journal) = &self.journal {
             journal.finish();
@@ -307,7 +315,7 @@ impl Store {
         self.once(|| self.writable().err()).await
     }
 
-    /// Whether writes have a chance to be saved.
+    /// Returns an error if writes can no longer be saved.
     pub(crate) fn writable(&self) -> Result<(), NotSaved> {
         match self.shared.failed.get() {
             None => Ok(()),
@@ -315,19 +323,19 @@ impl Store {
         }
     }
 
-    /// Forgets every version that is not current at `revision` (or now).
+    /// Drops every version that is not current at `revision` (default: now).
     pub(crate) fn compact(&self, revision: Option<u64>) {
         let mut inner = self.shared.write();
         let revision = revision.unwrap_or(inner.revision).min(inner.revision);
         inner.compact(revision);
     }
 
-    /// The oldest revision that can still be read or resumed from.
+    /// Returns the oldest revision that can still be read or resumed from.
     pub(crate) fn compacted(&self) -> u64 {
         self.shared.read().compacted
     }
 
-    /// What happened after `from`, then what happens from now on.
+    /// Opens a watch: the events after `from`, then new events.
     pub(crate) fn watch(&self, table: &Arc<str>, interest: Interest, from: u64) -> Result<Feed, Compacted> {
         let mut inner = self.shared.write();
         if from < inner.compacted {
@@ -341,7 +349,8 @@ impl Store {
         let past: Vec<Arc<Event>> =
             held.log.range(first..).filter(|event| interest.covers_key(&event.key)).cloned().collect();
         held.watchers.insert(id, Watcher { interest: interest.clone(), events: sender });
-        // What happens from now on is sent. To look into what is kept as text takes long, and nobody has to wait for it.
+        // New events are queued from here on. Parsing old events takes long, and no other request
+        // should wait for it.
         drop(inner);
         let backlog = past.into_iter().filter(|event| interest.covers(event)).collect();
         Ok(Feed::new(id, backlog, receiver))
@@ -354,27 +363,30 @@ impl Store {
         }
     }
 
-    /// How many watches are open; a leak check for tests.
+    /// Counts the open watches; a leak check for tests.
     pub(crate) fn watchers(&self) -> usize {
         self.shared.read().tables.values().map(|t| t.watchers.len()).sum()
     }
 
-    /// The newest revision provided that `feed` has nothing left to deliver; what a bookmark may promise.
+    /// Returns the newest revision if `feed` has no undelivered events. A bookmark may contain this
+    /// revision.
     pub(crate) fn revision_if_drained(&self, feed: &Feed) -> Option<u64> {
-        // Events are sent under the write lock, so the emptiness seen under the read lock belongs to this revision.
+        // Events are sent under the write lock, so an empty feed under the read lock is complete up
+        // to this revision.
         let inner = self.shared.read();
         feed.is_drained().then_some(inner.revision)
     }
 
-    /// Waits until the newest revision is at least this one.
+    /// Waits until the newest revision is at least `revision`.
     pub(crate) async fn reaches(&self, revision: u64) {
         self.once(|| (revision <= self.revision()).then_some(())).await;
     }
 
-    /// Waits until a look finds something: one now, and one after each commit and when the disk fails.
+    /// Waits until `look` returns a value. It is called now, after each commit, and after a disk
+    /// failure.
     async fn once<T>(&self, look: impl Fn() -> Option<T>) -> T {
         loop {
-            // Enlisted before the look, so that no commit in between is missed.
+            // Registered before the check, so that no commit in between is missed.
             let mut committed = pin!(self.shared.committed.notified());
             committed.as_mut().enable();
             if let Some(found) = look() {
@@ -388,13 +400,13 @@ impl Store {
         self.shared.write().commit_feeds.add(sender);
     }
 
-    /// As [`Store::subscribe`], and first each object there is, as if it had been made just now.
+    /// Like [`Store::subscribe`], but first sends each existing object as a creation.
     pub(crate) fn subscribe_from_start(&self, sender: mpsc::UnboundedSender<Arc<Commit>>) {
         let mut inner = self.shared.write();
         for (resource, table) in &inner.tables {
             for (key, object) in table.slice("", None, inner.revision) {
                 let origin = Origin::default();
-                // The receiver is in the caller's hands.
+                // The receiver is alive: the caller still holds it.
                 let _sent = sender.send(Arc::new(Commit {
                     revision: object.revision(),
                     resource: resource.clone(),
@@ -411,7 +423,7 @@ impl Store {
 }
 
 impl Sink for Shared {
-    /// Shows a batch of commits that has been saved.
+    /// Makes a saved batch of commits visible.
     fn show(&self, batch: Vec<Unsaved>) {
         let mut inner = self.write();
         for Unsaved { event, origin } in &batch {
@@ -422,9 +434,9 @@ impl Sink for Shared {
         self.committed.notify_waiters();
     }
 
-    /// Ends all writing: what is not saved by now never will be.
+    /// Stops all writing. Unsaved commits stay unsaved.
     fn fail(&self, why: String) {
-        // A second failure adds nothing to the first.
+        // Only the first failure is kept.
         let _told = self.failed.set(NotSaved { why: why.into() });
         self.committed.notify_waiters();
     }
@@ -436,7 +448,8 @@ impl Shared {
         Arc::new(Shared { inner: RwLock::new(inner), committed, history, failed: OnceLock::new() })
     }
 
-    // A poisoned lock means a panic between two plain assignments; the data is still the last committed state.
+    // A poisoned lock means a panic between two plain assignments. The data is still the last
+    // committed state.
     fn read(&self) -> RwLockReadGuard<'_, Inner> {
         self.inner.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -447,7 +460,7 @@ impl Shared {
 }
 
 impl Inner {
-    /// What was saved, and no past.
+    /// Creates the state from saved objects, without history.
     fn of_saved(saved: State) -> Self {
         let revision = saved.revision;
         let mut inner = Inner { head: revision, revision, compacted: revision, ..Inner::default() };
@@ -458,7 +471,7 @@ impl Inner {
         inner
     }
 
-    /// Makes a commit what the next write builds on.
+    /// Applies a commit, so that the next write builds on it.
     fn apply(&mut self, event: &Arc<Event>) {
         self.head = event.revision;
         let table = self.tables.entry(event.table.clone()).or_default();
@@ -469,13 +482,14 @@ impl Inner {
             .push(Version { revision: event.revision, object: (!event.deleted).then(|| event.object()) });
     }
 
-    /// Shows a commit to readers and watchers.
+    /// Makes a commit visible to readers and watchers.
     fn show(&mut self, event: &Arc<Event>, origin: &Origin) {
         self.revision = event.revision;
         let table = self.tables.entry(event.table.clone()).or_default();
         table.log.push_back(event.clone());
         self.log.push_back(event.clone());
-        // A full buffer means a watcher that does not read: it is dropped, its stream ends, and it resumes or relists.
+        // A full buffer means that a watcher does not read. The store drops the watcher; its stream
+        // ends, and the client resumes or relists.
         table.watchers.retain(|_, w| !w.interest.covers(event) || w.events.try_send(event.clone()).is_ok());
         self.commit_feeds.publish(|| Commit::of(event, origin));
     }
@@ -488,11 +502,11 @@ impl Inner {
         Ok(Slice { items, revision: at })
     }
 
-    /// Lets go of what `history` does not ask for: of old versions altogether, of others as values.
+    /// Applies the limits of `history`: drops old versions, and reduces others to their text.
     fn forget_as(&mut self, history: History) {
         let History::Bounded { age, events, bytes } = history else { return };
         for event in self.log.range(self.cold_events + self.warm_events..) {
-            // It is made now or when the event cools.
+            // The text is needed anyway when the event becomes cold.
             self.warm_bytes += event.object().text().len();
             self.warm_events += 1;
         }
@@ -505,7 +519,8 @@ impl Inner {
         self.forget_older(age, events, bytes);
     }
 
-    /// Keeps of what an event shows the texts alone, also where it is the current version. Returns how long the new one's is.
+    /// Reduces the objects of an event to their text, including the current version. Returns the
+    /// length of the new object's text.
     fn cool(&mut self, event: &Event) -> usize {
         let versions = self.tables.get_mut(&event.table).and_then(|table| table.objects.get_mut(&event.key));
         let versions = versions.map(Vec::as_mut_slice).unwrap_or_default();
@@ -581,7 +596,7 @@ impl Table {
             .collect()
     }
 
-    /// Drops the versions of one key that nobody can ask for any more.
+    /// Drops the versions of one key that can no longer be read.
     fn forget(&mut self, key: &Key, compacted: u64) {
         let Some(versions) = self.objects.get_mut(key) else { return };
         let superseded = versions.partition_point(|v| v.revision <= compacted).saturating_sub(1);
@@ -615,11 +630,11 @@ mod tests {
             None => Change::Create(value),
             Some(read) => Change::Update { read, value },
         };
-        store.commit(&table(), &key, change, &Origin::default()).expect("nobody else writes")
+        store.commit(&table(), &key, change, &Origin::default()).expect("there is no other writer")
     }
 
     #[test]
-    fn a_list_at_a_revision_shows_that_past_until_it_is_compacted() {
+    fn a_list_at_a_revision_works_until_compaction() {
         let store = Store::new(History::Manual, 8);
         put(&store, "a");
         put(&store, "b");
@@ -634,7 +649,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_on_a_superseded_read_is_refused() {
+    fn a_write_based_on_a_stale_read_is_rejected() {
         let store = Store::new(History::Manual, 8);
         let read = put(&store, "a");
         put(&store, "a");
@@ -648,13 +663,14 @@ mod tests {
         let store = Store::new(History::Manual, 8);
         let read = put(&store, "a");
         let gone = store.commit(&table(), &Key::new("", "a"), Change::Delete { read }, &Origin::default());
-        assert_eq!(gone.expect("nobody else writes").revision(), 2);
+        assert_eq!(gone.expect("there is no other writer").revision(), 2);
         store.compact(None);
         assert!(store.shared.read().tables["things"].objects.is_empty());
         assert!(store.shared.read().log.is_empty());
     }
 
-    /// What is counted of cold events, and that they and what is current since then are texts and nothing else.
+    /// Checks the counters of cold events, and that cold events and objects unchanged since then
+    /// are kept as text only. Returns the number of checked events.
     fn check_what_is_cold(store: &Store) -> usize {
         let inner = store.shared.read();
         let (cold, warm): (Vec<_>, Vec<_>) =
@@ -675,13 +691,13 @@ mod tests {
     }
 
     #[test]
-    fn the_past_is_kept_as_text_whoever_has_looked_into_it() {
+    fn old_events_are_kept_as_text_even_after_reads() {
         let history = History::Bounded { age: Duration::from_secs(3600), events: 2_000, bytes: usize::MAX };
         let store = Store::new(history, 8);
         let name = |number: u64| format!("n-{}", number % 700);
         for number in 0..2_500 {
             put(&store, &name(number));
-            // Somebody else writes what was written long ago, reads it, and deletes it now and then.
+            // Another writer updates an old object, reads it, and sometimes deletes it.
             let key = Key::new("", &name(number * 31));
             let Some(read) = store.get("things", &key) else { continue };
             assert_eq!(read.name(), name(number * 31));
@@ -689,7 +705,7 @@ mod tests {
                 0 => Change::Delete { read },
                 _ => Change::Update { value: read.value().clone(), read },
             };
-            store.commit(&table(), &key, change, &Origin::default()).expect("nobody else writes");
+            store.commit(&table(), &key, change, &Origin::default()).expect("there is no other writer");
             let shown = store.get_shown("things", &Key::new("", &name(number * 7)));
             assert!(shown.is_none_or(|shown| shown.name() == name(number * 7)));
             if number % 400 == 399 {
@@ -697,14 +713,14 @@ mod tests {
             }
             check_what_is_cold(&store);
         }
-        assert!(0 < check_what_is_cold(&store), "there was something to look at");
+        assert!(0 < check_what_is_cold(&store), "the check covered some events");
         store.compact(None);
         assert_eq!(check_what_is_cold(&store), 0);
         assert_eq!(store.shared.read().cold_bytes, 0);
     }
 
     #[test]
-    fn a_few_large_objects_are_the_past_as_well() {
+    fn large_objects_become_cold_early() {
         let history = History::Bounded { age: Duration::from_secs(3600), events: 2_000, bytes: usize::MAX };
         let store = Store::new(history, 8);
         let filler = "x".repeat(WARM_BYTES / 10);
@@ -715,7 +731,7 @@ mod tests {
                 None => Change::Create(value),
                 Some(read) => Change::Update { read, value },
             };
-            store.commit(&table(), &key, change, &Origin::default()).expect("nobody else writes");
+            store.commit(&table(), &key, change, &Origin::default()).expect("there is no other writer");
             check_what_is_cold(&store);
         }
         assert_eq!(check_what_is_cold(&store), 21);
@@ -724,7 +740,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_watch_is_told_of_the_past_and_of_the_present_fit_together() {
+    fn a_watch_has_no_gap_between_old_and_new_events() {
         let store = Store::new(History::Manual, 8);
         for name in ["a", "b", "a"] {
             put(&store, name);
@@ -741,7 +757,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_warms_what_he_only_sees() {
+    fn reads_do_not_keep_parsed_objects() {
         let history = History::Bounded { age: Duration::from_secs(3600), events: 2_000, bytes: usize::MAX };
         let store = Store::new(history, 8);
         for number in 0..WARM_EVENTS + 10 {
@@ -752,7 +768,7 @@ mod tests {
         while let Ok(commit) = receiver.try_recv() {
             assert!(commit.new.as_ref().is_some_and(|new| !new.name().is_empty()));
         }
-        let first = store.get_at("things", &Key::new("", "n-0"), 1).expect("it is there");
+        let first = store.get_at("things", &Key::new("", "n-0"), 1).expect("the object exists");
         assert_eq!(first.name(), "n-0");
         assert_eq!(check_what_is_cold(&store), 10);
     }

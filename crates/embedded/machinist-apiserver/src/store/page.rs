@@ -1,4 +1,4 @@
-//! Continue tokens: where the next page of a list starts, and at which revision.
+//! Continue tokens: the start of a list's next page, and its revision.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -7,15 +7,16 @@ use serde::{Deserialize, Serialize};
 use crate::store::key::Key;
 use crate::values::status::{ApiError, ApiResult};
 
-/// The encoding's version mark, kube-apiserver's own.
+/// Version mark of the encoding, the same as in kube-apiserver.
 const VERSION: &str = "meta.k8s.io/v1";
 
-/// Position within a list. Opaque to clients; a token from another server is refused, not trusted.
+/// Position within a list. Opaque to clients. A token from another server is rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Continue {
-    /// The revision of the first page; `None` goes on at whatever is current, after the first page's revision expired.
+    /// Revision of the first page. `None` continues at the current revision, after the first page's
+    /// revision expired.
     pub(crate) revision: Option<u64>,
-    /// The last key of the page before.
+    /// Last key of the previous page.
     pub(crate) after: Key,
 }
 
@@ -29,7 +30,7 @@ struct Wire {
 impl Continue {
     pub(crate) fn encode(&self) -> String {
         let revision = self.revision.and_then(|r| i64::try_from(r).ok()).unwrap_or(-1);
-        // The zero byte makes the next possible key out of the last one served.
+        // The zero byte turns the last served key into the next possible key.
         let wire = Wire { v: VERSION.into(), rv: revision, start: format!("{}\0", self.after) };
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(&wire).expect("three plain fields serialise"))
     }
@@ -61,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_round_trips_and_garbage_is_refused() {
+    fn a_token_round_trips_and_garbage_is_rejected() {
         let token = Continue { revision: Some(7), after: Key::new("ns", "a") };
         assert_eq!(Continue::decode(&token.encode()).expect("own token"), token);
         for garbage in ["", "!", "e30", "bnVsbA"] {

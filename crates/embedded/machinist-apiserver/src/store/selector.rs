@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::values::object::{self, Object};
 use crate::values::status::{ApiError, ApiResult};
 
-/// Both selectors of a list or watch.
+/// Label selector and field selector of a list or watch.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Selector {
     labels: Vec<LabelRequirement>,
@@ -33,13 +33,14 @@ struct FieldRequirement {
 }
 
 impl Selector {
-    /// Parses both query parameters. `fields` are the field labels this resource supports, each with the place in the
-    /// stored object where its value is.
+    /// Parses both query parameters. `supported` are the field labels of the resource, each with
+    /// its path in the stored object.
     pub(crate) fn parse(labels: &str, fields: &str, supported: &FieldLabels<'_>) -> ApiResult<Self> {
         Ok(Selector { labels: parse_labels(labels)?, fields: parse_fields(fields, supported)? })
     }
 
-    /// A selector from `matchLabels` and `matchExpressions`; an absent one matches nothing, an empty one everything.
+    /// Creates a selector from `matchLabels` and `matchExpressions`. An absent selector matches
+    /// nothing, an empty one everything.
     pub(crate) fn from_label_selector(selector: Option<&Value>) -> Option<Self> {
         let selector = selector?;
         let mut labels = Vec::new();
@@ -71,12 +72,12 @@ impl Selector {
         self.labels.iter().all(|r| r.matches(object)) && self.fields.iter().all(|r| r.matches(object))
     }
 
-    /// Whether a stored object matches. It is not looked into if anything does.
+    /// Reports whether a stored object matches. An empty selector does not parse the object.
     pub(crate) fn selects(&self, stored: &Object) -> bool {
         self.is_empty() || self.matches(&stored.glance())
     }
 
-    /// The value that the field selector fixes `field` to, if it does.
+    /// Returns the value to which the field selector restricts `field`, if any.
     pub(crate) fn fixed(&self, field: &str) -> Option<&str> {
         self.fields.iter().find(|r| r.equal && r.field == field).map(|r| r.value.as_str())
     }
@@ -107,28 +108,30 @@ impl FieldRequirement {
             None | Some(Value::Null) => self.value.is_empty() || (self.value == "false" && self.is_flag()),
             Some(Value::String(text)) => *text == self.value,
             Some(Value::Bool(flag)) => (if *flag { "true" } else { "false" }) == self.value,
-            // Numbers are compared as they are written; lists and maps match nothing.
+            // Numbers are compared as text. Lists and maps never match.
             Some(Value::Number(number)) => number.to_string() == self.value,
             Some(Value::Array(_) | Value::Object(_)) => false,
         };
         equal == self.equal
     }
 
-    /// An absent flag reads as "false", every other absent field as the empty string.
+    /// Reports whether the field is a boolean. An absent boolean field reads as "false", every
+    /// other absent field as an empty string.
     fn is_flag(&self) -> bool {
         self.field == "spec.unschedulable" || self.field == "spec.hostNetwork"
     }
 }
 
-/// The field labels that a resource's lists can be selected by.
+/// The supported field selectors of a resource's lists.
 #[derive(Debug)]
 pub(crate) struct FieldLabels<'a> {
-    /// (label, dotted path in the stored object)
+    /// Pairs of label and dotted path in the stored object.
     pub(crate) labels: Vec<(&'a str, &'a str)>,
     pub(crate) refused_as: RefusedAs,
 }
 
-/// How an unknown field label is refused; kinds without labels of their own say which there are.
+/// Form of the error for an unknown field label. For kinds without their own labels, the error
+/// lists the supported ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RefusedAs {
     NotSupported,
@@ -174,7 +177,7 @@ fn parse_fields(text: &str, supported: &FieldLabels<'_>) -> ApiResult<Vec<FieldR
     Ok(requirements)
 }
 
-/// Splits at commas that are not escaped.
+/// Splits at unescaped commas.
 fn split_fields(text: &str) -> Vec<String> {
     let mut terms = vec![String::new()];
     let mut chars = text.chars();
@@ -328,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_operator_selects_and_unknown_fields_are_refused() {
+    fn field_operators_select_and_unknown_fields_are_rejected() {
         assert_eq!(check("", "spec.nodeName=n1"), Ok(true));
         assert_eq!(check("", "spec.nodeName!=n1"), Ok(false));
         assert_eq!(check("", "spec.unschedulable=false"), Ok(true));
@@ -337,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_label_selectors_are_refused() {
+    fn malformed_label_selectors_are_rejected() {
         for selector in ["a b", "a in (b", "=x", "a,,b", "a>x", "-a=b", "a=b c"] {
             assert_eq!(check(selector, ""), Err(400), "{selector}");
         }

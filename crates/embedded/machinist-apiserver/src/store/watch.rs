@@ -1,4 +1,4 @@
-//! One open watch, as the store sees it: what it cares about, and the events that wait for it.
+//! One open watch in the store: its filter, and its undelivered events.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,19 +9,20 @@ use tokio::sync::mpsc;
 use crate::store::event::Event;
 use crate::store::key::Key;
 
-/// The cheap part of a watch's selectors, tested at commit time so that a pod's event wakes one kubelet and not all.
+/// The cheap part of a watch's selectors. The store checks it at commit time, so that a pod's event
+/// wakes one kubelet and not all.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Interest {
-    /// `namespace/`, or nothing for all.
+    /// `namespace/`, or empty for all namespaces.
     pub(crate) prefix: String,
-    /// `metadata.name`, when the field selector fixes it.
+    /// `metadata.name`, if the field selector fixes it.
     pub(crate) name: Option<String>,
-    /// `spec.nodeName`, when the field selector fixes it.
+    /// `spec.nodeName`, if the field selector fixes it.
     pub(crate) node_name: Option<String>,
 }
 
 impl Interest {
-    /// Whether the name alone does not speak against an event.
+    /// Reports whether events of this key may match the filter.
     pub(crate) fn covers_key(&self, key: &Key) -> bool {
         key.as_str().starts_with(&self.prefix) && self.name.as_ref().is_none_or(|name| names(key) == name)
     }
@@ -43,7 +44,7 @@ fn node_name(object: &Value) -> &str {
     object.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Events of one watch in commit order: those that had happened when it was opened, then the live ones.
+/// Events of one watch in commit order: first those from before it was opened, then live events.
 #[derive(Debug)]
 pub(crate) struct Feed {
     id: u64,
@@ -60,7 +61,7 @@ impl Feed {
         self.id
     }
 
-    /// The next event; `None` when the store dropped this watch.
+    /// Returns the next event, or `None` if the store dropped this watch.
     pub(crate) async fn next(&mut self) -> Option<Arc<Event>> {
         match self.backlog.pop_front() {
             Some(event) => Some(event),

@@ -1,4 +1,4 @@
-//! Amounts of pods: a count, or a percentage.
+//! Amounts of pods: a count or a percentage.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ pub(crate) fn not_negative(value: Option<&Value>, field: &str, errors: &mut Fiel
     }
 }
 
-/// A count that is not negative, or a percentage.
+/// Validates an amount, which is a count of at least 0 or a percentage.
 pub(crate) fn validate_amount(amount: &Value, field: &str, errors: &mut FieldErrors) {
     match amount {
         Value::String(text) if percent(text).is_none() => errors.invalid(
@@ -28,7 +28,7 @@ pub(crate) fn at_most_all(amount: &Value, field: &str, errors: &mut FieldErrors)
     }
 }
 
-/// The number of an amount, whichever of the two it is.
+/// Returns the number of an amount, whether it is a count or a percentage.
 pub(crate) fn amount(value: &Value) -> i64 {
     value.as_i64().unwrap_or_else(|| value.as_str().and_then(percent).unwrap_or_default())
 }

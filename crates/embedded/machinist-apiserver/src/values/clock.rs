@@ -1,7 +1,7 @@
-//! Where the server takes time and randomness from.
+//! Sources of time and randomness.
 //!
-//! Both are injected, so that a simulation under tokio's paused clock is the same on every run: timestamps follow tokio's
-//! time from a fixed epoch, uids and name suffixes come from a seeded sequence.
+//! Both are injected, so a simulation under tokio's paused clock repeats exactly. Timestamps follow
+//! tokio's time from a fixed epoch. Uids and name suffixes come from a seeded sequence.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 /// The wall clock as the server sees it.
 pub trait Clock: Debug + Send + Sync {
-    /// The present.
+    /// Returns the current time.
     fn now(&self) -> Timestamp;
 }
 
@@ -19,14 +19,14 @@ pub trait Clock: Debug + Send + Sync {
 pub struct SystemClock;
 
 impl Clock for SystemClock {
-    // The one place of this crate that reads the wall clock; everything else goes through `Clock`.
+    // The only place in this crate that reads the wall clock. All other code uses `Clock`.
     #[allow(clippy::disallowed_methods)]
     fn now(&self) -> Timestamp {
         Timestamp::now()
     }
 }
 
-/// An epoch plus the time that tokio's clock has run since: under a paused clock, simulated time.
+/// An epoch plus the time elapsed on tokio's clock. Under a paused clock this is simulated time.
 #[derive(Debug, Clone, Copy)]
 pub struct TokioClock {
     epoch: Timestamp,
@@ -34,7 +34,7 @@ pub struct TokioClock {
 }
 
 impl TokioClock {
-    /// A clock that shows `epoch` now and advances with tokio's.
+    /// Returns a clock that shows `epoch` now and advances with tokio's clock.
     #[allow(clippy::disallowed_methods)]
     pub fn starting_at(epoch: Timestamp) -> Self {
         TokioClock { epoch, start: tokio::time::Instant::now() }
@@ -47,12 +47,12 @@ impl Clock for TokioClock {
     }
 }
 
-/// Source of uids and of the random ends of generated names.
+/// Source of uids and of the random suffixes of generated names.
 pub trait Ids: Debug + Send + Sync {
-    /// 64 fresh bits.
+    /// Returns 64 fresh bits.
     fn bits(&self) -> u64;
 
-    /// A fresh uid in the form of a version 4 UUID.
+    /// Returns a fresh uid in the form of a version 4 UUID.
     fn uid(&self) -> String {
         let (high, low) = (self.bits(), self.bits());
         format!(
@@ -65,7 +65,8 @@ pub trait Ids: Debug + Send + Sync {
         )
     }
 
-    /// Five characters for `generateName`, from the alphabet that cannot spell words.
+    /// Returns a five-character suffix for `generateName`. The alphabet has no vowels, so a suffix
+    /// spells no words.
     fn suffix(&self) -> String {
         const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
         let mut bits = self.bits();
@@ -79,10 +80,10 @@ pub trait Ids: Debug + Send + Sync {
     }
 }
 
-/// Length of a generated name's random end, as in kube-apiserver.
+/// Length of the random suffix of a generated name, as in kube-apiserver.
 const SUFFIX_LENGTH: usize = 5;
 
-/// Unpredictable ids, from the operating system.
+/// Unpredictable ids from the operating system.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RandomIds;
 
@@ -94,12 +95,12 @@ impl Ids for RandomIds {
     }
 }
 
-/// The same ids in the same order for the same seed.
+/// Seeded ids: the same seed gives the same ids in the same order.
 #[derive(Debug)]
 pub struct SeededIds(AtomicU64);
 
 impl SeededIds {
-    /// The sequence that belongs to `seed`.
+    /// Creates the sequence for `seed`.
     pub fn new(seed: u64) -> Self {
         SeededIds(AtomicU64::new(seed))
     }
@@ -107,7 +108,8 @@ impl SeededIds {
 
 impl Ids for SeededIds {
     fn bits(&self) -> u64 {
-        // SplitMix64: every counter value gives a well mixed output, so an atomic add is all the state there is.
+        // SplitMix64: every counter value gives a well-mixed output, so an atomic counter is the
+        // only state.
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut z = self.0.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -116,7 +118,7 @@ impl Ids for SeededIds {
     }
 }
 
-/// `metav1.Time`: seconds, UTC.
+/// Formats a `metav1.Time`: UTC, in seconds.
 pub(crate) fn rfc3339_seconds(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

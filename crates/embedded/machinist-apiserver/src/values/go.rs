@@ -1,8 +1,8 @@
-//! How Go prints JSON values and their types: kube-apiserver's messages quote them so.
+//! Formats JSON values and types as Go does, because kube-apiserver's messages quote them this way.
 
 use serde_json::Value;
 
-/// A value with `%v`.
+/// Formats a value like `%v`.
 pub(crate) fn plainly(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
@@ -20,7 +20,7 @@ pub(crate) fn plainly(value: &Value) -> String {
     }
 }
 
-/// The type with `%T`.
+/// Returns a value's type like `%T`.
 pub(crate) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",
@@ -33,7 +33,7 @@ pub(crate) fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// A text with `%q`.
+/// Quotes a text like `%q`.
 pub(crate) fn quoted(text: &str) -> String {
     let mut quoted = String::from('"');
     for letter in text.chars() {

@@ -4,33 +4,33 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-/// Group of everyone who authenticated.
+/// Group of every authenticated user.
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
-/// What tells by which credential somebody came.
+/// Key in `extra` that identifies the credential of a request.
 pub(crate) const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
-/// Group of everyone else.
+/// Group of unauthenticated requests.
 pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
 
 /// An authenticated caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// User name.
+    /// Name of the user, for example `system:node:a`.
     pub user: String,
-    /// What tells two users of one name apart; empty where nothing does.
+    /// Id that distinguishes users with the same name; empty if the credential has none.
     pub uid: String,
     /// Groups, `system:authenticated` included.
     pub groups: Vec<String>,
-    /// Whatever else the authenticator knows.
+    /// Additional facts from the authenticator, such as the id of the credential.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// The groups of a ServiceAccount, but for that of everyone.
+/// Returns the groups of a ServiceAccount, without `system:authenticated`.
 pub(crate) fn account_groups(namespace: &str) -> Vec<String> {
     vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")]
 }
 
 impl Identity {
-    /// `user` in `groups`, and in the group of everyone who authenticated.
+    /// Returns the identity of `user` in `groups` and in `system:authenticated`.
     pub fn new<G: Into<String>>(user: impl Into<String>, groups: impl IntoIterator<Item = G>) -> Self {
         let mut groups: Vec<String> = groups.into_iter().map(Into::into).collect();
         if !groups.iter().any(|g| g == AUTHENTICATED) {
@@ -39,13 +39,13 @@ impl Identity {
         Identity { user: user.into(), uid: String::new(), groups, extra: BTreeMap::new() }
     }
 
-    /// Who did not say who they are.
-    pub(crate) fn nobody() -> Self {
+    /// Returns the identity of an unauthenticated request.
+    pub(crate) fn anonymous() -> Self {
         let groups = vec![UNAUTHENTICATED.to_owned()];
         Identity { user: "system:anonymous".into(), uid: String::new(), groups, extra: BTreeMap::new() }
     }
 
-    /// As reviews and signing requests show it.
+    /// Returns the JSON that reviews and signing requests show.
     pub(crate) fn user_info(&self) -> Value {
         let mut shown = json!({"username": self.user});
         if !self.uid.is_empty() {
@@ -60,7 +60,7 @@ impl Identity {
         shown
     }
 
-    /// The cluster's administrator.
+    /// Returns the identity of the cluster's administrator.
     pub fn admin() -> Self {
         Identity::new("kubernetes-admin", ["system:masters"])
     }

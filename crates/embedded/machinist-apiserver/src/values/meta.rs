@@ -1,4 +1,5 @@
-//! The rules of `metadata`, the same for every kind: names, labels, owners, finalizers, and what an update may not change.
+//! Rules for `metadata`, the same for every kind: names, labels, owners, finalizers, and the fields
+//! that an update may not change.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -7,11 +8,11 @@ use serde_json::{Value, json};
 use crate::values::object::{self, metadata};
 use crate::values::status::{FieldErrorKind, FieldErrors};
 
-/// Longest DNS subdomain, and so the longest name of most objects.
+/// Maximum length of a DNS subdomain, and so of most object names.
 const SUBDOMAIN_LENGTH: usize = 253;
-/// Longest DNS label, label value and name part of a qualified name.
+/// Maximum length of a DNS label, of a label value, and of the name part of a qualified name.
 const LABEL_LENGTH: usize = 63;
-/// All annotations of one object together, in bytes.
+/// Maximum total size of an object's annotations, in bytes.
 const ANNOTATIONS_SIZE: usize = 256 * 1024;
 
 const SUBDOMAIN_PROBLEM: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
@@ -22,18 +23,18 @@ const NAME_PART_PROBLEM: &str = "name part must consist of alphanumeric characte
 const QUALIFIED_NAME_PROBLEM: &str = "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
 pub(crate) const IMMUTABLE: &str = "field is immutable";
 
-/// Which names a kind allows.
+/// Rule for the names of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NameRule {
     Subdomain,
     Label,
-    /// A label, of which a dot is refused like any other letter that does not belong there.
+    /// A label. A dot gets the same error as any other invalid character.
     ShortName,
-    /// Anything that can be one part of a path.
+    /// Any text that can be one segment of a path.
     PathSegment,
 }
 
-/// What is wrong with `name` under `rule`.
+/// Returns the problems of `name` under `rule`.
 pub(crate) fn name_problems(name: &str, rule: NameRule) -> Vec<String> {
     let mut problems = Vec::new();
     match rule {
@@ -64,7 +65,7 @@ pub(crate) fn name_problems(name: &str, rule: NameRule) -> Vec<String> {
     problems
 }
 
-/// What is wrong with a DNS label of the older kind, which begins with a letter; in one text.
+/// Returns the problems of an RFC 1035 label, which begins with a letter, as one text.
 pub(crate) fn label_1035_problem(text: &str) -> Option<String> {
     let mut problems = Vec::new();
     if LABEL_LENGTH < text.len() {
@@ -76,14 +77,15 @@ pub(crate) fn label_1035_problem(text: &str) -> Option<String> {
     (!problems.is_empty()).then(|| problems.join(","))
 }
 
-/// What is wrong with the beginning of names; what comes behind it is right.
+/// Returns the problems of a name prefix. The suffix that follows it is always valid.
 fn prefix_problems(prefix: &str, rule: NameRule) -> Vec<String> {
     match rule {
         NameRule::PathSegment if matches!(prefix, "." | "..") => Vec::new(),
         NameRule::Subdomain | NameRule::Label | NameRule::ShortName
             if 1 < prefix.len() && prefix.ends_with('-') =>
         {
-            // A hyphen may be in the middle of a name. As in kube-apiserver, what is before it is not looked at.
+            // A prefix may end with a hyphen. As in kube-apiserver, the character before that
+            // hyphen is not checked.
             let before = prefix.get(..prefix.len() - 2).unwrap_or_default();
             name_problems(&format!("{before}a"), rule)
         }
@@ -111,7 +113,7 @@ fn is_name_part(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
 }
 
-/// What is wrong with a label key, annotation key or finalizer (`prefix/name` or `name`).
+/// Returns the problems of a label key, annotation key or finalizer (`prefix/name` or `name`).
 pub(crate) fn qualified_name_problems(text: &str) -> Vec<String> {
     let mut problems = Vec::new();
     let name = match text.split_once('/') {
@@ -138,7 +140,7 @@ pub(crate) fn qualified_name_problems(text: &str) -> Vec<String> {
     problems
 }
 
-/// The same in one sentence.
+/// Returns the same problems as one text.
 pub(crate) fn qualified_name_problem(text: &str) -> Option<String> {
     in_one(&qualified_name_problems(text))
 }
@@ -154,7 +156,7 @@ pub(crate) fn label_value_problems(text: &str) -> Vec<String> {
     problems
 }
 
-/// The same in one sentence.
+/// Returns the same problems as one text.
 pub(crate) fn label_value_problem(text: &str) -> Option<String> {
     in_one(&label_value_problems(text))
 }
@@ -206,16 +208,17 @@ pub(crate) fn validate(object: &Value, namespaced: bool, rule: NameRule, errors:
     }
 }
 
-/// The garbage collector's finalizers.
+/// Finalizers of the garbage collector.
 pub(crate) const ORPHAN: &str = "orphan";
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 
-/// Whether two writers could mean different things by a finalizer: it names no domain, and is none of Kubernetes' own.
+/// Whether two writers could use the same finalizer for different purposes: it has no domain and is
+/// not one of Kubernetes' own.
 fn is_plain(finalizer: &str) -> bool {
     !finalizer.contains('/') && !matches!(finalizer, ORPHAN | FOREGROUND | "kubernetes")
 }
 
-/// Refuses such finalizers.
+/// Rejects finalizers without a domain.
 pub(crate) fn validate_plain_finalizers(object: &Value, errors: &mut FieldErrors) {
     for (index, finalizer) in object::finalizers(object).into_iter().enumerate() {
         if is_plain(finalizer) {
@@ -225,7 +228,7 @@ pub(crate) fn validate_plain_finalizers(object: &Value, errors: &mut FieldErrors
     }
 }
 
-/// What the writer of a custom resource is told about those that he adds.
+/// Returns warnings about new finalizers without a domain on a custom resource.
 pub(crate) fn plain_finalizer_warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
     let held = old.map(object::finalizers).unwrap_or_default();
     let added: BTreeSet<&str> = object::finalizers(new).into_iter().filter(|it| !held.contains(it)).collect();
@@ -239,7 +242,7 @@ pub(crate) fn plain_finalizer_warnings(new: &Value, old: Option<&Value>) -> Vec<
     added.into_iter().filter(|it| is_plain(it)).map(warning).collect()
 }
 
-/// Takes out owner references that are there already. Gives back the uids of what it took.
+/// Removes duplicate owner references and returns their uids.
 pub(crate) fn drop_repeated_owners(object: &mut Value) -> Vec<String> {
     let owners = object.pointer_mut("/metadata/ownerReferences").and_then(Value::as_array_mut);
     let Some(owners) = owners.filter(|owners| 1 < owners.len()) else { return Vec::new() };
@@ -333,7 +336,7 @@ fn validate_owners(object: &Value, errors: &mut FieldErrors) {
     }
 }
 
-/// Owner references with their fields in the order of their type.
+/// Formats owner references with the fields in the order of their type.
 fn shown_owners(owners: &[Value]) -> String {
     format!("[{}]", owners.iter().map(shown_owner).collect::<Vec<_>>().join(","))
 }
@@ -343,7 +346,7 @@ fn shown_owner(owner: &Value) -> String {
     format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
 }
 
-/// Checks what no update may change.
+/// Rejects changes of fields that no update may change.
 pub(crate) fn validate_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     if object::is_deleting(old) {
         let before: HashSet<&str> = object::finalizers(old).into_iter().collect();

@@ -1,8 +1,10 @@
 //! A stored object, and typed access to the metadata of a JSON object.
 //!
-//! Who owns its fields (`metadata.managedFields`) is kept beside an object, as the text that answers carry: most writes change values
-//! and not owners, so versions share it, and nobody clones or walks it who has no business with it. A value on its way into the store says
-//! it under its usual name: as a list, as clients give it; as a text, which is how it is kept; or not at all, and then it is as before.
+//! Field ownership (`metadata.managedFields`) is stored next to the object, as the JSON text that
+//! responses contain. Most writes change values and not owners, so versions share that text. Code
+//! that ignores ownership never clones or walks it. A value that is about to be stored has
+//! ownership under the usual name: as a list (from clients), as a text (the stored form), or not at
+//! all (the previous ownership stays).
 
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
@@ -11,8 +13,9 @@ use bytes::Bytes;
 use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
-/// One immutable version of one object. Its JSON text is made once and shared by every reader and watcher. Either of parts and text is
-/// made from the other when it is needed: as a value an object takes ten times the memory, and most are only ever shown.
+/// One immutable version of one object. Its JSON text is created once and shared by all readers and
+/// watchers. The parsed form and the text are created from each other on demand. A parsed object
+/// takes ten times the memory, and most objects are only ever shown.
 #[derive(Debug)]
 pub struct Object {
     parts: OnceLock<Parts>,
@@ -20,15 +23,15 @@ pub struct Object {
     text: OnceLock<Text>,
 }
 
-/// What writes and rules work on.
+/// Parsed form, for writes and validation.
 #[derive(Debug)]
 struct Parts {
-    /// But for `metadata.managedFields`.
+    /// The object without `metadata.managedFields`.
     value: Value,
     managed_fields: Option<Arc<str>>,
 }
 
-/// The JSON text, which begins with `kind` and `apiVersion`, and where what follows them starts.
+/// The JSON text, which begins with `kind` and `apiVersion`, and the offset after them.
 #[derive(Debug, Clone)]
 struct Text {
     whole: Bytes,
@@ -45,10 +48,11 @@ impl Object {
         Arc::new(Object { parts: parts.into(), revision, text: OnceLock::new() })
     }
 
-    /// An object from its text, as [`Object::text`] made it, and where what follows its type starts. `None` if it is not that.
+    /// Creates an object from the result of [`Object::text`] and the offset after its type. Returns
+    /// `None` for any other text.
     pub(crate) fn of_text(whole: Bytes, after_type: usize, revision: u64) -> Option<Arc<Self>> {
         let mut reader = serde_json::Deserializer::from_slice(&whole);
-        // It was limited when it was stored.
+        // The depth was limited when the object was stored.
         reader.disable_recursion_limit();
         serde::de::IgnoredAny::deserialize(&mut reader).ok()?;
         reader.end().ok()?;
@@ -57,18 +61,20 @@ impl Object {
         is_object.then(|| Arc::new(Object { parts: OnceLock::new(), revision, text: text.into() }))
     }
 
-    /// The same as nothing but its text.
+    /// Returns the same object with only its text.
     pub(crate) fn cooled(&self) -> Arc<Self> {
         let text = self.typed_text().clone();
         Arc::new(Object { parts: OnceLock::new(), revision: self.revision, text: text.into() })
     }
 
-    /// The same for somebody who looks into it: what is read out of the text of a cold one is not kept by those who keep that.
+    /// Returns the object for a reader. A text-only object is copied, so that holders of the
+    /// original do not keep the reader's parsed form.
     pub(crate) fn opened(self: &Arc<Self>) -> Arc<Self> {
         if self.parts.get().is_some() { self.clone() } else { self.cooled() }
     }
 
-    /// What comes after `previous`. Its fields have the same owners, unless `value` says otherwise.
+    /// Creates the version after `previous`. Field ownership stays the same unless `value` contains
+    /// it.
     pub(crate) fn following(previous: &Object, mut value: Value, revision: u64) -> Arc<Self> {
         let managed_fields = match take_managed_fields(&mut value) {
             Some(given) => managed_fields_text(given),
@@ -77,18 +83,19 @@ impl Object {
         Self::of_parts(Parts { value, managed_fields }, revision)
     }
 
-    /// The object in its storage version, but for `metadata.managedFields`: see [`Object::managed_fields`].
+    /// Returns the object in its storage version, without `metadata.managedFields`: see
+    /// [`Object::managed_fields`].
     pub fn value(&self) -> &Value {
         &self.parts().value
     }
 
-    /// `metadata.managedFields` as JSON text, `None` when nobody owns any field.
+    /// Returns `metadata.managedFields` as JSON text, or `None` if no field has an owner.
     pub fn managed_fields(&self) -> Option<&str> {
         self.parts().managed_fields.as_deref()
     }
 
-    /// The value for one look. That of an object which is kept as nothing but its text is read anew and not kept: who goes over
-    /// many objects leaves them as small as they are.
+    /// Returns the value for a single use. A text-only object is parsed, and the result is not
+    /// kept. A scan over many objects therefore does not increase their memory.
     pub fn glance(&self) -> Cow<'_, Value> {
         match self.parts.get() {
             Some(parts) => Cow::Borrowed(&parts.value),
@@ -110,11 +117,11 @@ impl Object {
         let text = self.text.get().map(|text| &*text.whole).unwrap_or_default();
         let mut reader = serde_json::Deserializer::from_slice(text);
         reader.disable_recursion_limit();
-        // It is what we wrote, and was read to its end before.
+        // This program wrote the text and has already parsed it completely.
         Value::deserialize(&mut reader).unwrap_or_default()
     }
 
-    /// The object in its storage version, whole, as clients see it.
+    /// Returns the complete object in its storage version, as clients see it.
     pub fn whole(&self) -> Value {
         let Some(Parts { value, managed_fields }) = self.parts.get() else { return self.read_whole() };
         let mut value = value.clone();
@@ -125,22 +132,22 @@ impl Object {
         value
     }
 
-    /// The revision of the write that made this version (`metadata.resourceVersion`).
+    /// Returns the revision of the write that created this version (`metadata.resourceVersion`).
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// `metadata.name`.
+    /// Returns `metadata.name`.
     pub fn name(&self) -> &str {
         meta_str(self.value(), "name")
     }
 
-    /// `metadata.namespace`, empty for cluster-scoped objects.
+    /// Returns `metadata.namespace`, empty for cluster-scoped objects.
     pub fn namespace(&self) -> &str {
         meta_str(self.value(), "namespace")
     }
 
-    /// `metadata.uid`.
+    /// Returns `metadata.uid`.
     pub fn uid(&self) -> &str {
         meta_str(self.value(), "uid")
     }
@@ -149,7 +156,7 @@ impl Object {
         self.typed_text().whole.clone()
     }
 
-    /// Where in the text what follows `kind` and `apiVersion` starts.
+    /// Returns the offset in the text after `kind` and `apiVersion`.
     pub(crate) fn after_type(&self) -> usize {
         self.typed_text().after_type
     }
@@ -161,7 +168,8 @@ impl Object {
         })
     }
 
-    /// The text without its opening brace, `kind` and `apiVersion`: how a list of a built-in kind shows its items.
+    /// Returns the text without its opening brace, `kind` and `apiVersion`. A list of a built-in
+    /// kind shows its items this way.
     pub(crate) fn text_after_type(&self) -> Bytes {
         let text = self.typed_text();
         text.whole.slice(text.after_type..)
@@ -173,7 +181,7 @@ impl Text {
         let Some(map) = value.as_object() else {
             return Text { whole: to_bytes(value), after_type: 0 };
         };
-        // Most are smaller; what is kept is copied from it, without the room that a growing text leaves.
+        // Most objects are smaller. The kept copy has no spare capacity.
         let mut text = Vec::with_capacity(4096);
         text.push(b'{');
         let write = |text: &mut Vec<u8>, key: &str, value: &Value| {
@@ -189,13 +197,13 @@ impl Text {
                 write(&mut text, key, value);
             }
         }
-        // Past the comma that the next field starts with.
+        // Skips the comma before the next field.
         let after_type = text.len() + usize::from(text.len() != 1);
         for (key, value) in map.iter().filter(|(key, _)| !TYPE_KEYS.contains(&key.as_str())) {
             write(&mut text, key, value);
             if let ("metadata", Value::Object(metadata), Some(owners)) = (key.as_str(), value, managed_fields)
             {
-                // In the place of the map's closing brace.
+                // Replaces the closing brace of the metadata.
                 text.pop();
                 if !metadata.is_empty() {
                     text.push(b',');
@@ -213,10 +221,10 @@ impl Text {
 
 const TYPE_KEYS: [&str; 2] = ["kind", "apiVersion"];
 
-/// The field of the metadata in which a value says who owns its fields.
+/// Metadata field with the field ownership.
 pub(crate) const MANAGED_FIELDS: &str = "managedFields";
 
-/// What a value says about who owns its fields, taken out of it.
+/// Removes the field ownership from a value and returns it.
 pub(crate) fn take_managed_fields(value: &mut Value) -> Option<Value> {
     value.get_mut("metadata")?.as_object_mut()?.remove(MANAGED_FIELDS)
 }
@@ -230,7 +238,7 @@ fn managed_fields_text(given: Value) -> Option<Arc<str>> {
     (!text.is_empty()).then(|| text.into())
 }
 
-/// Serialises a JSON value; the value holds no maps with foreign keys, so this cannot fail.
+/// Serialises a JSON value. This cannot fail, because all keys of its maps are strings.
 pub(crate) fn to_bytes(value: &Value) -> Bytes {
     Bytes::from(serde_json::to_vec(value).expect("a JSON value serialises"))
 }
@@ -239,12 +247,12 @@ pub(crate) fn metadata(object: &Value) -> Option<&Map<String, Value>> {
     object.get("metadata").and_then(Value::as_object)
 }
 
-/// `metadata` as a map to write to, made if it is missing or not a map.
+/// Returns `metadata` as a mutable map. Creates the map if the field is missing or not a map.
 pub(crate) fn metadata_mut(object: &mut Value) -> &mut Map<String, Value> {
     child_map(object, "metadata")
 }
 
-/// The map under `key`, made if it is missing or not a map.
+/// Returns the map under `key`. Creates the map if the field is missing or not a map.
 pub(crate) fn child_map<'a>(object: &'a mut Value, key: &str) -> &'a mut Map<String, Value> {
     let parent = as_map(object);
     let child = parent.entry(key).or_insert_with(|| Value::Object(Map::new()));
@@ -255,20 +263,20 @@ fn as_map(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = Value::Object(Map::new());
     }
-    value.as_object_mut().expect("it was just made a map")
+    value.as_object_mut().expect("the value was just replaced by a map")
 }
 
-/// A string of the metadata, empty when absent.
+/// Returns a string of the metadata, empty if absent.
 pub(crate) fn meta_str<'a>(object: &'a Value, key: &str) -> &'a str {
     metadata(object).and_then(|m| m.get(key)).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Whether deletion has been asked for.
+/// Whether deletion was requested.
 pub(crate) fn is_deleting(object: &Value) -> bool {
     metadata(object).is_some_and(|m| m.get("deletionTimestamp").is_some_and(|t| !t.is_null()))
 }
 
-/// `metadata.finalizers`.
+/// Returns `metadata.finalizers`.
 pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
     metadata(object)
         .and_then(|m| m.get("finalizers"))
@@ -281,7 +289,7 @@ pub(crate) fn labels(object: &Value) -> Option<&Map<String, Value>> {
     metadata(object).and_then(|m| m.get("labels")).and_then(Value::as_object)
 }
 
-/// `metadata.generation`, 0 when absent.
+/// Returns `metadata.generation`, 0 if absent.
 pub(crate) fn generation(object: &Value) -> i64 {
     metadata(object).and_then(|m| m.get("generation")).and_then(Value::as_i64).unwrap_or_default()
 }
@@ -299,12 +307,12 @@ pub(crate) fn set_meta(object: &mut Value, key: &str, value: Option<Value>) {
     }
 }
 
-/// Copies one metadata field from `from` to `to`, removing it where `from` lacks it.
+/// Copies one metadata field from `from` to `to`. Removes it from `to` if `from` lacks it.
 pub(crate) fn copy_meta(to: &mut Value, from: &Value, key: &str) {
     set_meta(to, key, metadata(from).and_then(|m| m.get(key)).cloned());
 }
 
-/// Copies a top-level field from `from` to `to`, removing it where `from` lacks it.
+/// Copies a top-level field from `from` to `to`. Removes it from `to` if `from` lacks it.
 pub(crate) fn copy_field(to: &mut Value, from: &Value, key: &str) {
     if let Some(map) = to.as_object_mut() {
         match from.get(key) {
@@ -325,7 +333,7 @@ pub(crate) fn drop_field(object: &mut Value, key: &str) {
     }
 }
 
-/// The value under `key`, made an empty map if it is missing or not a map.
+/// Returns the value under `key`. Replaces it with an empty map if it is missing or not a map.
 pub(crate) fn child_value<'a>(object: &'a mut Value, key: &str) -> &'a mut Value {
     let child = as_map(object).entry(key).or_insert_with(|| Value::Object(Map::new()));
     as_map(child);
@@ -334,14 +342,14 @@ pub(crate) fn child_value<'a>(object: &'a mut Value, key: &str) -> &'a mut Value
 
 #[cfg(test)]
 impl Object {
-    /// Whether it is kept as nothing but its text.
+    /// Whether only the text is kept.
     pub(crate) fn is_cold(&self) -> bool {
         self.parts.get().is_none()
     }
 }
 
 #[test]
-fn an_object_that_is_only_looked_at_stays_its_text() {
+fn reading_an_object_does_not_keep_its_parsed_form() {
     use serde_json::json;
 
     let owners = json!([{ "manager": "m", "operation": "Update" }]);
@@ -358,5 +366,5 @@ fn an_object_that_is_only_looked_at_stays_its_text() {
     assert_eq!(*cold.opened().value(), *warm.value());
     assert!(cold.is_cold());
     assert_eq!((cold.value(), cold.managed_fields()), (warm.value(), warm.managed_fields()));
-    assert!(!cold.is_cold(), "a write builds on it, and more than once");
+    assert!(!cold.is_cold(), "a write uses the parsed form more than once");
 }

@@ -5,7 +5,8 @@ use std::fmt;
 /// Most complaints about the fields of one body.
 pub(crate) const MAX_COMPLAINTS: usize = 32;
 
-/// Where a value lies, below a place that has a name or none. Written out only when there is something to tell about it.
+/// Path of a value below an optional root name. It is formatted only if there is a problem to
+/// report.
 #[derive(Clone, Copy)]
 pub(crate) enum Path<'a> {
     Root(&'a str),

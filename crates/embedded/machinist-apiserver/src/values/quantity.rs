@@ -1,12 +1,13 @@
-//! Quantities as Kubernetes writes them: without a fraction, with the largest unit that loses nothing.
+//! Quantities in canonical form: without a fraction, and with the largest unit that loses no
+//! precision.
 
-/// Nothing smaller counts: what is left of it is rounded up.
+/// Quantities have a precision of one billionth. Smaller fractions are rounded up.
 const NANOS: i128 = 1_000_000_000;
 const DECIMAL: [(i32, &str); 10] =
     [(18, "E"), (15, "P"), (12, "T"), (9, "G"), (6, "M"), (3, "k"), (0, ""), (-3, "m"), (-6, "u"), (-9, "n")];
 const BINARY: [(u32, &str); 6] = [(60, "Ei"), (50, "Pi"), (40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")];
 
-/// An amount, in billionths, and the kind of unit that it came with.
+/// An amount in billionths, and the kind of unit of its text.
 #[derive(Debug, Clone, Copy)]
 struct Quantity {
     nanos: i128,
@@ -17,11 +18,12 @@ struct Quantity {
 enum Units {
     Decimal,
     Binary,
-    /// `1e3`
+    /// Exponent notation, such as `1e3`.
     Exponent,
 }
 
-/// The text in which this quantity is stored; `None` for what is no quantity, or too large a one to calculate with.
+/// Returns the stored form of a quantity. Returns `None` if the text is not a quantity or is too
+/// large to calculate with.
 pub(crate) fn canonical(text: &str) -> Option<String> {
     let Quantity { nanos, units } = parse(text)?;
     let is_small = nanos.abs() < 1024 * NANOS;
@@ -35,7 +37,7 @@ pub(crate) fn canonical(text: &str) -> Option<String> {
     if nanos == 0 {
         return Some("0".to_owned());
     }
-    // The last unit is one billionth, which every amount is a multiple of.
+    // The last unit is one billionth, and every amount is a multiple of it.
     let (exponent, unit) = DECIMAL.into_iter().find(|(exponent, _)| nanos % ten_to(exponent + 9) == 0)?;
     let number = nanos / ten_to(exponent + 9);
     Some(match units {
@@ -45,7 +47,7 @@ pub(crate) fn canonical(text: &str) -> Option<String> {
     })
 }
 
-/// Whether one quantity is more than another; nothing is more than what is no quantity.
+/// Whether one quantity is more than another. False if either text is not a quantity.
 pub(crate) fn is_more(one: &str, other: &str) -> bool {
     matches!((parse(one), parse(other)), (Some(one), Some(other)) if other.nanos < one.nanos)
 }
@@ -70,7 +72,7 @@ fn parse(text: &str) -> Option<Quantity> {
     let mantissa: i128 = all.parse().ok()?;
     let scale = i32::try_from(fraction.len()).ok()?;
     let (units, exponent, bits) = unit_of(unit)?;
-    // Everything at once, so that nothing is rounded but the result.
+    // The whole calculation comes first, so that only the result is rounded.
     let power = exponent + 9 - scale;
     let scaled = mantissa.checked_mul(1_i128.checked_shl(bits)?)?;
     let nanos = match power {
@@ -83,7 +85,7 @@ fn parse(text: &str) -> Option<Quantity> {
     Some(Quantity { nanos: if negative { -nanos } else { nanos }, units })
 }
 
-/// The kind of unit, with its powers of ten and of two.
+/// Returns the kind of a unit, with its powers of ten and of two.
 fn unit_of(unit: &str) -> Option<(Units, i32, u32)> {
     if let Some((exponent, _)) = DECIMAL.iter().find(|(_, known)| *known == unit) {
         return Some((Units::Decimal, *exponent, 0));
@@ -101,7 +103,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn quantities_are_written_in_one_way() {
+    fn quantities_have_one_canonical_form() {
         let cases = [
             ("1000m", "1"),
             ("0.5", "500m"),
@@ -133,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_are_compared_whatever_their_units() {
+    fn amounts_compare_across_units() {
         assert!(is_more("2Gi", "1Gi"));
         assert!(is_more("1Gi", "1G"));
         assert!(!is_more("1000m", "1"));
@@ -142,7 +144,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost(text in "[0-9]{1,12}(\\.[0-9]{1,12})?(Ki|Mi|Gi|Ei|n|m|k|M|E|e[0-9]{1,2})?") {
+        fn canonical_form_is_lossless(text in "[0-9]{1,12}(\\.[0-9]{1,12})?(Ki|Mi|Gi|Ei|n|m|k|M|E|e[0-9]{1,2})?") {
             if let Some(once) = canonical(&text) {
                 prop_assert!(canonical(&once).is_some());
                 prop_assert!(!is_more(&once, &text) && !is_more(&text, &once));

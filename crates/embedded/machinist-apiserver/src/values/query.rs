@@ -6,7 +6,8 @@ use std::num::{IntErrorKind, ParseIntError};
 use crate::values::go::quoted;
 use crate::values::status::{ApiError, ApiResult};
 
-/// Decoded query parameters. Of a name that is given more than once the first counts, except where all are asked for.
+/// Decoded query parameters. Of a repeated parameter the first value counts, except where the
+/// caller reads all values.
 #[derive(Debug, Default)]
 pub(crate) struct Query(BTreeMap<String, Vec<String>>);
 
@@ -24,17 +25,17 @@ impl Query {
         Ok(Query(parameters))
     }
 
-    /// Everything that is given under a name.
+    /// Returns all values of a parameter.
     pub(crate) fn all(&self, key: &str) -> &[String] {
         self.0.get(key).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The parameter's text, if it is named at all.
+    /// Returns the parameter's text, if present.
     pub(crate) fn named(&self, key: &str) -> Option<&str> {
         self.all(key).first().map(String::as_str)
     }
 
-    /// The parameter's text, empty when absent.
+    /// Returns the parameter's text, empty if absent.
     pub(crate) fn text(&self, key: &str) -> &str {
         self.named(key).unwrap_or_default()
     }
@@ -43,7 +44,7 @@ impl Query {
         !self.text(key).is_empty()
     }
 
-    /// A switch, if it is named: to name it is to turn it on, unless it says that it is off.
+    /// Returns a boolean parameter, if present. Any value except an explicit false counts as true.
     pub(crate) fn switch(&self, key: &str) -> Option<bool> {
         self.named(key).map(|text| text != "0" && !text.eq_ignore_ascii_case("false"))
     }
@@ -52,7 +53,7 @@ impl Query {
         self.switch(key).unwrap_or_default()
     }
 
-    /// A whole number, if it is named.
+    /// Returns an integer parameter, if present.
     pub(crate) fn number(&self, key: &str) -> ApiResult<Option<i64>> {
         let Some(text) = self.named(key) else { return Ok(None) };
         text.parse().map(Some).map_err(|error: ParseIntError| {
@@ -65,7 +66,7 @@ impl Query {
     }
 }
 
-/// `%41` to `A`; `None` when the escapes are broken or do not make UTF-8.
+/// Decodes `%41` to `A`. Returns `None` if the escapes are invalid or the result is not UTF-8.
 pub(crate) fn percent_decode(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();

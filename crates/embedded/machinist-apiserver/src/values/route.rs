@@ -1,4 +1,4 @@
-//! From method, path and query to what is asked.
+//! Parses method, path and query into the requested operation.
 
 use crate::values::query::Query;
 use crate::values::query::percent_decode;
@@ -7,12 +7,12 @@ use http::Method;
 
 use crate::values::status::{ApiError, ApiResult};
 
-/// What a request is about.
+/// The target of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Route {
-    /// Objects of a resource.
+    /// A resource or its objects.
     Resource(ResourcePath),
-    /// Discovery, version, health and whatever else has no objects.
+    /// Discovery, version, health and other paths without objects.
     Other(String),
 }
 
@@ -40,7 +40,7 @@ impl Route {
             _ => return other(),
         };
         let (namespace, rest) = match rest {
-            // A namespace's own subresources come before resources inside it.
+            // A namespace's own subresources take precedence over resources inside the namespace.
             ["namespaces", _, "status" | "finalize"] => ("", rest),
             ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (*namespace, rest),
             _ => ("", rest),
@@ -62,7 +62,7 @@ impl Route {
     }
 }
 
-/// The verb of a request on a resource, as audit and authorisation name it.
+/// Returns the verb of a request on a resource, as audit and authorisation name it.
 pub(crate) fn verb(method: &Method, path: &ResourcePath, query: &Query) -> ApiResult<&'static str> {
     let on_collection = path.name.is_empty();
     match (method, on_collection) {
@@ -92,16 +92,16 @@ mod tests {
     }
 
     #[test]
-    fn of_a_parameter_that_is_given_twice_the_first_counts() {
+    fn the_first_value_of_a_repeated_parameter_counts() {
         let query = Query::parse(Some("a=1&a=2&on&off=False&n=x")).expect("a query");
         assert_eq!((query.text("a"), query.all("a").len()), ("1", 2));
         assert_eq!(["on", "off", "none"].map(|key| query.switch(key)), [Some(true), Some(false), None]);
         assert_eq!(query.number("a").expect("a number"), Some(1));
-        assert_eq!(query.number("n").expect_err("no number").code(), 400);
+        assert_eq!(query.number("n").expect_err("not a number").code(), 400);
     }
 
     #[test]
-    fn paths_are_taken_apart() {
+    fn paths_are_parsed() {
         assert_eq!(check("/api/v1/pods"), "|v1||pods||");
         assert_eq!(check("/api/v1/namespaces"), "|v1||namespaces||");
         assert_eq!(check("/api/v1/namespaces/a"), "|v1||namespaces|a|");

@@ -1,14 +1,14 @@
-//! What a refused request is answered with: the `Status` object of Kubernetes.
+//! The `Status` object with which Kubernetes answers rejected requests.
 //!
-//! Clients decide on `code`, `reason` and `details.causes`, people read `message`; both follow kube-apiserver's wording,
-//! and the golden answers in `conformance/` hold us to it. Field errors are collected in a [`FieldErrors`] while an object
-//! is validated and become one 422.
+//! Clients evaluate `code`, `reason` and `details.causes`; people read `message`. All follow
+//! kube-apiserver's wording, and the golden answers in `conformance/` verify it. Validation
+//! collects field errors in a [`FieldErrors`], which becomes one 422.
 
 use std::fmt;
 
 use serde_json::{Map, Value, json};
 
-/// A refusal: an HTTP code and the `Status` that explains it.
+/// A rejection: an HTTP code and the `Status` that explains it.
 #[derive(Debug, Clone)]
 pub struct ApiError(Box<Refusal>);
 
@@ -23,11 +23,11 @@ struct Refusal {
     shows_empty_details: bool,
 }
 
-/// Result of anything that may refuse a request.
+/// Result of an operation that may reject a request.
 pub type ApiResult<T> = Result<T, ApiError>;
 
 impl ApiError {
-    /// A refusal with code, reason and message, and no details yet.
+    /// Creates a rejection with code, reason and message, without details.
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
         ApiError(Box::new(Refusal {
             code,
@@ -45,7 +45,7 @@ impl ApiError {
         Self::new(400, "BadRequest", message)
     }
 
-    /// 401, with the one text that gives nothing away.
+    /// 401, with a fixed text that reveals nothing.
     pub fn unauthorized() -> Self {
         Self::new(401, "Unauthorized", "Unauthorized")
     }
@@ -53,7 +53,7 @@ impl ApiError {
     /// 403 for one object.
     pub fn forbidden(target: &Target<'_>, why: &str) -> Self {
         let whole = target.to_string();
-        // What is about no object in particular names none.
+        // A rejection without a single object contains no name.
         let what = if target.name.is_empty() { whole.trim_end_matches(" \"\"") } else { &whole };
         Self::new(403, "Forbidden", format!("{what} is forbidden: {why}")).about(target)
     }
@@ -63,18 +63,18 @@ impl ApiError {
         Self::new(404, "NotFound", format!("{target} not found")).about(target)
     }
 
-    /// 405: the resource exists but not this verb on it.
+    /// 405: the resource exists but does not support this verb.
     pub fn method_not_allowed() -> Self {
         Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
             .with_empty_details()
     }
 
-    /// 404: there is nothing of that kind at this path.
+    /// 404: this path has no resource.
     pub fn no_such_resource() -> Self {
         Self::new(404, "NotFound", "the server could not find the requested resource").with_empty_details()
     }
 
-    /// 406: none of the asked media types can be produced.
+    /// 406: the server cannot produce any of the requested media types.
     pub fn not_acceptable() -> Self {
         Self::new(406, "NotAcceptable", "only the following media types are accepted: application/json")
     }
@@ -84,19 +84,19 @@ impl ApiError {
         Self::new(409, "AlreadyExists", format!("{target} already exists")).about(target)
     }
 
-    /// The same refusal, with something said before it.
+    /// Puts a text before the message.
     pub(crate) fn with_preface(mut self, preface: &str) -> Self {
         self.0.message.insert_str(0, preface);
         self
     }
 
-    /// 409 Conflict with its cause.
+    /// 409 Conflict with a cause.
     pub fn conflict(target: &Target<'_>, why: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on {target}: {why}");
         Self::new(409, "Conflict", message).about(target)
     }
 
-    /// 409 because the object moved on since the caller read it.
+    /// 409: the object changed after the caller read it.
     pub fn stale(target: &Target<'_>) -> Self {
         Self::conflict(
             target,
@@ -104,7 +104,7 @@ impl ApiError {
         )
     }
 
-    /// 410: that past is no longer kept.
+    /// 410: the requested revision is no longer kept.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(410, "Expired", message)
     }
@@ -126,18 +126,18 @@ impl ApiError {
         )
     }
 
-    /// 422 without causes: a patch that cannot be applied.
+    /// 422 without causes: the patch cannot be applied.
     pub fn unprocessable_patch() -> Self {
         Self::new(422, "Invalid", "the server rejected our request due to an error in our request")
             .with_empty_details()
     }
 
-    /// 500 without a reason: what kube-apiserver answers where it did not expect the error it met.
+    /// 500 without a reason, as kube-apiserver answers unexpected errors.
     pub fn unexpected(message: impl Into<String>) -> Self {
         Self::new(500, "", message)
     }
 
-    /// Some refusals carry `details` with nothing in it.
+    /// Adds empty `details`, which some rejections have.
     #[must_use]
     pub(crate) fn with_empty_details(mut self) -> Self {
         self.0.shows_empty_details = true;
@@ -147,7 +147,7 @@ impl ApiError {
     /// 422 with one cause per field.
     pub(crate) fn invalid(group: &str, kind: &str, name: &str, errors: &FieldErrors) -> Self {
         let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
-        // A complaint that two validations share is a cause twice, and is said once.
+        // An error from two validations appears as two causes, but only once in the message.
         let mut lines: Vec<String> = Vec::new();
         for line in errors.0.iter().map(ToString::to_string) {
             if !lines.contains(&line) {
@@ -169,7 +169,7 @@ impl ApiError {
         refused
     }
 
-    /// 500.
+    /// 500: an internal error.
     pub fn internal(message: impl Into<String>) -> Self {
         let message = message.into();
         let mut error = Self::new(500, "InternalError", format!("Internal error occurred: {message}"));
@@ -177,14 +177,14 @@ impl ApiError {
         error
     }
 
-    /// 504 because the asked revision has not come to pass.
+    /// 504: the requested revision does not exist yet.
     pub fn too_large_resource_version(asked: u64, current: u64) -> Self {
         Self::new(504, "Timeout", format!("Timeout: Too large resource version: {asked}, current: {current}"))
             .with_cause("ResourceVersionTooLarge", "Too large resource version", "")
             .with_retry_after(1)
     }
 
-    /// Names the object concerned in `details`.
+    /// Names the affected object in `details`.
     #[must_use]
     pub fn about(mut self, target: &Target<'_>) -> Self {
         for (key, value) in [("name", target.name), ("group", target.group), ("kind", target.resource)] {
@@ -211,7 +211,7 @@ impl ApiError {
         self
     }
 
-    /// Asks the caller to come back later, in the body and as a header.
+    /// Asks the caller to retry later, in the body and in a header.
     #[must_use]
     pub fn with_retry_after(mut self, seconds: u32) -> Self {
         self.0.details.insert("retryAfterSeconds".into(), json!(seconds));
@@ -219,24 +219,25 @@ impl ApiError {
         self
     }
 
-    /// Sets `metadata.continue`: the token with which an expired list can be carried on, inconsistently.
+    /// Sets `metadata.continue`: a token with which the client can continue an expired list,
+    /// inconsistently.
     #[must_use]
     pub(crate) fn with_continue(mut self, token: String) -> Self {
         self.0.continue_token = Some(token);
         self
     }
 
-    /// The HTTP code.
+    /// Returns the HTTP code.
     pub fn code(&self) -> u16 {
         self.0.code
     }
 
-    /// The machine-readable reason.
+    /// Returns the machine-readable reason.
     pub fn reason(&self) -> &'static str {
         self.0.reason
     }
 
-    /// The text for people.
+    /// Returns the message for people.
     pub fn message(&self) -> &str {
         &self.0.message
     }
@@ -245,7 +246,7 @@ impl ApiError {
         self.0.retry_after_header
     }
 
-    /// The `Status` object.
+    /// Renders the `Status` object.
     pub fn status(&self) -> Value {
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -272,7 +273,7 @@ impl fmt::Display for ApiError {
 
 impl std::error::Error for ApiError {}
 
-/// What a refusal is about; printed as `machines.machine.sapcloud.io "a"`.
+/// The object that a rejection is about; printed as `machines.machine.sapcloud.io "a"`.
 #[derive(Debug, Clone, Copy)]
 pub struct Target<'a> {
     /// API group, empty for the core group.
@@ -293,7 +294,7 @@ impl fmt::Display for Target<'_> {
     }
 }
 
-/// Kinds of field errors, with the reason each puts into `details.causes`.
+/// Kinds of field errors, with the reason of each for `details.causes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FieldErrorKind {
     Required,
@@ -333,18 +334,18 @@ impl FieldErrorKind {
     }
 }
 
-/// One complaint about one field.
+/// One error in one field.
 #[derive(Debug, Clone)]
 pub(crate) struct FieldError {
     kind: FieldErrorKind,
     field: String,
-    /// The value as it is shown.
+    /// The invalid value, as the message shows it.
     value: Option<String>,
     detail: String,
 }
 
 impl FieldError {
-    /// The text without the field's path, as `causes[].message` has it.
+    /// Renders the text without the field's path, as in `causes[].message`.
     fn body(&self) -> String {
         let mut text = self.kind.words().to_owned();
         let shows_value = !matches!(
@@ -369,7 +370,7 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// The complaints about one object, in the order in which they were found.
+/// The field errors of one object, in the order of their detection.
 #[derive(Debug, Default)]
 pub(crate) struct FieldErrors(pub(crate) Vec<FieldError>);
 
@@ -378,13 +379,13 @@ impl FieldErrors {
         self.0.is_empty()
     }
 
-    /// Each complaint as a line.
+    /// Renders each error as a line.
     pub(crate) fn lines(&self) -> Vec<String> {
         self.0.iter().map(ToString::to_string).collect()
     }
 
-    /// Rules are not judged on an object that lacks something, or whose values are of the wrong kind or size; a complaint says
-    /// so where that is the case.
+    /// CEL rules are not checked on an object that lacks fields, or has values of a wrong kind or
+    /// size. In that case, this adds an error that says so.
     pub(crate) fn say_that_rules_wait(&mut self) -> bool {
         let stops = |error: &FieldError| {
             matches!(
@@ -415,7 +416,7 @@ impl FieldErrors {
         self.push_shown(kind, field, value.map(|v| v.to_string()), detail);
     }
 
-    /// As `push`, for values that are shown with their fields in the order of a type.
+    /// Like `push`, for values with their fields in the order of a type.
     pub(crate) fn push_shown(
         &mut self,
         kind: FieldErrorKind,
@@ -426,7 +427,7 @@ impl FieldErrors {
         self.0.push(FieldError { kind, field: field.into(), value, detail: detail.into() });
     }
 
-    /// Appends complaints about something that lies at `place`.
+    /// Appends the errors of a nested value at `place`.
     pub(crate) fn append_below(&mut self, place: &str, inside: FieldErrors) {
         let below = |error: FieldError| FieldError { field: format!("{place}.{}", error.field), ..error };
         self.0.extend(inside.0.into_iter().map(below));
@@ -448,7 +449,7 @@ impl FieldErrors {
         self.push(FieldErrorKind::Duplicate, field, Some(value), "");
     }
 
-    /// A field that is given says one of the known texts.
+    /// Checks that a given field has one of the known values.
     pub(crate) fn check_one_of(&mut self, field: &str, value: Option<&Value>, known: &[&str]) {
         if let Some(value) = value.filter(|value| !value.as_str().is_some_and(|text| known.contains(&text))) {
             let known: Vec<String> = known.iter().map(|text| (*text).to_owned()).collect();

@@ -1,4 +1,5 @@
-//! The cluster's certificate authority: what it signs, and whom it recognises.
+//! The cluster's certificate authority: signs certificates and identifies clients by their
+//! certificates.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -22,29 +23,31 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::values::identity::{CREDENTIAL_ID, Identity};
 
-/// How long the CA and what the server issues for itself are valid. The server lives for a session, not for years.
+/// Validity of the CA and of the server's own certificates. The server lives for a session, not for
+/// years.
 const VALID_YEARS: i32 = 10;
-/// The last day that every month of every year has, so that adding years never names a day that is not.
+/// The last day that every month has, so that adding years always gives a valid date.
 const LAST_COMMON_DAY: u8 = 28;
 
-/// A CA could not be made or read.
+/// Error while creating or reading a CA.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// Certificates or keys.
+    /// Creating or parsing certificates or keys failed.
     #[error("certificate authority: {0}")]
     Certificate(#[from] rcgen::Error),
-    /// TLS configuration.
+    /// The TLS configuration is invalid.
     #[error("TLS: {0}")]
     Rustls(#[from] rustls::Error),
-    /// The verifier of client certificates.
+    /// Creating the verifier of client certificates failed.
     #[error("client certificate verifier: {0}")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
-    /// A PEM text without the certificate or key that was expected in it.
+    /// A PEM text lacks the expected certificate or key.
     #[error("{0}")]
     Pem(String),
 }
 
-/// A certificate authority: signs the server's and the administrator's certificates, and verifies clients'.
+/// A certificate authority: signs the server's and the administrator's certificates, and verifies
+/// client certificates.
 #[derive(Clone)]
 pub struct CertificateAuthority {
     certificate_pem: String,
@@ -53,7 +56,7 @@ pub struct CertificateAuthority {
 }
 
 impl fmt::Debug for CertificateAuthority {
-    /// Without the key.
+    /// Formats the value without the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CertificateAuthority")
             .field("certificate", &self.certificate_pem)
@@ -64,21 +67,21 @@ impl fmt::Debug for CertificateAuthority {
 /// A certificate with its key, in PEM.
 #[derive(Clone)]
 pub struct Issued {
-    /// The certificate.
+    /// The certificate in PEM.
     pub certificate_pem: String,
-    /// Its private key.
+    /// The private key in PEM.
     pub key_pem: String,
 }
 
 impl fmt::Debug for Issued {
-    /// Without the key.
+    /// Formats the value without the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Issued").field("certificate", &self.certificate_pem).finish_non_exhaustive()
     }
 }
 
 impl CertificateAuthority {
-    /// A new CA whose certificate is valid around `now`.
+    /// Creates a CA with a certificate that is valid at `now`.
     ///
     /// # Errors
     /// When key generation or signing fails.
@@ -92,10 +95,10 @@ impl CertificateAuthority {
         Self::from_pem(certificate.pem(), key.serialize_pem())
     }
 
-    /// An existing CA.
+    /// Reads an existing CA.
     ///
     /// # Errors
-    /// When `certificate_pem` holds no certificate that can be a root.
+    /// When `certificate_pem` contains no certificate that can be a root.
     pub fn from_pem(certificate_pem: String, key_pem: String) -> Result<Self, TlsError> {
         let mut roots = rustls::RootCertStore::empty();
         for certificate in certificates(&certificate_pem)? {
@@ -107,7 +110,7 @@ impl CertificateAuthority {
         Ok(CertificateAuthority { certificate_pem, key_pem, verifier })
     }
 
-    /// Whether the key is the certificate's, and the certificate is still good.
+    /// Checks that the key belongs to the certificate and that the certificate has not expired.
     pub(crate) fn check(&self, now: Timestamp) -> Result<(), TlsError> {
         let first = certificates(&self.certificate_pem)?.remove(0);
         let (_, parsed) =
@@ -117,22 +120,24 @@ impl CertificateAuthority {
             return Err(TlsError::Pem("ca.key is not the key of ca.crt".into()));
         }
         if parsed.validity().not_after.timestamp() <= now.as_second() {
-            return Err(TlsError::Pem("ca.crt has expired: move the folder away to start anew".into()));
+            return Err(TlsError::Pem(
+                "ca.crt has expired. Move the folder away to start with an empty one".into(),
+            ));
         }
         Ok(())
     }
 
-    /// The CA's certificate, what clients trust.
+    /// The CA's certificate, which clients trust.
     pub fn certificate_pem(&self) -> &str {
         &self.certificate_pem
     }
 
-    /// The CA's private key. Whoever has it can be anyone.
+    /// The CA's private key. A process with this key can impersonate any user.
     pub fn key_pem(&self) -> &str {
         &self.key_pem
     }
 
-    /// A client certificate for `user` in `group`.
+    /// Issues a client certificate for `user` in `group`.
     ///
     /// # Errors
     /// When key generation or signing fails.
@@ -142,7 +147,7 @@ impl CertificateAuthority {
         self.issue(params)
     }
 
-    /// A serving certificate for `addresses` and `names`.
+    /// Issues a serving certificate for `addresses` and `names`.
     ///
     /// # Errors
     /// When key generation or signing fails.
@@ -168,8 +173,9 @@ impl CertificateAuthority {
         Ok(Issued { certificate_pem: certificate.pem(), key_pem: key.serialize_pem() })
     }
 
-    /// Whose certificate this is, if this CA signed it for client use and it is valid at `now`. CN is the user, every O a
-    /// group. Signatures are looked at once for a connection, times on each request.
+    /// Identifies the client, if this CA signed its certificate for client use and the certificate
+    /// is valid at `now`. CN is the user, and each O is a group. The signatures are verified once
+    /// per connection, the validity on each request.
     pub(crate) fn identify(&self, presented: &PresentedCertificate, now: Timestamp) -> Option<Arc<Identity>> {
         let recognised = presented.recognised.get();
         if let Some(recognised) = recognised.filter(|it| it.valid.contains(&now.as_second())) {
@@ -196,7 +202,7 @@ impl CertificateAuthority {
         let user = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
         let groups: Vec<String> =
             subject.iter_organization().filter_map(|o| o.as_str().ok().map(str::to_owned)).collect();
-        // Which certificate it was.
+        // Identifies the certificate in audit records.
         let digest: String = Sha256::digest(leaf).iter().map(|byte| format!("{byte:02x}")).collect();
         let mut identity = Identity::new(user, groups);
         identity.extra.insert(CREDENTIAL_ID.to_owned(), vec![format!("X509SHA256={digest}")]);
@@ -208,21 +214,21 @@ impl CertificateAuthority {
     }
 }
 
-/// A client's certificate and those that it came with, of one connection to one server.
+/// A client certificate with its chain, from one connection to one server.
 pub(crate) struct PresentedCertificate {
     chain: Vec<Vec<u8>>,
     recognised: OnceLock<Recognised>,
 }
 
-/// Whom a certificate means.
+/// The identity that a certificate stands for.
 struct Recognised {
     identity: Arc<Identity>,
-    /// In seconds since the epoch, when all certificates of the chain are valid.
+    /// Period in seconds since the epoch during which all certificates of the chain are valid.
     valid: RangeInclusive<i64>,
 }
 
 impl PresentedCertificate {
-    /// DER, the client's own first.
+    /// Takes the chain as DER, the client's own certificate first.
     pub(crate) fn new(chain: impl IntoIterator<Item = Vec<u8>>) -> Self {
         Self { chain: chain.into_iter().collect(), recognised: OnceLock::new() }
     }
@@ -239,15 +245,16 @@ impl PresentedCertificate {
     }
 }
 
-/// The subject that a request for a certificate names.
+/// The subject that a certificate signing request names.
 pub(crate) struct Requested {
-    /// Empty when it names none.
+    /// Empty if the request has none.
     pub(crate) common_name: String,
     pub(crate) organizations: Vec<String>,
 }
 
 impl Requested {
-    /// From a request's PEM text in base64. What cannot be read is refused as a whole: a name that is skipped is not looked at.
+    /// Parses a request's PEM text in base64. An unreadable name makes the whole request invalid,
+    /// because a skipped name would not be checked.
     pub(crate) fn parse(request: &str) -> Result<Self, String> {
         let pem = STANDARD.decode(request).map_err(|e| e.to_string())?;
         let block = rustls_pemfile::read_one(&mut pem.as_slice());
@@ -269,7 +276,7 @@ impl Requested {
     }
 }
 
-/// Whether a PEM text is certificates and nothing else; says why not.
+/// Checks that a PEM text contains only certificates.
 pub(crate) fn check_certificates(pem: &[u8]) -> Result<(), String> {
     let mut found = 0;
     let mut rest = pem;
@@ -283,12 +290,12 @@ pub(crate) fn check_certificates(pem: &[u8]) -> Result<(), String> {
     if found == 0 { Err("must contain at least one CERTIFICATE PEM block".to_owned()) } else { Ok(()) }
 }
 
-/// The one crypto provider of the project.
+/// The only crypto provider of the project.
 pub(crate) fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// The certificates in a PEM text.
+/// Reads the certificates in a PEM text.
 pub(crate) fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let found: Result<Vec<_>, _> = rustls_pemfile::certs(&mut pem.as_bytes()).collect();
     match found {
@@ -311,7 +318,7 @@ fn params(
     }
     params.distinguished_name = name;
     let today = now.to_zoned(TimeZone::UTC).date();
-    // From yesterday on, so that a client whose clock is a little behind can connect.
+    // Valid from yesterday on, so that a client with a slightly slow clock can connect.
     let from = today.yesterday().unwrap_or(today);
     let (month, day) = (from.month().unsigned_abs(), from.day().unsigned_abs().min(LAST_COMMON_DAY));
     params.not_before = rcgen::date_time_ymd(from.year().into(), month, day);

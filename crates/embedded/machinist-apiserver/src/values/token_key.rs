@@ -1,4 +1,4 @@
-//! The key that signs tokens.
+//! The key that signs ServiceAccount tokens.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use ring::signature::{
 };
 use sha2::{Digest as _, Sha256};
 
-/// A key for tokens of ServiceAccounts (ECDSA over P-256). Clones are the same key.
+/// A key for tokens of ServiceAccounts (ECDSA over P-256). Clones share the key.
 #[derive(Clone)]
 pub struct TokenKey(Arc<Held>);
 
@@ -23,31 +23,31 @@ struct Held {
     id: String,
 }
 
-/// A key could not be made, read or used. The messages never quote it.
+/// A key could not be created, read or used. The message never quotes the key.
 #[derive(Debug, thiserror::Error)]
 #[error("token key: expected a private ECDSA key over P-256 in PEM (PKCS#8)")]
 pub struct TokenKeyError;
 
 impl fmt::Debug for TokenKey {
-    /// Without the key.
+    /// Formats the value without the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TokenKey").field("id", &self.0.id).finish_non_exhaustive()
     }
 }
 
 impl TokenKey {
-    /// A new key.
+    /// Creates a key.
     ///
     /// # Errors
-    /// When there is no randomness to make one from.
+    /// When the system provides no randomness.
     pub fn generate() -> Result<Self, TokenKeyError> {
         Self::of(&KeyPair::generate().map_err(|_| TokenKeyError)?)
     }
 
-    /// A key that was written down with [`TokenKey::pem`].
+    /// Reads a key that [`TokenKey::pem`] wrote.
     ///
     /// # Errors
-    /// When the text holds no such key.
+    /// When the text contains no such key.
     pub fn from_pem(pem: &str) -> Result<Self, TokenKeyError> {
         Self::of(&KeyPair::from_pem(pem).map_err(|_| TokenKeyError)?)
     }
@@ -65,12 +65,12 @@ impl TokenKey {
         })))
     }
 
-    /// The private key in PEM. Whoever has it can be every ServiceAccount.
+    /// The private key in PEM. A process with this key can impersonate every ServiceAccount.
     pub fn pem(&self) -> &str {
         &self.0.pem
     }
 
-    /// The key's name in tokens.
+    /// Id of the key in tokens (`kid`).
     pub(crate) fn id(&self) -> &str {
         &self.0.id
     }
@@ -85,9 +85,9 @@ impl TokenKey {
         public.verify(text, signature).is_ok()
     }
 
-    /// The public key's two coordinates, of 32 bytes each.
+    /// Returns the public key's two coordinates, 32 bytes each.
     pub(crate) fn coordinates(&self) -> (&[u8], &[u8]) {
-        // After the mark of an uncompressed point.
+        // The first byte marks an uncompressed point.
         let point = self.0.pair.public_key().as_ref().get(1..).unwrap_or_default();
         point.split_at(point.len() / 2)
     }

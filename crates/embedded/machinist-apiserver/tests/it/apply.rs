@@ -1,4 +1,4 @@
-//! Server-side apply under random appliers: what holds whatever they want.
+//! Server-side apply with random appliers: properties that hold for any configuration.
 
 use bytes::Bytes;
 use http::Request;
@@ -35,7 +35,7 @@ async fn send(server: &Server, verb: &str, path: &str, media_type: &str, body: &
     (code, serde_json::from_slice(&bytes).expect("JSON"))
 }
 
-/// What an applier may want of a Node: labels, a set, a list with keys, a list as a whole.
+/// An applier's configuration for a Node: labels, a set, a keyed list, and an atomic list.
 #[derive(Debug, Clone)]
 struct Wish {
     labels: Vec<u8>,
@@ -55,7 +55,8 @@ fn wish() -> impl Strategy<Value = Wish> {
 }
 
 impl Wish {
-    /// As an object, with `mark` in every name, so that different marks want different fields.
+    /// Renders the object with `mark` in every name, so that different marks apply to different
+    /// fields.
     fn shown(&self, mark: &str) -> Value {
         let labels: Map<String, Value> =
             self.labels.iter().map(|l| (format!("l{mark}{l}"), json!("x"))).collect();
@@ -82,7 +83,7 @@ impl Wish {
     }
 }
 
-/// An object without what tells one run from another, its lists in an order of their own.
+/// Returns an object without values that differ between runs, and with sorted lists.
 fn essence(object: &Value) -> Value {
     let mut object = object.clone();
     let metadata = object["metadata"].as_object_mut().expect("metadata");
@@ -100,7 +101,7 @@ fn essence(object: &Value) -> Value {
     object
 }
 
-/// A server with a Node that somebody made and owns a label of.
+/// Starts a server with a Node. Another manager has created the Node and owns one of its labels.
 async fn server_with_node() -> Server {
     let server = Server::new(Config::default());
     let made = json!({"metadata": {"name": "n", "labels": {"made": "by-hand"}}});
@@ -119,7 +120,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn appliers_of_different_fields_do_not_care_who_comes_first(
+    fn appliers_of_different_fields_commute(
         stories in prop::collection::vec((wish(), wish()), 1..4)
     ) {
         let play = |swapped: bool| in_runtime({
@@ -127,7 +128,7 @@ proptest! {
             async move {
                 let server = server_with_node().await;
                 for (a, b) in &stories {
-                    // Taints are one field; only one of the two wants any.
+                    // Taints are one field, so only one of the two applies any.
                     let (a, b) = (a.shown("a"), Wish { taints: None, ..b.clone() }.shown("b"));
                     let order = if swapped { [("m-b", &b), ("m-a", &a)] } else { [("m-a", &a), ("m-b", &b)] };
                     for (manager, wanted) in order {
@@ -142,7 +143,7 @@ proptest! {
     }
 
     #[test]
-    fn to_apply_twice_is_to_apply_once_and_writes_nothing(wishes in prop::collection::vec(wish(), 1..5)) {
+    fn a_repeated_apply_writes_nothing(wishes in prop::collection::vec(wish(), 1..5)) {
         in_runtime(async {
             let server = server_with_node().await;
             for (number, wish) in wishes.iter().enumerate() {
@@ -157,14 +158,15 @@ proptest! {
     }
 
     #[test]
-    fn what_one_applier_wanted_and_wants_no_longer_is_gone(first in wish(), second in wish()) {
+    fn fields_that_an_applier_drops_are_deleted(first in wish(), second in wish()) {
         in_runtime(async {
             let server = server_with_node().await;
             let (_, only) = apply(&server, NODE, "m", &second.shown("")).await;
             let other = server_with_node().await;
             apply(&other, NODE, "m", &first.shown("")).await;
             let (_, after) = apply(&other, NODE, "m", &second.shown("")).await;
-            // The taint that every new Node gets is nobody's, and goes with the first taints that anybody wants.
+            // The taint of every new Node has no owner. It is removed with the first applied
+            // taints.
             let plain = |object: &Value| {
                 let mut object = essence(object);
                 object.as_object_mut().map(|object| object.remove("spec"));
@@ -175,7 +177,7 @@ proptest! {
     }
 
     #[test]
-    fn owners_of_any_shape_are_answered(entries in prop::collection::vec(owner(), 0..4)) {
+    fn managed_fields_of_any_shape_are_answered(entries in prop::collection::vec(owner(), 0..4)) {
         in_runtime(async {
             let server = Server::new(Config::default());
             let body = json!({"metadata": {"name": "n", "managedFields": entries}});
@@ -196,7 +198,7 @@ proptest! {
     }
 }
 
-/// Something that may be an entry of `managedFields`.
+/// Generates a value for an entry of `managedFields`, valid or not.
 fn owner() -> impl Strategy<Value = Value> {
     let field = prop_oneof![
         "f:[a-z]{1,8}",
@@ -224,7 +226,7 @@ fn owner() -> impl Strategy<Value = Value> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn owners_nested_without_end_are_refused_and_not_followed() {
+async fn deeply_nested_managed_fields_are_rejected() {
     let server = Server::new(Config::default());
     let fields = format!("{}{{}}{}", "{\"f:a\":".repeat(100_000), "}".repeat(100_000));
     let body = format!(
@@ -238,7 +240,7 @@ async fn owners_nested_without_end_are_refused_and_not_followed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_changes_no_field_changes_no_owner_and_commits_nothing() {
+async fn a_write_without_changes_commits_nothing() {
     let server = Server::new(Config::default());
     let body = json!({"metadata": {"name": "m"}, "data": {"k": "v"}});
     let maps = "/api/v1/namespaces/default/configmaps";
@@ -252,7 +254,7 @@ async fn a_write_that_changes_no_field_changes_no_owner_and_commits_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_as_deep_as_can_be_read_is_answered_no_deeper() {
+async fn an_object_of_maximum_depth_gets_no_deeper() {
     let server = Server::new(Config::default());
     let definition = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "wells.t.dev"},
@@ -268,7 +270,7 @@ async fn an_object_as_deep_as_can_be_read_is_answered_no_deeper() {
         let deep = (0..125).fold(bottom, |below, _| json!({"k": below}));
         json!({"apiVersion": "t.dev/v1", "kind": "Well", "metadata": {"name": "w"}, "spec": deep})
     };
-    // Reading the answers is the test: the parser stops where any client's may.
+    // Reading the answers is the test: the parser has the same depth limit as any client.
     assert_eq!(send(&server, "POST", wells, "application/json", &well(json!(1))).await.0, 201);
     let (code, answer) = apply(&server, &format!("{wells}/w"), "m", &well(json!(2))).await;
     assert_eq!(code, 200, "{answer}");

@@ -1,4 +1,4 @@
-//! Who may do what, through the clients that ask.
+//! Permissions, tested through clients.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +51,7 @@ async fn let_accounts_view(server: &Server) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_lets_in_until_it_expires_and_no_further_than_its_roles() {
+async fn a_token_works_until_it_expires_with_its_roles_only() {
     let server = server();
     let_accounts_view(&server).await;
     let client = Client::new(server.service_with_bearer(&token(&server, 600).await), "default");
@@ -67,7 +67,7 @@ async fn a_token_lets_in_until_it_expires_and_no_further_than_its_roles() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_ends_with_its_account_even_if_one_of_its_name_comes_back() {
+async fn a_token_ends_with_its_account_even_if_recreated() {
     let server = server();
     let_accounts_view(&server).await;
     let client = Client::new(server.service_with_bearer(&token(&server, 3600).await), "default");
@@ -83,14 +83,14 @@ async fn a_token_ends_with_its_account_even_if_one_of_its_name_comes_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_outlives_a_restart_only_where_its_key_does() {
+async fn a_token_survives_a_restart_only_with_its_key() {
     let (key, other) = (TokenKey::generate().expect("a key"), TokenKey::generate().expect("a key"));
     let with = |key: &TokenKey| {
         let ids = Arc::new(machinist_apiserver::SeededIds::new(1));
         Server::new(Config { ids, token_key: Some(key.clone()), ..Config::default() })
     };
     let made = token(&with(&key), 3600).await;
-    // The same seed, so the same account again.
+    // The same seed creates the same account.
     let asks = async |server: Server| {
         let client = Client::new(server.service_with_bearer(&made), "default");
         code(Api::<ConfigMap>::default_namespaced(client).list(&ListParams::default()).await)
@@ -100,7 +100,7 @@ async fn a_token_outlives_a_restart_only_where_its_key_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_certificate_opens_its_own_node_alone() {
+async fn a_node_certificate_works_only_for_its_own_node() {
     let server = server();
     let nodes: Api<Node> = Api::all(admin(&server));
     for name in ["a", "b"] {
@@ -120,7 +120,7 @@ async fn a_node_certificate_opens_its_own_node_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_roles_everyone_who_is_known_may_do_everything() {
+async fn without_rbac_every_authenticated_user_has_all_permissions() {
     let server = Server::new(Config::default());
     let jane = Client::new(server.service_as(Identity::new("jane", [""; 0])), "default");
     assert_eq!(code(Api::<Secret>::all(jane.clone()).list(&ListParams::default()).await), 200);
@@ -138,7 +138,7 @@ async fn ask(service: &ApiService, method: Method, path: &str, headers: &[(&str,
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_audit_tells_what_was_refused_to_whom_and_as_whom_he_acted() {
+async fn audit_records_name_user_and_impersonated_user() {
     let server = server();
     let mut audit = server.audit();
     let path = "/api/v1/namespaces/default/secrets/s";

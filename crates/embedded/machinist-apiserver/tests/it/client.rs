@@ -1,4 +1,4 @@
-//! kube-rs in front of the in-process service.
+//! Tests with kube-rs as the client of the in-process service.
 
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ async fn objects_are_created_read_patched_and_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn definitions_are_served_as_soon_as_they_are_made() {
+async fn definitions_are_served_as_soon_as_they_exist() {
     let server = Server::new(Config::default());
     let client = client(&server);
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
@@ -92,7 +92,7 @@ async fn definitions_are_served_as_soon_as_they_are_made() {
     assert_eq!(patched.metadata.generation, Some(2));
     assert_eq!(patched.metadata.labels, None);
     definitions.delete("machines.t.dev", &DeleteParams::default()).await.expect("deleted");
-    let gone = machines.get("a").await.expect_err("the definition is gone");
+    let gone = machines.get("a").await.expect_err("the definition is deleted");
     assert!(matches!(gone, kube::Error::Api(status) if status.code == 404));
 }
 
@@ -143,7 +143,7 @@ async fn a_streaming_watcher_starts_up_and_survives_compaction() {
         }
         assert_eq!(applied, 4);
     }
-    // A watch from a compacted revision is told so in its stream.
+    // A watch from a compacted revision gets an error event in its stream.
     let mut old = namespaces.watch(&WatchParams::default(), "1").await.expect("HTTP 200").boxed();
     match old.try_next().await.expect("a line") {
         Some(WatchEvent::Error(e)) => assert_eq!((e.code, e.reason.as_str()), (410, "Expired")),
@@ -159,14 +159,14 @@ async fn a_commit_survives_its_caller() {
         .body(kube::client::Body::from(br#"{"metadata": {"name": "a"}}"#.to_vec()))
         .expect("a request");
     let mut service = server.service_as(Identity::admin());
-    // Handed over, and never waited for.
+    // The request is handed over and its answer is dropped.
     drop(service.call(request));
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(maps.get_opt("a").await.expect("get").is_some());
 }
 
 #[tokio::test(start_paused = true)]
-async fn nodes_are_tainted_and_their_provider_id_stays() {
+async fn nodes_get_a_taint_and_their_provider_id_is_immutable() {
     let server = Server::new(Config::default());
     let nodes: Api<Node> = Api::all(client(&server));
     let node: Node = serde_json::from_value(json!({"metadata": {"name": "n"}})).expect("a node");

@@ -1,4 +1,4 @@
-//! What the simulator turns: history, lag, bookmarks, clock and ids.
+//! Controls for the simulator: history, lag, bookmarks, clock and ids.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +39,7 @@ async fn touch(maps: &Api<ConfigMap>, name: &str, value: &str) {
     maps.patch(name, &PatchParams::default(), &patch).await.expect("patched");
 }
 
-/// Sends a request without a client in between.
+/// Sends a request without kube-rs.
 async fn raw(server: &Server, path: &str) -> (u16, Value) {
     let request = Request::get(path).body(Full::new(bytes::Bytes::new())).expect("a request");
     let response = server.service_as(Identity::admin()).call(request).await.expect("an answer");
@@ -49,7 +49,7 @@ async fn raw(server: &Server, path: &str) -> (u16, Value) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_expired_page_offers_an_inconsistent_rest() {
+async fn an_expired_page_offers_an_inconsistent_continuation() {
     let server = server();
     let maps = maps(server.service_as(Identity::admin()));
     for name in ["a", "b", "c"] {
@@ -74,7 +74,7 @@ async fn an_expired_page_offers_an_inconsistent_rest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_frozen_replica_shows_the_past_to_those_who_allow_it() {
+async fn a_frozen_replica_serves_old_state_if_allowed() {
     let server = server();
     let view = ReplicaView::default();
     let fresh = maps(server.service_as(Identity::admin()));
@@ -102,7 +102,7 @@ async fn a_frozen_replica_shows_the_past_to_those_who_allow_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bookmarks_come_at_their_pace_and_promise_what_was_delivered() {
+async fn bookmarks_are_periodic_and_name_delivered_revisions() {
     let server = server();
     let maps = maps(server.service_as(Identity::admin()));
     let mut events = maps.watch(&WatchParams::default().timeout(35), "0").await.expect("watch").boxed();
@@ -121,7 +121,7 @@ async fn bookmarks_come_at_their_pace_and_promise_what_was_delivered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_waits_for_a_revision_that_is_about_to_come() {
+async fn a_read_waits_for_a_future_revision() {
     let server = server();
     let maps = maps(server.service_as(Identity::admin()));
     let next = server.revision() + 1;
@@ -136,7 +136,7 @@ async fn a_read_waits_for_a_revision_that_is_about_to_come() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn history_is_forgotten_by_age_unless_the_simulator_keeps_it() {
+async fn old_history_is_dropped_unless_the_simulator_keeps_it() {
     let bounded = Server::new(Config {
         history: History::Bounded { age: Duration::from_secs(300), events: 1000, bytes: 1 << 20 },
         ..Config::default()
@@ -164,7 +164,7 @@ async fn history_is_shorter_when_objects_are_large() {
         touch(&maps, "large", &format!("{number:010240}")).await;
     }
     let kept = bounded.revision() - bounded.compacted();
-    // The newest 500, and a MiB of others.
+    // The newest 500, and others up to 1 MiB.
     assert!((590..=605).contains(&kept), "{kept} of 10 KiB each");
     make(&maps, "small").await;
     for number in 0..1000 {
@@ -174,7 +174,7 @@ async fn history_is_shorter_when_objects_are_large() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_are_gone_an_hour_after_they_were_last_written() {
+async fn events_are_deleted_an_hour_after_their_last_write() {
     let server = server();
     let events: Api<Event> =
         Api::default_namespaced(kube::Client::new(server.service_as(Identity::admin()), "default"));
@@ -216,6 +216,6 @@ async fn the_same_seed_gives_the_same_bytes() {
         runs.push(log);
     }
     assert_eq!(runs[0].len(), 4);
-    // The clock started anew with each server, and so did the ids.
+    // The clock and the ids start again with each server.
     assert_eq!(runs[0], runs[1]);
 }

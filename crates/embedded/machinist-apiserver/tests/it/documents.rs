@@ -1,4 +1,4 @@
-//! What clients read before they do anything: discovery and OpenAPI, in whatever form they ask for.
+//! Documents that clients read first: discovery and OpenAPI, in all requested formats.
 
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
@@ -30,7 +30,7 @@ fn value(response: &Response<Vec<u8>>) -> Value {
 }
 
 #[tokio::test]
-async fn a_client_that_has_a_document_is_not_sent_it_again() {
+async fn a_cached_document_is_not_sent_again() {
     let server = Server::new(Config::default());
     for (path, accept) in [("/apis", AGGREGATED), ("/openapi/v3", "*/*"), ("/openapi/v3/api/v1", "*/*")] {
         let first = ask(&server, path, &[("Accept", accept)]).await;
@@ -43,7 +43,7 @@ async fn a_client_that_has_a_document_is_not_sent_it_again() {
 }
 
 #[tokio::test]
-async fn an_older_link_to_a_document_leads_to_the_newer_one() {
+async fn an_outdated_link_redirects_to_the_current_document() {
     let server = Server::new(Config::default());
     let index = value(&ask(&server, "/openapi/v3", &[]).await);
     let link = index["paths"]["api/v1"]["serverRelativeURL"].as_str().expect("a link").to_owned();
@@ -54,7 +54,7 @@ async fn an_older_link_to_a_document_leads_to_the_newer_one() {
 }
 
 #[tokio::test]
-async fn a_definition_is_described_as_soon_as_it_is_served() {
+async fn openapi_describes_a_definition_as_soon_as_it_is_served() {
     let server = Server::new(Config::default());
     let before = header(&ask(&server, "/openapi/v3", &[]).await, "etag");
     let definition = json!({
@@ -84,9 +84,9 @@ async fn a_definition_is_described_as_soon_as_it_is_served() {
 }
 
 #[tokio::test]
-async fn a_protobuf_body_that_would_lose_something_is_refused_by_name() {
+async fn an_unsupported_protobuf_field_is_named() {
     let server = Server::new(Config::default());
-    // A Node with a ninth field, which it does not have.
+    // A Node with an unknown ninth field.
     let body = b"k8s\0\x0a\x0a\x0a\x02v1\x12\x04Node\x12\x02\x4a\x00";
     let request = Request::post("/api/v1/nodes")
         .header("Content-Type", "application/vnd.kubernetes.protobuf")
@@ -103,7 +103,7 @@ async fn a_protobuf_body_that_would_lose_something_is_refused_by_name() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn json_in_any_shape_is_answered(parameters in "[a-z=;.0-9A-Z \"*/]{0,40}", path in prop_oneof![
+    fn any_accept_header_gets_an_answer(parameters in "[a-z=;.0-9A-Z \"*/]{0,40}", path in prop_oneof![
         Just("/apis"), Just("/api"), Just("/api/v1"), Just("/openapi/v3"), Just("/api/v1/namespaces"),
         Just("/api/v1/namespaces/default"), Just("/version"),
     ]) {
@@ -119,7 +119,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn who_applies_finds_how_lists_and_maps_are_owned() {
+async fn openapi_describes_the_ownership_of_lists_and_maps() {
     let server = Server::new(Config::default());
     let core = value(&ask(&server, "/openapi/v3/api/v1", &[]).await);
     let schema = |name: &str| core["components"]["schemas"][name].clone();

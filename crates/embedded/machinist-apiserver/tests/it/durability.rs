@@ -1,4 +1,4 @@
-//! A server with a data folder: what it keeps, what it refuses to read, and what is left when its process is killed.
+//! A server with a data folder: persistent state, rejected folders, and the state after a kill.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,7 @@ fn open(path: &Path) -> Result<Server, StorageError> {
     Server::open(Config::default(), Folder::open(path)?)
 }
 
-/// The error that keeps a folder from being served.
+/// Returns the error for a folder that cannot be served.
 fn refusal(path: &Path) -> String {
     let error = open(path).expect_err("refused");
     let source = std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
@@ -65,7 +65,7 @@ fn revision(object: &Value) -> u64 {
     text.parse().expect("a number")
 }
 
-/// The lines of a watch that is told to end at once.
+/// Returns the lines of a watch that ends at once.
 async fn watched(server: &Server, path: &str, from: u64) -> String {
     let uri = format!("{path}?watch=1&timeoutSeconds=1&resourceVersion={from}");
     let request = Request::get(uri).body(Full::from("")).expect("a request");
@@ -75,7 +75,7 @@ async fn watched(server: &Server, path: &str, from: u64) -> String {
 }
 
 #[tokio::test]
-async fn a_restart_finds_everything_as_it_was() {
+async fn a_restart_keeps_the_complete_state() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let server = open(folder.path()).expect("a new folder");
     let kept = done(&server, Method::POST, MAPS, Some(map("kept", json!({"a": "1"})))).await;
@@ -87,7 +87,8 @@ async fn a_restart_finds_everything_as_it_was() {
     )
     .await;
     let things = "/apis/t.dev/v1/namespaces/default/things";
-    // Numbers that are changed by reading and writing them carelessly, and more levels than a parser takes by default.
+    // Numbers that careless parsing and formatting changes, and more levels than a parser accepts
+    // by default.
     let mut deep = json!({"x": 0.1});
     for _ in 0..100 {
         deep = json!({"d": deep});
@@ -104,7 +105,7 @@ async fn a_restart_finds_everything_as_it_was() {
     drop(server);
 
     let again = open(folder.path()).expect("our folder");
-    assert_eq!(again.revision(), newest, "a start is no change, and a deletion counts");
+    assert_eq!(again.revision(), newest, "a start creates no revision, and a deletion does");
     assert_eq!(done(&again, Method::GET, &format!("{MAPS}/kept"), None).await, kept);
     assert_eq!(done(&again, Method::GET, &format!("{things}/t"), None).await, thing);
     assert_eq!(ask(&again, Method::GET, &format!("{MAPS}/gone"), None).await.0, 404);
@@ -113,31 +114,31 @@ async fn a_restart_finds_everything_as_it_was() {
     assert_eq!(revision(&next), newest + 1);
 
     let missed = watched(&again, MAPS, newest - 1).await;
-    assert!(missed.contains("\"code\":410"), "the past is forgotten: {missed}");
+    assert!(missed.contains("\"code\":410"), "old history is dropped: {missed}");
     let resumed = watched(&again, MAPS, newest).await;
     assert!(resumed.starts_with("{\"type\":\"ADDED\"") && resumed.contains("\"next\""), "{resumed}");
     assert_eq!(resumed.lines().count(), 1, "{resumed}");
 }
 
 #[tokio::test]
-async fn a_folder_has_one_server_and_nobody_else_reads_it() {
+async fn a_folder_is_private_and_has_one_server() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("state");
     let server = open(&path).expect("a new folder");
     let refused = refusal(&path);
     assert!(refused.contains("is in use by another process"), "{refused}");
-    let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
+    let mode = |path: &Path| fs::metadata(path).expect("the file exists").permissions().mode() & 0o777;
     assert_eq!(mode(&path), 0o700);
     for file in fs::read_dir(&path).expect("a folder") {
         let file = file.expect("a file").path();
         assert_eq!(mode(&file), 0o600, "{}", file.display());
     }
     drop(server);
-    open(&path).expect("free again");
+    open(&path).expect("the folder is free again");
 }
 
 #[tokio::test]
-async fn a_file_that_is_not_ours_is_refused_and_left_alone() {
+async fn a_foreign_file_is_rejected_and_unchanged() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("state.redb");
     fs::write(&file, "").expect("written");
@@ -153,32 +154,32 @@ async fn a_file_that_is_not_ours_is_refused_and_left_alone() {
             refused.contains("state.redb holds something else than the state of an API server"),
             "{refused}"
         );
-        assert_eq!(fs::read_to_string(&file).expect("it is there"), *content);
+        assert_eq!(fs::read_to_string(&file).expect("the file exists"), *content);
     }
     fs::remove_file(&file).expect("removed");
-    drop(redb::Database::create(&file).expect("somebody else's database"));
+    drop(redb::Database::create(&file).expect("a database of another program"));
     let refused = refusal(folder.path());
     assert!(refused.contains("holds something else"), "{refused}");
 }
 
 #[tokio::test]
-async fn a_key_that_is_gone_is_not_replaced_by_another_that_nobody_knows() {
+async fn a_missing_key_is_not_replaced() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     drop(open(folder.path()).expect("a new folder"));
     for file in ["ca.crt", "ca.key", "tokens.key"] {
         let path = folder.path().join(file);
-        let text = fs::read(&path).expect("it is there");
+        let text = fs::read(&path).expect("the file exists");
         fs::remove_file(&path).expect("removed");
         let refused = refusal(folder.path());
         assert!(refused.contains(&format!("{file} is missing: expected the ")), "{refused}");
         assert!(!path.exists(), "nothing is changed");
         fs::write(&path, text).expect("written");
     }
-    open(folder.path()).expect("everything is back");
+    open(folder.path()).expect("all files are back");
 }
 
 #[tokio::test]
-async fn a_file_of_a_newer_version_is_refused() {
+async fn a_file_of_a_newer_version_is_rejected() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     drop(open(folder.path()).expect("a new folder"));
     let database = redb::Database::open(folder.path().join("state.redb")).expect("a database");
@@ -194,7 +195,7 @@ async fn a_file_of_a_newer_version_is_refused() {
 }
 
 #[tokio::test]
-async fn a_damaged_file_is_refused_or_as_it_was_and_never_a_panic() {
+async fn a_damaged_file_is_rejected_or_read_correctly() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let server = open(folder.path()).expect("a new folder");
     for number in 0..20 {
@@ -206,7 +207,7 @@ async fn a_damaged_file_is_refused_or_as_it_was_and_never_a_panic() {
     let file = folder.path().join("state.redb");
     let whole = fs::read(&file).expect("a file");
     let mut refused = 0;
-    // Through the file in uneven steps, past the mark at its beginning, which decides whose it is.
+    // Through the file in uneven steps, after the mark at its start, which identifies our files.
     for at in (16..whole.len().min(200_000)).step_by(997) {
         let mut damaged = whole.clone();
         for byte in &mut damaged[at..(at + 40).min(whole.len())] {
@@ -222,28 +223,29 @@ async fn a_damaged_file_is_refused_or_as_it_was_and_never_a_panic() {
             }
         }
     }
-    assert!(10 < refused, "{refused} of the damages were seen");
+    assert!(10 < refused, "{refused} of the damages were detected");
     fs::write(&file, &whole[..whole.len() / 2]).expect("written");
-    assert!(open(folder.path()).is_err(), "half of a file");
+    assert!(open(folder.path()).is_err(), "a truncated file is rejected");
     fs::write(&file, &whole).expect("written");
-    open(folder.path()).expect("whole again");
+    open(folder.path()).expect("the restored file can be read");
 }
 
-/// Says to a process of this very program that it is the one to be killed: the folder.
+/// Environment variable that makes a child process the victim. Its value is the data folder.
 const VICTIM: &str = "MACHINIST_KILL_TEST_FOLDER";
 const KILLS: u32 = 500;
-/// Writers at a time, so that syncs are shared.
+/// Number of concurrent writers, so that syncs are shared.
 const WRITERS: u32 = 4;
-/// Objects of each writer: 80 in all.
+/// Number of objects of each writer: 80 in total.
 const OBJECTS: u32 = 20;
 
-/// What is killed: it says what it finds, and then each write before it asks for it and after it was answered.
+/// The process that is killed. Prints the objects that it finds, and each write before it is sent
+/// and after it is answered.
 #[test]
 fn victim() {
     let Some(folder) = std::env::var_os(VICTIM) else { return };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime").block_on(async {
-        let server = open(Path::new(&folder)).expect("what a kill leaves can be read");
+        let server = open(Path::new(&folder)).expect("the folder is readable after a kill");
         let list = done(&server, Method::GET, MAPS, None).await;
         let mut held = BTreeMap::new();
         let mut found = vec![server.revision().to_string()];
@@ -251,7 +253,7 @@ fn victim() {
             let name = item.pointer("/metadata/name").and_then(Value::as_str).expect("a name");
             let (number, copy) = (&item["data"]["number"], &item["data"]["copy"]);
             let number = number.as_str().expect("a number");
-            assert!(copy.as_str().is_some_and(|copy| copy.starts_with(number)), "half of a write: {item}");
+            assert!(copy.as_str().is_some_and(|copy| copy.starts_with(number)), "a torn write: {item}");
             held.insert(name.to_owned(), number.to_owned());
             found.push(format!("{name}={number}"));
         }
@@ -267,7 +269,7 @@ fn victim() {
 }
 
 async fn write_for_ever(server: &Server, writer: u32, mut held: BTreeMap<String, String>) {
-    // Different each time, for different sizes and places.
+    // Different in each run, for different sizes and places.
     let mut number = server.revision();
     loop {
         for object in 0..OBJECTS {
@@ -294,10 +296,12 @@ async fn write_for_ever(server: &Server, writer: u32, mut held: BTreeMap<String,
     }
 }
 
-/// Straight to the pipe: what is said is out before anything else happens.
+/// Writes straight to the pipe, so that the line is out before anything else happens.
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
-    out.write_all(format!("\n# {line}\n").as_bytes()).and_then(|()| out.flush()).expect("somebody listens");
+    out.write_all(format!("\n# {line}\n").as_bytes())
+        .and_then(|()| out.flush())
+        .expect("the parent process reads the output");
 }
 
 fn start_victim(folder: &Path) -> Child {
@@ -312,16 +316,16 @@ fn start_victim(folder: &Path) -> Child {
         .expect("this program can be run")
 }
 
-/// What the world knows about the victim's objects.
+/// The parent's knowledge about the victim's objects.
 #[derive(Default)]
 struct World {
     revision: u64,
-    /// Told to be so.
+    /// State after the last answered write.
     certain: BTreeMap<String, String>,
-    /// Asked for and not answered; `-` for a deletion.
+    /// Writes without an answer; `-` for a deletion.
     open: BTreeMap<String, String>,
     answered: u32,
-    /// What became of the writes that were never answered.
+    /// Number of unanswered writes that were kept, and that were lost.
     kept: u32,
     lost: u32,
 }
@@ -341,7 +345,7 @@ impl World {
                 self.revision = self.revision.max(revision.parse().expect("a number"));
                 self.answered += 1;
             }
-            // Cut off by the kill.
+            // The kill cut off the line.
             _ => {}
         }
     }
@@ -354,7 +358,7 @@ impl World {
     }
 
     fn compare(&mut self, revision: u64, objects: &[&str]) {
-        assert!(self.revision <= revision, "the revision went back from {} to {revision}", self.revision);
+        assert!(self.revision <= revision, "the revision decreased from {} to {revision}", self.revision);
         self.revision = revision;
         let found: BTreeMap<String, String> = objects
             .iter()
@@ -370,12 +374,12 @@ impl World {
                 self.lost += 1;
             }
         }
-        assert_eq!(found, self.certain, "what was answered is there, and nothing that nobody asked for");
+        assert_eq!(found, self.certain, "exactly the answered writes are present");
     }
 }
 
 #[test]
-fn five_hundred_kills_lose_nothing_that_was_answered() {
+fn five_hundred_kills_lose_no_answered_write() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut world = World::default();
     let mut draw = 0x9E37_79B9_7F4A_7C15_u64;
@@ -385,7 +389,7 @@ fn five_hundred_kills_lose_nothing_that_was_answered() {
         draw ^= draw << 17;
         let mut victim = start_victim(folder.path());
         let mut lines = BufReader::new(victim.stdout.take().expect("a pipe")).lines();
-        // After so many lines it is killed, wherever it is; now and then while it starts.
+        // The victim is killed after this many lines, and sometimes during its start.
         let mut left = draw % 40;
         let is_early = draw.is_multiple_of(8);
         while let Some(Ok(line)) = lines.next() {
@@ -405,18 +409,21 @@ fn five_hundred_kills_lose_nothing_that_was_answered() {
         for line in lines.map_while(Result::ok) {
             world.hear(&line);
         }
-        let status = victim.wait().expect("it ends");
-        assert!(!status.success() && status.code().is_none(), "it failed before it was killed: {status}");
+        let status = victim.wait().expect("the process ends");
+        assert!(
+            !status.success() && status.code().is_none(),
+            "the process failed before it was killed: {status}"
+        );
     }
     let World { answered, kept, lost, revision, .. } = world;
     println!(
-        "{KILLS} kills, {answered} writes answered, revision {revision}; of those never answered {kept} were kept, {lost} lost"
+        "{KILLS} kills, {answered} writes answered, revision {revision}; of the unanswered writes {kept} were kept, {lost} lost"
     );
     assert!(KILLS < answered && 0 < lost && 0 < kept);
 }
 
 #[tokio::test]
-async fn a_kept_folder_gets_what_its_roles_miss_and_keeps_what_was_added() {
+async fn a_restart_adds_missing_role_rules_and_keeps_others() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let open = || {
         let config = Config { authorization: Authorization::Rbac, ..Config::default() };
@@ -441,5 +448,5 @@ async fn a_kept_folder_gets_what_its_roles_miss_and_keeps_what_was_added() {
     assert_eq!(done(&server, Method::GET, &role("system:discovery"), None).await["rules"], json!([own]));
     let revision = server.revision();
     drop(server);
-    assert_eq!(open().revision(), revision, "what is up to date is not written");
+    assert_eq!(open().revision(), revision, "roles that are up to date are not written");
 }

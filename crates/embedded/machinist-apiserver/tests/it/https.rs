@@ -1,4 +1,4 @@
-//! The server over HTTPS: what it writes down, and whom it lets in.
+//! The server over HTTPS: its files and the authentication of clients.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -42,7 +42,7 @@ async fn the_kubeconfig_works_and_secrets_are_private() {
 }
 
 #[tokio::test]
-async fn whoever_proves_nothing_gets_401() {
+async fn an_unauthenticated_client_gets_401() {
     let server = Server::new(Config::default());
     let folder = tempfile::tempdir().expect("a folder");
     let serving =
@@ -67,7 +67,7 @@ async fn whoever_proves_nothing_gets_401() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bootstrap_tokens_let_in_until_they_expire() {
+async fn bootstrap_tokens_work_until_they_expire() {
     let epoch = "2026-01-01T00:00:00Z".parse().expect("a time");
     let clock = std::sync::Arc::new(machinist_apiserver::TokioClock::starting_at(epoch));
     let server = Server::new(Config { clock, ..Config::default() });

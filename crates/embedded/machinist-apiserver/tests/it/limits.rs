@@ -1,4 +1,5 @@
-//! What is too much, and that what is not is answered soon: sizes, depths, numbers, long lists, clients that do not read or do not send.
+//! Limits: sizes, depths, numbers, long lists, and clients that do not read or send. Requests
+//! within the limits are answered in time.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,13 +18,13 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const NODES: &str = "/api/v1/nodes";
 const THINGS: &str = "/apis/t.dev/v1/namespaces/default/things";
 
-/// Items of the long lists: where every item is held against every other one, they take minutes.
+/// Length of the long lists. A server that compares each item with every other one takes minutes.
 const MANY: usize = 40_000;
 
-/// Far above what any of these requests takes, on a busy machine too.
+/// Far above the time that any of these requests needs, even on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 
-#[expect(clippy::disallowed_methods, reason = "the time that an answer really takes is what is judged")]
+#[expect(clippy::disallowed_methods, reason = "the test checks the real time of an answer")]
 async fn ask(server: &Server, verb: &str, path: &str, media: &str, body: impl Into<Bytes>) -> (u16, Value) {
     let request = Request::builder()
         .method(verb)
@@ -61,7 +62,7 @@ fn thing(spec: Value) -> Value {
 }
 
 #[tokio::test]
-async fn what_is_too_large_is_refused() {
+async fn oversized_bodies_are_rejected() {
     let server = Server::new(Config::default());
     let filled = |length: usize| format!(r#"{{"metadata": {{"name": "{}"}}}}"#, "x".repeat(length));
     assert_eq!(ask(&server, "POST", MAPS, "json", filled(3 << 20)).await.0, 413);
@@ -86,7 +87,7 @@ async fn what_is_too_large_is_refused() {
 }
 
 #[tokio::test]
-async fn what_is_nested_too_deeply_is_refused() {
+async fn deeply_nested_bodies_are_rejected() {
     let server = Server::new(Config::default());
     for (media, open) in
         [("json", "{\"a\":"), ("json", "["), ("yaml", "["), ("yaml", "- "), ("yaml", "? "), ("yaml", "{a: ")]
@@ -103,7 +104,7 @@ async fn what_is_nested_too_deeply_is_refused() {
 }
 
 #[tokio::test]
-async fn numbers_that_are_none_are_refused() {
+async fn invalid_numbers_are_rejected() {
     let server = Server::new(Config::default());
     define(&server, json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})).await;
     for (number, code) in
@@ -119,7 +120,7 @@ async fn numbers_that_are_none_are_refused() {
 }
 
 #[tokio::test]
-async fn patches_have_so_many_operations() {
+async fn the_number_of_patch_operations_is_limited() {
     let server = Server::new(Config::default());
     check(&server, "POST", MAPS, "json", &json!({"metadata": {"name": "a"}, "data": {"a": "b"}}), 201).await;
     let tests =
@@ -129,7 +130,7 @@ async fn patches_have_so_many_operations() {
 }
 
 #[tokio::test]
-async fn long_lists_of_built_in_kinds_are_merged_soon() {
+async fn long_lists_of_built_in_kinds_are_merged_in_time() {
     let server = Server::new(Config::default());
     let taints = |value: &str| -> Value {
         (0..MANY).map(|n| json!({"key": format!("k{n}"), "effect": "NoSchedule", "value": value})).collect()
@@ -163,7 +164,7 @@ async fn long_lists_of_built_in_kinds_are_merged_soon() {
 }
 
 #[tokio::test]
-async fn long_lists_of_custom_resources_are_judged_soon() {
+async fn long_lists_of_custom_resources_are_validated_in_time() {
     let server = Server::new(Config::default());
     let item = json!({"type": "object", "required": ["k"], "properties": {"k": {"type": "string"}, "v": {"type": "integer"}}});
     define(
@@ -201,7 +202,7 @@ async fn long_lists_of_custom_resources_are_judged_soon() {
 }
 
 #[tokio::test]
-async fn long_selectors_are_answered_soon_and_10_000_objects_at_once() {
+async fn long_selectors_and_large_lists_are_answered_in_time() {
     let server = Server::new(Config::default());
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "default", "labels": {"a": "x"}}});
     for number in 0..10_000 {
@@ -212,7 +213,7 @@ async fn long_selectors_are_answered_soon_and_10_000_objects_at_once() {
     let (code, list) = ask(&server, "GET", MAPS, "json", "").await;
     assert_eq!((code, list["items"].as_array().map(Vec::len)), (200, Some(10_000)));
     assert_eq!(list["metadata"]["continue"], Value::Null);
-    // Nearly as long as a URI may be.
+    // Nearly the maximum length of a URI.
     let values: Vec<String> = (0..9000).map(|n| format!("v{n}")).collect();
     for (operator, found) in [("in", 0), ("notin", 10_000)] {
         let path = format!("{MAPS}?labelSelector=a%20{operator}%20({})", values.join(","));
@@ -222,7 +223,7 @@ async fn long_selectors_are_answered_soon_and_10_000_objects_at_once() {
 }
 
 #[tokio::test]
-async fn a_watch_that_nobody_reads_holds_so_many_events_and_ends() {
+async fn an_unread_watch_ends_when_its_buffer_is_full() {
     let server = Server::new(Config { watch_buffer: 8, ..Config::default() });
     let open = Request::get(format!("{MAPS}?watch=1&resourceVersion={}", server.revision()))
         .body(Full::<Bytes>::default());
@@ -238,7 +239,7 @@ async fn a_watch_that_nobody_reads_holds_so_many_events_and_ends() {
     assert_eq!(seen.iter().filter(|byte| **byte == b'\n').count(), 8);
 }
 
-/// A connection whose certificate nobody checks, and the server's protocols.
+/// A connection without certificate checks, and the server's protocols.
 trait Connection: AsyncRead + AsyncWrite {}
 
 impl<T: AsyncRead + AsyncWrite> Connection for T {}
@@ -262,9 +263,9 @@ async fn connect(serving: &machinist_apiserver::Serving, protocol: &str) -> Pin<
     Box::pin(connector.connect(name, stream).await.expect("a handshake"))
 }
 
-/// The clock stands still but for what is waited for, once all are connected.
+/// Paused time: the clock advances only to timers, once all clients are connected.
 #[tokio::test]
-async fn who_does_not_go_on_sending_is_hung_up_on() {
+async fn a_stalled_client_is_disconnected() {
     let server = Server::new(Config::default());
     let folder = tempfile::tempdir().expect("a folder");
     let serving =
@@ -287,7 +288,7 @@ async fn who_does_not_go_on_sending_is_hung_up_on() {
     for (protocol, sent, mut connection) in connections {
         let mut answer = Vec::new();
         let ended = tokio::time::timeout(Duration::from_secs(120), connection.read_to_end(&mut answer)).await;
-        assert!(ended.is_ok(), "{protocol} {sent:?} is held for ever");
+        assert!(ended.is_ok(), "{protocol} {sent:?}: the connection is never closed");
         assert!(began.elapsed() <= Duration::from_secs(60), "{protocol} {sent:?}: {:?}", began.elapsed());
     }
     drop(serving);

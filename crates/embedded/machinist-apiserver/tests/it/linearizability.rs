@@ -1,6 +1,7 @@
-//! Clients at the same time: each object answers as if it was asked by one after another, and watches tell it in that order.
+//! Concurrent clients: each object answers as if requests came one after another, and watches
+//! report the changes in that order.
 //!
-//! Which threads meet is chance, what each asks is not: it comes from a seed.
+//! The interleaving of threads is random. The requests of each client come from a seed.
 
 mod checker;
 
@@ -21,12 +22,12 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const CLIENTS: u64 = 6;
 const CALLS: usize = 60;
-/// Made last: what a watch is read up to.
+/// Name of the object that is created last. Watches are read up to it.
 const LAST: &str = "zz";
 
 type Calls = BTreeMap<String, Vec<Call>>;
 
-/// The clock that tells which calls were at the same time.
+/// Logical clock that shows which calls were concurrent.
 #[derive(Default)]
 struct Moments(AtomicU64);
 
@@ -77,14 +78,14 @@ fn answer(code: u16, body: &Value) -> Answer {
     }
 }
 
-/// One client: what it asked, and what it was told.
+/// One client with its requests and their answers.
 struct Client {
     server: Server,
     moments: Arc<Moments>,
     dice: SeededIds,
-    /// Values tell writes apart.
+    /// Each write gets its own value, so that writes can be distinguished.
     next_value: u64,
-    /// Revisions that it has seen last.
+    /// Last seen revision of each object.
     seen: BTreeMap<&'static str, u64>,
     calls: Calls,
 }
@@ -134,7 +135,7 @@ impl Client {
         self.calls.entry(name.to_owned()).or_default().push(Call { began, ended, ask, answer });
     }
 
-    /// A list is a look at every object at once.
+    /// Lists all objects. This counts as a read of every object at once.
     async fn list(&mut self) -> Value {
         let began = self.moments.next();
         let (code, list) = ask(&self.server, "GET", MAPS, None).await;
@@ -153,17 +154,17 @@ impl Client {
     }
 }
 
-/// What a list and the watch that goes on from it have told.
+/// Objects from a list and from the watch that continues it.
 struct View {
-    /// The list's revision.
+    /// Revision of the list.
     from: u64,
     objects: BTreeMap<String, u64>,
-    /// Revisions of the events, as they came.
+    /// Revisions of the events in order of arrival.
     events: Vec<u64>,
 }
 
 impl View {
-    /// Follows a list's watch up to the last object.
+    /// Reads a list's watch up to the last object.
     async fn of(server: &Server, list: &Value) -> Self {
         let from = revision(list);
         let items = list["items"].as_array().expect("items");
@@ -179,7 +180,7 @@ impl View {
                 let line: Vec<u8> = pending.drain(..=end).collect();
                 let event: Value = serde_json::from_slice(&line).expect("an event");
                 let (name, now) = (name(&event["object"]), revision(&event["object"]));
-                assert!(newest < now, "events are out of order, or come twice: {newest}, then {event}");
+                assert!(newest < now, "events are out of order or repeated: {newest}, then {event}");
                 newest = now;
                 view.take(&event, &name, now);
                 if name == LAST {
@@ -198,11 +199,11 @@ impl View {
             Some("DELETED") => self.objects.remove(name).is_some(),
             _ => false,
         };
-        assert!(fits, "the watch does not go on from what it told: {event}");
+        assert!(fits, "the event does not fit the earlier events of the watch: {event}");
     }
 }
 
-/// Plays one story, and judges it.
+/// Plays one story and checks the result.
 async fn play(server: Server, seed: u64) {
     let moments = Arc::new(Moments::default());
     let (_, empty) = ask(&server, "GET", MAPS, None).await;
@@ -252,19 +253,16 @@ async fn play(server: Server, seed: u64) {
     for view in views {
         let view = view.await.expect("a watch");
         assert_eq!(view.objects, objects, "a list and its watch lead to the newest list");
-        // The first view is of the whole story: the others are its ends.
+        // The first view covers the whole story. The events of the others are its final part.
         let all = all_events.get_or_insert_with(|| view.events.iter().copied().collect());
-        assert!(
-            all.range(view.from + 1..).eq(view.events.iter()),
-            "a watch has all that came after its list"
-        );
+        assert!(all.range(view.from + 1..).eq(view.events.iter()), "a watch has all events after its list");
     }
-    let all = all_events.expect("the whole story was watched");
+    let all = all_events.expect("one watch covers the whole story");
     for call in calls.values().flatten() {
         if let (Ask::Create { .. } | Ask::Put { .. } | Ask::Patch { .. }, Answer::Object { revision, .. }) =
             (call.ask, call.answer)
         {
-            assert!(all.contains(&revision), "no watch tells of {call:?}");
+            assert!(all.contains(&revision), "no watch reports {call:?}");
         }
     }
 }
@@ -274,14 +272,14 @@ fn config(seed: u64) -> Config {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn clients_at_the_same_time_see_one_order_in_memory() {
+async fn concurrent_clients_see_one_order_in_memory() {
     for seed in 0..20 {
         play(Server::new(config(seed)), seed).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn clients_at_the_same_time_see_one_order_on_disk() {
+async fn concurrent_clients_see_one_order_on_disk() {
     for seed in 0..3 {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let kept = Folder::open(folder.path()).expect("an empty folder");

@@ -1,4 +1,4 @@
-//! Objects that are loaded as they are.
+//! Tests of `Server::load`, which stores objects unchanged.
 
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -11,7 +11,8 @@ fn client(server: &Server) -> kube::Client {
     kube::Client::new(server.service_as(Identity::admin()), "default")
 }
 
-/// A Pod as a backup has it: old, owned, on its way out, with a status, and with a field that no request could have left in it.
+/// A Pod as a backup contains it: old, owned, in deletion, with a status, and with a field that no
+/// request could have left in it.
 fn pod() -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -45,15 +46,15 @@ fn definition() -> Value {
 }
 
 #[tokio::test]
-async fn a_loaded_object_is_stored_as_it_is_but_for_its_revision() {
+async fn a_loaded_object_keeps_everything_but_its_revision() {
     let server = Server::new(Config::default());
     let stored = server.load(pod()).expect("a Pod is served");
     let mut expected = pod();
     expected["metadata"]["resourceVersion"] = json!(server.revision().to_string());
     assert_eq!(stored.value(), &expected);
     let pods: Api<Pod> = Api::default_namespaced(client(&server));
-    let read = pods.get("p").await.expect("it is there");
-    assert_eq!(serde_json::to_value(read.metadata).expect("it serialises"), expected["metadata"]);
+    let read = pods.get("p").await.expect("the Pod exists");
+    assert_eq!(serde_json::to_value(read.metadata).expect("metadata serialises"), expected["metadata"]);
 }
 
 #[tokio::test]
@@ -86,7 +87,7 @@ async fn a_loaded_deletion_ends_with_its_last_finalizer() {
 }
 
 #[tokio::test]
-async fn a_loaded_definition_is_served_and_its_objects_keep_what_no_schema_knows() {
+async fn a_loaded_definition_is_served_with_unknown_fields() {
     let server = Server::new(Config::default());
     server.load(definition()).expect("definitions are served");
     let thing = json!({
@@ -98,47 +99,48 @@ async fn a_loaded_definition_is_served_and_its_objects_keep_what_no_schema_knows
     let gvk = GroupVersionKind::gvk("example.com", "v1", "Thing");
     let resource = ApiResource::from_gvk_with_plural(&gvk, "things");
     let things: Api<DynamicObject> = Api::default_namespaced_with(client(&server), &resource);
-    let read = things.get("t").await.expect("it is there");
+    let read = things.get("t").await.expect("the object exists");
     assert_eq!(read.types.expect("a type").api_version, "example.com/v1");
     assert_eq!((read.metadata.uid.as_deref(), read.metadata.generation), (Some("t"), Some(9)));
-    // What it lacks is shown as the schema has it by default, as for every object that is older than its schema.
+    // Missing fields are shown with their defaults, as for every object that is older than its
+    // schema.
     assert_eq!(read.data["spec"], json!({"size": 3, "unheard": "of"}));
 }
 
 #[tokio::test]
-async fn what_cannot_lie_anywhere_is_refused_by_its_field() {
+async fn an_object_without_a_valid_place_is_rejected() {
     let server = Server::new(Config::default());
     let before = server.revision();
     let named = |api_version: &str, kind: &str, metadata: Value| json!({"apiVersion": api_version, "kind": kind, "metadata": metadata});
     for (object, complaint) in [
-        (json!("text"), "apiVersion: expected a group and version that is served"),
+        (json!("text"), "apiVersion: expected a served group and version"),
         (
             named("example.com/v1", "Thing", json!({"name": "t"})),
-            "apiVersion: expected a group and version that is served",
+            "apiVersion: expected a served group and version",
         ),
-        (named("v1", "Thing", json!({"name": "t"})), "kind: expected a kind that is served in v1"),
-        (named("v1", "Pod", json!({"name": "p"})), "metadata.namespace: expected a namespace, for a Pod"),
+        (named("v1", "Thing", json!({"name": "t"})), "kind: expected a kind served in v1"),
+        (named("v1", "Pod", json!({"name": "p"})), "metadata.namespace: expected a namespace for a Pod"),
         (
             named("v1", "Node", json!({"name": "n", "namespace": "default"})),
-            "metadata.namespace: expected none, for a Node",
+            "metadata.namespace: expected no namespace for a Node",
         ),
         (named("v1", "Node", json!({})), "metadata.name: expected a name"),
         (named("v1", "Node", json!({"name": "a/b"})), "metadata.name: expected no slash"),
     ] {
-        let refused = server.load(object.clone()).expect_err("it cannot lie anywhere");
+        let refused = server.load(object.clone()).expect_err("the object has no valid place");
         assert_eq!(refused.to_string(), complaint, "{object}");
     }
     assert_eq!(server.revision(), before, "nothing was stored");
 }
 
 #[tokio::test]
-async fn a_taken_name_is_left_alone() {
+async fn a_taken_name_is_rejected() {
     let server = Server::new(Config::default());
     let first = server.load(pod()).expect("a Pod is served");
     let refused = server.load(pod()).expect_err("the name is taken");
     assert!(
         matches!(&refused, LoadError::Taken { resource, key } if resource == "pods" && key == "default/p")
     );
-    assert_eq!(refused.to_string(), "metadata.name: expected a free name, and pods default/p exists");
+    assert_eq!(refused.to_string(), "metadata.name: expected a free name, but pods default/p already exists");
     assert_eq!(server.revision(), first.revision());
 }

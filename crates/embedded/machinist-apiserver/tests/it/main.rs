@@ -1,4 +1,4 @@
-//! The embedded server as its clients meet it.
+//! Tests of the embedded server through its clients.
 
 mod apply;
 mod authorization;

@@ -1,4 +1,4 @@
-//! Random stories: whatever is asked, the server answers, and its views of one history agree.
+//! Random stories: the server answers every request, and its views of the same history agree.
 
 mod relations;
 
@@ -98,14 +98,14 @@ async fn list(server: &Server, query: &str) -> (BTreeMap<String, String>, String
     (by_name(list["items"].as_array().expect("items")), revision)
 }
 
-/// Applies what a watch from `revision` says to a list.
+/// Applies the events of a watch from `revision` to a list.
 async fn replay(server: &Server, query: &str, revision: &str, held: &mut BTreeMap<String, String>) {
     let path = format!("{MAPS}?watch=1&timeoutSeconds=1&resourceVersion={revision}&{query}");
     let (code, stream) = send(server, "GET", &path, None).await;
     assert_eq!(code, 200);
     let text = match stream {
         Value::String(text) => text,
-        // A single line reads as one value.
+        // A single line is parsed as one value.
         one => format!("{one}\n"),
     };
     let mut last = revision.parse::<u64>().unwrap_or_default();
@@ -153,7 +153,7 @@ fn pieces() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Where the server under test has an object, so that what is asked of it goes all the way.
+/// Existing objects in the tested server, so that requests are processed completely.
 const HELD: [(&str, &str); 4] = [
     ("/api/v1/namespaces/default/configmaps", r#"{"metadata": {"name": "m0"}, "data": {"a": "b"}}"#),
     (
@@ -181,7 +181,7 @@ async fn hold_objects(server: &Server) {
     }
 }
 
-/// A JSON patch, or something that is nearly one.
+/// Generates a JSON patch, valid or nearly valid.
 fn operations() -> impl Strategy<Value = Value> {
     let pointer = || {
         prop_oneof![
@@ -267,14 +267,14 @@ proptest! {
             let answer = answered.expect("checked");
             prop_assert!(answer.body().size_hint().lower() < 10_000_000);
             prop_assert_ne!(reason_of(answer).await, "InternalError");
-            // And it goes on answering.
+            // The server still answers.
             prop_assert_eq!(send(&server, "GET", "/readyz", None).await.0, 200);
             Ok(())
         })?;
     }
 
     #[test]
-    fn no_patch_or_watch_of_an_object_that_exists_breaks_the_server(
+    fn no_patch_or_watch_of_an_object_breaks_the_server(
         at in 0..HELD.len(),
         subresource in prop_oneof![4 => Just(""), 1 => Just("/status"), 1 => Just("/approval"), 1 => Just("/scale")],
         (media, body) in prop_oneof![
@@ -307,7 +307,8 @@ proptest! {
     }
 }
 
-/// The reason of a refusal; empty for anything else, and for a watch, which would not end.
+/// Returns the reason of a rejection. Empty for any other answer, and for a watch, which would not
+/// end.
 async fn reason_of(answer: http::Response<machinist_apiserver::Body>) -> String {
     if answer.status().is_success() {
         return String::new();
@@ -321,7 +322,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_list_and_the_watch_from_it_lead_to_the_next_list(before in prop::collection::vec(act(), 0..12), after in prop::collection::vec(act(), 0..20)) {
+    fn a_list_plus_its_watch_gives_the_next_list(before in prop::collection::vec(act(), 0..12), after in prop::collection::vec(act(), 0..20)) {
         in_runtime(async {
             let server = server();
             for act in &before {
@@ -336,7 +337,8 @@ proptest! {
                 perform(&server, act).await;
             }
             for (query, (mut items, revision)) in queries.into_iter().zip(held) {
-                // Only the versions in which a selected object was last seen can differ: what left and came back is new.
+                // Only the revisions of selected objects can differ: an object that left the
+                // selector and returned is a new one.
                 replay(&server, query, &revision, &mut items).await;
                 prop_assert_eq!(&items, &list(&server, query).await.0, "{}", query);
             }

@@ -1,4 +1,5 @@
-//! What one request may cost the server: a panic is its own affair, and a body is taken from those who may send one.
+//! Effects of a single request on the server: a panic affects only its own request, and only
+//! permitted clients can send a body.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -17,7 +18,7 @@ use tower::Service;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// Breaks when told to.
+/// A clock that panics when the test breaks it.
 #[derive(Debug, Default)]
 struct FragileClock {
     is_broken: AtomicBool,
@@ -30,7 +31,7 @@ impl Clock for FragileClock {
     }
 }
 
-/// A body that never comes.
+/// A body that never arrives.
 struct Never;
 
 impl http_body::Body for Never {
@@ -80,9 +81,9 @@ async fn a_request_that_panics_is_answered_and_recorded() {
     assert_eq!(code, 201);
 }
 
-/// Codes and messages as kube-apiserver 1.36.3 answers.
+/// Expects the codes and messages of kube-apiserver 1.36.3.
 #[tokio::test(start_paused = true)]
-async fn a_patch_that_is_no_object_or_leaves_none_is_refused() {
+async fn a_patch_must_be_an_object_and_produce_one() {
     let server = Server::new(Config::default());
     let admin = || server.service_as(Identity::admin());
     send(admin(), "POST", MAPS, "json", r#"{"metadata": {"name": "a"}}"#).await;
@@ -110,7 +111,7 @@ async fn a_patch_that_is_no_object_or_leaves_none_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_nobody_is_refused_before_the_body_is_read() {
+async fn anonymous_requests_are_rejected_before_the_body_is_read() {
     let server = Server::new(Config::default());
     let mut audit = server.audit();
     let post =
@@ -125,7 +126,7 @@ async fn who_is_nobody_is_refused_before_the_body_is_read() {
     assert_eq!(codes, [401, 408]);
 }
 
-/// kube-apiserver establishes such a definition too, and goes on serving its own kind.
+/// kube-apiserver also establishes this definition and keeps serving its own kind.
 #[tokio::test(start_paused = true)]
 async fn a_definition_does_not_shadow_a_built_in_kind() {
     const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";

@@ -1,19 +1,19 @@
-//! The cloud as a process of its own, over plain HTTP and JSON.
+//! The cloud as a separate process, over plain HTTP and JSON.
 //!
 //! | Route | |
 //! |---|---|
-//! | `POST /v1/OPERATION` | `ensure`, `find`, `list`, `delete`, `rekey`, `tag`, `start`, `stop`, `console`: the body is the params of a [`Request`](crate::Request), the answer a [`Reply`](crate::Reply) or, with another status than 200, a [`Refusal`](crate::Refusal) |
+//! | `POST /v1/OPERATION` | `ensure`, `find`, `list`, `delete`, `rekey`, `tag`, `start`, `stop`, `console`: the body is the params of a [`Request`](crate::Request). The answer is a [`Reply`](crate::Reply) or, with a status other than 200, a [`Refusal`](crate::Refusal) |
 //! | `GET /admin/ledger` | every instance ever made |
-//! | `GET /admin/commits` | the same as commits, then every later commit as it happens, one per line |
+//! | `GET /admin/commits` | every instance ever made as a commit, then every later commit as it happens, one per line |
 //! | `GET /admin/calls` | counts by operation, and the remembered calls |
-//! | `GET`, `PATCH /admin/settings` | how the cloud behaves: projects, quota, stockouts, limit on calls, lag, times, revoked tokens |
-//! | `GET`, `POST`, `DELETE /admin/faults`, `DELETE /admin/faults/ID` | what goes wrong |
+//! | `GET`, `PATCH /admin/settings` | the settings: projects, quota, stockouts, limit on calls, lag, times, revoked tokens |
+//! | `GET`, `POST`, `DELETE /admin/faults`, `DELETE /admin/faults/ID` | the fault rules |
 //! | `POST /admin/load` | add an instance that others made |
 //! | `POST /admin/kill`, `/admin/power-off`, `/admin/power-on` | `{"id": "sim:///i-1"}` |
 //! | `GET /healthz` | `ok` |
 //!
-//! It binds to loopback only: user data holds bootstrap tokens, and there is no TLS. A lost answer (faults D3,
-//! reset) closes the connection, as a real network would.
+//! The server binds to loopback only: user data holds bootstrap tokens, and there is no TLS. A lost
+//! answer (faults D3, reset) closes the connection, as a real network would.
 
 mod routes;
 
@@ -33,7 +33,7 @@ use tokio::task::JoinSet;
 
 use crate::Cloud;
 
-/// Accepting fails when file descriptors run out: connections get time to end.
+/// Accepting fails when file descriptors run out. The pause gives connections time to end.
 const PAUSE_AFTER_FAILED_ACCEPT: Duration = Duration::from_millis(100);
 
 pub(crate) type Body = BoxBody<Bytes, Infallible>;
@@ -49,27 +49,27 @@ pub struct Server {
 /// Why the cloud cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// Others could reach it.
+    /// The address is reachable from other hosts.
     #[error(
-        "listen address {0}: expected a loopback address such as 127.0.0.1:7070, the simulated cloud has no TLS"
+        "listen address {0}: expected a loopback address such as 127.0.0.1:7070, because the simulated cloud has no TLS"
     )]
     NotLoopback(SocketAddr),
-    /// The operating system refused.
+    /// The operating system returned an error.
     #[error("cannot listen on {address}")]
     Bind {
-        /// Where.
+        /// The address to listen on.
         address: SocketAddr,
-        /// What the operating system said.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
 }
 
 impl Server {
-    /// Binds. Port 0 takes any free one.
+    /// Binds to an address. Port 0 takes any free port.
     ///
     /// # Errors
-    /// When the address is not loopback or in use.
+    /// When the address is not loopback or is in use.
     pub async fn bind(cloud: Cloud, address: SocketAddr) -> Result<Self, ListenError> {
         if !address.ip().is_loopback() {
             return Err(ListenError::NotLoopback(address));
@@ -80,7 +80,7 @@ impl Server {
         Ok(Self { cloud, listener, address })
     }
 
-    /// Where it listens.
+    /// The address of the listener.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -102,7 +102,7 @@ impl Server {
                 accepted = self.listener.accept() => match accepted {
                     Ok((stream, _)) => {
                         let cloud = self.cloud.clone();
-                        // Small answers must not wait for more bytes; failing to say so costs only time.
+                        // Send small answers at once. If this fails, answers are only slower.
                         let _ = stream.set_nodelay(true);
                         connections.spawn(serve_connection(cloud, stream));
                     }
@@ -116,13 +116,14 @@ impl Server {
     }
 }
 
-/// Serves one connection until it ends: for those who bring their own, such as a pipe under paused time.
+/// Serves one connection until it ends, for callers with their own connection, such as a pipe under
+/// paused time.
 pub async fn serve_connection<Io>(cloud: Cloud, connection: Io)
 where
     Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let service = service_fn(move |request| routes::answer(cloud.clone(), request));
     let server = auto::Builder::new(TokioExecutor::new());
-    // A broken connection is the caller's news, not ours.
+    // The caller sees a broken connection itself; the server has nothing to do.
     let _ = server.serve_connection(TokioIo::new(connection), service).await;
 }

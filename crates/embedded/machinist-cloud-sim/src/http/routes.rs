@@ -1,4 +1,4 @@
-//! From an HTTP request to a call of the cloud, and back.
+//! Converts an HTTP request to a call of the cloud, and the reply to a response.
 
 use std::convert::Infallible;
 
@@ -17,14 +17,18 @@ use serde_json::{Value, json};
 use super::Body;
 use crate::{Cloud, Code, Commit, FaultRule, Following, NoAnswer, Refusal, Request, RuleId};
 
-/// User data is at most a few ten kilobytes in any cloud.
+/// In every cloud, user data has at most a few tens of kilobytes.
 const MAX_REQUEST_BYTES: usize = 4 * 1024 * 1024;
 
-/// Answers one HTTP request. An error closes the connection without an answer, which is what [`NoAnswer`] means.
+/// Answers one HTTP request. An error closes the connection without an answer, which is the meaning
+/// of [`NoAnswer`].
 pub(crate) async fn answer(cloud: Cloud, request: HttpRequest<Incoming>) -> Result<Response<Body>, NoAnswer> {
     if request.headers().contains_key(header::ORIGIN) {
-        // Loopback keeps other machines out, not the pages in a browser on this one.
-        return Ok(refused(&Refusal::new(Code::Unauthorized, "browsers may not call the simulated cloud")));
+        // Loopback keeps other machines out, but not web pages in a browser on this machine.
+        return Ok(refused(&Refusal::new(
+            Code::Unauthorized,
+            "the simulated cloud does not accept requests from browsers",
+        )));
     }
     let (parts, body) = request.into_parts();
     let body = match Limited::new(body, MAX_REQUEST_BYTES).collect().await {
@@ -32,7 +36,8 @@ pub(crate) async fn answer(cloud: Cloud, request: HttpRequest<Incoming>) -> Resu
         Err(_) => return Ok(refused(&invalid(format!("body: expected at most {MAX_REQUEST_BYTES} bytes")))),
     };
     let mut response = respond(&cloud, &parts, &body).await?;
-    // The cloud's own time, which is what callers compare theirs with. Left alone, the server would write the system's.
+    // The cloud's own time, because callers compare their clock with it. By default hyper would
+    // write the system's time.
     if let Ok(date) = DateTimePrinter::new().timestamp_to_rfc9110_string(&cloud.clock().now())
         && let Ok(date) = header::HeaderValue::from_str(&date)
     {
@@ -106,7 +111,7 @@ fn admin(cloud: &Cloud, method: &Method, path: &str, body: &[u8]) -> Result<Resp
             cloud.faults().remove(RuleId(id));
             Ok(answered(&json!({})))
         }
-        _ => Err(Refusal::new(Code::NotFound, format!("there is no route {method} {path}"))),
+        _ => Err(Refusal::new(Code::NotFound, format!("route {method} {path} not found"))),
     }
 }
 
@@ -120,7 +125,7 @@ fn done(result: Result<(), Refusal>) -> Result<Response<Body>, Refusal> {
     result.map(|()| answered(&json!({})))
 }
 
-/// Fields that the body does not name stay as they are.
+/// Changes the fields that the body names; other fields keep their values.
 fn change_settings(cloud: &Cloud, body: &[u8]) -> Result<Response<Body>, Refusal> {
     let changes: serde_json::Map<String, Value> = parse(body)?;
     let current = serde_json::to_value(cloud.settings()).map_err(|error| invalid(error.to_string()))?;
@@ -132,7 +137,7 @@ fn change_settings(cloud: &Cloud, body: &[u8]) -> Result<Response<Body>, Refusal
     Ok(answered(&cloud.settings()))
 }
 
-/// The past as commits, then the future as it comes.
+/// Streams the past as commits, then each later commit as it happens.
 fn commits(following: Following) -> Response<Body> {
     let made = |entry| Commit::Made { entry: Box::new(entry) };
     let past = following.entries.into_iter().map(made).map(|commit| line(&commit)).collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! The routes for those who operate the cloud, over a pipe in memory.
+//! Tests of the admin routes, over a pipe in memory.
 
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
@@ -36,7 +36,7 @@ async fn json_of(response: Response<Incoming>) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn settings_change_field_by_field_and_a_wrong_one_changes_nothing() {
+async fn a_patch_changes_the_named_settings_and_an_invalid_one_none() {
     let cloud = cloud(Settings::default());
     let mut to = connect(&cloud).await;
     let changed =
@@ -69,7 +69,7 @@ async fn faults_are_added_listed_and_removed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn commits_are_streamed_from_the_first_instance_on_without_user_data() {
+async fn the_commit_stream_has_every_commit_and_no_user_data() {
     let cloud = cloud(Settings::default());
     let made = ensure(&cloud, create("a")).await.expect("made");
     let mut to = connect(&cloud).await;
@@ -89,7 +89,7 @@ async fn commits_are_streamed_from_the_first_instance_on_without_user_data() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pages_in_a_browser_are_refused_and_unknown_routes_named() {
+async fn browser_requests_and_unknown_operations_are_refused() {
     let mut to = connect(&cloud(Settings::default())).await;
     let request =
         Request::post("/admin/kill").header("host", "cloud").header("origin", "http://evil.example");

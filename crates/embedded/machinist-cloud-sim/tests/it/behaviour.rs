@@ -1,4 +1,4 @@
-//! What the cloud does by itself, and what it does wrong on request.
+//! Behaviour of the cloud with and without faults.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -13,7 +13,7 @@ use machinist_instance::{InstanceKey, NodeName, Power, ProviderId, UserData};
 use crate::{by_id, call, cloud, create, delete, ensure, find, lost, seconds};
 
 #[tokio::test(start_paused = true)]
-async fn an_instance_boots_runs_is_deleted_and_its_key_is_spent() {
+async fn an_instance_boots_and_after_its_deletion_the_key_is_spent() {
     let cloud = cloud(Settings { boot: seconds(30), delete: seconds(5), ..Settings::default() });
     let made = ensure(&cloud, create("a")).await.expect("made");
     assert_eq!(made.power, Power::Pending);
@@ -35,14 +35,14 @@ async fn an_instance_boots_runs_is_deleted_and_its_key_is_spent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reads_lag_and_a_deletion_by_key_misses_what_they_do_not_show() {
+async fn reads_lag_and_a_deletion_by_key_misses_hidden_instances() {
     let cloud = cloud(Settings { lag: seconds(2), ..Settings::default() });
     let made = ensure(&cloud, create("a")).await.expect("made");
     assert_eq!(find(&cloud, by_id(&made)).await, None);
     let which = machinist_instance::InstanceRef { key: made.key.clone(), ..Default::default() };
     let owner = made.key.clone().expect("keyed");
     let request = Request::Delete(machinist_cloud_sim::DeleteRequest { which, owner });
-    call(&cloud, request).await.expect("deleting the absent succeeds");
+    call(&cloud, request).await.expect("deleting an absent instance succeeds");
     tokio::time::sleep(seconds(2)).await;
     assert_eq!(find(&cloud, by_id(&made)).await, Some(made));
 }
@@ -61,7 +61,7 @@ async fn a_call_outlives_its_caller() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn faults_strike_before_or_after_the_effect_as_they_say() {
+async fn each_fault_applies_before_or_after_the_effect() {
     let cases = [
         (Fault::Reset, 0, Outcome::Lost),
         (Fault::LateEffect { by: seconds(3) }, 1, Outcome::Made),
@@ -94,7 +94,7 @@ async fn an_instance_may_die_young_or_never_boot() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_others_left_is_adopted_by_name_and_never_given_to_another_key() {
+async fn an_instance_without_a_key_is_adopted_by_name() {
     let cloud = cloud(Settings { scheme: "fast".to_owned(), ids: IdStyle::ByName, ..Settings::default() });
     let created = cloud.clock().now();
     let foreigner = |name: &str, key: Option<&str>| Foreigner {
@@ -148,7 +148,7 @@ async fn an_observer_sees_every_commit_before_its_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_schedule_decides_by_the_call_and_learns_what_came_of_it() {
+async fn a_schedule_decides_each_call_and_learns_its_outcome() {
     struct EverySecond(Mutex<Vec<(u64, Outcome)>>);
     impl Schedule for EverySecond {
         fn decide(&self, call: &Call) -> Option<Fault> {
@@ -178,7 +178,7 @@ async fn the_ledger_shows_no_user_data() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_account_makes_as_many_calls_an_hour_as_it_may() {
+async fn calls_beyond_the_hourly_limit_are_refused() {
     let cloud = cloud(Settings { calls_per_hour: NonZeroU32::new(2), ..Settings::default() });
     let look = async || cloud.call(Some("a"), Request::List { cluster: None }).await.expect("an answer");
     look().await.expect("the first call");
@@ -203,11 +203,12 @@ async fn a_project_sees_its_own_instances_only() {
     assert_eq!(ask("b", Request::Find(by_id(&made))).await, Ok(Reply::Found(None)));
     let owner = made.key.clone().expect("keyed");
     let deletion = Request::Delete(machinist_cloud_sim::DeleteRequest { which: by_id(&made), owner });
-    assert_eq!(ask("b", deletion).await, Ok(Reply::Done), "deleting the absent succeeds");
+    assert_eq!(ask("b", deletion).await, Ok(Reply::Done), "deleting an absent instance succeeds");
     assert_eq!(cloud.alive(), 1);
     let stopped = ask("b", Request::Stop { id: made.id.clone() }).await;
-    assert_eq!(stopped.expect_err("not theirs").code, Code::NotFound);
-    let theirs = ask("b", Request::Ensure(create("a"))).await.expect("name and key are free there");
+    assert_eq!(stopped.expect_err("the instance is in another project").code, Code::NotFound);
+    let theirs =
+        ask("b", Request::Ensure(create("a"))).await.expect("the name and the key are free in this project");
     let Reply::Instance(theirs) = theirs else { panic!("ensure answers with an instance, not {theirs:?}") };
     assert_eq!(ask("c", list()).await, Ok(Reply::Instances(vec![theirs])), "another token of that project");
     assert_eq!(cloud.alive(), 2);
@@ -221,11 +222,11 @@ async fn an_instance_changes_its_key_and_the_old_key_stays_spent() {
     let rekey = |from: &InstanceKey, to: &InstanceKey| {
         call(&cloud, Request::Rekey { id: made.id.clone(), from: from.clone(), to: to.clone() })
     };
-    assert_eq!(rekey(&to, &from).await.map(drop), Ok(()), "it carries the new key already");
+    assert_eq!(rekey(&to, &from).await.map(drop), Ok(()), "the instance already carries the new key");
     let stranger = InstanceKey::new("uid-of-c");
     assert_eq!(rekey(&stranger, &to).await.expect_err("another key").code, Code::Foreign);
     rekey(&from, &to).await.expect("rekeyed");
-    rekey(&from, &to).await.expect("the same once more");
+    rekey(&from, &to).await.expect("a repeated rekey succeeds");
     assert_eq!(find(&cloud, by_id(&made)).await.and_then(|found| found.key), Some(to));
     assert_eq!(ensure(&cloud, create("a")).await.expect_err("the old key").code, Code::Foreign);
     let same = machinist_cloud_sim::CreateRequest { key: InstanceKey::new("uid-of-b"), ..create("a") };

@@ -1,4 +1,4 @@
-//! What was answered outlives the process.
+//! Everything that the cloud has answered outlives its process.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -23,12 +23,12 @@ async fn a_reopened_cloud_knows_its_instances_user_data_and_disks() {
         cloud.disk(&went.id).write("kubelet.pem", b"key").expect("written");
         let disk = cloud.disk(&went.id);
         cloud.kill(&went.id).expect("it exists");
-        disk.write("kubelet.pem", b"key").expect_err("the disk is gone with its instance");
+        disk.write("kubelet.pem", b"key").expect_err("the disk was deleted with its instance");
         delete(&cloud, &goes).await.expect("accepted");
         (stays, goes, went)
     };
     tokio::task::yield_now().await;
-    let cloud = open().expect("the former process is gone");
+    let cloud = open().expect("the earlier cloud has closed");
     assert_eq!(find(&cloud, by_id(&stays)).await.as_ref(), Some(&stays));
     assert_eq!(cloud.user_data(&stays.id).expect("kept").expose(), b"secret-of-the-machine");
     assert_eq!(cloud.disk(&stays.id).read("kubelet.pem").expect("read").as_deref(), Some(b"key".as_slice()));
@@ -38,12 +38,12 @@ async fn a_reopened_cloud_knows_its_instances_user_data_and_disks() {
     assert_eq!(ensure(&cloud, create("new")).await.expect("made").id.as_str(), "sim:///i-4");
 
     let mut following = cloud.follow();
-    let gone = following.commits.recv().await.expect("the deletion that was under way ends");
+    let gone = following.commits.recv().await.expect("the deletion in progress ends");
     assert!(matches!(&*gone, Commit::Gone { id, .. } if *id == goes.id));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_instance_finds_nothing_on_its_disk_even_if_the_ledger_has_lost_another() {
+async fn a_new_instance_has_an_empty_disk_after_the_ledger_was_lost() {
     let folder = tempfile::tempdir().expect("a folder");
     let open = || Cloud::open(folder.path(), Settings::default(), clock()).expect("ours");
     let cloud = open();
@@ -54,12 +54,12 @@ async fn a_new_instance_finds_nothing_on_its_disk_even_if_the_ledger_has_lost_an
     fs::remove_file(folder.path().join("ledger.jsonl")).expect("removed");
     let cloud = open();
     let made = ensure(&cloud, create("new")).await.expect("made");
-    assert_eq!(made.id, lost.id, "numbers begin anew");
+    assert_eq!(made.id, lost.id, "numbers start again from 1");
     assert_eq!(cloud.disk(&made.id).read("kubelet.pem").expect("read"), None);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_folder_is_for_its_owner_and_for_one_process() {
+async fn the_folder_is_private_and_locked_by_one_process() {
     let folder = tempfile::tempdir().expect("a folder");
     let cloud = Cloud::open(folder.path(), Settings::default(), clock()).expect("new");
     let made = ensure(&cloud, create("a")).await.expect("made");
@@ -73,7 +73,7 @@ async fn the_folder_is_for_its_owner_and_for_one_process() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_torn_last_line_is_cut_off_and_a_damaged_one_is_named() {
+async fn a_partial_last_line_is_cut_and_a_damaged_line_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("ledger.jsonl");
     let open = || Cloud::open(folder.path(), Settings::default(), clock());
@@ -90,9 +90,9 @@ async fn a_torn_last_line_is_cut_off_and_a_damaged_one_is_named() {
     };
     append(br#"{"commit":"made","entry":{"ser"#);
     {
-        let cloud = open().expect("torn lines were never answered");
+        let cloud = open().expect("a partial line is cut off");
         assert_eq!(cloud.alive(), 1);
-        assert_eq!(fs::read(&path).expect("there"), whole);
+        assert_eq!(fs::read(&path).expect("the ledger exists"), whole);
     }
     append(b"{\"commit\":\"nonsense\"}\n");
     match open() {
@@ -102,13 +102,13 @@ async fn a_torn_last_line_is_cut_off_and_a_damaged_one_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ledger_that_is_only_looked_at_stays_as_it_is_and_nobody_elses() {
+async fn a_kept_ledger_is_locked_and_unchanged_until_resumed() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("ledger.jsonl");
     let (clock, settings) = (clock(), Settings { delete: seconds(60), ..Settings::default() });
     let open = || Cloud::open(folder.path(), settings.clone(), clock.clone());
     assert!(Kept::read(folder.path()).expect("readable").is_none());
-    assert!(!path.exists(), "none is made");
+    assert!(!path.exists(), "reading creates no ledger");
     {
         let cloud = open().expect("new");
         let goes = ensure(&cloud, create("goes")).await.expect("made");
@@ -122,11 +122,11 @@ async fn a_ledger_that_is_only_looked_at_stays_as_it_is_and_nobody_elses() {
 
     let kept = Kept::read(folder.path()).expect("readable").expect("a ledger");
     let ledger = kept.ledger(&clock);
-    assert_eq!((ledger.ever().len(), ledger.alive().count()), (2, 1), "a deletion has ended meanwhile");
+    assert_eq!((ledger.ever().len(), ledger.alive().count()), (2, 1), "one deletion has ended meanwhile");
     assert!(matches!(open(), Err(OpenError::InUse { .. })));
-    assert_eq!(fs::read(&path).expect("there"), torn);
+    assert_eq!(fs::read(&path).expect("the ledger exists"), torn);
     let cloud = Cloud::resume(kept, settings.clone(), clock.clone()).expect("ours");
     assert_eq!(cloud.alive(), 1);
-    let lines = fs::read_to_string(&path).expect("there");
+    let lines = fs::read_to_string(&path).expect("the ledger exists");
     assert!(lines.ends_with("}\n") && lines.contains(r#"{"commit":"gone","#), "{lines}");
 }

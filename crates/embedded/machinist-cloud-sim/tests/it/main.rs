@@ -1,4 +1,4 @@
-//! The cloud as those see it who call it and those who watch it.
+//! Tests of the cloud as its callers and its observers see it.
 
 mod admin;
 mod behaviour;
@@ -55,7 +55,7 @@ async fn find(cloud: &Cloud, which: InstanceRef) -> Option<Instance> {
 }
 
 async fn delete(cloud: &Cloud, instance: &Instance) -> Result<Reply, Refusal> {
-    let owner = instance.key.clone().unwrap_or_else(|| InstanceKey::new("somebody"));
+    let owner = instance.key.clone().unwrap_or_else(|| InstanceKey::new("unknown"));
     call(cloud, Request::Delete(DeleteRequest { which: by_id(instance), owner })).await
 }
 
@@ -67,7 +67,7 @@ fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// The answer was lost.
+/// Asserts that the answer was lost.
 fn lost<T: std::fmt::Debug>(answer: Result<T, NoAnswer>) {
     assert!(matches!(answer, Err(NoAnswer::Lost(_))), "{answer:?}");
 }

@@ -1,8 +1,8 @@
-//! Which requests are approved without asking a person.
+//! Decides which requests are approved without a person.
 //!
-//! As kube-controller-manager does, the API server is asked whether the requester may `create
-//! certificatesigningrequests/nodeclient` or `/selfnodeclient`: who sets up a cluster binds the roles that grant this, and takes
-//! the bindings away from whom he does not trust.
+//! As in kube-controller-manager, a SubjectAccessReview checks whether the requester may `create
+//! certificatesigningrequests/nodeclient` or `/selfnodeclient`. The administrator of a cluster
+//! binds the roles that grant this, and removes the bindings of untrusted requesters.
 
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 
@@ -11,14 +11,14 @@ use super::request::{KUBELET_CLIENT_SIGNER, RequestFacts, State};
 /// Why a request is approved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Grounds {
-    /// Who may ask for the identity of any Node, such as a bootstrap token.
+    /// The requester may ask for the identity of any Node, such as a bootstrap token.
     Joining,
-    /// Who may renew his own, such as a Node.
+    /// The requester may renew its own identity, such as a Node.
     Renewal,
 }
 
 impl Grounds {
-    /// The words of the condition.
+    /// Returns the message of the `Approved` condition.
     pub(crate) fn message(self) -> &'static str {
         match self {
             Self::Joining => "Auto approving kubelet client certificate after SubjectAccessReview.",
@@ -26,7 +26,7 @@ impl Grounds {
         }
     }
 
-    /// What the requester must be allowed to create, besides the request.
+    /// Returns the subresource that the requester must be allowed to create, besides the request.
     fn subresource(self) -> &'static str {
         match self {
             Self::Joining => "nodeclient",
@@ -34,7 +34,7 @@ impl Grounds {
         }
     }
 
-    /// The question whether the requester may have it on these grounds.
+    /// Builds the SubjectAccessReview that checks the requester on these grounds.
     pub(crate) fn review(self, request: &RequestFacts) -> SubjectAccessReview {
         let asked = ResourceAttributes {
             group: Some("certificates.k8s.io".to_owned()),
@@ -56,7 +56,8 @@ impl Grounds {
     }
 }
 
-/// On which grounds the request may be approved, one after the other; on none, if that is up to somebody else.
+/// Returns the grounds to check, in order. The list is empty if this controller does not decide
+/// about the request.
 pub(crate) fn grounds(request: &RequestFacts) -> &'static [Grounds] {
     let is_for_us = request.state == State::Pending && request.signer == KUBELET_CLIENT_SIGNER;
     match &request.wish {
@@ -76,7 +77,7 @@ pub(crate) mod tests {
 
     const USAGES: [&str; 3] = ["client auth", "digital signature", "key encipherment"];
 
-    /// A request of a kubelet of `user` in `organization`, made by `requester`.
+    /// Builds a request by `requester` for a kubelet certificate of `user` in `organization`.
     pub(crate) fn request(
         user: &str,
         organization: &str,
@@ -114,7 +115,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn who_asks_for_his_own_identity_may_be_allowed_that_alone() {
+    fn a_renewal_is_possible_only_for_the_own_identity() {
         let node = ("system:node:a", "system:nodes");
         let both = [Grounds::Renewal, Grounds::Joining];
         assert_eq!(grounds_of(request("system:node:a", "system:nodes", node)), both);
@@ -123,7 +124,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn only_identities_of_nodes_are_given() {
+    fn only_node_identities_are_approved() {
         for (user, organization) in
             [("system:node:a", "system:masters"), ("admin", "system:nodes"), ("system:node:", "system:nodes")]
         {
@@ -132,7 +133,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_second_name_is_refused() {
+    fn a_second_name_is_rejected() {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, "system:node:a");
@@ -142,7 +143,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_usages_are_those_of_a_client() {
+    fn only_client_usages_are_approved() {
         let with = |usages: &[&str]| {
             let mut request = joining();
             request.spec.usages = Some(usages.iter().map(|usage| (*usage).to_owned()).collect());
@@ -155,7 +156,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn another_signer_a_settled_request_and_nonsense_are_left_alone() {
+    fn foreign_settled_and_malformed_requests_are_ignored() {
         let mut other = joining();
         other.spec.signer_name = "kubernetes.io/kube-apiserver-client".to_owned();
         assert_eq!(grounds_of(other), []);

@@ -1,4 +1,4 @@
-//! What the controllers know of a CertificateSigningRequest.
+//! Parses CertificateSigningRequests into the fields that the controllers need.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,10 +8,10 @@ use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::extensions::ParsedExtension;
 use x509_parser::prelude::FromDer;
 
-/// The signer of certificates by which kubelets show who they are.
+/// Signer of the client certificates of kubelets.
 pub(crate) const KUBELET_CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 
-/// What Node identities start with, and the group that they are in.
+/// Prefix of the users of Nodes, and the group of these users.
 pub(crate) const NODE_USER_PREFIX: &str = "system:node:";
 pub(crate) const NODES_GROUP: &str = "system:nodes";
 
@@ -19,48 +19,47 @@ const DIGITAL_SIGNATURE: &str = "digital signature";
 pub(crate) const KEY_ENCIPHERMENT: &str = "key encipherment";
 const CLIENT_AUTH: &str = "client auth";
 
-/// A request for a certificate.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RequestFacts {
     pub(crate) uid: String,
     pub(crate) created: Option<Timestamp>,
     pub(crate) signer: String,
-    /// Who asks, as the server saw it.
+    /// The requester, as the server authenticated it.
     pub(crate) username: String,
     pub(crate) user_id: Option<String>,
     pub(crate) groups: BTreeSet<String>,
     pub(crate) extra: Option<BTreeMap<String, Vec<String>>>,
     pub(crate) expiration_seconds: Option<i32>,
-    /// What is asked for; the error says why it is nothing for a kubelet. Dropped once the matter is settled.
+    /// The requested certificate. The error says why it is not a kubelet's client certificate.
+    /// Dropped once the request is settled.
     pub(crate) wish: Result<Wish, String>,
     pub(crate) state: State,
-    /// As they were read; `None`: the field is absent.
+    /// Conditions as they were read; `None` means that the field is absent.
     pub(crate) conditions: Option<Vec<CertificateSigningRequestCondition>>,
 }
 
-/// A certificate that a kubelet could be given.
+/// A client certificate that a kubelet may get.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wish {
-    /// The user that it would stand for: `system:node:NAME`.
+    /// User that the certificate identifies: `system:node:NAME`.
     pub(crate) user: String,
     pub(crate) usages: BTreeSet<String>,
-    /// The request itself, in PEM.
+    /// The PKCS#10 request in PEM.
     pub(crate) pem: String,
 }
 
-/// How far the request has come.
+/// Progress of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Nobody has decided.
+    /// No decision was made yet.
     Pending,
-    /// To be signed.
+    /// The request is approved and not yet signed.
     Approved,
-    /// Signed, denied or failed: nothing more will happen.
+    /// The request is signed, denied or failed; nothing more happens to it.
     Settled,
 }
 
 impl RequestFacts {
-    /// What matters of a request.
     pub(crate) fn parse(request: CertificateSigningRequest) -> Self {
         let CertificateSigningRequest { metadata, spec, status } = request;
         let status = status.unwrap_or_default();
@@ -91,7 +90,7 @@ impl RequestFacts {
         }
     }
 
-    /// When it was last decided on, else when it was made.
+    /// Returns the time of the last decision, or the creation time if there was none.
     pub(crate) fn last_touched(&self) -> Option<Timestamp> {
         let decided = self.conditions.iter().flatten();
         let decided = decided.filter_map(|condition| condition.last_update_time.as_ref().map(|time| time.0));

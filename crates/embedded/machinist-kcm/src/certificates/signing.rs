@@ -1,8 +1,9 @@
-//! Signing with a given certificate authority.
+//! Signs certificates with a given certificate authority.
 //!
-//! The same request, key and time give the same certificate, as far as the algorithm allows: the serial number is derived
-//! from the UID of the request. Signatures of an ECDSA authority contain a random number; those of an Ed25519 or RSA one do
-//! not, so a simulation that compares bytes gives one of these.
+//! The serial number is derived from the UID of the request, so the same request, key and time give
+//! the same certificate as far as the algorithm allows. Signatures of an ECDSA authority contain a
+//! random number; those of an Ed25519 or RSA authority do not. A simulation that compares bytes
+//! uses one of the latter two.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,43 +17,44 @@ use sha2::{Digest, Sha256};
 
 use super::request::{KEY_ENCIPHERMENT, NODES_GROUP, Wish};
 
-/// Certificates are valid from a little earlier, for clients and servers whose clocks are behind.
+/// Certificates become valid this long before the signing, for clients and servers with clocks that
+/// are behind.
 const BACKDATED_BY: Duration = Duration::from_secs(5 * 60);
 
-/// No certificate is shorter-lived: renewing it would never end.
+/// Shortest lifetime of a certificate. With a shorter one, the kubelet would renew it all the time.
 const SHORTEST_LIFE: Duration = Duration::from_secs(10 * 60);
 
-/// A certificate authority: its certificate and its key.
+/// A certificate authority: its certificate and its private key.
 pub struct CaPair {
     issuer: Issuer<'static, KeyPair>,
-    /// Nothing that it signs is valid for longer.
+    /// End of the authority's own validity; no certificate is valid for longer.
     not_after: Timestamp,
-    /// For those who have to know the authority.
+    /// PEM for clients that have to trust the authority.
     certificate_pem: String,
 }
 
-/// Why a certificate authority cannot be used. The messages never quote the key.
+/// The reason why a certificate authority cannot be used. The messages never quote the key.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CaError {
     /// The key cannot be read.
     #[error("CA key: expected one private key in PEM (PKCS#8)")]
     Key {
-        /// What is wrong with it.
+        /// Parse error of the key.
         source: rcgen::Error,
     },
     /// The certificate cannot be read.
     #[error("CA certificate: expected one X.509 certificate in PEM")]
     Certificate,
-    /// The certificate is not one of a CA, or has a form that cannot be used.
-    #[error("CA certificate: expected one that may sign certificates")]
+    /// The certificate does not belong to a CA, or has a form that cannot be used.
+    #[error("CA certificate: expected a certificate that may sign certificates (basicConstraints CA:TRUE)")]
     NotAnAuthority,
-    /// The key is not the one in the certificate.
+    /// The key does not belong to the certificate.
     #[error("CA key: expected the key that belongs to the CA certificate")]
     OtherKey,
 }
 
-/// Why a request was not signed; it is the request's fault, and will be next time.
+/// The reason why a request was not signed. The request itself is wrong, so a retry fails, too.
 #[derive(Debug, thiserror::Error)]
 #[error("the request cannot be signed: {source}")]
 pub(crate) struct SignError {
@@ -61,10 +63,10 @@ pub(crate) struct SignError {
 }
 
 impl CaPair {
-    /// A certificate authority from PEM texts.
+    /// Loads a certificate authority from PEM texts.
     ///
     /// # Errors
-    /// When either text is not what it should be, or they do not belong together.
+    /// If either text cannot be parsed, or the key does not belong to the certificate.
     pub fn from_pem(certificate: &str, key: &str) -> Result<Self, CaError> {
         let key = KeyPair::from_pem(key).map_err(|source| CaError::Key { source })?;
         let (_, block) =
@@ -82,12 +84,12 @@ impl CaPair {
         Ok(Self { issuer, not_after, certificate_pem: certificate.to_owned() })
     }
 
-    /// The authority's certificate.
+    /// Returns the authority's certificate in PEM.
     pub(crate) fn certificate_pem(&self) -> &str {
         &self.certificate_pem
     }
 
-    /// Signs what is wished for, valid from about `now`; the certificate in PEM.
+    /// Signs the request, valid from about `now`, and returns the certificate in PEM.
     pub(crate) fn sign(
         &self,
         wish: &Wish,
@@ -95,7 +97,7 @@ impl CaPair {
         now: Timestamp,
         life: Duration,
     ) -> Result<String, SignError> {
-        // This verifies that whoever asks has the key.
+        // Parsing verifies that the requester has the private key.
         let CertificateSigningRequestParams { public_key, .. } =
             CertificateSigningRequestParams::from_pem(&wish.pem)?;
         let mut params = CertificateParams::default();
@@ -120,19 +122,19 @@ impl CaPair {
 }
 
 impl fmt::Debug for CaPair {
-    /// Without the key.
+    /// Omits the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CaPair").field("not_after", &self.not_after).finish_non_exhaustive()
     }
 }
 
-/// How long a certificate is to be valid.
+/// Returns the lifetime of a certificate.
 pub(crate) fn life(asked_seconds: Option<i32>, longest: Duration) -> Duration {
     let asked = asked_seconds.and_then(|seconds| u64::try_from(seconds).ok()).map(Duration::from_secs);
     asked.unwrap_or(longest).max(SHORTEST_LIFE).min(longest)
 }
 
-/// One number per request: UIDs are never used twice.
+/// Returns one number per request: UIDs are never reused.
 fn serial_number(uid: &str) -> SerialNumber {
     // RFC 5280 allows 20 bytes, positive; 16 bytes of a hash do not collide.
     let mut bytes: [u8; 16] = [0; 16];
@@ -141,7 +143,7 @@ fn serial_number(uid: &str) -> SerialNumber {
     SerialNumber::from_slice(&bytes)
 }
 
-/// Certificates count whole seconds and end with the year 9999.
+/// Converts to whole seconds, at most until the end of the year 9999, as X.509 requires.
 fn since_epoch(time: Timestamp) -> Duration {
     const LAST: i64 = 253_402_300_799;
     Duration::from_secs(time.as_second().clamp(0, LAST).unsigned_abs())
@@ -160,7 +162,7 @@ pub(crate) mod tests {
         "2030-01-01T00:00:00Z".parse().expect("a time")
     }
 
-    /// Certificate and key of an authority whose signatures are repeatable.
+    /// Returns certificate and key of an authority with repeatable signatures.
     fn authority(is_ca: IsCa) -> (String, String) {
         let key = KeyPair::generate_for(&rcgen::PKCS_ED25519).expect("a key");
         let mut params = CertificateParams::default();
@@ -181,7 +183,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_certificate_says_what_was_asked_and_no_more() {
+    fn a_certificate_has_exactly_the_requested_identity_and_usages() {
         let ca = ca();
         let pem = ca.sign(&wish(), "u1", now(), DAY).expect("signed");
         let (_, block) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).expect("PEM");
@@ -212,7 +214,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn whoever_does_not_have_the_key_gets_nothing() {
+    fn a_request_with_an_invalid_signature_is_rejected() {
         // The signature is at the end; a flipped bit in it keeps the request well-formed.
         let mut wish = wish();
         let (_, block) = x509_parser::pem::parse_x509_pem(wish.pem.as_bytes()).expect("PEM");
@@ -242,7 +244,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_no_authority_is_refused_with_what_was_expected() {
+    fn an_invalid_authority_is_rejected_with_the_expected_form() {
         let (certificate, key) = authority(IsCa::Ca(BasicConstraints::Unconstrained));
         let (other_certificate, other_key) = authority(IsCa::ExplicitNoCa);
         let error = |certificate: &str, key: &str| {

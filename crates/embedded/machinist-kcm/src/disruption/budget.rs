@@ -1,4 +1,4 @@
-//! The arithmetic of a PodDisruptionBudget: what its status should say.
+//! Computes the status of a PodDisruptionBudget.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,33 +12,33 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use super::selector::Selector;
 use crate::facts::pod::PodFacts;
 
-/// An eviction that was granted is expected to show as a deletion within this time; after it, the Pod counts again.
+/// A granted eviction is expected to cause a deletion within this time. After that, the Pod counts
+/// again.
 const EVICTION_SHOWS_WITHIN: SignedDuration = SignedDuration::from_secs(120);
 
 const DISRUPTION_ALLOWED: &str = "DisruptionAllowed";
 
-/// What matters of a budget.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct BudgetFacts {
     pub(crate) uid: String,
     pub(crate) namespace: String,
     pub(crate) generation: Option<i64>,
-    /// What the budget asks for; the error says what is wrong with it.
+    /// The parsed spec; the error says why the spec is invalid.
     pub(crate) demand: Result<Demand, String>,
     pub(crate) status: PodDisruptionBudgetStatus,
 }
 
-/// Which Pods, and how many of them.
+/// The Pods of a budget, and how many of them must be available.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Demand {
     pub(crate) selector: Selector,
     pub(crate) bound: Bound,
 }
 
-/// How many Pods have to be healthy.
+/// The required number of healthy Pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bound {
-    /// The budget says nothing, so it allows nothing.
+    /// The budget sets no bound, so it allows no disruption.
     Unset,
     MinAvailable(Amount),
     MaxUnavailable(Amount),
@@ -51,10 +51,9 @@ pub(crate) enum Amount {
 }
 
 impl BudgetFacts {
-    /// The index of budgets by namespace.
+    /// Index of budgets by namespace.
     pub(crate) const BY_NAMESPACE: &'static str = "namespace";
 
-    /// What matters of a PodDisruptionBudget.
     pub(crate) fn parse(budget: PodDisruptionBudget) -> Self {
         let spec = budget.spec.unwrap_or_default();
         let bound = match (&spec.max_unavailable, &spec.min_available) {
@@ -72,7 +71,7 @@ impl BudgetFacts {
         }
     }
 
-    /// Whether it is about a Pod with these labels.
+    /// Returns whether the budget selects a Pod with these labels.
     pub(crate) fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         self.demand.as_ref().is_ok_and(|demand| demand.selector.selects(labels))
     }
@@ -91,13 +90,14 @@ impl Amount {
         }
     }
 
-    /// The amount of `whole`, rounded up.
+    /// Returns the amount of `whole`, rounded up.
     fn of(self, whole: i32) -> i32 {
         match self {
             Self::Count(count) => count,
             Self::Percent(percent) => {
                 let hundredths = i64::from(percent) * i64::from(whole);
-                // Of 31-bit factors, divided by 100 and rounded up: beyond 31 bits only for percentages that nobody means.
+                // The product of two 31-bit factors, divided by 100 and rounded up, exceeds 31 bits
+                // only for absurd percentages.
                 i32::try_from((hundredths + 99).div_euclid(100)).unwrap_or(i32::MAX)
             }
         }
@@ -105,7 +105,8 @@ impl Amount {
 }
 
 impl Bound {
-    /// Whether it is a share of what the Pods' controllers want, and not of the Pods that exist.
+    /// Returns whether the bound depends on the replicas of the Pods' controllers instead of the
+    /// existing Pods.
     pub(crate) fn needs_scale(self) -> bool {
         match self {
             Self::MaxUnavailable(_) | Self::MinAvailable(Amount::Percent(_)) => true,
@@ -113,7 +114,7 @@ impl Bound {
         }
     }
 
-    /// How many Pods are expected, and how many of them have to be healthy.
+    /// Returns how many Pods are expected, and how many of them must be healthy.
     fn expected_and_desired(self, pods: i32, scale: i32) -> (i32, i32) {
         match self {
             Self::Unset => (0, 0),
@@ -124,25 +125,25 @@ impl Bound {
     }
 }
 
-/// The facts of one decision.
+/// The input of one decision.
 pub(crate) struct Snapshot {
     pub(crate) now: Timestamp,
     pub(crate) budget: Arc<BudgetFacts>,
     /// The Pods that the budget selects, by name.
     pub(crate) pods: Vec<(String, Arc<PodFacts>)>,
-    /// What the controllers of these Pods want in all, or why that is not known; asked for only where the bound needs it.
+    /// The total replica count of the Pods' controllers, or why it is unknown. Read only if the
+    /// bound needs it.
     pub(crate) scale: Result<i32, String>,
 }
 
-/// What the status should be, and when it changes by itself.
+/// The new status, and when it changes without an event.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Outcome {
-    /// `None`: it is what it should be.
+    /// `None` means that the current status is correct.
     pub(crate) status: Option<PodDisruptionBudgetStatus>,
     pub(crate) look_again_in: Option<Duration>,
 }
 
-/// Decides.
 pub(crate) fn outcome(snapshot: &Snapshot) -> Outcome {
     let budget = snapshot.budget.as_ref();
     let (status, look_again_in) = match (&budget.demand, &snapshot.scale) {
@@ -183,7 +184,8 @@ fn counted(snapshot: &Snapshot, bound: Bound, scale: i32) -> (PodDisruptionBudge
     (status, look_again_in)
 }
 
-/// A budget that cannot be computed allows nothing. Its spec is not observed thereby, and the numbers stay what they were.
+/// Returns the status of a budget that cannot be computed: it allows no disruption. The observed
+/// generation and the numbers stay unchanged.
 fn refusing(budget: &BudgetFacts, now: Timestamp, problem: &str) -> PodDisruptionBudgetStatus {
     let condition = Condition {
         type_: DISRUPTION_ALLOWED.to_owned(),
@@ -200,7 +202,8 @@ fn refusing(budget: &BudgetFacts, now: Timestamp, problem: &str) -> PodDisruptio
     }
 }
 
-/// The Pods whose eviction was granted and does not show yet, and when the first of these is taken as not evicted.
+/// Returns the Pods with a granted eviction that has not caused a deletion yet, and when the first
+/// of these evictions expires.
 fn still_disrupted(snapshot: &Snapshot) -> (BTreeMap<String, Time>, Option<Duration>) {
     let Snapshot { now, budget, pods, .. } = snapshot;
     let granted = budget.status.disrupted_pods.iter().flatten();
@@ -217,7 +220,8 @@ fn still_disrupted(snapshot: &Snapshot) -> (BTreeMap<String, Time>, Option<Durat
     (disrupted, first_end.map(|end| end.duration_since(*now).unsigned_abs()))
 }
 
-/// The conditions with this one, which keeps its time while it says the same.
+/// Returns the conditions including this one. The transition time is kept if the status is
+/// unchanged.
 fn with_condition(status: &PodDisruptionBudgetStatus, mut condition: Condition) -> Vec<Condition> {
     let mut conditions = status.conditions.clone().unwrap_or_default();
     match conditions.iter_mut().find(|old| old.type_ == condition.type_) {
@@ -245,7 +249,8 @@ mod tests {
         Timestamp::from_second(seconds).expect("a valid second")
     }
 
-    /// A budget with this bound over that many healthy pods and, after them, unhealthy ones.
+    /// Builds a budget with this spec over `healthy` healthy Pods followed by `unhealthy` unhealthy
+    /// ones.
     fn world(spec: serde_json::Value, healthy: usize, unhealthy: usize) -> Snapshot {
         let budget = json!({
             "metadata": { "uid": "b", "namespace": "default", "name": "b", "generation": 3 },
@@ -265,14 +270,14 @@ mod tests {
         }
     }
 
-    /// healthy, desired, expected, allowed
+    /// Returns healthy, desired, expected and allowed.
     fn numbers(snapshot: &Snapshot) -> [i32; 4] {
         let status = outcome(snapshot).status.expect("something changes");
         [status.current_healthy, status.desired_healthy, status.expected_pods, status.disruptions_allowed]
     }
 
     #[test]
-    fn a_count_of_available_pods_is_of_the_pods_there_are() {
+    fn a_min_available_count_refers_to_the_existing_pods() {
         assert_eq!(numbers(&world(json!({ "minAvailable": 2 }), 3, 0)), [3, 2, 3, 1]);
         assert_eq!(numbers(&world(json!({ "minAvailable": 2 }), 1, 2)), [1, 2, 3, 0]);
         assert_eq!(numbers(&world(json!({ "minAvailable": 0 }), 2, 0)), [2, 0, 2, 2]);
@@ -280,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_of_what_the_controllers_want_and_rounded_up() {
+    fn percentages_refer_to_the_desired_replicas_and_round_up() {
         let mut snapshot = world(json!({ "minAvailable": "50%" }), 4, 0);
         snapshot.scale = Ok(7);
         assert_eq!(numbers(&snapshot), [4, 4, 7, 0]);
@@ -292,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_of_unavailable_pods_is_off_the_scale() {
+    fn a_max_unavailable_count_is_subtracted_from_the_replicas() {
         assert_eq!(numbers(&world(json!({ "maxUnavailable": 1 }), 3, 0)), [3, 2, 3, 1]);
         assert_eq!(numbers(&world(json!({ "maxUnavailable": 1 }), 2, 1)), [2, 2, 3, 0]);
         assert_eq!(numbers(&world(json!({ "maxUnavailable": 9 }), 2, 1)), [2, 0, 3, 2]);
@@ -307,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn an_eviction_that_was_granted_counts_until_it_shows_or_for_two_minutes() {
+    fn a_granted_eviction_counts_until_deletion_or_two_minutes() {
         let mut snapshot = world(json!({ "minAvailable": 1 }), 3, 0);
         let mut budget = snapshot.budget.as_ref().clone();
         let granted = [("p0", 950), ("p1", 880), ("gone", 990)];
@@ -332,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_that_is_right_is_not_written_again_and_the_condition_keeps_its_time() {
+    fn a_correct_status_is_not_rewritten_and_keeps_its_times() {
         let mut snapshot = world(json!({ "minAvailable": 1 }), 2, 0);
         let status = outcome(&snapshot).status.expect("something changes");
         assert_eq!(status.observed_generation, Some(3));
@@ -350,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_that_cannot_be_understood_allows_nothing_and_says_why() {
+    fn an_invalid_budget_allows_nothing_and_gives_the_reason() {
         let mut snapshot = world(json!({ "minAvailable": "half" }), 2, 0);
         let mut budget = snapshot.budget.as_ref().clone();
         budget.status.disruptions_allowed = 1;
@@ -363,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_whose_share_is_of_an_unknown_number_keeps_its_numbers_and_allows_nothing() {
+    fn with_unknown_replicas_a_budget_allows_nothing() {
         let mut snapshot = world(json!({ "maxUnavailable": 1 }), 3, 0);
         let before = outcome(&snapshot).status.expect("something changes");
         let mut budget = snapshot.budget.as_ref().clone();
@@ -381,6 +386,10 @@ mod tests {
 
         let mut without_share = world(json!({ "minAvailable": 1 }), 3, 0);
         without_share.scale = Ok(0);
-        assert_eq!(numbers(&without_share), [3, 1, 3, 2], "a count of Pods asks no controller");
+        assert_eq!(
+            numbers(&without_share),
+            [3, 1, 3, 2],
+            "a minAvailable count does not depend on the controllers"
+        );
     }
 }

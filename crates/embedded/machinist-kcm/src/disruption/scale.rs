@@ -1,14 +1,14 @@
-//! How many Pods the controllers of some Pods want.
+//! Sums up how many Pods the controllers of some Pods want.
 //!
-//! | the Pod's controller | wants |
+//! | controller of the Pod | wanted Pods |
 //! |---|---|
-//! | a ReplicaSet of a Deployment that is there | what the Deployment wants, once for all of its sets |
-//! | anything else with a scale | what its scale says |
-//! | none | nothing: such a Pod does not count |
-//! | gone, or of a kind that is not served or has no scale | unknown, and with it the sum |
+//! | a ReplicaSet of an existing Deployment | the Deployment's replicas, once for all of its sets |
+//! | any other kind with a scale subresource | the replicas of its scale |
+//! | none | none: the Pod does not count |
+//! | deleted, or of a kind that is not served or has no scale | unknown, and so is the sum |
 //!
-//! Deliberately absent: a watch on the controllers. As with kube-controller-manager, Pods change when a scale does, and that is
-//! when budgets are counted anew.
+//! Deliberately absent: a watch on the controllers. As with kube-controller-manager, a changed
+//! scale changes Pods, and each changed Pod recomputes its budgets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,7 +19,8 @@ use thiserror::Error;
 use crate::facts::pod::{Controller, PodFacts};
 use crate::kinds::{Kinds, Resource};
 
-/// Why it is not known how many Pods are wanted, in the words of kube-controller-manager: budgets quote them.
+/// The reason why the number of wanted Pods is unknown, in the words of kube-controller-manager:
+/// budgets quote them.
 #[derive(Debug, Error)]
 pub(crate) enum ScaleError {
     #[error("found no controllers for pod {pod:?}")]
@@ -28,12 +29,12 @@ pub(crate) enum ScaleError {
     NotServed { kind: String, api_version: String },
     #[error("{resource} does not implement the scale subresource")]
     NoScale { resource: String },
-    /// The server did not say.
+    /// The read failed.
     #[error(transparent)]
     Read(#[from] ReadError),
 }
 
-/// Asks controllers for their scale.
+/// Reads the scale of controllers.
 pub(crate) struct Scales {
     client: Client,
     kinds: Arc<Kinds>,
@@ -44,17 +45,19 @@ impl Scales {
         Self { client, kinds }
     }
 
-    /// The sum over all controllers of these Pods.
+    /// Returns the sum over all controllers of these Pods.
     ///
     /// # Errors
-    /// When what one of them wants is not known. A sum without it would be too small, and allow too many evictions.
+    /// If the replica count of one controller is unknown. A sum without it would be too small, and
+    /// allow too many evictions.
     pub(crate) async fn wanted(
         &self,
         namespace: &str,
         pods: &[(String, Arc<PodFacts>)],
     ) -> Result<i32, ScaleError> {
         let mut asked = BTreeSet::new();
-        // By UID: several sets may belong to one Deployment, which wants what it wants only once.
+        // By UID, because several sets may belong to one Deployment, and its replicas count only
+        // once.
         let mut wanted = BTreeMap::new();
         for (pod, facts) in pods {
             let Some(controller) = facts.controller.as_ref().filter(|it| asked.insert(*it)) else { continue };
@@ -65,7 +68,8 @@ impl Scales {
         Ok(wanted.into_values().fold(0, i32::saturating_add))
     }
 
-    /// Who decides about the number of this controller's Pods, by UID, and the number; `None`: it is not there.
+    /// Returns the UID and the replica count of the object that controls the number of Pods; `None`
+    /// if it does not exist.
     async fn scale_for(
         &self,
         namespace: &str,
@@ -79,7 +83,7 @@ impl Scales {
         self.scale_of(namespace, controller).await
     }
 
-    /// The Deployment that a ReplicaSet says it belongs to.
+    /// Returns the Deployment that owns the ReplicaSet.
     async fn deployment_of(
         &self,
         namespace: &str,
@@ -106,9 +110,9 @@ impl Scales {
                 let replicas = scale.spec.and_then(|spec| spec.replicas).unwrap_or_default();
                 Ok(Some((controller.uid.clone(), replicas)))
             }
-            // Another one of that name.
+            // Another object has the name now.
             Ok(_) => Ok(None),
-            // Either there is no such object, or no such subresource.
+            // Either the object or the scale subresource does not exist.
             Err(ReadError::Api(status)) if status.code == 404 => match self.has_scale(&resource).await? {
                 true => Ok(None),
                 false => Err(ScaleError::NoScale { resource: group_resource(&resource) }),
@@ -119,7 +123,7 @@ impl Scales {
 
     async fn resource(&self, controller: &Controller) -> Result<Resource, ScaleError> {
         let api_version = match BuiltIn::of(controller) {
-            // Old Pods may still name versions that are served no more.
+            // Old Pods may name versions that are no longer served.
             Some(BuiltIn::ReplicaSet | BuiltIn::Deployment | BuiltIn::StatefulSet) => "apps/v1",
             None => &controller.api_version,
         };
@@ -141,7 +145,7 @@ impl Scales {
     }
 }
 
-/// The controllers that are known by their group, whatever version of it a reference names.
+/// Controllers that are identified by their group, independent of the version in a reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BuiltIn {
     Deployment,
@@ -161,7 +165,7 @@ impl BuiltIn {
     }
 }
 
-/// A resource as kube-controller-manager writes it.
+/// Formats a resource as kube-controller-manager does.
 fn group_resource(resource: &Resource) -> String {
     match resource.api.group.as_str() {
         "" => resource.api.plural.clone(),

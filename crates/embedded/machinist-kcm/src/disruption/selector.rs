@@ -1,19 +1,18 @@
-//! Label selectors, parsed once.
+//! Parses label selectors.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-/// Which Pods a budget is about.
+/// Selector for the Pods of a budget.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Selector {
-    /// None at all: the budget has no selector.
+    /// The budget has no selector, so it selects no Pod.
     Nothing,
-    /// Those that meet all of these; without any, every Pod.
+    /// Selects Pods that meet all requirements; without requirements, every Pod.
     All(Vec<Requirement>),
 }
 
-/// One condition on labels.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Requirement {
     In(String, BTreeSet<String>),
@@ -23,7 +22,7 @@ pub(crate) enum Requirement {
 }
 
 impl Selector {
-    /// Parses the selector of a budget; the error names what is wrong with it.
+    /// Parses the selector of a budget. The error names the invalid expression.
     pub(crate) fn parse(selector: Option<&LabelSelector>) -> Result<Self, String> {
         let Some(selector) = selector else { return Ok(Self::Nothing) };
         let labels = selector.match_labels.iter().flatten();
@@ -49,7 +48,7 @@ impl Selector {
         Ok(Self::All(requirements))
     }
 
-    /// Whether something with these labels is selected.
+    /// Returns whether these labels are selected.
     pub(crate) fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         match self {
             Self::Nothing => false,
@@ -81,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn no_selector_selects_nothing_and_an_empty_one_everything() {
+    fn no_selector_selects_nothing_and_an_empty_one_all() {
         assert!(!Selector::parse(None).expect("valid").selects(&BTreeMap::new()));
         assert!(selects(json!({}), &[]));
     }

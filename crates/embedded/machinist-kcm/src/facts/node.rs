@@ -1,11 +1,11 @@
-//! What the controllers know of a Node.
+//! Parses Nodes into the fields that the controllers need.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Taint};
 
-/// A Node, as far as its health goes.
+/// Health, taints and schedulability of a Node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct NodeFacts {
     pub(crate) uid: String,
@@ -13,19 +13,19 @@ pub(crate) struct NodeFacts {
     pub(crate) is_unschedulable: bool,
     /// The conditions by type.
     pub(crate) conditions: BTreeMap<String, Condition>,
-    /// The taints as they were read; `None`: the field is absent.
+    /// Taints as they were read; `None` means that the field is absent.
     pub(crate) taints: Option<Vec<Taint>>,
 }
 
-/// One condition of a Node.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Condition {
     pub(crate) status: Status,
-    /// Written by the kubelet whenever it posts; the sign of life of a kubelet without a lease.
+    /// Time at which the kubelet last posted this condition. For a kubelet without a Lease this is
+    /// the sign of life.
     pub(crate) heartbeat: Option<Timestamp>,
 }
 
-/// The status of a condition; what is neither True nor False is not known.
+/// Status of a condition; any value other than True and False counts as Unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
     True,
@@ -44,7 +44,6 @@ impl From<&str> for Status {
 }
 
 impl NodeFacts {
-    /// What matters of a Node.
     pub(crate) fn parse(node: Node) -> Self {
         let metadata = &node.metadata;
         let spec = node.spec.as_ref();
@@ -64,17 +63,16 @@ impl NodeFacts {
         }
     }
 
-    /// The status of the condition Ready; `None` when the kubelet has posted none.
+    /// Returns the status of the condition Ready; `None` if the kubelet has not posted it.
     pub(crate) fn ready(&self) -> Option<Status> {
         self.status_of("Ready")
     }
 
-    /// The status of one condition.
     pub(crate) fn status_of(&self, condition: &str) -> Option<Status> {
         self.conditions.get(condition).map(|condition| condition.status)
     }
 
-    /// When the kubelet last posted the condition Ready.
+    /// Returns the time at which the kubelet last posted the condition Ready.
     pub(crate) fn heartbeat(&self) -> Option<Timestamp> {
         self.conditions.get("Ready").and_then(|condition| condition.heartbeat)
     }

@@ -1,4 +1,4 @@
-//! What the controllers know of a Pod.
+//! Parses Pods into the fields that the controllers need.
 
 use std::collections::BTreeMap;
 
@@ -7,42 +7,43 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use crate::node_lifecycle::taints::Toleration;
 
-/// A Pod, as far as budgets, node lifecycle and volumes go.
+/// The fields of a Pod that matter for budgets, the node lifecycle and volumes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PodFacts {
     pub(crate) uid: String,
     pub(crate) namespace: String,
     pub(crate) labels: BTreeMap<String, String>,
-    /// The Node it is bound to; `None` while it is not scheduled.
+    /// The Node that the Pod is bound to; `None` while the Pod is not scheduled.
     pub(crate) node: Option<String>,
     /// Whether the condition Ready is True.
     pub(crate) is_ready: bool,
     /// Whether a deletionTimestamp is set.
     pub(crate) is_deleting: bool,
-    /// The owner that counts its pods, if any does.
+    /// The owner reference with `controller: true`, if there is one.
     pub(crate) controller: Option<Controller>,
-    /// What it says about taints that evict.
+    /// Tolerations of taints with the effect NoExecute.
     pub(crate) tolerations: Vec<Toleration>,
-    /// Its volumes that are claimed.
+    /// Volumes of the Pod that are claims.
     pub(crate) claimed: Vec<ClaimedVolume>,
-    /// Whether its kubelet is done with it, or nobody asks the kubelet: it is being deleted, without any grace left.
+    /// Whether the Pod is being deleted with no grace period left: its kubelet has finished, or is
+    /// not needed.
     pub(crate) is_shut_down: bool,
 }
 
-/// A volume that a Pod has by a claim in its namespace.
+/// A volume that the Pod uses through a claim in its namespace.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ClaimedVolume {
-    /// The claim's name.
+    /// Name of the claim.
     pub(crate) claim: String,
     pub(crate) origin: Origin,
 }
 
-/// Where the claim of a volume comes from.
+/// Origin of a volume's claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// The Pod names it.
+    /// The Pod names the claim.
     Named,
-    /// It is made for the Pod. Another claim may have its name.
+    /// The claim was created for the Pod. A foreign claim may have the same name.
     MadeForPod,
 }
 
@@ -58,7 +59,7 @@ impl ClaimedVolume {
     }
 }
 
-/// The controller that a Pod's owner references name.
+/// The controller in the owner references of a Pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Controller {
     pub(crate) api_version: String,
@@ -68,7 +69,7 @@ pub(crate) struct Controller {
 }
 
 impl Controller {
-    /// The controller among these owners.
+    /// Returns the controller among these owners.
     pub(crate) fn of(owners: Option<&[OwnerReference]>) -> Option<Self> {
         let controller = owners?.iter().find(|owner| owner.controller == Some(true))?;
         Some(Self {
@@ -81,16 +82,15 @@ impl Controller {
 }
 
 impl PodFacts {
-    /// The index of pods by the Node they are bound to.
+    /// Index of Pods by the Node they are bound to.
     pub(crate) const BY_NODE: &'static str = "node";
 
-    /// The index of pods by namespace.
+    /// Index of Pods by namespace.
     pub(crate) const BY_NAMESPACE: &'static str = "namespace";
 
-    /// The index of pods by the claims of their volumes, `namespace/name`.
+    /// Index of Pods by the claims of their volumes, `namespace/name`.
     pub(crate) const BY_CLAIM: &'static str = "claim";
 
-    /// What matters of a Pod.
     pub(crate) fn parse(pod: Pod) -> Self {
         let metadata = &pod.metadata;
         let spec = pod.spec.as_ref();

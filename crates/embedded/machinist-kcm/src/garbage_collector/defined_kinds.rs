@@ -1,12 +1,12 @@
-//! The kinds that CustomResourceDefinitions add and take away while the collector runs.
+//! Follows the kinds that CustomResourceDefinitions add and remove while the collector runs.
 //!
 //! ```text
-//! a definition is established ---> its kind is watched and collected
-//! it is served in another version -> the kind is watched in that one
-//! it is deleted -----------------> the watch ends; dependents and owners of its objects are looked at once more
+//! definition established -> its kind is watched and collected
+//! served version changes -> the kind is watched in the new version
+//! definition deleted -----> the watch ends; dependents and owners of its objects are woken
 //! ```
 //!
-//! Kinds that the caller lists by name stay as they are.
+//! Kinds that the caller lists by name do not change.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,20 +27,18 @@ use super::{Key, listen};
 use crate::kinds::{Kinds, Resource};
 use crate::view::View;
 
-/// What a definition says about its kind.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DefinitionFacts {
-    /// Where objects of the kind are served; `None` as long as they are not.
+    /// The resource of the kind; `None` while it is not served.
     served: Option<Resource>,
 }
 
 impl DefinitionFacts {
-    /// What matters of a definition.
     pub(crate) fn parse(definition: CustomResourceDefinition) -> Self {
         let CustomResourceDefinition { spec, status, .. } = definition;
         let conditions = status.and_then(|status| status.conditions).unwrap_or_default();
         let is_established = conditions.iter().any(|it| it.type_ == "Established" && it.status == "True");
-        // Metadata is the same in every version. The stored one is served the longest, as a rule.
+        // Metadata is the same in every version. The storage version is usually served the longest.
         let versions = || spec.versions.iter().filter(|version| version.served);
         let version = versions().find(|version| version.storage).or_else(|| versions().next());
         let served = version.filter(|_| is_established).map(|version| Resource {
@@ -57,17 +55,17 @@ impl DefinitionFacts {
     }
 }
 
-/// Follows the definitions, and has their kinds collected.
+/// Watches the definitions, and adds their kinds to the graph.
 pub(crate) struct DefinedKinds {
     pub(crate) definitions: View<DefinitionFacts>,
     changed: Arc<Notify>,
-    /// Definitions that are gone, by the kind that they defined.
+    /// Names of deleted definitions, by the kind that they defined.
     ended: Mutex<BTreeMap<GroupKind, String>>,
 }
 
 type GroupKind = (String, String);
 
-/// What a kind that is added needs.
+/// Dependencies for adding a kind.
 pub(crate) struct Collection<'a> {
     pub(crate) client: &'a Client,
     pub(crate) graph: &'a Graph,
@@ -76,7 +74,7 @@ pub(crate) struct Collection<'a> {
     pub(crate) seed: u64,
 }
 
-/// A kind that was added, and what ends its watch.
+/// An added kind, and the handle that stops its watch.
 struct Added {
     kind: Arc<Collected>,
     watch: AbortHandle,
@@ -91,17 +89,18 @@ impl DefinedKinds {
         Self { definitions, changed, ended: Mutex::default() }
     }
 
-    /// Whether every kind that is defined is in the graph.
+    /// Returns whether every defined kind is in the graph.
     pub(crate) fn are_all_in(&self, graph: &Graph) -> bool {
         let store = self.definitions.store();
         let is_in = |served: &Resource| graph.resource(&served.api.group, &served.api.kind).is_some();
         store.synced() && store.iter().filter_map(|(_, entry)| entry.facts.served.as_ref()).all(is_in)
     }
 
-    /// Whether a kind has no objects because its definition is gone: seen to be gone, and confirmed by the quorum.
+    /// Returns whether a kind has no objects because its definition was deleted. The watch has to
+    /// show the deletion, and the quorum has to confirm it.
     ///
     /// # Errors
-    /// When the quorum does not answer.
+    /// If the read from the quorum fails.
     pub(crate) async fn has_ended(
         &self,
         client: &Client,
@@ -156,7 +155,7 @@ impl DefinedKinds {
         }
     }
 
-    /// The kinds to add, by definition.
+    /// Returns the kinds to watch, by definition.
     fn wanted(&self, by_name: &[Arc<Collected>]) -> BTreeMap<ObjectKey, Resource> {
         let is_named = |api: &ApiResource| {
             by_name
@@ -175,8 +174,9 @@ impl DefinedKinds {
     }
 }
 
-/// The objects of a definition go with it, and the watch may have ended before it showed that. So what they owned is looked at again,
-/// and what waited for them.
+/// Wakes the dependents of a deleted kind's objects, and the owners of these objects. The server
+/// deletes the objects together with the definition, and the watch may have ended before it showed
+/// that.
 fn wake_relatives(gone: &Collected, graph: &Graph, queue: &KeyQueue<Key>) {
     let ApiResource { group, kind, .. } = &gone.resource.api;
     for collected in graph.kinds() {

@@ -1,7 +1,7 @@
-//! Who owns whom, over all collected kinds.
+//! The owner graph over all collected kinds.
 //!
-//! Of each object only its metadata is kept, and of that only what decides. Objects are found by UID; names are what
-//! requests need, and they may be used anew.
+//! Only the metadata that decisions need is kept of each object. Objects are found by UID; requests
+//! need names, and names may be reused.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -13,24 +13,23 @@ use machinist_kube::ObjectKey;
 use crate::kinds::Resource;
 use crate::view::View;
 
-/// Set by the server on an object whose dependents are to go first.
+/// Finalizer that the server sets on an object to delete its dependents first.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 
-/// Set by the server on an object whose dependents are to stay.
+/// Finalizer that the server sets on an object to keep its dependents.
 pub(crate) const ORPHAN: &str = "orphan";
 
-/// An object, as far as ownership goes.
+/// The ownership fields of an object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ItemFacts {
     pub(crate) uid: String,
     pub(crate) is_deleting: bool,
     pub(crate) owners: Vec<OwnerReference>,
-    /// As they were read; `None`: the field is absent.
+    /// Finalizers as they were read; `None` means that the field is absent.
     pub(crate) finalizers: Option<Vec<String>>,
 }
 
 impl ItemFacts {
-    /// What matters of an object.
     pub(crate) fn parse(object: PartialObjectMeta<DynamicObject>) -> Self {
         let metadata = object.metadata;
         Self {
@@ -45,7 +44,7 @@ impl ItemFacts {
         self.finalizers.iter().flatten().any(|finalizer| finalizer == name)
     }
 
-    /// Whether it is being deleted and stays until its dependents are gone.
+    /// Returns whether the object is being deleted and waits for the deletion of its dependents.
     pub(crate) fn waits_for_dependents(&self) -> bool {
         self.is_deleting && self.has_finalizer(FOREGROUND)
     }
@@ -54,19 +53,17 @@ impl ItemFacts {
         self.owners.iter().map(|owner| owner.uid.as_str())
     }
 
-    /// Whether the object of this UID may not go before this one.
+    /// Returns whether the owner with this UID must not be deleted before this object.
     pub(crate) fn blocks(&self, owner_uid: &str) -> bool {
         self.owners.iter().any(|owner| owner.uid == owner_uid && owner.block_owner_deletion == Some(true))
     }
 }
 
-/// One collected kind.
 pub(crate) struct Collected {
     pub(crate) resource: Resource,
     pub(crate) view: Arc<View<ItemFacts>>,
 }
 
-/// One object of a collected kind.
 #[derive(Clone)]
 pub(crate) struct Item {
     pub(crate) kind: Arc<Collected>,
@@ -74,7 +71,7 @@ pub(crate) struct Item {
     pub(crate) facts: Arc<ItemFacts>,
 }
 
-/// The group of `group/version`.
+/// Returns the group of `group/version`.
 pub(crate) fn group_of(api_version: &str) -> &str {
     api_version.rsplit_once('/').map_or("", |(group, _)| group)
 }
@@ -88,7 +85,7 @@ impl Graph {
     const BY_UID: &'static str = "uid";
     const BY_OWNER: &'static str = "owner";
 
-    /// A view as the graph needs it.
+    /// Returns an empty view with the indexes that the graph needs.
     pub(crate) fn view() -> View<ItemFacts> {
         View::new(&[
             (Self::BY_UID, |item, values| values.push(item.uid.clone())),
@@ -100,44 +97,45 @@ impl Graph {
         Self { kinds: RwLock::new(kinds.into_iter().map(Arc::new).collect()) }
     }
 
-    /// The kinds that are collected now.
+    /// Returns the kinds that are collected now.
     pub(crate) fn kinds(&self) -> Vec<Arc<Collected>> {
         self.kinds.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Begins to collect a kind.
+    /// Starts collecting a kind.
     pub(crate) fn add(&self, kind: Arc<Collected>) {
         self.kinds.write().unwrap_or_else(PoisonError::into_inner).push(kind);
     }
 
-    /// Ends to collect a kind.
+    /// Stops collecting a kind.
     pub(crate) fn remove(&self, kind: &Arc<Collected>) {
         self.kinds.write().unwrap_or_else(PoisonError::into_inner).retain(|it| !Arc::ptr_eq(it, kind));
     }
 
-    /// Where a collected kind is served, in any of its versions.
+    /// Returns the resource of a collected kind, in any of its versions.
     pub(crate) fn resource(&self, group: &str, kind: &str) -> Option<Resource> {
         let kinds = self.kinds();
         let found = kinds.iter().find(|it| it.resource.api.group == group && it.resource.api.kind == kind);
         found.map(|it| it.resource.clone())
     }
 
-    /// The object with this UID.
+    /// Returns the object with this UID.
     pub(crate) fn find(&self, uid: &str) -> Option<Item> {
         self.by_index(Self::BY_UID, uid).into_iter().next()
     }
 
-    /// The objects that name this UID as an owner.
+    /// Returns the objects that name this UID as an owner.
     pub(crate) fn dependents(&self, uid: &str) -> Vec<Item> {
         self.by_index(Self::BY_OWNER, uid)
     }
 
-    /// Whether every kind was listed: before that, an object may have dependents that nobody has seen.
+    /// Returns whether every kind was listed. Before that, an object may have unseen dependents.
     pub(crate) fn is_complete(&self) -> bool {
         self.kinds().iter().all(|kind| kind.view.store().synced())
     }
 
-    /// The object that an owner reference of an object in this namespace names, if it is known and all of it fits.
+    /// Returns the object that an owner reference in this namespace names, if it is known and all
+    /// fields of the reference match.
     pub(crate) fn owner(&self, owner: &OwnerReference, namespace: &str) -> Option<Item> {
         let found = self.find(&owner.uid)?;
         let Resource { api, scope } = &found.kind.resource;

@@ -1,11 +1,11 @@
-//! What is to become of one object, given what became of its owners.
+//! Decides what happens to one object, given the states of its owners.
 //!
 //! | owners | verdict |
 //! |---|---|
-//! | none, or all of them there | keep |
-//! | some there, others absent or waiting for their dependents | keep, without those others |
-//! | none there, one waits, and the object has dependents itself | delete in the foreground |
-//! | none there | delete, as its own finalizers say |
+//! | none, or all present | keep |
+//! | some present, others absent or waiting for their dependents | keep, and remove the references to the others |
+//! | none present, one waiting, and the object has dependents itself | delete in the foreground |
+//! | none present | delete, as its own finalizers say |
 
 use std::collections::BTreeSet;
 
@@ -13,43 +13,41 @@ use kube::api::PropagationPolicy;
 
 use super::graph::{FOREGROUND, ItemFacts, ORPHAN};
 
-/// What became of one owner.
+/// State of one owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OwnerState {
-    /// It is there.
     Present,
-    /// It is there, being deleted, and waits for its dependents to go first.
+    /// The owner exists, is being deleted, and waits for the deletion of its dependents.
     Waiting,
-    /// It is not there; confirmed by the quorum.
+    /// The owner does not exist; the quorum confirmed it.
     Absent,
-    /// It cannot be looked for: its kind is not served, or it lies where an owner may not be.
+    /// The owner cannot be read: its kind is not served, or its scope does not allow the reference.
     Unknown,
 }
 
-/// What the object has below it.
+/// The dependents of the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dependents {
     None,
     Some,
-    /// One of them waits for its own dependents, so the object may be among those: a circle.
+    /// A dependent waits for its own dependents, and the object may be one of them: a cycle.
     Waiting,
 }
 
-/// What to do with the object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Verdict {
     Keep,
-    /// Take these owners off it.
+    /// Removes the references to these owners.
     Release {
         owners: BTreeSet<String>,
     },
-    /// Delete it.
     Delete(PropagationPolicy),
-    /// Let its waiting owners go first, then delete it in the foreground: both at once would wait for each other.
+    /// Unblocks the waiting owners, then deletes the object in the foreground. Otherwise both would
+    /// wait for each other.
     UnblockAndDelete,
 }
 
-/// Decides. The states are those of the owners, in their order.
+/// Decides. The states have the order of the owners.
 pub(crate) fn verdict(item: &ItemFacts, states: &[OwnerState], dependents: Dependents) -> Verdict {
     if item.is_deleting || states.is_empty() || states.contains(&OwnerState::Unknown) {
         return Verdict::Keep;
@@ -94,36 +92,36 @@ mod tests {
     }
 
     #[test]
-    fn what_is_owned_by_nobody_or_by_somebody_stays() {
+    fn an_object_without_owners_or_with_present_owners_stays() {
         assert_eq!(of(&[], Dependents::None), Verdict::Keep);
         assert_eq!(of(&[Present, Present], Dependents::Some), Verdict::Keep);
     }
 
     #[test]
-    fn what_is_still_owned_loses_the_other_owners_only() {
+    fn an_owned_object_loses_only_its_absent_owners() {
         let owners = ["u0", "u2"].map(str::to_owned).into();
         assert_eq!(of(&[Absent, Present, Waiting], Dependents::Some), Verdict::Release { owners });
     }
 
     #[test]
-    fn what_is_no_longer_owned_goes() {
+    fn an_object_without_present_owners_is_deleted() {
         assert_eq!(of(&[Absent, Absent], Dependents::Some), Verdict::Delete(PropagationPolicy::Background));
         assert_eq!(of(&[Waiting], Dependents::None), Verdict::Delete(PropagationPolicy::Background));
         assert_eq!(of(&[Waiting, Absent], Dependents::Some), Verdict::Delete(PropagationPolicy::Foreground));
     }
 
     #[test]
-    fn a_circle_of_waiting_is_broken() {
+    fn a_cycle_of_waiting_objects_is_broken() {
         assert_eq!(of(&[Waiting], Dependents::Waiting), Verdict::UnblockAndDelete);
     }
 
     #[test]
-    fn what_cannot_be_looked_for_is_never_taken_as_absent() {
+    fn an_unreadable_owner_never_counts_as_absent() {
         assert_eq!(of(&[Absent, Unknown], Dependents::None), Verdict::Keep);
     }
 
     #[test]
-    fn the_finalizers_say_how_it_goes() {
+    fn the_finalizers_decide_the_propagation_policy() {
         let mut orphaning = item(1);
         orphaning.finalizers = Some(vec!["x".to_owned(), ORPHAN.to_owned()]);
         assert_eq!(

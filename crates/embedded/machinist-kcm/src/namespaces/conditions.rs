@@ -1,4 +1,5 @@
-//! What a namespace that is going says of itself: five conditions, in the words of kube-controller-manager.
+//! The five conditions of a namespace that is being deleted, in the words of
+//! kube-controller-manager.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,29 +9,30 @@ use k8s_openapi::api::core::v1::{Namespace, NamespaceCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{DynamicObject, PartialObjectMeta};
 
-/// What a pass found in a namespace.
+/// Result of one pass over a namespace.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// Why it is not known which kinds there are.
+    /// The discovery error, if the list of kinds is incomplete.
     pub(super) discovery_failed: Option<String>,
     failures: Vec<String>,
-    /// How many objects are left, by resource.
+    /// Number of remaining objects by resource.
     remaining: BTreeMap<String, usize>,
-    /// How many of them wait for a finalizer, by finalizer.
+    /// Number of remaining objects by finalizer.
     finalizers: BTreeMap<String, usize>,
-    /// Whether nothing but the Pods was looked at yet. kube-controller-manager tells of no content then.
+    /// Whether only the Pods were checked so far. In this case kube-controller-manager reports no
+    /// remaining content.
     pub(super) waits_for_pods: bool,
-    /// How long the most patient of them may take to end by itself, if that is known.
+    /// Longest grace period of the remaining objects, if one is known.
     pub(super) estimate: Option<Duration>,
 }
 
 impl Found {
-    /// Notes a kind that could not be deleted or listed.
+    /// Records a kind that could not be deleted or listed.
     pub(super) fn failed(&mut self, what: &str, error: &kube::Error) {
         self.failures.push(format!("{what}: {error}"));
     }
 
-    /// Notes what is left of a kind.
+    /// Records the remaining objects of a kind.
     pub(super) fn remains(&mut self, what: &str, objects: &[PartialObjectMeta<DynamicObject>]) {
         if objects.is_empty() {
             return;
@@ -47,7 +49,7 @@ impl Found {
         }
     }
 
-    /// Whether nothing is left, for all that is known.
+    /// Returns whether nothing is left, as far as is known.
     pub(super) fn is_clear(&self) -> bool {
         self.discovery_failed.is_none() && self.failures.is_empty() && self.remaining.is_empty()
     }
@@ -69,7 +71,7 @@ impl Found {
                     ("DiscoveryFailed", message)
                 }),
             ),
-            // Groups and versions come parsed.
+            // Groups and versions arrive parsed.
             Said::of(
                 "NamespaceDeletionGroupVersionParsingFailure",
                 ("ParsedGroupVersions", "All legacy kube types successfully parsed"),
@@ -119,7 +121,7 @@ struct Said {
 }
 
 impl Said {
-    /// `trouble` if there is any, else that `fine` is the case.
+    /// Builds the condition from `trouble` if there is any, otherwise from `fine`.
     fn of(of: &'static str, fine: (&'static str, &str), trouble: Option<(&'static str, String)>) -> Self {
         match trouble {
             Some((reason, message)) => Self { of, holds: true, reason, message },
@@ -128,7 +130,7 @@ impl Said {
     }
 }
 
-/// The namespace with these conditions; `None` if it has them already.
+/// Returns the namespace with these conditions; `None` if it has them already.
 pub(super) fn with_conditions(namespace: &Namespace, found: &Found, now: Timestamp) -> Option<Namespace> {
     let mut changed = namespace.clone();
     let conditions = changed.status.get_or_insert_default().conditions.get_or_insert_default();

@@ -1,4 +1,4 @@
-//! What is to be done about one Node and the Pods on it.
+//! Decides about one Node and the Pods on it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,21 +13,21 @@ use super::taints::{self, Evicting, Stay};
 use crate::facts::node::{NodeFacts, Status};
 use crate::facts::pod::PodFacts;
 
-/// The conditions that only a living kubelet can vouch for.
+/// Conditions that only a running kubelet can update.
 const VOUCHED_BY_KUBELET: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
 
-/// How long a Node may be silent, and a Pod may stay on it.
+/// Time limits for the silence of a Node and for the Pods on it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
-    /// Of a Node whose kubelet has posted something.
+    /// For a Node with a kubelet that has posted a status.
     pub(crate) grace: Duration,
-    /// Of a Node whose kubelet has posted nothing yet.
+    /// For a Node with a kubelet that has not posted a status yet.
     pub(crate) startup_grace: Duration,
-    /// Of a Pod that does not say itself how long it tolerates a lost Node.
+    /// For a Pod without a toleration of lost Nodes.
     pub(crate) pod_eviction_after: Duration,
 }
 
-/// The facts of one decision.
+/// The input of one decision.
 pub(crate) struct Snapshot {
     pub(crate) now: Timestamp,
     pub(crate) node: Arc<NodeFacts>,
@@ -38,16 +38,15 @@ pub(crate) struct Snapshot {
     pub(crate) patience: Patience,
 }
 
-/// One write.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Action {
-    /// Says that nobody knows how the Node is, unless its Lease was renewed after all.
+    /// Sets the conditions to Unknown, unless the Lease was renewed after all.
     MarkUnknown(Vec<NodeCondition>),
     /// Sets all taints.
     SetTaints(Vec<Taint>),
-    /// Says that the Pod is not ready: nobody else will, as its kubelet is silent.
+    /// Marks the Pod as not ready. No other process does that, since its kubelet is silent.
     MarkPodNotReady { pod: ObjectKey, uid: String },
-    /// Deletes the Pod; its kubelet, should it come back, ends it.
+    /// Deletes the Pod. If its kubelet returns, it terminates the Pod.
     DeletePod { pod: ObjectKey, uid: String },
 }
 
@@ -62,26 +61,26 @@ impl fmt::Display for Action {
     }
 }
 
-/// What to do now, and when to look again if nothing happens before.
+/// Actions to perform now, and when to look again if no event comes before.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Plan {
     pub(crate) actions: Vec<Action>,
     pub(crate) look_again_in: Option<Duration>,
 }
 
-/// Decides.
 pub(crate) fn plan(snapshot: &Snapshot) -> Plan {
     let mut plan = Plan::default();
     plan_silence(snapshot, &mut plan);
     if !plan.actions.is_empty() {
-        // Everything else follows from the conditions, so it waits until they are as they should be.
+        // All other actions depend on the conditions, so they wait until the conditions are
+        // correct.
         return plan;
     }
     if is_lost(&snapshot.node) {
         plan_readiness_of_pods(snapshot, &mut plan);
     }
     match taints::planned(&snapshot.node, snapshot.now) {
-        // A Node that is back must not lose its Pods to a taint that is about to go.
+        // A Node that is back must not lose its Pods to a taint that is about to be removed.
         Some(taints) => plan.actions.push(Action::SetTaints(taints)),
         None => plan_evictions(snapshot, &mut plan),
     }
@@ -113,7 +112,7 @@ fn unknown_conditions(node: &NodeFacts, now: Timestamp) -> Vec<NodeCondition> {
             Some(_) => ("NodeStatusUnknown", "Kubelet stopped posting node status."),
             None => ("NodeStatusNeverUpdated", "Kubelet never posted node status."),
         };
-        // The heartbeat is the kubelet's own; where there was none, nothing is older than the Node itself.
+        // The heartbeat is the kubelet's own. Without one, the creation time of the Node is used.
         let heartbeat = match known {
             Some(condition) => condition.heartbeat,
             None => node.created,
@@ -145,7 +144,7 @@ fn plan_evictions(snapshot: &Snapshot, plan: &mut Plan) {
                 plan.actions.push(Action::DeletePod { pod: key.clone(), uid: pod.uid.clone() });
             }
             Stay::Until(end) => {
-                // Timestamps have whole seconds, so the time is over one second later at most.
+                // Timestamps have whole seconds, so the limit is reached at most one second later.
                 let left = end.duration_since(*now).unsigned_abs();
                 plan.look_sooner(left + Duration::from_secs(1));
             }
@@ -170,7 +169,8 @@ mod tests {
         Timestamp::from_second(seconds).expect("a valid second")
     }
 
-    /// A Node whose Ready has this status and whose taints follow it, with one ready Pod, silent for this long.
+    /// Builds a Node with this Ready status, the matching taints and one ready Pod, silent for this
+    /// long.
     fn world(ready: Option<&str>, silent_for: u64) -> Snapshot {
         let condition = |status: &str| Condition { status: Status::from(status), heartbeat: Some(at(1)) };
         let mut node = NodeFacts {
@@ -208,12 +208,12 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_heard_costs_nothing_until_its_grace_is_over() {
+    fn a_reporting_node_causes_no_action_until_its_grace_ends() {
         assert_eq!(told(&world(Some("True"), 15)), (Vec::new(), Some(25)));
     }
 
     #[test]
-    fn a_silent_node_is_marked_first_and_the_rest_waits_for_that() {
+    fn a_silent_node_is_first_marked_unknown() {
         let snapshot = world(Some("True"), 40);
         assert_eq!(told(&snapshot), (texts(&["mark the node Unknown"]), None));
         let Some(Action::MarkUnknown(conditions)) = plan(&snapshot).actions.pop() else { panic!("marked") };
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_says_it_is_not_ready_may_fall_silent_too() {
+    fn a_silent_not_ready_node_is_marked_unknown() {
         assert_eq!(told(&world(Some("False"), 41)), (texts(&["mark the node Unknown"]), None));
     }
 
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_of_a_lost_node_are_not_ready_at_once_and_deleted_after_their_time() {
+    fn pods_of_a_lost_node_become_not_ready_and_are_deleted_later() {
         let mut snapshot = world(Some("Unknown"), 500);
         assert_eq!(told(&snapshot), (texts(&["mark pod default/web not ready"]), Some(301)));
         snapshot.pods[0].1 = Arc::new(PodFacts { uid: "p".to_owned(), ..PodFacts::default() });
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_not_ready_node_speaks_for_its_pods_itself_but_they_are_evicted() {
+    fn pods_of_a_not_ready_node_are_evicted_but_not_marked() {
         let mut snapshot = world(Some("False"), 5);
         assert_eq!(told(&snapshot), (Vec::new(), Some(35)));
         snapshot.now = at(1300);

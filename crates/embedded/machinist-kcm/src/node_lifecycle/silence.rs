@@ -1,9 +1,10 @@
-//! For how long each Node has been silent.
+//! Measures for how long each Node has been silent.
 //!
-//! A Node shows that it lives by renewing its Lease, or by posting its status. Clocks differ, so only change counts, and
-//! when we saw it: the silence of a Node is the time since its last sign of life on our own monotonic clock. Time during
-//! which we could not have listened (the process was stopped, or starved) does not count, or one pause of this process
-//! would declare every Node lost.
+//! A Node gives a sign of life by renewing its Lease, or by posting its status. Clocks differ, so
+//! only changes of these timestamps count, and the time when we saw them: the silence of a Node is
+//! the time since its last sign of life on our own monotonic clock. Time in which this process
+//! could not listen (because it was stopped or starved) does not count. Otherwise one pause of this
+//! process would declare every Node lost.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,11 +12,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-/// What was last heard of each Node, by name.
+/// The last sign of life of each Node, by name.
 #[derive(Debug)]
 pub(crate) struct Silence {
     period: Duration,
-    /// How long we have listened in all, up to the last tick.
+    /// Total time of listening, up to the last tick.
     listened: Duration,
     last_tick: Instant,
     nodes: BTreeMap<String, Heard>,
@@ -25,23 +26,23 @@ pub(crate) struct Silence {
 struct Heard {
     lease: Option<Timestamp>,
     heartbeat: Option<Timestamp>,
-    /// On the scale of `listened`.
+    /// Time of the last sign of life, on the scale of `listened`.
     at: Duration,
 }
 
 impl Silence {
-    /// Starts listening; [`Silence::tick`] is to be called once a period.
+    /// Starts listening. [`Silence::tick`] must be called once a period.
     pub(crate) fn new(period: Duration) -> Self {
         Self { period, listened: Duration::ZERO, last_tick: Instant::now(), nodes: BTreeMap::new() }
     }
 
-    /// We are still listening.
+    /// Records that this process is still listening.
     pub(crate) fn tick(&mut self) {
         self.listened = self.listened_now();
         self.last_tick = Instant::now();
     }
 
-    /// The Lease of this Node says that it was renewed then.
+    /// Records the renew time of a Node's Lease.
     pub(crate) fn hear_lease(&mut self, node: &str, renewed: Option<Timestamp>) {
         let now = self.listened_now();
         let heard = self.heard(node, now);
@@ -50,7 +51,7 @@ impl Silence {
         }
     }
 
-    /// The status of this Node was posted then.
+    /// Records the heartbeat in a Node's status.
     pub(crate) fn hear_status(&mut self, node: &str, heartbeat: Option<Timestamp>) {
         let now = self.listened_now();
         let heard = self.heard(node, now);
@@ -59,12 +60,12 @@ impl Silence {
         }
     }
 
-    /// The Node is gone; one of the same name starts anew.
+    /// Forgets a deleted Node; a new Node of the same name starts with no silence.
     pub(crate) fn forget(&mut self, node: &str) {
         self.nodes.remove(node);
     }
 
-    /// For how long nothing was heard; a Node never heard of is new.
+    /// Returns for how long the Node has been silent; zero for a Node without any record.
     pub(crate) fn of(&mut self, node: &str) -> Duration {
         let now = self.listened_now();
         now.saturating_sub(self.heard(node, now).at)
@@ -75,7 +76,7 @@ impl Silence {
     }
 
     fn listened_now(&self) -> Duration {
-        // One late tick is normal; what goes beyond it is time in which nothing could be heard.
+        // One late tick is normal. Any longer delay is time in which this process could not listen.
         self.listened + self.last_tick.elapsed().min(self.period * 2)
     }
 }
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn time_in_which_nobody_listened_does_not_count() {
+    async fn time_without_listening_does_not_count() {
         let mut silence = Silence::new(PERIOD);
         silence.hear_lease("a", at(0));
         advance(Duration::from_secs(3600)).await;
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_new_node_is_given_the_whole_time() {
+    async fn a_new_node_starts_with_no_silence() {
         let mut silence = Silence::new(PERIOD);
         listen_for(&mut silence, 100).await;
         assert_eq!(silence.of("a").as_secs(), 0);

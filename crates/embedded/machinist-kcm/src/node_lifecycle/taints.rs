@@ -1,7 +1,7 @@
-//! The taints that say what is wrong with a Node, and how long a Pod puts up with them.
+//! Computes the taints that follow a Node's state, and how long a Pod tolerates them.
 //!
-//! NoSchedule taints follow the conditions and `spec.unschedulable`; NoExecute taints follow Ready alone. Taints of other
-//! keys are somebody else's and stay where they are.
+//! NoSchedule taints follow the conditions and `spec.unschedulable`; NoExecute taints follow only
+//! Ready. Taints with other keys stay unchanged.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
-/// Which status of which condition brings which NoSchedule taint.
+/// Condition, status, and the NoSchedule taint that follows from them.
 const OF_CONDITIONS: &[(&str, Status, &str)] = &[
     ("Ready", Status::False, NOT_READY),
     ("Ready", Status::Unknown, UNREACHABLE),
@@ -29,7 +29,7 @@ const OF_CONDITIONS: &[(&str, Status, &str)] = &[
 const NO_SCHEDULE: &str = "NoSchedule";
 const NO_EXECUTE: &str = "NoExecute";
 
-/// The taints that the Node should have; `None` when it has them.
+/// Returns the taints that the Node should have; `None` if it has them already.
 pub(crate) fn planned(node: &NodeFacts, now: Timestamp) -> Option<Vec<Taint>> {
     let current = node.taints.as_deref().unwrap_or_default();
     let wanted = wanted(node);
@@ -48,7 +48,7 @@ pub(crate) fn planned(node: &NodeFacts, now: Timestamp) -> Option<Vec<Taint>> {
     changes.then_some(taints)
 }
 
-/// Key and effect of the taints of ours that the Node should have.
+/// Returns key and effect of the taints that follow the Node's state.
 fn wanted(node: &NodeFacts) -> Vec<(&'static str, &'static str)> {
     let mut wanted: Vec<_> = OF_CONDITIONS
         .iter()
@@ -66,11 +66,12 @@ fn wanted(node: &NodeFacts) -> Vec<(&'static str, &'static str)> {
     wanted
 }
 
-/// Whether the taint is one that follows the Node's state.
+/// Returns whether the taint is one that this controller maintains.
 fn is_ours(node: &NodeFacts, taint: &Taint) -> bool {
     let key = taint.key.as_str();
     match taint.effect.as_str() {
-        // Admission gives each new Node this one. It stays until the kubelet has said how the Node is.
+        // Admission adds this taint to each new Node. It stays until the kubelet has posted the
+        // condition Ready.
         NO_SCHEDULE if key == NOT_READY && node.ready().is_none() => false,
         NO_SCHEDULE => key == UNSCHEDULABLE || OF_CONDITIONS.iter().any(|(_, _, ours)| *ours == key),
         NO_EXECUTE => key == NOT_READY || key == UNREACHABLE,
@@ -78,7 +79,7 @@ fn is_ours(node: &NodeFacts, taint: &Taint) -> bool {
     }
 }
 
-/// A taint that evicts.
+/// A taint with the effect NoExecute.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Evicting {
     key: String,
@@ -87,7 +88,8 @@ pub(crate) struct Evicting {
 }
 
 impl Evicting {
-    /// Those of the Node. `first_seen` remembers when a taint without a time of its own was first seen.
+    /// Returns the evicting taints of the Node. `first_seen` records when a taint without a time
+    /// was first seen.
     pub(crate) fn of(
         node: &NodeFacts,
         first_seen: &mut BTreeMap<String, Timestamp>,
@@ -114,26 +116,27 @@ impl Evicting {
     }
 }
 
-/// A toleration of taints that evict.
+/// A toleration of evicting taints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Toleration {
-    /// `None`: every key.
+    /// `None` tolerates every key.
     key: Option<String>,
-    /// `None`: every value.
+    /// `None` tolerates every value.
     value: Option<String>,
-    /// `None`: for ever.
+    /// `None` tolerates the taint without a time limit.
     seconds: Option<i64>,
 }
 
 impl Toleration {
-    /// The toleration, if it is one of taints that evict.
+    /// Returns the toleration if it applies to evicting taints.
     pub(crate) fn of_eviction(toleration: &v1::Toleration) -> Option<Self> {
         let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         let is_of_eviction = given(&toleration.effect).is_none_or(|effect| effect == NO_EXECUTE);
         let value = match given(&toleration.operator).as_deref() {
             None | Some("Equal") => Some(toleration.value.clone().unwrap_or_default()),
             Some("Exists") => None,
-            // Comparisons are not served by the API version that we speak; what is not understood tolerates nothing.
+            // The API version in use has no comparison operators. An unknown operator tolerates
+            // nothing.
             Some(_) => return None,
         };
         is_of_eviction.then(|| Self {
@@ -150,17 +153,18 @@ impl Toleration {
     }
 }
 
-/// How long a Pod stays on a Node with these taints.
+/// Time that a Pod stays on a Node with these taints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stay {
-    /// As long as it likes.
+    /// The Pod stays without a time limit.
     Unlimited,
-    /// Until this time; it has passed when a taint is not tolerated at all.
+    /// The Pod stays until this time. A taint without a toleration gives a time in the past.
     Until(Timestamp),
 }
 
-/// How long a Pod with these tolerations stays. The default is for a lost Node and a Pod that says nothing about it;
-/// API servers add that toleration to each Pod, so it is for those that do not.
+/// Returns how long a Pod with these tolerations stays. The default applies to a Pod on a lost Node
+/// without a toleration for it. API servers add that toleration to each Pod, so the default is for
+/// servers that do not.
 pub(crate) fn stay(tolerations: &[Toleration], taints: &[Evicting], default: Duration) -> Stay {
     let mut stay = Stay::Unlimited;
     for taint in taints {
@@ -231,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cordoned_node_is_tainted_and_what_is_right_is_not_written_again() {
+    fn a_cordoned_node_is_tainted_once() {
         let mut cordoned = node(Some("True"), &[]);
         cordoned.is_unschedulable = true;
         assert_eq!(planned_keys(&cordoned), Some(vec!["unschedulable:NoSchedule".to_owned()]));
@@ -242,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pressure_is_a_taint_of_its_own() {
+    fn each_pressure_condition_has_its_own_taint() {
         let mut pressed = node(Some("True"), &[]);
         let pressure = Condition { status: Status::True, heartbeat: None };
         pressed.conditions.insert("DiskPressure".to_owned(), pressure);
@@ -273,14 +277,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_says_nothing_stays_for_the_default_on_a_lost_node_only() {
+    fn the_default_applies_only_to_taints_of_lost_nodes() {
         assert_eq!(stay_of(&[], &lost(UNREACHABLE)), until(300));
         assert_eq!(stay_of(&[], &lost("team")), until(0));
         assert_eq!(stay_of(&[], &[]), Stay::Unlimited);
     }
 
     #[test]
-    fn the_pods_own_word_counts() {
+    fn the_tolerations_of_the_pod_override_the_default() {
         assert_eq!(
             stay_of(&[toleration(UNREACHABLE, "Exists", "NoExecute", Some(5))], &lost(UNREACHABLE)),
             until(5)
@@ -297,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_impatient_toleration_counts() {
+    fn the_shortest_toleration_counts() {
         let taints = [lost(UNREACHABLE), lost("team")].concat();
         let tolerations = [
             toleration("team", "Exists", "NoExecute", Some(20)),
@@ -307,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_toleration_of_scheduling_or_of_another_value_does_not_help() {
+    fn a_toleration_must_match_effect_and_value() {
         assert_eq!(toleration(UNREACHABLE, "Exists", "NoSchedule", None), None);
         let equal = toleration("team", "Equal", "NoExecute", None);
         let mut taints = lost("team");

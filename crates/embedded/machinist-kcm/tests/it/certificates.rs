@@ -17,11 +17,11 @@ async fn file(client: &Client, request: &CertificateSigningRequest) {
     api.create(&PostParams::default(), request).await.expect("filed");
 }
 
-/// No node gets as far as asking to be another one.
+/// Asserts that the server rejects a node's request for the identity of another node.
 async fn assert_usurping_is_refused(node: &Client) {
     let api: Api<CertificateSigningRequest> = Api::all(node.clone());
     let filed = api.create(&PostParams::default(), &request("usurp", "system:node:b")).await;
-    let refused = filed.expect_err("the server lets it").to_string();
+    let refused = filed.expect_err("the server accepts the request").to_string();
     assert!(refused.contains("can only create a node CSR with CN=system:node:a"), "{refused}");
 }
 
@@ -32,7 +32,8 @@ fn certificate(world: &World, name: &str) -> Option<String> {
     Some(String::from_utf8(pem).expect("text"))
 }
 
-/// A world in which bootstrap tokens and nodes may file requests, and nothing else is granted.
+/// Returns a world in which roles allow bootstrap tokens and nodes to create requests, and grant
+/// nothing else.
 async fn world_with_roles() -> World {
     let mut world = World::with_authorization(Authorization::Rbac);
     for group in ["system:bootstrappers", "system:nodes", "people"] {
@@ -54,7 +55,7 @@ async fn bind(world: &World, role: &str, group: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_approved_whom_no_binding_allows_it() {
+async fn a_requester_without_a_binding_is_not_approved() {
     let mut world = world_with_roles().await;
     let bootstrapper = world.client_as("system:bootstrap:abcdef", &["system:bootstrappers"]);
     file(&bootstrapper, &request("join", "system:node:a")).await;
@@ -64,13 +65,13 @@ async fn nobody_is_approved_whom_no_binding_allows_it() {
     world.pass(30).await;
     assert_eq!(world.requests(), Vec::<String>::new());
 
-    // Each binding allows what it is for, requests that were there before included.
+    // Each binding takes effect for existing requests, too.
     let role = |of: &str| format!("system:certificates.k8s.io:certificatesigningrequests:{of}");
     bind(&world, &role("selfnodeclient"), "system:nodes").await;
-    world.until("it is renewed", 61, |world| certificate(world, "renew").is_some()).await;
+    world.until("the certificate is renewed", 61, |world| certificate(world, "renew").is_some()).await;
     assert_eq!(certificate(&world, "join"), None);
     bind(&world, &role("nodeclient"), "system:bootstrappers").await;
-    world.until("it may join", 61, |world| certificate(world, "join").is_some()).await;
+    world.until("the joining request is signed", 61, |world| certificate(world, "join").is_some()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -82,8 +83,8 @@ async fn a_bootstrap_token_becomes_a_node_that_renews_itself() {
         .await;
     let bootstrapper = world.client_as("system:bootstrap:abcdef", &["system:bootstrappers"]);
     file(&bootstrapper, &request("join", "system:node:a")).await;
-    let seconds = world.until("it is signed", 5, |world| certificate(world, "join").is_some()).await;
-    assert_eq!(seconds, 0, "nobody waits to join");
+    let seconds = world.until("the request is signed", 5, |world| certificate(world, "join").is_some()).await;
+    assert_eq!(seconds, 0, "the request is signed without delay");
     assert_eq!(
         world.requests(),
         [
@@ -92,7 +93,7 @@ async fn a_bootstrap_token_becomes_a_node_that_renews_itself() {
         ]
     );
 
-    // The certificate is good for the server, as that node.
+    // The server accepts the certificate as the identity of that node.
     let pem = certificate(&world, "join").expect("signed");
     let service = world.server.service_with_client_cert(&pem).expect("a certificate");
     let as_node = Client::new(service, "default");
@@ -100,15 +101,15 @@ async fn a_bootstrap_token_becomes_a_node_that_renews_itself() {
     Api::<Node>::all(as_node.clone()).create(&PostParams::default(), &node).await.expect("registered");
 
     file(&as_node, &request("renew", "system:node:a")).await;
-    world.until("it is signed", 5, |world| certificate(world, "renew").is_some()).await;
+    world.until("the renewal is signed", 5, |world| certificate(world, "renew").is_some()).await;
     assert_usurping_is_refused(&as_node).await;
     world.pass(3601).await;
     let refused = Api::<Node>::all(as_node).get("a").await;
-    assert!(refused.is_err(), "an hour was asked for, and it is over");
+    assert!(refused.is_err(), "the certificate expires after the requested hour");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_person_approves_is_signed_and_what_is_not_for_nodes_fails() {
+async fn an_approved_request_is_signed_unless_it_is_no_node_request() {
     let mut world = world_with_roles().await;
     let person = world.client_as("person", &["people"]);
     file(&person, &request("good", "system:node:a")).await;
@@ -133,12 +134,12 @@ async fn what_a_person_approves_is_signed_and_what_is_not_for_nodes_fails() {
             .iter()
             .any(|it| it["type"] == "Failed" && it["message"].to_string().contains("common name"))
     };
-    world.until("the bad one says why", 5, failed).await;
+    world.until("the bad request has the condition Failed", 5, failed).await;
     assert_eq!(certificate(&world, "bad"), None);
 }
 
 #[tokio::test(start_paused = true)]
-async fn old_requests_are_cleared_up() {
+async fn old_requests_are_deleted() {
     let mut world = world_with_roles().await;
     bind(&world, "system:certificates.k8s.io:certificatesigningrequests:nodeclient", "system:bootstrappers")
         .await;
@@ -149,8 +150,12 @@ async fn old_requests_are_cleared_up() {
     file(&bootstrapper, &request("pending", "admin")).await;
     world.pass(3590).await;
     assert!(world.exists(CSRS, "join") && world.exists(CSRS, "pending"));
-    world.until("the settled one is gone after an hour", 15, |world| !world.exists(CSRS, "join")).await;
+    world
+        .until("the settled request is deleted after an hour", 15, |world| !world.exists(CSRS, "join"))
+        .await;
     world.pass(22 * 3600).await;
     assert!(world.exists(CSRS, "pending"));
-    world.until("the pending one is gone after a day", 3700, |world| !world.exists(CSRS, "pending")).await;
+    world
+        .until("the pending request is deleted after a day", 3700, |world| !world.exists(CSRS, "pending"))
+        .await;
 }

@@ -1,4 +1,4 @@
-//! Evictions go by the status of budgets.
+//! Tests that evictions follow the status of budgets.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, EvictParams};
@@ -25,7 +25,7 @@ async fn ready_pods(world: &World, names: &[&str]) {
     }
 }
 
-/// healthy, desired, expected, allowed
+/// Returns healthy, desired, expected and allowed.
 fn numbers(world: &World) -> [i64; 4] {
     let budget = world.get("poddisruptionbudgets", "web").expect("there");
     ["currentHealthy", "desiredHealthy", "expectedPods", "disruptionsAllowed"]
@@ -41,7 +41,7 @@ async fn evict(world: &World, name: &str) -> Result<(), u16> {
     }
 }
 
-/// The Node `n`, so that nothing else happens to its Pods.
+/// Starts a world with the Node `n`, so that no other controller deletes its Pods.
 async fn with_node() -> World {
     let world =
         World::start_with(|config| config.node_startup_grace = std::time::Duration::from_secs(1 << 30)).await;
@@ -54,10 +54,10 @@ async fn evictions_are_granted_one_by_one_as_pods_come_back() {
     let mut world = with_node().await;
     ready_pods(&world, &["p1", "p2"]).await;
     budget(&world, json!({ "minAvailable": 1 })).await;
-    world.until("it is counted", 1, |world| numbers(world) == [2, 1, 2, 1]).await;
+    world.until("the budget is computed", 1, |world| numbers(world) == [2, 1, 2, 1]).await;
     assert_eq!(evict(&world, "p1").await, Ok(()));
     assert_eq!(evict(&world, "p2").await, Err(429));
-    world.until("the pod is seen going", 1, |world| numbers(world) == [1, 1, 2, 0]).await;
+    world.until("the budget counts the pod as deleted", 1, |world| numbers(world) == [1, 1, 2, 0]).await;
     assert_eq!(evict(&world, "p2").await, Err(429));
     world.delete("Pod", "default", "p1", &at_once()).await;
     ready_pods(&world, &["p3"]).await;
@@ -67,7 +67,9 @@ async fn evictions_are_granted_one_by_one_as_pods_come_back() {
         let budget = world.get("poddisruptionbudgets", "web").expect("there");
         budget["status"].get("disruptedPods").and_then(Value::as_object).map_or(0, serde_json::Map::len)
     };
-    world.until("what shows is no longer noted", 1, |world| disrupted(world) == 0).await;
+    world
+        .until("the completed eviction is removed from disruptedPods", 1, |world| disrupted(world) == 0)
+        .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,7 +86,7 @@ async fn a_burst_of_pods_costs_few_writes_and_quiet_costs_none() {
     assert_eq!(world.requests(), Vec::<String>::new());
 }
 
-/// Pods with this controller, `group/version/Kind`, that are ready.
+/// Creates ready Pods with this controller, `group/version/Kind`.
 async fn ready_pods_of(world: &World, controller: (&str, &str, &str), names: &[&str]) {
     let (kind, name, uid) = controller;
     let (api_version, kind) = kind.rsplit_once('/').expect("a kind with its version");
@@ -94,7 +96,7 @@ async fn ready_pods_of(world: &World, controller: (&str, &str, &str), names: &[&
     }
 }
 
-/// The message of a budget that failed.
+/// Returns the message of a budget with the reason SyncFailed.
 fn failure(world: &World) -> Option<String> {
     let budget = world.get("poddisruptionbudgets", "web").expect("there");
     let condition = &budget["status"]["conditions"][0];
@@ -107,7 +109,7 @@ fn failure(world: &World) -> Option<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shares_are_of_what_the_controllers_of_the_pods_want() {
+async fn percentages_refer_to_the_replicas_of_all_controllers() {
     let mut world = with_node().await;
     define_scaled(&world).await;
     let set = json!({ "apiVersion": "t.dev/v1", "kind": "Set", "metadata": { "name": "s", "namespace": "default" }, "spec": { "replicas": 4 } });
@@ -118,14 +120,14 @@ async fn shares_are_of_what_the_controllers_of_the_pods_want() {
     let stateful = world.create(workload("StatefulSet", "s", Some(2))).await;
     ready_pods_of(&world, ("apps/v1/StatefulSet", "s", &stateful), &["s-0", "s-1"]).await;
     world.until("and the StatefulSet 2", 1, |world| numbers(world) == [5, 5, 6, 0]).await;
-    // One of a version that is no longer served is known by its group.
+    // A controller in a version that is no longer served is identified by its group.
     let single = world.create(workload("ReplicaSet", "r", Some(1))).await;
     ready_pods_of(&world, ("extensions/v1beta1/ReplicaSet", "r", &single), &["r1"]).await;
     world.until("and the ReplicaSet 1", 1, |world| numbers(world) == [6, 6, 7, 0]).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deployment_wants_what_it_wants_once_for_all_its_sets() {
+async fn the_replicas_of_a_deployment_count_once_for_all_its_sets() {
     let mut world = with_node().await;
     let deployment = world.create(workload("Deployment", "d", Some(4))).await;
     for (set, pods) in [("d-old", ["o1", "o2"]), ("d-new", ["n1", "n2"])] {
@@ -140,7 +142,7 @@ async fn a_deployment_wants_what_it_wants_once_for_all_its_sets() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_set_whose_deployment_is_gone_wants_what_it_says_itself() {
+async fn without_its_deployment_a_set_counts_its_own_replicas() {
     let mut world = with_node().await;
     let set = controlled_by(
         workload("ReplicaSet", "r", Some(3)),
@@ -156,7 +158,7 @@ async fn a_set_whose_deployment_is_gone_wants_what_it_says_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_without_a_controller_are_no_share_of_anything() {
+async fn pods_without_a_controller_are_not_expected() {
     let mut world = with_node().await;
     let set = world.create(workload("ReplicaSet", "r", Some(2))).await;
     ready_pods_of(&world, ("apps/v1/ReplicaSet", "r", &set), &["p1", "p2"]).await;
@@ -167,51 +169,52 @@ async fn pods_without_a_controller_are_no_share_of_anything() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_budget_fails_while_it_is_not_known_what_a_controller_wants() {
+async fn a_budget_fails_while_the_replicas_are_unknown() {
     let mut world = with_node().await;
     ready_pods(&world, &["alone"]).await;
     budget(&world, json!({ "maxUnavailable": 1 })).await;
-    world.until("it is counted", 1, |world| numbers(world) == [1, 0, 0, 0]).await;
-    // A kind that is not served cannot be looked for either, so nothing collects the pod.
+    world.until("the budget is computed", 1, |world| numbers(world) == [1, 0, 0, 0]).await;
+    // The garbage collector cannot read an owner of a kind that is not served, so it does not
+    // delete the pod.
     ready_pods_of(&world, ("t.dev/v1/Set", "s", "22222222-0000-0000-0000-000000000000"), &["p1"]).await;
     let message = "no matches for kind \"Set\" in version \"t.dev/v1\"";
     world.until("it failed", 1, |world| failure(world).as_deref() == Some(message)).await;
     assert_eq!(evict(&world, "p1").await, Err(429));
-    assert_eq!(numbers(&world), [1, 0, 0, 0], "the numbers stay what they were");
+    assert_eq!(numbers(&world), [1, 0, 0, 0], "the numbers do not change");
     world.requests();
     world.pass(3600).await;
-    assert_eq!(world.requests(), Vec::<String>::new(), "failing costs one write");
+    assert_eq!(world.requests(), Vec::<String>::new(), "a failed budget is written only once");
 
-    // What is made later is found without being told of.
+    // A controller that is created later is found without a watch.
     define_scaled(&world).await;
     let set = json!({ "apiVersion": "t.dev/v1", "kind": "Set", "metadata": { "name": "s", "namespace": "default" }, "spec": { "replicas": 1 } });
     let set = world.create(set).await;
     world.delete("Pod", "default", "p1", &at_once()).await;
     ready_pods_of(&world, ("t.dev/v1/Set", "s", &set), &["p2"]).await;
-    world.until("it is counted", 61, |world| numbers(world) == [2, 0, 1, 2]).await;
+    world.until("the budget is computed", 61, |world| numbers(world) == [2, 0, 1, 2]).await;
     assert_eq!(failure(&world), None);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_budget_fails_over_a_controller_without_a_scale() {
+async fn a_budget_fails_if_a_controller_has_no_scale() {
     let mut world = with_node().await;
     let set = world.create(workload("DaemonSet", "d", None)).await;
     ready_pods_of(&world, ("apps/v1/DaemonSet", "d", &set), &["p1", "p2"]).await;
     budget(&world, json!({ "minAvailable": "50%" })).await;
     let message = "daemonsets.apps does not implement the scale subresource";
     world.until("it failed", 1, |world| failure(world).as_deref() == Some(message)).await;
-    // A count of pods needs nobody's scale.
+    // A minAvailable count does not depend on a scale.
     world.patch(BUDGET, "default", "web", json!({ "spec": { "minAvailable": 1 } })).await;
-    world.until("it is counted", 1, |world| numbers(world) == [2, 1, 2, 1]).await;
+    world.until("the budget is computed", 1, |world| numbers(world) == [2, 1, 2, 1]).await;
     assert_eq!(failure(&world), None);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_budget_fails_over_a_controller_that_is_gone() {
+async fn a_budget_fails_if_the_controller_of_a_pod_is_deleted() {
     let mut world = with_node().await;
     let old = world.create(workload("StatefulSet", "s", Some(1))).await;
     ready_pods_of(&world, ("apps/v1/StatefulSet", "s", &old), &["s-0"]).await;
-    // It holds up the collector, as a kubelet would.
+    // The finalizer blocks the deletion of the pod, as a kubelet would.
     world.patch("Pod", "default", "s-0", json!({ "metadata": { "finalizers": ["t.dev/held"] } })).await;
     world.delete("apps/v1/StatefulSet", "default", "s", &DeleteParams::background()).await;
     world.create(workload("StatefulSet", "s", Some(1))).await;
@@ -221,14 +224,15 @@ async fn a_budget_fails_over_a_controller_that_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_eviction_that_never_happens_is_forgotten_after_two_minutes() {
+async fn an_eviction_that_never_happens_expires_after_two_minutes() {
     let mut world = with_node().await;
     ready_pods(&world, &["p1", "p2"]).await;
     budget(&world, json!({ "minAvailable": 1 })).await;
-    world.until("it is counted", 1, |world| numbers(world) == [2, 1, 2, 1]).await;
+    world.until("the budget is computed", 1, |world| numbers(world) == [2, 1, 2, 1]).await;
     let granted = json!({ "disruptionsAllowed": 0, "disruptedPods": { "p1": "2030-01-01T00:00:00Z" } });
     world.patch_status(BUDGET, "default", "web", granted).await;
-    world.until("it counts as gone", 1, |world| numbers(world) == [1, 1, 2, 0]).await;
-    let seconds = world.until("it counts again", 130, |world| numbers(world) == [2, 1, 2, 1]).await;
+    world.until("the pod counts as evicted", 1, |world| numbers(world) == [1, 1, 2, 0]).await;
+    let seconds =
+        world.until("the pod counts as healthy again", 130, |world| numbers(world) == [2, 1, 2, 1]).await;
     assert!((115..=121).contains(&seconds), "{seconds}");
 }

@@ -1,11 +1,11 @@
-//! Objects go when their owners have gone.
+//! Tests that objects are deleted after their owners.
 
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
 use crate::world::{SCALED, World, config_map, controlled_by, define_scaled, node, owner, pod, workload};
 
-/// `a` owns `b`, which owns `c`.
+/// Creates `a`, which owns `b`, which owns `c`.
 async fn chain(world: &World) {
     let a = world.create(config_map("a", &[])).await;
     let mut of_a = owner("v1", "ConfigMap", "a", &a);
@@ -26,23 +26,23 @@ async fn dependents_follow_their_owner_in_the_background() {
     chain(&world).await;
     world.create(config_map("bystander", &[])).await;
     world.pass(60).await;
-    assert_eq!(world.requests(), Vec::<String>::new(), "nothing to do while all owners are there");
+    assert_eq!(world.requests(), Vec::<String>::new(), "no writes while all owners exist");
 
     world.delete("ConfigMap", "default", "a", &DeleteParams::background()).await;
-    world.until("b and c are gone", 5, |world| gone(world, &["a", "b", "c"])).await;
+    world.until("b and c are deleted", 5, |world| gone(world, &["a", "b", "c"])).await;
     world.pass(60).await;
     assert_eq!(world.requests(), ["delete configmaps b 200", "delete configmaps c 200"]);
     assert!(world.exists("configmaps", "bystander"));
 }
 
-/// A Pod on no Node: there is no kubelet that its deletion would wait for.
+/// Builds a Pod without a Node: its deletion waits for no kubelet.
 fn waiting_pod(name: &str, api_version: &str, kind: &str, owner: &str, uid: &str) -> Value {
     let mut pod = controlled_by(pod(name, ""), api_version, kind, owner, uid);
     pod["spec"].as_object_mut().expect("a spec").remove("nodeName");
     pod
 }
 
-/// The Deployment `d`, its sets `r1` and `r2`, and two pods of each.
+/// Creates the Deployment `d`, its sets `r1` and `r2`, and two pods of each.
 async fn deployment(world: &World) {
     let deployment = world.create(workload("Deployment", "d", Some(2))).await;
     for set in ["r1", "r2"] {
@@ -60,29 +60,29 @@ fn count(world: &World, resource: &str) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deployment_takes_its_sets_and_pods_along_in_the_background() {
+async fn background_deletion_of_a_deployment_deletes_sets_and_pods() {
     let mut world = World::start().await;
     deployment(&world).await;
     assert_eq!(world.requests(), Vec::<String>::new());
-    // Without a policy, as kubectl asks.
+    // Without a propagation policy, as kubectl sends it.
     world.delete("apps/v1/Deployment", "default", "d", &DeleteParams::default()).await;
-    assert!(!world.exists("deployments", "d"), "it waits for nothing");
-    world.until("all are gone", 5, |world| count(world, "replicasets") + count(world, "pods") == 0).await;
+    assert!(!world.exists("deployments", "d"), "the deployment is deleted immediately");
+    world.until("all are deleted", 5, |world| count(world, "replicasets") + count(world, "pods") == 0).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deployment_that_is_deleted_in_the_foreground_goes_last() {
+async fn foreground_deletion_deletes_the_deployment_last() {
     let mut world = World::start().await;
     deployment(&world).await;
     world.patch("Pod", "default", "r2-b", json!({ "metadata": { "finalizers": ["t.dev/held"] } })).await;
     world.pass(5).await;
     world.delete("apps/v1/Deployment", "default", "d", &DeleteParams::foreground()).await;
-    world.until("the other set is gone", 5, |world| !world.exists("replicasets", "r1")).await;
+    world.until("the other set is deleted", 5, |world| !world.exists("replicasets", "r1")).await;
     world.pass(60).await;
     assert_eq!(count(&world, "pods"), 1);
     assert!(world.exists("replicasets", "r2") && world.exists("deployments", "d"));
     world.patch("Pod", "default", "r2-b", json!({ "metadata": { "finalizers": null } })).await;
-    world.until("all are gone", 5, |world| !world.exists("deployments", "d")).await;
+    world.until("all are deleted", 5, |world| !world.exists("deployments", "d")).await;
     assert_eq!(count(&world, "replicasets") + count(&world, "pods"), 0);
 }
 
@@ -99,20 +99,20 @@ async fn a_job_that_is_deleted_without_a_policy_leaves_its_pods() {
     world.create(waiting_pod("p", "batch/v1", "Job", "j", &uid)).await;
     world.pass(5).await;
     world.delete("batch/v1/Job", "default", "j", &DeleteParams::default()).await;
-    world.until("it is gone", 5, |world| !world.exists("jobs", "j")).await;
+    world.until("the job is deleted", 5, |world| !world.exists("jobs", "j")).await;
     world.pass(600).await;
-    let left = world.get("pods", "p").expect("it stays");
+    let left = world.get("pods", "p").expect("the pod stays");
     assert_eq!(left["metadata"].get("ownerReferences"), None);
     assert_eq!(world.requests(), ["patch pods p 200", "patch jobs j 200"]);
 
     let uid = world.create(job).await;
     world.create(waiting_pod("q", "batch/v1", "Job", "j", &uid)).await;
     world.delete("batch/v1/Job", "default", "j", &DeleteParams::background()).await;
-    world.until("who asks for it has the pods gone, too", 5, |world| !world.exists("pods", "q")).await;
+    world.until("background deletion deletes the pods, too", 5, |world| !world.exists("pods", "q")).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_kind_that_can_be_left_behind_lets_go_of_what_it_owns() {
+async fn orphaning_deletion_works_for_every_kind() {
     let mut world = World::start().await;
     let claim = json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "o", "namespace": "default" },
@@ -144,8 +144,8 @@ async fn every_kind_that_can_be_left_behind_lets_go_of_what_it_owns() {
         world.pass(1).await;
         world.delete(&format!("{api_version}/{kind}"), &namespace, "o", &DeleteParams::orphan()).await;
         let plural = format!("{}{}", kind.to_lowercase(), if kind.ends_with('s') { "es" } else { "s" });
-        world.until("it is gone", 5, |world| !world.exists(&plural, "o")).await;
-        let left = world.get("configmaps", &name).expect("what it owned stays");
+        world.until("the owner is deleted", 5, |world| !world.exists(&plural, "o")).await;
+        let left = world.get("configmaps", &name).expect("the dependent stays");
         assert_eq!(left["metadata"].get("ownerReferences"), None, "{kind}");
     }
 }
@@ -159,45 +159,45 @@ async fn a_foreground_deletion_ends_with_the_owner() {
     world.delete("ConfigMap", "default", "a", &DeleteParams::foreground()).await;
     world.pass(120).await;
     for name in ["a", "b", "c"] {
-        let object = world.get("configmaps", name).expect("all wait for the last one");
+        let object = world.get("configmaps", name).expect("all objects wait for the last dependent");
         assert!(object["metadata"]["deletionTimestamp"].is_string(), "{name}");
     }
     let before = world.requests();
     world.pass(600).await;
-    assert_eq!(world.requests(), Vec::<String>::new(), "waiting costs no writes, after {before:?}");
+    assert_eq!(world.requests(), Vec::<String>::new(), "no writes while waiting, after {before:?}");
 
     world.patch("ConfigMap", "default", "c", json!({ "metadata": { "finalizers": null } })).await;
-    world.until("all are gone", 5, |world| gone(world, &["a", "b", "c"])).await;
+    world.until("all are deleted", 5, |world| gone(world, &["a", "b", "c"])).await;
     assert_eq!(
         world.requests(),
         ["patch configmaps b 200", "patch configmaps a 200"],
-        "the finalizers, from below"
+        "the finalizers are removed from the dependents upwards"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dependent_that_does_not_block_is_deleted_but_not_waited_for() {
+async fn a_nonblocking_dependent_does_not_delay_its_owner() {
     let mut world = World::start().await;
     let a = world.create(config_map("a", &[])).await;
     let mut held = config_map("b", &[owner("v1", "ConfigMap", "a", &a)]);
     held["metadata"]["finalizers"] = json!(["t.dev/held"]);
     world.create(held).await;
     world.delete("ConfigMap", "default", "a", &DeleteParams::foreground()).await;
-    world.until("a is gone", 5, |world| gone(world, &["a"])).await;
+    world.until("a is deleted", 5, |world| gone(world, &["a"])).await;
     world
-        .until("b is going", 5, |world| {
+        .until("b is being deleted", 5, |world| {
             world.get("configmaps", "b").is_some_and(|it| it["metadata"]["deletionTimestamp"].is_string())
         })
         .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_orphaning_deletion_leaves_the_dependents_without_their_owner() {
+async fn an_orphaning_deletion_removes_the_owner_references() {
     let mut world = World::start().await;
     chain(&world).await;
     world.pass(5).await;
     world.delete("ConfigMap", "default", "a", &DeleteParams::orphan()).await;
-    world.until("a is gone", 5, |world| gone(world, &["a"])).await;
+    world.until("a is deleted", 5, |world| gone(world, &["a"])).await;
     world.pass(60).await;
     let b = world.get("configmaps", "b").expect("b stays");
     assert_eq!(b["metadata"].get("ownerReferences"), None);
@@ -206,7 +206,7 @@ async fn an_orphaning_deletion_leaves_the_dependents_without_their_owner() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_another_owner_stays_and_loses_the_absent_one() {
+async fn an_object_with_another_owner_loses_only_the_absent_one() {
     let mut world = World::start().await;
     let a = world.create(config_map("a", &[])).await;
     let b = world.create(config_map("b", &[])).await;
@@ -224,7 +224,7 @@ async fn who_has_another_owner_stays_and_loses_the_absent_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn owners_are_known_by_uid_and_not_by_name() {
+async fn owners_are_identified_by_uid_and_not_by_name() {
     let mut world = World::without_controllers();
     let gc_resource = define_scaled(&world).await;
     let set = json!({ "apiVersion": "t.dev/v1", "kind": "Set", "metadata": { "name": "s", "namespace": "default" } });
@@ -235,10 +235,13 @@ async fn owners_are_known_by_uid_and_not_by_name() {
     world.create(config_map("of-new", &[owner("t.dev/v1", "Set", "s", &new)])).await;
     world.create(config_map("of-unserved", &[owner("u.dev/v1", "Other", "s", &old)])).await;
     world.start_controllers(|config| config.gc_resources.push(gc_resource));
-    world.until("what the old one owned is gone", 5, |world| gone(world, &["of-old"])).await;
+    world.until("the dependent of the old object is deleted", 5, |world| gone(world, &["of-old"])).await;
     world.pass(600).await;
     assert!(world.exists("configmaps", "of-new"));
-    assert!(world.exists("configmaps", "of-unserved"), "an owner that cannot be looked for is not absent");
+    assert!(
+        world.exists("configmaps", "of-unserved"),
+        "an owner that cannot be read does not count as absent"
+    );
     assert_eq!(world.requests(), ["delete configmaps of-old 200"]);
 }
 
@@ -256,13 +259,13 @@ async fn an_owner_of_a_kind_that_is_not_watched_is_looked_up() {
         ))
         .await;
     world.start_controllers(|_| {});
-    world.until("it is gone", 5, |world| gone(world, &["of-absent"])).await;
+    world.until("the dependent is deleted", 5, |world| gone(world, &["of-absent"])).await;
     world.pass(60).await;
     assert!(world.exists("configmaps", "of-present"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_in_another_namespace_is_none_and_one_above_a_namespace_cannot_own() {
+async fn owner_references_do_not_cross_namespaces() {
     let mut world = World::start().await;
     let a = world.create(config_map("a", &[])).await;
     let mut elsewhere = config_map("elsewhere", &[owner("v1", "ConfigMap", "a", &a)]);
@@ -272,13 +275,13 @@ async fn an_owner_in_another_namespace_is_none_and_one_above_a_namespace_cannot_
     owned_node["metadata"]["ownerReferences"] =
         json!([owner("v1", "ConfigMap", "gone", "11111111-0000-0000-0000-000000000000")]);
     world.create(owned_node).await;
-    world.until("what lies elsewhere is gone", 5, |world| gone(world, &["elsewhere"])).await;
+    world.until("the object in the other namespace is deleted", 5, |world| gone(world, &["elsewhere"])).await;
     world.pass(50).await;
-    assert!(world.exists("nodes", "n"), "a Node cannot be owned from within a namespace, so nothing follows");
+    assert!(world.exists("nodes", "n"), "a namespaced object cannot own a Node, so the Node stays");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_lease_of_a_node_goes_with_it() {
+async fn the_lease_of_a_node_is_deleted_with_it() {
     let mut world = World::start().await;
     let uid = world.create(node("n", "True")).await;
     world
@@ -290,11 +293,11 @@ async fn the_lease_of_a_node_goes_with_it() {
     world.pass(5).await;
     assert!(world.exists("leases", "n"));
     world.delete("Node", "", "n", &DeleteParams::background()).await;
-    world.until("the lease is gone", 5, |world| !world.exists("leases", "n")).await;
+    world.until("the lease is deleted", 5, |world| !world.exists("leases", "n")).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_circle_of_owners_that_wait_for_each_other_is_broken() {
+async fn a_cycle_of_waiting_owners_is_broken() {
     let mut world = World::start().await;
     let a = world.create(config_map("a", &[])).await;
     let mut of_a = owner("v1", "ConfigMap", "a", &a);
@@ -305,11 +308,11 @@ async fn a_circle_of_owners_that_wait_for_each_other_is_broken() {
     world.patch("ConfigMap", "default", "a", json!({ "metadata": { "ownerReferences": [of_b] } })).await;
     world.pass(5).await;
     world.delete("ConfigMap", "default", "a", &DeleteParams::foreground()).await;
-    world.until("both are gone", 30, |world| gone(world, &["a", "b"])).await;
+    world.until("both are deleted", 30, |world| gone(world, &["a", "b"])).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_adopted_meanwhile_is_not_deleted_on_an_older_view() {
+async fn an_object_adopted_meanwhile_is_not_deleted() {
     let mut world = World::start().await;
     let a = world.create(config_map("a", &[])).await;
     let b = world.create(config_map("b", &[])).await;
@@ -320,7 +323,7 @@ async fn what_was_adopted_meanwhile_is_not_deleted_on_an_older_view() {
     let deleted = world.server.revision();
     let adopted = json!({ "metadata": { "ownerReferences": [owner("v1", "ConfigMap", "a", &a)] } });
     world.patch("ConfigMap", "default", "c", adopted).await;
-    // The controllers see the deletion, and not the adoption.
+    // The controllers see the deletion, but not the adoption.
     world.replica.freeze_at(deleted);
     world.pass(60).await;
     assert!(world.exists("configmaps", "c"));
@@ -338,11 +341,11 @@ fn custom(name: &str, owners: &[Value]) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn kinds_defined_while_it_runs_are_collected_if_asked_for() {
+async fn kinds_defined_at_runtime_are_collected_on_request() {
     let mut world = World::start_with(|config| config.collect_defined_kinds = true).await;
     world.pass(60).await;
     define_scaled(&world).await;
-    // As owners of others, in the background and in the foreground,
+    // Custom resources as owners, in the background and in the foreground,
     let one = world.create(custom("one", &[])).await;
     let two = world.create(custom("two", &[])).await;
     world.create(config_map("of-one", &[owner("t.dev/v1", "Set", "one", &one)])).await;
@@ -350,23 +353,25 @@ async fn kinds_defined_while_it_runs_are_collected_if_asked_for() {
     of_two["blockOwnerDeletion"] = json!(true);
     world.create(config_map("of-two", &[of_two])).await;
     world.pass(60).await;
-    assert_eq!(world.requests(), Vec::<String>::new(), "nothing to do while all owners are there");
+    assert_eq!(world.requests(), Vec::<String>::new(), "no writes while all owners exist");
     world.delete(SCALED, "default", "one", &DeleteParams::background()).await;
-    world.until("its dependent is gone", 5, |world| gone(world, &["of-one"])).await;
+    world.until("the dependent is deleted", 5, |world| gone(world, &["of-one"])).await;
     world.delete(SCALED, "default", "two", &DeleteParams::foreground()).await;
     world
-        .until("both are gone", 5, |world| gone(world, &["of-two"]) && count(world, "sets.t.dev") == 0)
+        .until("both are deleted", 5, |world| gone(world, &["of-two"]) && count(world, "sets.t.dev") == 0)
         .await;
-    // and as owned ones.
+    // and as dependents.
     let owner_uid = world.create(config_map("owner", &[])).await;
     world.create(custom("owned", &[owner("v1", "ConfigMap", "owner", &owner_uid)])).await;
     world.pass(5).await;
     world.delete("ConfigMap", "default", "owner", &DeleteParams::background()).await;
-    world.until("it follows", 5, |world| count(world, "sets.t.dev") == 0).await;
+    world
+        .until("the custom resource is deleted with its owner", 5, |world| count(world, "sets.t.dev") == 0)
+        .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_objects_of_a_deleted_definition_owned_follows_them() {
+async fn a_deleted_definition_deletes_dependents_of_its_objects() {
     let mut world = World::start_with(|config| config.collect_defined_kinds = true).await;
     for round in 0..2 {
         define_scaled(&world).await;
@@ -380,14 +385,14 @@ async fn what_objects_of_a_deleted_definition_owned_follows_them() {
         assert!(world.exists("configmaps", "of-s"), "round {round}");
         let kind = "apiextensions.k8s.io/v1/CustomResourceDefinition";
         world.delete(kind, "", "sets.t.dev", &DeleteParams::background()).await;
-        world.until("its dependent is gone", 60, |world| gone(world, &["of-s"])).await;
+        world.until("the dependent is deleted", 60, |world| gone(world, &["of-s"])).await;
         world.delete("ConfigMap", "default", "parent", &DeleteParams::foreground()).await;
-        world.until("nothing holds the owner", 60, |world| gone(world, &["parent"])).await;
+        world.until("the owner is deleted", 60, |world| gone(world, &["parent"])).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_moves_to_another_version_loses_no_dependents() {
+async fn a_kind_that_changes_its_version_keeps_its_dependents() {
     let mut world = World::start_with(|config| config.collect_defined_kinds = true).await;
     define_scaled(&world).await;
     let uid = world.create(custom("s", &[])).await;
@@ -409,5 +414,5 @@ async fn a_kind_that_moves_to_another_version_loses_no_dependents() {
     world.pass(600).await;
     assert!(world.exists("configmaps", "of-s"), "{:?}", world.requests());
     world.delete("t.dev/v2/Set", "default", "s", &DeleteParams::background()).await;
-    world.until("its dependent is gone", 60, |world| gone(world, &["of-s"])).await;
+    world.until("the dependent is deleted", 60, |world| gone(world, &["of-s"])).await;
 }

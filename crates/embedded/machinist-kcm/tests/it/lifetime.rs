@@ -1,4 +1,4 @@
-//! The controllers as a whole, and the smallest of them.
+//! Tests of all controllers together, and of the bootstrap token controller.
 
 use kube::api::DeleteParams;
 use serde_json::json;
@@ -24,15 +24,20 @@ async fn a_bootstrap_token_is_deleted_at_its_expiration() {
             "stringData": { "expiration": "2029-01-01T00:00:00Z" },
         }))
         .await;
-    // The life of one is prolonged while it is good.
+    // The expiration of one token is extended while the token is valid.
     let longer = json!({ "stringData": { "expiration": "2030-01-01T01:00:00Z" } });
     world.patch("Secret", "kube-system", "bootstrap-token-cccccc", longer).await;
 
-    let seconds =
-        world.until("it is gone", 1300, |world| !world.exists("secrets", "bootstrap-token-aaaaaa")).await;
+    let seconds = world
+        .until("the first token is deleted", 1300, |world| !world.exists("secrets", "bootstrap-token-aaaaaa"))
+        .await;
     assert_eq!(seconds, 1200);
     assert!(world.exists("secrets", "bootstrap-token-cccccc"));
-    world.until("it is gone too", 2500, |world| !world.exists("secrets", "bootstrap-token-cccccc")).await;
+    world
+        .until("the extended token is deleted, too", 2500, |world| {
+            !world.exists("secrets", "bootstrap-token-cccccc")
+        })
+        .await;
     world.pass(3600).await;
     assert!(world.exists("secrets", "bootstrap-token-bbbbbb") && world.exists("secrets", "other"));
     let gone = ["aaaaaa", "cccccc"].map(|name| format!("delete secrets bootstrap-token-{name} 200"));
@@ -53,7 +58,7 @@ async fn nothing_is_left_running_after_an_abort() {
     assert!(world.exists("configmaps", "a"));
 }
 
-/// What the controllers write in a small story.
+/// Returns the writes of the controllers in a short scenario.
 async fn story() -> Vec<String> {
     let mut world = World::start().await;
     let a = world.create(config_map("a", &[])).await;
@@ -74,7 +79,7 @@ async fn story() -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_story_gives_the_same_writes_in_the_same_order() {
+async fn the_same_scenario_gives_the_same_writes_in_order() {
     let first = story().await;
     assert!(20 < first.len(), "{first:#?}");
     assert_eq!(first, story().await);

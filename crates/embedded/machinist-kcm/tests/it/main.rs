@@ -1,4 +1,4 @@
-//! The controllers beside the embedded API server, under paused time.
+//! Tests of the controllers with the embedded API server, under paused time.
 
 mod certificates;
 mod disruption;

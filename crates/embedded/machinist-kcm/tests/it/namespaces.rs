@@ -1,4 +1,4 @@
-//! Namespaces that end, and what every namespace has from the start.
+//! Tests of the deletion of namespaces, and of the objects that every namespace gets.
 
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
@@ -33,16 +33,16 @@ async fn a_namespace_starts_with_its_account_and_the_ca() {
     world.until("the CA", 5, |world| in_a(world, "configmaps", "kube-root-ca.crt")).await;
 
     world.delete("ConfigMap", "a", "kube-root-ca.crt", &DeleteParams::default()).await;
-    world.until("the CA is back", 5, |world| in_a(world, "configmaps", "kube-root-ca.crt")).await;
+    world.until("the CA is recreated", 5, |world| in_a(world, "configmaps", "kube-root-ca.crt")).await;
     world.patch("ConfigMap", "a", "kube-root-ca.crt", json!({ "data": { "ca.crt": "forged" } })).await;
     let is_forged = |world: &World| {
         world.server.snapshot("configmaps").iter().any(|it| it.value()["data"]["ca.crt"] == "forged")
     };
-    world.until("the CA is what it was", 5, |world| !is_forged(world)).await;
+    world.until("the CA is restored", 5, |world| !is_forged(world)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_ca_is_restored_and_what_others_put_beside_it_stays() {
+async fn the_ca_is_restored_and_foreign_labels_stay() {
     let mut world = World::start().await;
     world.create(namespace("a")).await;
     let the_map = |world: &World| {
@@ -51,16 +51,18 @@ async fn the_ca_is_restored_and_what_others_put_beside_it_stays() {
         found.map(|it| it.value().clone())
     };
     world.until("the CA", 5, |world| the_map(world).is_some()).await;
-    let before = the_map(&world).expect("there");
+    let before = the_map(&world).expect("the ConfigMap exists");
     let changed = json!({
         "metadata": { "labels": { "mine": "yes" }, "annotations": { "mine": "too", "kubernetes.io/description": null } },
         "data": { "ca.crt": "forged", "another.crt": "forged" },
     });
     world.patch("ConfigMap", "a", "kube-root-ca.crt", changed).await;
     world
-        .until("it is restored", 5, |world| the_map(world).is_some_and(|it| it["data"] == before["data"]))
+        .until("the data is restored", 5, |world| {
+            the_map(world).is_some_and(|it| it["data"] == before["data"])
+        })
         .await;
-    let after = the_map(&world).expect("there");
+    let after = the_map(&world).expect("the ConfigMap exists");
     assert_eq!(after["metadata"]["labels"], json!({ "mine": "yes" }));
     assert_eq!(after["metadata"]["annotations"]["mine"], "too");
     let description = |map: &Value| map["metadata"]["annotations"]["kubernetes.io/description"].clone();
@@ -68,12 +70,12 @@ async fn the_ca_is_restored_and_what_others_put_beside_it_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_empty_namespace_ends_at_once() {
+async fn an_empty_namespace_is_deleted_immediately() {
     let mut world = World::start().await;
     world.create(namespace("a")).await;
     world.pass(1).await;
     world.delete("Namespace", "", "a", &DeleteParams::default()).await;
-    let seconds = world.until("it is gone", 10, |world| !world.exists("namespaces", "a")).await;
+    let seconds = world.until("the namespace is deleted", 10, |world| !world.exists("namespaces", "a")).await;
     assert_eq!(seconds, 0);
     let left = |resource: &str| {
         world.server.snapshot(resource).iter().any(|it| it.value()["metadata"]["namespace"] == "a")
@@ -82,7 +84,7 @@ async fn an_empty_namespace_ends_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_finalizer_holds_is_told_and_waited_for() {
+async fn objects_with_finalizers_are_reported_and_waited_for() {
     let mut world = World::start().await;
     define_scaled(&world).await;
     world.create(namespace("a")).await;
@@ -91,7 +93,7 @@ async fn what_a_finalizer_holds_is_told_and_waited_for() {
     world.create(within(config_map("c", &[]), "a", &[])).await;
     world.delete("Namespace", "", "a", &DeleteParams::default()).await;
     world.pass(20).await;
-    let held = world.get("namespaces", "a").expect("it stays");
+    let held = world.get("namespaces", "a").expect("the namespace stays");
     assert!(!world.exists("configmaps", "c"));
     let remaining = condition(&held, "NamespaceContentRemaining");
     assert_eq!((&remaining["status"], &remaining["reason"]), (&json!("True"), &json!("SomeResourcesRemain")));
@@ -101,11 +103,11 @@ async fn what_a_finalizer_holds_is_told_and_waited_for() {
     assert_eq!(finalizers["message"], told);
 
     world.patch("t.dev/v1/Set", "a", "s", json!({ "metadata": { "finalizers": null } })).await;
-    world.until("it is gone", 30, |world| !world.exists("namespaces", "a")).await;
+    world.until("the namespace is deleted", 30, |world| !world.exists("namespaces", "a")).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_its_group_does_not_prefer_holds_its_namespace_too() {
+async fn a_kind_missing_in_the_preferred_version_is_found() {
     let mut world = World::start().await;
     define_scaled(&world).await;
     let mut old = scaled_definition();
@@ -120,17 +122,17 @@ async fn a_kind_that_its_group_does_not_prefer_holds_its_namespace_too() {
     }
     world.delete("Namespace", "", "a", &DeleteParams::default()).await;
     world.pass(20).await;
-    assert!(!world.exists("bags.t.dev", "free"), "it is deleted with its namespace");
-    let held = world.get("namespaces", "a").expect("it stays while there is something in it");
+    assert!(!world.exists("bags.t.dev", "free"), "an object without finalizer is deleted");
+    let held = world.get("namespaces", "a").expect("the namespace stays while an object is left");
     let remaining = condition(&held, "NamespaceContentRemaining");
     assert_eq!(remaining["message"], "Some resources are remaining: bags.t.dev has 1 resource instances");
 
     world.patch("t.dev/v1alpha1/Bag", "a", "held", json!({ "metadata": { "finalizers": null } })).await;
-    world.until("it is gone", 30, |world| !world.exists("namespaces", "a")).await;
+    world.until("the namespace is deleted", 30, |world| !world.exists("namespaces", "a")).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_that_is_left_is_counted() {
+async fn all_remaining_objects_are_counted() {
     let world = World::start().await;
     define_scaled(&world).await;
     world.create(namespace("a")).await;
@@ -141,13 +143,13 @@ async fn all_that_is_left_is_counted() {
     }
     world.delete("Namespace", "", "a", &DeleteParams::default()).await;
     world.pass(20).await;
-    let held = world.get("namespaces", "a").expect("it stays");
+    let held = world.get("namespaces", "a").expect("the namespace stays");
     let remaining = condition(&held, "NamespaceContentRemaining");
     assert_eq!(remaining["message"], "Some resources are remaining: sets.t.dev has 501 resource instances");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_whose_node_does_not_exist_does_not_hold_its_namespace() {
+async fn a_pod_on_a_missing_node_does_not_block_its_namespace() {
     let mut world = World::start().await;
     world.create(namespace("a")).await;
     world.pass(1).await;
@@ -155,8 +157,8 @@ async fn a_pod_whose_node_does_not_exist_does_not_hold_its_namespace() {
     world.create(within(config_map("c", &[]), "a", &[])).await;
     world.delete("Namespace", "", "a", &DeleteParams::default()).await;
     world.pass(10).await;
-    // What a pod uses outlives it.
+    // The objects that a pod uses outlive it.
     assert!(world.exists("pods", "p") && world.exists("configmaps", "c"));
-    world.until("it is gone", 90, |world| !world.exists("namespaces", "a")).await;
+    world.until("the namespace is deleted", 90, |world| !world.exists("namespaces", "a")).await;
     assert!(!world.exists("configmaps", "c"));
 }

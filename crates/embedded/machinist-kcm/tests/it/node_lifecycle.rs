@@ -1,4 +1,4 @@
-//! Nodes fall silent and come back.
+//! Tests of Nodes that stop reporting and come back.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ async fn join(world: &World, name: &str) {
         .await;
 }
 
-/// Renews the Lease every 10 s, until it is aborted.
+/// Renews the Lease every 10 s until the task is aborted.
 fn beat(client: Client, name: &'static str) -> JoinHandle<()> {
     let started = tokio::time::Instant::now();
     tokio::spawn(async move {
@@ -61,11 +61,11 @@ fn taints(world: &World, node: &str) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_renews_its_lease_costs_one_write_in_its_life() {
+async fn a_node_that_renews_its_lease_causes_one_write() {
     let mut world = World::start().await;
     join(&world, "a").await;
     let beating = beat(world.client.clone(), "a");
-    let seconds = world.until("it may be scheduled on", 5, |world| taints(world, "a").is_empty()).await;
+    let seconds = world.until("the node is schedulable", 5, |world| taints(world, "a").is_empty()).await;
     assert_eq!(seconds, 0);
     world.pass(24 * 3600).await;
     assert_eq!(world.requests(), ["patch nodes a 200"]);
@@ -74,7 +74,7 @@ async fn a_node_that_renews_its_lease_costs_one_write_in_its_life() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_falls_silent_is_declared_lost_and_so_are_its_pods() {
+async fn a_silent_node_is_declared_lost_and_its_pods_are_evicted() {
     let mut world = World::start_with(|config| config.node_monitor_grace = Duration::from_secs(40)).await;
     join(&world, "a").await;
     join(&world, "b").await;
@@ -89,18 +89,18 @@ async fn a_node_that_falls_silent_is_declared_lost_and_so_are_its_pods() {
     beating[0].abort();
     let seconds = world.until("a is lost", 60, |world| ready_status(world, "a") == "Unknown").await;
     assert!((30..=41).contains(&seconds), "{seconds}");
-    let lost = condition(&world, "a", "Ready").expect("there");
+    let lost = condition(&world, "a", "Ready").expect("the condition exists");
     assert_eq!(lost["reason"], "NodeStatusUnknown");
     assert_eq!(lost["message"], "Kubelet stopped posting node status.");
     assert_eq!(lost["lastHeartbeatTime"], "2030-01-01T00:00:00Z");
     let unreachable = ["unreachable:NoSchedule", "unreachable:NoExecute"];
-    world.until("it is tainted", 1, |world| taints(world, "a") == unreachable).await;
+    world.until("the node is tainted", 1, |world| taints(world, "a") == unreachable).await;
     let is_ready = |world: &World, name: &str| {
         world
             .get("pods", name)
             .is_some_and(|pod| pod["status"]["conditions"].to_string().contains("\"True\""))
     };
-    world.until("its pod is not ready", 1, |world| !is_ready(world, "pa")).await;
+    world.until("the pod is not ready", 1, |world| !is_ready(world, "pa")).await;
     assert_eq!(
         world.requests(),
         ["patch nodes/status a 200", "patch pods/status pa 200", "patch nodes a 200"]
@@ -109,7 +109,7 @@ async fn a_node_that_falls_silent_is_declared_lost_and_so_are_its_pods() {
     let is_deleting = |world: &World, name: &str| {
         world.get("pods", name).is_some_and(|pod| pod["metadata"]["deletionTimestamp"].is_string())
     };
-    let seconds = world.until("its pod is deleted", 310, |world| is_deleting(world, "pa")).await;
+    let seconds = world.until("the pod is deleted", 310, |world| is_deleting(world, "pa")).await;
     assert!((299..=302).contains(&seconds), "{seconds}");
     world.pass(3600).await;
     assert_eq!(world.requests(), ["delete pods pa 200"]);
@@ -118,45 +118,45 @@ async fn a_node_that_falls_silent_is_declared_lost_and_so_are_its_pods() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_comes_back_is_scheduled_on_again_and_keeps_its_pods() {
+async fn a_node_that_comes_back_is_schedulable_and_keeps_its_pods() {
     let mut world = World::start().await;
     join(&world, "a").await;
     world.create(pod("p", "a")).await;
-    world.until("it is lost", 60, |world| ready_status(world, "a") == "Unknown").await;
-    world.until("it is tainted", 1, |world| taints(world, "a").len() == 2).await;
+    world.until("the node is lost", 60, |world| ready_status(world, "a") == "Unknown").await;
+    world.until("the node is tainted", 1, |world| taints(world, "a").len() == 2).await;
     world.pass(200).await;
     let beating = beat(world.client.clone(), "a");
     let back = json!({ "conditions": [{ "type": "Ready", "status": "True", "lastHeartbeatTime": "2030-01-01T00:05:00Z" }] });
     world.patch_status("Node", "", "a", back).await;
-    world.until("it is untainted", 1, |world| taints(world, "a").is_empty()).await;
+    world.until("the taints are removed", 1, |world| taints(world, "a").is_empty()).await;
     world.pass(3600).await;
     assert!(world.get("pods", "p").is_some_and(|pod| pod["metadata"].get("deletionTimestamp").is_none()));
     beating.abort();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_never_posted_is_declared_lost_too() {
+async fn a_node_that_never_posted_is_declared_lost() {
     let mut world = World::start().await;
     world.create(json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "a" } })).await;
-    let seconds = world.until("it is lost", 70, |world| ready_status(world, "a") == "Unknown").await;
+    let seconds = world.until("the node is lost", 70, |world| ready_status(world, "a") == "Unknown").await;
     assert_eq!(seconds, 60);
     assert_eq!(condition(&world, "a", "Ready").expect("there")["reason"], "NodeStatusNeverUpdated");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cordoned_node_is_tainted_while_it_is() {
+async fn a_node_is_tainted_while_it_is_cordoned() {
     let mut world = World::start().await;
     join(&world, "a").await;
     let beating = beat(world.client.clone(), "a");
     world.patch("Node", "", "a", json!({ "spec": { "unschedulable": true } })).await;
-    world.until("it is tainted", 1, |world| taints(world, "a") == ["unschedulable:NoSchedule"]).await;
+    world.until("the node is tainted", 1, |world| taints(world, "a") == ["unschedulable:NoSchedule"]).await;
     world.patch("Node", "", "a", json!({ "spec": { "unschedulable": null } })).await;
-    world.until("it is untainted", 1, |world| taints(world, "a").is_empty()).await;
+    world.until("the taint is removed", 1, |world| taints(world, "a").is_empty()).await;
     beating.abort();
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_of_a_node_that_does_not_exist_are_deleted_after_a_while() {
+async fn pods_of_a_missing_node_are_deleted_after_a_while() {
     let mut world = World::start().await;
     join(&world, "a").await;
     let beating = beat(world.client.clone(), "a");
@@ -165,34 +165,35 @@ async fn pods_of_a_node_that_does_not_exist_are_deleted_after_a_while() {
     world.create(pod("lost", "never")).await;
     world.pass(20).await;
     join(&world, "late").await;
-    let seconds = world.until("the lost pod is gone", 60, |world| !world.exists("pods", "lost")).await;
-    assert_eq!(seconds, 20, "40 s after it was seen");
+    let seconds = world.until("the lost pod is deleted", 60, |world| !world.exists("pods", "lost")).await;
+    assert_eq!(seconds, 20, "40 s after the pod was seen");
     world.delete("Node", "", "a", &DeleteParams::default()).await;
     beating.abort();
-    let seconds =
-        world.until("the other pod goes with its node", 60, |world| !world.exists("pods", "stays")).await;
+    let seconds = world
+        .until("the other pod is deleted with its node", 60, |world| !world.exists("pods", "stays"))
+        .await;
     assert_eq!(seconds, 40);
     assert!(world.exists("pods", "early"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_restart_every_node_is_given_its_whole_grace() {
+async fn after_a_restart_every_node_has_its_whole_grace() {
     let mut world = World::start().await;
     join(&world, "a").await;
-    world.until("it may be scheduled on", 5, |world| taints(world, "a").is_empty()).await;
+    world.until("the node is schedulable", 5, |world| taints(world, "a").is_empty()).await;
     world.pass(45).await;
     world.stop_controllers().await;
     world.start_controllers(|_| {});
-    let seconds = world.until("it is lost", 60, |world| ready_status(world, "a") == "Unknown").await;
+    let seconds = world.until("the node is lost", 60, |world| ready_status(world, "a") == "Unknown").await;
     assert_eq!(seconds, 50);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_lags_declares_nobody_lost() {
+async fn a_lagging_watch_does_not_declare_a_node_lost() {
     let mut world = World::start().await;
     join(&world, "a").await;
     let beating = beat(world.client.clone(), "a");
-    world.until("it may be scheduled on", 5, |world| taints(world, "a").is_empty()).await;
+    world.until("the node is schedulable", 5, |world| taints(world, "a").is_empty()).await;
     world.pass(60).await;
     world.requests();
     world.replica.freeze_at(world.server.revision());
@@ -200,10 +201,10 @@ async fn a_watch_that_lags_declares_nobody_lost() {
     assert_eq!((ready_status(&world, "a").as_str(), world.requests()), ("True", Vec::new()));
 
     beating.abort();
-    let seconds = world.until("it is lost", 120, |world| ready_status(world, "a") == "Unknown").await;
+    let seconds = world.until("the node is lost", 120, |world| ready_status(world, "a") == "Unknown").await;
     assert!((40..=100).contains(&seconds), "{seconds}");
     world.pass(600).await;
-    assert_eq!(world.requests(), ["patch nodes/status a 200"], "what we wrote is awaited, not repeated");
+    assert_eq!(world.requests(), ["patch nodes/status a 200"], "our own write is awaited, not repeated");
     world.replica.thaw();
-    world.until("it is tainted", 15, |world| taints(world, "a").len() == 2).await;
+    world.until("the node is tainted", 15, |world| taints(world, "a").len() == 2).await;
 }

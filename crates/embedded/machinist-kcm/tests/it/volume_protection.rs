@@ -1,4 +1,4 @@
-//! Claims stay while Pods use them, and volumes while they are bound.
+//! Tests that claims stay while Pods use them, and volumes while they are bound.
 
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ fn volume(name: &str) -> Value {
     })
 }
 
-/// A Pod on the Node `n` whose volumes come from these claims.
+/// Builds a Pod on the Node `n` with volumes from these claims.
 fn pod_with(name: &str, claims: &[&str]) -> Value {
     let mut pod = pod(name, "n");
     let volumes =
@@ -34,7 +34,7 @@ fn pod_with(name: &str, claims: &[&str]) -> Value {
     pod
 }
 
-/// The Node `n`, so that nothing else happens to its Pods.
+/// Starts a world with the Node `n`, so that no other controller deletes its Pods.
 async fn with_node() -> World {
     let world =
         World::start_with(|config| config.node_startup_grace = std::time::Duration::from_secs(1 << 30)).await;
@@ -51,21 +51,22 @@ async fn delete_claim(world: &World, name: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_nobody_uses_goes_at_once() {
+async fn an_unused_claim_is_deleted_immediately() {
     let mut world = with_node().await;
     world.create(claim("c")).await;
     world.create(pod_with("p", &["other"])).await;
     world.pass(60).await;
-    assert_eq!(world.requests(), Vec::<String>::new(), "it is not being deleted");
+    assert_eq!(world.requests(), Vec::<String>::new(), "no writes before the claim is deleted");
     delete_claim(&world, "c").await;
-    let seconds = world.until("it is gone", 1, |world| !world.exists("persistentvolumeclaims", "c")).await;
+    let seconds =
+        world.until("the claim is deleted", 1, |world| !world.exists("persistentvolumeclaims", "c")).await;
     assert_eq!(seconds, 0);
     world.pass(60).await;
     assert_eq!(world.requests(), ["patch persistentvolumeclaims c 200"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_in_use_stays_until_the_last_pod_is_gone() {
+async fn a_claim_in_use_stays_until_the_last_pod_is_deleted() {
     let mut world = with_node().await;
     world.create(claim("c")).await;
     for name in ["p1", "p2"] {
@@ -73,18 +74,18 @@ async fn a_claim_in_use_stays_until_the_last_pod_is_gone() {
     }
     world.pass(1).await;
     delete_claim(&world, "c").await;
-    // What has ended may not be unmounted yet.
+    // The kubelet may not have unmounted the volume of a finished Pod yet.
     world.patch_status("Pod", "default", "p2", json!({ "phase": "Succeeded" })).await;
     world.delete("Pod", "default", "p1", &at_once()).await;
     world.pass(600).await;
     assert!(is_going(&world, "persistentvolumeclaims", "c"));
-    assert_eq!(world.requests(), Vec::<String>::new(), "waiting costs no writes");
+    assert_eq!(world.requests(), Vec::<String>::new(), "no writes while waiting");
     world.delete("Pod", "default", "p2", &at_once()).await;
-    world.until("it is gone", 1, |world| !world.exists("persistentvolumeclaims", "c")).await;
+    world.until("the claim is deleted", 1, |world| !world.exists("persistentvolumeclaims", "c")).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_without_a_node_keeps_no_claim() {
+async fn a_pod_without_a_node_does_not_protect_a_claim() {
     let mut world = with_node().await;
     world.create(claim("c")).await;
     let mut waiting = pod_with("p", &["c"]);
@@ -92,16 +93,16 @@ async fn a_pod_without_a_node_keeps_no_claim() {
     world.create(waiting).await;
     world.pass(1).await;
     delete_claim(&world, "c").await;
-    world.until("it is gone", 1, |world| !world.exists("persistentvolumeclaims", "c")).await;
+    world.until("the claim is deleted", 1, |world| !world.exists("persistentvolumeclaims", "c")).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_keeps_the_claim_that_was_made_for_it_until_its_kubelet_is_done() {
+async fn a_pods_own_claim_stays_until_the_kubelet_is_done() {
     let mut world = with_node().await;
     let mut user = pod("p", "n");
     let template = json!({ "spec": claim("c")["spec"] });
     user["spec"]["volumes"] = json!([{ "name": "v", "ephemeral": { "volumeClaimTemplate": template } }]);
-    // Something holds it up even when its kubelet is done.
+    // The finalizer keeps the Pod even after its kubelet has finished.
     user["metadata"]["finalizers"] = json!(["t.dev/held"]);
     let uid = world.create(user).await;
     let mut made = claim("p-v");
@@ -114,12 +115,12 @@ async fn a_pod_keeps_the_claim_that_was_made_for_it_until_its_kubelet_is_done() 
     world.pass(60).await;
     assert!(is_going(&world, "persistentvolumeclaims", "p-v"));
     world.delete("Pod", "default", "p", &at_once()).await;
-    world.until("it is gone", 1, |world| !world.exists("persistentvolumeclaims", "p-v")).await;
+    world.until("the claim is deleted", 1, |world| !world.exists("persistentvolumeclaims", "p-v")).await;
     assert!(is_going(&world, "pods", "p"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_of_the_name_of_one_that_is_made_for_a_pod_is_not_the_pods() {
+async fn a_foreign_claim_with_the_name_of_a_pods_own_is_released() {
     let mut world = with_node().await;
     let mut other = pod("p", "n");
     let template = json!({ "spec": claim("c")["spec"] });
@@ -128,7 +129,7 @@ async fn a_claim_of_the_name_of_one_that_is_made_for_a_pod_is_not_the_pods() {
     world.create(claim("p-v")).await;
     world.pass(1).await;
     delete_claim(&world, "p-v").await;
-    world.until("it is gone", 1, |world| !world.exists("persistentvolumeclaims", "p-v")).await;
+    world.until("the claim is deleted", 1, |world| !world.exists("persistentvolumeclaims", "p-v")).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -140,7 +141,7 @@ async fn a_pod_that_the_watch_has_not_shown_keeps_its_claim() {
     delete_claim(&world, "c").await;
     let deleted = world.server.revision();
     world.create(pod_with("p", &["c"])).await;
-    // The controllers see the deletion, and not the Pod.
+    // The controllers see the deletion, but not the Pod.
     world.replica.freeze_at(deleted);
     world.pass(60).await;
     assert!(is_going(&world, "persistentvolumeclaims", "c"));
@@ -148,11 +149,11 @@ async fn a_pod_that_the_watch_has_not_shown_keeps_its_claim() {
     world.pass(60).await;
     assert!(is_going(&world, "persistentvolumeclaims", "c"));
     world.delete("Pod", "default", "p", &at_once()).await;
-    world.until("it is gone", 1, |world| !world.exists("persistentvolumeclaims", "c")).await;
+    world.until("the claim is deleted", 1, |world| !world.exists("persistentvolumeclaims", "c")).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_goes_unless_it_is_bound() {
+async fn a_volume_is_deleted_unless_it_is_bound() {
     let mut world = with_node().await;
     for name in ["free", "bound"] {
         world.create(volume(name)).await;
@@ -161,11 +162,13 @@ async fn a_volume_goes_unless_it_is_bound() {
     for name in ["free", "bound"] {
         world.delete(VOLUME, "", name, &DeleteParams::default()).await;
     }
-    world.until("the free one is gone", 1, |world| !world.exists("persistentvolumes", "free")).await;
+    world.until("the free volume is deleted", 1, |world| !world.exists("persistentvolumes", "free")).await;
     world.pass(600).await;
     assert!(is_going(&world, "persistentvolumes", "bound"));
     world.patch_status(VOLUME, "", "bound", json!({ "phase": "Released" })).await;
-    world.until("it is gone too", 1, |world| !world.exists("persistentvolumes", "bound")).await;
+    world
+        .until("the released volume is deleted, too", 1, |world| !world.exists("persistentvolumes", "bound"))
+        .await;
     let lifted = ["free", "bound"].map(|name| format!("patch persistentvolumes {name} 200"));
     assert_eq!(world.requests(), lifted);
 }
@@ -179,7 +182,7 @@ async fn a_volume_that_was_bound_meanwhile_stays() {
     world.delete(VOLUME, "", "v", &DeleteParams::default()).await;
     let deleted = world.server.revision();
     world.patch_status(VOLUME, "", "v", json!({ "phase": "Bound" })).await;
-    // The controllers see the deletion, and not the binding.
+    // The controllers see the deletion, but not the binding.
     world.replica.freeze_at(deleted);
     world.pass(10).await;
     assert!(is_going(&world, "persistentvolumes", "v"));
@@ -191,7 +194,7 @@ async fn a_volume_that_was_bound_meanwhile_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_else_holds_a_claim_is_left_to_who_put_it_there() {
+async fn foreign_finalizers_of_a_claim_stay() {
     let mut world = with_node().await;
     let mut held = claim("c");
     held["metadata"]["finalizers"] = json!(["t.dev/held"]);
@@ -200,13 +203,15 @@ async fn what_else_holds_a_claim_is_left_to_who_put_it_there() {
     let finalizers = |world: &World| {
         world.get("persistentvolumeclaims", "c").map(|it| it["metadata"]["finalizers"].clone())
     };
-    world.until("ours is off", 1, |world| finalizers(world) == Some(json!(["t.dev/held"]))).await;
+    world
+        .until("our finalizer is removed", 1, |world| finalizers(world) == Some(json!(["t.dev/held"])))
+        .await;
     world.pass(60).await;
     assert_eq!(world.requests(), ["patch persistentvolumeclaims c 200"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_with_claims_ends() {
+async fn a_namespace_with_claims_is_deleted() {
     let mut world = with_node().await;
     world.create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "a" } })).await;
     world.pass(1).await;
@@ -217,10 +222,10 @@ async fn a_namespace_with_claims_ends() {
     }
     world.pass(1).await;
     world.delete("Namespace", "", "a", &DeleteParams::default()).await;
-    // Its kubelet is asked first.
+    // The kubelet has to terminate the Pod first.
     world.pass(60).await;
     assert!(world.exists("pods", "p") && world.exists("persistentvolumeclaims", "used"));
     world.delete("Pod", "a", "p", &at_once()).await;
-    world.until("it is gone", 10, |world| !world.exists("namespaces", "a")).await;
+    world.until("the namespace is deleted", 10, |world| !world.exists("namespaces", "a")).await;
     assert!(!world.exists("persistentvolumeclaims", "used"));
 }

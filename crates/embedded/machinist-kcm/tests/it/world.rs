@@ -1,4 +1,4 @@
-//! One server, the controllers as its client, and a test as another.
+//! The test world: a server, the controllers as one client, and the test as another.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(crate) use crate::objects::{SCALED, config_map, node, owner, pod, ready, sca
 
 const AGENT: &str = "kcm";
 
-/// When every test begins.
+/// Start time of every test.
 pub(crate) fn epoch() -> Timestamp {
     "2030-01-01T00:00:00Z".parse().expect("a time")
 }
@@ -31,7 +31,7 @@ pub(crate) fn epoch() -> Timestamp {
 pub(crate) struct World {
     pub(crate) server: Server,
     pub(crate) client: Client,
-    /// Where the controllers' watches come from.
+    /// The server, as the controllers' watches see it.
     pub(crate) replica: ReplicaView,
     started: Instant,
     audit: Subscription<Arc<AuditRecord>>,
@@ -40,24 +40,25 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// A world whose controllers run.
+    /// Starts a world with running controllers.
     pub(crate) async fn start() -> Self {
         Self::start_with(|_| {}).await
     }
 
-    /// The same, with other settings.
+    /// Starts a world with running controllers and adjusted settings.
     pub(crate) async fn start_with(adjust: impl FnOnce(&mut Config)) -> Self {
         let mut world = Self::without_controllers();
         world.start_controllers(adjust);
         world
     }
 
-    /// A world in which nothing runs yet.
+    /// Creates a world without running controllers.
     pub(crate) fn without_controllers() -> Self {
         Self::with_authorization(Authorization::AlwaysAllow)
     }
 
-    /// A world in which users may what roles grant them, and no controllers run yet.
+    /// Creates a world in which the server checks the permissions of users, without running
+    /// controllers.
     pub(crate) fn with_authorization(authorization: Authorization) -> Self {
         let server = Server::new(machinist_apiserver::Config {
             authorization,
@@ -101,12 +102,12 @@ impl World {
         Client::new(self.server.service_as(identity).with_user_agent("test"), "default")
     }
 
-    /// Requests of a kind, `Kind` or `group/version/Kind`.
+    /// Returns the client API of a kind, `Kind` or `group/version/Kind`.
     pub(crate) fn api(&self, kind: &str, namespace: &str) -> Api<DynamicObject> {
         api_of(&self.client, kind, namespace)
     }
 
-    /// Creates an object; returns its UID.
+    /// Creates an object and returns its UID.
     pub(crate) async fn create(&self, object: Value) -> String {
         let (api, object) = self.addressed(object);
         let made = api.create(&PostParams::default(), &object).await.expect("created");
@@ -129,7 +130,7 @@ impl World {
         self.api(kind, namespace).delete(name, params).await.expect("deleted");
     }
 
-    /// What is stored; `resource` is `plural` or `plural.group`.
+    /// Returns the stored object; `resource` is `plural` or `plural.group`.
     pub(crate) fn get(&self, resource: &str, name: &str) -> Option<Value> {
         self.server.snapshot(resource).iter().find(|it| it.name() == name).map(|it| it.value().clone())
     }
@@ -138,7 +139,8 @@ impl World {
         self.get(resource, name).is_some()
     }
 
-    /// Waits until this holds; returns after how many seconds it did. It is looked at after each commit.
+    /// Waits until the condition holds, and returns after how many seconds it did. The condition is
+    /// checked after each commit.
     pub(crate) async fn until(
         &mut self,
         what: &str,
@@ -155,17 +157,16 @@ impl World {
         begin.elapsed().as_secs()
     }
 
-    /// Lets time pass.
     pub(crate) async fn pass(&self, seconds: u64) {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
     }
 
-    /// What the controllers wrote since the last call, and how it was answered; but for what every namespace starts with, which is
-    /// the same in every story.
+    /// Returns the writes of the controllers since the last call, with their status codes. Objects
+    /// that every namespace gets are left out, since they are the same in every test.
     pub(crate) fn requests(&mut self) -> Vec<String> {
         let records = self.audit.drain();
         let is_told = |record: &&Arc<AuditRecord>| {
-            // A review is a question.
+            // A review changes nothing.
             let is_question = record.resource == "subjectaccessreviews";
             record.user_agent == AGENT
                 && record.is_write()
@@ -200,25 +201,24 @@ fn api_of(client: &Client, kind: &str, namespace: &str) -> Api<DynamicObject> {
     }
 }
 
-/// A deletion that waits for nothing.
+/// Deletion without a grace period.
 pub(crate) fn at_once() -> DeleteParams {
     DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() }
 }
 
-/// Defines a kind with a scale, and tells how it is collected.
+/// Defines a kind with a scale, and returns how to collect it.
 pub(crate) async fn define_scaled(world: &World) -> GcResource {
     define(world, scaled_definition()).await;
     GcResource::namespaced(ApiResource::from_gvk(&GroupVersionKind::gvk("t.dev", "v1", "Set")))
 }
 
-/// Defines a kind.
 pub(crate) async fn define(world: &World, definition: Value) {
     let definition: CustomResourceDefinition = serde_json::from_value(definition).expect("a definition");
     let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
     definitions.create(&PostParams::default(), &definition).await.expect("defined");
 }
 
-/// A Deployment, ReplicaSet, StatefulSet or DaemonSet of the Pods that [`pod`] makes.
+/// Builds a Deployment, ReplicaSet, StatefulSet or DaemonSet for the Pods of [`pod`].
 pub(crate) fn workload(kind: &str, name: &str, replicas: Option<u32>) -> Value {
     let mut object = json!({
         "apiVersion": "apps/v1", "kind": kind, "metadata": { "name": name, "namespace": "default" },
@@ -236,7 +236,8 @@ pub(crate) fn workload(kind: &str, name: &str, replicas: Option<u32>) -> Value {
     object
 }
 
-/// An object with this controller, which waits for it when it is deleted in the foreground.
+/// Builds an object with this controller, which waits for the object when it is deleted in the
+/// foreground.
 pub(crate) fn controlled_by(
     mut object: Value,
     api_version: &str,

@@ -1,11 +1,11 @@
-//! Objects that tests of both kinds make: beside the embedded server and beside real ones.
+//! Test objects for the embedded server and for real servers.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::{Value, json};
 
-/// A ConfigMap in the namespace `default`, owned by these.
+/// Builds a ConfigMap in the namespace `default` with these owners.
 pub(crate) fn config_map(name: &str, owners: &[Value]) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -13,12 +13,11 @@ pub(crate) fn config_map(name: &str, owners: &[Value]) -> Value {
     })
 }
 
-/// An owner reference.
 pub(crate) fn owner(api_version: &str, kind: &str, name: &str, uid: &str) -> Value {
     json!({ "apiVersion": api_version, "kind": kind, "name": name, "uid": uid })
 }
 
-/// A Node that has posted this status of Ready.
+/// Builds a Node with this status of Ready.
 pub(crate) fn node(name: &str, ready: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Node", "metadata": { "name": name },
@@ -28,7 +27,6 @@ pub(crate) fn node(name: &str, ready: &str) -> Value {
     })
 }
 
-/// A Pod on a Node.
 pub(crate) fn pod(name: &str, node: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -37,15 +35,15 @@ pub(crate) fn pod(name: &str, node: &str) -> Value {
     })
 }
 
-/// The status of a Pod that is ready.
+/// Builds the status of a ready Pod.
 pub(crate) fn ready() -> Value {
     json!({ "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] })
 }
 
-/// A kind with a scale.
+/// A custom kind with a scale.
 pub(crate) const SCALED: &str = "t.dev/v1/Set";
 
-/// Its definition.
+/// Builds the definition of that kind.
 pub(crate) fn scaled_definition() -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -64,7 +62,7 @@ pub(crate) fn scaled_definition() -> Value {
     })
 }
 
-/// A request for a kubelet's certificate.
+/// Builds a request for a kubelet's client certificate.
 pub(crate) fn request(name: &str, user: &str) -> CertificateSigningRequest {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();

@@ -1,4 +1,4 @@
-//! A real cluster, and waiting for what happens in it.
+//! A real cluster, and helpers that wait for its state.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,9 +7,10 @@ use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams};
 use serde_json::Value;
 
-/// Generous: the server is real, and so is time; kube-controller-manager waits a minute before it takes a Node for lost.
+/// A generous limit, because server and time are real: kube-controller-manager waits a minute
+/// before it declares a Node lost.
 const WITHIN: Duration = Duration::from_secs(150);
-/// Between two looks at a server that tells nobody when it is done.
+/// Polling interval: a real server does not signal when it is done.
 const PAUSE: Duration = Duration::from_millis(100);
 
 pub(crate) struct Cluster {
@@ -53,14 +54,14 @@ impl Cluster {
             }
         };
         let done = tokio::time::timeout(WITHIN, attempt).await;
-        assert!(done.is_ok(), "{kind} {name} within {WITHIN:?}: {last:#?}");
+        assert!(done.is_ok(), "{kind} {name} not as expected within {WITHIN:?}: {last:#?}");
     }
 
     pub(crate) async fn until_gone(&self, kind: &str, namespace: &str, name: &str) {
         self.until(kind, namespace, name, |object| object.is_none()).await;
     }
 
-    /// Waits until a kind that was just defined is served.
+    /// Waits until a newly defined kind is served.
     pub(crate) async fn until_listed(&self, kind: &str) {
         let api = self.api(kind, "");
         let attempt = async {
@@ -68,6 +69,6 @@ impl Cluster {
                 tokio::time::sleep(PAUSE).await;
             }
         };
-        tokio::time::timeout(WITHIN, attempt).await.expect("it is served");
+        tokio::time::timeout(WITHIN, attempt).await.expect("the kind is served");
     }
 }

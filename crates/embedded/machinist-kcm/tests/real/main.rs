@@ -1,7 +1,8 @@
-//! The same stories beside two real API servers: one that our controllers serve, and one that kube-controller-manager serves. Both must
-//! come to the same ends. `cargo xtask real --lane kcm` provides them.
+//! Runs the same scenarios against two real API servers: one with our controllers, and one with
+//! kube-controller-manager. Both must reach the same result. `cargo xtask real --lane kcm` provides
+//! the servers.
 //!
-//! A program of its own, not a test harness: what passes or fails is printed as it happens.
+//! This is a program and not a test harness, so that each result is printed as soon as it is known.
 
 #![expect(clippy::print_stdout, reason = "the report is what this program is for")]
 
@@ -19,10 +20,10 @@ use serde::Deserialize;
 
 use cluster::Cluster;
 
-/// Where `cargo xtask real` says which clusters may be used.
+/// Variable in which `cargo xtask real` passes the description of the clusters.
 const CLUSTERS: &str = "MACHINIST_REAL_CLUSTERS";
 
-/// The part of its description that is needed here.
+/// The needed part of that description.
 #[derive(Deserialize)]
 struct Clusters {
     control: Described,
@@ -41,12 +42,12 @@ struct Described {
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     let text = std::env::var(CLUSTERS).unwrap_or_else(|_| {
-        panic!("{CLUSTERS} is not set: `cargo xtask real --lane kcm` starts clusters and sets it")
+        panic!("{CLUSTERS} is not set. Run `cargo xtask real --lane kcm`, which starts clusters and sets it")
     });
     let Clusters { control, target } = serde_json::from_str(&text).expect("a description of clusters");
     assert!(
         !control.controller_manager && target.controller_manager,
-        "one cluster is ours, the other is not"
+        "exactly one of the two clusters must run our controllers"
     );
     let (ours, theirs) = (cluster(&control).await, cluster(&target).await);
     let controllers = tokio::spawn(machinist_kcm::run(ours.client.clone(), config(&control)));
@@ -54,7 +55,10 @@ async fn main() {
 
     let (by_us, by_them) =
         tokio::join!(scenarios::ends_namespaces(&ours), scenarios::ends_namespaces(&theirs));
-    assert_eq!(by_us, by_them, "ours and kube-controller-manager's");
+    assert_eq!(
+        by_us, by_them,
+        "our controllers (left) must give the result of kube-controller-manager (right)"
+    );
     println!("PASSED  ends_namespaces");
     macro_rules! both {
         ($($name:ident),*) => {$(

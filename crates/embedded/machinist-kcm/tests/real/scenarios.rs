@@ -1,4 +1,4 @@
-//! Stories that a cluster's controllers, whoever they are, must bring to the same end.
+//! Scenarios that must give the same result with our controllers and with kube-controller-manager.
 
 use std::time::Duration;
 
@@ -82,7 +82,8 @@ pub(crate) async fn signs(real: &Real) {
 }
 
 pub(crate) async fn finds_lost_nodes(real: &Real) {
-    // It is the only node: where all are lost kube-controller-manager evicts nobody, so only the taint that keeps Pods away is common.
+    // This is the only node. If all nodes are lost, kube-controller-manager evicts no Pods, so both
+    // have only the NoSchedule taint in common.
     let is_unreachable =
         |taint: &Value| taint["key"] == "node.kubernetes.io/unreachable" && taint["effect"] == "NoSchedule";
     real.until("Node", "", "n", |it| {
@@ -114,7 +115,8 @@ pub(crate) async fn clears_tokens(real: &Real) {
     real.until_gone("Secret", "kube-system", "bootstrap-token-aaaaaa").await;
 }
 
-/// What a namespace is given, what it says while finalizers hold it, and that it ends. Returns what is to be the same everywhere.
+/// Checks the objects that a namespace gets, its conditions while finalizers block it, and its
+/// deletion. Returns the values that must be the same in every cluster.
 pub(crate) async fn ends_namespaces(real: &Real) -> Value {
     const NAMESPACE: &str = "ending";
     real.create("apiextensions.k8s.io/v1/CustomResourceDefinition", "", scaled_definition()).await;
@@ -124,7 +126,7 @@ pub(crate) async fn ends_namespaces(real: &Real) -> Value {
     real.create("Namespace", "", named(NAMESPACE, &[])).await;
     real.until("ServiceAccount", NAMESPACE, "default", |it| it.is_some()).await;
     real.until("ConfigMap", NAMESPACE, "kube-root-ca.crt", |it| it.is_some()).await;
-    let given = real.api("ConfigMap", NAMESPACE).get("kube-root-ca.crt").await.expect("it was there");
+    let given = real.api("ConfigMap", NAMESPACE).get("kube-root-ca.crt").await.expect("the ConfigMap exists");
     let of_kind = |kind: &str, object: Value| {
         let (api_version, kind) = kind.rsplit_once('/').unwrap_or(("v1", kind));
         let mut object = object;
@@ -143,7 +145,7 @@ pub(crate) async fn ends_namespaces(real: &Real) -> Value {
     };
     real.until("Namespace", "", NAMESPACE, says_remaining).await;
     real.until_gone("ConfigMap", NAMESPACE, "plain").await;
-    let going = real.api("Namespace", "").get(NAMESPACE).await.expect("it stays");
+    let going = real.api("Namespace", "").get(NAMESPACE).await.expect("the namespace stays");
     let refused = {
         let object: DynamicObject =
             serde_json::from_value(of_kind("ConfigMap", named("late", &[]))).expect("an object");
@@ -151,11 +153,14 @@ pub(crate) async fn ends_namespaces(real: &Real) -> Value {
     };
     let refused = match refused {
         Err(kube::Error::Api(status)) => json!([status.code, status.message]),
-        other => panic!("a namespace that ends took {other:?}"),
+        other => panic!("a namespace that is being deleted accepted {other:?}"),
     };
     for (kind, name) in [("Secret", "held"), (SCALED, "held")] {
         let patch = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
-        real.api(kind, NAMESPACE).patch(name, &PatchParams::default(), &patch).await.expect("let go");
+        real.api(kind, NAMESPACE)
+            .patch(name, &PatchParams::default(), &patch)
+            .await
+            .expect("the finalizers are removed");
     }
     real.until_gone("Namespace", "", NAMESPACE).await;
     json!({
@@ -165,7 +170,7 @@ pub(crate) async fn ends_namespaces(real: &Real) -> Value {
     })
 }
 
-/// Conditions by type, but for when they changed.
+/// Returns conditions by type, without their times.
 fn without_times(conditions: &Value) -> Value {
     let mut conditions = conditions.as_array().cloned().unwrap_or_default();
     for condition in &mut conditions {
@@ -175,7 +180,7 @@ fn without_times(conditions: &Value) -> Value {
     Value::Array(conditions)
 }
 
-/// A namespace whose Pod is bound to a Node that does not exist ends too.
+/// Checks that a namespace is deleted although its Pod is bound to a Node that does not exist.
 pub(crate) async fn ends_namespaces_with_lost_pods(real: &Real) {
     const NAMESPACE: &str = "lost";
     real.create("Namespace", "", json!({ "metadata": { "name": NAMESPACE } })).await;

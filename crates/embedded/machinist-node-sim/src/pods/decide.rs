@@ -1,4 +1,4 @@
-//! What is to be done with a pod. Pure.
+//! Decides the next step for a pod. Pure functions.
 
 use std::time::Duration;
 
@@ -8,29 +8,29 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use machinist_kube::ObjectKey;
 use serde_json::{Value, json};
 
-/// What a machine needs to know of a pod.
+/// The fields of a pod that a machine uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PodFacts {
     pub(crate) key: ObjectKey,
-    /// The node it is bound to; empty while it is bound to none.
+    /// The node that the pod is bound to; empty while unbound.
     pub(crate) node: String,
     /// The name and image of each container.
     pub(crate) containers: Vec<(String, String)>,
     pub(crate) life: Life,
 }
 
-/// How far a pod is.
+/// The stage of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Life {
-    /// Bound, and not reported ready.
+    /// Bound, and not yet reported as ready.
     New,
-    /// Reported ready.
+    /// Reported as ready.
     Ready,
-    /// Reported as over, for better or worse.
+    /// Reported as succeeded or failed.
     Over,
-    /// To be ended.
+    /// Deletion has been requested.
     Deleting {
-        /// How long it may take.
+        /// The grace period.
         grace: Duration,
     },
 }
@@ -68,19 +68,20 @@ impl PodFacts {
     }
 }
 
-/// One thing to do with a pod.
+/// One step for a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Say that it runs and is ready.
+    /// Report the pod as running and ready.
     Start,
-    /// Let it end, then delete it for good.
+    /// Let the pod end, then delete it with grace period 0.
     End {
-        /// How long it may take.
+        /// The grace period.
         grace: Duration,
     },
 }
 
-/// What is to be done next, given what was done last. A step is done once: after it, the watch is only late.
+/// The next step, given the last one. Each step is done once; if the pod looks unchanged
+/// afterwards, the watch is late.
 pub(crate) fn next_step(pod: &PodFacts, last: Option<&Step>) -> Option<Step> {
     match (pod.life, last) {
         (Life::New, None) => Some(Step::Start),
@@ -91,7 +92,8 @@ pub(crate) fn next_step(pod: &PodFacts, last: Option<&Step>) -> Option<Step> {
     }
 }
 
-/// The status of a pod whose containers all run. It names the UID: another pod of that name is not meant.
+/// The status of a pod whose containers all run. The patch contains the UID, so it cannot change
+/// another pod of that name.
 pub(crate) fn ready_patch(uid: &str, pod: &PodFacts, now: Timestamp) -> Value {
     let now = Time(now);
     let conditions: Vec<Value> = ["Initialized", "PodScheduled", "ContainersReady", "Ready"]
@@ -132,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn each_stage_of_a_pods_life_asks_for_its_step_once() {
+    fn each_stage_of_a_pod_has_its_step_once() {
         let running = json!({"phase": "Running"});
         let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
         let deleting = json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30});
@@ -153,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_names_its_pod_and_every_container() {
+    fn the_status_contains_the_uid_and_every_container() {
         let patch = ready_patch("uid-1", &pod(json!({}), json!({})), Timestamp::UNIX_EPOCH);
         assert_eq!(patch["metadata"], json!({"uid": "uid-1"}));
         assert_eq!(patch["status"]["containerStatuses"][0]["name"], "c");

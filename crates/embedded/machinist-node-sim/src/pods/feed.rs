@@ -1,4 +1,4 @@
-//! Where a machine's pods come from: a watch of its own, or one watch shared by a whole fleet.
+//! The source of a machine's pods: its own watch, or one watch shared by the whole fleet.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,22 +12,23 @@ use tokio::task::AbortHandle;
 
 use super::PodFacts;
 
-/// News about the pods of one node, by UID.
+/// A change of the pods of one node, by UID.
 #[derive(Debug)]
 pub(crate) enum PodChange {
-    /// A pod is there, or has changed.
+    /// A pod was added or changed.
     Seen(String, PodFacts),
-    /// A pod is gone.
+    /// A pod was deleted.
     Gone(String),
-    /// These are all.
+    /// The complete list of pods.
     All(BTreeMap<String, PodFacts>),
 }
 
-/// As a kubelet does it: one watch of the pods bound to it, with its own credential.
+/// One watch per machine of the pods bound to it, with the machine's own credential, as a kubelet
+/// does.
 pub(crate) struct OwnFeed;
 
 impl OwnFeed {
-    /// Feeds until it is dropped. It returns, with the reason, only when it can never work.
+    /// Sends changes until it is dropped. Returns the reason only if the watch can never work.
     pub(crate) async fn run(
         client: kube::Client,
         name: &NodeName,
@@ -37,7 +38,7 @@ impl OwnFeed {
             WatchOptions { field_selector: Some(format!("spec.nodeName={name}")), ..WatchOptions::default() };
         let sink = move |delta| {
             if let Some(change) = change(delta) {
-                // The worker ends with the machine, and so does this.
+                // The worker ends together with the machine, and so does this watch.
                 let _ = to.send(change);
             }
         };
@@ -60,8 +61,9 @@ fn change(delta: Delta<PodFacts>) -> Option<PodChange> {
     }
 }
 
-/// One watch of all bound pods, for fleets of thousands. It needs a credential that may see them all, so it is for
-/// benchmarks and simulations; what machines write, they write as themselves.
+/// One watch of all bound pods, for fleets of thousands. It needs a credential that may read all
+/// pods, so it is for benchmarks and simulations only. Machines still write with their own
+/// credential.
 #[derive(Clone)]
 pub(crate) struct SharedFeed {
     known: Arc<Mutex<Known>>,
@@ -86,7 +88,7 @@ impl Drop for AbortOnDrop {
 }
 
 impl SharedFeed {
-    /// Begins to watch, until the last clone is dropped.
+    /// Starts the watch, which runs until the last clone is dropped.
     pub(crate) fn start(client: kube::Client) -> Self {
         let known: Arc<Mutex<Known>> = Arc::default();
         let sink = {
@@ -100,12 +102,13 @@ impl SharedFeed {
         let watch = tokio::spawn(async move {
             let fatal =
                 run_watch(Api::<Pod>::all(client), WatchOptions::default(), PodFacts::read, sink).await;
-            tracing::error!(error = %fatal, "The watch of all pods ended, machines act on pods no more");
+            tracing::error!(error = %fatal, "The watch of all pods failed, so machines no longer act on pods");
         });
         Self { known, _watch: Arc::new(AbortOnDrop(watch.abort_handle())) }
     }
 
-    /// The pods of one node, beginning with those that are known. A node has one subscriber; a later one replaces it.
+    /// The pods of one node, beginning with the known ones. A node has one subscriber; a later
+    /// subscriber replaces it.
     pub(crate) fn subscribe(&self, name: &NodeName) -> mpsc::UnboundedReceiver<PodChange> {
         let (sender, changes) = mpsc::unbounded_channel();
         let mut known = lock(&self.known);
@@ -139,7 +142,7 @@ impl Known {
     }
 
     fn insert(&mut self, uid: String, facts: PodFacts) {
-        // A pod is bound once; until then it is nobody's.
+        // A pod is bound once. Until then no machine acts on it.
         if facts.node.is_empty() {
             return;
         }

@@ -1,12 +1,12 @@
-//! What a machine does with the pods that are bound to it.
+//! Simulates the pods that are bound to a machine.
 //!
 //! ```text
-//! feed    the pods of one node, from a watch of its own or one shared by all machines
-//! decide  what is to be done with each, pure
-//! here    doing it, several at once, again after a failure
+//! feed    the pods of one node, from its own watch or one shared by all machines
+//! decide  the next step for each pod, pure
+//! here    performs the steps, several at once, and retries after a failure
 //! ```
 //!
-//! Everything runs inside the machine's one task, so that it stops with it.
+//! Everything runs inside the machine's one task, so it stops when the machine stops.
 
 mod decide;
 mod feed;
@@ -30,27 +30,27 @@ pub(crate) use feed::{OwnFeed, PodChange, SharedFeed};
 use crate::connect::code;
 use decide::{Step, next_step};
 
-/// How long a machine waits before it repeats what the server refused.
+/// How long a machine waits before it retries a failed request.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Sets pods Running and Ready, and ends those that are being deleted, for ever.
+/// Sets pods Running and Ready, and ends pods that are being deleted.
 pub(crate) struct PodWorker {
     pub(crate) client: kube::Client,
     pub(crate) clock: Clock,
     /// How long a pod takes from bound to ready.
     pub(crate) start: Duration,
-    /// How long a pod takes to end, if its grace period allows so long.
+    /// How long a pod takes to end, unless its grace period is shorter.
     pub(crate) stop: Duration,
 }
 
-/// What came of a step.
+/// The result of a step.
 enum Ended {
     Done(Step),
     Failed,
 }
 
 impl PodWorker {
-    /// Never returns, except when the changes end.
+    /// Runs until the stream of changes ends.
     pub(crate) async fn run(self, mut changes: mpsc::UnboundedReceiver<PodChange>) {
         let mut pods: BTreeMap<String, PodFacts> = BTreeMap::new();
         let mut done: BTreeMap<String, Step> = BTreeMap::new();
@@ -102,7 +102,7 @@ impl PodWorker {
         };
         match result {
             Ok(()) => (uid, Ended::Done(step)),
-            // It is gone, or another pod has its name: there is nothing left to do for this one.
+            // The pod was deleted, or another pod has its name: no step is left for this pod.
             Err(error) if matches!(code(&error), Some(404 | 409)) => (uid, Ended::Done(step)),
             Err(_) => {
                 tokio::time::sleep(RETRY_AFTER).await;
@@ -117,7 +117,7 @@ impl PodWorker {
     }
 }
 
-/// The last word about a pod is its machine's: a deletion with grace 0.
+/// Deletes a pod with grace period 0, as its kubelet does at the end.
 async fn end(api: &Api<Pod>, uid: &str, key: &ObjectKey) -> Result<(), kube::Error> {
     let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
     let params =

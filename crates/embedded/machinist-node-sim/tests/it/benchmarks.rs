@@ -1,4 +1,4 @@
-//! The thin way to join, for benchmarks.
+//! Tests of the thin join for benchmarks.
 
 use machinist_apiserver::Identity;
 use machinist_kube::{ClientOptions, layer_client};

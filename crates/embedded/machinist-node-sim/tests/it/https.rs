@@ -1,4 +1,4 @@
-//! Over HTTPS, as between processes. It waits for what it watches, not for time.
+//! A join over HTTPS, as between processes. The test waits for a watch event, not for time.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use machinist_node_sim::{Fleet, FleetOptions, HttpsConnector, Metadata};
 use crate::world::{TOKEN, World, is_ready};
 
 #[tokio::test]
-async fn a_machine_joins_over_https_knowing_only_address_and_ca() {
+async fn a_machine_joins_over_https_with_address_and_ca_only() {
     let folder = tempfile::tempdir().expect("a folder");
     let server = Server::new(Config::default());
     let serving = server.serve(([127, 0, 0, 1], 0).into(), folder.path()).await.expect("a free port");

@@ -1,4 +1,4 @@
-//! Who may join, and as whom.
+//! Tests of joining: the machines that join, and their credentials.
 
 use std::time::Duration;
 
@@ -36,11 +36,11 @@ async fn a_machine_joins_with_its_token_and_works_as_its_node() {
     assert!(registered.iter().all(|request| request.user == "system:node:w-1") && registered.len() == 1);
     let by_node = requests.iter().filter(|request| request.user == "system:node:w-1").count();
     let by_token = requests.iter().filter(|request| request.user == "system:bootstrap:626a68").count();
-    assert_eq!(by_node + by_token, requests.len(), "nobody else speaks for a machine");
+    assert_eq!(by_node + by_token, requests.len(), "machines use no other credential");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_lease_is_renewed_every_ten_seconds_and_the_status_every_five_minutes() {
+async fn the_lease_is_renewed_every_10_s_and_the_status_every_5_min() {
     let mut world = World::new().await;
     world.make("w-1", TOKEN).await;
     tokio::time::sleep(SOON).await;
@@ -51,13 +51,13 @@ async fn the_lease_is_renewed_every_ten_seconds_and_the_status_every_five_minute
     assert_eq!((count("leases"), count("nodes")), (60, 2));
     assert!(requests.iter().all(|request| request.code < 300 || request.verb == "watch"));
     let leases: Api<Lease> = Api::namespaced(world.client(), "kube-node-lease");
-    let lease = leases.get("w-1").await.expect("it is there");
+    let lease = leases.get("w-1").await.expect("the Lease exists");
     assert_eq!(lease.metadata.owner_references.expect("an owner")[0].kind, "Node");
-    assert!(is_ready(&world.nodes().get("w-1").await.expect("there")));
+    assert!(is_ready(&world.nodes().get("w-1").await.expect("the Node exists")));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_with_a_wrong_token_is_told_401_and_never_joins() {
+async fn a_machine_with_a_wrong_token_gets_401_and_never_joins() {
     let mut world = World::new().await;
     let wrong = world.make("wrong", "626a68.0000000000000000").await;
     world.add_token("aaaaaa.bbbbbbbbbbbbbbbb", "2025-12-31T23:59:59Z").await;
@@ -65,7 +65,8 @@ async fn a_machine_with_a_wrong_token_is_told_401_and_never_joins() {
     tokio::time::sleep(Duration::from_secs(3600)).await;
     let requests = world.machine_requests();
     assert!(requests.iter().all(|request| request.code == 401), "{requests:?}");
-    // Slower and slower, once a minute in the end: it is heard of, and not a burden.
+    // The machine retries at growing intervals, at most once a minute: visible to a person, and
+    // little load.
     assert!((2 * 40..2 * 80).contains(&requests.len()), "{} requests in an hour", requests.len());
     for instance in [wrong, expired] {
         let console = world.console(&instance.id);
@@ -76,7 +77,7 @@ async fn a_machine_with_a_wrong_token_is_told_401_and_never_joins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_that_comes_late_is_accepted_by_a_machine_that_kept_trying() {
+async fn a_machine_joins_when_its_token_is_created_late() {
     let world = World::new().await;
     world.make("w-1", "cccccc.dddddddddddddddd").await;
     tokio::time::sleep(Duration::from_secs(300)).await;
@@ -86,7 +87,7 @@ async fn a_token_that_comes_late_is_accepted_by_a_machine_that_kept_trying() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_without_a_token_says_so_and_asks_nobody() {
+async fn a_machine_without_a_token_sends_no_request() {
     let mut world = World::new().await;
     let made = world.make_from("w-1", "#cloud-config\nwrite_files: []\n").await;
     tokio::time::sleep(SOON).await;
@@ -99,9 +100,9 @@ async fn a_machine_without_a_token_says_so_and_asks_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_denied_request_is_followed_by_others_and_then_by_silence() {
+async fn a_machine_gives_up_after_several_denied_requests() {
     let mut world = World::new().await;
-    // Without controllers, nobody signs; a person denies.
+    // Without controllers no request is signed; the test denies every request.
     drop(world.fleet.take());
     let made = world.make("w-1", TOKEN).await;
     let requests: Api<CertificateSigningRequest> = Api::all(world.client());

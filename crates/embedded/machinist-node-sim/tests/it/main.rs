@@ -1,5 +1,5 @@
-//! Machines against the embedded API server and its controllers, all in one process and under paused time; and once
-//! over HTTPS.
+//! Machines against the embedded API server and its controllers, all in one process and under
+//! paused time; one test uses HTTPS.
 
 mod benchmarks;
 mod https;

@@ -1,4 +1,4 @@
-//! What a machine does with its pods.
+//! Tests of the pods of a machine.
 
 use std::time::Duration;
 
@@ -23,24 +23,24 @@ async fn life_of_pods(mut world: World) {
     world.bind_pod("elsewhere", "nowhere", 30).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
     for name in ["early", "late"] {
-        assert!(runs_ready(&world.pods().get(name).await.expect("there")), "{name}");
+        assert!(runs_ready(&world.pods().get(name).await.expect("the pod exists")), "{name}");
     }
-    assert!(!runs_ready(&world.pods().get("elsewhere").await.expect("there")));
+    assert!(!runs_ready(&world.pods().get("elsewhere").await.expect("the pod exists")));
 
     world.machine_requests();
     world.pods().delete("early", &Default::default()).await.expect("deleted");
     tokio::time::sleep(Duration::from_millis(900)).await;
-    let ending = world.pods().get("early").await.expect("it takes a second to end");
+    let ending = world.pods().get("early").await.expect("the pod takes a second to end");
     assert_eq!(ending.metadata.deletion_grace_period_seconds, Some(30));
     tokio::time::sleep(Duration::from_millis(200)).await;
-    assert!(world.pods().get_opt("early").await.expect("asked").is_none());
+    assert!(world.pods().get_opt("early").await.expect("an answer").is_none());
     let requests = world.machine_requests();
     let deletions: Vec<_> = requests.iter().filter(|r| r.resource == "pods" && r.verb == "delete").collect();
     assert!(deletions.iter().all(|request| request.user == "system:node:w-1") && deletions.len() == 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn bound_pods_run_and_deleted_ones_end() {
+async fn bound_pods_run_and_deleted_pods_end() {
     life_of_pods(World::new().await).await;
 }
 
@@ -53,12 +53,12 @@ async fn one_shared_watch_serves_all_machines() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_of_the_same_name_is_another_pod() {
+async fn a_new_pod_with_the_name_of_an_old_pod_is_not_ended() {
     let world = World::new().await;
     world.make("w-1", TOKEN).await;
     world.bind_pod("p", "w-1", 30).await;
     tokio::time::sleep(SOON).await;
-    // Deleted for good and bound again while the machine still ends the first one.
+    // The pod is deleted for good and created again while the machine still ends the first pod.
     world.pods().delete("p", &Default::default()).await.expect("deleted");
     tokio::time::sleep(Duration::from_millis(500)).await;
     let now = kube::api::DeleteParams::default().grace_period(0);

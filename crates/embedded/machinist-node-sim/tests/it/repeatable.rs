@@ -1,4 +1,4 @@
-//! Equal simulations are equal request by request.
+//! Equal simulations have equal requests.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ async fn trace() -> Vec<String> {
     tokio::time::sleep(Duration::from_secs(1)).await;
     world.bind_pod("p", "w-3", 30).await;
     let victim = world.cloud.ledger().ever()[1].id.clone();
-    world.cloud.kill(&victim).expect("it exists");
+    world.cloud.kill(&victim).expect("the instance exists");
     tokio::time::sleep(Duration::from_secs(90)).await;
     let requests = world.audit.drain();
     requests

@@ -1,4 +1,4 @@
-//! A cluster with its controllers, a cloud, and the fleet between them.
+//! The test world: a cluster with its controllers, a cloud, and the fleet that connects them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use tokio::task::AbortHandle;
 
 pub(crate) const TOKEN: &str = "626a68.h1ux0hjsri1jgwro";
 
-/// Longer than all that joining takes when nothing is in its way.
+/// Longer than joining takes without faults.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
 
 pub(crate) fn epoch() -> Timestamp {
@@ -59,7 +59,7 @@ impl World {
         world
     }
 
-    /// A cluster with one bootstrap token, and a cloud whose instances have no power yet.
+    /// Creates a cluster with one bootstrap token, and a cloud without a fleet.
     pub(crate) async fn over(server: Server, cloud: Cloud, clock: SharedClock, expiration: &str) -> Self {
         let mut config = machinist_kcm::Config::new(clock);
         let ca = server.ca().expect("a CA");
@@ -72,7 +72,8 @@ impl World {
         world
     }
 
-    /// From now on nobody signs, collects or declares anything lost.
+    /// Stops the controllers: from now on none signs requests, collects garbage or marks Nodes as
+    /// lost.
     pub(crate) fn stop_controllers(&self) {
         self.kcm.abort();
     }
@@ -119,7 +120,7 @@ impl World {
         api.create(&PostParams::default(), &secret).await.expect("created");
     }
 
-    /// Has the cloud make an instance with that token.
+    /// Makes the cloud create an instance with that token.
     pub(crate) async fn make(&self, name: &str, token: &str) -> Instance {
         let user_data = format!(
             "#cloud-config\nwrite_files:\n- path: /var/lib/bootstrap-token\n  content: {token}\n\
@@ -155,7 +156,7 @@ impl World {
         answer.expect("an answer").expect("accepted");
     }
 
-    /// What the machines asked of the server since the last look.
+    /// The machines' requests to the server since the last call.
     pub(crate) fn machine_requests(&mut self) -> Vec<Arc<AuditRecord>> {
         let mut requests = self.audit.drain();
         requests.retain(|request| request.user_agent == NODE_USER_AGENT);
@@ -189,7 +190,7 @@ fn admin(server: &Server) -> Client {
     layer_client(server.service_as(Identity::admin()), &ClientOptions::new("test"))
 }
 
-/// Straight into the server, with the credential that a machine presents and no other.
+/// Connects directly to the server, with the credential that the machine presents.
 struct InProcess(Server);
 
 impl Connector for InProcess {

@@ -1,4 +1,5 @@
-//! The CustomResourceDefinitions of `--crds`: read, checked before anything is started, applied, and waited for.
+//! The CustomResourceDefinitions of `--crds`: reads and checks them before the server starts,
+//! applies them, and waits until they are established.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,16 +16,17 @@ use super::AGENT;
 use crate::documents::{self, Written, refusal};
 use crate::embedded;
 
-/// What the server calls them in its commits.
+/// Name of the resource in the commits of the server.
 pub(super) const TABLE: &str = "customresourcedefinitions";
 
 const API_VERSION: &str = "apiextensions.k8s.io/v1";
 const KIND: &str = "CustomResourceDefinition";
 
-/// An API server needs a moment to accept a definition; one that takes longer never will.
+/// Time for an API server to establish a definition. Usually it takes a moment.
 const ESTABLISHED_WITHIN: Duration = Duration::from_secs(30);
 
-/// What a server sets. A definition that was read from a cluster has it, and it means nothing in another one.
+/// Metadata that a server sets. A definition read from one cluster has these fields, but they are
+/// invalid in another cluster.
 const OF_ITS_SERVER: [&str; 7] = [
     "uid",
     "resourceVersion",
@@ -35,13 +37,13 @@ const OF_ITS_SERVER: [&str; 7] = [
     "deletionTimestamp",
 ];
 
-/// All definitions of all files, in the order in which they were written.
+/// All definitions of all files, in their order.
 pub(super) struct Definitions(Vec<Written>);
 
 /// Reads the files.
 ///
 /// # Errors
-/// Names the file, the document and the field.
+/// If a definition is invalid. The error names the file, the document and the field.
 pub(super) fn read(files: &[PathBuf]) -> anyhow::Result<Definitions> {
     let mut objects = Vec::new();
     for file in files {
@@ -73,13 +75,14 @@ fn strip(definition: &mut Value) {
     }
 }
 
-/// Refuses a value that no API server could read. The embedded one would keep it, since what it stores is JSON.
+/// Checks the type of every field. The embedded API server stores JSON and would accept a value of
+/// the wrong type.
 fn has_types_of_fields(it: &Written) -> anyhow::Result<()> {
     let read: Result<CustomResourceDefinition, _> = serde_path_to_error::deserialize(&it.object.body);
     read.map(drop).map_err(|error| anyhow!("{}: {}: {}", it.title(), error.path(), error.inner()))
 }
 
-/// Whether a request is to change something.
+/// Whether a request changes the server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Apply,
@@ -87,10 +90,10 @@ enum Mode {
 }
 
 impl Definitions {
-    /// Applies all of them to an API server that no client can reach and that is thrown away.
+    /// Applies all definitions to a temporary API server without clients.
     ///
     /// # Errors
-    /// Names the file, the document and the field.
+    /// If a definition is invalid. The error names the file, the document and the field.
     pub(super) async fn rehearse(&self) -> anyhow::Result<()> {
         if self.0.is_empty() {
             return Ok(());
@@ -99,10 +102,10 @@ impl Definitions {
         self.apply(&embedded::client(&server, AGENT)).await.map(drop)
     }
 
-    /// Finds out whether a server would take each of them, with those that it has.
+    /// Checks with a dry run that a server accepts each definition.
     ///
     /// # Errors
-    /// As above.
+    /// If the server rejects a definition. The error names the file, the document and the field.
     pub(super) async fn try_out(&self, client: &Client) -> anyhow::Result<()> {
         for it in &self.0 {
             send(client, it, Mode::TryOut).await?;
@@ -110,10 +113,11 @@ impl Definitions {
         Ok(())
     }
 
-    /// Creates or updates each of them, and waits until all are established. Returns what became of each.
+    /// Creates or updates each definition and waits until all are established. Returns each name
+    /// with the change.
     ///
     /// # Errors
-    /// As above.
+    /// If the server rejects a definition. The error names the file, the document and the field.
     pub(super) async fn apply(&self, client: &Client) -> anyhow::Result<Vec<(String, &'static str)>> {
         let mut applied = Vec::new();
         for it in &self.0 {
@@ -126,7 +130,8 @@ impl Definitions {
     }
 }
 
-/// Says what became of it. Fields of an earlier run that the file has no more are removed; those that other clients set stay.
+/// Applies a definition and returns the change. Fields that an earlier run set and the file no
+/// longer has are removed. Fields of other clients stay.
 async fn send(client: &Client, it: &Written, mode: Mode) -> anyhow::Result<&'static str> {
     let resource = ApiResource::erase::<CustomResourceDefinition>(&());
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
@@ -143,7 +148,7 @@ async fn send(client: &Client, it: &Written, mode: Mode) -> anyhow::Result<&'sta
     })
 }
 
-/// Waits until objects of the kind can be made.
+/// Waits until clients can create objects of the kind.
 async fn established(client: &Client, it: &Written) -> anyhow::Result<()> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let is_judged = |definition: Option<&CustomResourceDefinition>| {
@@ -155,20 +160,20 @@ async fn established(client: &Client, it: &Written) -> anyhow::Result<()> {
         tokio::time::timeout(ESTABLISHED_WITHIN, await_condition(api, &it.object.name, is_judged)).await;
     let title = it.title();
     let Ok(judged) = judged else {
-        bail!("{title}: expected it to be established within {} s", ESTABLISHED_WITHIN.as_secs());
+        bail!("{title}: the API server did not establish it within {} s", ESTABLISHED_WITHIN.as_secs());
     };
     match judged.map_err(|error| anyhow::Error::new(error).context(title.clone()))? {
         Some(definition) => match has_condition(&definition, "NamesAccepted", "False") {
             Some(why) => {
-                bail!("{title}: spec.names: expected names that no other definition of its group has: {why}")
+                bail!("{title}: spec.names: another definition of the group has the same names: {why}")
             }
             None => Ok(()),
         },
-        None => bail!("{title}: it was deleted before it was established"),
+        None => bail!("{title}: another client deleted it before it was established"),
     }
 }
 
-/// The message of a condition, if it has this status.
+/// Returns the message of a condition if it has this status.
 fn has_condition(definition: &CustomResourceDefinition, type_: &str, status: &str) -> Option<String> {
     let conditions = definition.status.as_ref()?.conditions.as_ref()?;
     let condition = conditions.iter().find(|it| it.type_ == type_ && it.status == status)?;

@@ -1,5 +1,5 @@
-//! Everything that `up` runs, put together in one process: each part talks to the others as it would across a network, with a
-//! client, a User-Agent and a credential of its own.
+//! Runs all parts of a cluster in one process. Each part uses its own client, User-Agent and
+//! credentials, as if the parts were separate processes.
 //!
 //! ```text
 //! API server <- built-in controllers
@@ -36,34 +36,31 @@ use crate::embedded::data_folder::Command;
 use crate::embedded::{self, ApiServer, Place};
 use crate::wiring;
 
-/// The name of this installation in the simulated cloud.
+/// Name of this installation in the simulated cloud.
 const CLUSTER: &str = "up";
 
-/// Real clouds are left alone for ten minutes after they ran out. This one has nothing else to do, and the person who raised its
-/// quota is watching.
+/// Retry interval after the simulated cloud reported exhausted resources. For a real cloud it is
+/// ten minutes; here a user who raises the quota is waiting for the result.
 const ASK_AN_EXHAUSTED_CLOUD_AGAIN: Duration = Duration::from_secs(5);
 
-/// A running cluster. It ends when it is dropped.
+/// A running cluster. Dropping it stops the cluster.
 pub(super) struct Cluster {
-    /// The API server.
     pub server: Server,
-    /// The simulated cloud.
     pub cloud: Cloud,
-    /// Where the cloud answers.
     pub cloud_url: String,
-    /// The administrator's kubeconfig.
+    /// Path of the administrator's kubeconfig.
     pub kubeconfig: PathBuf,
-    /// A client of `up` itself.
+    /// Client of `up` itself.
     pub client: Client,
-    /// What the two controllers know.
+    /// Access to the decisions of the two controllers.
     pub inspectors: [Inspector; 2],
-    /// The namespace that the controllers serve.
+    /// Namespace that the controllers serve.
     pub namespace: String,
-    /// What an earlier run applied is there, and nothing else is to be applied.
+    /// Note of an earlier run. If it exists, nothing is applied.
     pub kept: Option<Note>,
-    /// What was there before any part of it ran.
+    /// State before any part of the cluster ran.
     pub found: Found,
-    /// What people should know about the data folder.
+    /// Remarks about the data directory, for the user.
     pub remarks: Vec<String>,
     api_server: ApiServer,
     fleet: Fleet,
@@ -74,19 +71,19 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// Starts everything, the API server first.
+    /// Starts all parts, the API server first.
     ///
     /// # Errors
-    /// Names what could not be had: an address in use, a folder that cannot be written.
+    /// If an address is in use or the directory is not writable. The error names it.
     pub(super) async fn start(args: &UpArgs, manifest: &Manifest) -> anyhow::Result<Self> {
         let place = Place::of(Command::Up, args.data_dir.as_deref())?;
         let Opened { server, cloud, is_continued, note: kept, mut remarks, strangers } =
             open(args, manifest)?;
-        // What goes on with the objects that are there applies nothing.
+        // A run that continues with stored objects applies no manifest.
         if is_continued && kept.is_none() {
             manifest.rehearse(Some(&server)).await?;
         }
-        // Before any part of this run writes.
+        // Read before any part of this run writes.
         let found = Found {
             revision: server.revision(),
             silent_nodes: server.snapshot("nodes").iter().map(|node| node.name().to_owned()).collect(),
@@ -145,12 +142,12 @@ impl Cluster {
         })
     }
 
-    /// The URL of the API server.
+    /// Returns the URL of the API server.
     pub(super) fn api_server(&self) -> String {
         self.api_server.url()
     }
 
-    /// Waits until a part of it ends, which is always a fault.
+    /// Waits until a part of the cluster ends, which is always an error.
     pub(super) async fn ended(&mut self) -> anyhow::Error {
         tokio::select! {
             ended = self.manager.ended() => ended.into(),
@@ -158,12 +155,12 @@ impl Cluster {
             failed = self.api_server.failed() => failed,
             Some(part) = self.parts.join_next() => match part {
                 Ok(error) => error,
-                Err(error) => anyhow::Error::new(error).context("a part of the cluster broke down"),
+                Err(error) => anyhow::Error::new(error).context("a part of the cluster panicked"),
             },
         }
     }
 
-    /// Ends everything, controllers first.
+    /// Stops everything, controllers first.
     pub(super) async fn stop(self) {
         let Self { api_server, fleet, manager, machine_controller, mut parts, .. } = self;
         drop((manager, machine_controller, fleet));
@@ -172,7 +169,7 @@ impl Cluster {
     }
 }
 
-/// What keeps a state: in memory, or with that of an earlier run if there is a folder for it.
+/// Opens API server and cloud: in memory, or with the state in `--data-dir`.
 fn open(args: &UpArgs, manifest: &Manifest) -> anyhow::Result<Opened> {
     let config = embedded::config();
     let purpose = match args.manifest.is_empty() {
@@ -203,7 +200,7 @@ fn options(namespace: &str, component: &'static str) -> ProcessOptions {
     options
 }
 
-/// Installs the machine kinds, over those of an earlier run.
+/// Installs the CRDs of the machine kinds, and updates those of an earlier run.
 pub(super) async fn install_crds(client: &Client) -> anyhow::Result<()> {
     let api = Api::all(client.clone());
     for definition in crd::all_crds() {
@@ -214,12 +211,12 @@ pub(super) async fn install_crds(client: &Client) -> anyhow::Result<()> {
             }
             created => created,
         };
-        installed.with_context(|| format!("installing {}", crd::file_name(&definition)))?;
+        installed.with_context(|| format!("cannot install {}", crd::file_name(&definition)))?;
     }
     Ok(())
 }
 
-/// The cloud's own API, for people: its ledger, its settings, its faults.
+/// Serves the cloud's API, with its ledger, settings and faults. Returns its URL.
 async fn serve_cloud(
     parts: &mut JoinSet<anyhow::Error>,
     cloud: &Cloud,
@@ -235,7 +232,7 @@ async fn serve_cloud(
     Ok(url)
 }
 
-/// What a controller says about itself; returns its URL.
+/// Serves the HTTP endpoints of a controller. Returns its URL.
 async fn serve_inspector(parts: &mut JoinSet<anyhow::Error>, inspector: Inspector) -> anyhow::Result<String> {
     let listener = listen(any_loopback_port()).await?;
     let url = format!("http://{}", listener.local_addr()?);

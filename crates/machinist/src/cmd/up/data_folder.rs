@@ -1,16 +1,17 @@
-//! The folder of `--data-dir`: whether it is one of ours, and whether what lies in it belongs together.
+//! Opens the directory of `machinist up --data-dir` and checks that its files are consistent.
 //!
 //! ```text
-//! lock            while a process has the folder
-//! state.redb      the API server's objects          ca.crt, ca.key, tokens.key   what it signs with
-//! ledger.jsonl    every instance of the cloud       disks                        what its instances wrote
-//! up.json         what was applied, and for whom    kubeconfig                   written at each start
+//! lock            held while a process uses it      state.redb                   the API server's objects
+//! ledger.jsonl    every instance of the cloud       ca.crt, ca.key, tokens.key   signing keys
+//! up.json         the applied namespace             disks                        files of the instances
+//!                                                   kubeconfig                   written at each start
 //! ```
 //!
-//! They are made in this order: lock, ledger, state, keys, and the rest; so of a first start that was killed there is never a later one
-//! without the earlier ones. API server and cloud each trust their own files. Here they are compared, before either acts: controllers that
-//! see half of a world would mend it by deleting and making machines. What is missing is an error that says what helps; what
-//! heals by itself, or is made again, is a note.
+//! Files are created in this order: lock, ledger, state, keys, and the rest. So if a first start is
+//! killed, a file exists only together with all earlier files. The API server and the cloud each
+//! trust their own files. This module compares these files before controllers run, because
+//! controllers that see only a part of the state would delete and create machines. A missing file
+//! is an error that explains the fix. A file that is recreated automatically is only a remark.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -27,9 +28,10 @@ use crate::embedded::data_folder::{
 use crate::output;
 use crate::wiring::{self, LEDGER_FILE, in_shell, set_aside};
 
-/// Made after the state, by the API server or by `up`: where one of them is, there was a state.
+/// Files that the API server or `up` creates after the state. If one of them exists, there was a
+/// state.
 const MADE_AFTER_THE_STATE: [&str; 4] = [KEY_FILES[0], KEY_FILES[1], KEY_FILES[2], NOTE_FILE];
-/// What an early end of a first start may leave.
+/// Files that an interrupted first start may leave.
 const OURS: [&str; 9] = [
     LOCK_FILE,
     STATE_FILE,
@@ -41,49 +43,51 @@ const OURS: [&str; 9] = [
     KEY_FILES[2],
     NOTE_FILE,
 ];
-/// A namespace that has no machine objects, as a rule.
-const NOBODYS_NAMESPACE: &str = "nobody";
+/// A namespace that usually has no machine objects.
+const UNUSED_NAMESPACE: &str = "unused";
 
-/// What a folder is opened for.
+/// Purpose of opening a directory.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Purpose<'a> {
-    /// To apply manifests whose machine objects are in this namespace, whatever was applied before.
+    /// Apply manifests with machine objects in this namespace, regardless of earlier runs.
     Apply(&'a str),
-    /// To go on with what it holds. Where nothing was applied yet, this is the namespace of what will be.
+    /// Continue with the stored state. If nothing was applied yet, this is the namespace of the
+    /// quick start.
     GoOn(&'a str),
 }
 
-/// What keeps a state, with that of an earlier run if there is one.
+/// API server and cloud, with the state of an earlier run if there is one.
 pub(super) struct Opened {
     pub server: Server,
     pub cloud: Cloud,
-    /// There was a state in the folder.
+    /// Whether the directory had a state.
     pub is_continued: bool,
-    /// What an earlier run applied, to go on with.
+    /// Note of an earlier run to continue with.
     pub note: Option<Note>,
-    /// What people should know about the folder.
+    /// Remarks about the directory, for the user.
     pub remarks: Vec<String>,
-    /// Instances that nobody here will ever delete.
+    /// Instances that no controller will delete.
     pub strangers: Option<Strangers>,
 }
 
-/// Instances of no Machine.
+/// Instances without a Machine.
 pub(super) struct Strangers {
     count: usize,
     first: Entry,
 }
 
-/// Opens a folder. Everything is read and compared before the first file is written.
+/// Opens a directory. All files are read and compared before the first write.
 ///
 /// # Errors
-/// Says which file is not as it should be, that nothing was changed, and what helps.
+/// If the directory cannot be used. The error names the file and the fix, and says that nothing was
+/// changed.
 pub(super) fn open(path: &Path, config: Config, purpose: Purpose<'_>) -> anyhow::Result<Opened> {
     refuse_that_of_api_server(path)?;
-    // The state is ours alone. The ledger alone is that of `machinist sim-cloud`.
+    // Only Machinist creates the state. A ledger without a state belongs to `machinist sim-cloud`.
     data_folder::refuse_that_of_others(path, &[STATE_FILE, LEDGER_FILE], &OURS)?;
-    // Locked before anything in it is looked at.
+    // The directory is locked before its files are checked.
     let folder = Folder::open(path).map_err(|error| refusal(path, error))?;
-    // One may have begun there meanwhile, and have ended.
+    // `api-server` may have used the directory before it was locked.
     refuse_that_of_api_server(path)?;
     if !Folder::holds_state(path) {
         return begin(path, config, folder);
@@ -111,16 +115,17 @@ pub(super) fn open(path: &Path, config: Config, purpose: Purpose<'_>) -> anyhow:
     let mut remarks = Vec::new();
     if is_lost && let Some(note) = &note {
         remarks.push(format!(
-            "{} is missing; goes on in namespace {}, where the machine objects are",
+            "{} is missing. Continuing in namespace {}, which has the machine objects",
             path.join(NOTE_FILE).display(),
             note.namespace
         ));
     }
-    // It is made before the state: where there is one and not the other, it was lost.
+    // The ledger is created before the state. A state without a ledger means that the ledger was
+    // lost.
     if !has_ledger {
         let file = path.join(LEDGER_FILE);
         remarks.push(format!(
-            "{} is missing; no Machine in namespace {served} names an instance, so the cloud begins a new one",
+            "{} is missing. No Machine in namespace {served} names an instance, so the cloud starts a new ledger",
             file.display()
         ));
     }
@@ -141,14 +146,14 @@ pub(super) fn open(path: &Path, config: Config, purpose: Purpose<'_>) -> anyhow:
     Ok(Opened { server, cloud, is_continued: true, note, remarks, strangers })
 }
 
-/// What a start that ended well has made, and a later one may have to refuse to do without.
+/// Returns the missing files that the next start needs.
 pub(super) fn lost(path: &Path) -> Vec<&'static str> {
     let needed = [STATE_FILE, LEDGER_FILE, KEY_FILES[0], KEY_FILES[1], KEY_FILES[2]];
     let there = data_folder::files(path, &needed);
     needed.into_iter().filter(|name| !there.contains(name)).collect()
 }
 
-/// The first start on a folder.
+/// Makes the first start in a directory.
 fn begin(path: &Path, config: Config, folder: Folder) -> anyhow::Result<Opened> {
     let lost = data_folder::files(path, &MADE_AFTER_THE_STATE);
     let ledger = wiring::read_ledger(path)?;
@@ -156,21 +161,24 @@ fn begin(path: &Path, config: Config, folder: Folder) -> anyhow::Result<Opened> 
     if !lost.is_empty() || 0 < alive {
         bail!("--data-dir {}: {}", path.display(), without_state(path, &lost, alive));
     }
-    // Before there is any state: a start that ends in between is then a first start again.
+    // The ledger is created before the state. If this start is killed in between, the next one is a
+    // first start again.
     let cloud = wiring::resume_ledger(path, ledger)?;
     let server = Kept::open(folder).and_then(|kept| Server::resume(config, kept));
     let server = server.map_err(|error| refusal(path, error))?;
     Ok(Opened { server, cloud, is_continued: false, note: None, remarks: Vec::new(), strangers: None })
 }
 
-/// Machine objects there may belong to controllers that are not ours, and their instances to another cloud.
+/// Rejects a directory of `api-server`. Its machine objects may belong to other controllers, and
+/// their instances to another cloud.
 fn refuse_that_of_api_server(path: &Path) -> anyhow::Result<()> {
     if data_folder::files(path, &[API_SERVER_FILE]).is_empty() {
         return Ok(());
     }
     bail!(
-        "--data-dir {}: expected a folder of `machinist up`, and this one was made by `machinist api-server`: other controllers may own \
-         the machine objects in it. Nothing was changed. Name another folder; or go on with this one: machinist api-server --data-dir {}",
+        "--data-dir {}: expected a directory of `machinist up`, but this one belongs to `machinist api-server`. Other controllers may \
+         own its machine objects. Nothing was changed. Name another directory, or continue with this one: machinist api-server \
+         --data-dir {}",
         path.display(),
         in_shell(path)
     );
@@ -183,7 +191,7 @@ fn without_state(folder: &Path, there: &[&str], alive: usize) -> String {
         found.push(data_folder::told_of_left_over(there));
     }
     let (instances, them) = match alive {
-        0 => (String::new(), "what the folder holds"),
+        0 => (String::new(), "its content"),
         1 => ("1 instance is".to_owned(), "this instance"),
         count => (format!("{count} instances are"), "these instances"),
     };
@@ -191,8 +199,8 @@ fn without_state(folder: &Path, there: &[&str], alive: usize) -> String {
         found.push(format!("{instances} alive in {}", folder.join(LEDGER_FILE).display()));
     }
     format!(
-        "{} is missing, the API server's objects; {}. Without it nobody knows whose they are. Nothing was changed. Bring {STATE_FILE} \
-         back from a copy of the folder; or start anew, without {them}, by moving the folder away: {}",
+        "{} (the API server's objects) is missing, but {}. Nothing was changed. Restore {STATE_FILE} from a backup, or start again \
+         without {them} by moving the directory away: {}",
         file.display(),
         found.join(", and "),
         set_aside(folder)
@@ -209,13 +217,15 @@ fn without_instances(
     let knows = match ledger.map(|ledger| ledger.ever().len()) {
         None => "is missing".to_owned(),
         Some(0) => "is empty".to_owned(),
-        Some(1) => "knows 1 instance".to_owned(),
-        Some(count) => format!("knows {count} instances"),
+        Some(1) => "has 1 instance".to_owned(),
+        Some(count) => format!("has {count} instances"),
     };
     let are_others = unknown.iter().any(|it| it.is_of_another);
     let (never, so) = match are_others {
-        false => ("never had", "The cloud has lost what the API server remembers"),
-        true => ("never had or made for others", "It is not the ledger of these Machines"),
+        false => ("never recorded", "The cloud has lost instances that the API server remembers"),
+        true => {
+            ("never recorded or created for other Machines", "The ledger does not belong to these Machines")
+        }
     };
     let machines = match unknown.len() {
         1 => format!("1 Machine names an instance that it {never}:"),
@@ -223,25 +233,26 @@ fn without_instances(
     };
     let namespace = first.machine.namespace();
     format!(
-        "{} {knows}, and in {} {machines} {} of Machine {}. {so}. Nothing was changed. Bring {LEDGER_FILE} back from a copy of the \
-         folder. Where there is none, what else the folder holds can be kept without {these}: let the controllers serve nobody, echo \
-         '{{\"namespace\":\"{NOBODYS_NAMESPACE}\"}}' > {note_file} && machinist up --data-dir {data_dir}; set \
-         metadata.finalizers of {these} and of {nodes} to null, and delete them with kubectl; stop it, and start again after echo \
-         '{{\"namespace\":\"{namespace}\"}}' > {note_file}. Or start anew by moving the folder away: {}",
+        "{} {knows}, but in {} {machines} {} of Machine {}. {so}. Nothing was changed. Restore {LEDGER_FILE} from a backup. Without a \
+         backup, you can keep everything except {these} in three steps. First let the controllers serve an unused namespace: echo \
+         '{{\"namespace\":\"{UNUSED_NAMESPACE}\"}}' > {note_file} && machinist up --data-dir {data_dir}. Then set metadata.finalizers \
+         of {these} and of {nodes} to null, and delete them with kubectl. Then stop `up` and start it again after: echo \
+         '{{\"namespace\":\"{namespace}\"}}' > {note_file}. Or start again by moving the directory away: {}",
         file.display(),
         state.display(),
         first.instance,
         first.machine,
         set_aside(folder),
         these = if unknown.len() == 1 { "this Machine" } else { "these Machines" },
-        // A Node that is left has the provider id of the next instance of that number, and often its name.
+        // The next instance with that number gets the provider id of the remaining Node, and often
+        // its name.
         nodes = if unknown.len() == 1 { "its Node" } else { "their Nodes" },
         note_file = in_shell(&note),
         data_dir = in_shell(folder),
     )
 }
 
-/// Machines that the controllers leave alone may be of another cloud.
+/// Returns a remark about Machines in other namespaces, which may belong to another cloud.
 fn told_of_unserved(unknown: &[Unknown<'_>], served: &str) -> Option<String> {
     let first = unknown.first()?;
     let machines = match unknown.len() {
@@ -249,8 +260,8 @@ fn told_of_unserved(unknown: &[Unknown<'_>], served: &str) -> Option<String> {
         count => format!("{count} Machines in other namespaces name instances"),
     };
     Some(format!(
-        "{machines} that this cloud did not make for them, such as {} of Machine {}: the controllers serve namespace {served} and \
-         leave them alone",
+        "{machines} that this cloud did not create for them, such as {} of Machine {}. The controllers serve only namespace {served} \
+         and ignore them",
         first.instance, first.machine
     ))
 }
@@ -259,14 +270,15 @@ fn refusal(folder: &Path, error: StorageError) -> anyhow::Error {
     data_folder::refusal(Command::Up, folder, error)
 }
 
-/// The note of an earlier run that applied everything.
+/// Note of an earlier run that applied everything.
 struct Noted {
     note: Option<Note>,
-    /// It is not there, and said by the objects: to be written again.
+    /// The file is missing and the note was restored from the objects. The caller writes it again.
     is_lost: bool,
 }
 
-/// The note of an earlier run; known from the objects where it is lost. Who applies a manifest needs none: that names the namespace.
+/// Reads the note of an earlier run. A lost note is restored from the stored objects. Manifests
+/// name the namespace, so applying them needs no note.
 fn note(path: &Path, kept: &Kept, purpose: Purpose<'_>) -> anyhow::Result<Noted> {
     let file = path.join(NOTE_FILE);
     let found = Note::read(kept.folder());
@@ -281,54 +293,55 @@ fn note(path: &Path, kept: &Kept, purpose: Purpose<'_>) -> anyhow::Result<Noted>
     let flag = format!("--data-dir {}", path.display());
     let mut namespaces = namespaces.iter();
     match (found, namespaces.next(), namespaces.next()) {
-        // It may be as it should be.
+        // The content may be valid.
         (Err(error), _, _) if matches!(error.downcast_ref(), Some(StorageError::Io { .. })) => bail!(
-            "{flag}: {}. Nothing was changed. Start again when it can be read",
+            "{flag}: {}. Nothing was changed. Make the file readable and start again",
             output::one_line(&error)
         ),
         (Err(error), first, _) => bail!(
-            "{flag}: {}. Nothing was changed. Bring the file back, or write it anew: {}",
+            "{flag}: {}. Nothing was changed. Restore the file, or write it again: {}",
             output::one_line(&error),
             write(first.map_or("default", String::as_str))
         ),
         (Ok(_), None, _) => Ok(as_found(None)),
         (Ok(_), Some(namespace), None) => Ok(Noted { note: Some(Note::of(namespace)), is_lost: true }),
         (Ok(_), Some(first), Some(second)) => bail!(
-            "{flag}: {} is missing, and there are machine objects in namespaces {first} and {second}. Nothing was changed. Say which one \
-             the controllers serve: {}",
+            "{flag}: {} is missing, and namespaces {first} and {second} have machine objects. Nothing was changed. Choose the namespace \
+             that the controllers serve: {}",
             file.display(),
             write(first)
         ),
     }
 }
 
-/// What the API server's objects say about instances.
+/// Stored objects that refer to instances.
 struct World {
     machines: Vec<Machine>,
-    /// The names of Nodes.
+    /// Names of Nodes.
     nodes: BTreeSet<String>,
 }
 
-/// A Machine, as far as it decides whose an instance is.
+/// Fields of a Machine that identify its instance.
 struct Machine {
     key: Key,
-    /// The key of its instance.
+    /// UID of the Machine, which is the key of its instance.
     uid: String,
     recorded: Option<Recorded>,
 }
 
-/// What a machine controller recorded of an instance.
+/// Instance that a machine controller recorded in a Machine.
 struct Recorded {
-    /// The provider id.
+    /// Provider id.
     instance: String,
     node: String,
 }
 
-/// An instance that a Machine names and that the ledger does not have for it.
+/// An instance that a Machine names and that the ledger did not record for it.
 struct Unknown<'a> {
     machine: &'a Key,
     instance: &'a str,
-    /// There is one of that id: ids are numbers, and begin anew in each folder.
+    /// The ledger has another instance with that id. Ids are numbers that start at 1 in each
+    /// directory.
     is_of_another: bool,
 }
 
@@ -338,7 +351,8 @@ impl World {
             let value = object.glance();
             let text = |path: &str| Some(value.pointer(path)?.as_str()?.to_owned());
             let instance = text("/spec/providerID").filter(|id| !id.is_empty());
-            // A person may write any id into a Machine. The name of its Node is written with it by a controller that saw the instance.
+            // A user may write any id into a Machine. Only a controller that saw the instance also
+            // writes the name of the Node.
             let recorded = instance.zip(text("/metadata/labels/node"));
             let recorded = recorded.map(|(instance, node)| Recorded { instance, node });
             Machine { key: key.clone(), uid: text("/metadata/uid").unwrap_or_default(), recorded }
@@ -353,8 +367,8 @@ impl World {
         self.machines.iter().filter_map(|machine| Some((machine, machine.recorded.as_ref()?)))
     }
 
-    /// Those that were never made for their Machines, as far as the ledger knows. One that it knows to be gone is nothing to worry about:
-    /// somebody deleted it, and its Machine is replaced.
+    /// Returns the instances that the ledger did not record for their Machines. An instance that
+    /// the ledger records as deleted is fine: its Machine is replaced.
     fn unknown_to(&self, ledger: Option<&Ledger>) -> Vec<Unknown<'_>> {
         let ever = ledger.map(Ledger::ever).unwrap_or_default();
         let ever: BTreeMap<&str, &Entry> = ever.iter().map(|entry| (entry.id.as_str(), entry)).collect();
@@ -385,7 +399,7 @@ impl World {
         Some(Strangers { count: strangers.len(), first: (*first).clone() })
     }
 
-    /// Machines that have registered and do not find what they wrote then.
+    /// Returns a remark about machines that have registered and lost the certificate on their disk.
     fn lost_disks(&self, path: &Path, cloud: &Cloud, ledger: &Ledger) -> Option<String> {
         let lost = ledger.alive().filter(|entry| {
             let has_joined = entry.boots().is_some() && self.nodes.contains(entry.name.as_str());
@@ -398,8 +412,8 @@ impl World {
             count => format!("{count} machines have lost the certificates on their disks"),
         };
         Some(format!(
-            "{count} in {}, such as {}: such a machine cannot go on as its Node, which becomes NotReady, and \
-             its Machine is replaced after its health timeout",
+            "{count} in {}, such as {}. A machine without certificate cannot rejoin: its Node becomes NotReady, and its Machine is \
+             replaced after the health timeout",
             path.join("disks").display(),
             first.name
         ))
@@ -407,7 +421,7 @@ impl World {
 }
 
 impl Strangers {
-    /// What to do about them, once it is known where the cloud answers.
+    /// Returns a remark with the command that deletes such an instance.
     pub(super) fn told(&self, cloud_url: &str) -> String {
         let Self { count, first: Entry { id, name, .. } } = self;
         let count = match count {
@@ -415,14 +429,14 @@ impl Strangers {
             count => format!("{count} instances in the cloud belong"),
         };
         format!(
-            "{count} to no Machine, such as {id} ({name}): nobody here deletes what it does not know. To delete this one: curl -d \
+            "{count} to no Machine, such as {id} ({name}). The controllers do not delete unknown instances. To delete this one: curl -d \
              '{{\"id\":\"{id}\"}}' {cloud_url}/admin/kill"
         )
     }
 }
 
 impl Machine {
-    /// Whether an instance of the recorded id is the one that was recorded.
+    /// Returns whether an instance with the recorded id is the recorded instance.
     fn has(&self, recorded: &Recorded, entry: &Entry) -> bool {
         match &entry.key {
             Some(key) => key.as_str() == self.uid,

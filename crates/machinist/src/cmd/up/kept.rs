@@ -1,7 +1,9 @@
-//! What an earlier run left in the data folder, and what a run notes there for the next one.
+//! The note that a run of `up` leaves in the data directory for the next run, and the machine
+//! objects of an earlier run.
 //!
-//! API server and cloud keep their own state. What is noted here is only that something was applied, and for which namespace: a
-//! quick start that was scaled, changed or deleted since must not come back by itself.
+//! The API server and the cloud store their own state. The note stores only that something was
+//! applied, and the namespace. It prevents a second quick start after a user has scaled, changed or
+//! deleted the first one.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +13,10 @@ use machinist_apiserver::{Folder, Kept, Object, Server};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The note: `{"namespace":"default"}`.
+/// File of the note, for example `{"namespace":"default"}`.
 pub(super) const NOTE_FILE: &str = "up.json";
 
-/// The machine kinds, and the resources under which they are stored.
+/// Machine kinds and their stored resources.
 const KINDS: [(&str, &str); 4] = [
     ("MachineClass", "machineclasses.machine.sapcloud.io"),
     ("MachineDeployment", "machinedeployments.machine.sapcloud.io"),
@@ -22,31 +24,31 @@ const KINDS: [(&str, &str); 4] = [
     ("Machine", "machines.machine.sapcloud.io"),
 ];
 
-/// Something was applied before.
+/// Note that something was applied.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Note {
-    /// The namespace of its machine objects.
+    /// Namespace of the machine objects.
     pub namespace: String,
-    /// Not all of the quick start was applied yet: half of one is not wanted.
+    /// The quick start was not applied completely, so the next run applies it again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unfinished: bool,
 }
 
 impl Note {
-    /// Everything was applied.
+    /// Creates the note for a complete apply.
     pub(super) fn of(namespace: &str) -> Self {
         Self { namespace: namespace.to_owned(), unfinished: false }
     }
 
-    /// The quick start is being applied.
+    /// Creates the note for a quick start in progress.
     pub(super) fn of_unfinished(namespace: &str) -> Self {
         Self { namespace: namespace.to_owned(), unfinished: true }
     }
 
-    /// The note of an earlier run, if there is one.
+    /// Reads the note of an earlier run, if it exists.
     ///
     /// # Errors
-    /// Names the file.
+    /// If the file cannot be read. The error names the file.
     pub(super) fn read(folder: &Folder) -> anyhow::Result<Option<Self>> {
         let Some(text) = folder.read(NOTE_FILE)? else { return Ok(None) };
         let note = serde_json::from_str(&text).map_err(|_| {
@@ -59,23 +61,23 @@ impl Note {
         Ok(Some(note))
     }
 
-    /// Leaves it for the next run.
+    /// Writes the note for the next run.
     ///
     /// # Errors
-    /// Names the file.
+    /// If the file cannot be written. The error names the file.
     pub(super) fn write(&self, folder: &Folder) -> anyhow::Result<()> {
         let text = serde_json::to_string(self).expect("plain fields serialise");
         Ok(folder.write(NOTE_FILE, &text)?)
     }
 }
 
-/// The namespaces that have machine objects.
+/// Returns the namespaces with machine objects.
 pub(super) fn namespaces(kept: &Kept) -> BTreeSet<String> {
     let objects = KINDS.into_iter().flat_map(|(_, resource)| kept.objects(resource));
     objects.map(|(key, _)| key.namespace().to_owned()).collect()
 }
 
-/// The machine objects that nobody owns, as a manifest would list them.
+/// Returns the machine objects without an owner, as a manifest would list them.
 pub(super) fn machine_objects(server: &Server, namespace: &str) -> Vec<ManifestObject> {
     let of_kind = |(kind, resource): (&str, &str)| {
         let objects = server.snapshot(resource).into_iter();

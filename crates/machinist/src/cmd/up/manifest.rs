@@ -1,7 +1,8 @@
-//! The manifests that `up` applies, and takes away again.
+//! The manifests that `up` applies and deletes.
 //!
-//! They are checked before anything of the cluster is started, in two steps: as texts, and by being applied to an API server that
-//! nobody can reach and that is thrown away. What that one refuses, the one of the cluster would refuse as well.
+//! They are checked in two steps before the cluster starts: as texts, and by applying them to a
+//! temporary API server without clients. The API server of the cluster would reject the same
+//! objects.
 
 mod rehearsal;
 
@@ -22,25 +23,25 @@ use machinist_driver_sim::ProviderSpec;
 use super::view::{Awaited, Identity};
 use crate::documents::{self, DEFAULT_NAMESPACE, Written, refusal};
 
-/// What is applied when nobody names a manifest.
+/// Manifest that is applied without `--manifest`.
 const QUICK_START: &str = include_str!("../../../../../examples/quickstart.yaml");
 
-/// The kinds whose objects bring machines about, in the order in which they are deleted: owners first, or they would replace
-/// what they own.
+/// Kinds that create machines, in the order of deletion. Owners come first, or they would replace
+/// their deleted objects.
 const MACHINE_KINDS: [&str; 3] = ["MachineDeployment", "MachineSet", "Machine"];
 
-/// Every object of every manifest, in the order in which they were written.
+/// All objects of all manifests, in their order.
 #[derive(Debug)]
 pub(super) struct Manifest {
     objects: Vec<Written>,
-    /// The namespace of its machine objects.
+    /// Namespace of the machine objects.
     pub namespace: String,
 }
 
-/// Reads manifests; the quick start if there are none. Nothing is started before all of them are sound.
+/// Reads and checks manifests, or the quick start if there are none.
 ///
 /// # Errors
-/// Names the file, the document and the field.
+/// If an object is invalid. The error names the file, the document and the field.
 pub(super) fn read(files: &[PathBuf]) -> anyhow::Result<Manifest> {
     let mut objects = Vec::new();
     if files.is_empty() {
@@ -62,7 +63,7 @@ pub(super) fn read(files: &[PathBuf]) -> anyhow::Result<Manifest> {
     Ok(Manifest { objects, namespace })
 }
 
-/// Refuses what the simulated cloud, which is all that `up` has, would refuse of a class that is meant for it.
+/// Checks the providerSpec of a class for the simulated cloud, the only cloud in `up`.
 fn check_provider_spec(class: &MachineClass) -> Result<(), String> {
     match class.provider.as_deref() {
         None | Some("sim") => {
@@ -72,7 +73,7 @@ fn check_provider_spec(class: &MachineClass) -> Result<(), String> {
     }
 }
 
-/// The one namespace of all machine objects: controllers serve one each.
+/// Returns the namespace of all machine objects. Controllers serve only one namespace.
 fn machine_namespace(objects: &[Written]) -> anyhow::Result<String> {
     let mut machine_objects = objects.iter().filter(|it| it.object.api_version == API_VERSION);
     let Some(first) = machine_objects.next() else { return Ok(DEFAULT_NAMESPACE.to_owned()) };
@@ -80,8 +81,8 @@ fn machine_namespace(objects: &[Written]) -> anyhow::Result<String> {
     match machine_objects.find(|other| other.namespace() != namespace) {
         None => Ok(namespace.to_owned()),
         Some(other) => bail!(
-            "{}: metadata.namespace: expected all machine objects of all manifests in one namespace, because a controller serves \
-             one; found {namespace} before and {} here",
+            "{}: metadata.namespace: all machine objects must be in one namespace, because the controllers serve only one; found \
+             {namespace} before and {} here",
             other.title(),
             other.namespace(),
         ),
@@ -93,19 +94,19 @@ fn is_of(it: &Written, kind: &str) -> bool {
 }
 
 impl Manifest {
-    /// One of objects that are there already.
+    /// Creates a manifest of existing objects.
     pub(super) fn of(objects: Vec<ManifestObject>, namespace: &str) -> Self {
         let objects =
             objects.into_iter().map(|object| Written { source: "the kept state".into(), object }).collect();
         Self { objects, namespace: namespace.to_owned() }
     }
 
-    /// The objects that bring machines about.
+    /// Returns the objects that create machines.
     pub(super) fn awaited(&self) -> Vec<Awaited> {
         self.awaited_among(|_| true)
     }
 
-    /// Those of them that are to run: what was found on its way out only has to go.
+    /// Returns the objects whose machines must run, without those that are already being deleted.
     pub(super) fn awaited_to_run(&self) -> Vec<Awaited> {
         self.awaited_among(|it| it.object.body["metadata"]["deletionTimestamp"].is_null())
     }
@@ -124,16 +125,16 @@ impl Manifest {
         .collect()
     }
 
-    /// Its objects, in the order in which they are applied.
+    /// Returns the objects in the order in which they are applied.
     pub(super) fn objects(&self) -> impl Iterator<Item = &Written> {
         self.objects.iter()
     }
 
-    /// Every object that goes when it is deleted. Namespaces only begin to:
-    /// nobody here empties them, and they end with the cluster.
+    /// Returns the objects whose deletion completes. Namespaces are left out: no controller empties
+    /// them, so they stay Terminating until the cluster ends.
     ///
     /// # Errors
-    /// When a kind is not served any more.
+    /// If the API server no longer serves a kind.
     pub(super) async fn identities(
         &self,
         kinds: &mut Kinds,
@@ -142,16 +143,16 @@ impl Manifest {
         let mut identities = Vec::new();
         let is_namespace = |it: &&Written| it.object.api_version == "v1" && it.object.kind == "Namespace";
         for it in self.objects.iter().filter(|it| !is_namespace(it)) {
-            // What is served no more is gone with its kind.
+            // If a kind is no longer served, its objects are deleted.
             identities.extend(identity(it, kinds, server).await?);
         }
         Ok(identities)
     }
 
-    /// Asks for the deletion of everything that brings machines about.
+    /// Deletes the objects that create machines.
     ///
     /// # Errors
-    /// Names the object and says what the API server objected to.
+    /// If the API server rejects a deletion. The error names the object and the reason.
     pub(super) async fn delete_machines(&self, kinds: &mut Kinds) -> anyhow::Result<()> {
         for kind in MACHINE_KINDS {
             for it in self.objects.iter().filter(|it| is_of(it, kind)) {
@@ -161,10 +162,11 @@ impl Manifest {
         Ok(())
     }
 
-    /// Asks for the deletion of the rest, last first. Classes and Secrets go when no machine needs them any more.
+    /// Deletes the other objects in reverse order. Finalizers keep classes and Secrets until no
+    /// machine needs them.
     ///
     /// # Errors
-    /// Names the object and says what the API server objected to.
+    /// If the API server rejects a deletion. The error names the object and the reason.
     pub(super) async fn delete_rest(&self, kinds: &mut Kinds) -> anyhow::Result<()> {
         let is_rest = |it: &&Written| !MACHINE_KINDS.iter().any(|kind| is_of(it, kind));
         for it in self.objects.iter().rev().filter(is_rest) {
@@ -174,21 +176,21 @@ impl Manifest {
     }
 }
 
-/// What became of an object of a manifest.
+/// Result of applying an object of a manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Applied {
-    /// It was not there, and is now.
+    /// The object did not exist and was created.
     Created,
-    /// It was merged into the one that was there.
+    /// The object was merged into the existing one.
     Updated,
-    /// Nothing: the one that is there is on its way out, and would take along whatever is merged into it.
+    /// The existing object is being deleted, so it was not updated.
     Leaving,
 }
 
-/// As the commit log names it, if its kind is served.
+/// Returns the identity of an object in the commit log, if its kind is served.
 ///
 /// # Errors
-/// When it is not known any more.
+/// If the kind cannot be discovered.
 pub(super) async fn identity(
     it: &Written,
     kinds: &mut Kinds,
@@ -203,19 +205,19 @@ pub(super) async fn identity(
     Ok(resource.map(|resource| Identity { resource, namespace, name: it.object.name.clone() }))
 }
 
-/// Creates an object or merges it into the one that is there, and says which.
+/// Creates an object or merges it into the existing one.
 ///
 /// # Errors
-/// Names the object and says what the API server objected to.
+/// If the API server rejects the object. The error names the object and the reason.
 pub(super) async fn apply(kinds: &mut Kinds, it: &Written) -> anyhow::Result<Applied> {
     let api = kinds.api_of(it).await?;
     let body: DynamicObject = serde_json::from_value(it.object.body.clone())
-        .with_context(|| format!("{}: cannot be read as an object", it.title()))?;
+        .with_context(|| format!("{}: the document is not a Kubernetes object", it.title()))?;
     match api.create(&PostParams::default(), &body).await {
         Ok(_) => Ok(Applied::Created),
         Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {
             let there = api.get_opt(&it.object.name).await.map_err(|error| refusal(it, error))?;
-            // One that has gone meanwhile was on its way out.
+            // An object that no longer exists was being deleted.
             if there.is_none_or(|there| there.metadata.deletion_timestamp.is_some()) {
                 return Ok(Applied::Leaving);
             }
@@ -231,20 +233,20 @@ async fn delete(kinds: &mut Kinds, it: &Written) -> anyhow::Result<()> {
     let api = kinds.api_of(it).await?;
     match api.delete(&it.object.name, &DeleteParams::background()).await {
         Ok(_) => Ok(()),
-        // Somebody was faster.
+        // Another client has deleted the object.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(error) => Err(refusal(it, error)),
     }
 }
 
-/// Where objects of a kind are served; asked once per kind.
+/// Resources of kinds, discovered once per kind.
 pub(super) struct Kinds {
     client: Client,
     known: BTreeMap<(String, String), (ApiResource, Scope)>,
 }
 
 impl Kinds {
-    /// Nothing is known yet.
+    /// Creates an empty cache.
     pub(super) fn new(client: Client) -> Self {
         Self { client, known: BTreeMap::new() }
     }
@@ -273,15 +275,15 @@ impl Kinds {
         let gvk = GroupVersionKind::gvk(group, version, kind);
         let is_unknown = |error: &kube::Error| match error {
             kube::Error::Discovery(_) => true,
-            // Nothing at all is served in that group and version.
+            // The API server does not serve this group and version.
             kube::Error::Api(status) => status.code == 404,
             _ => false,
         };
         match pinned_kind(&self.client, &gvk).await {
             Ok((resource, capabilities)) => Ok((resource, capabilities.scope)),
             Err(error) if is_unknown(&error) => bail!(
-                "{}: kind: expected a kind that this API server has, or that a CustomResourceDefinition before it defines; there is \
-                 no {kind} in {api_version}",
+                "{}: kind: the API server has no kind {kind} in {api_version}. Use a built-in kind, or add its CustomResourceDefinition \
+                 to the manifest before this object",
                 it.title()
             ),
             Err(error) => Err(refusal(it, error)),

@@ -1,6 +1,6 @@
-//! What `up` tells while it works: plain lines for people, or one JSON object per line for programs.
+//! Progress of `up`: plain lines for people, or one JSON object per line for programs.
 //!
-//! Where people see a table, lines say only what no table shows, or what it shows for too short a time.
+//! With the live table, lines report only what the table does not show, or shows too briefly.
 
 use std::io;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::embedded::data_folder::enumerated;
 use crate::output;
 use crate::progress::{Form, Progress};
 
-/// What was asked for, where the terminal can do it.
+/// Returns the requested form, if the terminal supports it.
 pub(super) fn form_of(args: &UpArgs) -> Form {
     match args.output {
         Format::Json => Form::Json,
@@ -23,86 +23,84 @@ pub(super) fn form_of(args: &UpArgs) -> Form {
     }
 }
 
-/// Where everything can be reached.
+/// Addresses of a running cluster.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Reachable<'a> {
     /// URL of the API server.
     pub api_server: &'a str,
-    /// The administrator's kubeconfig.
+    /// Path of the administrator's kubeconfig.
     pub kubeconfig: &'a Path,
     /// URL of the simulated cloud.
     pub cloud: &'a str,
-    /// The namespace that the controllers serve.
+    /// Namespace that the controllers serve.
     pub namespace: &'a str,
-    /// An object of the manifest whose machines can be followed.
+    /// Object of the manifest for the example commands.
     #[serde(skip)]
     pub example: Option<&'a Awaited>,
 }
 
-/// What ended with the program, and what did not.
+/// State that remains after the process.
 #[derive(Debug)]
 pub(super) struct Stopped<'a> {
     /// Instances that were alive in the cloud.
     pub instances_alive: usize,
-    /// What becomes of what they were in.
     pub state: State<'a>,
-    /// The kubeconfig that is still there, and leads nowhere now.
+    /// Kubeconfig that still exists, although its server has stopped.
     pub kubeconfig_kept: Option<&'a Path>,
 }
 
 /// The API server's objects and the cloud's ledger, after the end.
 #[derive(Debug)]
 pub(super) enum State<'a> {
-    /// They are in this folder.
+    /// Stored in this directory.
     Kept(&'a Path),
-    /// They were to be kept in this folder; somebody has removed these files of it meanwhile.
+    /// Stored in this directory, but these files were deleted during the run.
     Lost(&'a Path, Vec<&'static str>),
-    /// No folder was named.
+    /// Not stored: there was no `--data-dir`.
     NeverKept,
 }
 
-/// How it ended.
+/// Result of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum End {
     /// Everything runs.
     Ready,
-    /// Everything is gone.
+    /// Everything is deleted.
     Gone,
-    /// It took longer than allowed.
+    /// The timeout passed first.
     Timeout,
-    /// Somebody stopped it before.
+    /// A signal stopped the run.
     Interrupted,
 }
 
-/// The last line of a run that waited for something.
+/// Last line of a run with `--until`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Summary {
-    /// How it ended.
     pub result: End,
-    /// Machines that deployments, and sets and Machines of their own, ask for.
+    /// Machines that deployments, sets without deployment, and Machines without set ask for.
     #[serde(skip)]
     pub wanted: u64,
-    /// Machine objects now.
+    /// Number of Machine objects.
     pub machines: usize,
-    /// Those that are Running.
+    /// Number of Running Machines.
     pub running: usize,
-    /// Nodes that are ready.
+    /// Number of ready Nodes.
     pub nodes_ready: usize,
-    /// Instances in the cloud, those on their way out included.
+    /// Instances in the cloud, including those being deleted.
     pub instances_alive: usize,
-    /// Instances that the cloud's ledger knows at all.
+    /// Instances in the cloud's ledger, including deleted ones.
     pub instances_ever: usize,
-    /// How long it took.
+    /// Duration of the run.
     pub seconds: f64,
-    /// Writes at the API server, divided by the Machines ever made.
+    /// Writes at the API server, divided by the number of Machines ever created.
     pub writes_per_machine: WritesPerMachine,
 }
 
 impl Progress {
-    /// The cluster is up.
+    /// Reports that the cluster runs.
     pub(super) fn reachable(&self, at: &Reachable<'_>) -> io::Result<()> {
         match self.form {
             Form::Json => self.event("started", at),
@@ -110,7 +108,7 @@ impl Progress {
         }
     }
 
-    /// The cluster is no more.
+    /// Reports that the cluster has stopped.
     pub(super) fn stopped(&self, what: &Stopped<'_>) -> io::Result<()> {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
@@ -139,7 +137,7 @@ impl Progress {
         }
     }
 
-    /// Something changed in the cluster.
+    /// Reports a change in the cluster.
     pub(super) fn changed(&self, change: &Change) -> io::Result<()> {
         match self.form {
             Form::Json => self.changed_json(change),
@@ -181,7 +179,7 @@ impl Progress {
         }
     }
 
-    /// It has ended.
+    /// Reports the result of the run.
     pub(super) fn ended(&self, summary: &Summary) -> io::Result<()> {
         match self.form {
             Form::Json => self.output.json(summary),
@@ -190,7 +188,8 @@ impl Progress {
     }
 }
 
-/// Whether a table tells it. A problem may be over before anybody looked.
+/// Returns whether the table shows a change. A problem gets a line too, because the table may show
+/// it only for a moment.
 fn is_shown(change: &Change) -> bool {
     match change {
         Change::Machine { problem, .. } => problem.is_none(),
@@ -205,12 +204,11 @@ fn render(change: &Change) -> String {
         Change::Machine { name, phase, problem: Some(problem) } => {
             format!("Machine {name}: {}, {problem}", phase_word(phase))
         }
-        Change::MachineGone { name } => format!("Machine {name}: gone"),
+        Change::MachineGone { name } => format!("Machine {name}: deleted"),
         Change::Node { name, ready } => format!("Node {name}: {}", readiness(*ready)),
-        Change::NodeGone { name } => format!("Node {name}: gone"),
+        Change::NodeGone { name } => format!("Node {name}: deleted"),
         Change::Unserved { object, namespace, served } => format!(
-            "Warning, {object} in namespace {namespace}: nobody acts on it, because the controllers here serve namespace {served} \
-             alone"
+            "Warning, {object} in namespace {namespace}: no controller acts on it, because the controllers serve only namespace {served}"
         ),
         Change::Warning { object, reason, message, is_told: _ } => {
             format!("Warning, {object}: {reason}: {message}")
@@ -218,7 +216,7 @@ fn render(change: &Change) -> String {
     }
 }
 
-/// A Machine has no phase until a controller has written one.
+/// Returns the phase of a Machine, or "created" until a controller has written a phase.
 pub(super) fn phase_word(phase: &str) -> &str {
     if phase.is_empty() { "created" } else { phase }
 }
@@ -233,11 +231,11 @@ fn render_reachable(at: &Reachable<'_>) -> String {
     let flag = if *namespace == "default" { String::new() } else { format!(" -n {namespace}") };
     let mut text = format!(
         "API server   {api_server}\n\
-         Cloud        {cloud} (simulated; {cloud}/admin/ledger shows every instance ever made)\n\
+         Cloud        {cloud} (simulated; {cloud}/admin/ledger lists all instances)\n\
          Kubeconfig   {kubeconfig}\n\
-         Namespace    {namespace} (the one that the controllers serve; machine objects in others stay as they are)\n\
+         Namespace    {namespace} (the controllers ignore machine objects in other namespaces)\n\
          \n\
-         Three things to try in another terminal, while this runs:\n\
+         Try these commands in another terminal:\n\
          \x20 export KUBECONFIG={kubeconfig}\n\
          \x20 kubectl get machinedeployments,machinesets,machines,nodes{flag}\n"
     );
@@ -270,21 +268,20 @@ fn render_stopped(what: &Stopped<'_>) -> String {
         State::Kept(folder) => {
             let folder = folder.display();
             text.push_str(&format!(
-                "; the API server's objects, the cloud's ledger and its machines are kept in {folder}: up --data-dir {folder} goes \
-                 on with them"
+                "; the API server's objects, the cloud's ledger and its machines are kept in {folder}; continue with: machinist up \
+                 --data-dir {folder}"
             ));
         }
         State::Lost(folder, files) => {
             let (folder, files) = (folder.display(), enumerated(files));
             text.push_str(&format!(
-                "; {folder} has lost {files} while this ran: the next start, up --data-dir {folder}, says whether it can do without, or \
-                 what helps"
+                "; {folder} lost {files} during this run; machinist up --data-dir {folder} will report whether it can continue"
             ));
         }
-        State::NeverKept => text.push_str("; nothing of them is kept (--data-dir would keep them)"),
+        State::NeverKept => text.push_str("; their state is not kept (use --data-dir to keep it)"),
     }
     if let Some(file) = kubeconfig_kept {
-        text.push_str(&format!("; nobody answers at the address in {} any more", file.display()));
+        text.push_str(&format!("; no server answers at the address in {} any more", file.display()));
     }
     text
 }
@@ -304,14 +301,14 @@ fn render_summary(summary: &Summary) -> String {
         _ => render_counts(*running, *wanted, *machines, *nodes_ready),
     };
     format!(
-        "{what}: {counts}, {instances_alive} instances alive of {instances_ever} ever made; writes per machine: machine \
+        "{what}: {counts}, {instances_alive} instances alive of {instances_ever} ever created; writes per machine: machine \
          controller {machine_controller}, manager {manager}, events {events}"
     )
 }
 
-/// How far machines and Nodes are, in one line.
+/// Formats the counts of machines and Nodes on one line.
 pub(super) fn render_counts(running: usize, wanted: u64, machines: usize, nodes_ready: usize) -> String {
-    // Less is told where it says the same.
+    // The number of existing machines is omitted if it equals the wanted number.
     let exist =
         if u64::try_from(machines) == Ok(wanted) { String::new() } else { format!(" ({machines} exist)") };
     format!("{running} of {wanted} machines Running{exist}, {nodes_ready} Nodes ready")

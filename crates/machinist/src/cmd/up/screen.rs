@@ -1,7 +1,7 @@
-//! When the table of `up` is drawn: after something changed, and not more often than people can follow.
+//! Decides when the table of `up` is drawn: after a change, but at a limited rate.
 //!
-//! What changes comes from where everything else comes from: the commit log, what the controllers decide, and the terminal's signal
-//! that its size is another. Nothing is asked, and where nothing happens nothing is drawn.
+//! Changes come from the commit log, from decisions of the controllers, and from the signal for a
+//! new terminal size. There is no polling; without a change the table is not drawn.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -18,33 +18,33 @@ use super::view::View;
 use crate::output::Output;
 use crate::progress::Form;
 
-/// Ten times a second looks like motion; more only costs.
+/// Minimum time between two drawings. Ten drawings per second look fluent; more only cost CPU.
 const BETWEEN_DRAWINGS: Duration = Duration::from_millis(100);
 
-/// How long a controller may be about to write something before people are told: it is a moment's work, unless the API server does not
-/// answer.
+/// How long a controller may be about to write before the table shows it. A write takes a moment,
+/// unless the API server does not answer.
 const ACTING_IS_SHOWN_AFTER: Duration = Duration::from_secs(1);
 
-/// The table on the terminal, or nothing where there is none.
+/// The table on the terminal, if the output has one.
 pub(super) struct Screen(Option<Table>);
 
-/// A table, and what changes it.
+/// The table and the sources of its changes.
 struct Table {
     output: Output,
     inspectors: [Inspector; 2],
     resized: Signal,
-    /// Whether something changed since it was drawn.
+    /// Whether something changed since the last drawing.
     is_stale: bool,
     drawn_at: Instant,
     acting: Acting,
 }
 
-/// Whom its controller is about to do something for, and since when.
+/// Objects for which a controller is about to write, with the reason and the start.
 #[derive(Default)]
 struct Acting(BTreeMap<Key, (Reason, Instant)>);
 
 impl Acting {
-    /// Leaves out what will be over before anybody has read it.
+    /// Removes writes that usually finish before a user can read about them.
     fn settle(&mut self, waits: Waits, now: Instant) -> Waits {
         let mut before = std::mem::take(&mut self.0);
         let is_worth_telling = |(key, why): &(Key, Why)| {
@@ -59,7 +59,7 @@ impl Acting {
         waits.into_iter().filter(is_worth_telling).collect()
     }
 
-    /// When the next of those that were left out is worth telling.
+    /// Returns when the next of the removed writes becomes visible.
     fn next(&self, now: Instant) -> Option<Instant> {
         let told_at = self.0.values().map(|(_, since)| *since + ACTING_IS_SHOWN_AFTER);
         told_at.filter(|at| now < *at).min()
@@ -67,10 +67,10 @@ impl Acting {
 }
 
 impl Screen {
-    /// A table if that is the form in which progress is told.
+    /// Creates a table if progress has that form.
     ///
     /// # Errors
-    /// When signals cannot be listened to.
+    /// If the signal handler cannot be installed.
     pub(super) fn new(form: Form, output: &Output, inspectors: &[Inspector; 2]) -> io::Result<Self> {
         match form {
             Form::Lines | Form::Json => Ok(Self(None)),
@@ -88,14 +88,15 @@ impl Screen {
         }
     }
 
-    /// Something is seen that the table may show.
+    /// Notes a change that the table may show.
     pub(super) fn changed(&mut self) {
         if let Some(table) = &mut self.0 {
             table.is_stale = true;
         }
     }
 
-    /// Waits until it should be drawn; for ever if there is no table. Nothing is lost if nobody waits to the end.
+    /// Waits until the table must be drawn; forever without a table. Dropping the future loses no
+    /// change.
     pub(super) async fn is_due(&mut self) {
         let Some(table) = &mut self.0 else { return pending().await };
         let [first, second] = &table.inspectors;
@@ -112,10 +113,10 @@ impl Screen {
         tokio::time::sleep_until(table.drawn_at + BETWEEN_DRAWINGS).await;
     }
 
-    /// Draws it.
+    /// Draws the table.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// If the terminal is closed.
     pub(super) fn draw(&mut self, view: &View) -> io::Result<()> {
         let Some(table) = &mut self.0 else { return Ok(()) };
         let waits: Waits = table.inspectors.iter().flat_map(Inspector::waits).collect();
@@ -127,10 +128,10 @@ impl Screen {
         Ok(())
     }
 
-    /// Draws it for the last time, and leaves it there; unless there is nothing in it.
+    /// Draws the table for the last time. An empty table is erased.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// If the terminal is closed.
     pub(super) fn end(&mut self, view: &View) -> io::Result<()> {
         let drawn = self.draw(view);
         let Some(table) = self.0.take() else { return drawn };
@@ -141,7 +142,7 @@ impl Screen {
     }
 }
 
-/// Waits for a moment; for ever if there is none.
+/// Waits until the given time; forever without one.
 async fn reached(moment: Option<Instant>) {
     match moment {
         Some(moment) => tokio::time::sleep_until(moment).await,
@@ -149,7 +150,8 @@ async fn reached(moment: Option<Instant>) {
     }
 }
 
-/// What a panic says goes to stderr at once. The table stays above it, and is drawn anew below.
+/// Installs a panic hook that makes the table permanent. The panic message appears below it, and
+/// the next table below the message.
 fn leave_room_for_panics(output: &Output) {
     let output = output.clone();
     let before = std::panic::take_hook();
@@ -169,7 +171,7 @@ mod tests {
     use crate::output::{Line, Look};
 
     #[test]
-    fn what_a_controller_is_about_to_do_is_told_only_if_it_is_not_done_at_once() {
+    fn a_pending_write_is_shown_only_if_it_takes_long() {
         let waits = |reason: Reason| {
             Waits::from([(Key::Machine(ObjectKey::new("default", "a")), Why::new(reason, Step::Nothing))])
         };
@@ -183,18 +185,26 @@ mod tests {
         assert_eq!(
             shown(begin, Reason::Contract(McmReason::Paused)),
             (1, None),
-            "what waits for others is told at once"
+            "other reasons are shown at once"
         );
         assert_eq!(shown(begin, Reason::Writing("its finalizer")), (0, Some(second)));
         assert_eq!(shown(second / 2, Reason::Writing("its finalizer")), (0, Some(second / 2)));
-        assert_eq!(shown(second, Reason::Writing("its status")), (0, Some(second)), "the next thing");
+        assert_eq!(
+            shown(second, Reason::Writing("its status")),
+            (0, Some(second)),
+            "the next write starts a new delay"
+        );
         assert_eq!(shown(second * 2, Reason::Writing("its status")), (1, None));
         assert_eq!(shown(second * 2, Reason::Settled), (1, None));
-        assert_eq!(shown(second * 2, Reason::Writing("its status")), (0, Some(second)), "begins anew");
+        assert_eq!(
+            shown(second * 2, Reason::Writing("its status")),
+            (0, Some(second)),
+            "a repeated write starts a new delay"
+        );
     }
 
     #[test]
-    fn a_table_that_was_shown_when_something_panicked_stays_and_the_next_one_is_below() {
+    fn after_a_panic_the_next_table_is_drawn_below_the_old_one() {
         let (output, written) = Output::memory();
         let table = |text: &str| vec![Line { look: Look::Plain, text: text.to_owned() }];
         leave_room_for_panics(&output);
@@ -204,7 +214,7 @@ mod tests {
         let before = written.text();
         output.show(table("after")).expect("shown");
         let after = written.text();
-        let after = after.strip_prefix(&before).expect("nothing is taken back");
+        let after = after.strip_prefix(&before).expect("the old output is unchanged");
         assert!(after.contains("after") && !after.contains("\x1b[1A"), "the cursor goes up: {after:?}");
     }
 }

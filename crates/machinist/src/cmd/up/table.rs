@@ -1,9 +1,11 @@
-//! The table that people watch: deployments, machines and nodes, and what each waits for. A pure function from what is known to lines.
+//! The table of `up`: deployments, machines and nodes, and what each of them waits for. A pure
+//! function renders the lines.
 //!
-//! What an object waits for is what the controllers decided last, the same that `machinist why` tells first; nothing is explained
-//! here. A Node is nobody's decision: it waits for what its Machine waits for. Names are written as `machinist why` takes them.
+//! The reason of an object is the last decision of its controller, which `machinist why` shows
+//! first. No controller decides about a Node, so the table shows the reason of its Machine. Names
+//! have the form that `machinist why` accepts.
 //!
-//! Where not everything fits, those that wait come first, and the rest is counted.
+//! If not all rows fit, waiting objects come first and the other objects are only counted.
 
 use std::collections::BTreeMap;
 
@@ -15,16 +17,16 @@ use super::progress::{phase_word, readiness, render_counts};
 use super::view::{Listed, Replicas, View};
 use crate::output::{Line, Look, Size, fit, width};
 
-/// What each object waits for; those that wait for nothing are left out, or settled.
+/// Reason of each object. Objects without a reason are absent or settled.
 pub(super) type Waits = BTreeMap<Key, Why>;
 
-/// Between two columns.
+/// Space between two columns.
 const GAP: &str = "  ";
 
-/// The columns, in their order.
-const COLUMNS: [&str; 3] = ["NAME", "STATE", "WAITS FOR"];
+/// Headings of the columns.
+const COLUMNS: [&str; 3] = ["NAME", "STATE", "WHY"];
 
-/// One object.
+/// Row of one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Row {
     kind: Kind,
@@ -34,7 +36,7 @@ struct Row {
     waits_for: Option<String>,
 }
 
-/// What sort of object it is, in the order in which they are shown.
+/// Kind of an object, in the order of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Deployment,
@@ -43,7 +45,7 @@ enum Kind {
     Node,
 }
 
-/// Everything in at most as many lines as the terminal has, less the one that its cursor is on.
+/// Renders the table. It leaves one line of the terminal free for the cursor.
 pub(super) fn render(view: &View, waits: &Waits, size: Size) -> Vec<Line> {
     let counts = render_counts(view.running(), view.wanted(), view.machines(), view.nodes_ready());
     let columns = size.columns.saturating_sub(1);
@@ -104,12 +106,13 @@ fn state_of(replicas: Replicas) -> String {
     }
 }
 
-/// The rows that fit into so many lines, the heading among them, in the order in which they are shown; and what is said of the rest.
+/// Returns the rows that fit into `lines`, including the heading, and a text that counts the other
+/// rows.
 fn choose(mut rows: Vec<Row>, lines: usize) -> (Vec<Row>, Option<String>) {
     let mut room = lines.saturating_sub(1);
     let mut left_out = Vec::new();
     if room < rows.len() {
-        // One line tells of the rest.
+        // One line is reserved for the count of the other rows.
         room = room.saturating_sub(1);
         rows.sort_by_key(|row| (row.waits_for.is_none(), row.kind));
         left_out = rows.split_off(room);
@@ -118,11 +121,11 @@ fn choose(mut rows: Vec<Row>, lines: usize) -> (Vec<Row>, Option<String>) {
     (rows, render_rest(&left_out))
 }
 
-/// So many more of each kind and state.
+/// Counts the hidden rows by kind and state.
 fn render_rest(rows: &[Row]) -> Option<String> {
     let mut counts: BTreeMap<(Kind, &str), usize> = BTreeMap::new();
     for row in rows {
-        // What owners have differs from one to the next: they are only counted.
+        // The state of an owner contains its replicas, so owners are counted without a state.
         let state = if row.kind <= Kind::Set { "" } else { row.state.as_str() };
         *counts.entry((row.kind, state)).or_default() += 1;
     }
@@ -142,7 +145,8 @@ fn render_rest(rows: &[Row]) -> Option<String> {
     (!each.is_empty()).then(|| format!("and {}", each.join(", ")))
 }
 
-/// The heading and the rows, each column as wide as what is in it; the last one has the rest of the line.
+/// Renders the heading and the rows. Each column is as wide as its content; the last one gets the
+/// rest of the line.
 fn layout(rows: &[Row], columns: usize) -> Vec<Line> {
     if rows.is_empty() {
         return Vec::new();

@@ -1,7 +1,7 @@
-//! What `up` has seen of the cluster: the commits of the API server, taken in one by one, and nothing asked twice.
+//! The state of the cluster as `up` sees it, built from the commits of the API server.
 //!
-//! It judges whether the awaited state is reached. What is tracked is what that needs: machine objects, Nodes, and whether each
-//! is as it should be.
+//! The view decides whether the awaited state is reached. It tracks only what this needs: machine
+//! objects, Nodes, and whether each of them is ready.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -18,13 +18,14 @@ const NODES: &str = "nodes";
 const EVENTS: &str = "events";
 const LEASES: &str = "leases";
 
-/// Where each Node has the Lease by which its kubelet shows that it lives.
+/// Namespace of the Leases that kubelets renew for their Nodes.
 const LEASES_OF_NODES: &str = "kube-node-lease";
 
-/// A kind, as Events name it.
+/// Kind of a Machine in Events.
 const MACHINE: &str = "Machine";
 
-/// The kinds of what comes and goes for as long as it runs, by resource: what was warned of goes with it.
+/// Resources and kinds of short-lived objects. When such an object is deleted, its warnings are
+/// forgotten.
 const WARNED_OF: [(&str, &str); 5] = [
     (MACHINES, MACHINE),
     (SETS, "MachineSet"),
@@ -33,48 +34,49 @@ const WARNED_OF: [(&str, &str); 5] = [
     ("pods", "Pod"),
 ];
 
-/// Of how many objects warnings are remembered, and how many of each. Nobody reads so many; what is forgotten is at worst told again.
+/// Maximum number of objects with remembered warnings, and of warnings per object. A forgotten
+/// warning may be reported twice.
 const MOST_WARNED_OF: usize = 4096;
 const MOST_WARNINGS: usize = 64;
 
-/// The phase of a Machine whose Node is healthy.
+/// Phase of a Machine with a healthy Node.
 const RUNNING: &str = "Running";
 
 /// The state of the cluster as far as `up` follows it.
 #[derive(Debug)]
 pub(super) struct View {
-    /// The namespace that the controllers serve.
+    /// Namespace that the controllers serve.
     served: String,
     machines: BTreeMap<Name, Machine>,
     sets: BTreeMap<Name, Owned>,
     deployments: BTreeMap<Name, Owned>,
     nodes: BTreeMap<String, bool>,
     found: Found,
-    /// What was warned of, by the object that it is about, which may be any.
+    /// Reported warnings by object, of any kind.
     warned: BTreeMap<About, BTreeSet<String>>,
-    /// What was said of Machines whose last operation failed.
+    /// Reported messages of failed operations by Machine.
     problems: BTreeMap<Name, BTreeSet<String>>,
     machines_ever: usize,
-    /// Objects whose presence is followed, whatever their kind.
+    /// Whether each followed object exists. Objects may have any kind.
     present: BTreeMap<(String, Name), bool>,
     leaving: Leaving,
 }
 
-/// What an earlier run left. What it says of Nodes was true then: whether their machines came up again is not known before they
-/// renew their Leases.
+/// State of an earlier run. Its Nodes may look ready, but their machines are known to run only
+/// after they renew their Leases.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// The newest revision of that time.
+    /// Newest revision of the earlier run.
     pub revision: u64,
-    /// The names of the Nodes that have not been heard of since.
+    /// Names of the Nodes that have not renewed their Lease since.
     pub silent_nodes: BTreeSet<String>,
 }
 
-/// Machine objects that are to go, and what goes with them.
+/// Machine objects to delete, and the objects that depend on them.
 #[derive(Debug, Default)]
 struct Leaving {
     named: BTreeSet<Awaited>,
-    /// The uids of owners among them: they may be gone before what they own.
+    /// UIDs of owners among them. An owner may be deleted before its dependents.
     owners: BTreeSet<String>,
     nodes: BTreeSet<String>,
 }
@@ -85,7 +87,7 @@ type Name = (String, String);
 /// Kind, namespace and name.
 type About = (String, Name);
 
-/// What `up` remembers of a Machine.
+/// Tracked fields of a Machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Machine {
     owner: Option<String>,
@@ -94,7 +96,7 @@ struct Machine {
     is_leaving: bool,
 }
 
-/// What `up` remembers of a set or a deployment.
+/// Tracked fields of a set or a deployment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Owned {
     uid: String,
@@ -102,120 +104,97 @@ struct Owned {
     replicas: u64,
     ready: u64,
     is_leaving: bool,
-    /// Whether its status says that all its machines are ready and of the current template.
+    /// Whether the status says that all machines are ready and have the current template.
     is_complete: bool,
 }
 
-/// An object as a list of them shows it. Sets are left out where a deployment speaks for them.
+/// A row of the table. Sets of a deployment are left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Listed<'v> {
-    /// A MachineDeployment.
     Deployment(&'v str, Replicas),
-    /// A MachineSet that nobody owns.
+    /// A MachineSet without a deployment.
     Set(&'v str, Replicas),
-    /// A Machine.
     Machine {
-        /// Its name.
         name: &'v str,
-        /// Its phase; empty when it has none yet.
+        /// Phase; empty until a controller has written one.
         phase: &'v str,
-        /// The name of its Node, once known.
+        /// Name of the Node, once known.
         node: Option<&'v str>,
     },
-    /// A Node.
     Node {
-        /// Its name.
         name: &'v str,
-        /// Whether it is ready.
         ready: bool,
     },
 }
 
-/// How many Machines an owner has.
+/// Numbers of Machines of an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Replicas {
-    /// Ready, as its status says.
+    /// Ready Machines according to the status.
     pub ready: u64,
-    /// Wanted.
     pub wanted: u64,
-    /// Whether it is being deleted, and all of them with it.
+    /// Whether the owner is being deleted, together with its Machines.
     pub is_leaving: bool,
 }
 
-/// Something that people should see.
+/// A change that users should see.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Change {
     /// A Machine is new, or its phase changed.
     Machine {
-        /// Its name.
         name: String,
-        /// The phase; empty when it has none yet.
+        /// Phase; empty until a controller has written one.
         phase: String,
-        /// What its last operation says, when that failed.
+        /// Message of the last operation, if it failed.
         problem: Option<String>,
     },
-    /// A Machine is gone.
-    MachineGone {
-        /// Its name.
-        name: String,
-    },
+    /// A Machine was deleted.
+    MachineGone { name: String },
     /// A Node registered, or became ready or unready.
-    Node {
-        /// Its name.
-        name: String,
-        /// Whether it is ready.
-        ready: bool,
-    },
-    /// A Node is gone.
-    NodeGone {
-        /// Its name.
-        name: String,
-    },
-    /// A machine object was made where nobody looks.
+    Node { name: String, ready: bool },
+    /// A Node was deleted.
+    NodeGone { name: String },
+    /// A machine object exists in a namespace that no controller serves.
     Unserved {
-        /// Its kind and name.
+        /// Kind and name.
         object: String,
-        /// Where it is.
+        /// Namespace of the object.
         namespace: String,
-        /// The only namespace that is looked at.
+        /// Namespace that the controllers serve.
         served: String,
     },
-    /// A controller warned.
+    /// A controller wrote a warning Event.
     Warning {
-        /// Kind and name of what it is about.
+        /// Kind and name of the object.
         object: String,
-        /// The reason.
         reason: String,
-        /// The message.
         message: String,
-        /// Whether the Machine's own line has said it.
+        /// Whether the line of the Machine already reported the message.
         is_told: bool,
     },
 }
 
-/// An object, as the commit log names it.
+/// Identity of an object in the commit log.
 #[derive(Debug)]
 pub(super) struct Identity {
-    /// Its resource: `plural.group`.
+    /// Resource as `plural.group`.
     pub resource: String,
-    /// Its namespace; empty where it has none.
+    /// Namespace; empty for a cluster-scoped object.
     pub namespace: String,
-    /// Its name.
     pub name: String,
 }
 
 impl Identity {
-    /// Whether a server has it.
+    /// Returns whether the server has the object.
     pub(super) fn is_there(&self, server: &Server) -> bool {
         let is_it = |object: &Arc<Object>| object.name() == self.name && object.namespace() == self.namespace;
         server.snapshot(&self.resource).iter().any(is_it)
     }
 }
 
-/// A machine object that `up` applied, to be awaited.
+/// An applied machine object that `up` waits for, with namespace and name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Awaited {
-    /// A MachineDeployment.
     Deployment(String, String),
     /// A MachineSet without a deployment.
     Set(String, String),
@@ -235,13 +214,13 @@ impl fmt::Display for Awaited {
 }
 
 impl View {
-    /// Nothing is seen yet; the controllers serve this namespace.
+    /// Creates an empty view for this namespace.
     #[cfg(test)]
     pub(super) fn of(served: &str) -> Self {
         Self::after(served, Found::default())
     }
 
-    /// Nothing is seen yet of what an earlier run left; the controllers serve this namespace.
+    /// Creates an empty view for this namespace, with the Nodes of an earlier run.
     pub(super) fn after(served: &str, found: Found) -> Self {
         Self {
             found,
@@ -258,10 +237,10 @@ impl View {
         }
     }
 
-    /// Takes in one commit. Returns what people should see of it.
+    /// Processes one commit. Returns the change for users, if any.
     pub(super) fn take_in(&mut self, commit: &Commit) -> Option<Change> {
         let is_of_this_run = self.found.revision < commit.revision;
-        // Only its kubelet renews it.
+        // Only the kubelet of the Node renews its Lease.
         let is_renewed = &*commit.resource == LEASES && commit.new.is_some();
         if is_of_this_run && is_renewed && commit.key.namespace() == LEASES_OF_NODES {
             self.found.silent_nodes.remove(commit.key.name());
@@ -270,7 +249,8 @@ impl View {
         self.take_in_object(&commit.resource, commit.key.as_str(), new)
     }
 
-    /// Takes in what an object is now, if it still is. Its key is `namespace/name`, or the name alone.
+    /// Processes the new version of an object, or its deletion. The key is `namespace/name`, or the
+    /// name alone.
     pub(super) fn take_in_object(
         &mut self,
         resource: &str,
@@ -353,7 +333,7 @@ impl View {
         Some(Change::Machine { name, phase, problem })
     }
 
-    /// A machine object in a namespace that nobody looks at counts for nothing; it is told once.
+    /// Reports a machine object in another namespace once. It is not counted.
     fn take_in_unserved(&mut self, (namespace, name): Name, new: &Value) -> Option<Change> {
         let kind = new["kind"].as_str()?;
         let object = format!("{kind} {name}");
@@ -370,9 +350,10 @@ impl View {
         let object = format!("{kind} {name}");
         let reason = text(&event["reason"]).unwrap_or_default();
         let message = text(&event["message"]).unwrap_or_default();
-        // A series counts up in one Event; people need it once.
+        // A repeated Event only increases its count. Report it once.
         let key = (text(&about["namespace"]).unwrap_or_default(), name.to_owned());
-        // Events are written late. Of a Machine that is gone nobody needs to know any more, and nothing would make us forget it.
+        // An Event may arrive after its Machine was deleted. Ignore it, because no later event
+        // would remove it from memory.
         if kind == MACHINE && !self.machines.contains_key(&key) {
             return None;
         }
@@ -382,7 +363,7 @@ impl View {
         is_new.then_some(Change::Warning { object, reason, message, is_told })
     }
 
-    /// Whether that was not said of it before, as far as is remembered.
+    /// Returns whether a warning is new, as far as warnings are remembered.
     fn is_news(&mut self, about: About, what: String) -> bool {
         if self.warned.len() == MOST_WARNED_OF && !self.warned.contains_key(&about) {
             self.warned.clear();
@@ -394,7 +375,8 @@ impl View {
         warned.insert(what)
     }
 
-    /// Objects come and go for as long as it runs. One of the same name is another one.
+    /// Forgets the warnings of a deleted object. A later object with the same name is another
+    /// object.
     fn forget(&mut self, resource: &str, object: &Name) {
         if resource == MACHINES {
             self.problems.remove(object);
@@ -404,8 +386,9 @@ impl View {
         }
     }
 
-    /// Whether everything that is awaited runs: as many machines as wanted, each Running, each Node ready, and the status of
-    /// their owner says so too. While something is on its way out, not all is as it will be.
+    /// Returns whether all awaited machines run: each owner has the wanted number of Running
+    /// Machines with ready Nodes, and its status agrees. While a machine object is being deleted,
+    /// the result is false.
     pub(super) fn is_ready(&self, awaited: &[Awaited]) -> bool {
         let runs = awaited.iter().all(|it| match it {
             Awaited::Deployment(namespace, name) => {
@@ -434,7 +417,7 @@ impl View {
         owner_uids: impl Fn(&'v Owned) -> BTreeSet<&'v str>,
     ) -> bool {
         let Some(owner) = owners.get(&(namespace.to_owned(), name.to_owned())) else { return false };
-        // The cheap question first: this one is asked at every commit.
+        // This function runs at every commit, so the cheap check comes first.
         if !owner.is_complete {
             return false;
         }
@@ -456,8 +439,8 @@ impl View {
         self.nodes.get(name) == Some(&true) && !self.found.silent_nodes.contains(name)
     }
 
-    /// Follows from now on whether these are there, and what they own. Returns the kinds and names of those that nobody owns and that are
-    /// not among them.
+    /// Starts to follow these objects and their dependents. Returns kind and name of other objects
+    /// without an owner.
     pub(super) fn follow_leaving(&mut self, named: &[Awaited]) -> Vec<String> {
         self.leaving = Leaving { named: named.iter().cloned().collect(), ..Leaving::default() };
         self.note_leaving();
@@ -473,7 +456,7 @@ impl View {
         deployments.chain(sets).chain(machines).filter(stays).map(|it| it.to_string()).collect()
     }
 
-    /// What has come to belong to those that are to go.
+    /// Adds the dependents of the objects that are to be deleted.
     fn note_leaving(&mut self) {
         let Leaving { named, owners, nodes } = &mut self.leaving;
         for ((namespace, name), deployment) in &self.deployments {
@@ -495,7 +478,8 @@ impl View {
         }
     }
 
-    /// Whether none is left of those that are to go, of what they own, and of their Nodes. A Machine is gone when its instance is.
+    /// Returns whether the objects to delete, their dependents and their Nodes no longer exist. A
+    /// Machine exists until its instance is deleted.
     pub(super) fn have_left(&self) -> bool {
         let Leaving { named, owners, nodes } = &self.leaving;
         let is_named = |make: fn(String, String) -> Awaited, (namespace, name): &Name| {
@@ -508,18 +492,18 @@ impl View {
             && !nodes.iter().any(|node| self.nodes.contains_key(node))
     }
 
-    /// Follows from now on whether an object is there.
+    /// Starts to follow whether an object exists.
     pub(super) fn follow_presence(&mut self, object: Identity, is_there: bool) {
         let Identity { resource, namespace, name } = object;
         self.present.insert((resource, (namespace, name)), is_there);
     }
 
-    /// Whether they are there matters no more.
+    /// Stops following objects.
     pub(super) fn follow_no_presence(&mut self) {
         self.present.clear();
     }
 
-    /// The followed objects that are left: their resource and their name.
+    /// Returns resource and name of the followed objects that still exist.
     pub(super) fn still_present(&self) -> impl Iterator<Item = String> {
         let left = self.present.iter().filter(|(_, present)| **present);
         left.map(|((resource, (namespace, name)), _)| match namespace.as_str() {
@@ -528,12 +512,12 @@ impl View {
         })
     }
 
-    /// Whether none of the followed objects is left.
+    /// Returns whether no followed object exists.
     pub(super) fn is_all_absent(&self) -> bool {
         self.present.values().all(|present| !present)
     }
 
-    /// Every object that people follow, by kind and name.
+    /// Returns the rows of the table, by kind and name.
     pub(super) fn listed(&self) -> impl Iterator<Item = Listed<'_>> {
         let deployments =
             self.deployments.iter().map(|((_, name), it)| Listed::Deployment(name, it.replicas()));
@@ -548,17 +532,18 @@ impl View {
         deployments.chain(sets).chain(machines).chain(nodes)
     }
 
-    /// The namespace that the controllers serve.
+    /// Returns the namespace that the controllers serve.
     pub(super) fn served(&self) -> &str {
         &self.served
     }
 
-    /// How many Machines there are.
+    /// Returns the number of Machines.
     pub(super) fn machines(&self) -> usize {
         self.machines.len()
     }
 
-    /// How many Machines are wanted: what deployments ask for, sets without a deployment, and Machines without a set.
+    /// Returns the number of wanted Machines: replicas of deployments, of sets without deployment,
+    /// and Machines without set.
     pub(super) fn wanted(&self) -> u64 {
         let staying = |owned: &&Owned| !owned.is_leaving;
         let deployments = self.deployments.values().filter(staying);
@@ -569,22 +554,23 @@ impl View {
         replicas.fold(machines.map(|_| 1).sum(), u64::saturating_add)
     }
 
-    /// How many Machines there ever were.
+    /// Returns the number of Machines ever seen.
     pub(super) fn machines_ever(&self) -> usize {
         self.machines_ever
     }
 
-    /// How many Machines are Running.
+    /// Returns the number of Running Machines.
     pub(super) fn running(&self) -> usize {
         self.machines.values().filter(|machine| machine.phase == RUNNING).count()
     }
 
-    /// How many Nodes are ready, as far as they have been heard of.
+    /// Returns the number of ready Nodes. Nodes of an earlier run count after they renew their
+    /// Lease.
     pub(super) fn nodes_ready(&self) -> usize {
         self.nodes.keys().filter(|name| self.is_node_ready(name)).count()
     }
 
-    /// The Nodes that an earlier run left and that have not been heard of since.
+    /// Returns the Nodes of an earlier run that have not renewed their Lease.
     pub(super) fn silent_nodes(&self) -> impl Iterator<Item = &str> {
         self.nodes.keys().filter(|name| self.found.silent_nodes.contains(*name)).map(String::as_str)
     }
@@ -608,7 +594,7 @@ impl Owned {
 
     fn of_deployment(deployment: &Value) -> Self {
         let mut owned = Self::of_set(deployment);
-        // A count of 0 is left out: none is of the current template.
+        // An absent count is 0: no machine has the current template.
         owned.is_complete &= count(&deployment["status"]["updatedReplicas"]) == owned.replicas;
         owned
     }
@@ -661,7 +647,7 @@ mod tests {
 
     use super::*;
 
-    /// A server, and a view of it that has taken in everything so far.
+    /// A server and an up-to-date view of it.
     struct World {
         server: Server,
         client: kube::Client,
@@ -746,7 +732,7 @@ mod tests {
     const MACHINE_PATH: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default";
 
     #[tokio::test]
-    async fn a_set_is_ready_when_its_machines_its_nodes_and_its_status_say_so() {
+    async fn a_set_is_ready_when_machines_nodes_and_status_are() {
         let mut world = World::new().await;
         let awaited = [Awaited::Set("default".to_owned(), "s".to_owned())];
         let set = json!({
@@ -764,24 +750,27 @@ mod tests {
 
         world.machine("b", &uid, "Pending").await;
         world.node("node-b", "True").await;
-        assert!(!world.view.is_ready(&awaited), "one is Pending, whatever the status says");
+        assert!(
+            !world.view.is_ready(&awaited),
+            "one machine is Pending although the status counts it as ready"
+        );
 
         let status = json!({"status": {"currentStatus": {"phase": "Running"}}});
         world.send("PATCH", &format!("{MACHINE_PATH}/machines/b/status"), status).await;
         assert!(world.view.is_ready(&awaited));
 
         world.node_is("node-b", "Unknown").await;
-        assert!(!world.view.is_ready(&awaited), "a Node fell silent");
+        assert!(!world.view.is_ready(&awaited), "a Node is not ready");
         world.node_is("node-b", "True").await;
         assert!(world.view.is_ready(&awaited));
 
         world.set_status(json!({"readyReplicas": 1})).await;
-        assert!(!world.view.is_ready(&awaited), "its status does not say so yet");
+        assert!(!world.view.is_ready(&awaited), "the status does not agree yet");
         assert_eq!((world.view.machines(), world.view.running(), world.view.nodes_ready()), (2, 2, 2));
     }
 
     #[tokio::test]
-    async fn a_node_that_an_earlier_run_left_is_not_ready_before_its_machine_shows_that_it_lives() {
+    async fn a_node_of_an_earlier_run_is_ready_after_it_renews_its_lease() {
         let mut world = World::new().await;
         world.machine("a", "u", "Running").await;
         world.node("node-a", "True").await;
@@ -798,7 +787,7 @@ mod tests {
         world.view = View::after("default", found);
         world.commits = world.server.state_and_commits();
         world.node_is("node-a", "True").await;
-        assert!(!world.view.is_ready(&awaited), "others may write its status");
+        assert!(!world.view.is_ready(&awaited), "other clients may write the status of the Node");
         assert_eq!((world.view.nodes_ready(), world.view.silent_nodes().count()), (0, 1));
         let renewed = json!({"spec": {"renewTime": "2026-01-01T00:00:00.000000Z"}});
         world.send("PATCH", &format!("{leases}/node-a"), renewed).await;
@@ -807,7 +796,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_deployment_is_not_ready_before_its_rollout_has_begun_nor_while_something_leaves() {
+    async fn a_deployment_is_not_ready_before_its_rollout_or_in_deletion() {
         let mut world = World::new().await;
         let awaited = [Awaited::Deployment("default".to_owned(), "w".to_owned())];
         let deployment = json!({
@@ -817,10 +806,11 @@ mod tests {
         let path = format!("{MACHINE_PATH}/machinedeployments");
         world.send("POST", &path, deployment).await;
         world.send("PATCH", &format!("{path}/w/status"), json!({"status": {"observedGeneration": 1}})).await;
-        assert!(world.view.is_ready(&awaited), "none is wanted");
+        assert!(world.view.is_ready(&awaited), "no machine is wanted");
         let spec = json!({"spec": {"replicas": 1}});
         world.send("PATCH", &format!("{path}/w"), spec).await;
-        // What a controller says that has seen the change, and made nothing of the new template yet: counts of 0 are left out.
+        // A controller saw the change but has created no machine of the new template. Counts of 0
+        // are absent.
         let status = json!({"observedGeneration": 2, "replicas": 1, "readyReplicas": 1});
         world.send("PATCH", &format!("{path}/w/status"), json!({"status": status})).await;
         let owned = world.view.deployments.values().next().expect("the deployment");
@@ -832,13 +822,13 @@ mod tests {
         world.send("PATCH", &format!("{path}/w/status"), json!({"status": status})).await;
         assert!(world.view.is_ready(&awaited));
         world.send("DELETE", &format!("{path}/w"), json!({})).await;
-        assert!(!world.view.is_ready(&[]), "it is on its way out");
+        assert!(!world.view.is_ready(&[]), "the deployment is being deleted");
         world.send("PATCH", &format!("{path}/w"), json!({"metadata": {"finalizers": null}})).await;
         assert!(world.view.is_ready(&[]));
     }
 
     #[tokio::test]
-    async fn people_see_each_phase_once_and_each_warning_once() {
+    async fn each_phase_and_each_warning_is_reported_once() {
         let mut world = World::new().await;
         world.machine("a", "u", "Pending").await;
         world
@@ -877,7 +867,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_warning_that_says_what_its_machine_has_said_is_known_as_such() {
+    async fn a_warning_with_the_message_of_its_machine_is_not_repeated() {
         let mut world = World::new().await;
         world.machine("a", "u", "Pending").await;
         let status = json!({"status": {
@@ -907,7 +897,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_warned_of_is_forgotten_with_what_it_was_about_and_before_it_is_too_much() {
+    async fn warnings_are_forgotten_at_deletion_and_at_their_limit() {
         let mut world = World::new().await;
         for (kind, resource) in [("MachineSet", "machinesets"), ("MachineDeployment", "machinedeployments")] {
             let path = format!("{MACHINE_PATH}/{resource}");
@@ -932,7 +922,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_lies_where_nobody_looks_is_told_once_and_not_counted() {
+    async fn an_object_in_another_namespace_is_reported_once() {
         let mut world = World::new().await;
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}});
         world.send("POST", "/api/v1/namespaces", namespace).await;
@@ -954,7 +944,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_wanted_is_what_owners_ask_for_and_what_has_none() {
+    async fn wanted_counts_owners_and_machines_without_owner() {
         let mut world = World::new().await;
         for (kind, resource) in [("MachineDeployment", "machinedeployments"), ("MachineSet", "machinesets")] {
             let owner = json!({
@@ -964,20 +954,20 @@ mod tests {
             world.send("POST", &format!("{MACHINE_PATH}/{resource}"), owner).await;
         }
         world.machine("a", "u", "Pending").await;
-        assert_eq!(world.view.wanted(), 6, "a deployment's, and a set's that nobody owns");
+        assert_eq!(world.view.wanted(), 6, "replicas of the deployment and of the set without owner");
         let uid = world.view.deployments.values().next().expect("the deployment").uid.clone();
         let owners = json!([{
             "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment", "name": "s", "uid": uid, "controller": true
         }]);
         let path = format!("{MACHINE_PATH}/machinesets/s");
         world.send("PATCH", &path, json!({"metadata": {"ownerReferences": owners}})).await;
-        assert_eq!(world.view.wanted(), 3, "a set's share is its deployment's");
+        assert_eq!(world.view.wanted(), 3, "a set with a deployment does not count");
         world.send("DELETE", &format!("{MACHINE_PATH}/machinedeployments/s"), json!({})).await;
         assert_eq!(world.view.wanted(), 0);
     }
 
     #[tokio::test]
-    async fn what_leaves_takes_along_what_it_owns_and_nothing_else() {
+    async fn a_deleted_set_waits_for_its_own_machines_only() {
         let mut world = World::new().await;
         let path = format!("{MACHINE_PATH}/machinesets");
         for name in ["a", "b"] {
@@ -993,14 +983,14 @@ mod tests {
         let staying = world.view.follow_leaving(&[Awaited::Set("default".to_owned(), "b".to_owned())]);
         assert_eq!(staying, ["MachineSet a"]);
         world.send("DELETE", &format!("{path}/b"), json!({})).await;
-        assert!(!world.view.have_left(), "its Machine is there");
+        assert!(!world.view.have_left(), "its Machine still exists");
         world.send("DELETE", &format!("{MACHINE_PATH}/machines/b-1"), json!({})).await;
         assert!(world.view.have_left());
         assert_ne!(world.view.listed().count(), 0);
     }
 
     #[tokio::test]
-    async fn followed_objects_are_gone_when_the_last_one_is() {
+    async fn followed_objects_are_absent_when_the_last_one_is_deleted() {
         let mut world = World::new().await;
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}});
         world.send("POST", "/api/v1/namespaces/default/secrets", secret).await;

@@ -1,13 +1,13 @@
-//! How many writes a machine costs, counted at the server, by who made them.
+//! Counts the writes per machine at the API server, by client.
 
 use machinist_apiserver::AuditRecord;
 use serde::Serialize;
 
-/// The User-Agent of the manager that `up` runs.
+/// User-Agent of the manager.
 pub(super) const MANAGER: &str = "machinist-manager";
-/// The User-Agent of the machine controller that `up` runs.
+/// User-Agent of the machine controller.
 pub(super) const MACHINE_CONTROLLER: &str = "machinist-machine-controller";
-/// The User-Agent of `up` itself, when it applies and deletes what a manifest says.
+/// User-Agent of `up` itself, which applies and deletes manifests.
 pub(super) const UP: &str = "machinist-up";
 
 /// Writes of the two controllers since the start.
@@ -15,24 +15,24 @@ pub(super) const UP: &str = "machinist-up";
 pub(super) struct Writes {
     machine_controller: u32,
     manager: u32,
-    /// Events of both.
+    /// Writes of Events by both controllers.
     events: u32,
 }
 
-/// The same, divided by the number of Machines ever made.
+/// Writes divided by the number of Machines ever created.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct WritesPerMachine {
-    /// By the machine controller, Events and evictions left out.
+    /// Writes by the machine controller, without Events and evictions.
     pub machine_controller: f64,
-    /// By the manager, Events left out.
+    /// Writes by the manager, without Events.
     pub manager: f64,
-    /// Events by both.
+    /// Writes of Events by both controllers.
     pub events: f64,
 }
 
 impl Writes {
-    /// Takes in one answered request.
+    /// Counts one answered request.
     pub(super) fn take_in(&mut self, request: &AuditRecord) {
         if !request.is_write() {
             return;
@@ -40,7 +40,8 @@ impl Writes {
         let is_eviction = request.resource == "pods" && request.subresource == "eviction";
         let count = match request.user_agent.as_str() {
             MANAGER | MACHINE_CONTROLLER if request.resource == "events" => &mut self.events,
-            // An eviction is a question that is repeated until the budget allows it: not a cost of the machine.
+            // An eviction is repeated until the budget allows it, so it is not a cost of the
+            // machine.
             MACHINE_CONTROLLER if is_eviction => return,
             MACHINE_CONTROLLER => &mut self.machine_controller,
             MANAGER => &mut self.manager,
@@ -49,7 +50,7 @@ impl Writes {
         *count += 1;
     }
 
-    /// Per Machine; zero where there was none.
+    /// Returns the writes per Machine; zero without Machines.
     pub(super) fn per_machine(self, machines: usize) -> WritesPerMachine {
         let share = |writes: u32| {
             let machines = f64::from(u32::try_from(machines).unwrap_or(u32::MAX));
@@ -84,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_are_counted_by_process_whatever_their_answer_and_events_apart() {
+    fn writes_are_counted_by_client_including_failed_ones() {
         let mut writes = Writes::default();
         for request in [
             request(MACHINE_CONTROLLER, "patch", "machines", "status"),

@@ -1,4 +1,4 @@
-//! The answer: who knows what, and how it reads.
+//! The answer of `why`: combines the sources and renders the text.
 
 use std::fmt::Write as _;
 
@@ -10,71 +10,62 @@ use serde_json::Value;
 
 use super::ask::Asked;
 
-/// A reason as it comes from a controller, or from the planner here; the two are the same but for who looked.
+/// A reason from a controller, or from the planner in this process. Both have the same fields.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Reported {
-    /// Kind, namespace and name.
+    /// Kind, namespace and name of the object.
     #[serde(skip_serializing, default)]
     pub object: String,
-    /// The CamelCase word for what it waits for.
+    /// The reason as a CamelCase word.
     pub reason: String,
-    /// The same for people.
+    /// The reason as text.
     pub waits_for: String,
-    /// Since when.
+    /// Start of the wait.
     pub since: Option<Timestamp>,
-    /// What comes next.
+    /// The next step.
     pub next: String,
-    /// Until when, and what then.
     pub deadline: Option<Deadline>,
-    /// When that was decided.
+    /// Time of the decision.
     pub decided_at: Timestamp,
-    /// What was, or would be, done then.
+    /// Actions that were planned by this decision.
     #[serde(default)]
     pub actions: Vec<String>,
-    /// The component that says so; absent when it was decided here.
+    /// Component that decided; absent for the planner in this process.
     #[serde(default, skip_serializing)]
     pub from: Option<String>,
 }
 
-/// A moment at which patience ends.
+/// End of a wait, and the action at that time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Deadline {
-    /// When.
     pub at: Timestamp,
-    /// What is done then.
+    /// Action at that time.
     pub then: String,
 }
 
-/// What the status of a Machine says about an operation that failed.
+/// Failed operation in the status of a Machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct LastOperation {
-    /// What was done.
     pub operation: String,
-    /// What went wrong.
+    /// Error message.
     pub description: String,
-    /// When.
     pub at: Option<Timestamp>,
 }
 
-/// Who gave the answer.
+/// Source of the answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "who")]
 enum Source {
     /// A running controller.
     #[serde(rename_all = "camelCase")]
-    Controller {
-        /// Which.
-        component: String,
-        /// Where.
-        url: String,
-    },
-    /// The planner, from the API servers alone.
+    Controller { component: String, url: String },
+    /// The planner in this process, with data from the API servers only.
     Api,
 }
 
-/// Why an object is where it is.
+/// Explanation of one object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Answer {
@@ -82,19 +73,19 @@ pub(super) struct Answer {
     #[serde(flatten)]
     why: Reported,
     source: Source,
-    /// What the API servers alone say, where a controller said more.
+    /// Reason from the API servers only, if a controller answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     from_api: Option<Reported>,
     controllers: Vec<Asked>,
     #[serde(skip_serializing_if = "Option::is_none")]
     last_operation: Option<LastOperation>,
-    /// The object that it waits for.
+    /// Explanation of the object that this object waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
     because: Option<Box<Answer>>,
 }
 
 impl Reported {
-    /// What the planner says here, in the words of a controller.
+    /// Converts the result of the planner to the format of a controller.
     pub(super) fn of(explanation: &Explanation) -> Self {
         let mut rendered = render_why(&explanation.why);
         rendered["decidedAt"] = Value::from(explanation.at.to_string());
@@ -104,17 +95,15 @@ impl Reported {
 }
 
 impl Reported {
-    /// Nobody looks at its namespace, as far as is known.
+    /// Creates the reason for a namespace that no known controller serves.
     pub(super) fn unserved(namespace: &str, served: &str, at: Timestamp) -> Self {
         Self {
             object: String::new(),
             reason: "NamespaceNotServed".to_owned(),
-            waits_for: format!(
-                "a controller that serves namespace {namespace}: none that answers does ({served})"
-            ),
+            waits_for: format!("no running controller serves namespace {namespace} ({served})"),
             since: None,
             next: format!(
-                "run the controllers with --namespace {namespace} too, or make the object in a namespace that is served"
+                "run controllers with --namespace {namespace}, or create the object in a served namespace"
             ),
             deadline: None,
             decided_at: at,
@@ -125,7 +114,7 @@ impl Reported {
 }
 
 impl LastOperation {
-    /// The last operation of a Machine, if it failed.
+    /// Returns the last operation of a Machine if it failed.
     pub(super) fn of(machine: &Machine) -> Option<Self> {
         let last = machine.last_operation()?;
         (last.state == Some(OperationState::Failed)).then(|| Self {
@@ -140,7 +129,7 @@ impl LastOperation {
 }
 
 impl Answer {
-    /// Puts together what the API servers and a controller say.
+    /// Combines the answers of the API servers and of a controller.
     pub(super) fn new(
         object: String,
         api: Reported,
@@ -159,7 +148,7 @@ impl Answer {
         Self { object, why, source, from_api, controllers, last_operation, because }
     }
 
-    /// The answer for people.
+    /// Renders the answer as text.
     pub(super) fn render(&self, now: Timestamp) -> String {
         let mut text = String::new();
         self.render_into(&mut text, now, "").expect("writing to a String cannot fail");
@@ -168,7 +157,7 @@ impl Answer {
 
     fn render_into(&self, text: &mut String, now: Timestamp, indent: &str) -> std::fmt::Result {
         let Self { object, why, source, last_operation, because, .. } = self;
-        writeln!(text, "{indent}{object} waits for {}", why.waits_for)?;
+        writeln!(text, "{indent}{object}: {}", why.waits_for)?;
         if let Some(since) = why.since {
             writeln!(text, "{indent}  since     {}", moment(since, now))?;
         }
@@ -187,7 +176,7 @@ impl Answer {
                 let decided = ago_or_ahead(why.decided_at, now);
                 writeln!(
                     text,
-                    "{indent}  known     from the {component} at {url}, which decided so {decided}"
+                    "{indent}  known     from the {component} at {url}, which decided this {decided}"
                 )?;
             }
             Source::Api => writeln!(text, "{indent}  known     from the API server{}", self.who_else())?,
@@ -199,27 +188,28 @@ impl Answer {
         Ok(())
     }
 
-    /// What was heard from controllers, when the answer is not theirs.
+    /// Describes the controllers' answers if the answer comes from the API server.
     fn who_else(&self) -> String {
         let urls = |wanted: fn(&Asked) -> bool| {
             let asked = self.controllers.iter().filter(|asked| wanted(asked));
             asked.map(|asked| asked.url.as_str()).collect::<Vec<_>>().join(" or ")
         };
         if self.controllers.iter().any(Asked::is_answered) {
-            return format!("; the controller at {} says less", urls(Asked::is_answered));
+            return format!("; the controller at {} reports less", urls(Asked::is_answered));
         }
         let silent = urls(Asked::is_silent);
         if silent.is_empty() {
             return String::new();
         }
         format!(
-            "; no controller answers at {silent}, so its calls in flight and the cloud's last answers are not known"
+            "; no controller answers at {silent}, so calls in flight and the cloud's last answers are unknown"
         )
     }
 }
 
-/// Whether the API servers say more than the controller: who asks here also looks whether a bootstrap token was used, and what
-/// the decision about the whole deployment waits for.
+/// Returns whether the answer from the API servers has more details than that of the controller.
+/// Only this process checks whether a bootstrap token was used, and what the decision about the
+/// whole deployment waits for.
 fn knows_more_than(api: &Reported, controller: &Reported) -> bool {
     match (controller.reason.as_str(), api.reason.as_str()) {
         ("Joining", "Joining") => controller.waits_for.len() < api.waits_for.len(),
@@ -228,7 +218,7 @@ fn knows_more_than(api: &Reported, controller: &Reported) -> bool {
     }
 }
 
-/// A moment, and how far away it is.
+/// Formats a time with its distance from now.
 fn moment(at: Timestamp, now: Timestamp) -> String {
     let second = at.round(jiff::Unit::Second).unwrap_or(at);
     format!("{second}, {}", ago_or_ahead(at, now))

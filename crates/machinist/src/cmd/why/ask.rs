@@ -1,4 +1,4 @@
-//! Asking a running controller.
+//! Requests to a running controller.
 
 use std::time::Duration;
 
@@ -14,34 +14,31 @@ use serde::{Deserialize, Serialize};
 
 use super::answer::Reported;
 
-/// A controller answers from memory; one that takes longer will not.
+/// Timeout of a request. A controller answers from memory, so it needs less.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
-/// One reason is a few hundred bytes.
+/// Maximum size of an answer. A reason has a few hundred bytes.
 const MAX_ANSWER_BYTES: usize = 1024 * 1024;
 
-/// What became of asking one controller.
+/// Result of a request to one controller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Asked {
-    /// Where.
     pub url: String,
-    /// What became of it.
     pub outcome: &'static str,
-    /// Why there was no answer.
+    /// Reason for a missing answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// What it serves; absent when that was not asked, or not answered.
+    /// Component and namespace of the controller; absent if not asked or not answered.
     #[serde(flatten)]
     pub serves: Option<Serves>,
 }
 
-/// What a controller says about itself.
+/// Component and namespace of a controller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Serves {
-    /// What it is.
     pub component: String,
-    /// The one namespace whose objects it acts on.
+    /// Namespace that the controller serves.
     pub namespace: String,
 }
 
@@ -59,23 +56,23 @@ impl Asked {
         Self { url: url.to_owned(), outcome: "silent", problem, serves: None }
     }
 
-    /// Whether it told a reason.
+    /// Returns whether the controller returned a reason.
     pub(super) fn is_answered(&self) -> bool {
         self.outcome == "answered"
     }
 
-    /// Whether there was no answer of any kind.
+    /// Returns whether the controller did not answer.
     pub(super) fn is_silent(&self) -> bool {
         self.problem.is_some()
     }
 }
 
-/// Asks a controller about one object; `None` when it has nothing to say about it.
+/// Asks a controller about one object; `None` if it does not know the object.
 pub(super) async fn ask(url: &str, path: &str) -> anyhow::Result<Option<Reported>> {
     get(url, path).await
 }
 
-/// Asks a controller what it serves; `None` when it does not say.
+/// Asks a controller for its component and namespace; `None` without an answer.
 pub(super) async fn ask_what_it_serves(url: &str) -> Option<Serves> {
     get(url, "/serves").await.ok()?
 }
@@ -91,18 +88,19 @@ async fn request<T: DeserializeOwned>(url: &str, path: &str) -> anyhow::Result<O
         bail!("expected http://ADDRESS:PORT");
     }
     let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build(HttpConnector::new());
-    let response = client.get(uri).await.map_err(|_| anyhow::anyhow!("nobody answers there"))?;
+    let response =
+        client.get(uri).await.map_err(|_| anyhow::anyhow!("no process answers at this address"))?;
     let status = response.status();
     let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await;
     match (status, body) {
         (StatusCode::NOT_FOUND, _) => Ok(None),
         (StatusCode::SERVICE_UNAVAILABLE, _) => {
-            bail!("it is not ready: another process leads, or its stores fill")
+            bail!("the controller is not ready: it is not the leader, or it is still loading objects")
         }
         (StatusCode::OK, Ok(body)) => {
             let answer = serde_json::from_slice(&body.to_bytes());
-            Ok(Some(answer.context("it does not answer as a controller does")?))
+            Ok(Some(answer.context("the answer is not that of a controller")?))
         }
-        (status, _) => bail!("it answered {status}"),
+        (status, _) => bail!("the controller answered {status}"),
     }
 }

@@ -1,13 +1,15 @@
-//! The table on a terminal that has a memory: what scrolled away, what is seen, and where its cursor is.
+//! Tests of the live table with a simulated terminal, which remembers scrolled lines and the
+//! position of its cursor.
 
 use super::*;
 
-/// A terminal that breaks long lines, scrolls, and breaks its lines anew when its width changes, as most do.
+/// A terminal that wraps long lines, scrolls, and wraps its lines again when its width changes,
+/// like most terminals.
 struct Terminal {
     size: Size,
-    /// From the first line ever to the last; true where the line goes on in the next row.
+    /// All rows since the start. True if the line continues in the next row.
     rows: Vec<(String, bool)>,
-    /// Row, counted from the first line ever, and column.
+    /// Row since the start, and column.
     cursor: (usize, usize),
     live: Live,
 }
@@ -92,12 +94,12 @@ impl Terminal {
         self.size.columns = columns;
         let mut lines = vec![String::new()];
         for (text, goes_on) in self.rows.drain(..) {
-            lines.last_mut().expect("one at least").push_str(&text);
+            lines.last_mut().expect("at least one").push_str(&text);
             if !goes_on {
                 lines.push(String::new());
             }
         }
-        // The cursor is on the last line, which is empty.
+        // The last line is empty and has the cursor.
         lines.pop();
         for line in lines {
             let all: Vec<char> = line.chars().collect();
@@ -110,13 +112,13 @@ impl Terminal {
         self.cursor = (self.rows.len() - 1, 0);
     }
 
-    /// Everything that was ever written and is still there, and where the cursor is.
+    /// Asserts all rows since the start, and that the cursor is on an empty line below them.
     #[track_caller]
     fn shows(&self, expected: &[&str]) {
         let rows: Vec<&str> = self.rows.iter().map(|(text, _)| text.as_str()).collect();
-        let (last, rest) = rows.split_last().expect("one at least");
+        let (last, rest) = rows.split_last().expect("at least one");
         assert_eq!((rest, *last), (expected, ""));
-        assert_eq!(self.cursor, (expected.len(), 0), "the cursor is on an empty line of its own");
+        assert_eq!(self.cursor, (expected.len(), 0), "the cursor is not on an empty line");
     }
 }
 
@@ -136,7 +138,7 @@ trait TakeWhileInclusive: Iterator<Item = char> {
 impl<I: Iterator<Item = char>> TakeWhileInclusive for I {}
 
 #[test]
-fn a_table_takes_the_place_of_the_one_before_whether_longer_or_shorter() {
+fn a_table_replaces_a_longer_or_shorter_one() {
     let mut terminal = Terminal::new(20, 10);
     terminal.obey("before\n");
     terminal.show(&["one", "two", "three"]);
@@ -150,7 +152,7 @@ fn a_table_takes_the_place_of_the_one_before_whether_longer_or_shorter() {
 }
 
 #[test]
-fn lines_are_written_above_the_table_and_stay_when_they_scroll_away() {
+fn lines_stay_above_the_table_and_scroll_away() {
     let mut terminal = Terminal::new(20, 5);
     terminal.show(&["table", "more of it"]);
     for line in ["a", "b", "c", "d", "e"] {
@@ -161,7 +163,7 @@ fn lines_are_written_above_the_table_and_stay_when_they_scroll_away() {
 }
 
 #[test]
-fn a_terminal_that_became_narrower_has_broken_the_table_which_goes_all_the_same() {
+fn a_table_is_replaced_after_the_terminal_became_narrower() {
     let mut terminal = Terminal::new(20, 10);
     terminal.obey("before\n");
     terminal.show(&["a line of 18 signs", "short", ""]);
@@ -174,7 +176,7 @@ fn a_terminal_that_became_narrower_has_broken_the_table_which_goes_all_the_same(
 }
 
 #[test]
-fn what_was_settled_stays() {
+fn a_settled_table_stays() {
     let mut terminal = Terminal::new(20, 10);
     terminal.show(&["the last table"]);
     terminal.live.settle();
@@ -188,7 +190,7 @@ fn what_was_settled_stays() {
 }
 
 #[test]
-fn texts_are_cut_where_the_line_ends_and_command_nothing() {
+fn fit_cuts_texts_and_removes_control_characters() {
     assert_eq!(fit("as it is", 8), "as it is");
     assert_eq!(fit("too long", 7), "too lo…");
     assert_eq!(fit("two\nlines\x1b[2J", 20), "two lines [2J");

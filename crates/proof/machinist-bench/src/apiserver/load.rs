@@ -1,4 +1,4 @@
-//! The requests. All is drawn from counters, so that every server gets the same ones.
+//! The requests. They derive from counters only, so that every server gets the same requests.
 
 use std::time::Duration;
 
@@ -13,27 +13,27 @@ use tokio::time::Instant;
 use super::report::{Fanned, Rate};
 use crate::objects;
 
-/// Requests at a time, each on a connection of its own.
+/// Number of concurrent requests, each on its own connection.
 const CLIENTS: u32 = 32;
 const WATCHERS: usize = 100;
-/// Changes that all watchers are to see.
+/// Number of changes that every watcher must see.
 const CHANGES: u32 = 200;
-/// Objects that lists are read from.
+/// Number of objects for lists.
 const LISTED: u32 = 100;
-/// Before it is measured: connections are opened, caches filled.
+/// Time before the measurement, to open connections and fill caches.
 const WARM_UP: Duration = Duration::from_secs(1);
-/// Where the objects of memory and restart are: not in the way of lists.
+/// Namespace of the objects for memory and restart, separate so that lists do not include them.
 const FILLED: &str = "bench-filled";
 const NAMESPACE: &str = "bench";
 
-/// One server's client and what it was told.
+/// A client of one server, and the measured time per part.
 pub(super) struct Load {
     client: Client,
     measured: Duration,
 }
 
 impl Load {
-    /// Makes what the requests are about.
+    /// Creates the objects that the requests use.
     pub(super) async fn prepare(client: Client, measured: Duration) -> Result<Self> {
         objects::install_kinds(&client).await?;
         let load = Load { client, measured };
@@ -50,7 +50,8 @@ impl Load {
         Ok(load)
     }
 
-    /// Writes, as controllers mix them: of seven, four patches of a Machine's status, and a ConfigMap created, patched, deleted.
+    /// Writes, mixed as by controllers. Of seven requests, four patch a Machine's status; the
+    /// others create, patch and delete a ConfigMap.
     pub(super) async fn writes(&self) -> Result<Rate> {
         self.rate(async |writer, round| {
             let machine = format!("{}/m-{writer}/status", machines(NAMESPACE));
@@ -72,7 +73,7 @@ impl Load {
         .await
     }
 
-    /// Reads: nine of one object, then a list of a hundred.
+    /// Reads: nine gets of one object, then a list of a hundred.
     pub(super) async fn reads(&self) -> Result<Rate> {
         self.rate(async |reader, round| {
             let path = match round % 10 {
@@ -84,7 +85,7 @@ impl Load {
         .await
     }
 
-    /// Many watchers of one object, which changes again when all have seen the last change.
+    /// Many watchers of one object. The next change comes when every watcher has seen the last one.
     pub(super) async fn fan_out(&self) -> Result<Fanned> {
         let made = self.send(Method::POST, &maps(), &config_map("watched")).await?;
         let made: Value = serde_json::from_str(&made)?;
@@ -115,7 +116,8 @@ impl Load {
             self.patch("application/merge-patch+json", &format!("{}/watched", maps()), &patch).await?;
             for _ in 0..WATCHERS {
                 let at = tokio::time::timeout(WARM_UP * 30, sights.recv()).await;
-                let at = at.context("a watcher does not see a change")?.context("all watchers ended")?;
+                let at =
+                    at.context("a watcher did not see a change in time")?.context("all watchers ended")?;
                 delays.push(at.duration_since(asked));
             }
         }
@@ -123,7 +125,7 @@ impl Load {
         Ok(Fanned::of(delays, took))
     }
 
-    /// Makes Machines of the size they have in life.
+    /// Creates Machines of realistic size.
     pub(super) async fn fill(&self, objects: u32) -> Result<()> {
         let path = machines(FILLED);
         let fillers = (0..CLIENTS).map(|filler| {
@@ -142,7 +144,7 @@ impl Load {
         try_join_all(fillers).await.map(drop)
     }
 
-    /// Has all clients ask at once, and counts what is answered within the measured time.
+    /// Sends requests from all clients at once, and counts the answers within the measured time.
     async fn rate(&self, ask: impl AsyncFn(u32, u32) -> Result<String>) -> Result<Rate> {
         let begin = Instant::now() + WARM_UP;
         let end = begin + self.measured;
@@ -152,7 +154,8 @@ impl Load {
                 let asked = Instant::now();
                 ask(number, round).await?;
                 let answered = Instant::now();
-                // A round is finished, so that what it made is gone.
+                // Stop only at the end of a round, because its last request deletes what the round
+                // created.
                 if end <= answered && round % 70 == 69 {
                     break;
                 }
@@ -179,7 +182,7 @@ impl Load {
     async fn perform(&self, request: Request<Vec<u8>>) -> Result<String> {
         let what = format!("{} {}", request.method(), request.uri());
         let text = self.client.request_text(request).await.with_context(|| what.clone())?;
-        ensure!(!text.is_empty(), "{what} is answered with nothing");
+        ensure!(!text.is_empty(), "{what} has an empty answer");
         Ok(text)
     }
 }
@@ -192,12 +195,12 @@ fn machines(namespace: &str) -> String {
     format!("/apis/machine.sapcloud.io/v1alpha1/namespaces/{namespace}/machines")
 }
 
-/// A kilobyte.
+/// A ConfigMap of about one kilobyte.
 fn config_map(name: &str) -> String {
     json!({"metadata": {"name": name, "labels": {"app": "bench"}}, "data": {"text": "0123456789".repeat(100)}}).to_string()
 }
 
-/// As a set makes them.
+/// A Machine as a MachineSet creates it.
 fn machine(name: &str) -> String {
     json!({
         "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
@@ -218,7 +221,7 @@ fn machine(name: &str) -> String {
     .to_string()
 }
 
-/// As the machine controller writes it.
+/// A status as the machine controller writes it.
 fn status(round: u32) -> Value {
     let condition = |kind: &str, status: &str, message: &str| {
         json!({

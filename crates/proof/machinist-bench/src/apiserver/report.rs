@@ -1,4 +1,4 @@
-//! What came out: JSON for programs, a table for people.
+//! The results: JSON for programs, a table for people.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,22 +8,21 @@ use serde::Serialize;
 use crate::requests::round;
 use crate::scale::Format;
 
-/// Goals of the embedded server, beside kube-apiserver with etcd.
+/// Goals of the embedded server, in comparison with kube-apiserver and etcd.
 const START_MS: f64 = 50.0;
 const WRITES_IN_MEMORY: f64 = 10.0;
 const WRITES_DATA_FOLDER: f64 = 2.0;
 const MEMORY_MB: f64 = 100.0;
 const RESTART_MS: f64 = 500.0;
 
-/// How many requests a second, and how long one takes.
+/// Requests per second, and their latency.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Rate {
-    /// Requests answered per second.
     pub(super) per_second: f64,
-    /// Half of them are faster, in milliseconds.
+    /// Median latency in milliseconds.
     pub(super) p50_ms: f64,
-    /// One in a hundred is slower, in milliseconds.
+    /// 99th percentile of the latency in milliseconds.
     pub(super) p99_ms: f64,
 }
 
@@ -33,33 +32,31 @@ pub(super) struct Rate {
 pub(super) struct Fanned {
     /// Events delivered per second, over all watchers.
     pub(super) events_per_second: f64,
-    /// From asking for the change until a watcher has it: half are faster, in milliseconds.
+    /// Median time in milliseconds from the request until a watcher has the change.
     pub(super) p50_ms: f64,
-    /// One in a hundred is slower, in milliseconds.
+    /// 99th percentile of that time in milliseconds.
     pub(super) p99_ms: f64,
 }
 
-/// One server's figures.
+/// The figures of one server.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Measured {
-    /// Which one.
     pub(super) name: String,
-    /// From the start of the process until its first answer, in milliseconds.
+    /// Milliseconds from the start of the process until its first answer.
     pub(super) start_ms: f64,
-    /// The mix of writes.
     pub(super) writes: Rate,
-    /// The mix of reads.
     pub(super) reads: Rate,
-    /// 100 watchers of one object.
+    /// The fan-out to 100 watchers of one object.
     pub(super) fan_out: Fanned,
-    /// Memory of all its processes, filled with objects, in megabytes.
+    /// Megabytes of memory of all its processes, filled with objects.
     pub(super) memory_mb: f64,
-    /// From the start of the process until its first answer, with all those objects, after a SIGKILL.
+    /// Milliseconds from the start of the process until its first answer, with all those objects,
+    /// after a SIGKILL.
     pub(super) restart_ms: Option<f64>,
 }
 
-/// All figures. Displayed in the chosen format.
+/// All figures. `Display` uses the chosen format.
 #[derive(Debug)]
 pub struct Report {
     pub(super) format: Format,
@@ -69,7 +66,8 @@ pub struct Report {
     pub(super) real: Option<Measured>,
 }
 
-/// What a program reads. Ratios are above 1 where the embedded server is better; absent without the other one.
+/// The JSON output. A ratio above 1 means that the embedded server is better; ratios are absent
+/// without kube-apiserver.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Figures<'a> {
@@ -105,7 +103,7 @@ impl Fanned {
     }
 }
 
-/// The 50th and the 99th, in milliseconds.
+/// The 50th and the 99th percentile, in milliseconds.
 fn percentiles(delays: &mut [Duration]) -> (f64, f64) {
     delays.sort_unstable();
     let at = |share: usize| {
@@ -190,7 +188,7 @@ impl fmt::Display for Report {
         for (what, measured, goal, at_least) in goals {
             let Some(measured) = measured else { continue };
             let is_met = if at_least { goal <= measured } else { measured < goal };
-            writeln!(f, "{} {what} {goal}: {measured:.1}", if is_met { "kept  " } else { "MISSED" })?;
+            writeln!(f, "{} {what} {goal}: {measured:.1}", if is_met { "ok    " } else { "MISSED" })?;
         }
         Ok(())
     }

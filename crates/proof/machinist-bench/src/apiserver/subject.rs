@@ -1,4 +1,4 @@
-//! A server that is measured, as a process.
+//! A measured server, as a process.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -16,13 +16,13 @@ use tokio::time::Instant;
 use crate::clusters::Clusters;
 use crate::program::resident_mb;
 
-/// A start takes milliseconds.
+/// Timeout of a start, which normally takes milliseconds.
 const STARTED_WITHIN: Duration = Duration::from_secs(60);
 
-/// Where the embedded server keeps its state.
+/// Where the embedded server stores its state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keeping {
-    /// Nowhere.
+    /// In memory only.
     Memory,
     /// In a folder, synced before each answer.
     Folder,
@@ -30,9 +30,8 @@ pub(super) enum Keeping {
 
 /// A running server.
 pub(super) struct Subject {
-    /// For people.
     pub(super) name: String,
-    /// From the start of the process until its first answer.
+    /// Milliseconds from the start of the process until its first answer.
     pub(super) start_ms: f64,
     kubeconfig: PathBuf,
     what: What,
@@ -81,7 +80,7 @@ impl Subject {
         client(&self.kubeconfig).await
     }
 
-    /// The memory of all its processes.
+    /// The memory of all processes of the server.
     pub(super) fn resident_mb(&self) -> Result<f64> {
         match &self.what {
             What::Embedded { child, .. } => {
@@ -91,8 +90,9 @@ impl Subject {
         }
     }
 
-    /// Kills it and starts it again on what it kept. How long that start took; nothing for a server that keeps nothing, or that is
-    /// not ours to kill.
+    /// Kills the server, starts it again on its stored state, and returns the time of that start.
+    /// Returns nothing for a server that stores no state, and for kube-apiserver, which xtask
+    /// started.
     pub(super) async fn restart(&mut self) -> Result<Option<f64>> {
         let What::Embedded { keeping: Keeping::Folder, folder, child } = &mut self.what else {
             return Ok(None);
@@ -104,7 +104,8 @@ impl Subject {
     }
 }
 
-/// Starts the embedded server. From the start of its process until it answers, in milliseconds.
+/// Starts the embedded server. Returns the milliseconds from the start of its process until it
+/// answers.
 async fn start(folder: &Path, keeping: Keeping) -> Result<(Child, f64)> {
     let began = Instant::now();
     let mut command = Command::new(std::env::current_exe()?);
@@ -115,7 +116,7 @@ async fn start(folder: &Path, keeping: Keeping) -> Result<(Child, f64)> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
     let mut lines = BufReader::new(child.stdout.take().context("stdout is a pipe")?).lines();
     let started = tokio::time::timeout(STARTED_WITHIN, lines.next_line()).await;
-    if started.context("the embedded server does not start")??.is_none() {
+    if started.context("the embedded server did not start in time")??.is_none() {
         bail!("the embedded server ended");
     }
     let client = client(&folder.join("kubeconfig")).await?;
@@ -123,7 +124,7 @@ async fn start(folder: &Path, keeping: Keeping) -> Result<(Child, f64)> {
     Ok((child, began.elapsed().as_secs_f64() * 1000.0))
 }
 
-/// Tells the process that started this one.
+/// Reports the server's URL to the parent process.
 pub(super) fn say_ready(url: &str) -> Result<()> {
     let mut out = std::io::stdout();
     writeln!(out, "{url}")?;

@@ -1,4 +1,4 @@
-//! What happened: commits at API servers and entries in the ledger, in the order in which we learn of them.
+//! Events: commits at API servers and entries in the ledger, in the order in which they are read.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::requests::{AuditLog, Program, Request};
 
-/// Something that a controller brought about.
+/// A change that a controller caused.
 #[derive(Debug)]
 pub(super) enum Event {
     /// A commit at an API server.
@@ -18,7 +18,7 @@ pub(super) enum Event {
 }
 
 impl Event {
-    /// Whether it is one that points are drawn from: something that is there after a crash.
+    /// Whether points are drawn from events of this kind: changes that persist after a crash.
     pub(super) fn counts(&self) -> bool {
         match self {
             Self::Api(request) => {
@@ -31,7 +31,7 @@ impl Event {
         }
     }
 
-    /// Who brought it about. The cloud acts on the machine controller's word.
+    /// The controller that caused the event. The cloud acts on requests of the machine controller.
     pub(super) fn author(&self) -> Program {
         match self {
             Self::Api(request) => request.program,
@@ -39,7 +39,7 @@ impl Event {
         }
     }
 
-    /// Whether somebody asked for a Machine, whatever came of it.
+    /// Whether the event is a POST of a Machine, successful or not.
     pub(super) fn posts_machine(&self) -> bool {
         matches!(self, Self::Api(request) if request.verb == "create" && request.resource == "machines")
     }
@@ -74,14 +74,14 @@ impl fmt::Display for Event {
     }
 }
 
-/// Where events come from.
+/// The sources of events.
 pub(super) struct Sources {
     pub(super) logs: Vec<AuditLog>,
     pub(super) ledger: UnboundedReceiver<Result<Commit>>,
 }
 
 impl Sources {
-    /// What happened since the last time.
+    /// The events since the last call.
     pub(super) fn take(&mut self) -> Result<Vec<Event>> {
         let mut events = Vec::new();
         while let Ok(commit) = self.ledger.try_recv() {

@@ -1,10 +1,10 @@
-//! The points, drawn.
+//! The drawn points.
 
 use std::collections::BTreeSet;
 
 use crate::requests::Program;
 
-/// Numbers of events, and who is to be killed at each, in order.
+/// Event numbers and the controller to kill at each, in order.
 #[derive(Debug)]
 pub(super) struct Points {
     /// Event numbers, the next one last.
@@ -13,7 +13,7 @@ pub(super) struct Points {
 }
 
 impl Points {
-    /// Draws `count` different events of the first `events`; the same for the same seed.
+    /// Draws `count` different events of the first `events`. The same seed draws the same points.
     pub(super) fn draw(seed: u64, count: u32, events: u32) -> Self {
         let mut draw = SplitMix64(seed);
         let mut numbers = BTreeSet::new();
@@ -26,23 +26,24 @@ impl Points {
         Self { left, reached: 0 }
     }
 
-    /// Who is to be killed at this event. A point that could not be used at its event is due at the next one.
+    /// The controller to kill at this event. If a kill was not possible at its event, the point is
+    /// due at the next event.
     pub(super) fn due(&self, event: u32) -> Option<Program> {
         self.left.last().filter(|(number, _)| *number <= event).map(|(_, victim)| *victim)
     }
 
-    /// The point that was due is done.
+    /// Marks the due point as done.
     pub(super) fn done(&mut self) {
         self.reached += u32::from(self.left.pop().is_some());
     }
 
-    /// How many are done.
+    /// The number of points done.
     pub(super) fn reached(&self) -> u32 {
         self.reached
     }
 }
 
-/// A well mixed sequence from a counter; nothing here needs more.
+/// A well mixed sequence from a counter, which is enough here.
 struct SplitMix64(u64);
 
 impl SplitMix64 {
@@ -54,7 +55,7 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
-    /// Below `bound`; the bias is far smaller than anybody could notice here.
+    /// A number below `bound`; its bias is negligible here.
     fn below(&mut self, bound: u32) -> u32 {
         u32::try_from(self.next() % u64::from(bound.max(1))).unwrap_or_default()
     }
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_point_that_could_not_be_used_is_due_at_the_next_event() {
+    fn an_unused_point_is_due_at_the_next_event() {
         let mut points = Points::draw(1, 1, 1);
         assert!(points.due(0).is_some() && points.due(5).is_some());
         points.done();

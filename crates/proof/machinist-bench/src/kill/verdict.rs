@@ -1,4 +1,4 @@
-//! What must hold afterwards.
+//! The conditions that must hold after each direction.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,15 +11,15 @@ use super::events::Event;
 use super::world::World;
 use crate::cluster_state::Counts;
 
-/// What was counted on one way.
+/// Counts of one direction.
 #[derive(Debug, Default)]
 pub(super) struct Half {
     /// Events from the first Machine on.
     events: u32,
     has_begun: bool,
-    /// POSTs of Machines, whatever their answer.
+    /// POSTs of Machines, successful or not.
     pub(super) machines_posted: u32,
-    /// Instances entered into the ledger.
+    /// Instances that were created, according to the ledger.
     pub(super) instances_made: u32,
     pub(super) kills: u32,
     pub(super) took: Duration,
@@ -33,21 +33,21 @@ impl Half {
         self.events += u32::from(self.has_begun && event.counts());
     }
 
-    /// The number of the event that was added last; absent before the first Machine.
+    /// The number of the last event; absent before the first Machine.
     pub(super) fn number(&self) -> Option<u32> {
         self.events.checked_sub(1)
     }
 }
 
-/// What is there when a state was reached.
+/// The state of the world when the expected counts were reached.
 #[derive(Debug)]
 pub(super) struct End {
     counts: Counts,
     instances_ever: usize,
     instances_alive: usize,
-    /// Instances that share their key with another, or have none.
+    /// Instances without a key, or with the key of another instance.
     without_own_key: usize,
-    /// Instances that are alive without their Machine, and Machines without their instance.
+    /// Instances without their Machine, and Machines without their instance.
     unmatched: usize,
 }
 
@@ -62,13 +62,13 @@ impl End {
             instances_ever: ledger.ever().len(),
             instances_alive: ledger.alive().count(),
             without_own_key: ledger.ever().len() - ever.len(),
-            // An instance is made for a Machine's UID.
+            // An instance's key is its Machine's UID.
             unmatched: world.machine_uids().await?.symmetric_difference(&alive).count(),
         })
     }
 }
 
-/// What came out. Displayed as a list of what must hold.
+/// The verdict. `Display` lists the conditions.
 #[derive(Debug)]
 pub struct Verdict {
     pub(super) machines: u32,
@@ -80,7 +80,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Whether all of it holds.
+    /// Whether all conditions hold.
     pub fn holds(&self) -> bool {
         self.claims().iter().all(|(_, holds)| *holds)
     }
@@ -91,7 +91,8 @@ impl Verdict {
         let made_down = reached_down.counts.machines_ever - reached_up.counts.machines_ever;
         vec![
             (format!("up: {} of {points} points reached", up.kills), up.kills == *points),
-            // Counted by a watch: of a request whose sender was killed the audit log tells a 504, committed or not.
+            // Counted by a watch: if the sender of a request was killed, the audit log records 504,
+            // committed or not.
             (
                 format!("up: {} Machines ever created, expected {machines}", reached_up.counts.machines_ever),
                 reached_up.counts.machines_ever == *machines,
@@ -143,7 +144,7 @@ impl fmt::Display for Verdict {
         let seconds = |half: &Half| half.took.as_secs_f64();
         writeln!(f, "up in {:.0} s, down in {:.0} s", seconds(&self.up), seconds(&self.down))?;
         for (claim, holds) in self.claims() {
-            writeln!(f, "{} {claim}", if holds { "ok    " } else { "BROKEN" })?;
+            writeln!(f, "{} {claim}", if holds { "ok    " } else { "FAILED" })?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The programs as processes, and who is killed.
+//! The programs as processes, and their kills.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,14 +20,15 @@ use crate::objects::{self, NAMESPACE};
 use crate::program::{CommandLine, Process, log_in};
 use crate::requests::{AuditLog, Program};
 
-/// Short leases: a killed controller is replaced when its Lease has run out. The renew deadline must leave room for a call to the cloud.
+/// Short Leases: after a kill, the restarted controller acts when the old Lease has expired. The
+/// renew deadline must leave time for a call to the cloud.
 const LEASE: [&str; 3] = [
     "--leader-elect-lease-duration=4s",
     "--leader-elect-renew-deadline=3s",
     "--leader-elect-retry-period=500ms",
 ];
 
-/// Everything that runs. It ends when it is dropped.
+/// All programs of the test. Dropping it ends them.
 pub(super) struct World {
     pub(super) control: Client,
     pub(super) state: ClusterState,
@@ -39,14 +40,14 @@ pub(super) struct World {
     _folder: Option<TempDir>,
 }
 
-/// A controller, and when it was last seen to do something.
+/// A controller, and the time of its last event.
 struct Controller {
     process: Process,
     acted: Option<Timestamp>,
 }
 
 impl Controller {
-    /// Whether it has done something since it was started.
+    /// Whether the controller has done something since its start.
     fn is_acting(&self) -> bool {
         self.acted.is_some_and(|acted| self.process.started() < acted)
     }
@@ -118,12 +119,12 @@ impl World {
         })
     }
 
-    /// What happened since the last time.
+    /// The events since the last call.
     pub(super) fn take_events(&mut self) -> Result<Vec<Event>> {
         self.sources.take()
     }
 
-    /// Remembers who did something.
+    /// Records which controller caused the event.
     pub(super) fn note(&mut self, event: &Event) {
         let Event::Api(request) = event else { return };
         if let Some(controller) = self.controller(request.program).filter(|_| event.counts()) {
@@ -131,7 +132,8 @@ impl World {
         }
     }
 
-    /// Kills the drawn controller, or the one whose event it is if the drawn one waits for its Lease; nobody if both do. Answers what was done.
+    /// Kills the drawn controller; if it waits for its Lease, kills the controller that caused the
+    /// event; if both wait, kills none. Returns a description of the kill.
     pub(super) async fn kill_one(&mut self, drawn: Program, event: &Event) -> Result<Option<String>> {
         for victim in [drawn, event.author()] {
             let Some(controller) = self.controller(victim).filter(|it| it.is_acting()) else { continue };
@@ -142,13 +144,16 @@ impl World {
             controller.process.kill().await?;
             controller.process.restart()?;
             let after = controller.process.id().unwrap_or_default();
-            return Ok(Some(format!("SIGKILL for the {victim}, process {before}; started again as {after}")));
+            return Ok(Some(format!(
+                "killed the {victim} (process {before}) with SIGKILL; restarted as process {after}"
+            )));
         }
         Ok(None)
     }
 
-    /// Starts controllers again that lost their short Leases, on a machine that is too busy to renew them in time: that is one more death,
-    /// and not an end. Answers who. Fails if a program has ended for any other reason.
+    /// Restarts controllers that lost their short Leases because the machine was too busy to renew
+    /// them in time. That counts as one more crash, not as a failure. Returns the restarted
+    /// controllers. Fails if a program has exited for any other reason.
     pub(super) fn revive(&mut self) -> Result<Vec<Program>> {
         self.cloud.ensure_alive()?;
         let mut revived = Vec::new();
@@ -162,7 +167,7 @@ impl World {
         Ok(revived)
     }
 
-    /// What exists and ever existed in the cloud.
+    /// The cloud's ledger: every instance that exists or ever existed.
     pub(super) async fn ledger(&self) -> Result<Ledger> {
         loopback::get(&format!("{}/admin/ledger", self.cloud_url)).await
     }

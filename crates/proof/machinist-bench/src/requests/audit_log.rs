@@ -1,4 +1,4 @@
-//! The audit log of kube-apiserver, read as it grows.
+//! Reads the audit log of kube-apiserver while it grows.
 
 use std::fs::File;
 use std::io::Read;
@@ -13,12 +13,13 @@ use super::{Program, Request, with_subresource};
 
 /// A growing file of `audit.k8s.io/v1` events, one JSON object per line.
 ///
-/// The server writes a line before it sends the answer (`--audit-log-mode=blocking`), so whoever has an answer finds its line.
+/// The server writes a line before it sends the answer (`--audit-log-mode=blocking`), so a client
+/// that has an answer finds its line.
 #[derive(Debug)]
 pub struct AuditLog {
     path: PathBuf,
     file: File,
-    /// The beginning of a line whose end is still to come.
+    /// The beginning of a line that is not complete yet.
     unfinished: Vec<u8>,
 }
 
@@ -26,16 +27,16 @@ impl AuditLog {
     /// Opens a log at its beginning.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// When the log cannot be opened.
     pub fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
         Ok(Self { path: path.to_owned(), file, unfinished: Vec::new() })
     }
 
-    /// What was written since the last time.
+    /// The requests written since the last call.
     ///
     /// # Errors
-    /// When the file cannot be read, or a line is no audit event.
+    /// When the file cannot be read, or a line is not an audit event.
     pub fn take(&mut self) -> Result<Vec<Request>> {
         self.file
             .read_to_end(&mut self.unfinished)
@@ -49,14 +50,14 @@ impl AuditLog {
         lines
             .map(|line| {
                 let line: Line = serde_json::from_slice(line)
-                    .with_context(|| format!("{}: a line is no audit event", self.path.display()))?;
+                    .with_context(|| format!("{}: a line is not an audit event", self.path.display()))?;
                 Ok(line.into())
             })
             .collect()
     }
 }
 
-/// What is read of an `audit.k8s.io/v1` event.
+/// The fields that are read of an `audit.k8s.io/v1` event.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Line {
@@ -119,21 +120,21 @@ mod tests {
     #[test]
     fn a_line_is_read_once_it_is_complete() {
         let mut file = tempfile::NamedTempFile::new().expect("a file for the test");
-        let mut log = AuditLog::open(file.path()).expect("it is there");
+        let mut log = AuditLog::open(file.path()).expect("the file exists");
         let line = STALE.replace('\n', "");
         let (begin, end) = line.split_at(100);
         file.write_all(begin.as_bytes()).expect("written");
-        assert_eq!(log.take().expect("nothing wrong yet"), []);
+        assert_eq!(log.take().expect("the log is readable"), []);
         file.write_all(format!("{end}\n").as_bytes()).expect("written");
         let requests = log.take().expect("a complete line");
         let [request] = requests.as_slice() else { panic!("{requests:?}") };
         assert_eq!(request.to_string(), "patch machines/status m -> 422 by the machine controller");
         assert!(request.is_write() && request.is_conflict() && !request.is_commit());
-        assert_eq!(log.take().expect("nothing new"), []);
+        assert_eq!(log.take().expect("the log is readable"), []);
     }
 
     #[test]
-    fn an_invalid_object_is_no_conflict() {
+    fn an_invalid_object_is_not_a_conflict() {
         let details = r#""code":422,"details":{"causes":[{"reason":"FieldValueInvalid"}]}"#;
         let line = STALE.replace(r#""code":422"#, details);
         let line: Line = serde_json::from_str(&line).expect("an audit event");

@@ -1,4 +1,4 @@
-//! Requests, counted.
+//! Counts requests.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{Program, Request};
 
-/// How many requests there were of each sort.
+/// Number of requests of each sort.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
     counts: BTreeMap<Row, u64>,
@@ -17,32 +17,33 @@ pub struct Tally {
 /// A sort of request.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Row {
-    /// Who asked.
+    /// The sender of the requests.
     pub program: Program,
-    /// Reads after writes.
+    /// Whether the requests are reads; reads sort after writes.
     is_read: bool,
-    /// Of what.
+    /// The resource of the requests.
     pub resource: String,
-    /// For what.
+    /// The verb of the requests.
     pub verb: String,
-    /// With which answer.
+    /// The status code of the answers.
     pub code: u16,
 }
 
-/// Counts per machine, by who asked.
+/// Counts per machine, by sender.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PerMachine {
-    /// By the machine controller, Events left out.
+    /// Requests of the machine controller, without Events.
     pub machine_controller: f64,
-    /// By the manager, Events left out.
+    /// Requests of the manager, without Events.
     pub manager: f64,
-    /// About Events, by either.
+    /// Requests about Events, by both controllers.
     pub events: f64,
 }
 
 impl Tally {
-    /// Counts one more. What others than the two controllers ask for is no cost of theirs.
+    /// Counts one request. Requests of other senders than the two controllers are ignored, except
+    /// created Machines.
     pub fn add(&mut self, request: Request) {
         self.machines_made += u64::from(request.makes_machine());
         if request.program == Program::Other {
@@ -61,17 +62,17 @@ impl Tally {
         }
     }
 
-    /// How often each sort was asked for.
+    /// Number of requests of each sort.
     pub fn rows(&self) -> impl Iterator<Item = (&Row, u64)> {
         self.counts.iter().map(|(row, count)| (row, *count))
     }
 
-    /// Requests that failed because somebody had written before.
+    /// Requests that failed because of an earlier write.
     pub fn conflicts(&self) -> &[Request] {
         &self.conflicts
     }
 
-    /// Machines that were made, by whomever.
+    /// Number of Machines created, by any sender.
     pub fn machines_made(&self) -> u64 {
         self.machines_made
     }
@@ -100,14 +101,15 @@ impl Tally {
     }
 }
 
-/// A count per machine, to a thousandth: enough to see one stray write among a thousand machines.
+/// A count per machine, rounded to a thousandth: enough to show one extra write among a thousand
+/// machines.
 pub(crate) fn per(count: u64, machines: u32) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "counts of requests are far below 2^52")]
     let count = count as f64;
     round(count / f64::from(machines.max(1)))
 }
 
-/// To a thousandth.
+/// Rounds to a thousandth.
 pub(crate) fn round(number: f64) -> f64 {
     (number * 1000.0).round() / 1000.0
 }
@@ -129,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_reads_events_and_conflicts_are_counted_apart() {
+    fn writes_reads_events_and_conflicts_are_separate_counts() {
         let mut tally = Tally::default();
         for request in [
             request(Program::MachineController, "patch", "machines/status", 200),

@@ -1,7 +1,8 @@
-//! The thin join: as soon as an instance is made its Node is posted, Ready, by us.
+//! The thin join: when an instance is created, the benchmark posts its Node, already Ready.
 //!
-//! A machine that really joins costs a certificate, a Node and a Lease that is renewed; all of that would be measured too, and is no work
-//! of the controllers. Go MCM was measured the same way.
+//! A real join needs a certificate, a Node and a Lease that is renewed. The benchmark would measure
+//! these too, but they are not work of the controllers. Go MCM was measured with the same thin
+//! join.
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
@@ -10,10 +11,11 @@ use kube::{Api, Client};
 use machinist_cloud_sim::{Cloud, Commit, Entry};
 use serde_json::json;
 
-/// Nodes posted at once: more than the controllers have calls in flight, so that nobody waits for us.
+/// Nodes posted concurrently: more than the controllers' calls in flight, so that they never wait
+/// for the benchmark.
 const POSTS_AT_ONCE: usize = 32;
 
-/// Posts a Node for each instance that is made, for ever.
+/// Posts a Node for each created instance, for ever.
 pub(super) async fn join_all(cloud: Cloud, client: Client) {
     let nodes: Api<Node> = Api::all(client);
     let commits = cloud.follow().commits;
@@ -26,7 +28,8 @@ pub(super) async fn join_all(cloud: Cloud, client: Client) {
             let nodes = nodes.clone();
             async move {
                 if let Commit::Made { entry } = commit.as_ref() {
-                    // A Node that cannot be posted shows as a Machine that does not run, and the run fails with that.
+                    // If a Node cannot be posted, its Machine does not run, and the benchmark fails
+                    // with that.
                     let _ = nodes.create(&PostParams::default(), &node(entry)).await;
                 }
             }

@@ -1,4 +1,5 @@
-//! R: how many writes a second the server takes, so that machines per second can be told as a share of it.
+//! R: the number of writes per second that the server accepts. The report shows machines per second
+//! as a share of it.
 
 use std::time::Duration;
 
@@ -12,18 +13,19 @@ use machinist_kube::GuardedPatch;
 use serde_json::json;
 use tokio::time::Instant;
 
-/// As many as Go MCM's figures were taken with.
+/// The number of writers that Go MCM's figures were measured with.
 const WRITERS: u32 = 32;
-/// Before it is measured: connections are opened, caches filled.
+/// Time before the measurement, to open connections and fill caches.
 const WARM_UP: Duration = Duration::from_secs(1);
 const MEASURED: Duration = Duration::from_secs(5);
-/// Not where the controllers look.
+/// A namespace that the controllers do not watch.
 const NAMESPACE: &str = "raw-writes";
 
-/// Status patches of Machines per second, by 32 writers, each on a Machine of its own. The patches are of the controllers' shape.
+/// Status patches of Machines per second, by 32 writers, each on its own Machine. The patches have
+/// the form of the controllers' patches.
 ///
 /// # Errors
-/// When a write is refused.
+/// When the server refuses a write.
 pub(super) async fn measure(client: &Client) -> Result<f64> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let namespace = Namespace {
@@ -32,7 +34,8 @@ pub(super) async fn measure(client: &Client) -> Result<f64> {
     };
     namespaces.create(&PostParams::default(), &namespace).await.context("cannot create a namespace")?;
     let machines: Api<Machine> = Api::namespaced(client.clone(), NAMESPACE);
-    // All of them first: the server takes a second or two for the very first objects of a new kind.
+    // Create all of them first, because the server takes a second or two for the first objects of a
+    // new kind.
     let created = try_join_all((0..WRITERS).map(|number| create(&machines, number))).await?;
     let begin = Instant::now() + WARM_UP;
     let end = begin + MEASURED;
@@ -50,7 +53,7 @@ async fn create(machines: &Api<Machine>, number: u32) -> Result<Machine> {
     machines.create(&PostParams::default(), &machine).await.context("cannot create a Machine")
 }
 
-/// Writes one Machine's status again and again; answers how often from `begin` to `end`.
+/// Writes one Machine's status repeatedly; returns the number of writes from `begin` to `end`.
 async fn write(machines: &Api<Machine>, machine: &Machine, begin: Instant, end: Instant) -> Result<u32> {
     let uid = machine.uid().context("the Machine was created without a UID")?;
     let mut written = 0;

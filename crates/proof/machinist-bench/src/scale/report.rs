@@ -1,4 +1,4 @@
-//! What came out: JSON for programs, and for people a comparison with what was promised and with Go MCM.
+//! The results: JSON for programs, and for people a comparison with the goals and with Go MCM.
 
 use std::fmt;
 
@@ -7,65 +7,68 @@ use serde::Serialize;
 use super::Format;
 use crate::requests::{PerMachine, Program, Request, Tally};
 
-/// Writes by the machine controller for a machine that is made: the table in ARCHITECTURE.md, "Writes and what guards them".
+/// Writes of the machine controller per created machine: the table in ARCHITECTURE.md, "Writes and
+/// what guards them".
 const WRITES_UP: f64 = 6.0;
-/// Writes by the machine controller for a machine that goes.
+/// Writes of the machine controller per deleted machine.
 const WRITES_DOWN: f64 = 7.0;
-/// Writes that are made once, however many machines there are: finalizers of the class and its Secret.
+/// Writes that happen once, independent of the number of machines: finalizers of the class and its
+/// Secret.
 const WRITES_ONCE: f64 = 5.0;
-/// Machines per second as a share of the server's raw writes: five times what Go MCM reaches.
+/// Goal for machines per second as a share of the server's raw writes: five times that of Go MCM.
 const SHARE_OF_RAW: f64 = 0.05;
 
-/// Go MCM v0.62.1, both binaries without client limits, an instant driver whose nodes join with one POST, kube-apiserver 1.36.3 and etcd 3.6.16 on 2
-/// cores. Its writes include the manager's and Events.
-const GO: &str = "Go MCM on such a machine: 0 -> 1,000 at 8.9 machines/s (0.01 R), 13.0 writes a machine up and 13.9 down with all included, \
+/// Go MCM v0.62.1, both binaries without client limits, an instant driver with a join of one POST
+/// per node, kube-apiserver 1.36.3 and etcd 3.6.16 on 2 cores. Its writes include the manager's
+/// writes and Events.
+const GO: &str = "Go MCM on similar hardware: 0 -> 1,000 at 8.9 machines/s (0.01 R), 13.0 writes a machine up and 13.9 down in total, \
                   9 and 10 reads, 175 and 88 conflicts for 100 machines, 103 machines made for 100, 78 + 73 MB at 1,000";
 
-/// How many conflicts are shown one by one.
+/// Number of conflicts that are listed individually.
 const CONFLICTS_SHOWN: usize = 10;
 
-/// The figures.
+/// The figures of one benchmark run.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Figures {
-    /// N.
+    /// The number of machines, N.
     pub machines: u32,
-    /// From 0 to N.
+    /// Scaling from 0 to N.
     pub up: PhaseFigures,
-    /// From N to 0.
+    /// Scaling from N to 0.
     pub down: PhaseFigures,
-    /// Instances that the cloud ever made.
+    /// Number of instances that the cloud ever made.
     pub instances_ever: usize,
     /// Memory of the controllers with N machines.
     pub resident_mb: Resident,
-    /// R; absent on the embedded server.
+    /// Raw writes per second, R; absent on the embedded server.
     pub raw_writes_per_second: Option<f64>,
 }
 
-/// The figures of one way.
+/// The figures of one direction.
 #[derive(Debug, Clone, Serialize)]
 pub struct PhaseFigures {
-    /// Until the state was reached.
+    /// Seconds until the state was reached.
     pub seconds: f64,
-    /// Writes per machine, whatever their answer.
+    /// Writes per machine, successful or not.
     pub writes: PerMachine,
     /// Reads per machine.
     pub reads: PerMachine,
-    /// Writes that failed because somebody had written before.
+    /// Writes that failed because of an earlier write.
     pub conflicts: usize,
 }
 
-/// Megabytes.
+/// Resident memory in megabytes.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Resident {
-    /// Of the machine controller.
+    /// Memory of the machine controller.
     pub machine_controller: f64,
-    /// Of the manager.
+    /// Memory of the manager.
     pub manager: f64,
 }
 
-/// The figures and what they were counted from. Displayed in the chosen format.
+/// The figures and the counts behind them. `Display` uses the chosen format.
 #[derive(Debug)]
 pub struct Report {
     pub(super) api: String,
@@ -77,14 +80,15 @@ pub struct Report {
     pub(super) is_quiet: bool,
 }
 
-/// One promise, and what became of it.
+/// One goal, and whether it is met.
 struct Goal {
     what: String,
     is_met: bool,
 }
 
 impl Report {
-    /// Whether everything that does not depend on the machine it ran on is as promised: writes, conflicts, and how many were made.
+    /// Whether all goals are met that do not depend on the hardware: writes, conflicts, and the
+    /// number of Machines and instances made.
     pub fn is_within_budget(&self) -> bool {
         self.counted_goals().iter().all(|goal| goal.is_met)
     }
@@ -117,7 +121,7 @@ impl Report {
                 what: format!("{} instances alive at the end, none expected", self.instances_alive),
                 is_met: self.instances_alive == 0,
             },
-            Goal { what: "nobody writes when there is nothing to do".to_owned(), is_met: self.is_quiet },
+            Goal { what: "no writes when there is nothing to do".to_owned(), is_met: self.is_quiet },
         ]
     }
 
@@ -155,7 +159,7 @@ impl Report {
         writeln!(f, "0 -> {} -> 0 machines on {}", figures.machines, self.api)?;
         writeln!(
             f,
-            "Thin: an instant cloud; joining is one Node POST by us, Ready at once, without certificate, Lease or taint removal; no \
+            "Thin: an instant cloud; the benchmark joins with one POST of a Ready Node, without certificate, Lease or taint removal; no \
              kube-controller-manager. Events are sent at 10 a second, so those of the way up are counted on both ways."
         )?;
         writeln!(f)?;
@@ -198,7 +202,7 @@ fn render_rows(f: &mut fmt::Formatter<'_>, way: &str, tally: &Tally, machines: u
     writeln!(
         f,
         "{way:<6} {:<18}  {:<18} {:<24} {:>4}  {:>7}  {:>9}",
-        "who", "what", "", "code", "times", "a machine"
+        "sender", "request", "", "code", "times", "a machine"
     )?;
     for (row, times) in tally.rows() {
         writeln!(
@@ -222,7 +226,7 @@ fn render_rows(f: &mut fmt::Formatter<'_>, way: &str, tally: &Tally, machines: u
 }
 
 impl Request {
-    /// Whether one of the two controllers sent it.
+    /// Whether one of the two controllers sent the request.
     pub(super) fn is_controllers(&self) -> bool {
         self.program != Program::Other
     }

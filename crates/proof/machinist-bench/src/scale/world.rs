@@ -1,4 +1,4 @@
-//! What is measured: an API server, an instant cloud, both controllers.
+//! The measured system: an API server, an instant cloud, and both controllers.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,38 +25,37 @@ use crate::objects::{self, NAMESPACE};
 use crate::program::{CommandLine, Process, log_in, resident_mb};
 use crate::requests::{AuditLog, MACHINE_CONTROLLER, MANAGER, Requests};
 
-/// Our own User-Agent, so that nothing of ours is counted as the controllers'.
+/// User-Agent of the benchmark, so that its requests are not counted as the controllers'.
 const BENCH: &str = "machinist-bench";
 /// The name of this installation in the cloud.
 const CLUSTER: &str = "bench";
 const READY_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How many objects a failed run explains.
+/// Number of objects that a failed run explains.
 const EXPLAINED: usize = 5;
 
-/// Everything that runs. It ends when it is dropped.
+/// All parts of the measured system. Dropping it ends them.
 pub(super) struct World {
-    /// For people.
     pub(super) description: String,
-    /// Our own.
+    /// The benchmark's own client.
     pub(super) client: Client,
     pub(super) requests: Requests,
     pub(super) cloud: Cloud,
     pub(super) raw_writes_per_second: Option<f64>,
     controllers: Controllers,
-    /// The thin join, and the cloud's port.
+    /// The tasks of the thin join and of the cloud's port.
     _parts: JoinSet<()>,
     _logs: Option<TempDir>,
 }
 
-/// Both controllers, in the form in which they run.
+/// Both controllers, as tasks or as processes.
 enum Controllers {
     InProcess { machine_controller: Running, manager: Running, inspectors: [Inspector; 2] },
     Processes { machine_controller: Box<Process>, manager: Box<Process> },
 }
 
 impl World {
-    /// All of it in this process, as in `machinist up`; each part talks to the server through a client of its own.
+    /// All parts in this process, as in `machinist up`. Each part has its own client of the server.
     pub(super) async fn embedded() -> Result<Self> {
         let server = Server::new(Config::default());
         let client = |name: &str| {
@@ -86,7 +85,9 @@ impl World {
                 tokio::time::sleep(LOOK_EVERY).await;
             }
         };
-        tokio::time::timeout(READY_WITHIN, ready).await.context("the controllers do not get ready")?;
+        tokio::time::timeout(READY_WITHIN, ready)
+            .await
+            .context("the controllers did not become ready in time")?;
         let inspectors = [machine_controller.inspector(), manager.inspector()];
         Ok(Self {
             description: "the embedded API server, in one process with both controllers".to_owned(),
@@ -100,11 +101,12 @@ impl World {
         })
     }
 
-    /// kube-apiserver and etcd, and each controller in a process of its own. The cloud is in ours, and they reach it over HTTP.
+    /// kube-apiserver and etcd, and each controller as a separate process. The cloud is in this
+    /// process, and the controllers reach it over HTTP.
     pub(super) async fn real(machinist: PathBuf, logs: Option<&Path>) -> Result<Self> {
         let clusters = Clusters::from_environment()?;
         if !clusters.are_one() {
-            bail!("expected one cluster for both roles: the figures are those of one server");
+            bail!("expected one cluster for both roles, because the figures are for one server");
         }
         let cluster = &clusters.control;
         let options = ClientOptions::new(format!("{BENCH}/bench"));
@@ -140,7 +142,8 @@ impl World {
                 format!("--namespace={NAMESPACE}"),
                 format!("--address={}", address.ip()),
                 format!("--port={}", address.port()),
-                // A Lease is renewed by the clock; it would be counted as if machines had cost it.
+                // Leases are renewed at intervals. Counted requests would include them as a cost of
+                // machines.
                 "--leader-elect=false".to_owned(),
             ];
             arguments.extend_from_slice(more);
@@ -172,7 +175,7 @@ impl World {
         })
     }
 
-    /// Completes when a controller ends, which none ever should.
+    /// Completes when a controller exits, which is always an error.
     pub(super) async fn ended(&mut self) -> anyhow::Error {
         match &mut self.controllers {
             Controllers::InProcess { machine_controller, manager, .. } => tokio::select! {
@@ -188,7 +191,7 @@ impl World {
         }
     }
 
-    /// Memory now. Where everything is one process, that one counts as both.
+    /// Current memory of the controllers. In one process, its memory counts for both.
     pub(super) fn resident(&self) -> Result<Resident> {
         match &self.controllers {
             Controllers::InProcess { .. } => {
@@ -202,7 +205,7 @@ impl World {
         }
     }
 
-    /// What the controllers wait for, as far as they can be asked.
+    /// The waits of the controllers, as far as they can be queried.
     pub(super) fn explain(&self) -> String {
         let instances = format!("{} instances are alive", self.cloud.alive());
         let Controllers::InProcess { inspectors, .. } = &self.controllers else { return instances };
@@ -214,7 +217,7 @@ impl World {
     }
 }
 
-/// A cloud that answers at once and whose instances are there, and gone, at once.
+/// A cloud that answers at once, and creates and deletes instances at once.
 fn instant_cloud() -> Cloud {
     Cloud::in_memory(Settings::default(), Clock::wall())
 }

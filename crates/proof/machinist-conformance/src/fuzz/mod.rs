@@ -1,16 +1,18 @@
-//! What must hold whatever bytes arrive: functions from bytes to requests, each of which panics when the server does not bear them.
+//! Fuzz targets: functions that turn arbitrary bytes into requests, and panic if the server
+//! mishandles them.
 //!
-//! A [`Target`] reads its input as text in the simplest form that says what it is about (a request as in an `.http` file, a selector
-//! per line), so that the files of its corpus can be read and written by people. It plays the input against a fresh server, all of
-//! whose parts are reached by requests. Fresh, so that an input fails alone or not at all; under a clock that jumps, so that
-//! nothing waits.
+//! A [`Target`] reads its input as text in the simplest possible format (a request as in an `.http`
+//! file, one selector per line), so that people can read and write the files of its corpus. It
+//! plays the input against a fresh server, and sends requests only. Because the server is fresh, an
+//! input either fails alone or not at all. Because the clock jumps, nothing waits.
 //!
-//! An input fails when the server panics, answers what is no JSON or too much, or does not answer any more. Time and
-//! memory are for whoever runs a target to watch, from outside: `examples/fuzz.rs` does, and `tests/it/fuzz.rs` replays the corpus.
-//! [`mutated`] makes new inputs out of a corpus, from a seed.
+//! An input fails if the server panics, answers with invalid JSON or too much data, or stops
+//! answering. The program that runs a target watches time and memory from outside, as
+//! `examples/fuzz.rs` does. `tests/it/fuzz.rs` replays the corpus. [`mutated`] creates new inputs
+//! from a corpus and a seed.
 //!
-//! Deliberately absent: sockets, TLS and HTTP itself, which are other people's code; whether an answer is right, which is what the
-//! conformance cases are for.
+//! Deliberately absent: sockets, TLS and HTTP itself, which are third-party code; and the
+//! correctness of answers, which the conformance cases check.
 
 mod mutation;
 mod subject;
@@ -18,15 +20,15 @@ mod targets;
 
 pub use mutation::mutated;
 
-/// One way of reading bytes as something to ask of a server.
+/// One way to turn bytes into requests.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
-    /// Its name, and that of its corpus' folder.
+    /// Name of the target and of its corpus folder.
     pub name: &'static str,
     /// Plays one input.
     ///
     /// # Panics
-    /// When the server does not bear it. That is what it is for.
+    /// When the server mishandles the input.
     pub play: fn(&[u8]),
 }
 

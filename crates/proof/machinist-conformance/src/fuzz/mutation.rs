@@ -1,16 +1,17 @@
-//! New inputs out of old ones: bytes changed, words of the API put in, and where an input ends in JSON, that changed as a tree.
+//! Creates new inputs from old ones: changes bytes, inserts words of the API, and changes the JSON
+//! at the end of an input as a tree.
 //!
-//! The same seed makes the same input out of the same corpus, so an input that fails is known by two numbers.
+//! The same seed and corpus give the same input, so two numbers identify a failing input.
 
 use serde_json::{Map, Value};
 
-/// Largest input that is made: enough for deep and long things, and quick.
+/// Maximum length of an input: enough for deep and long values, and still fast.
 const MAX_LENGTH: usize = 64 << 10;
 
-/// Most changes to one input.
+/// Maximum number of changes to one input.
 const MAX_CHANGES: u64 = 6;
 
-/// What requests, objects, patches, schemas and rules are made of, and what has a meaning to somebody.
+/// Parts of requests, objects, patches, schemas and rules, and words with a special meaning.
 const WORDS: &[&str] = &[
     "metadata",
     "spec",
@@ -182,7 +183,7 @@ const WORDS: &[&str] = &[
     "1n",
 ];
 
-/// An input made out of the `corpus`, the same one for the same `seed`.
+/// Creates an input from the `corpus`. The same `seed` gives the same input.
 pub fn mutated(corpus: &[Vec<u8>], seed: u64) -> Vec<u8> {
     let mut dice = Dice(seed);
     let mut input = dice.one_of(corpus).cloned().unwrap_or_default();
@@ -196,7 +197,7 @@ pub fn mutated(corpus: &[Vec<u8>], seed: u64) -> Vec<u8> {
     input
 }
 
-/// SplitMix64: short, and good enough to choose by.
+/// SplitMix64: short, and random enough for choices.
 struct Dice(u64);
 
 impl Dice {
@@ -208,7 +209,7 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`; 0 if there is none.
+    /// Draws a number below `bound`, or 0 if `bound` is 0.
     fn below(&mut self, bound: u64) -> u64 {
         self.roll().checked_rem(bound).unwrap_or_default()
     }
@@ -226,13 +227,13 @@ impl Dice {
         self.one_of(WORDS).copied().unwrap_or_default()
     }
 
-    /// A byte, mostly one that can be read.
+    /// Draws a byte, usually a printable one.
     fn byte(&mut self) -> u8 {
         let any = self.roll().to_le_bytes()[0];
         if self.below(4) == 0 { any } else { b' ' + any % 95 }
     }
 
-    /// A part of something so long; mostly a short one.
+    /// Draws a range within a length, usually a short one.
     fn range(&mut self, length: usize) -> std::ops::Range<usize> {
         let from = self.index(length + 1);
         let longest = if self.below(4) == 0 { length } else { 12 };
@@ -267,7 +268,7 @@ fn change_bytes(input: &mut Vec<u8>, corpus: &[Vec<u8>], dice: &mut Dice) {
     input.splice(replaced, new);
 }
 
-/// Changes the JSON that the input ends in, if it does.
+/// Changes the JSON at the end of the input. Returns false if there is none.
 fn change_json(input: &mut Vec<u8>, dice: &mut Dice) -> bool {
     let starts = input.iter().enumerate().filter(|(at, byte)| {
         let starts_line = *at == 0 || input[at - 1] == b'\n';
@@ -282,7 +283,7 @@ fn change_json(input: &mut Vec<u8>, dice: &mut Dice) -> bool {
     true
 }
 
-/// Some place in the tree.
+/// Picks a random node of the tree.
 fn node<'a>(value: &'a mut Value, dice: &mut Dice) -> &'a mut Value {
     let mut at = value;
     loop {
@@ -297,8 +298,8 @@ fn node<'a>(value: &'a mut Value, dice: &mut Dice) -> &'a mut Value {
         let chosen = dice.index(children);
         at = match at {
             Value::Array(items) => &mut items[chosen],
-            Value::Object(map) => map.values_mut().nth(chosen).expect("it has so many"),
-            _ => unreachable!("it has children"),
+            Value::Object(map) => map.values_mut().nth(chosen).expect("the index is below the length"),
+            _ => unreachable!("the node has children"),
         };
     }
 }
@@ -326,7 +327,7 @@ fn change_value(at: &mut Value, whole: &Value, dice: &mut Dice) {
             }
         }
         (3, at) => {
-            // Something of the object in another place.
+            // Copies a part of the object to another place.
             let mut copy = whole.clone();
             *at = node(&mut copy, dice).take();
         }

@@ -1,4 +1,4 @@
-//! The server that inputs are played against, and what is asked of each of its answers.
+//! The server that inputs are played against, and the checks on each answer.
 
 use std::sync::Arc;
 
@@ -17,23 +17,23 @@ use machinist_apiserver::PANICKED;
 use machinist_apiserver::Server;
 use machinist_apiserver::{SeededIds, TokioClock};
 
-/// Largest answer that an input may bring about: inputs are small, and so is what the server holds.
+/// Maximum size of an answer. Inputs and stored objects are small, so answers must be small too.
 const MAX_ANSWER: usize = 64 << 20;
 
-/// Most pieces that are read of one answer. A watch with bookmarks may be asked to last a year.
+/// Maximum number of pieces that are read of one answer. A watch with bookmarks may last a year.
 const MAX_PIECES: usize = 2000;
 
-/// Runs a story to its end under a clock that jumps to whatever is waited for.
+/// Runs a future to its end under a clock that jumps to the next timer.
 pub(super) fn in_runtime<F: Future>(story: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    runtime.expect("a runtime needs nothing that could be missing").block_on(story)
+    runtime.expect("a runtime starts without external resources").block_on(story)
 }
 
 pub(super) struct Subject {
     pub(super) server: Server,
 }
 
-/// A request; whatever of it no client could send is left out.
+/// A request. Parts that no client could send are left out.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     pub(super) method: Method,
@@ -42,7 +42,7 @@ pub(super) struct Asked {
     pub(super) body: Vec<u8>,
 }
 
-/// An answer that has been read to its end, or far enough.
+/// An answer that was read to its end, or far enough.
 #[derive(Debug)]
 pub(super) struct Answered {
     pub(super) code: u16,
@@ -50,7 +50,7 @@ pub(super) struct Answered {
 }
 
 impl Answered {
-    /// The body as JSON; null if it is none.
+    /// Returns the body as JSON, or null if it is not JSON.
     pub(super) fn value(&self) -> Value {
         parsed(&self.body).unwrap_or_default()
     }
@@ -80,7 +80,7 @@ impl Asked {
         self.body("application/json", body.to_string())
     }
 
-    /// Wants a table for an answer.
+    /// Requests a table as the answer.
     pub(super) fn shown_as_table(self) -> Self {
         self.header(header::ACCEPT, "application/json;as=Table;v=v1;g=meta.k8s.io")
     }
@@ -99,13 +99,13 @@ impl Subject {
         Subject { server: Server::new(config) }
     }
 
-    /// Asks, reads the answer, and holds it to what every answer must be.
+    /// Sends a request, reads the answer, and checks it.
     pub(super) async fn ask(&self, asked: Asked) -> Option<Answered> {
         let response = self.send(asked).await?;
         Some(self.read(response).await)
     }
 
-    /// Asks; `None` for what is no request.
+    /// Sends a request. Returns `None` if the input is not a valid request.
     pub(super) async fn send(&self, asked: Asked) -> Option<http::Response<machinist_apiserver::Body>> {
         let uri: Uri = asked.uri.parse().ok()?;
         let mut request = Request::new(Full::new(Bytes::from(asked.body)));
@@ -134,41 +134,45 @@ impl Subject {
                     break;
                 }
                 Some(frame) => {
-                    let frame = frame.unwrap_or_else(|error| panic!("the answer broke off: {error}"));
+                    let frame = frame.unwrap_or_else(|error| panic!("the answer ended early: {error}"));
                     body.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
                     pieces += 1;
                 }
             }
             assert!(body.len() <= MAX_ANSWER, "the answer is larger than {MAX_ANSWER} bytes");
         }
-        // Other internal errors may be kube-apiserver's own answers.
+        // Other internal errors may be valid answers of kube-apiserver.
         let panicked = code == 500 && String::from_utf8_lossy(&body).contains(PANICKED);
         assert!(!panicked, "{}", String::from_utf8_lossy(&body));
         if is_json && !body.is_empty() {
             let mut values = serde_json::Deserializer::from_slice(&body);
             values.disable_recursion_limit();
             for value in values.into_iter::<Value>() {
-                assert!(value.is_ok() || !ended, "the answer is no JSON: {}", String::from_utf8_lossy(&body));
+                assert!(
+                    value.is_ok() || !ended,
+                    "the answer is not JSON: {}",
+                    String::from_utf8_lossy(&body)
+                );
             }
         }
         Answered { code, body: body.freeze() }
     }
 
-    /// Goes on answering, and has nothing open.
+    /// Checks that the server still answers and has no open watches.
     pub(super) async fn is_well(&self) {
         let ready = self.ask(Asked::new(Method::GET, "/readyz")).await;
-        assert_eq!(ready.map(|answered| answered.code), Some(200), "it does not answer any more");
-        assert_eq!(self.server.open_watches(), 0, "watches are left open");
+        assert_eq!(ready.map(|answered| answered.code), Some(200), "the server stopped answering");
+        assert_eq!(self.server.open_watches(), 0, "watches are still open");
     }
 
-    /// Makes an object that inputs are about.
+    /// Creates an object for the inputs.
     pub(super) async fn hold(&self, collection: &str, object: &Value) {
         let made = self.ask(Asked::new(Method::POST, collection).json(object)).await;
         let made = made.expect("a request");
         assert_eq!(made.code, 201, "{}", String::from_utf8_lossy(&made.body));
     }
 
-    /// Serves `things.t.dev` in one version; whether the definition was taken.
+    /// Serves `things.t.dev` in one version. Returns whether the server accepted the definition.
     pub(super) async fn define(&self, version: Value) -> bool {
         let mut version = version;
         for (key, value) in [("name", json!("v1")), ("served", json!(true)), ("storage", json!(true))] {
@@ -186,17 +190,17 @@ impl Subject {
 
 pub(super) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// Where the objects of [`Subject::define`] lie.
+/// Path of the objects of [`Subject::define`].
 pub(super) const THINGS: &str = "/apis/t.dev/v1/namespaces/default/things";
 
-/// JSON of any depth: whether a client could read as deep is not what is asked here.
+/// Parses JSON of any depth. The depth that a client can read is not tested here.
 pub(super) fn parsed(text: &[u8]) -> Option<Value> {
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     deserializer.disable_recursion_limit();
     Value::deserialize(&mut deserializer).ok()
 }
 
-/// `text` for use in a query.
+/// Escapes `text` for a query.
 pub(super) fn escaped(text: &[u8]) -> String {
     text.iter().map(|byte| format!("%{byte:02X}")).collect()
 }

@@ -1,4 +1,4 @@
-//! The targets, one function each.
+//! The fuzz targets, one function each.
 
 use std::sync::OnceLock;
 
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use super::subject::{Asked, DEFINITIONS, Subject, THINGS, escaped, in_runtime};
 use machinist_apiserver::Authorization;
 
-/// Most requests of one input; each costs milliseconds.
+/// Maximum number of requests in one input; each takes milliseconds.
 const MAX_REQUESTS: usize = 16;
 
-/// Objects that patches and requests find, by the resource's plural.
+/// Objects for patches and requests, by the resource's plural.
 const HELD: [(&str, &str, &str); 10] = [
     (
         "configmaps",
@@ -72,7 +72,7 @@ const HELD: [(&str, &str, &str); 10] = [
     ),
 ];
 
-/// The kind of an object that is held and whose definition the test makes.
+/// Plural of the kind with a definition made by the test.
 const DEFINED: &str = "things";
 
 async fn hold(subject: &Subject, wanted: impl Fn(&str) -> bool) {
@@ -80,7 +80,7 @@ async fn hold(subject: &Subject, wanted: impl Fn(&str) -> bool) {
         if wanted(plural) {
             if plural == DEFINED {
                 let is_defined = subject.define(thing()).await;
-                assert!(is_defined, "the definition of what is held is sound");
+                assert!(is_defined, "the server accepts the test's definition");
             }
             let object = serde_json::from_str(object).expect("an object");
             subject.hold(collection, &object).await;
@@ -88,7 +88,7 @@ async fn hold(subject: &Subject, wanted: impl Fn(&str) -> bool) {
     }
 }
 
-/// The version of a definition in which objects have something of everything.
+/// Version of a definition whose objects have fields of every type.
 fn thing() -> Value {
     let text = json!({"type": "string", "maxLength": 20});
     let item = json!({"type": "object", "required": ["name"],
@@ -111,8 +111,9 @@ fn thing() -> Value {
     })
 }
 
-/// Requests as in an `.http` file: `VERB PATH?QUERY`, headers, an empty line and the body; the next one follows a line `###`. A request
-/// that presents credentials is that of whoever they say, any other one the administrator's.
+/// Plays requests in the format of an `.http` file: `VERB PATH?QUERY`, headers, an empty line and
+/// the body. A line `###` separates requests. A request with credentials runs as their user, any
+/// other request as the administrator.
 pub(super) fn request(data: &[u8]) {
     let text = data;
     let presents = |name: &[u8]| text.windows(name.len()).any(|window| window.eq_ignore_ascii_case(name));
@@ -150,8 +151,8 @@ fn read_request(text: &[u8]) -> Option<Asked> {
     Some(asked)
 }
 
-/// A line `PLURAL MEDIA-TYPE`, and the body of an object of that kind: posted, shown, put and deleted. `PLURAL/SUBRESOURCE` posts it to that
-/// of an object.
+/// Reads a line `PLURAL MEDIA-TYPE` and the body of an object of that kind. The object is posted,
+/// read, put and deleted. `PLURAL/SUBRESOURCE` posts the body to that subresource of an object.
 pub(super) fn body(data: &[u8]) {
     let (what, media_type, body) = titled(data);
     let (plural, subresource) = what.split_once('/').unwrap_or((what, ""));
@@ -185,7 +186,8 @@ pub(super) fn body(data: &[u8]) {
     });
 }
 
-/// A line `PLURAL[/SUBRESOURCE] MEDIA-TYPE [QUERY]`, and a patch: applied twice to an object that is there.
+/// Reads a line `PLURAL[/SUBRESOURCE] MEDIA-TYPE [QUERY]` and a patch. The patch is applied twice
+/// to an existing object.
 pub(super) fn patch(data: &[u8]) {
     let (what, rest, body) = titled(data);
     let (media_type, query) = rest.split_once(' ').unwrap_or((rest, "fieldManager=f&force=true"));
@@ -208,7 +210,7 @@ pub(super) fn patch(data: &[u8]) {
     });
 }
 
-/// A label selector, a field selector and a plural, a line each.
+/// Reads a label selector, a field selector and a plural, one per line.
 pub(super) fn selector(data: &[u8]) {
     let mut lines = data.split(|byte| *byte == b'\n');
     let (labels, fields) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
@@ -225,7 +227,7 @@ pub(super) fn selector(data: &[u8]) {
     });
 }
 
-/// A continue token as it is, and the same bytes as the content of one.
+/// Reads a continue token. The same bytes are also tried as the content of a token.
 pub(super) fn continue_token(data: &[u8]) {
     use base64::Engine as _;
     let content = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(data);
@@ -243,7 +245,7 @@ pub(super) fn continue_token(data: &[u8]) {
     });
 }
 
-/// The schema of a definition and an object for it, each as JSON, a line `---` between them.
+/// Reads the schema of a definition and an object for it, each as JSON, separated by a line `---`.
 pub(super) fn schema(data: &[u8]) {
     let (schema, object) = split_once(data, b"\n---\n").unwrap_or((data, b"{}"));
     let Some(schema) = read(schema) else { return };
@@ -260,14 +262,15 @@ pub(super) fn schema(data: &[u8]) {
     });
 }
 
-/// A rule, and the value that it is about as JSON, a line `---` between them.
+/// Reads a rule and a value for it as JSON, separated by a line `---`.
 pub(super) fn rule(data: &[u8]) {
     let (rule, value) = split_once(data, b"\n---\n").unwrap_or((data, b"{}"));
     let (Ok(rule), Some(value)) = (std::str::from_utf8(rule), read(value)) else { return };
     in_runtime(async {
         let mut about = schema_of(&value, 0);
         about["x-kubernetes-validations"] = json!([{"rule": rule}, {"rule": "true", "messageExpression": rule}, {"rule": "self == oldSelf", "message": "m"}]);
-        // By itself as well: a message that is none has the whole definition refused.
+        // Also without a message expression, because an invalid one makes the server reject the
+        // whole definition.
         let free = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true,
             "x-kubernetes-validations": [{"rule": rule}]});
         for about in [about, free] {
@@ -281,7 +284,7 @@ pub(super) fn rule(data: &[u8]) {
     });
 }
 
-/// A schema that the value fits.
+/// Derives a schema that the value satisfies.
 fn schema_of(value: &Value, depth: usize) -> Value {
     /// Deep enough for any rule that people write.
     const DEEPEST: usize = 16;
@@ -305,7 +308,7 @@ fn schema_of(value: &Value, depth: usize) -> Value {
     }
 }
 
-/// The JSONPath of a column, a line, and the object that it looks into.
+/// Reads the JSONPath of a column on one line, and the object for it.
 pub(super) fn json_path(data: &[u8]) {
     let (path, object) = split_once(data, b"\n").unwrap_or((data, b"{}"));
     let Ok(path) = std::str::from_utf8(path) else { return };
@@ -336,7 +339,7 @@ pub(super) fn json_path(data: &[u8]) {
     });
 }
 
-/// The query of a watch: opened, changed under, read, and closed.
+/// Reads the query of a watch. The watch is opened, receives changes, and is closed.
 pub(super) fn watch(data: &[u8]) {
     let query: String = data.iter().filter(|byte| **byte != b'\n').map(|byte| in_query(*byte)).collect();
     in_runtime(async {
@@ -362,7 +365,7 @@ pub(super) fn watch(data: &[u8]) {
     });
 }
 
-/// As it stands in a query, except for what no URI can hold.
+/// Renders a byte for a query: unchanged, or escaped if a URI cannot contain it.
 fn in_query(byte: u8) -> String {
     match byte {
         b'!'..=b'~'
@@ -374,7 +377,7 @@ fn in_query(byte: u8) -> String {
     }
 }
 
-/// Takes an object of the kind that was defined through everything that can be done with one.
+/// Sends an object of the defined kind through all operations.
 async fn store(subject: &Subject, object: Value) {
     let mut object = if object.is_object() { object } else { json!({"spec": object}) };
     object["apiVersion"] = json!("t.dev/v1");
@@ -394,7 +397,7 @@ async fn store(subject: &Subject, object: Value) {
     subject.ask(Asked::new(Method::GET, &*place)).await;
 }
 
-/// The first line in two words, and what follows it.
+/// Splits the first line into two words, and returns the remaining text.
 fn titled(data: &[u8]) -> (&str, &str, &[u8]) {
     let (title, body) = split_once(data, b"\n").unwrap_or((data, b""));
     let title = std::str::from_utf8(title).unwrap_or_default();
@@ -402,7 +405,7 @@ fn titled(data: &[u8]) -> (&str, &str, &[u8]) {
     (what, rest, body)
 }
 
-/// Path of the collection of a built-in kind; for an unknown plural, of one of them.
+/// Path of the collection of a built-in kind; for any kind plural, of one of them.
 async fn collection(subject: &Subject, plural: &str) -> String {
     static SERVED: OnceLock<Vec<(String, String)>> = OnceLock::new();
     if SERVED.get().is_none() {
@@ -462,7 +465,7 @@ fn split<'a>(text: &'a [u8], mark: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
     })
 }
 
-/// JSON as deep as the server itself reads any.
+/// Reads JSON up to the depth that the server itself accepts.
 fn read(text: &[u8]) -> Option<Value> {
     serde_json::from_slice(text).ok()
 }

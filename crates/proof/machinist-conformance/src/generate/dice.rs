@@ -1,4 +1,4 @@
-//! Chance that repeats: the same seed, the same choices.
+//! Repeatable random choices: the same seed gives the same choices.
 
 use serde_json::Value;
 
@@ -11,13 +11,13 @@ impl Dice {
         Dice(SeededIds::new(seed))
     }
 
-    /// A number below `end`, which is not 0.
+    /// Draws a number below `end`, which must not be 0.
     pub(super) fn below(&self, end: usize) -> usize {
         let end = u64::try_from(end).expect("a table fits into memory");
         usize::try_from(self.0.bits() % end).expect("it is below a usize")
     }
 
-    /// True in `percent` of a hundred throws.
+    /// Returns true in `percent` percent of all calls.
     pub(super) fn chance(&self, percent: usize) -> bool {
         self.below(100) < percent
     }
@@ -26,7 +26,7 @@ impl Dice {
         choices[self.below(choices.len())]
     }
 
-    /// One of the choices, each as often as its weight says.
+    /// Draws one of the choices, each with the probability of its weight.
     pub(super) fn weighted<T: Copy>(&self, choices: &[(usize, T)]) -> T {
         let mut left = self.below(choices.iter().map(|(weight, _)| weight).sum());
         for (weight, choice) in choices {
@@ -38,7 +38,7 @@ impl Dice {
         unreachable!("the number is below the sum of the weights")
     }
 
-    /// One element of a JSON array; nothing of an empty one.
+    /// Draws one element of a JSON array, or `None` if the array is empty.
     pub(super) fn element(&self, array: &Value) -> Option<Value> {
         array.as_array().filter(|items| !items.is_empty()).map(|items| items[self.below(items.len())].clone())
     }

@@ -1,22 +1,24 @@
-//! What sequences are about: kinds, and for each of their fields values that are good and values that are not, boundaries included.
+//! Tables of kinds and fields for generated sequences, with valid, invalid and boundary values for
+//! each field.
 
-/// One kind.
+/// One kind in generated sequences.
 #[derive(Debug)]
 pub(super) struct Kind {
     pub(super) plural: &'static str,
     pub(super) kind: &'static str,
     pub(super) api_version: &'static str,
-    /// The path of the collection.
+    /// Path of the collection.
     pub(super) collection: &'static str,
-    /// Before each name: cluster-scoped names carry the sequence's namespace, so that they are its own.
+    /// Prefix of each name. Names of cluster-scoped objects contain the sequence's namespace, so
+    /// that sequences do not collide.
     pub(super) prefix: &'static str,
-    /// The JSON that a body needs at least.
+    /// The smallest valid body, as JSON.
     pub(super) base: &'static str,
     pub(super) fields: &'static [Field],
-    /// What `/status` takes; empty where there is no such subresource.
+    /// Fields of the `/status` subresource. Empty if the kind has none.
     pub(super) status: &'static [Field],
     pub(super) has_scale: bool,
-    /// Field selectors, some of which are refused.
+    /// Field selectors. The server rejects some of them.
     pub(super) selectors: &'static [&'static str],
 }
 
@@ -26,14 +28,14 @@ impl Kind {
     }
 }
 
-/// One place in a body, and what may be put there.
+/// One place in a body, and values for it.
 #[derive(Debug)]
 pub(super) struct Field {
-    /// `spec/replicas`
+    /// Path in the body, such as `spec/replicas`.
     pub(super) at: &'static str,
-    /// A JSON array of values that are taken.
+    /// A JSON array of values that the server accepts.
     pub(super) good: &'static str,
-    /// A JSON array of values that are refused, or treated in a way of their own.
+    /// A JSON array of values that the server rejects or treats specially.
     pub(super) odd: &'static str,
 }
 
@@ -41,7 +43,7 @@ const fn field(at: &'static str, good: &'static str, odd: &'static str) -> Field
     Field { at, good, odd }
 }
 
-/// What every object has.
+/// Metadata fields of every object.
 pub(super) const METADATA: &[Field] = &[
     field("metadata/labels/app", r#"["x", "y", "z"]"#, r#"["no value!", 5, "${fill.64}"]"#),
     field("metadata/labels/tier", r#"["front", "back", ""]"#, r#"[true]"#),
@@ -281,7 +283,7 @@ const POD: Kind = Kind {
     api_version: "v1",
     collection: "/api/v1/namespaces/${ns}/pods",
     prefix: "",
-    // Without the token's volume, whose name is random.
+    // Without the token volume, because its name is random.
     base: r#"{"spec": {"serviceAccountName": "default", "automountServiceAccountToken": false,
         "containers": [{"name": "c", "image": "i"}]}}"#,
     fields: &[

@@ -1,6 +1,7 @@
-//! The golden answers of a real kube-apiserver, held against the embedded one.
+//! Compares the golden answers of a real kube-apiserver with those of the embedded server.
 //!
-//! A golden file has to be reproduced, and be written as recording writes it, so a changed byte in it fails its case.
+//! Each golden file must be reproduced, and must have the format that recording writes. A changed
+//! byte in a golden file therefore fails its case.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ fn corpus() -> Corpus {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_embedded_server_gives_the_answers_of_the_real_one() {
+async fn the_embedded_server_answers_like_the_real_one() {
     let wanted: Vec<String> = std::env::var("CONFORMANCE_CASE").into_iter().collect();
     let corpus = corpus();
     let cases = choose(corpus.cases.clone(), &wanted).unwrap_or_else(|e| panic!("CONFORMANCE_CASE: {e}"));
@@ -23,7 +24,7 @@ async fn the_embedded_server_gives_the_answers_of_the_real_one() {
         assert_eq!(
             Some(golden.server.clone()),
             Some(corpus.reference()),
-            "{} was not recorded with the others",
+            "{} was recorded from another server version",
             case.name
         );
         let ours = corpus.replay(&case, Endpoint::Embedded).await.unwrap_or_else(|error| panic!("{error}"));
@@ -33,9 +34,9 @@ async fn the_embedded_server_gives_the_answers_of_the_real_one() {
     assert!(faults.is_empty(), "{} differences\n{}", faults.len(), faults.join("\n"));
 }
 
-/// Each with the case that is about what is broken.
+/// Plays each fault with the case that tests the broken feature.
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_broken_on_purpose_is_noticed() {
+async fn the_suite_detects_deliberate_faults() {
     let about = [
         (Fault::Finalizers, "delete"),
         (Fault::WatchOrder, "watch"),
@@ -48,10 +49,10 @@ async fn a_server_that_is_broken_on_purpose_is_noticed() {
     for (fault, name) in about {
         let case = corpus.cases.iter().find(|case| case.name == name).expect("the case");
         let golden = corpus.golden(name).expect("a golden");
-        // A step that is not answered as its case expects ends the case: noticed as well.
+        // An answer that the case does not expect ends the case. This also counts as detected.
         if let Ok(ours) = corpus.replay(case, |server| Endpoint::Broken(server, fault)).await {
             let differences = compare(&golden, &ours, &corpus.ledger).differences;
-            assert!(!differences.is_empty(), "{name} does not notice {fault:?}");
+            assert!(!differences.is_empty(), "{name} does not detect {fault:?}");
         }
     }
 }
@@ -65,7 +66,7 @@ fn every_level_has_cases() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn generated_sequences_have_the_answers_of_the_real_server() {
+async fn generated_sequences_match_the_recorded_answers() {
     let corpus = corpus();
     let recorded = Sequences::load(&corpus.sequences_file()).unwrap_or_else(|error| panic!("{error}"));
     let mut failures = Vec::new();
@@ -75,7 +76,7 @@ async fn generated_sequences_have_the_answers_of_the_real_server() {
         failures.extend(found.first().map(|first| format!("{}: {first}", case.name)));
     }
     let failures = failures.join("\n");
-    assert!(failures.is_empty(), "`cargo xtask real --lane goldens` shows how they differ\n{failures}");
+    assert!(failures.is_empty(), "run `cargo xtask real --lane goldens` to see the differences\n{failures}");
 }
 
 #[test]
@@ -93,7 +94,7 @@ fn every_golden_has_a_case_and_every_required_fact_is_covered() {
 }
 
 #[test]
-fn a_case_that_does_not_exist_is_refused_with_those_that_do() {
+fn an_unknown_case_is_rejected_with_a_list_of_cases() {
     let refused = choose(corpus().cases, &["wacth".to_owned()]).expect_err("no such case").to_string();
     assert!(refused.contains("\"wacth\"") && refused.contains("watch"), "{refused}");
     assert_eq!(choose(corpus().cases, &["watch".to_owned()]).expect("a case").len(), 1);

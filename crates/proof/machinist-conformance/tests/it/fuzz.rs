@@ -1,4 +1,5 @@
-//! The corpus of every fuzz target, and some inputs made out of it: whatever arrives, the server bears it.
+//! Replays the corpus of every fuzz target, and some inputs made from it. The server must handle
+//! all of them.
 
 use std::fs;
 use std::path::Path;
@@ -6,14 +7,15 @@ use std::time::{Duration, Instant};
 
 use machinist_conformance::fuzz::{TARGETS, mutated};
 
-/// Inputs made for each target; `examples/fuzz.rs` makes as many as one likes.
+/// Number of new inputs for each target. `examples/fuzz.rs` can make any number.
 const MADE: u64 = 300;
 
-/// Far above what any input takes, on a busy machine too: what takes longer would go on for ever.
+/// Far above the time that any input needs, even on a busy machine. An input that takes longer
+/// would never end.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Plays the corpus, and what is made out of it.
-#[expect(clippy::disallowed_methods, reason = "the time that an input really takes is what is judged")]
+/// Plays the corpus and the inputs made from it.
+#[expect(clippy::disallowed_methods, reason = "the test checks the real time of an input")]
 fn check(name: &str) {
     let target = TARGETS.iter().find(|target| target.name == name).expect("a target");
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(name);
@@ -37,46 +39,46 @@ fn check(name: &str) {
 }
 
 #[test]
-fn no_request_is_too_strange() {
+fn requests_never_break_the_server() {
     check("request");
 }
 
 #[test]
-fn no_body_is_too_strange() {
+fn bodies_never_break_the_server() {
     check("body");
 }
 
 #[test]
-fn no_patch_is_too_strange() {
+fn patches_never_break_the_server() {
     check("patch");
 }
 
 #[test]
-fn no_selector_is_too_strange() {
+fn selectors_never_break_the_server() {
     check("selector");
 }
 
 #[test]
-fn no_continue_token_is_too_strange() {
+fn continue_tokens_never_break_the_server() {
     check("continue");
 }
 
 #[test]
-fn no_schema_is_too_strange() {
+fn schemas_never_break_the_server() {
     check("schema");
 }
 
 #[test]
-fn no_rule_is_too_strange() {
+fn rules_never_break_the_server() {
     check("rule");
 }
 
 #[test]
-fn no_json_path_is_too_strange() {
+fn json_paths_never_break_the_server() {
     check("json_path");
 }
 
 #[test]
-fn no_watch_is_too_strange() {
+fn watches_never_break_the_server() {
     check("watch");
 }

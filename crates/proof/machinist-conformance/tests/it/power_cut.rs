@@ -1,6 +1,8 @@
-//! Power cuts: storage that forgets what was not synced, tears what was under way, and a workload cut at each of its operations.
+//! Power cut tests: a disk that loses unsynced writes and tears running ones, and a workload that
+//! is cut at each of its disk operations.
 //!
-//! What survives of unsynced writes is drawn per sector, so that later writes may be there and earlier ones not: disks reorder.
+//! For each sector, chance decides whether unsynced writes survive. Later writes may survive when
+//! earlier ones are lost, because disks reorder writes.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,20 +15,20 @@ use machinist_apiserver::{ApiService, Authorization, Config, Identity, Server};
 use serde_json::{Value, json};
 use tower::Service as _;
 
-/// What a disk writes as a whole.
+/// Number of bytes that a disk writes atomically.
 const SECTOR: usize = 512;
-/// How often what survives is drawn for each point; the first time it is everything.
+/// Number of random outcomes per cut. In the first one, all writes survive.
 const DRAWS: u64 = 3;
 
-/// A disk without a battery.
+/// A disk that loses unsynced writes in a power cut.
 #[derive(Debug, Clone, Default)]
 struct Disk(Arc<Mutex<Medium>>);
 
 #[derive(Debug, Default)]
 struct Medium {
-    /// What a read sees.
+    /// Content for reads.
     seen: Vec<u8>,
-    /// What is there after a power cut, whatever happens.
+    /// Content that survives every power cut.
     synced: Vec<u8>,
     unsynced: Vec<Unsynced>,
     operations: usize,
@@ -58,7 +60,7 @@ impl Disk {
         self.medium().operations
     }
 
-    /// What is found when the power is back.
+    /// Returns the disk content after the power cut.
     fn surviving(&self, seed: u64) -> Vec<u8> {
         let medium = self.medium();
         let mut draw = Draw(seed);
@@ -69,7 +71,7 @@ impl Disk {
                 Unsynced::Length(length) if all || draw.heads() => bytes.resize(*length, 0),
                 Unsynced::Length(_) => {}
                 Unsynced::Write(at, data) => {
-                    // All, nothing, or some of it.
+                    // All writes, none, or some.
                     let mood = draw.next() % 4;
                     let mut from = 0;
                     while from < data.len() {
@@ -93,7 +95,7 @@ impl Disk {
 }
 
 impl Medium {
-    /// Notes a change; the one that the cut hits may still have happened.
+    /// Records a change. The change that the cut hits may still have happened.
     fn operate(&mut self, change: Unsynced) -> io::Result<()> {
         if !self.is_off {
             self.unsynced.push(change);
@@ -104,7 +106,7 @@ impl Medium {
     fn count(&mut self) -> io::Result<()> {
         self.is_off |= self.cut_at.is_some_and(|at| at <= self.operations);
         if self.is_off {
-            return Err(io::Error::other("the power is gone"));
+            return Err(io::Error::other("power failure"));
         }
         self.operations += 1;
         Ok(())
@@ -169,13 +171,13 @@ impl Draw {
     }
 }
 
-/// A server on a disk.
+/// Starts a server on a disk.
 fn start(disk: &Disk) -> Server {
     start_with(disk, Config::default())
 }
 
 fn start_with(disk: &Disk, config: Config) -> Server {
-    Server::open_on(config, disk.clone()).expect("what survives a power cut can be read")
+    Server::open_on(config, disk.clone()).expect("the disk content after a power cut is readable")
 }
 
 async fn ask(server: &Server, method: Method, path: &str, body: Option<Value>) -> (u16, Value) {
@@ -200,7 +202,7 @@ async fn ask_through(
 
 const PATH: &str = "/api/v1/namespaces/default/configmaps";
 
-/// A step of the workload: one object gets a number, or goes.
+/// A step of the workload: sets an object's number, or deletes the object.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Put(usize, u64),
@@ -222,8 +224,8 @@ impl Step {
     }
 }
 
-/// Creations, changes of different sizes, deletions; small enough to be cut everywhere. The steps of a wave are under way at the same
-/// time, so that they share syncs.
+/// Creations, changes of different sizes, and deletions; small enough to be cut at every operation.
+/// The steps of a wave run at the same time, so that they share syncs.
 fn workload() -> Vec<Vec<Step>> {
     let mut waves = Vec::new();
     for round in 0..4_u64 {
@@ -235,10 +237,10 @@ fn workload() -> Vec<Vec<Step>> {
     waves
 }
 
-/// What the objects are known to be: the number of each, if it is there.
+/// The known numbers of the existing objects.
 type Known = BTreeMap<usize, u64>;
 
-/// Big enough to lie in several sectors and pages, and the number is all over it.
+/// Large enough for several sectors and pages, with the number in all of them.
 fn body(object: usize, number: u64) -> Value {
     let length = 200 + 1500 * (number % 4);
     let filling = format!("{number},").repeat(usize::try_from(length).unwrap_or_default() / 3);
@@ -248,15 +250,15 @@ fn body(object: usize, number: u64) -> Value {
     })
 }
 
-/// What clients know when the power is gone.
+/// State that clients know when the power fails.
 struct Told {
     known: Known,
-    /// What was not answered with success.
+    /// Steps without a successful answer.
     open: Vec<Step>,
     revision: u64,
 }
 
-/// Performs the workload until a write is refused.
+/// Performs the workload until a write is rejected.
 async fn perform(server: &Server) -> Told {
     let mut told = Told { known: Known::new(), open: Vec::new(), revision: 0 };
     for wave in workload() {
@@ -292,7 +294,7 @@ async fn perform_one(server: &Server, step: Step, exists: bool) -> (u16, Value) 
     }
 }
 
-/// What a server has, each object whole.
+/// Reads all objects of a server and checks that each is complete.
 async fn found(server: &Server) -> (Known, u64) {
     let (code, list) = ask(server, Method::GET, PATH, None).await;
     assert_eq!(code, 200, "{list}");
@@ -310,8 +312,9 @@ async fn found(server: &Server) -> (Known, u64) {
 }
 
 #[tokio::test]
-async fn a_power_cut_anywhere_loses_nothing_that_was_answered() {
-    // What a folder holds before the first server's first commit is made under another name and renamed: it is never cut.
+async fn a_power_cut_loses_no_answered_write() {
+    // The initial content of the folder is created under another name and renamed, so a power cut
+    // cannot tear it.
     let new = Disk::default();
     drop(start(&new));
     let image = new.medium().synced.clone();
@@ -332,13 +335,13 @@ async fn a_power_cut_anywhere_loses_nothing_that_was_answered() {
             disk.cut_at(point);
             let told = perform(&server).await;
             let (shown, shown_at) = found(&server).await;
-            assert_eq!(shown, told.known, "point {point}: what is not saved is not shown");
+            assert_eq!(shown, told.known, "point {point}: unsaved writes are not shown");
             drop(server);
 
             let again = start(&Disk::holding(disk.surviving(point as u64 * DRAWS + draw)));
             let (found, found_at) = found(&again).await;
             let at = format!("point {point}, draw {draw}");
-            assert!(told.revision.max(shown_at) <= found_at, "{at}: the revision went back");
+            assert!(told.revision.max(shown_at) <= found_at, "{at}: the revision decreased");
             let mut explained = told.known.clone();
             for step in &told.open {
                 let mut with = explained.clone();
@@ -349,7 +352,7 @@ async fn a_power_cut_anywhere_loses_nothing_that_was_answered() {
                     explained = with;
                 }
             }
-            assert_eq!(found, explained, "{at}: {:?} was under way", told.open);
+            assert_eq!(found, explained, "{at}: {:?} was in progress", told.open);
             let (code, made) = ask(&again, Method::POST, PATH, Some(body(99, 0))).await;
             assert_eq!(code, 201, "{made}");
         }
@@ -360,7 +363,7 @@ async fn a_power_cut_anywhere_loses_nothing_that_was_answered() {
     assert!(0 < lost && 0 < kept, "the cuts hit both sides of a sync");
 }
 
-/// A server whose disk is gone after the start.
+/// A server with a disk that fails after the start.
 async fn diskless() -> Server {
     let disk = Disk::default();
     let server = start_with(&disk, Config { authorization: Authorization::Rbac, ..Config::default() });
@@ -370,7 +373,7 @@ async fn diskless() -> Server {
 }
 
 #[tokio::test]
-async fn a_permission_that_was_not_saved_grants_nothing() {
+async fn an_unsaved_permission_grants_nothing() {
     let server = diskless().await;
     let jane = server.service_as(Identity::new("jane", [""; 0]));
     let binding = json!({
@@ -383,7 +386,7 @@ async fn a_permission_that_was_not_saved_grants_nothing() {
 }
 
 #[tokio::test]
-async fn a_bootstrap_token_that_was_not_saved_lets_nobody_in() {
+async fn an_unsaved_bootstrap_token_is_rejected() {
     let server = diskless().await;
     let secret = json!({
         "metadata": {"name": "bootstrap-token-abcdef"}, "type": "bootstrap.kubernetes.io/token",
@@ -398,7 +401,7 @@ async fn a_bootstrap_token_that_was_not_saved_lets_nobody_in() {
 }
 
 #[tokio::test]
-async fn who_runs_a_server_is_told_when_its_disk_fails_and_what_was_answered_stays() {
+async fn a_disk_failure_is_reported_and_answered_writes_stay() {
     let disk = Disk::default();
     let server = start(&disk);
     assert_eq!(ask(&server, Method::POST, PATH, Some(body(1, 1))).await.0, 201);
@@ -406,7 +409,7 @@ async fn who_runs_a_server_is_told_when_its_disk_fails_and_what_was_answered_sta
     let (failed, (code, answer)) =
         tokio::join!(server.failed(), ask(&server, Method::POST, PATH, Some(body(2, 1))));
     assert!(failed.to_string().contains("state.redb cannot be written any more: "), "{failed}");
-    assert!(failed.to_string().contains("the power is gone"), "{failed}");
+    assert!(failed.to_string().contains("power failure"), "{failed}");
     assert_eq!((code, &answer["kind"], &answer["reason"]), (500, &json!("Status"), &json!("InternalError")));
     let message = answer["message"].as_str().unwrap_or_default();
     assert!(message.contains("cannot write to its data folder"), "{answer}");
@@ -417,7 +420,7 @@ async fn who_runs_a_server_is_told_when_its_disk_fails_and_what_was_answered_sta
 }
 
 #[tokio::test]
-async fn what_is_not_kept_needs_no_disk() {
+async fn requests_without_stored_objects_need_no_disk() {
     let server = diskless().await;
     assert_eq!(ask(&server, Method::POST, PATH, Some(body(1, 1))).await.0, 500);
     let review = json!({"spec": {"user": "jane", "resourceAttributes": {"verb": "get", "resource": "pods"}}});

@@ -1,4 +1,4 @@
-//! The way from a process to the cloud, and what goes wrong at the cloud itself.
+//! The connection from a process to the cloud, and the faults of the cloud itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,7 +68,7 @@ pub struct CloudFaults {
 }
 
 impl CloudFaults {
-    /// Faults within what the cloud promises now.
+    /// Creates faults within the current promises of the cloud.
     pub fn new(lab: Arc<Lab>, cloud: &Cloud) -> Self {
         let settings = cloud.settings();
         Self { lab, visible_within: settings.visible_within, call_bound: settings.call_bound }
@@ -81,7 +81,8 @@ impl Schedule for CloudFaults {
         let place = call.operation.to_string();
         if call.operation == Operation::Ensure && plan.strikes(Fault::D4, &place) {
             let span = plan.span(Fault::D4, &place, Duration::from_millis(10)..self.visible_within);
-            // Hidden, and the answer lost in half of the cases: together they are how instances leak.
+            // A hidden instance combined with a lost answer is how instances leak; here only the
+            // instance is hidden.
             return Some(CloudFault::HideNew { span });
         }
         if plan.strikes(Fault::D2, &place) {
@@ -89,7 +90,8 @@ impl Schedule for CloudFaults {
         }
         if plan.strikes(Fault::D3, &place) {
             let by = plan.span(Fault::D3, &place, Duration::ZERO..self.call_bound * 2);
-            // As late as the promise allows, or at once and then silence.
+            // Either the effect comes late, within the promise, or it comes at once and no answer
+            // follows.
             return Some(match by < self.call_bound {
                 true => CloudFault::LateEffect { by },
                 false => CloudFault::EffectThenSilence,

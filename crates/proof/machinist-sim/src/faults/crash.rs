@@ -1,8 +1,9 @@
-//! Crash points: every request and every driver call of the processes under test, before it is sent and after it took effect.
+//! Crash points: every request and every driver call of the processes under test, before it is sent
+//! and after it took effect.
 //!
-//! Points are counted over both processes from the beginning of the interesting part, so that "the 17th, after its commit" is the
-//! same point in every run of a scenario. A process that dies stops at that point: nothing it holds runs on, and what it had sent
-//! stays sent.
+//! Points are counted over both processes from the beginning of the part of interest. So "the 17th,
+//! after its commit" is the same point in every run of a scenario. A process that dies stops at
+//! that point: none of its tasks continues, but requests that it has sent still take effect.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,16 +16,16 @@ use tokio::sync::mpsc;
 use crate::actor::Process;
 use crate::ask::Observed;
 
-/// What a process does at a point of the run.
+/// The kind of call at a crash point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// It asks an API server.
+    /// A request to an API server.
     Request,
-    /// It asks the cloud.
+    /// A call of the cloud.
     DriverCall,
 }
 
-/// How many points there are, by what is done at them.
+/// Number of points, by the kind of call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Points {
     /// API requests.
@@ -34,7 +35,7 @@ pub struct Points {
 }
 
 impl Points {
-    /// All of them.
+    /// Number of all points.
     pub fn total(self) -> usize {
         self.requests + self.driver_calls
     }
@@ -53,21 +54,21 @@ impl fmt::Display for Points {
     }
 }
 
-/// Before a call is sent, or after it took effect and before its answer arrives.
+/// The side of a call: before it is sent, or after it took effect and before its answer arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// Nothing happened yet.
+    /// Before the call is sent.
     Before,
-    /// It is committed.
+    /// After the call is committed.
     After,
 }
 
 impl Moment {
-    /// Both.
+    /// Both moments.
     pub const ALL: [Self; 2] = [Self::Before, Self::After];
 }
 
-/// Who dies.
+/// The processes that die.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Victims {
     /// The manager.
@@ -79,10 +80,10 @@ pub enum Victims {
 }
 
 impl Victims {
-    /// All three.
+    /// All three values.
     pub const ALL: [Self; 3] = [Self::Manager, Self::MachineController, Self::Both];
 
-    /// Whether that process is among them.
+    /// Whether that process dies.
     pub fn include(self, process: Process) -> bool {
         matches!(
             (self, process),
@@ -105,11 +106,11 @@ impl From<Process> for Victims {
 /// One planned crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Crash {
-    /// The how-many-th point, from 0.
+    /// Number of the point, from 0.
     pub point: usize,
-    /// At which side of it.
+    /// The moment at the point.
     pub moment: Moment,
-    /// Who dies.
+    /// The processes that die.
     pub victims: Victims,
 }
 
@@ -131,7 +132,7 @@ impl fmt::Display for Crash {
 impl std::str::FromStr for Crash {
     type Err = String;
 
-    /// Reads what [`fmt::Display`] writes, for repeating one run of a sweep.
+    /// Parses the output of [`fmt::Display`], to repeat one run of a sweep.
     fn from_str(text: &str) -> Result<Self, String> {
         let expected = || format!("crash {text:?}: expected MOMENT:POINT:WHO, for example after:17:both");
         let mut parts = text.split(':');
@@ -158,36 +159,36 @@ impl std::str::FromStr for Crash {
 /// One life of a process, from its start to its death.
 #[derive(Debug)]
 pub struct Life {
-    /// Which process.
+    /// The process.
     pub process: Process,
-    /// The how-many-th life, from 0.
+    /// Number of the life, from 0.
     pub number: u32,
     alive: AtomicBool,
     observed: Mutex<Observed>,
 }
 
 impl Life {
-    /// A life that begins.
+    /// Starts a life.
     pub fn new(process: Process, number: u32) -> Self {
         Self { process, number, alive: AtomicBool::new(true), observed: Mutex::default() }
     }
 
-    /// Whether it goes on.
+    /// Whether the life has not ended.
     pub fn is_alive(&self) -> bool {
         self.alive.load(Ordering::SeqCst)
     }
 
-    /// Ends it: whatever it is about to do does not happen.
+    /// Ends the life: the process takes no further action.
     pub fn end(&self) {
         self.alive.store(false, Ordering::SeqCst);
     }
 
-    /// It was shown something.
+    /// Records what the process has seen.
     pub fn saw(&self, show: impl FnOnce(&mut Observed)) {
         show(&mut self.lock());
     }
 
-    /// What it has been shown.
+    /// The revisions that the process has seen.
     pub fn observed(&self) -> Observed {
         self.lock().clone()
     }
@@ -197,7 +198,7 @@ impl Life {
     }
 }
 
-/// Counts points, and says when somebody dies.
+/// Counts points, and announces when a process dies.
 #[derive(Debug)]
 pub struct CrashPoints {
     state: Mutex<State>,
@@ -214,27 +215,28 @@ struct State {
 }
 
 impl CrashPoints {
-    /// Points at which, if a crash is planned, it is announced to whoever buries the dead.
+    /// Creates the points. Deaths are sent to `deaths`, where the receiver drops and restarts the
+    /// processes.
     pub fn new(planned: Option<Crash>, deaths: mpsc::UnboundedSender<Victims>) -> Self {
         Self { state: Mutex::new(State { planned, ..State::default() }), deaths }
     }
 
-    /// A process began a life.
+    /// Registers a new life of a process.
     pub fn born(&self, life: Arc<Life>) {
         self.lock().lives.insert(life.process, life);
     }
 
-    /// Points count from here on.
+    /// Starts counting points.
     pub fn begin(&self) {
         self.lock().is_counting = true;
     }
 
-    /// Points do not count any more.
+    /// Stops counting points.
     pub fn end(&self) {
         self.lock().is_counting = false;
     }
 
-    /// How many points were passed.
+    /// Number of points passed so far.
     pub fn passed(&self) -> Points {
         self.lock().points
     }
@@ -244,7 +246,7 @@ impl CrashPoints {
         self.lock().happened
     }
 
-    /// A call is about to be sent. What is returned names the point, for [`Self::after`].
+    /// Counts a call that is about to be sent. Returns its point, for [`Self::after`].
     pub fn before(&self, kind: Kind) -> Option<usize> {
         let mut state = self.lock();
         if !state.is_counting {
@@ -257,18 +259,18 @@ impl CrashPoints {
         Some(point)
     }
 
-    /// The call of that point took effect.
+    /// Records that the call of that point took effect.
     pub fn after(&self, point: Option<usize>) {
         if let Some(point) = point {
             self.pass(point, Moment::After);
         }
     }
 
-    /// Somebody dies now, planned or not.
+    /// Kills processes now, planned or not.
     pub fn strike(&self, victims: Victims) {
-        // At once: whoever is to die must not do one more thing until it is buried.
+        // End the lives at once: a killed process must take no further action until it is dropped.
         self.lock().lives.values().filter(|life| victims.include(life.process)).for_each(|life| life.end());
-        // Nobody buries the dead once the run is over, and nobody needs to.
+        // After the run no task receives deaths, and none needs to.
         let _ = self.deaths.send(victims);
     }
 
@@ -294,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_crash_reads_as_it_prints() {
+    fn a_printed_crash_parses_to_the_same_crash() {
         for text in ["before:0:manager", "after:17:both", "after:3:controller"] {
             assert_eq!(text.parse::<Crash>().map(|crash| crash.to_string()), Ok(text.to_owned()));
         }
@@ -304,13 +306,13 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_happens_at_its_point_and_moment_alone() {
+    fn a_crash_happens_only_at_its_point_and_moment() {
         let (sender, mut deaths) = mpsc::unbounded_channel();
         let crash = Crash { point: 1, moment: Moment::After, victims: Victims::Both };
         let points = CrashPoints::new(Some(crash), sender);
         let life = Arc::new(Life::new(Process::Manager, 0));
         points.born(life.clone());
-        assert_eq!(points.before(Kind::Request), None, "nothing counts before the beginning");
+        assert_eq!(points.before(Kind::Request), None, "no point counts before the beginning");
         points.begin();
         let first = points.before(Kind::Request);
         points.after(first);

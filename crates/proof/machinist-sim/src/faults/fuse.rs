@@ -1,11 +1,12 @@
-//! A fuse against livelock. Under paused time the clock moves only when everybody waits, so a loop that never waits would run
-//! for ever: after so many events in one instant the fuse blows, the loop is held up, and the run has failed.
+//! A fuse against livelock. Under paused time the clock moves only when every task waits, so a loop
+//! that never waits would run for ever. After too many events in one instant the fuse blows: it
+//! stops the loop, and the run has failed.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
 
-/// More than any burst of a scenario, fewer than a second of computing.
+/// More events than any burst of a scenario, and less than a second of computing.
 const EVENTS_PER_INSTANT: u64 = 20_000;
 
 /// Counts events in one instant.
@@ -26,7 +27,7 @@ impl Default for Fuse {
 }
 
 impl Fuse {
-    /// One event; false once there were too many: whoever asks must stop.
+    /// Counts one event. Returns false if there were too many: the caller must then stop.
     pub fn holds(&self, what: &str) -> bool {
         let mut count = self.lock();
         let now = Instant::now();
@@ -42,7 +43,7 @@ impl Fuse {
         count.blown.is_none()
     }
 
-    /// What blew it.
+    /// The error, if the fuse has blown.
     pub fn blown(&self) -> Option<String> {
         self.lock().blown.clone()
     }

@@ -1,5 +1,6 @@
-//! Which faults a run meets. Each seed draws a few kinds (swarm testing: many seeds with few kinds find more than few seeds with
-//! all), each with a rate of its own, so that some runs are battered and others barely touched.
+//! The kinds of faults in a run. Each seed draws a few kinds, each with its own rate, so that some
+//! runs meet many faults and others few. This is swarm testing: many seeds with few kinds find more
+//! than few seeds with all kinds.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +15,7 @@ use crate::seed::{Seed, Stream};
 
 /// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "the table at the top of the parent module says what each is")]
+#[expect(missing_docs, reason = "the table at the top of the parent module describes each of them")]
 pub enum Fault {
     P1,
     P4,
@@ -33,21 +34,21 @@ impl Fault {
     pub const ALL: [Self; 10] =
         [Self::P1, Self::P4, Self::P5, Self::P7, Self::P8, Self::P9, Self::P10, Self::D2, Self::D3, Self::D4];
 
-    /// How often it may happen, per thousand chances: the rates that a seed draws from.
+    /// The rates per thousand chances that a seed draws from.
     fn rates(self) -> &'static [u32] {
         match self {
-            // A chance is one line of a watch.
+            // One chance per line of a watch.
             Self::P1 => &[10, 50, 150],
             Self::P4 => &[2, 5, 15],
-            // A chance is one look at the clock, every second of chaos.
+            // One chance every second of chaos.
             Self::P5 => &[50, 100],
-            // A chance is one request, or one write.
+            // One chance per request, or per write.
             Self::P7 => &[10, 40, 120],
             Self::P8 => &[10, 40, 120],
             Self::P9 => &[10, 40, 120],
-            // A chance is one request or driver call.
+            // One chance per request or driver call.
             Self::P10 => &[2, 5, 10],
-            // A chance is one driver call.
+            // One chance per driver call.
             Self::D2 | Self::D3 | Self::D4 => &[100, 300, 600],
         }
     }
@@ -59,30 +60,30 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Which faults, how often, and for how long.
+/// Kinds, rates and duration of a run's faults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
     /// Rates per thousand chances.
     pub rates: BTreeMap<Fault, u32>,
-    /// How long nothing goes wrong at first.
+    /// Duration of the warm-up without faults.
     pub warm_up: Duration,
-    /// How long things go wrong then.
+    /// Duration of the chaos that follows.
     pub chaos: Duration,
 }
 
-/// The usual length of chaos: a rollout of three is in the middle of it from its first second to its last.
+/// The usual length of chaos, which covers a rollout of three from its first second to its last.
 const CHAOS: Duration = Duration::from_secs(150);
-/// Some runs are disturbed from the first request on, some in the middle of things.
+/// In some runs faults begin with the first request, in others in the middle of the scenario.
 const WARM_UPS: [Duration; 4] =
     [Duration::ZERO, Duration::from_millis(50), Duration::from_secs(1), Duration::from_secs(8)];
 
 impl Profile {
-    /// Nothing goes wrong.
+    /// A profile without faults.
     pub fn calm() -> Self {
         Self { rates: BTreeMap::new(), warm_up: Duration::ZERO, chaos: Duration::ZERO }
     }
 
-    /// What a seed draws: each kind with an even chance.
+    /// A profile drawn from a seed, in which each kind has an even chance.
     pub fn swarm(seed: Seed) -> Self {
         let mut stream = seed.stream("profile");
         let mut rates = BTreeMap::new();
@@ -97,7 +98,7 @@ impl Profile {
         Self { rates, warm_up, chaos: CHAOS }
     }
 
-    /// These kinds at these rates, from the first request on.
+    /// A profile of these kinds at these rates, from the first request on.
     pub fn of(rates: &[(Fault, u32)]) -> Self {
         Self { rates: rates.iter().copied().collect(), warm_up: Duration::ZERO, chaos: CHAOS }
     }
@@ -117,38 +118,39 @@ impl fmt::Display for Profile {
     }
 }
 
-/// What becomes of one request.
+/// The fate of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// Nothing special.
+    /// The request is delivered without a fault.
     Pass,
-    /// P7: no effect.
+    /// P7: the request has no effect, and this is its answer.
     Reject(Loss),
-    /// P8: it takes effect, and this is the answer.
+    /// P8: the request takes effect, and this is its answer.
     Unknown(Loss),
-    /// P9: it takes effect this much later.
+    /// P9: the request takes effect this much later.
     Late(Duration),
 }
 
-/// What is answered in place of the truth.
+/// The answer that replaces the real one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
     /// An HTTP status.
     Code(u16),
     /// A broken connection.
     Reset,
-    /// Nothing, ever.
+    /// No answer.
     Silence,
 }
 
-/// What becomes of one line of a watch.
+/// The fate of one line of a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LineFate {
-    /// Delivered.
+    /// The line is delivered at once.
     Deliver,
-    /// P1: delivered this much later, and everything behind it.
+    /// P1: the line and all later lines are delivered this much later.
     Hold(Duration),
-    /// P4: the stream ends here; it may be opened again after this long, and by then the past is forgotten.
+    /// P4: the stream ends here. It may be opened again after this time, when the server has
+    /// compacted its history.
     Close(Duration),
 }
 
@@ -168,42 +170,42 @@ struct Drawn {
 }
 
 impl FaultPlan {
-    /// The faults that a seed draws within a profile.
+    /// Creates the faults that a seed draws within a profile.
     pub fn new(seed: Seed, profile: Profile) -> Self {
         Self { profile, seed, began: OnceLock::new(), drawn: Mutex::default() }
     }
 
-    /// The interesting part of the run begins: the phases count from here. Before, nothing goes wrong.
+    /// Starts the phases, at the beginning of the part of interest. No fault happens before.
     pub fn begin(&self) {
-        // Only the first call counts: a scenario has one beginning.
+        // Only the first call counts, because a scenario has one beginning.
         let _ = self.began.set(Instant::now());
     }
 
-    /// Whether things go wrong now.
+    /// Whether the run is in its chaos phase.
     pub fn is_chaos(&self) -> bool {
         let Some(began) = self.began.get() else { return false };
         let elapsed = began.elapsed();
         self.profile.warm_up <= elapsed && elapsed < self.profile.warm_up + self.profile.chaos
     }
 
-    /// How long until nothing goes wrong any more, as far as that is known.
+    /// Time until the calm phase, as far as it is known.
     pub fn calm_in(&self) -> Duration {
         let whole = self.profile.warm_up + self.profile.chaos;
         self.began.get().map_or(whole, |began| whole.saturating_sub(began.elapsed()))
     }
 
-    /// What a run meets.
+    /// The profile of the run.
     pub fn profile(&self) -> &Profile {
         &self.profile
     }
 
-    /// How many faults there were.
+    /// Number of injected faults.
     pub fn injected(&self) -> usize {
         self.lock().injected.values().sum()
     }
 
-    /// How long a request travels before its server sees it. It always takes a moment: without any, a loop could run for ever
-    /// in one instant.
+    /// The time that a request takes to its server. It is never zero, because otherwise a loop
+    /// could run for ever in one instant.
     pub fn latency(&self, process: Process) -> Duration {
         const MILLISECOND: Duration = Duration::from_millis(1);
         if !self.is_chaos() {
@@ -218,14 +220,15 @@ impl FaultPlan {
         }
     }
 
-    /// What becomes of a request.
+    /// Draws the fate of a request.
     pub fn fate(&self, process: Process, ask: &Ask) -> Fate {
         if !self.is_chaos() {
             return Fate::Pass;
         }
         let mut drawn = self.lock();
         let stream = drawn.stream(self.seed, format!("requests/{process}"));
-        // Every request draws the same number of times, so that one fault more does not move all that follow.
+        // Every request draws the same number of times, so that an additional fault does not change
+        // all later draws.
         let [reject, unknown, late] =
             [Fault::P7, Fault::P8, Fault::P9].map(|fault| stream.happens(self.profile.rate(fault)));
         let code = stream.pick(&[409, 422, 429, 500, 503]);
@@ -238,7 +241,7 @@ impl FaultPlan {
                 let loss = match broken {
                     0 => Loss::Reset,
                     1 => Loss::Silence,
-                    // Reads are not refused for conflicts.
+                    // Reads get no conflicts.
                     _ if !is_write => Loss::Code(503),
                     _ => Loss::Code(code.unwrap_or(500)),
                 };
@@ -252,7 +255,7 @@ impl FaultPlan {
         fate
     }
 
-    /// What becomes of a line of a watch of that table.
+    /// Draws the fate of a line of a watch of that table.
     pub fn line(&self, process: Process, table: &str) -> LineFate {
         if !self.is_chaos() {
             return LineFate::Deliver;
@@ -271,7 +274,7 @@ impl FaultPlan {
         fate
     }
 
-    /// Whether a fault of that kind happens now, at a place of that name.
+    /// Whether a fault of that kind happens now at that place.
     pub fn strikes(&self, fault: Fault, place: &str) -> bool {
         if !self.is_chaos() {
             return false;
@@ -284,7 +287,7 @@ impl FaultPlan {
         strikes
     }
 
-    /// A time within the range, for a fault at a place of that name.
+    /// Draws a time within the range, for a fault at that place.
     pub fn span(&self, fault: Fault, place: &str, range: std::ops::Range<Duration>) -> Duration {
         self.lock().stream(self.seed, format!("{fault}/{place}/span")).within(range)
     }

@@ -1,5 +1,5 @@
-//! Watches that are delivered late, or end where they should not. Order is kept, and nothing is lost within a stream: everything
-//! here is something that a real server may do.
+//! Watches that are delivered late or end early. The order is kept, and no line within a stream is
+//! lost: a real server may do all of this.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::plan::LineFate;
 use super::wire::{AnswerBody, Link};
 
-/// The same stream, disturbed.
+/// The same stream, with faults.
 pub(super) fn disturbed(body: AnswerBody, link: Arc<Link>, table: String) -> AnswerBody {
     let frames = futures::stream::unfold((body, link, table), |(mut body, link, table)| async move {
         let frame = body.frame().await?;
@@ -37,7 +37,7 @@ pub(super) fn disturbed(body: AnswerBody, link: Arc<Link>, table: String) -> Ans
     StreamBody::new(frames).boxed_unsync()
 }
 
-/// The revision of the object in a line of a watch. The embedded server sends one line a frame.
+/// The revision of the object in a line of a watch. The embedded server sends one line per frame.
 fn revision_of_event(line: &[u8]) -> Option<u64> {
     #[derive(Deserialize)]
     struct Event {
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_revision_of_a_line_is_its_objects() {
+    fn the_revision_of_a_line_is_that_of_its_object() {
         let line = br#"{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"17"},"spec":{}}}"#;
         assert_eq!(revision_of_event(line), Some(17));
         assert_eq!(revision_of_event(br#"{"type":"ERROR","object":{"code":410}}"#), None);

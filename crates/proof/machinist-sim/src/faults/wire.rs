@@ -1,8 +1,8 @@
-//! The way from one life of one process to one API server: a tower service under the product's own request policy, where
-//! requests are counted, traced, refused, delayed and lost.
+//! The connection of one life of one process to one API server. It is a tower service below the
+//! product's own request policy, where requests are counted, traced, refused, delayed and lost.
 //!
-//! A request is handed to a task of its own: it takes effect even when whoever sent it is dead or has stopped waiting. Without
-//! that, "committed, and nobody knows" could never happen here.
+//! Each request runs on its own task, so it takes effect even when its sender is dead or has timed
+//! out. Otherwise the case "committed, but the sender does not know" could never happen here.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -30,7 +30,7 @@ use crate::actor::Side;
 use crate::ask::{Ask, Sent};
 use crate::lab::Lab;
 
-/// An answer, as the product's client gets it.
+/// An answer, as the product's client receives it.
 pub type Answer = Result<Response<AnswerBody>, BoxError>;
 
 /// The body of an answer.
@@ -43,18 +43,19 @@ pub struct Wire {
     service: ApiService,
 }
 
-/// What the streams of a connection share with it.
+/// The state that a connection shares with its streams.
 pub(super) struct Link {
     pub(super) side: Side,
     pub(super) life: Arc<Life>,
     pub(super) lab: Arc<Lab>,
     server: Server,
-    /// Tables that may not be watched before that moment; by then the past is forgotten.
+    /// Tables that may not be watched before that moment. At that moment the server compacts its
+    /// history.
     closed: Mutex<BTreeMap<String, Instant>>,
 }
 
 impl Wire {
-    /// Connects a life to a server, which sees the caller that `service` says.
+    /// Connects a life to a server. The server sees the caller of `service`.
     pub fn new(side: Side, life: Arc<Life>, lab: Arc<Lab>, server: Server, service: ApiService) -> Self {
         Self { link: Arc::new(Link { side, life, lab, server, closed: Mutex::default() }), service }
     }
@@ -104,7 +105,7 @@ impl Wire {
         self.link.observe(ask, answer?).await
     }
 
-    /// Hands the request to its server, on a task that nobody can take it back from.
+    /// Sends the request to its server on a separate task, so that a dying sender cannot cancel it.
     async fn deliver(&self, ask: &Ask, after: Duration) -> Answer {
         let (link, mut service, request) = (self.link.clone(), self.service.clone(), ask.again());
         let process = link.life.process;
@@ -132,25 +133,26 @@ impl Wire {
                     history.wrote(process, &record, code);
                 }
             }
-            // Whoever asked may be gone.
+            // The sender may have died or timed out.
             let _ = answer.send(result);
         });
         match answered.await {
             Ok(result) => Ok(result?.map(|body| body.map_err(Into::into).boxed_unsync())),
-            Err(_) => Err("the server went away".into()),
+            Err(_) => Err("the server has stopped".into()),
         }
     }
 }
 
 impl Link {
-    /// Goes on as long as the process lives; of a dead one nothing is ever heard again.
+    /// Returns if the process lives. For a dead process it never returns, so the process sees no
+    /// further answer.
     pub(super) async fn while_alive(&self) {
         if !self.life.is_alive() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// P10, or a planned crash.
+    /// Kills the process if fault P10 or a planned crash is due.
     async fn may_die(&self) {
         let process = self.life.process;
         if self.life.is_alive() && self.lab.plan.strikes(Fault::P10, &process.to_string()) {
@@ -160,7 +162,7 @@ impl Link {
         self.while_alive().await;
     }
 
-    /// P4: the watch of that table may be opened again after `by`.
+    /// P4: keeps the watch of that table closed for `by`.
     pub(super) fn close(&self, table: &str, by: Duration) {
         self.lock().insert(table.to_owned(), Instant::now() + by);
     }
@@ -171,11 +173,11 @@ impl Link {
         }
         let Some(opens) = self.lock().remove(&ask.about.table) else { return };
         tokio::time::sleep_until(opens).await;
-        self.lab.history.note(format!("fault P4: the {} server forgets its past", self.side));
+        self.lab.history.note(format!("fault P4: the {} server compacts its history", self.side));
         self.server.compact();
     }
 
-    /// Notes what the answer shows its process, and lets faults at the streams.
+    /// Records what the answer shows to its process, and adds faults to watch streams.
     async fn observe(self: &Arc<Self>, ask: &Ask, answer: Response<AnswerBody>) -> Answer {
         if ask.is_watch() && answer.status() == StatusCode::OK {
             let table = ask.about.table.clone();
@@ -210,7 +212,7 @@ impl Loss {
     }
 }
 
-/// A refusal as kube-apiserver would word it.
+/// An error Status in the words of kube-apiserver.
 fn refusal(code: u16) -> Response<AnswerBody> {
     let reason = match code {
         409 => "Conflict",

@@ -1,7 +1,9 @@
-//! S5: no voluntary deletion takes the number of available Machines below what the deployment promises.
+//! S5: no voluntary deletion reduces the number of available Machines below the deployment's
+//! promise.
 //!
-//! What the environment kills is nobody's choice: a Machine counts as available when it was so in what the manager had been shown,
-//! and the promise is the smallest of the specs that were current since then.
+//! Deaths caused by the environment are not voluntary. So a Machine counts as available if the
+//! manager had last seen it as available. The promise is the smallest of all specs that were
+//! current since that revision.
 
 use super::surge::{deployment_of, machines_of_deployment, shown_at, track_of};
 use super::{Id, Invariant, Violations};
@@ -48,8 +50,10 @@ impl Invariant for Availability {
         let left = left.filter(|machine| was_available(*machine)).count();
         if u32::try_from(left).is_ok_and(|left| left < promised) {
             let name = old.name();
-            found
-                .add(Id::S5, format!("deleting {name} leaves {left} available, and {promised} are promised"));
+            found.add(
+                Id::S5,
+                format!("deleting {name} leaves {left} Machines available, expected at least {promised}"),
+            );
         }
     }
 }

@@ -1,8 +1,8 @@
-//! S6: a Node is closed before its first pod is asked to leave; no pod is deleted without grace, and no instance under a pod that
-//! has to leave, before the drain may use force.
+//! S6: a Node is cordoned before its first pod is evicted. Before the drain may use force, no pod
+//! is deleted without grace, and no instance is deleted under a pod that has to leave.
 //!
-//! Whether a pod is on a Node is judged on what the server has committed at the moment at which the cloud takes the deletion: what
-//! the process had been shown by then is no excuse.
+//! Whether a pod is on a Node is judged by the server's commits at the moment when the cloud
+//! accepts the deletion. It does not matter what the process had seen by then.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::ask::Sent;
 use crate::history::{Event, State};
 use crate::sight::{MACHINES, NODES, PODS, Seen};
 
-/// What the machine controller of a run is told; see `machinist_plan::mcm::machine::Defaults`.
+/// Options of the machine controller in a run; see `machinist_plan::mcm::machine::Defaults`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DrainOrder {
     drain_timeout: Duration,
@@ -56,18 +56,19 @@ impl DrainOrder {
         if is_eviction {
             let on = state.track(Side::Target, NODES, node).and_then(|track| track.now());
             if on.is_some_and(|node| !node.is_cordoned()) {
-                found.add(Id::S6, format!("pod {} is evicted from {node}, which is still open", pod.name()));
+                found
+                    .add(Id::S6, format!("pod {} is evicted from {node}, which is not cordoned", pod.name()));
             }
         }
         if sent.method == Method::DELETE && !self.may_use_force(state, sent.at, node) {
             found.add(
                 Id::S6,
-                format!("pod {} is deleted by force, and {node} may still be drained", pod.name()),
+                format!("pod {} is deleted by force before the drain of {node} may use force", pod.name()),
             );
         }
     }
 
-    /// The instance of that id begins to be deleted.
+    /// Checks the start of an instance's deletion.
     fn see_end(&self, state: &State, id: &str, found: &mut Violations) {
         let machine = state.objects(Side::Control, MACHINES).find(|machine| machine.provider_id() == id);
         let Some(node) = machine.map(Seen::node_label).filter(|node| !node.is_empty()) else { return };
@@ -100,7 +101,8 @@ impl DrainOrder {
     }
 }
 
-/// Whether a drain moves a pod: those of DaemonSets come back, and mirrors of static pods cannot leave.
+/// Whether a drain evicts a pod. Pods of DaemonSets would be recreated, and mirror pods of static
+/// pods cannot be evicted.
 fn has_to_leave(pod: Seen<'_>) -> bool {
     let mut owners = pod.list("/metadata/ownerReferences").iter();
     let is_daemon = owners.any(|owner| owner["kind"] == "DaemonSet" && owner["controller"] == true);

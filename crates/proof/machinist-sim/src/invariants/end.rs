@@ -1,4 +1,4 @@
-//! L1, L2, L4, L6: what must be true once faults have stopped and there is nothing left to do.
+//! L1, L2, L4, L6: the rules for the end state, after the last fault.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,12 +10,12 @@ use crate::actor::Side;
 use crate::history::State;
 use crate::sight::{MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, NODES, SECRETS, Seen};
 
-/// L1 and L2: every deployment has what it asks for, and nothing else exists.
+/// L1 and L2: every deployment has what its spec requests, and nothing else exists.
 #[derive(Debug, Clone, Copy)]
 pub struct Settled;
 
 impl Settled {
-    /// Looks at the end state.
+    /// Checks the end state.
     pub fn judge(state: &State) -> Violations {
         let mut found = Violations::default();
         for deployment in state.objects(Side::Control, MACHINE_DEPLOYMENTS) {
@@ -28,7 +28,7 @@ impl Settled {
                 if has != wanted {
                     found.add(
                         Id::L1,
-                        format!("deployment {name} says {field} {has}, and {wanted} are wanted"),
+                        format!("deployment {name} has status.{field} {has}, expected {wanted}"),
                     );
                 }
             }
@@ -37,7 +37,9 @@ impl Settled {
             if generation != observed {
                 found.add(
                     Id::L1,
-                    format!("deployment {name} is at {generation:?} and has observed {observed:?}"),
+                    format!(
+                        "deployment {name} has generation {generation:?} and observedGeneration {observed:?}"
+                    ),
                 );
             }
         }
@@ -46,8 +48,7 @@ impl Settled {
                 state.objects(Side::Control, MACHINES).filter(|m| m.owner_uid() == Some(set.uid()));
             let (name, has) = (set.name(), u32::try_from(children.count()).unwrap_or(u32::MAX));
             if set.is_deleting() || has != set.replicas() {
-                found
-                    .add(Id::L1, format!("set {name} has {has} Machines, and {} are wanted", set.replicas()));
+                found.add(Id::L1, format!("set {name} has {has} Machines, expected {}", set.replicas()));
             }
         }
         for machine in state.objects(Side::Control, MACHINES) {
@@ -64,15 +65,21 @@ fn judge_machine(state: &State, machine: Seen<'_>, found: &mut Violations) {
         return found.add(Id::L1, format!("Machine {name} is still being deleted"));
     }
     if machine.phase() != "Running" {
-        found.add(Id::L1, format!("Machine {name} is {:?}", machine.phase()));
+        found.add(Id::L1, format!("Machine {name} has phase {:?}, expected Running", machine.phase()));
     }
     if !machine.has_intent() {
         found.add(Id::L1, format!("Machine {name} has no finalizer"));
     }
     match state.instance(machine.provider_id()).filter(|instance| instance.is_alive_at(state.now)) {
-        None => found.add(Id::L1, format!("Machine {name} has no instance {:?}", machine.provider_id())),
+        None => found.add(
+            Id::L1,
+            format!(
+                "Machine {name} has provider id {:?}, but no such instance exists",
+                machine.provider_id()
+            ),
+        ),
         Some(instance) if instance.key.as_deref().is_some_and(|key| key != machine.uid()) => {
-            found.add(Id::L1, format!("Machine {name} has the instance of {:?}", instance.key));
+            found.add(Id::L1, format!("Machine {name} has an instance with key {:?}", instance.key));
         }
         Some(_) => {}
     }
@@ -80,10 +87,10 @@ fn judge_machine(state: &State, machine: Seen<'_>, found: &mut Violations) {
     match node {
         Some(node) if node.provider_id() == machine.provider_id() && node.condition("Ready") == "True" => {
             if node.is_cordoned() || node.machine_label() != name {
-                found.add(Id::L1, format!("the Node of {name} is closed, or not labelled with it"));
+                found.add(Id::L1, format!("the Node of {name} is cordoned, or has no label with its name"));
             }
         }
-        _ => found.add(Id::L1, format!("Machine {name} has no Node that is Ready")),
+        _ => found.add(Id::L1, format!("Machine {name} has no Ready Node")),
     }
 }
 
@@ -92,42 +99,42 @@ fn judge_leftovers(state: &State, found: &mut Violations) {
     let recorded: BTreeSet<&str> = machines.iter().map(|machine| machine.provider_id()).collect();
     for instance in state.instances().filter(|instance| instance.is_alive_at(state.now)) {
         if !recorded.contains(instance.id.as_str()) {
-            found.add(Id::L2, format!("instance {} of {} belongs to nobody", instance.id, instance.name));
+            found.add(Id::L2, format!("instance {} ({}) has no Machine", instance.id, instance.name));
         }
     }
     for node in state.objects(Side::Target, NODES) {
-        // A Node that no instance of this cloud registered is somebody else's.
+        // A Node that no instance of this cloud registered is foreign.
         let is_ours = state.instance(node.provider_id()).is_some();
         if is_ours && !recorded.contains(node.provider_id()) {
-            found.add(Id::L2, format!("Node {} ({}) belongs to nobody", node.name(), node.provider_id()));
+            found.add(Id::L2, format!("Node {} ({}) has no Machine", node.name(), node.provider_id()));
         }
     }
     for secret in state.objects(Side::Target, SECRETS) {
         if secret.name().starts_with("bootstrap-token-") {
-            found.add(Id::L2, format!("bootstrap token {} is left", secret.name()));
+            found.add(Id::L2, format!("bootstrap token {} still exists", secret.name()));
         }
     }
 }
 
-/// L4: what the processes did while there was nothing to do.
+/// L4: the activity of the processes in a window in which they must do nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Quiet {
-    /// For how long they were watched.
+    /// Duration of the window.
     pub window: Duration,
-    /// Writes, by process and what they were about.
+    /// Number of writes, by process, verb and object.
     pub writes: BTreeMap<String, u32>,
-    /// Driver calls.
+    /// Number of driver calls.
     pub calls: u32,
-    /// How often something was decided about, by kind.
+    /// Number of planner passes, by kind.
     pub passes: BTreeMap<&'static str, u64>,
 }
 
-/// A process may look at a thing so often in one resync period: once for the resync, and once for each of a few changes that
-/// nobody here makes (a Node's heartbeat among them).
+/// Maximum passes per object and resync period: one for the resync, and one for each of a few
+/// changes that other components make (such as a Node's heartbeat).
 const PASSES_PER_RESYNC: u64 = 4;
 
 impl Quiet {
-    /// Judges the window. `objects` is how many things of each kind are decided about.
+    /// Checks the window. `objects` is the number of objects of each kind.
     pub fn judge(&self, objects: &BTreeMap<&'static str, u64>, resync: Duration) -> Violations {
         let mut found = Violations::default();
         for (what, count) in &self.writes {
@@ -140,50 +147,51 @@ impl Quiet {
         for (kind, passes) in &self.passes {
             let allowed = objects.get(kind).copied().unwrap_or(0).max(1) * periods * PASSES_PER_RESYNC;
             if allowed < *passes {
-                found.add(Id::L4, format!("{passes} looks at {kind}, and {allowed} are plenty"));
+                found.add(Id::L4, format!("{passes} passes for {kind}, expected at most {allowed}"));
             }
         }
         found
     }
 }
 
-/// L6: what it cost to make and to delete Machines, and what they had to go through.
+/// L6: the number of writes for creating and deleting Machines, and the events that justify more
+/// writes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Spent {
-    /// Writes of the machine controller about Machines, Nodes and tokens, whatever was answered.
+    /// Writes of the machine controller about Machines, Nodes and tokens, successful or not.
     pub writes: usize,
-    /// Machines that were made.
+    /// Number of Machines that were created.
     pub made: usize,
-    /// Of these, how many belonged to no set: nobody put the finalizer on them for us.
+    /// Number of these without a set. For them the machine controller adds the finalizer itself.
     pub alone: usize,
-    /// Machines that are gone.
+    /// Number of Machines that were deleted.
     pub deleted: usize,
     /// How often a Machine became Unknown or Failed, or Running again.
     pub health: usize,
-    /// How often it was written down what holds a drain up.
+    /// How often the reason for a waiting drain was written.
     pub drain_texts: usize,
-    /// How often a drain was ended by force, which has a marker of its own.
+    /// How often a drain ended by force, which needs one more write for its marker.
     pub forced: usize,
 }
 
-/// Writes to make one Machine; ARCHITECTURE.md lists them.
+/// Writes per created Machine; ARCHITECTURE.md lists them.
 const WRITES_TO_MAKE: usize = 6;
-/// Writes to delete one Machine.
+/// Writes per deleted Machine.
 const WRITES_TO_DELETE: usize = 7;
-/// The same under faults, where writes are refused, lost and repeated.
+/// Writes per Machine under faults, where writes are refused, lost and repeated.
 const WRITES_UNDER_FAULTS: usize = 15;
 
-/// What disturbed a run.
+/// The disturbances of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disturbed {
-    /// Nothing.
+    /// No fault and no crash.
     Never,
-    /// So many faults and crashes.
+    /// This number of faults and crashes.
     Times(usize),
 }
 
 impl Spent {
-    /// What a run spent so many writes on.
+    /// Counts the causes of a run's writes.
     pub fn of(state: &State, writes: usize) -> Self {
         let mut spent = Self { writes, ..Self::default() };
         for (_, track) in state.table(Side::Control, MACHINES) {
@@ -214,7 +222,7 @@ impl Spent {
         spent
     }
 
-    /// Whether it was too much.
+    /// Checks the number of writes against the budget.
     pub fn judge(self, disturbed: Disturbed) -> Violations {
         let Self { writes, made, alone, deleted, health, drain_texts, forced } = self;
         let apart = alone + health + drain_texts + forced;
@@ -224,7 +232,7 @@ impl Spent {
         };
         let mut found = Violations::default();
         if allowed < writes {
-            found.add(Id::L6, format!("{writes} writes, and {allowed} are enough: {self:?}"));
+            found.add(Id::L6, format!("{writes} writes, expected at most {allowed}: {self:?}"));
         }
         found
     }

@@ -1,4 +1,5 @@
-//! S7: who is whose. Provider ids are set once and belong to one object each; a Node goes only with its own Machine.
+//! S7: identity. A provider id is set once and belongs to one object. A Node is deleted only
+//! together with its own Machine.
 
 use http::Method;
 use machinist_apiserver::Commit;
@@ -37,13 +38,14 @@ impl Invariant for ProviderIds {
         if let Some(twin) = twin {
             found.add(
                 Id::S7,
-                format!("{kind}s {} and {} have one provider id, {id}", twin.name(), new.name()),
+                format!("{kind}s {} and {} have the same provider id, {id}", twin.name(), new.name()),
             );
         }
     }
 }
 
-/// A Node is deleted by us only if it belongs to a Machine that goes.
+/// The machine controller deletes a Node only if the Node belongs to a Machine that is being
+/// deleted.
 pub(super) struct OwnNodesOnly;
 
 impl Invariant for OwnNodesOnly {
@@ -51,7 +53,7 @@ impl Invariant for OwnNodesOnly {
         let Event::Committed { side: Side::Target, commit, cause } = event else { return };
         let is_ours = Process::of_agent(&commit.user_agent) == Some(Process::MachineController);
         let Some(node) = going_node(commit).filter(|_| is_ours) else { return };
-        // Taking our finalizer off a Node that somebody else deletes is not deleting it.
+        // A PATCH only removes the finalizer from a Node that another client deletes.
         if cause.is_some_and(|sent| sent.method != Method::DELETE) {
             return;
         }
@@ -66,13 +68,15 @@ impl Invariant for OwnNodesOnly {
         };
         if !state.objects(Side::Control, MACHINES).any(is_owner) {
             let (name, id) = (node.name(), node.provider_id());
-            found
-                .add(Id::S7, format!("Node {name} ({id:?}) is deleted, and no Machine that goes is its own"));
+            found.add(
+                Id::S7,
+                format!("Node {name} ({id:?}) is deleted, but belongs to no Machine that is being deleted"),
+            );
         }
     }
 }
 
-/// The Node whose deletion begins, or is done at once, with this commit.
+/// The Node that this commit begins to delete, or deletes at once.
 fn going_node(commit: &Commit) -> Option<Seen<'_>> {
     let old = commit.old.as_deref().filter(|_| *commit.resource == *NODES)?;
     let was_going = Seen(old.value()).is_deleting();

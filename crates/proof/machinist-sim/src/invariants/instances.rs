@@ -1,4 +1,4 @@
-//! S1, S2, S3: the instances of a Machine, from its first to its last.
+//! S1, S2, S3: the instances of a Machine, from the first to the last.
 
 use jiff::Timestamp;
 use machinist_api::constants::labels;
@@ -9,10 +9,10 @@ use crate::actor::Side;
 use crate::history::{Event, InstanceTrack, State};
 use crate::sight::{MACHINES, Seen};
 
-/// What the user's client calls itself.
+/// User-Agent of the user's client.
 const USER_AGENT: &str = "user";
 
-/// S1: a key has one instance, ever, and no name has two at once.
+/// S1: a key never has more than one instance, and a name has at most one at a time.
 pub(super) struct OnePerMachine;
 
 impl Invariant for OnePerMachine {
@@ -28,16 +28,17 @@ impl Invariant for OnePerMachine {
         let Some(made) = state.instance(commit.id().as_str()) else { return };
         let others = || state.instances().filter(|other| other.id != made.id);
         if let Some(other) = others().find(|other| other.key.is_some() && other.key == made.key) {
-            found.add(Id::S1, format!("{} and {} were made for one key", other.id, made.id));
+            found.add(Id::S1, format!("{} and {} were made for the same key", other.id, made.id));
         }
         let same_name = others().find(|other| other.name == made.name && other.is_alive_at(state.now));
         if let Some(other) = same_name {
-            found.add(Id::S1, format!("{} and {} exist with one name, {}", other.id, made.id, made.name));
+            found
+                .add(Id::S1, format!("{} and {} exist with the same name, {}", other.id, made.id, made.name));
         }
     }
 }
 
-/// S2: an instance is deleted only when its Machine is to go.
+/// S2: an instance is deleted only if its Machine is being deleted.
 pub(super) struct OnlyWithCause;
 
 impl Invariant for OnlyWithCause {
@@ -48,14 +49,15 @@ impl Invariant for OnlyWithCause {
             Some(machine) if machine.is_deleting() => {}
             Some(machine) => {
                 let name = machine.name();
-                found.add(Id::S2, format!("{id} is being deleted, and its Machine {name} is not"));
+                found.add(Id::S2, format!("{id} is being deleted, but its Machine {name} is not"));
             }
-            None => found.add(Id::S2, format!("{id} is being deleted, and is no Machine's")),
+            None => found.add(Id::S2, format!("{id} is being deleted, but belongs to no Machine")),
         }
     }
 }
 
-/// S3: no instance without the finalizer, and no finalizer gone before the instance.
+/// S3: no instance exists without the finalizer, and the finalizer is removed only after the
+/// instance is deleted.
 pub(super) struct FinalizerTruth;
 
 impl Invariant for FinalizerTruth {
@@ -73,17 +75,19 @@ impl Invariant for FinalizerTruth {
                             machine.name()
                         ),
                     ),
-                    None => {
-                        found.add(Id::S3, format!("{} was made for {}, which is gone", entry.id, entry.name))
-                    }
+                    None => found.add(
+                        Id::S3,
+                        format!("{} was made for {}, which does not exist", entry.id, entry.name),
+                    ),
                 }
             }
             Event::Committed { side: Side::Control, commit, .. } if *commit.resource == *MACHINES => {
                 let Some(old) = commit.old.as_deref().map(|object| Seen(object.value())) else { return };
                 let keeps_it = commit.new.as_deref().is_some_and(|new| Seen(new.value()).has_intent());
                 let forced = labels::parse_bool(old.label(labels::FORCE_DELETION)) == Some(true);
-                // Users who remove finalizers, and then the object, take the risk themselves. Our writes are judged, and so is the
-                // server's removal of an object without finalizers.
+                // Users who remove a finalizer and then the object accept the risk. Only writes of
+                // the processes, and the server's removal of an object without finalizers, are
+                // judged.
                 let is_ours = crate::actor::Process::of_agent(&commit.user_agent).is_some();
                 let is_erased = &*commit.user_agent == USER_AGENT && !old.has_intent();
                 let judged = (old.has_intent() && is_ours) || (commit.new.is_none() && !is_erased);
@@ -102,7 +106,7 @@ impl Invariant for FinalizerTruth {
                     let name = old.name();
                     found.add(
                         Id::S3,
-                        format!("Machine {name} is let go while its instance {} exists", instance.id),
+                        format!("Machine {name} is released while its instance {} exists", instance.id),
                     );
                 }
             }
@@ -111,7 +115,8 @@ impl Invariant for FinalizerTruth {
     }
 }
 
-/// The Machine of an instance: by its key, or by name where others made it, and not before the Machine.
+/// The Machine of an instance: found by the key, or by name if others made the instance. A Machine
+/// that was created after the instance does not count.
 fn owner_of<'s>(state: &'s State, instance: &InstanceTrack) -> Option<Seen<'s>> {
     match &instance.key {
         Some(key) => state.by_uid(Side::Control, MACHINES, key),

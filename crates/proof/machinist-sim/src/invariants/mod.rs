@@ -1,22 +1,23 @@
-//! What must hold in every run, whatever goes wrong.
+//! Rules that must hold in every run, under every fault.
 //!
 //! | | holds | judged |
 //! |---|---|---|
 //! | S1 | one instance per Machine, ever | each commit of the ledger |
-//! | S2 | no instance is deleted whose Machine is not to go | each commit of the ledger |
-//! | S3 | the finalizer says "an instance may exist": none is made without it, and it leaves after the instance | both |
+//! | S2 | an instance is deleted only if its Machine is being deleted | each commit of the ledger |
+//! | S3 | the finalizer means "an instance may exist": it is set before the instance is created, and removed after the instance is deleted | both |
 //! | S4 | no Machine is made beyond replicas + surge | each Machine that is made |
 //! | S5 | no voluntary deletion takes availability below replicas - maxUnavailable | each deletion of a Machine |
-//! | S6 | cordon before the first eviction; no pod, and no instance under a pod that has to leave, goes before the drain may use force | each write about pods, each deletion in the ledger |
-//! | S7 | provider ids are set once and unique; a Node is deleted only with the Machine that it belongs to | each commit |
-//! | S13 | one unhealthy Machine of a deployment is given up at a time | each Machine that is marked Failed |
-//! | L1 | what is asked for is there, and stays | at the end |
-//! | L2 | nothing is left over | at the end |
-//! | L4 | nobody writes, calls or looks when there is nothing to do | at the end |
+//! | S6 | cordon before the first eviction; before the drain may use force, no pod is deleted, and no instance is deleted under a pod that has to leave | each write about pods, each deletion in the ledger |
+//! | S7 | provider ids are set once and unique; a Node is deleted only with its own Machine | each commit |
+//! | S13 | of a deployment, one unhealthy Machine at a time is replaced | each Machine that is marked Failed |
+//! | L1 | the requested objects exist, and remain | at the end |
+//! | L2 | nothing else is left | at the end |
+//! | L4 | no writes, calls or passes when there is nothing to do | at the end |
 //! | L6 | 6 writes to make a Machine, 7 to delete one | at the end, without faults |
 //!
-//! They are judged on the commit log and the ledger, never by polling. Where a rule is about what a process knew when it wrote,
-//! it is judged on the newest revision that had been delivered to that process when it sent the write.
+//! Invariants are judged on the commit log and the ledger, never by polling. If a rule depends on
+//! the knowledge of a process, it uses the newest revision that the process had received when it
+//! sent the write.
 
 mod availability;
 mod drain;
@@ -31,9 +32,9 @@ use std::fmt;
 pub use self::end::{Disturbed, Quiet, Settled, Spent};
 use crate::history::{Event, State};
 
-/// Names an invariant.
+/// Identifies an invariant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "the table at the top of this module says what each is")]
+#[expect(missing_docs, reason = "the table at the top of this module describes each of them")]
 pub enum Id {
     S1,
     S2,
@@ -55,23 +56,23 @@ impl fmt::Display for Id {
     }
 }
 
-/// One rule. It sees everything that happens, in order.
+/// One rule. It sees every event, in order.
 pub trait Invariant: Send {
-    /// Looks at one thing that happened; `state` contains it already.
+    /// Checks one event; `state` already contains it.
     fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations);
 }
 
-/// What one look found.
+/// The violations found by one check.
 #[derive(Debug, Default)]
 pub struct Violations(Vec<(Id, String)>);
 
 impl Violations {
-    /// Something is wrong.
+    /// Adds a violation.
     pub fn add(&mut self, id: Id, what: impl Into<String>) {
         self.0.push((id, what.into()));
     }
 
-    /// Whether nothing is wrong.
+    /// Whether there is no violation.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -81,14 +82,14 @@ impl Violations {
     }
 }
 
-/// An invariant that was violated, with what led to it.
+/// A violated invariant, with the events before the violation.
 #[derive(Debug, Clone)]
 pub struct Violation {
-    /// Which.
+    /// The invariant.
     pub id: Id,
-    /// How.
+    /// The violation, in words.
     pub what: String,
-    /// What was being looked at.
+    /// The event that was checked.
     pub at: String,
     /// The end of the trace at that moment.
     pub tail: String,
@@ -101,7 +102,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// All rules that are judged while the run goes on.
+/// All rules that are checked during the run.
 pub fn all() -> Vec<Box<dyn Invariant>> {
     vec![
         Box::new(instances::OnePerMachine),

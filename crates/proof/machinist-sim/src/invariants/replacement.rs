@@ -1,4 +1,4 @@
-//! S13: of all Machines of a deployment, one at a time is given up because its Node is unhealthy.
+//! S13: of all Machines of a deployment, one at a time is replaced because of its unhealthy Node.
 
 use super::surge::{deployment_uid, machines_of_deployment};
 use super::{Id, Invariant, Violations};
@@ -35,10 +35,11 @@ impl Invariant for OneAtATime {
                     track.versions().any(|(_, then)| then.phase() == FAILED && then.uid() == other.uid());
                 is_old_news && had_failed
             });
-            // Marks are the machine controller's own writes: it knows of every one of them, shown or not.
+            // The machine controller writes these marks itself, so it knows each of them, even if
+            // no watch has shown it yet.
             if other.phase() == FAILED || was_given_up {
                 let (name, other) = (new.name(), other.name());
-                found.add(Id::S13, format!("{name} is given up while {other} is being replaced"));
+                found.add(Id::S13, format!("{name} is marked Failed while {other} is being replaced"));
             }
         }
     }

@@ -1,8 +1,10 @@
-//! S4: no Machine is made while there are as many as any spec allows that its maker may still have believed in.
+//! S4: no Machine is created beyond the largest number that the manager may still have considered
+//! allowed.
 //!
-//! A deployment's number reaches a Machine in two steps, deployment to set and set to Machine, so the specs that count are those
-//! current since the older of two moments: the newest deployment that the manager had been shown when it sent the POST, and the
-//! commit that gave the set the number of replicas which the manager had been shown.
+//! A deployment's number reaches a Machine in two steps: from the deployment to the set, and from
+//! the set to the Machine. So all specs count that were current since the older of two moments. The
+//! first is the newest deployment that the manager had seen when it sent the POST. The second is
+//! the commit that gave the set the number of replicas that the manager had seen.
 
 use super::{Id, Invariant, Violations};
 use crate::actor::{Process, Side};
@@ -21,7 +23,8 @@ impl Invariant for SurgeBound {
         }
         let Some(made) = commit.new.as_deref().map(|object| Seen(object.value())) else { return };
         let Some(set) = made.owner_uid().and_then(|uid| track_of(state, MACHINE_SETS, uid)) else {
-            return found.add(Id::S4, format!("Machine {} was made for no set that exists", made.name()));
+            return found
+                .add(Id::S4, format!("Machine {} was created for a set that does not exist", made.name()));
         };
         let (allowed, live) = match deployment_of(state, set) {
             Some((uid, deployment)) => {
@@ -39,18 +42,23 @@ impl Invariant for SurgeBound {
             }
         };
         let Some(allowed) = allowed else {
-            return found
-                .add(Id::S4, format!("Machine {} was made for a deployment that is gone", made.name()));
+            return found.add(
+                Id::S4,
+                format!("Machine {} was created for a deployment that does not exist", made.name()),
+            );
         };
-        // The new one is among the living.
+        // `live` includes the new Machine.
         if allowed < live {
             let name = made.name();
-            found.add(Id::S4, format!("Machine {name} was made as number {live}, and {allowed} are allowed"));
+            found.add(
+                Id::S4,
+                format!("Machine {name} is Machine number {live}, but only {allowed} are allowed"),
+            );
         }
     }
 }
 
-/// All versions of the object that has, or last had, that UID.
+/// All versions of the object that has that UID, or had it last.
 pub(super) fn track_of<'s>(state: &'s State, table: &str, uid: &str) -> Option<&'s Track> {
     let mut tracks = state.table(Side::Control, table);
     tracks
@@ -75,7 +83,8 @@ fn replicas_decided_at(set: &Track, seen: u64) -> u64 {
             decided = revision;
         }
     }
-    // A number that was written is the deployment's as it was shown before: the commit itself is not old enough.
+    // The manager computed this number from a deployment that it had seen before the commit, so the
+    // commit's own revision is one too high.
     decided.saturating_sub(1)
 }
 
@@ -89,7 +98,7 @@ fn live_of_deployment(state: &State, uid: &str) -> u32 {
     count(live.filter(|machine| !machine.is_deleting()))
 }
 
-/// The Machines of all sets of a deployment that exist.
+/// The existing Machines of all sets of a deployment.
 pub(super) fn machines_of_deployment<'s>(state: &'s State, uid: &'s str) -> impl Iterator<Item = Seen<'s>> {
     state.objects(Side::Control, MACHINES).filter(move |machine| deployment_uid(state, *machine) == Some(uid))
 }
@@ -105,7 +114,8 @@ fn count<'s>(machines: impl Iterator<Item = Seen<'s>>) -> u32 {
     u32::try_from(machines.count()).unwrap_or(u32::MAX)
 }
 
-/// The newest revision of an object of the control cluster that the sender had been shown when it sent a write.
+/// The newest revision of an object of the control cluster that the sender had seen when it sent a
+/// write.
 pub(super) fn shown_at(sent: &Sent, table: &str, track: &Track) -> u64 {
     let key =
         track.versions().next_back().map(|(_, object)| format!("{}/{}", object.namespace(), object.name()));

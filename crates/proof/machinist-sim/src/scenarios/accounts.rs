@@ -1,4 +1,4 @@
-//! Credentials that are exchanged, and objects that come back from a backup.
+//! Scenarios with replaced credentials, and with objects that are restored from a backup.
 
 use std::time::Duration;
 
@@ -8,18 +8,20 @@ use crate::sight::Seen;
 use crate::world::user::WORKERS;
 use crate::world::{Outcome, Trouble, User, View, World, ensure};
 
-/// Opens the project in which the workers are made.
+/// Token of the project of the workers.
 const TOKEN: &str = "token-of-the-project";
-/// Opens the same project: the token was renewed.
+/// Another token of the same project, after a renewal.
 const RENEWED: &str = "renewed-token-of-the-project";
-/// Opens another project.
+/// Token of another project.
 const OTHER: &str = "token-of-another-project";
 
-/// Longer than a Machine waits for a second look, and than it takes to list an account a second time.
+/// Longer than a Machine waits for a second look, and longer than a second list of the account
+/// takes.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
 
-/// The Secret is exchanged for one of another project, and a Machine is deleted: its instance is not believed gone because that project
-/// does not show it. With the old Secret the deletion ends.
+/// The Secret is replaced by one of another project, and a Machine is deleted. The instance does
+/// not count as deleted, although that project does not show it. With the old Secret the deletion
+/// ends.
 pub async fn exchanged_secret(world: &dyn World) -> Outcome {
     let user = start_in_a_project(world, 3).await?;
     world.begin("the Secret is exchanged for one of another project, and the user scales from 3 to 2");
@@ -28,12 +30,12 @@ pub async fn exchanged_secret(world: &dyn World) -> Outcome {
     let says_so = |view: &View| {
         let said = view.machines().filter(|machine| machine.is_deleting()).map(Seen::operation_text);
         let said: Vec<&str> = said.collect();
-        match said.iter().any(|text| text.contains("looks like another account")) {
+        match said.iter().any(|text| text.contains("seems to open another account")) {
             true => Ok(()),
-            false => Err(format!("the Machine that is deleted says {said:?}")),
+            false => Err(format!("the deleted Machine has the operation text {said:?}")),
         }
     };
-    world.until("the Machine to say what it waits for", says_so).await?;
+    world.until("the Machine to report the wrong account", says_so).await?;
     let until = world.now().checked_add(PATIENCE).map_err(|error| Trouble(error.to_string()))?;
     let waits = |view: &View| match until <= world.now() {
         true => Ok(()),
@@ -41,28 +43,29 @@ pub async fn exchanged_secret(world: &dyn World) -> Outcome {
     };
     let view = world.until("a quarter of an hour to pass", waits).await?;
     ensure(view.machines.len() == 3 && view.ledger.alive().count() == 3, || {
-        format!("a Machine or its instance is gone\n{view}")
+        format!("a Machine or its instance was deleted\n{view}")
     })?;
     user.set_token(Some(TOKEN)).await?;
     world.until("the deletion to end with the old Secret", |view| settled(view, 2)).await?;
     Ok(())
 }
 
-/// The token is renewed within the project: Machines are deleted as before, also one whose instance has died.
+/// The token is renewed within the project. Machines are deleted as before, including one with a
+/// dead instance.
 pub async fn renewed_token(world: &dyn World) -> Outcome {
     let user = start_in_a_project(world, 3).await?;
     world.begin("the token is renewed, one instance dies, and the user scales to 2");
     user.set_token(Some(RENEWED)).await?;
     let view = world.look().await?;
     let worker = super::heal::first_running(&view)?;
-    // Its name may come back: a manager that was started anew does not know which names are used up.
+    // The name may be used again, because a restarted manager does not know the used names.
     let (dies, uid) = (worker.name().to_owned(), worker.uid().to_owned());
     let entry = view.ledger.alive().find(|entry| entry.name.as_str() == dies);
     let entry = entry.ok_or_else(|| Trouble::new("the worker has no instance"))?;
     world.cloud().kill(&entry.id).map_err(|refusal| Trouble(refusal.to_string()))?;
     let replaced = |view: &View| {
         if view.machine(&dies).is_some_and(|machine| machine.uid() == uid) {
-            return Err(format!("Machine {dies} is still there"));
+            return Err(format!("Machine {dies} still exists"));
         }
         settled(view, 3)
     };
@@ -72,8 +75,9 @@ pub async fn renewed_token(world: &dyn World) -> Outcome {
     Ok(())
 }
 
-/// All machine objects come back from a backup with new UIDs, as in a migration of the control plane. Their instances are theirs all the
-/// same: none is made twice, and each is deleted with its Machine.
+/// All machine objects are restored from a backup with new UIDs, as in a migration of the control
+/// plane. They keep their instances: no instance is created twice, and each is deleted with its
+/// Machine.
 pub async fn restored(world: &dyn World) -> Outcome {
     let user = start_with(world, 3).await?;
     world.stop_processes().await?;
@@ -81,7 +85,7 @@ pub async fn restored(world: &dyn World) -> Outcome {
     user.erase_machine_objects().await?;
     let erased = |view: &View| match view.machines.len() + view.sets.len() + view.deployments.len() {
         0 => Ok(()),
-        left => Err(format!("{left} objects are left")),
+        left => Err(format!("{left} objects still exist")),
     };
     world.until("the objects to be erased", erased).await?;
     for item in backup.deployments.iter().chain(&backup.sets).chain(&backup.machines) {
@@ -96,11 +100,12 @@ pub async fn restored(world: &dyn World) -> Outcome {
     let ever = view.ledger.ever().iter().filter(|entry| entry.name.as_str().starts_with(WORKERS)).count();
     ensure(ever == 3, || format!("{ever} instances were ever made, for 3 Machines"))?;
     user.delete_workers().await?;
-    world.until("nothing to be left", |view| view.is_empty()).await?;
+    world.until("all objects to be deleted", |view| view.is_empty()).await?;
     Ok(())
 }
 
-/// As a restore writes it: another uid, a new creation time, and owners of the same name.
+/// Gives an object another uid, a new creation time, and the new uids of its owners, as a restore
+/// does.
 fn give_new_uids(object: &mut serde_json::Value, now: &str) {
     let renew = |uid: &mut serde_json::Value| {
         if let Some(old) = uid.as_str() {
@@ -118,7 +123,7 @@ fn give_new_uids(object: &mut serde_json::Value, now: &str) {
     }
 }
 
-/// Workers that were made in a project with [`TOKEN`]; [`RENEWED`] opens it too.
+/// Starts workers in a project with [`TOKEN`]; [`RENEWED`] is a token of the same project.
 async fn start_in_a_project(world: &dyn World, replicas: u32) -> Result<User<'_>, Trouble> {
     world.cloud().configure(|settings| {
         let projects = [(TOKEN, "project"), (RENEWED, "project"), (OTHER, "another")];

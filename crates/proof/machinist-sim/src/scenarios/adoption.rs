@@ -1,4 +1,4 @@
-//! Machines that had no owner when they were made.
+//! Scenarios with Machines that were created without an owner.
 
 use super::heal::{healed, kill_first};
 use super::life::settled;
@@ -7,8 +7,8 @@ use crate::world::{Outcome, User, View, World};
 
 const NAMES: [&str; 3] = ["w-a", "w-b", "w-c"];
 
-/// Three Machines are made without owners and adopted by a set, which a deployment adopts. Then all instances die at once: the
-/// Machines are replaced one after the other.
+/// Three Machines are created without owners. A set adopts them, and a deployment adopts the set.
+/// Then all instances die at once, and the Machines are replaced one after the other.
 pub async fn heal_after_adoption(world: &dyn World) -> Outcome {
     let user = User::of(world);
     user.create_class("c").await?;
@@ -28,14 +28,14 @@ pub async fn heal_after_adoption(world: &dyn World) -> Outcome {
 fn all(view: &View, test: impl Fn(Seen<'_>) -> Result<(), String>) -> Result<(), String> {
     NAMES.iter().try_for_each(|name| match view.machine(name) {
         Some(machine) => test(machine),
-        None => Err(format!("there is no Machine {name}")),
+        None => Err(format!("Machine {name} does not exist")),
     })
 }
 
 fn runs(machine: Seen<'_>) -> Result<(), String> {
     match machine.phase() {
         "Running" => Ok(()),
-        phase => Err(format!("{} is {phase:?}", machine.name())),
+        phase => Err(format!("{} has phase {phase:?}", machine.name())),
     }
 }
 

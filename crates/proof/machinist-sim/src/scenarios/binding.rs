@@ -1,4 +1,4 @@
-//! A scheduler that binds pods while Nodes are being closed.
+//! A scenario with a scheduler that binds a pod while the Node is being cordoned.
 
 use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::Node;
@@ -10,11 +10,10 @@ use super::heal::first_running;
 use super::life::{settled, start_with};
 use crate::world::{Outcome, Trouble, User, View, World, ensure};
 
-/// The name of the pod.
 const POD: &str = "late";
 
-/// A pod is bound to a Node when the machine controller has looked at it for the last time and has not closed it yet: it has to
-/// be evicted all the same before the instance is deleted.
+/// A pod is bound to a Node after the machine controller's last list of the pods and before the
+/// cordon. It must be evicted before the instance is deleted.
 pub async fn bound_before_the_cordon(world: &dyn World) -> Outcome {
     let user = start_with(world, 1).await?;
     let view = world.look().await?;
@@ -25,8 +24,8 @@ pub async fn bound_before_the_cordon(world: &dyn World) -> Outcome {
         user.delete_machine(&victim).await?;
         let gone = |view: &View| match (view.machine(&victim), view.pod(POD)) {
             (None, None) => settled(view, 1),
-            (Some(_), _) => Err(format!("{victim} is still there")),
-            (None, Some(_)) => Err("the pod is still there".to_owned()),
+            (Some(_), _) => Err(format!("{victim} still exists")),
+            (None, Some(_)) => Err("the pod still exists".to_owned()),
         };
         world.until("the Machine to be replaced, and the pod to leave", gone).await
     };
@@ -39,17 +38,18 @@ pub async fn bound_before_the_cordon(world: &dyn World) -> Outcome {
     no_force(world)
 }
 
-/// What the scheduler came to.
+/// The result of the binding.
 #[derive(PartialEq)]
 enum Bound {
-    /// The pod was bound to an open Node.
+    /// The pod was bound before the cordon.
     InTime,
-    /// The Node was closed first.
+    /// The Node was cordoned first.
     TooLate,
 }
 
-/// Binds a pod as soon as the Node is said to be going, unless it is closed by then, as a scheduler would. Real requests cross each
-/// other, so the pod and the cordon are put in order by the server's own numbers.
+/// Binds a pod as soon as the Node has the condition Terminating, unless the Node is cordoned by
+/// then, as a scheduler would. Real requests may overtake each other, so the server's revisions
+/// decide whether the pod or the cordon came first.
 async fn bind_before_the_cordon(world: &dyn World, user: User<'_>, name: &str) -> Result<Bound, Trouble> {
     let nodes: Api<Node> = Api::all(world.target());
     let params = WatchParams::default().fields(&format!("metadata.name={name}"));
@@ -74,7 +74,7 @@ async fn bind_before_the_cordon(world: &dyn World, user: User<'_>, name: &str) -
     Ok(Bound::TooLate)
 }
 
-/// Where an object's last change stands among all changes of the cluster.
+/// The revision of an object's last change.
 fn number(object: &impl ResourceExt) -> u64 {
     object.resource_version().and_then(|version| version.parse().ok()).unwrap_or_default()
 }

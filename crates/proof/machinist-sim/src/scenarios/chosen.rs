@@ -1,16 +1,17 @@
-//! Machines that the cluster-autoscaler chooses.
+//! Scenarios with Machines that the cluster-autoscaler chooses.
 
 use super::life::{settled, start_with};
 use crate::world::user::{CHOSEN, WORKERS};
 use crate::world::{Outcome, Trouble, View, World, ensure};
 
-/// One of three Machines is chosen, and one replica less is wanted: that Machine is deleted, and no other.
+/// The autoscaler chooses one of three Machines and reduces the replicas by one. That Machine is
+/// deleted, and no other.
 pub async fn scale_by_choice(world: &dyn World) -> Outcome {
     let user = start_with(world, 3).await?;
     let view = world.look().await?;
-    // Of Machines of one age the last by name would be deleted first.
+    // Of Machines of the same age, the last by name would be deleted first.
     let chosen = view.running().map(|machine| machine.name().to_owned()).min();
-    let chosen = chosen.ok_or(Trouble::new("no worker runs"))?;
+    let chosen = chosen.ok_or(Trouble::new("no worker is running"))?;
     world.begin("the autoscaler chooses a Machine and scales from 3 to 2");
     user.scale_workers_without(&chosen, 2).await?;
     let is_done = |view: &View| {
@@ -19,8 +20,8 @@ pub async fn scale_by_choice(world: &dyn World) -> Outcome {
             view.deployment(WORKERS).map(|deployment| deployment.annotation(CHOSEN)).unwrap_or_default();
         if named.is_empty() { Ok(()) } else { Err(format!("{named} is still named")) }
     };
-    let view = world.until("the chosen Machine to be gone", is_done).await?;
-    ensure(view.machine(&chosen).is_none(), || format!("another Machine than {chosen} was deleted"))?;
+    let view = world.until("the chosen Machine to be deleted", is_done).await?;
+    ensure(view.machine(&chosen).is_none(), || format!("the chosen Machine {chosen} still exists"))?;
     let ever = view.ledger.ever().len();
-    ensure(ever == 3, || format!("{ever} instances were ever made, and 3 were ever wanted"))
+    ensure(ever == 3, || format!("{ever} instances were ever made, expected 3"))
 }

@@ -1,4 +1,4 @@
-//! Pods that must leave before their Node goes.
+//! Scenarios with pods that must leave before their Node is deleted.
 
 use std::time::Duration;
 
@@ -11,11 +11,12 @@ use crate::lab::Answered;
 use crate::sight::PODS;
 use crate::world::{Outcome, Trouble, View, World, ensure};
 
-/// From the moment that a budget allows a disruption, a drain takes no longer than this: the next attempt to evict, the pod's
-/// grace, and the time until each is noticed.
+/// Maximum duration of a drain after a budget allows a disruption: the next attempt to evict, the
+/// pod's grace period, and the time to notice each.
 const DRAIN_TAKES: Duration = Duration::from_secs(45);
 
-/// A Machine is deleted while a Ready pod on it is held by a budget: the pod stays, until there is another one.
+/// A Machine is deleted while a budget protects a Ready pod on it. The pod stays until a second pod
+/// is ready.
 pub async fn drain(world: &dyn World) -> Outcome {
     let user = start_with(world, 2).await?;
     let view = world.look().await?;
@@ -33,28 +34,28 @@ pub async fn drain(world: &dyn World) -> Outcome {
         true => Ok(()),
         false => Err("no eviction was answered 429".to_owned()),
     };
-    let view = world.until("the budget to hold the pod", refused).await?;
+    let view = world.until("the budget to block the eviction of the pod", refused).await?;
     ensure(view.pod("held").is_some_and(|pod| !pod.is_deleting()), || {
-        "the pod left although its budget held it".to_owned()
+        "the pod was deleted against its budget".to_owned()
     })?;
     user.create_pod("second", "a", other_node).await?;
     world.until("the second pod to be ready", |view| pod_is_ready(view, "second")).await?;
     let allowed = world.now();
     let has_left = |view: &View| match (view.pod("held"), view.machine(victim)) {
         (None, _) => Ok(()),
-        (Some(_), _) => Err("the held pod has not left".to_owned()),
+        (Some(_), _) => Err("the protected pod still exists".to_owned()),
     };
     world.until("the pod to leave", has_left).await?;
     ensure_in_time(allowed, world.now())?;
     let gone = |view: &View| match view.machine(victim) {
         None => settled(view, 2),
-        Some(_) => Err(format!("{victim} is still there")),
+        Some(_) => Err(format!("{victim} still exists")),
     };
     world.until("the Machine to be replaced", gone).await?;
     no_force(world)
 }
 
-/// Twelve pods without a budget leave at once.
+/// Twelve pods without a budget are evicted at once.
 pub async fn drain_of_a_crowd(world: &dyn World) -> Outcome {
     let user = start_with(world, 1).await?;
     let view = world.look().await?;
@@ -70,7 +71,7 @@ pub async fn drain_of_a_crowd(world: &dyn World) -> Outcome {
     user.delete_machine(&victim).await?;
     let gone = |view: &View| match (view.machine(&victim), view.pods.len()) {
         (None, 0) => settled(view, 1),
-        (_, left) => Err(format!("{left} pods are left")),
+        (_, left) => Err(format!("{left} pods still exist")),
     };
     world.until("the Machine to be replaced", gone).await?;
     no_force(world)
@@ -78,7 +79,7 @@ pub async fn drain_of_a_crowd(world: &dyn World) -> Outcome {
 
 fn ensure_in_time(allowed: Timestamp, left: Timestamp) -> Outcome {
     let took = Duration::try_from(left.duration_since(allowed)).unwrap_or_default();
-    ensure(took <= DRAIN_TAKES, || format!("the pod left {took:?} after its budget allowed it"))
+    ensure(took <= DRAIN_TAKES, || format!("the pod was evicted {took:?} after its budget allowed it"))
 }
 
 pub(super) fn evictions(world: &dyn World) -> impl Iterator<Item = Answered> {
@@ -86,7 +87,7 @@ pub(super) fn evictions(world: &dyn World) -> impl Iterator<Item = Answered> {
     answers.filter(|answer| answer.about.table == PODS && answer.about.subresource == "eviction")
 }
 
-/// No pod was deleted by the machine controller: all of them were asked to leave.
+/// Checks that the machine controller deleted no pod directly: it evicted all of them.
 pub(super) fn no_force(world: &dyn World) -> Outcome {
     let by_force = |answer: &Answered| {
         answer.process == Process::MachineController && answer.about.table == PODS && answer.verb == "delete"

@@ -1,4 +1,4 @@
-//! Instances that die by themselves.
+//! Scenarios with instances that die without a request.
 
 use machinist_instance::ProviderId;
 
@@ -7,7 +7,7 @@ use crate::sight::Seen;
 use crate::world::user::WORKERS;
 use crate::world::{Outcome, Trouble, View, World, ensure};
 
-/// One instance dies; its Machine is replaced, and no other.
+/// One instance dies. Its Machine is replaced, and no other.
 pub async fn heal(world: &dyn World) -> Outcome {
     let _ = start_with(world, 3).await?;
     world.begin("one instance dies");
@@ -15,7 +15,7 @@ pub async fn heal(world: &dyn World) -> Outcome {
     healed(world, 1).await
 }
 
-/// The same with a pod on the dead Node, which nobody there can stop any more.
+/// The same with a pod on the dead Node, where no kubelet can end the pod any more.
 pub async fn heal_with_a_pod(world: &dyn World) -> Outcome {
     let user = start_with(world, 3).await?;
     let view = world.look().await?;
@@ -27,10 +27,10 @@ pub async fn heal_with_a_pod(world: &dyn World) -> Outcome {
     healed(world, 1).await?;
     let view = world.look().await?;
     let lost = view.pod("p").is_some_and(|pod| view.node(pod.text("/spec/nodeName")).is_some());
-    ensure(!lost, || "the pod is on a Node that is gone for good".to_owned())
+    ensure(!lost, || "the pod is still on the dead Node".to_owned())
 }
 
-/// Two of three die at once: one is replaced, then the other.
+/// Two of three instances die at once. Their Machines are replaced one after the other.
 pub async fn heal_many(world: &dyn World) -> Outcome {
     let _ = start_with(world, 3).await?;
     world.begin("two of three instances die at once");
@@ -50,19 +50,19 @@ pub(super) async fn kill_first(world: &dyn World, count: usize) -> Outcome {
 pub(super) async fn healed(world: &dyn World, died: usize) -> Outcome {
     let view = world.until("the workers to be three again", |view| settled(view, 3)).await?;
     let ever = view.ledger.ever().iter().filter(|entry| entry.name.as_str().starts_with(WORKERS)).count();
-    // Whatever faults did meanwhile: one that is healthy is never replaced, and one that died only once.
+    // Under all faults, a healthy Machine is never replaced, and a dead one only once.
     let replaced = ever - 3;
     ensure(died == replaced, || format!("{replaced} workers were replaced, and {died} died"))
 }
 
 pub(super) fn first_running(view: &View) -> Result<Seen<'_>, Trouble> {
-    view.running().next().ok_or_else(|| Trouble::new("no worker runs"))
+    view.running().next().ok_or_else(|| Trouble::new("no worker is running"))
 }
 
 pub(super) fn pod_is_ready(view: &View, name: &str) -> Result<(), String> {
     match view.pod(name) {
         Some(pod) if pod.condition("Ready") == "True" => Ok(()),
         Some(_) => Err(format!("pod {name} is not ready")),
-        None => Err(format!("there is no pod {name}")),
+        None => Err(format!("pod {name} does not exist")),
     }
 }

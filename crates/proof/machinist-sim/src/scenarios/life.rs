@@ -1,14 +1,14 @@
-//! Making, scaling and deleting.
+//! Scenarios for creating, scaling and deleting.
 
 use crate::world::user::WORKERS;
 use crate::world::{Outcome, User, World, ensure};
 
-/// One Machine, from nothing to Running.
+/// Creates one Machine and waits until it is Running.
 pub async fn create_one(world: &dyn World) -> Outcome {
     create(world, 1).await
 }
 
-/// Eight at once.
+/// Creates eight Machines at once.
 pub async fn burst(world: &dyn World) -> Outcome {
     create(world, 8).await
 }
@@ -20,15 +20,15 @@ async fn create(world: &dyn World, replicas: u32) -> Outcome {
     user.create_workers(replicas).await?;
     let view = world.until("the deployment to settle", |view| settled(view, replicas)).await?;
     let ever = view.ledger.ever().len();
-    ensure(ever == replicas as usize, || format!("{ever} instances were ever made, for {replicas}"))
+    ensure(ever == replicas as usize, || format!("{ever} instances were ever made, expected {replicas}"))
 }
 
-/// One Machine, from Running to nothing.
+/// Deletes a deployment of one running Machine.
 pub async fn delete_one(world: &dyn World) -> Outcome {
     delete_all(world, 1).await
 }
 
-/// Three Machines, from Running to nothing.
+/// Deletes a deployment of three running Machines.
 pub async fn delete(world: &dyn World) -> Outcome {
     delete_all(world, 3).await
 }
@@ -37,27 +37,28 @@ async fn delete_all(world: &dyn World, replicas: u32) -> Outcome {
     let user = start_with(world, replicas).await?;
     world.begin("the user deletes the deployment");
     user.delete_workers().await?;
-    world.until("nothing to be left", |view| view.is_empty()).await?;
+    world.until("all objects to be deleted", |view| view.is_empty()).await?;
     Ok(())
 }
 
-/// Deleted while instances are being made: some asked for, some made, none recorded yet.
+/// Deletes a deployment while its instances are being created: some are requested, some exist, none
+/// is recorded yet.
 pub async fn delete_while_creating(world: &dyn World) -> Outcome {
     let user = User::of(world);
     user.create_class("c").await?;
     world.begin("the user creates a deployment of 3, and deletes it when the first instance exists");
     user.create_workers(3).await?;
     let exists = |view: &crate::world::View| match view.ledger.ever() {
-        [] => Err("no instance was made yet".to_owned()),
+        [] => Err("no instance exists yet".to_owned()),
         _ => Ok(()),
     };
-    world.until("the first instance to be made", exists).await?;
+    world.until("the first instance to exist", exists).await?;
     user.delete_workers().await?;
-    world.until("nothing to be left", |view| view.is_empty()).await?;
+    world.until("all objects to be deleted", |view| view.is_empty()).await?;
     Ok(())
 }
 
-/// Two, five, one: waiting each time.
+/// Scales to 2, 5 and 1, and waits each time.
 pub async fn scale(world: &dyn World) -> Outcome {
     let user = start_with(world, 2).await?;
     world.begin("the user scales from 2 to 5 and to 1");
@@ -66,23 +67,23 @@ pub async fn scale(world: &dyn World) -> Outcome {
         world.until(&format!("{replicas} workers"), |view| settled(view, replicas)).await?;
     }
     let ever = world.look().await?.ledger.ever().len();
-    ensure(ever == 5, || format!("{ever} instances were ever made, and 5 were ever wanted"))
+    ensure(ever == 5, || format!("{ever} instances were ever made, expected 5"))
 }
 
-/// One, three, two, four: without waiting.
+/// Scales to 1, 3, 2 and 4 without waiting for the Machines.
 pub async fn flap(world: &dyn World) -> Outcome {
     let user = start_with(world, 1).await?;
     world.begin("the user scales from 1 to 3, to 2 and to 4 without waiting");
     for replicas in [3, 2, 4] {
         user.scale_workers(replicas).await?;
-        // What follows the change, not the change itself, is what the next one meets.
+        // Wait for a change, so that the next scaling meets the effects of this one.
         world.changed().await;
     }
     world.until("4 workers", |view| settled(view, 4)).await?;
     Ok(())
 }
 
-/// A world in which a deployment has settled.
+/// Creates a deployment and waits until it has settled.
 pub(super) async fn start_with(world: &dyn World, replicas: u32) -> Result<User<'_>, crate::world::Trouble> {
     let user = User::of(world);
     user.create_class("c").await?;
@@ -91,11 +92,11 @@ pub(super) async fn start_with(world: &dyn World, replicas: u32) -> Result<User<
     Ok(user)
 }
 
-/// The workers have settled, and no token is left.
+/// Whether the workers have settled and every bootstrap token is deleted.
 pub(super) fn settled(view: &crate::world::View, replicas: u32) -> Result<(), String> {
     view.has_settled(WORKERS, replicas)?;
     match view.tokens.first() {
         None => Ok(()),
-        Some(token) => Err(format!("{} is left", token.seen().name())),
+        Some(token) => Err(format!("token {} still exists", token.seen().name())),
     }
 }

@@ -1,7 +1,8 @@
-//! The stories that every world plays: one function each.
+//! The scenarios that every world plays, one function each.
 //!
-//! A scenario does what users do and waits for what they expect. What goes wrong meanwhile, and what must hold all the time, is the
-//! world's business. `world.begin` marks where the part of interest begins.
+//! A scenario sends the requests of users and waits for the results that they expect. The world
+//! injects faults and checks the invariants. `world.begin` marks the beginning of the part of
+//! interest.
 
 mod accounts;
 mod adoption;
@@ -28,14 +29,14 @@ pub use self::names::{foreign_instance, foreign_node, same_name_again};
 pub use self::rollout::{change_of_mind, roll};
 use crate::world::{Ability, Outcome, World};
 
-/// A scenario, by name.
+/// A scenario with its name and requirements.
 #[derive(Clone, Copy)]
 pub struct Scenario {
-    /// Its name.
+    /// Name of the scenario.
     pub name: &'static str,
-    /// Plays it.
+    /// The function that plays the scenario.
     pub play: for<'w> fn(&'w dyn World) -> Played<'w>,
-    /// What the world must be able to do.
+    /// The abilities that the world must have.
     pub needs: &'static [Ability],
 }
 
@@ -53,7 +54,7 @@ const fn everywhere(name: &'static str, play: for<'w> fn(&'w dyn World) -> Playe
     Scenario { name, play, needs: &[] }
 }
 
-/// A scenario of hours.
+/// A scenario that takes hours of simulated time.
 const fn patient(name: &'static str, play: for<'w> fn(&'w dyn World) -> Played<'w>) -> Scenario {
     Scenario { name, play, needs: &[Ability::SkipTime] }
 }

@@ -1,4 +1,4 @@
-//! Names that mean something else than they did.
+//! Scenarios in which a name is used by more than one object.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use crate::world::{Outcome, Trouble, User, View, World, ensure};
 
 const LONE: &str = "lone";
 
-/// A Machine of no set is deleted, and made again under its name as soon as it is gone.
+/// A Machine without a set is deleted, and created again with the same name as soon as it is
+/// deleted.
 pub async fn same_name_again(world: &dyn World) -> Outcome {
     let user = User::of(world);
     user.create_class("c").await?;
@@ -20,29 +21,32 @@ pub async fn same_name_again(world: &dyn World) -> Outcome {
     user.delete_machine(LONE).await?;
     let gone = |view: &View| match view.machine(LONE) {
         None => Ok(()),
-        Some(machine) => Err(format!("it is {:?}", machine.phase())),
+        Some(machine) => Err(format!("the Machine has phase {:?}", machine.phase())),
     };
-    world.until("the Machine to be gone", gone).await?;
+    world.until("the Machine to be deleted", gone).await?;
     user.create_machine(LONE).await?;
     world.until("the new Machine to run", |view| runs(view, first.as_deref())).await?;
     user.delete_machine(LONE).await?;
-    world.until("nothing to be left", |view| view.is_empty()).await?;
+    world.until("all objects to be deleted", |view| view.is_empty()).await?;
     Ok(())
 }
 
 fn runs(view: &View, not: Option<&str>) -> Result<(), String> {
-    let Some(machine) = view.machine(LONE) else { return Err("there is none".to_owned()) };
+    let Some(machine) = view.machine(LONE) else { return Err("the Machine does not exist".to_owned()) };
     let is_another = not != Some(machine.uid());
     let is_ready = view.node(machine.node_label()).is_some_and(|node| node.condition("Ready") == "True");
     let is_new_node =
         view.node(machine.node_label()).is_some_and(|node| node.provider_id() == machine.provider_id());
     match is_another && machine.phase() == "Running" && is_ready && is_new_node && view.tokens.is_empty() {
         true => Ok(()),
-        false => Err(format!("it is {:?}, another: {is_another}, node ready: {is_ready}", machine.phase())),
+        false => Err(format!(
+            "the Machine has phase {:?}, new: {is_another}, node ready: {is_ready}",
+            machine.phase()
+        )),
     }
 }
 
-/// Somebody else's Node has the name of a Machine: it is left alone when the Machine goes.
+/// A foreign Node has the name of a Machine. It must not be changed when the Machine is deleted.
 pub async fn foreign_node(world: &dyn World) -> Outcome {
     let user = User::of(world);
     user.create_class("c").await?;
@@ -59,10 +63,10 @@ pub async fn foreign_node(world: &dyn World) -> Outcome {
     let gone = |view: &View| match (view.machine(LONE), view.ledger.alive().count()) {
         (None, 0) => Ok(()),
         (machine, alive) => {
-            Err(format!("{alive} instances, the Machine is {:?}", machine.map(|m| m.phase())))
+            Err(format!("{alive} instances, the Machine has phase {:?}", machine.map(|m| m.phase())))
         }
     };
-    world.until("the Machine to be gone", gone).await?;
+    world.until("the Machine to be deleted", gone).await?;
     let view = world.look().await?;
     ensure(view.node(LONE).is_some_and(|node| !node.is_deleting()), || {
         "the foreign Node was deleted".to_owned()
@@ -70,32 +74,32 @@ pub async fn foreign_node(world: &dyn World) -> Outcome {
     user.delete_node(LONE).await
 }
 
-/// Somebody else's instance has the name of a Machine, and is older: it is neither taken over nor deleted, and the Machine says so
-/// and can go.
+/// A foreign, older instance has the name of a Machine. It is neither adopted nor deleted. The
+/// Machine reports this and can be deleted.
 pub async fn foreign_instance(world: &dyn World) -> Outcome {
     let user = User::of(world);
     user.create_class("c").await?;
     let pet = load_pet(world)?;
     world.begin("the user makes and deletes a Machine whose name a foreign instance has");
-    // Else its absence would count after a second look only, ten minutes later.
+    // Otherwise the instance would count as absent only after a second look, ten minutes later.
     tokio::time::sleep(world.pace().until_younger).await;
     user.create_machine(LONE).await?;
     let says_so = |view: &View| match view.machine(LONE).map(|machine| machine.operation_text().to_owned()) {
         Some(text) if text.contains("made by others") => Ok(()),
-        text => Err(format!("it says {text:?}")),
+        text => Err(format!("the Machine has the operation text {text:?}")),
     };
-    world.until("the Machine to say whose instance it is", says_so).await?;
+    world.until("the Machine to report the foreign instance", says_so).await?;
     user.delete_machine(LONE).await?;
     let gone = |view: &View| match view.machine(LONE) {
         None => Ok(()),
-        Some(machine) => Err(format!("it is {:?}", machine.phase())),
+        Some(machine) => Err(format!("the Machine has phase {:?}", machine.phase())),
     };
-    world.until("the Machine to be gone", gone).await?;
+    world.until("the Machine to be deleted", gone).await?;
     let view = world.look().await?;
     ensure(view.ledger.alive().any(|entry| entry.id == pet.id && entry.key.is_none()), || {
-        format!("{} was taken over or deleted", pet.id)
+        format!("{} was adopted or deleted", pet.id)
     })?;
-    // Its owner takes it away, who is not us.
+    // The foreign owner of the instance deletes it.
     world.cloud().kill(&pet.id).map_err(|refusal| Trouble(refusal.to_string()))
 }
 

@@ -1,9 +1,9 @@
-//! Rolling to another class.
+//! Scenarios that roll Machines to another class.
 
 use super::life::{settled, start_with};
 use crate::world::{Outcome, View, World, ensure};
 
-/// Three Machines of one class become three of another, one by one.
+/// Three Machines of one class are replaced by three of another, one by one.
 pub async fn roll(world: &dyn World) -> Outcome {
     let user = start_with(world, 3).await?;
     user.create_class("d").await?;
@@ -11,7 +11,7 @@ pub async fn roll(world: &dyn World) -> Outcome {
     user.roll_workers_to("d").await?;
     let view = world.until("all workers to be of the new class", |view| all_of_class(view, "d")).await?;
     let ever = view.ledger.ever().len();
-    ensure(ever == 6, || format!("{ever} instances were ever made, and a rollout of 3 takes 6"))
+    ensure(ever == 6, || format!("{ever} instances were ever made, expected 6 for a rollout of 3"))
 }
 
 /// The class changes again when the first new Machine has joined.

@@ -1,8 +1,10 @@
-//! A world to play scenarios in: two clusters, a cloud with machines that boot, both processes, and a user.
+//! The world of a scenario: two clusters, a cloud with machines that boot, both processes, and a
+//! user.
 //!
-//! A scenario is one function over a [`World`]. There are two: [`simulated`], in this process and under paused time, with faults
-//! and crashes on request, and `real`, with the same processes, cloud and machines on real Kubernetes servers in real time. What a
-//! world cannot do is skipped by name, never in silence.
+//! A scenario is one function over a [`World`]. There are two worlds. [`simulated`] runs in this
+//! process under paused time, with faults and crashes on request. `real` runs the same processes,
+//! cloud and machines on real Kubernetes servers in real time. If a world cannot play a scenario,
+//! the report names it as skipped.
 
 pub mod processes;
 pub mod real;
@@ -23,16 +25,16 @@ use crate::lab::Answered;
 pub use crate::world::user::User;
 pub use crate::world::view::View;
 
-/// The namespace of everything that the user makes.
+/// The namespace of all objects that the user creates.
 pub const NAMESPACE: &str = "default";
 
-/// What a scenario needs of its surroundings.
+/// The world of a scenario, as the scenario sees it.
 #[async_trait]
 pub trait World: Send + Sync {
-    /// Its name, for reports.
+    /// Name of the world in reports.
     fn name(&self) -> &'static str;
 
-    /// The user's client of the control cluster. It is never disturbed.
+    /// The user's client of the control cluster. It meets no faults.
     fn control(&self) -> kube::Client;
 
     /// The user's client of the target cluster.
@@ -41,58 +43,59 @@ pub trait World: Send + Sync {
     /// The cloud, as its operator sees it.
     fn cloud(&self) -> &Cloud;
 
-    /// How fast things go here.
+    /// The speed of this world.
     fn pace(&self) -> Pace;
 
-    /// The moment.
+    /// The current time.
     fn now(&self) -> Timestamp;
 
-    /// What exists.
+    /// Reads all existing objects.
     async fn look(&self) -> Result<View, Trouble>;
 
-    /// Returns when something may have changed since the last look.
+    /// Returns when the objects may have changed since the last look.
     async fn changed(&self);
 
-    /// The part of the scenario that is of interest begins: before, nothing goes wrong and nothing counts.
+    /// Marks the beginning of the part of interest. Before it, no fault happens and no crash point
+    /// counts.
     fn begin(&self, what: &str);
 
-    /// Starts both processes, where they do not run yet.
+    /// Starts both processes if they are not running yet.
     async fn start_processes(&self) -> Outcome;
 
     /// Stops both processes.
     ///
     /// # Errors
-    /// Where it [cannot](Ability::StoreVerbatim).
+    /// When the world [cannot](Ability::StoreVerbatim) store objects verbatim.
     async fn stop_processes(&self) -> Outcome;
 
-    /// Stores an object with everything that it has, uid and times included.
+    /// Stores an object with all its fields, including uid and times.
     ///
     /// # Errors
-    /// Where it [cannot](Ability::StoreVerbatim).
+    /// When the world [cannot](Ability::StoreVerbatim) store objects verbatim.
     async fn store(&self, side: Side, object: &Value) -> Outcome;
 
-    /// Everything that the processes under test were answered so far.
+    /// All answers that the processes under test got so far.
     fn answers(&self) -> Vec<Answered>;
 
-    /// What has gone so wrong that waiting is of no use.
+    /// An error after which waiting is useless.
     fn trouble(&self) -> Option<Trouble> {
         None
     }
 
-    /// Whether it can do that.
+    /// Whether the world has that ability.
     fn can(&self, ability: Ability) -> bool;
 }
 
-/// Something that not every world can do.
+/// An ability that not every world has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ability {
-    /// Let the clock jump, so that hours cost nothing.
+    /// Move the clock forward at once, so that hours of waiting take no real time.
     SkipTime,
     /// Judge every commit, in order.
     JudgeCommits,
     /// Kill a process at an exact call.
     CrashAtCalls,
-    /// Disturb requests, watches and driver calls.
+    /// Inject faults into requests, watches and driver calls.
     InjectFaults,
     /// Store objects with the uids and times they had elsewhere.
     StoreVerbatim,
@@ -104,35 +107,36 @@ impl fmt::Display for Ability {
             Self::SkipTime => "skip hours of waiting",
             Self::JudgeCommits => "judge every commit",
             Self::CrashAtCalls => "kill a process at an exact call",
-            Self::InjectFaults => "disturb requests, watches and driver calls",
+            Self::InjectFaults => "inject faults into requests, watches and driver calls",
             Self::StoreVerbatim => "store objects with the uids and times they had elsewhere",
         })
     }
 }
 
-/// How fast things go in a world.
+/// The speed of a world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
-    /// How long an awaited state may take.
+    /// Timeout for an awaited state.
     pub patience: Duration,
-    /// How long something is watched for not happening.
+    /// Duration of checks that something does not happen.
     pub watch_for: Duration,
-    /// How long a Machine may be Unknown before it is given up.
+    /// How long a Machine may be Unknown before it is replaced.
     pub health_timeout: Duration,
-    /// How long an instance boots.
+    /// Boot time of an instance.
     pub boot: Duration,
-    /// How long after the start of the processes an object is younger than they are for certain. Moments of creation are cut to
-    /// whole seconds, and the clocks differ. Of an older Machine a process cannot know that it made all calls for it.
+    /// Time after the start of the processes at which a new object is certainly younger than they
+    /// are. Creation times have whole seconds only, and the clocks differ. For an older Machine, a
+    /// process cannot know that it made all calls itself.
     pub until_younger: Duration,
 }
 
-/// Why a scenario could not go on, or found something wrong.
+/// Why a scenario could not continue, or what it found wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Trouble(pub String);
 
 impl Trouble {
-    /// What went wrong, in a sentence.
+    /// Creates an error from a sentence.
     pub fn new(what: impl Into<String>) -> Self {
         Self(what.into())
     }
@@ -144,16 +148,16 @@ impl From<kube::Error> for Trouble {
     }
 }
 
-/// How a scenario ended.
+/// The result of a scenario.
 pub type Outcome = Result<(), Trouble>;
 
-/// Fails the scenario if that is not so.
+/// Fails the scenario if the condition is false.
 pub fn ensure(is_so: bool, otherwise: impl FnOnce() -> String) -> Outcome {
     if is_so { Ok(()) } else { Err(Trouble(otherwise())) }
 }
 
 impl dyn World + '_ {
-    /// Waits until what exists is as wanted, and returns it. `is_so` says what is still missing.
+    /// Waits for a state and returns it. `is_so` returns what is still missing.
     pub async fn until(
         &self,
         what: &str,
@@ -173,7 +177,7 @@ impl dyn World + '_ {
             let Some(left) = patience.checked_sub(began.elapsed()) else {
                 return Err(Trouble(format!("waited {patience:?} for {what}: {missing}\n{view}")));
             };
-            // A timeout is one more look, and then the end.
+            // After the timeout the loop looks once more and then fails.
             let _ = tokio::time::timeout(left + Duration::from_millis(1), self.changed()).await;
         }
     }

@@ -1,4 +1,5 @@
-//! The two processes under test, and their lives: started, killed at a call, and started again from the API alone.
+//! The two processes under test and their lives: they are started, killed at a call, and started
+//! again with no state except the API's.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,15 +23,16 @@ use crate::faults::wire::Wire;
 use crate::lab::Lab;
 use crate::seed::Seed;
 
-/// How long a dead process stays dead: as short as a restart can be, because a gap hides what a quick successor gets wrong.
+/// Time between death and restart. It is as short as a restart can be, because a longer gap would
+/// hide errors of a quick successor.
 const DEAD_FOR: Duration = Duration::from_millis(500);
 
-/// How often each object is looked at at least.
+/// Interval in which each object is reconciled at least once.
 pub const RESYNC: Duration = Duration::from_secs(600);
 
-/// What processes are started with.
+/// The dependencies of the processes.
 pub struct Surroundings {
-    /// What the run shares.
+    /// The shared parts of the run.
     pub lab: Arc<Lab>,
     /// The control server.
     pub control: Server,
@@ -38,11 +40,11 @@ pub struct Surroundings {
     pub target: Server,
     /// The cloud.
     pub cloud: Cloud,
-    /// Who decides.
+    /// The planners.
     pub planners: Planners,
-    /// What processes are drawn from.
+    /// The seed for the processes' random draws.
     pub seed: Seed,
-    /// The replicas that each process reads from, if it lets them.
+    /// The replicas that each process reads from, if its request allows it.
     pub views: BTreeMap<(Process, Side), ReplicaView>,
 }
 
@@ -54,12 +56,12 @@ pub struct Processes {
 }
 
 impl Processes {
-    /// Nobody runs yet.
+    /// Creates the processes without starting them.
     pub fn new(surroundings: Surroundings) -> Arc<Self> {
         Arc::new(Self { surroundings, running: Mutex::default(), lives: Mutex::default() })
     }
 
-    /// Starts a process: a new client, new stores, nothing remembered.
+    /// Starts a process with a new client, new stores and no memory.
     pub fn start(&self, process: Process) {
         let number = {
             let mut lives = lock(&self.lives);
@@ -85,19 +87,19 @@ impl Processes {
         lock(&self.running).insert(process, running);
     }
 
-    /// Stops a process, as its user does: nothing is under way when it is stopped.
+    /// Stops a process as its user does, while it has no call in flight.
     pub fn stop(&self, process: Process) {
         self.bury(process);
         self.surroundings.lab.history.note(format!("the {process} is stopped"));
     }
 
-    /// Buries a process whose life has ended: everything it held is dropped.
+    /// Drops a process after its life has ended.
     fn bury(&self, process: Process) {
         let buried = lock(&self.running).remove(&process);
         drop(buried);
     }
 
-    /// For ever: buries whoever was struck, and starts it again.
+    /// Runs for ever: drops killed processes and starts them again.
     pub async fn tend(self: Arc<Self>, mut deaths: mpsc::UnboundedReceiver<Victims>) {
         while let Some(victims) = deaths.recv().await {
             let struck = Process::ALL.into_iter().filter(|process| victims.include(*process));
@@ -152,7 +154,7 @@ impl Processes {
         let promises =
             Promises { visible_within: settings.visible_within, call_bound: settings.call_bound, ..PROMISES };
         let wire = CloudWire::new(life.clone(), lab.clone(), cloud.clone());
-        // `Fast` is what the classes of the Go fixtures name.
+        // The classes of the Go fixtures name the provider `Fast`.
         let provider =
             SimProvider::over(Arc::new(wire), promises).also_serving("Fast").with_scheme(settings.scheme);
         let entropy = Mutex::new(seed.stream(&format!("entropy/{}", life.number)));

@@ -1,11 +1,13 @@
-//! The real world: the same processes, cloud and machines on two real Kubernetes clusters, over HTTPS and in real time.
+//! The real world: the same processes, cloud and machines on two real Kubernetes clusters, over
+//! HTTPS and in real time.
 //!
-//! `cargo xtask real` starts the clusters and describes them in [`CLUSTERS`]. The processes run in this program with clients of their
-//! own, the cloud is in memory, and its machines join with bootstrap tokens and certificates that a real kube-controller-manager
-//! signs. Every answer the processes get is noted by their clients' observers.
+//! `cargo xtask real` starts the clusters and describes them in [`CLUSTERS`]. The processes run in
+//! this program with separate clients, and the cloud is in memory. Its machines join with bootstrap
+//! tokens and certificates that a real kube-controller-manager signs. The observers of the
+//! processes' clients record every answer.
 //!
-//! Deliberately absent: faults, crashes at exact calls, and invariants on each commit. What is judged is what a scenario awaits, the
-//! ledger, and the answers.
+//! Deliberately absent: faults, crashes at exact calls, and invariants on each commit. The checks
+//! use the states that a scenario awaits, the ledger, and the answers.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -38,14 +40,15 @@ use crate::ask::About;
 use crate::lab::Answered;
 use crate::sight::Item;
 
-/// The variable that describes the clusters: what `cargo xtask control-plane` prints.
+/// The variable that describes the clusters, with the output of `cargo xtask control-plane`.
 pub const CLUSTERS: &str = "MACHINIST_REAL_CLUSTERS";
 
 /// The namespace of bootstrap tokens.
 const TOKENS: &str = "kube-system";
-/// Objects are looked at this often.
+/// Interval between looks at the objects.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
-/// A Node is given up this soon here, so that healing is seen within minutes. kube-controller-manager notices after 8 s.
+/// A Node counts as dead this soon here, so that healing takes only minutes.
+/// kube-controller-manager notices after 8 s.
 const DEAD_NODE_AFTER: Duration = Duration::from_secs(15);
 
 /// Two clusters.
@@ -65,18 +68,18 @@ struct Cluster {
 }
 
 impl Clusters {
-    /// The clusters that the environment describes.
+    /// Reads the description of the clusters from the environment.
     ///
     /// # Errors
-    /// When it describes none.
+    /// When the variable is not set or cannot be parsed.
     pub fn from_env() -> Result<Self, Trouble> {
         let text = std::env::var(CLUSTERS).map_err(|_| {
             Trouble(format!(
-                "{CLUSTERS} is not set: `cargo xtask real --lane scenarios` starts clusters and sets it"
+                "{CLUSTERS} is not set. Run `cargo xtask real --lane scenarios`, which starts clusters and sets it"
             ))
         })?;
         serde_json::from_str(&text).map_err(|error| {
-            Trouble(format!("{CLUSTERS}: expected what `cargo xtask control-plane` prints: {error}"))
+            Trouble(format!("{CLUSTERS}: expected the output of `cargo xtask control-plane`: {error}"))
         })
     }
 
@@ -97,17 +100,18 @@ pub struct Real {
     _fleet: Fleet,
 }
 
-/// How often a machine says that it lives: several times within the grace of the clusters' node lifecycle controller, which is
-/// short there so that healing can be seen.
+/// Interval of Lease renewals: several within the grace period of the clusters' node lifecycle
+/// controller. That period is short there, so that healing can be tested.
 const LEASE_RENEWAL: Duration = Duration::from_secs(2);
 
 type Answers = Arc<Mutex<Vec<Answered>>>;
 
 impl Real {
-    /// Connects, and starts the cloud and its machines; the processes follow with [`World::start_processes`].
+    /// Connects to the clusters, and starts the cloud and its machines. [`World::start_processes`]
+    /// starts the processes.
     ///
     /// # Errors
-    /// When a cluster cannot be reached or refuses our CRDs.
+    /// When a cluster cannot be reached or refuses the CRDs.
     pub async fn new(clusters: &Clusters, cloud: impl FnOnce(Settings) -> Settings) -> Result<Self, Trouble> {
         let control = client(&clusters.control, &ClientOptions::new("user")).await?;
         let target = client(&clusters.target, &ClientOptions::new("user")).await?;
@@ -137,7 +141,7 @@ impl Real {
         })
     }
 
-    /// What the ledger must say whatever was played.
+    /// Checks the ledger after every scenario.
     ///
     /// # Errors
     /// When a key has two instances.
@@ -148,10 +152,10 @@ impl Real {
         ensure(different.len() == keys.len(), || format!("a key has two instances: {keys:?}"))
     }
 
-    /// Leaves the clusters as they were found, by the means of users.
+    /// Deletes everything that a scenario created, with a user's requests.
     ///
     /// # Errors
-    /// When something does not go away.
+    /// When an object is not deleted.
     pub async fn clean_up(&self) -> Outcome {
         let (delete, all) = (DeleteParams::background(), ListParams::default());
         let control = || self.control.clone();
@@ -230,14 +234,14 @@ async fn apply_crds(control: &kube::Client) -> Outcome {
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
-    Err(Trouble::new("Machines are not served half a minute after their definition was accepted"))
+    Err(Trouble::new("Machines are not served 30 s after their definition was accepted"))
 }
 
 async fn items<K>(api: Api<K>) -> Result<Vec<Item>, Trouble>
 where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
 {
-    // As JSON: what our types leave out must be visible.
+    // Read as JSON, to see fields that the product's types omit.
     let request = kube::core::Request::new(api.resource_url()).list(&ListParams::default());
     let mut request = request.map_err(|error| Trouble(error.to_string()))?;
     request.extensions_mut().insert("list");
@@ -329,11 +333,11 @@ impl World for Real {
     }
 
     async fn stop_processes(&self) -> Outcome {
-        Err(Trouble::new("nothing is restored on a real server, so its processes are not stopped"))
+        Err(Trouble::new("the real world cannot restore objects, so it does not stop its processes"))
     }
 
     async fn store(&self, _: Side, _: &Value) -> Outcome {
-        Err(Trouble::new("a real server stores nothing as it was elsewhere"))
+        Err(Trouble::new("a real server cannot store objects with given uids and times"))
     }
 
     fn answers(&self) -> Vec<Answered> {

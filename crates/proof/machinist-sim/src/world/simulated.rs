@@ -1,5 +1,6 @@
-//! The simulated world: two embedded servers, a cloud in memory and its machines, the built-in controllers of both clusters, and
-//! both processes behind disturbed wires. All of it runs in one thread under tokio's paused time, and draws from one seed.
+//! The simulated world: two embedded servers, a cloud in memory and its machines, the built-in
+//! controllers of both clusters, and both processes behind connections with faults. Everything runs
+//! in one thread under tokio's paused time, and draws from one seed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -35,36 +36,36 @@ use crate::passes;
 use crate::seed::Seed;
 use crate::sight::{Item, MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, NODES, PODS, SECRETS};
 
-/// How a simulated world is set up.
+/// The setup of a simulated world.
 #[derive(Debug, Clone)]
 pub struct Setup {
-    /// What everything is drawn from.
+    /// The seed of all random draws.
     pub seed: Seed,
-    /// What goes wrong.
+    /// The faults.
     pub profile: Profile,
-    /// Who dies, and when.
+    /// The planned crash.
     pub crash: Option<Crash>,
-    /// How the program is broken.
+    /// The mutant of the program.
     pub mutant: Option<Mutant>,
-    /// When the run begins, in simulated time.
+    /// The simulated time at which the run begins.
     pub epoch: Option<Timestamp>,
-    /// How the cloud behaves.
+    /// The settings of the cloud.
     pub cloud: Settings,
-    /// Whether the processes run from the start.
+    /// When the processes start.
     pub processes: Start,
 }
 
-/// When the processes are started.
+/// When the processes start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
-    /// With the world.
+    /// Together with the world.
     AtOnce,
-    /// When [`World::start_processes`] is called.
+    /// On [`World::start_processes`].
     Later,
 }
 
 impl Setup {
-    /// A whole program in a world where nothing goes wrong.
+    /// The correct program in a world without faults.
     pub fn calm(seed: Seed) -> Self {
         Self {
             seed,
@@ -77,11 +78,12 @@ impl Setup {
         }
     }
 
-    /// A whole program in a world where that goes wrong.
+    /// The correct program in a world with these faults.
     pub fn swarm(seed: Seed, profile: Profile) -> Self {
         let mut setup = Self { profile, ..Self::calm(seed) };
         if setup.profile.rates.contains_key(&Fault::D4) {
-            // Reads that lag always, beside the ones that hide a single instance: then a lost answer and a lagging read meet.
+            // Besides the fault that hides a single instance, all reads may lag, so that a lost
+            // answer can coincide with a lagging read.
             let mut stream = seed.stream("lag");
             setup.cloud.lag = stream.within(Duration::ZERO..setup.cloud.visible_within);
         }
@@ -89,7 +91,7 @@ impl Setup {
     }
 }
 
-/// A cloud that takes its time, as clouds do.
+/// A cloud with realistic delays.
 fn cloud_settings() -> Settings {
     Settings {
         ids: IdStyle::Numbered,
@@ -102,7 +104,7 @@ fn cloud_settings() -> Settings {
     }
 }
 
-/// A simulated world. Dropping it ends everything in it.
+/// A simulated world. Dropping it ends all its parts.
 pub struct Simulated {
     lab: Arc<Lab>,
     control: Server,
@@ -114,21 +116,22 @@ pub struct Simulated {
     _tasks: JoinSet<()>,
 }
 
-/// The CA of all simulated clusters. Keys take a while to make, and nothing depends on which it is.
+/// The CA of all simulated clusters. It is generated once, because keys take time to generate and
+/// no test depends on them.
 fn authority() -> CertificateAuthority {
     static AUTHORITY: OnceLock<CertificateAuthority> = OnceLock::new();
     let make = || {
         let epoch = crate::lab::EPOCH.parse().expect("the epoch is a valid time");
-        CertificateAuthority::generate(epoch).expect("a key can be made")
+        CertificateAuthority::generate(epoch).expect("a key can be generated")
     };
     AUTHORITY.get_or_init(make).clone()
 }
 
 impl Simulated {
-    /// Builds it. Must be called in a current-thread runtime with paused time.
+    /// Builds the world. Must be called in a current-thread runtime with paused time.
     ///
     /// # Errors
-    /// When the servers refuse our CRDs.
+    /// When the servers refuse the CRDs.
     pub async fn new(setup: &Setup) -> Result<Self, Trouble> {
         let clock = setup.epoch.map_or_else(RunClock::start, RunClock::starting_at);
         let history = History::new(Arc::new(clock), invariants::all());
@@ -181,7 +184,7 @@ impl Simulated {
         Ok(world)
     }
 
-    /// What the run shares.
+    /// The shared parts of the run.
     pub fn lab(&self) -> &Arc<Lab> {
         &self.lab
     }
@@ -194,7 +197,7 @@ impl Simulated {
         }
     }
 
-    /// The authority that signs in both clusters.
+    /// The certificate authority of both clusters.
     pub fn authority(&self) -> CertificateAuthority {
         authority()
     }
@@ -204,7 +207,7 @@ fn server(clock: RunClock, ids: u64) -> Server {
     Server::new(Config {
         clock: Arc::new(clock),
         ids: Arc::new(SeededIds::new(ids)),
-        // Faults decide when the past is forgotten.
+        // Faults decide when the server compacts its history.
         history: ServerHistory::Manual,
         ca: Some(authority()),
         ..Config::default()
@@ -219,12 +222,12 @@ async fn apply_crds(server: &Server) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// The user's client: straight into the server.
+/// The user's client, connected directly to the server.
 fn user(server: &Server) -> kube::Client {
     kube::Client::new(server.service_as(Identity::admin()).with_user_agent("user"), NAMESPACE)
 }
 
-/// Lets history keep up with a server, and whoever waits for a change look again.
+/// Keeps the history up to date with a server, and wakes tasks that wait for a change.
 async fn tell_of_changes(server: Server, history: History, changed: Arc<Notify>) {
     let mut commits = server.commits();
     while commits.next().await.is_some() {
@@ -245,7 +248,8 @@ async fn built_in_controllers(server: Server, clock: RunClock, seed: Seed) {
         GcResource::namespaced(ApiResource::erase::<MachineSet>(&())),
         GcResource::namespaced(ApiResource::erase::<MachineDeployment>(&())),
     ]);
-    // It ends only when a watch can never succeed; the scenario then fails for want of what it does.
+    // The controllers end only when a watch can never succeed. The scenario then fails because
+    // their work is missing.
     let Err(fatal) = machinist_kcm::run(client, config).await;
     tracing::error!(error = %fatal, "The built-in controllers ended");
 }
@@ -276,7 +280,7 @@ fn replica_views() -> BTreeMap<(Process, Side), ReplicaView> {
     pairs.map(|pair| (pair, ReplicaView::default())).collect()
 }
 
-/// P5: lets a replica fall behind from time to time, as long as things go wrong.
+/// P5: makes a replica fall behind from time to time during the chaos.
 async fn lag(view: ReplicaView, server: Server, lab: Arc<Lab>, place: String) {
     const LOOK_EVERY: Duration = Duration::from_secs(1);
     const LONGEST: Duration = Duration::from_secs(20);
@@ -294,9 +298,9 @@ async fn lag(view: ReplicaView, server: Server, lab: Arc<Lab>, place: String) {
     }
 }
 
-/// Looks are not taken more often than this: a burst of commits is one change.
+/// Minimum interval between looks, so that a burst of commits counts as one change.
 const LOOK_AT_MOST_EVERY: Duration = Duration::from_millis(20);
-/// Time passes for instances too, without any commit.
+/// Maximum interval between looks, because instances change with time even without a commit.
 const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(5);
 
 #[async_trait]
@@ -350,7 +354,7 @@ impl World for Simulated {
 
     async fn changed(&self) {
         tokio::time::sleep(LOOK_AT_MOST_EVERY).await;
-        // Whatever changed meanwhile is seen at the next look, a moment later at worst.
+        // A change in between is seen at the next look, after a short delay at most.
         let _ = tokio::time::timeout(LOOK_AT_LEAST_EVERY, self.changed.notified()).await;
     }
 
@@ -372,7 +376,9 @@ impl World for Simulated {
 
     async fn store(&self, side: Side, object: &Value) -> Outcome {
         let loaded = self.server(side).load(object.clone());
-        loaded.map(drop).map_err(|error| Trouble(format!("the {side} server loads no such object: {error}")))
+        loaded
+            .map(drop)
+            .map_err(|error| Trouble(format!("the {side} server cannot load the object: {error}")))
     }
 
     fn answers(&self) -> Vec<Answered> {

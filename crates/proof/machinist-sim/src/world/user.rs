@@ -1,4 +1,4 @@
-//! What a user does: the same requests in every world, by a client that is never disturbed.
+//! The user: the same requests in every world, from a client that meets no faults.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ use serde_json::{Value, json};
 
 use super::{NAMESPACE, Outcome, Trouble, World};
 
-/// The name of the deployment that most scenarios are about.
+/// The name of the deployment in most scenarios.
 pub const WORKERS: &str = "w";
 /// The annotation of a deployment that names Machines to delete.
 pub const CHOSEN: &str = "node.machine.sapcloud.io/trigger-deletion-by-mcm";
 /// The name of the Secret that all classes refer to.
 const SECRET: &str = "s";
 
-/// What instances boot from: the format that `machinist_node_sim` reads.
+/// User data of the instances, in the format that `machinist_node_sim` reads.
 const USER_DATA: &str = "#cloud-config
 write_files:
 - path: /var/lib/bootstrap-token
@@ -31,7 +31,7 @@ write_files:
   content: <<MACHINE_NAME>>
 ";
 
-/// A person with kubectl.
+/// A user with kubectl.
 #[derive(Clone, Copy)]
 pub struct User<'w> {
     world: &'w dyn World,
@@ -43,7 +43,7 @@ impl<'w> User<'w> {
         Self { world }
     }
 
-    /// Makes the Secret and a class of that name.
+    /// Creates the Secret and a class of that name.
     pub async fn create_class(self, name: &str) -> Outcome {
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET}, "stringData": {"userData": USER_DATA},
@@ -58,7 +58,7 @@ impl<'w> User<'w> {
         unless_there(self.classes().create(&PostParams::default(), &parse(class)?).await)
     }
 
-    /// Puts a token of the cloud into the Secret, or takes it out.
+    /// Sets the cloud's token in the Secret, or removes it.
     pub async fn set_token(self, token: Option<&str>) -> Outcome {
         let token = token.map(|token| STANDARD.encode(token));
         let patch = Patch::Merge(json!({"data": {"token": token}}));
@@ -66,14 +66,15 @@ impl<'w> User<'w> {
         Ok(())
     }
 
-    /// Makes all Machines, sets and deployments vanish, finalizers or not, as the loss of their server would.
+    /// Deletes all Machines, sets and deployments despite their finalizers, as the loss of their
+    /// server would.
     pub async fn erase_machine_objects(self) -> Outcome {
         erase(&self.machines()).await?;
         erase(&self.sets()).await?;
         erase(&self.deployments()).await
     }
 
-    /// Makes the deployment [`WORKERS`] of the class `c`, with a surge of 1 and none unavailable.
+    /// Creates the deployment [`WORKERS`] of class `c`, with maxSurge 1 and maxUnavailable 0.
     pub async fn create_workers(self, replicas: u32) -> Outcome {
         let deployment = json!({
             "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment", "metadata": {"name": WORKERS},
@@ -88,7 +89,7 @@ impl<'w> User<'w> {
         Ok(())
     }
 
-    /// Makes a set that [`WORKERS`] adopts, and that adopts Machines with its label.
+    /// Creates a set that [`WORKERS`] adopts, and that adopts Machines with its label.
     pub async fn create_set_of_workers(self, name: &str, replicas: u32) -> Outcome {
         let set = json!({
             "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet",
@@ -103,7 +104,7 @@ impl<'w> User<'w> {
         Ok(())
     }
 
-    /// Makes a Machine as the set of [`WORKERS`] would, without an owner.
+    /// Creates a Machine as the set of [`WORKERS`] would, but without an owner.
     pub async fn create_worker_without_owner(self, name: &str) -> Outcome {
         let template = self.template_of_workers();
         let machine = json!({
@@ -126,12 +127,13 @@ impl<'w> User<'w> {
         })
     }
 
-    /// Changes how many workers there shall be.
+    /// Changes the number of workers.
     pub async fn scale_workers(self, replicas: u32) -> Outcome {
         self.patch_workers(json!({"spec": {"replicas": replicas}})).await
     }
 
-    /// Changes how many workers there shall be and chooses one to be deleted, as the cluster-autoscaler does.
+    /// Changes the number of workers and chooses one Machine to delete, as the cluster-autoscaler
+    /// does.
     pub async fn scale_workers_without(self, chosen: &str, replicas: u32) -> Outcome {
         let now = Timestamp::from_second(self.world.now().as_second()).unwrap_or(self.world.now());
         let annotations = json!({
@@ -142,7 +144,7 @@ impl<'w> User<'w> {
             .await
     }
 
-    /// Changes the class of the workers, which rolls them.
+    /// Changes the class of the workers, which starts a rollout.
     pub async fn roll_workers_to(self, class: &str) -> Outcome {
         self.patch_workers(json!({"spec": {"template": {"spec": {"class": {"name": class}}}}})).await
     }
@@ -158,7 +160,7 @@ impl<'w> User<'w> {
         Ok(())
     }
 
-    /// Makes a Machine that belongs to no set.
+    /// Creates a Machine without a set.
     pub async fn create_machine(self, name: &str) -> Outcome {
         let machine = json!({
             "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine", "metadata": {"name": name},
@@ -174,7 +176,7 @@ impl<'w> User<'w> {
         Ok(())
     }
 
-    /// Makes a pod on a Node.
+    /// Creates a pod on a Node.
     pub async fn create_pod(self, name: &str, app: &str, node: &str) -> Result<Pod, Trouble> {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": app}},
@@ -186,7 +188,7 @@ impl<'w> User<'w> {
         Ok(self.pods().create(&PostParams::default(), &parse(pod)?).await?)
     }
 
-    /// Makes a budget: at least one pod of that app stays available.
+    /// Creates a PodDisruptionBudget: at least one pod of that app stays available.
     pub async fn create_budget(self, app: &str) -> Outcome {
         let budget = json!({
             "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": app},
@@ -197,7 +199,7 @@ impl<'w> User<'w> {
         Ok(())
     }
 
-    /// Registers a Node that no instance of our cloud stands behind.
+    /// Creates a Node that belongs to no instance of the simulated cloud.
     pub async fn create_foreign_node(self, name: &str) -> Outcome {
         let node = json!({
             "apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
@@ -249,7 +251,7 @@ where
         let name = object.meta().name.clone().unwrap_or_default();
         objects.patch(&name, &PatchParams::default(), &unheld).await?;
         match objects.delete(&name, &DeleteParams::default()).await {
-            // The garbage collector was first.
+            // The garbage collector may have deleted it first.
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             Err(error) => return Err(error.into()),
             Ok(_) => {}
@@ -258,7 +260,7 @@ where
     Ok(())
 }
 
-/// What another scenario left behind is as good as what was to be made.
+/// Accepts an object that an earlier scenario left.
 fn unless_there<T>(made: Result<T, kube::Error>) -> Outcome {
     match made {
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
@@ -273,5 +275,5 @@ fn go_duration(span: Duration) -> String {
 
 fn parse<T: DeserializeOwned>(value: Value) -> Result<T, Trouble> {
     serde_json::from_value(value)
-        .map_err(|error| Trouble(format!("a manifest of ours cannot be read: {error}")))
+        .map_err(|error| Trouble(format!("cannot parse a built-in manifest: {error}")))
 }

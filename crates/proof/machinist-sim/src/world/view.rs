@@ -1,4 +1,4 @@
-//! What exists at one moment, as a scenario sees it.
+//! All existing objects at one moment, as a scenario sees them.
 
 use std::fmt;
 
@@ -7,7 +7,8 @@ use machinist_cloud_sim::Ledger;
 
 use crate::sight::{Item, Seen};
 
-/// What exists at one moment. Objects of different kinds may be of slightly different moments.
+/// All existing objects at one moment. Objects of different kinds may be from slightly different
+/// moments.
 #[derive(Debug, Clone)]
 pub struct View {
     /// Machines.
@@ -22,7 +23,7 @@ pub struct View {
     pub pods: Vec<Item>,
     /// Bootstrap tokens.
     pub tokens: Vec<Item>,
-    /// Everything that the cloud has and had.
+    /// The cloud's ledger: all existing and former instances.
     pub ledger: Ledger,
 }
 
@@ -52,27 +53,27 @@ impl View {
         self.deployments.iter().map(Item::seen).find(|deployment| deployment.name() == name)
     }
 
-    /// The Machines that run and are not to go.
+    /// The Machines that run and are not being deleted.
     pub fn running(&self) -> impl Iterator<Item = Seen<'_>> {
         self.machines().filter(|machine| machine.phase() == "Running" && !machine.is_deleting())
     }
 
-    /// Whether a deployment has settled: `replicas` Machines of its newest template run with Nodes that are Ready, its status says
-    /// so, and there are no others.
+    /// Whether a deployment has settled: `replicas` Machines of its newest template run with Ready
+    /// Nodes, its status reports this, and no other Machines exist.
     pub fn has_settled(&self, name: &str, replicas: u32) -> Result<(), String> {
         let deployment = self.deployment(name).ok_or(format!("deployment {name} does not exist"))?;
         let wanted = usize::try_from(replicas).unwrap_or(usize::MAX);
         let machines: Vec<Seen<'_>> =
             self.machines().filter(|machine| machine.label(labels::NAME) == name).collect();
         if machines.len() != wanted {
-            return Err(format!("{} Machines of {wanted}", machines.len()));
+            return Err(format!("{} Machines, expected {wanted}", machines.len()));
         }
         for machine in &machines {
             let node = self.node(machine.node_label());
             let is_ready = node.is_some_and(|node| node.condition("Ready") == "True");
             if machine.phase() != "Running" || machine.is_deleting() || !is_ready {
                 return Err(format!(
-                    "Machine {} is {:?}, its Node ready: {is_ready}",
+                    "Machine {} has phase {:?}, Node ready: {is_ready}",
                     machine.name(),
                     machine.phase()
                 ));
@@ -80,7 +81,7 @@ impl View {
         }
         let alive = self.ledger.alive().filter(|entry| entry.name.as_str().starts_with(name)).count();
         if alive != wanted {
-            return Err(format!("{alive} instances of {wanted}"));
+            return Err(format!("{alive} instances, expected {wanted}"));
         }
         for field in ["replicas", "updatedReplicas", "readyReplicas", "availableReplicas"] {
             let has = deployment.number(&format!("/status/{field}")).unwrap_or(0);
@@ -96,7 +97,7 @@ impl View {
         Ok(())
     }
 
-    /// Whether nothing is left of anything.
+    /// Whether all objects and instances are deleted.
     pub fn is_empty(&self) -> Result<(), String> {
         let left = [
             ("Machines", self.machines.len()),
@@ -111,17 +112,17 @@ impl View {
             .filter(|(_, count)| *count != 0)
             .map(|(what, count)| format!("{count} {what}"))
             .collect();
-        if left.is_empty() { Ok(()) } else { Err(format!("left: {}", left.join(", "))) }
+        if left.is_empty() { Ok(()) } else { Err(format!("still existing: {}", left.join(", "))) }
     }
 }
 
 impl fmt::Display for View {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for deployment in self.deployments.iter().map(Item::seen) {
-            writeln!(f, "deployment {} wants {}", deployment.name(), deployment.replicas())?;
+            writeln!(f, "deployment {} replicas={}", deployment.name(), deployment.replicas())?;
         }
         for set in self.sets.iter().map(Item::seen) {
-            writeln!(f, "set {} wants {}{}", set.name(), set.replicas(), going(set))?;
+            writeln!(f, "set {} replicas={}{}", set.name(), set.replicas(), going(set))?;
         }
         for machine in self.machines() {
             let (phase, says) = (machine.phase(), machine.text("/status/lastOperation/description"));
@@ -149,5 +150,5 @@ impl fmt::Display for View {
 }
 
 fn going(object: Seen<'_>) -> &'static str {
-    if object.is_deleting() { " (going)" } else { "" }
+    if object.is_deleting() { " (deleting)" } else { "" }
 }

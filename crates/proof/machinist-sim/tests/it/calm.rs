@@ -1,4 +1,4 @@
-//! Every scenario without faults, with every invariant, through to the silence after it.
+//! Plays every scenario without faults, with every invariant, until the end of the quiet window.
 
 use machinist_sim::case::Case;
 use machinist_sim::run::Depth;
@@ -7,7 +7,7 @@ use machinist_sim::scenarios;
 use crate::paused::check;
 
 #[test]
-fn every_scenario_passes_in_calm() {
+fn every_scenario_passes_without_faults() {
     for scenario in scenarios::ALL {
         let report = check(&Case::calm(*scenario, 1), Depth::Quiescence);
         println!(

@@ -1,4 +1,4 @@
-//! Four scenarios, killed at every call they make.
+//! Four scenarios, killed at every call that they make.
 
 use machinist_sim::case::Case;
 use machinist_sim::scenarios;
@@ -15,19 +15,22 @@ fn every_crash_is_survived() {
         let scenario = scenarios::by_name(name).expect("a scenario of that name");
         let swept = sweep(&Case::calm(scenario, 1), stride, runtime);
         println!("{swept}");
-        // Whoever asks for fewer crashes gets fewer; by itself the sweep leaves none out.
+        // Only a stride leaves crashes out. Without one, the sweep must try all of them.
         let is_whole = swept.run == swept.reachable && swept.points_run == swept.points.total();
         assert!(is_whole || stride != Stride::EXHAUSTIVE || !swept.failures.is_empty(), "{swept}");
         let has_both = 0 < swept.points.requests && 0 < swept.points.driver_calls;
-        assert!(has_both || !swept.failures.is_empty(), "{swept}: expected points of both kinds");
+        assert!(
+            has_both || !swept.failures.is_empty(),
+            "{swept}: expected points of requests and of driver calls"
+        );
         failures.extend(swept.failures);
     }
-    println!("{:.0?} for all of them", began.elapsed());
+    println!("{:.0?} for all scenarios", began.elapsed());
     let shown: Vec<String> = failures
         .iter()
         .take(3)
         .map(|failure| {
-            format!("{}\n{}\nrepeat it with\n  {}", failure.case, failure.what, failure.case.command())
+            format!("{}\n{}\nRepeat it with:\n  {}", failure.case, failure.what, failure.case.command())
         })
         .collect();
     let cases: Vec<String> = failures.iter().map(|failure| failure.case.to_string()).collect();

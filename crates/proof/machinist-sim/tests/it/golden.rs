@@ -1,5 +1,5 @@
-//! What both processes write and call in a rollout and in a deletion, in order. A change of these files is a change of behaviour:
-//! read it as one.
+//! The order of the writes and calls of both processes in a rollout and in a deletion. A change of
+//! these files is a change of behaviour: review it as such.
 
 use expect_test::{ExpectFile, expect_file};
 use machinist_sim::case::Case;

@@ -1,4 +1,5 @@
-//! Each of the ten broken programs is caught by the invariant that is there for it, on seeds that the whole program passes.
+//! Each of the ten mutants must be caught by its invariant, on seeds that the correct program
+//! passes.
 
 use machinist_sim::case::{Case, Weather};
 use machinist_sim::faults::Fault;
@@ -9,20 +10,20 @@ use machinist_sim::scenarios;
 
 use crate::paused::{check, play};
 
-/// What a breakage needs to show itself: a scenario and faults.
+/// The scenario and the faults that reveal a mutant.
 struct Trap {
     mutant: Mutant,
     scenario: &'static str,
     faults: &'static [(Fault, u32)],
 }
 
-/// Seeds are tried until so many have caught a mutant: one alone may be an accident of its trace.
+/// Number of seeds that must catch a mutant. A single seed may be an accident of its trace.
 const CAUGHT_OFTEN_ENOUGH: usize = 2;
-/// No more seeds than these: what takes longer to show is no trap.
+/// Maximum number of seeds. A trap that needs more is not reliable.
 const SEEDS: u64 = 48;
 
 const TRAPS: &[Trap] = &[
-    // A patch of the old object arrives when its name belongs to a new one.
+    // A patch for the old object arrives when its name belongs to a new object.
     Trap { mutant: Mutant::UidCheck, scenario: "same-name-again", faults: &[(P8, 300), (P9, 300)] },
     Trap { mutant: Mutant::OwnWritesBarrier, scenario: "burst", faults: &[(P1, 300)] },
     Trap { mutant: Mutant::FreshName, scenario: "burst", faults: &[(P8, 120)] },
@@ -35,13 +36,13 @@ const TRAPS: &[Trap] = &[
     Trap { mutant: Mutant::NodeByName, scenario: "foreign-node", faults: &[(P8, 40)] },
     Trap { mutant: Mutant::UnboundedRequeue, scenario: "create-one", faults: &[(P8, 40)] },
     Trap { mutant: Mutant::ReplacementLimit, scenario: "heal-many", faults: &[(P8, 40)] },
-    // A scheduler is quicker than a cordon.
+    // The scheduler binds a pod before the cordon.
     Trap { mutant: Mutant::UnseenCordon, scenario: "bound-before-the-cordon", faults: &[(P8, 40)] },
     Trap { mutant: Mutant::OwnershipProof, scenario: "exchanged-secret", faults: &[(P8, 40)] },
 ];
 
 #[test]
-fn every_broken_program_is_caught_by_name() {
+fn every_mutant_is_caught_by_its_invariant() {
     assert!(
         Mutant::ALL.iter().all(|mutant| TRAPS.iter().any(|trap| trap.mutant == *mutant)),
         "a mutant has no trap"
@@ -69,5 +70,5 @@ fn every_broken_program_is_caught_by_name() {
             escaped.push(format!("{} by {invariant}: seeds {caught:?} of {tried}", mutant.name()));
         }
     }
-    assert!(escaped.is_empty(), "not caught {CAUGHT_OFTEN_ENOUGH} times: {escaped:?}");
+    assert!(escaped.is_empty(), "these mutants were not caught by {CAUGHT_OFTEN_ENOUGH} seeds: {escaped:?}");
 }

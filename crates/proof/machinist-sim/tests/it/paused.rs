@@ -1,4 +1,4 @@
-//! A runtime of one thread whose clock moves only when nobody has anything to do.
+//! A single-threaded runtime with paused time: its clock moves only when every task waits.
 
 use machinist_sim::case::Case;
 use machinist_sim::run::{Depth, Report};
@@ -8,17 +8,17 @@ pub(crate) fn runtime() -> tokio::runtime::Runtime {
         .enable_time()
         .start_paused(true)
         .build()
-        .expect("a runtime needs nothing but memory")
+        .expect("the runtime can be built")
 }
 
 pub(crate) fn play(case: &Case, depth: Depth) -> Report {
     case.play(runtime, depth)
 }
 
-/// Plays a case and fails, with what repeats it, if anything is wrong.
+/// Plays a case, and panics with the command that repeats it if the run fails.
 #[track_caller]
 pub(crate) fn check(case: &Case, depth: Depth) -> Report {
     let report = play(case, depth);
-    assert!(report.is_fine(), "{case} failed\n{report}\nrepeat it with\n  {}", case.command());
+    assert!(report.is_fine(), "{case} failed\n{report}\nRepeat it with:\n  {}", case.command());
     report
 }

@@ -1,4 +1,4 @@
-//! Repeats one run, with its trace. Does nothing unless it is told which.
+//! Repeats one run and prints its trace. Does nothing unless the variable names a run.
 
 use machinist_sim::case::{Case, REPLAY};
 use machinist_sim::run::Depth;
@@ -8,11 +8,11 @@ use crate::paused::play;
 #[test]
 fn replay() {
     let Ok(named) = std::env::var(REPLAY) else {
-        println!("{REPLAY} names no run, for example {REPLAY}=rollout/17");
+        println!("{REPLAY} is not set. To repeat a run, set it, for example {REPLAY}=rollout/17");
         return;
     };
     let logs = tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env());
-    // Another test of this process may have set it up before.
+    // Another test of this process may have initialised the logs before.
     let _ = logs.with_writer(std::io::stderr).try_init();
     let case: Case = named.parse().expect("a case");
     let report = play(&case, Depth::Quiescence);

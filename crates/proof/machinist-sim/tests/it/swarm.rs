@@ -1,4 +1,5 @@
-//! Every scenario under the faults that its seed draws, each run twice, in two processes, with equal traces.
+//! Plays every scenario under the faults that its seed draws. Each run is repeated in a second
+//! process and must have the same trace.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,12 +13,12 @@ use crate::paused::play;
 
 const SEEDS: &str = "MACHINIST_SEEDS";
 const SCENARIO: &str = "MACHINIST_SCENARIO";
-/// Set in the second process: what it shall print.
+/// Set in the second process: what it must print.
 const TWIN: &str = "MACHINIST_TWIN";
 const TWIN_LINE: &str = "twin: ";
 const TWIN_TEST: &str = "swarm::the_same_runs_in_another_process";
 
-/// Of so many seeds, one is also watched doing nothing afterwards: that takes as long as all the rest.
+/// One of this many seeds also runs through the quiet window, which takes as long as all the rest.
 const SILENCE_EVERY: u64 = 4;
 
 #[test]
@@ -33,7 +34,7 @@ fn every_seed_passes_and_repeats() {
             (faults, runs) = (faults + report.faults, runs + 1);
             hashes.insert(case.to_string(), report.hash);
             if !report.is_fine() {
-                println!("{case} failed\n{report}\nrepeat it with\n  {}", case.command());
+                println!("{case} failed\n{report}\nRepeat it with:\n  {}", case.command());
                 failures.entry(complaint(&report)).or_default().push(case);
             }
         }
@@ -54,15 +55,15 @@ fn every_seed_passes_and_repeats() {
     assert_eq!(theirs.len(), hashes.len(), "the second process did not play all runs:\n{printed}");
     let differs = hashes.iter().find(|(case, hash)| theirs.get(*case) != Some(&hash.to_string()));
     if let Some((case, _)) = differs {
-        panic!("{case} is another run in another process: {}", first_difference(case));
+        panic!("{case} has another trace in another process: {}", first_difference(case));
     }
 }
 
-/// The second process: plays the same runs and prints what they are compared by.
+/// Runs in the second process: plays the same runs and prints their hashes.
 #[test]
 fn the_same_runs_in_another_process() {
     match std::env::var(TWIN).as_deref() {
-        Err(_) => println!("this is for a process that another test starts"),
+        Err(_) => println!("this test runs only in a process that another test starts"),
         Ok("hashes") => {
             for scenario in chosen() {
                 for seed in seeds() {
@@ -98,7 +99,7 @@ fn first_difference(named: &str) -> String {
     match lines.find(|(_, (ours, theirs))| ours != theirs) {
         Some((number, (ours, theirs))) => format!("line {number}\n  here  {ours}\n  there {theirs}"),
         None => {
-            "no line differs, so the traces differ in length or the run is not the same twice in one process"
+            "no line differs, so the traces differ in length, or the run does not repeat within one process"
                 .to_owned()
         }
     }
@@ -117,7 +118,8 @@ fn chosen() -> Vec<scenarios::Scenario> {
     named(std::env::var(SCENARIO).ok().as_deref()).unwrap_or_else(|expected| panic!("{expected}"))
 }
 
-/// The scenario of that name; all without one. A name that nobody has must not pass for a run without failures.
+/// The scenario of that name; all without a name. An unknown name is an error, because otherwise no
+/// scenario would run and the test would pass.
 fn named(only: Option<&str>) -> Result<Vec<scenarios::Scenario>, String> {
     let all = scenarios::ALL.iter().copied();
     let Some(only) = only else { return Ok(all.collect()) };
@@ -130,11 +132,11 @@ fn named(only: Option<&str>) -> Result<Vec<scenarios::Scenario>, String> {
 }
 
 #[test]
-fn a_scenario_that_nobody_knows_is_refused_with_the_known_ones() {
+fn an_unknown_scenario_is_an_error_with_the_known_names() {
     let known = named(None).expect("all").len();
     assert_eq!(known, scenarios::ALL.len());
     assert_eq!(named(Some(scenarios::ALL[0].name)).expect("one").len(), 1);
-    let error = named(Some("rolout")).map(|found| found.len()).expect_err("nobody knows it");
+    let error = named(Some("rolout")).map(|found| found.len()).expect_err("an unknown scenario");
     assert!(error.contains(scenarios::ALL[0].name) && error.ends_with("got rolout"), "{error}");
 }
 

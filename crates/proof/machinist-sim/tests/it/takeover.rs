@@ -1,4 +1,5 @@
-//! What Go MCM left behind, taken over and finished, with every invariant looking on.
+//! Both processes take over and finish the objects that Go MCM left, while every invariant is
+//! checked.
 
 use machinist_sim::fixtures::{self, Continuation, Fixture};
 use machinist_sim::invariants::Settled;
@@ -10,7 +11,7 @@ use machinist_sim::world::{Outcome, Trouble};
 use crate::paused::runtime;
 
 #[test]
-fn every_fixture_is_continued() {
+fn every_fixture_is_taken_over() {
     let mut failed = Vec::new();
     for continuation in fixtures::ALL {
         match runtime().block_on(take_over(*continuation)) {
@@ -21,9 +22,10 @@ fn every_fixture_is_continued() {
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
-/// What the world has is what Go MCM wrote: uids, owners, times, generations, deletions and status.
+/// The world stores the objects that Go MCM wrote: uids, owners, times, generations, deletions and
+/// status.
 #[test]
-fn fixtures_are_stored_as_they_are() {
+fn fixtures_are_stored_unchanged() {
     for continuation in fixtures::ALL {
         let stored = runtime().block_on(async {
             let (world, fixture) = world_for(*continuation).await?;
@@ -48,7 +50,7 @@ fn stored_as_it_is(world: &Simulated, fixture: &Fixture) -> Outcome {
     for (side, item) in fixture.items() {
         let mut all = TABLES.iter().flat_map(|table| world.server(side).snapshot(table));
         let stored = all.find(|stored| stored.uid() == Seen(item).uid());
-        let stored = stored.ok_or(Trouble(format!("{} is not there", Seen(item).name())))?;
+        let stored = stored.ok_or(Trouble(format!("{} is not stored", Seen(item).name())))?;
         let mut expected = item.clone();
         expected["metadata"]["resourceVersion"] = stored.revision().to_string().into();
         assert_eq!(stored.value(), &expected);
@@ -70,7 +72,7 @@ async fn world_for(continuation: Continuation) -> Result<(Simulated, Fixture), T
     Ok((Simulated::new(&setup).await?, fixture))
 }
 
-#[expect(clippy::print_stdout, reason = "a trace is printed when it is asked for")]
+#[expect(clippy::print_stdout, reason = "a trace is printed on request")]
 async fn take_over(continuation: Continuation) -> Outcome {
     let (world, fixture) = world_for(continuation).await?;
     let played = fixtures::play(&world, continuation, &fixture).await;

@@ -1,4 +1,4 @@
-//! Which call each action about a Machine is. Nothing is decided here.
+//! Performs the actions about a Machine. Nothing is decided here.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use super::super::object_key;
 use super::super::seen::TokenEntry;
 use super::{drain, instance, node, observe, reference, status_patch, token, user_data};
 
-/// What a call is made from is not there any more, and the next pass says so.
-const CLASS_OR_SECRET_GONE: Stop = Stop::NotNow("class or Secret went missing");
+/// An input of a call was deleted meanwhile; the next pass handles that.
+const CLASS_OR_SECRET_GONE: Stop = Stop::NotNow("MachineClass or Secret not found");
 
 pub(super) async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
     let machine = &s.machine;
@@ -60,7 +60,8 @@ pub(super) async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action
             write.patch::<MachineFacts>(patch).await
         }
         Action::CarryPreserve(value) => {
-            // The Machine's own annotation goes, as it does with Go MCM: the Node's takes its place.
+            // The Machine's own annotation is removed, as in Go MCM: the Node's annotation replaces
+            // it.
             let read = machine.annotations.as_ref();
             let patch = GuardedPatch::new(&machine.uid).remove_annotation(read, annotations::PRESERVE);
             let carried = annotations::LAST_APPLIED_NODE_PRESERVE_VALUE;
@@ -71,7 +72,7 @@ pub(super) async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action
             write.patch::<MachineFacts>(patch).await
         }
         Action::SetStatus(status) => {
-            // A Machine that fails is counted by whoever replaces Machines of its deployment.
+            // A failed Machine counts for the decision about replacements in its deployment.
             let replacement = runtime.lock().seen.replacement_key(machine);
             let charged = [own_key[0].clone(), replacement];
             let write = Write { charged: &charged, ..write };
@@ -135,7 +136,7 @@ pub(super) async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action
     }
 }
 
-/// The priority that ranks a Machine among those to delete, where it has none.
+/// Sets the deletion priority of a Machine that has none.
 fn with_priority(
     patch: GuardedPatch,
     machine: &MachineFacts,
@@ -184,7 +185,7 @@ fn ensure(runtime: &Arc<Runtime>, s: &Snapshot, adopt_made_since: Timestamp) -> 
     };
     let Some(name) = s.machine.node.clone().or_else(|| machinist_instance::NodeName::new(&machine.name))
     else {
-        return Err(Stop::refused("a Machine without a name"));
+        return Err(Stop::refused("the Machine has no name"));
     };
     let spec = InstanceSpec {
         key: machine.key(),

@@ -1,4 +1,4 @@
-//! Pods that have to leave a Node.
+//! Evicts the pods of a Node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,8 @@ use machinist_runtime::Stop;
 use super::super::contract::Runtime;
 use super::remember;
 
-/// Moves one pod. What comes of it is remembered per pod, so that one pod that is held does not keep the others waiting.
+/// Evicts or deletes one pod. The result is remembered per pod, so that one blocked pod does not
+/// delay the others.
 pub(super) async fn perform(runtime: &Arc<Runtime>, machine: &MachineFacts, call: Call) -> Result<(), Stop> {
     let (outcome, pod) = match call {
         Call::Evict(pod) => (evict(runtime, &pod).await, pod),

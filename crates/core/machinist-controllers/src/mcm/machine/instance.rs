@@ -1,6 +1,8 @@
-//! Calls about the instance of a Machine. The only module that turns a permit into a deletion.
+//! Driver calls about the instance of a Machine. This is the only module that turns a permit into a
+//! deletion.
 //!
-//! A call is started and not awaited ([`machinist_runtime::Ask`]): that it is in flight is a fact, and its answer wakes the Machine.
+//! A call is started and not awaited ([`machinist_runtime::Ask`]). The store of calls in flight
+//! records it, and its result wakes the Machine.
 
 use std::sync::Arc;
 
@@ -18,17 +20,17 @@ use super::witness::Witness;
 use machinist_core::{Answered, Answers, Call, Found, Permit};
 use machinist_runtime::{Ask, Opened, Remember, Stop};
 
-/// The Machine that asks, and what its calls are made from.
+/// The Machine that a call is about, and the inputs of the call.
 pub(crate) struct Asking<'a> {
     pub runtime: &'a Arc<Runtime>,
     pub machine: &'a MachineFacts,
-    /// A fingerprint of class and Secrets.
+    /// Fingerprint of the class and its Secrets.
     pub inputs: u64,
-    /// The account; or why it cannot be opened, which is remembered like a call that failed.
+    /// The account, or the error of opening it. The error is remembered like a failed call.
     pub opened: Result<Opened, Error>,
 }
 
-/// Asks for the instance.
+/// Calls `ensure`, which creates the instance if it does not exist.
 pub(crate) fn ensure(asking: Asking<'_>, spec: InstanceSpec) -> Result<(), Stop> {
     let witness = Witness::of(&asking);
     let call = |driver: Arc<dyn Driver>| async move {
@@ -46,7 +48,7 @@ pub(crate) fn ensure(asking: Asking<'_>, spec: InstanceSpec) -> Result<(), Stop>
     })
 }
 
-/// Asks where the instance is.
+/// Calls `find`, which looks the instance up.
 pub(crate) fn find(asking: Asking<'_>, which: InstanceRef) -> Result<(), Stop> {
     let by = which.clone();
     let witness = Witness::of(&asking);
@@ -67,7 +69,7 @@ pub(crate) fn find(asking: Asking<'_>, which: InstanceRef) -> Result<(), Stop> {
     )
 }
 
-/// Asks for the other key of an instance.
+/// Calls `rekey`, which replaces the key of an instance.
 pub(crate) fn rekey(asking: Asking<'_>, id: ProviderId, from: InstanceKey) -> Result<(), Stop> {
     let to = asking.machine.key();
     let call = |driver: Arc<dyn Driver>| async move { driver.instances().rekey(&id, &from, &to).await };
@@ -86,7 +88,7 @@ pub(crate) fn rekey(asking: Asking<'_>, id: ProviderId, from: InstanceKey) -> Re
     )
 }
 
-/// Asks what the account shows, unless another Machine has asked a while ago.
+/// Calls `list`, unless another Machine has started a list of this account recently.
 pub(crate) fn list(asking: Asking<'_>) -> Result<(), Stop> {
     let witness = Witness::of(&asking);
     if !witness.may_list() {
@@ -99,7 +101,7 @@ pub(crate) fn list(asking: Asking<'_>) -> Result<(), Stop> {
     start(asking, Call::LIST, None, |_| true, call, |_, _: Answered<()>| {})
 }
 
-/// Asks for the deletion of the instance, with a permit.
+/// Calls `delete` for the instance, with a permit.
 pub(crate) fn delete(asking: Asking<'_>, permit: Permit) -> Result<(), Stop> {
     let valid_until = permit.valid_until();
     #[expect(clippy::disallowed_methods, reason = "the one place where a permit becomes a deletion")]
@@ -126,7 +128,8 @@ fn start<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'stati
     let remember: Remember<Mcm, T> = {
         let uid = uid.clone();
         Box::new(move |seen: &mut Seen, answered| {
-            // The Machine may be gone by now. Then no pass needs the answer, and memory must not grow.
+            // The Machine may have been deleted. In this case no pass needs the result, and memory
+            // must not grow.
             if seen.has_machine(&uid) {
                 seen.memory.answers.entry(uid).or_default().take(inputs, answered, remember);
             }

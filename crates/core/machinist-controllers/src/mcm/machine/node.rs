@@ -1,4 +1,4 @@
-//! The Node of a Machine: what is written to it, and what is read of it at the API server itself.
+//! Writes to the Node of a Machine, and reads of Node, pods and Lease from the API server directly.
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ use super::super::seen::BY_NODE;
 use super::remember;
 use super::status::time;
 
-/// Where kubelets renew their Leases.
+/// Namespace of the kubelets' Leases.
 const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
 
-/// What brings finalizer, labels, annotations and taints onto a Node.
+/// Returns the patch that syncs finalizer, labels, annotations and taints to a Node.
 pub(super) fn patch(sync: &NodeSync) -> GuardedPatch {
     let node = &sync.node;
     let mut patch = GuardedPatch::new(&node.uid);
@@ -65,7 +65,7 @@ pub(super) fn terminating(node: &NodeFacts, reason: &str, now: Timestamp) -> Val
     })
 }
 
-/// Looks for a Node with quorum. The store learns what the look shows.
+/// Reads a Node with quorum. The result updates the store.
 pub(super) async fn look_for(runtime: &Arc<Runtime>, machine: &MachineFacts, name: &str) -> Result<(), Stop> {
     let started = runtime.now();
     let found = refresh::<Mcm, NodeFacts>(runtime, &ObjectKey::cluster_scoped(name)).await;
@@ -75,8 +75,8 @@ pub(super) async fn look_for(runtime: &Arc<Runtime>, machine: &MachineFacts, nam
     Ok(())
 }
 
-/// Lists the pods of a Node with quorum: no `resourceVersion` is asked for. The store learns what the list shows, so that a pod
-/// which the watch has not shown yet is evicted like the others.
+/// Lists the pods of a Node with quorum, that is without a `resourceVersion`. The result updates
+/// the store, so that pods which the watch has not shown yet are evicted, too.
 pub(super) async fn list_pods(
     runtime: &Arc<Runtime>,
     machine: &MachineFacts,
@@ -88,7 +88,7 @@ pub(super) async fn list_pods(
         list_once(Api::all(runtime.clients.target.clone()), &params, |pod: Pod| PodFacts::parse(&pod)).await;
     let list = list.map_err(|error| Stop::Unanswered(error.to_string()))?;
     let leaving = list.items.iter().filter(|(_, pod)| pod.facts.leaves_in_a_drain()).count();
-    // A pod that cannot be read may be one that has to leave.
+    // An unreadable pod may be one that has to be evicted.
     let leaving = leaving + list.unreadable.len();
     let part = RelistPart {
         index: BY_NODE,
@@ -102,7 +102,8 @@ pub(super) async fn list_pods(
     Ok(())
 }
 
-/// Looks when a kubelet last renewed its Lease. Leases are renewed every few seconds, so they are not watched.
+/// Reads when a kubelet last renewed its Lease. Leases are renewed every few seconds, so they are
+/// not watched.
 pub(super) async fn look_at_lease(
     runtime: &Arc<Runtime>,
     machine: &MachineFacts,
@@ -113,7 +114,7 @@ pub(super) async fn look_at_lease(
     let renewed = |lease: Lease| lease.spec.and_then(|spec| spec.renew_time).map(|time| time.0);
     let found = match leases.get_opt(&node.name).await {
         Ok(lease) => lease.and_then(renewed).map_or(Renewal::Never, Renewal::At),
-        // Who may not read Leases decides without them.
+        // Without permission to read Leases, the decision is made without them.
         Err(kube::Error::Api(status)) if status.code == 403 => Renewal::Unknown,
         Err(error) => return Err(Stop::Unanswered(error.to_string())),
     };

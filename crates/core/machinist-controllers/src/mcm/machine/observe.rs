@@ -1,4 +1,4 @@
-//! What is observed of a Machine: the facts of one decision, and the account that its class opens.
+//! Collects the facts of one decision about a Machine, and opens the account of its class.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::super::object_key;
 use super::super::seen::{BY_ID, BY_MACHINE, BY_NAMESPACE, BY_NODE, DELETING, SecretEntry, Seen, YES, merge};
 use super::token::token;
 
-/// What is promised by an account that cannot be opened: enough for every cloud we know.
+/// Assumed promises of an account that cannot be opened: cautious enough for every known cloud.
 const CAUTIOUS: Promises = Promises {
     visible_within: Duration::from_secs(60),
     call_bound: Duration::from_secs(60),
@@ -27,10 +27,11 @@ const CAUTIOUS: Promises = Promises {
     keys: KeyTag::Fixed,
 };
 
-/// From so many Machines on that are being deleted, one list is cheaper than a look at each instance: it has a few pages.
+/// If at least this many Machines are being deleted, one list is cheaper than a lookup per
+/// instance: it has only a few pages.
 const CROWD: usize = 10;
 
-/// All facts for one decision about a Machine.
+/// Collects all facts for one decision about a Machine.
 pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFacts>) -> Snapshot {
     let options = runtime.tools.machine();
     let seen = &world.seen;
@@ -50,7 +51,7 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
         .collect();
     let mut answers = seen.memory.answers.get(&machine.uid).cloned().unwrap_or_default();
     answers.in_flight = world.asks.of(&machine.uid);
-    // Only a Machine without an instance has a use for its class being right.
+    // Only a Machine without an instance needs a valid class.
     let to_be_made = class.filter(|_| machine.provider_id.is_none());
     let class_error = to_be_made.and_then(|class| class_error(runtime, class));
     let identity = identity(runtime, seen, &machine, node.map(|node| &*node.facts));
@@ -99,15 +100,16 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
     }
 }
 
-/// What the last list of an account tells of an instance.
+/// Returns the entry about an instance from the last list of an account.
 fn listed(account: &Account, id: &ProviderId) -> Option<Listed> {
     let sightings = account.sightings()?;
     let power = sightings.of(id).map(|instance| instance.power);
     Some(Listed { started: sightings.started, ended: sightings.ended, power })
 }
 
-/// The Node of a Machine. One whose label names no Node is looked for by what only its own Node has: otherwise a Machine whose label
-/// was taken off would go without a drain, and leave its Node behind.
+/// Returns the Node of a Machine. Without a label that names a Node, the Node is looked up by data
+/// that only the Machine's own Node has. Otherwise a Machine with a removed label would be deleted
+/// without a drain, and its Node would be left behind.
 fn node_of<'w>(seen: &'w Seen, machine: &MachineFacts) -> Option<&'w Entry<NodeFacts>> {
     let by_name = || seen.nodes.get(&ObjectKey::cluster_scoped(machine.node_name()));
     if machine.node.is_some() {
@@ -119,22 +121,25 @@ fn node_of<'w>(seen: &'w Seen, machine: &MachineFacts) -> Option<&'w Entry<NodeF
     by_id.or_else(by_label).map(|(_, node)| node).or_else(by_name)
 }
 
-/// What a store knows of a Node.
+/// Returns all objects of a store that are on a Node.
 fn on_node<F>(store: &Store<F>, name: &str) -> Vec<Arc<F>> {
     store.by_index(BY_NODE, name).map(|(_, entry)| entry.facts.clone()).collect()
 }
 
-/// What the provider says is wrong with a class.
+/// Returns the provider's error about a class.
 fn class_error(runtime: &Runtime, class: &ClassFacts) -> Option<String> {
     let ours = &runtime.tools.machine().provider;
     let named = class.provider.as_deref().unwrap_or_default();
     if !named.is_empty() && !ours.serves(named) {
-        return Some(format!("provider: {named:?} is not served here; expected {:?}", ours.name()));
+        return Some(format!(
+            "provider: this controller does not manage {named:?}; expected {:?}",
+            ours.name()
+        ));
     }
     ours.validate(&class.provider_spec).err().map(|error| error.message)
 }
 
-/// What the provider says about the ids of a Machine and its Node, and who else names them.
+/// Compares the provider ids of a Machine and its Node, and finds other Machines with the same id.
 pub(crate) fn identity(
     runtime: &Runtime,
     seen: &Seen,
@@ -147,7 +152,7 @@ pub(crate) fn identity(
     let (ours, theirs) = (read(recorded), read(text));
     let same_instance = match (ours.ours(), theirs.ours()) {
         (Some(ours), Some(theirs)) => provider.same_instance(ours, theirs),
-        // One text is one instance, even where the provider cannot read it.
+        // Equal texts identify one instance, even if the provider cannot parse them.
         _ => recorded.is_some() && recorded == text,
     };
     let named = node.and_then(NodeFacts::machine_name).filter(|name| *name != machine.name);
@@ -164,15 +169,14 @@ pub(crate) fn identity(
     }
 }
 
-/// A class, and the Secrets that it refers to, as far as they are there.
+/// A class and those of its Secrets that exist.
 pub(super) struct ClassInputs<'w> {
-    /// The class.
     pub class: Arc<ClassFacts>,
     secrets: Vec<Option<&'w Entry<SecretEntry>>>,
 }
 
 impl<'w> ClassInputs<'w> {
-    /// What a Machine's instance is made from; absent while its class is.
+    /// Returns the inputs of a Machine's instance; `None` if the class does not exist.
     pub(super) fn of(world: &'w World, machine: &MachineFacts) -> Option<Self> {
         let class = world.seen.class_of(machine)?.facts.clone();
         let entry =
@@ -181,7 +185,7 @@ impl<'w> ClassInputs<'w> {
         Some(Self { class, secrets })
     }
 
-    /// The Secrets, as planners see them.
+    /// Returns the Secrets in the form that planners use.
     fn needs(&self, runtime: &Runtime) -> Vec<SecretNeed> {
         let named = self.class.secrets.iter().zip(&self.secrets);
         named
@@ -195,7 +199,7 @@ impl<'w> ClassInputs<'w> {
             .collect()
     }
 
-    /// Changes when a person mends the class or one of the Secrets.
+    /// Returns a value that changes when a user changes the class or one of the Secrets.
     fn fingerprint(&self) -> u64 {
         fingerprint(&(self.class.fingerprint, self.versions()))
     }
@@ -204,15 +208,15 @@ impl<'w> ClassInputs<'w> {
         self.secrets.iter().map(|entry| entry.map(|entry| entry.resource_version)).collect()
     }
 
-    /// The credential, and what instances boot from; absent while a Secret is.
+    /// Returns the credential and the user data; `None` if a Secret does not exist.
     pub(super) fn merged(&self) -> Option<(Credential, Vec<u8>)> {
         let entries: Option<Vec<_>> = self.secrets.iter().map(|it| it.map(|it| it.facts.clone())).collect();
         Some(merge(&entries?))
     }
 
-    /// The account, opened with the credential; absent while a Secret is.
+    /// Opens the account with the credential; `None` if a Secret does not exist.
     ///
-    /// An account that cannot be opened is an error that names what a person has to mend.
+    /// The error of an account that cannot be opened names the Secret that the user has to correct.
     pub(super) fn open(&self, runtime: &Runtime) -> Option<Result<Opened, Error>> {
         if self.secrets.iter().any(Option::is_none) {
             return None;
@@ -235,12 +239,12 @@ impl<'w> ClassInputs<'w> {
         );
         Some(opened.map_err(|error| {
             let by = match names.as_slice() {
-                [] => "which refers to no Secret".to_owned(),
-                [one] => format!("by Secret {one}"),
-                many => format!("by Secrets {}", many.join(" and ")),
+                [] => "without a Secret".to_owned(),
+                [one] => format!("with Secret {one}"),
+                many => format!("with Secrets {}", many.join(" and ")),
             };
             let message = format!(
-                "the account of MachineClass {}, {by}, cannot be opened: {}",
+                "cannot open the account of MachineClass {} {by}: {}",
                 self.class.name, error.message
             );
             Error::new(error.kind, message)

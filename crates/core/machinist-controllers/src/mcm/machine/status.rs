@@ -1,4 +1,4 @@
-//! Writes of a Machine's status, guarded by the status that the decision was made from.
+//! Writes a Machine's status, guarded by the status that the decision was based on.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -14,8 +14,9 @@ pub(super) fn time(at: Timestamp) -> Value {
 
 const CURRENT_STATUS: [&str; 2] = ["status", "currentStatus"];
 
-/// A write of a Machine's status: only while its phase is the one that the decision was made from, and nothing but the fields
-/// that it is about. Two planners of this process write it, and so may a process that is dead by now, or Go MCM.
+/// Returns a patch of a Machine's status. It applies only if the phase is still the one that the
+/// decision was based on, and changes only the given fields. Two planners of this process write the
+/// status, and so may a dead process whose write arrives late, or Go MCM.
 pub(crate) fn status_patch(machine: &MachineFacts, write: &StatusWrite) -> GuardedPatch {
     let status = &machine.status;
     let mut patch = GuardedPatch::new(&machine.uid);
@@ -49,7 +50,7 @@ pub(crate) fn status_patch(machine: &MachineFacts, write: &StatusWrite) -> Guard
         if let Some(code) = operation.code {
             last["errorCode"] = Value::from(code.as_str());
         }
-        // One field: half of one operation and half of another would be none that ever was.
+        // The operation is written as one field, so that a partial write cannot mix two operations.
         patch = patch.add(&["status", "lastOperation"], last);
     }
     match &write.conditions {
@@ -58,8 +59,9 @@ pub(crate) fn status_patch(machine: &MachineFacts, write: &StatusWrite) -> Guard
     }
 }
 
-/// The same for a phase that lasts too long: only while it has lasted since then. A Machine that recovered and is unhealthy
-/// again has the same phase, and its time begins once more.
+/// Returns a status patch for a phase that lasted too long. It applies only if the phase has lasted
+/// since the time that was read. A Machine that recovered and is unhealthy again has the same
+/// phase, but its time starts again.
 pub(crate) fn deadline_patch(machine: &MachineFacts, write: &StatusWrite) -> GuardedPatch {
     let patch = status_patch(machine, write);
     match &machine.status.read {
@@ -71,7 +73,7 @@ pub(crate) fn deadline_patch(machine: &MachineFacts, write: &StatusWrite) -> Gua
 const PHASE: &str = "phase";
 const SINCE: &str = "lastUpdateTime";
 
-/// A field of `status.currentStatus`.
+/// Returns the path of a field of `status.currentStatus`.
 fn below(field: &str) -> [&str; 3] {
     ["status", "currentStatus", field]
 }
@@ -106,7 +108,7 @@ mod tests {
         patch.as_array().expect("a list").clone()
     }
 
-    /// The tests of a patch, without the one of the UID.
+    /// Returns the test operations of a patch, without the one of the UID.
     fn tests(patch: GuardedPatch) -> Vec<(String, Value)> {
         let tests = wire(patch).into_iter().filter(|operation| operation["op"] == "test").skip(1);
         tests
@@ -137,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_also_tests_since_when_as_its_text_was_read() {
+    fn a_deadline_patch_also_tests_the_text_of_the_start_time() {
         let since = "2026-11-21T05:55:17+00:00";
         let late = machine(json!({"currentStatus": {"phase": "Unknown", "lastUpdateTime": since}}));
         assert_eq!(
@@ -150,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_a_write_is_not_about_stay() {
+    fn a_write_keeps_all_other_fields() {
         let preserved = machine(json!({"currentStatus": {
             "phase": "Unknown", "timeoutActive": true, "preserveExpiryTime": "2026-11-21T05:55:17Z",
         }}));
@@ -170,6 +172,6 @@ mod tests {
         ];
         assert_eq!(changes(Phase::Failed), expected);
         expected.insert(3, "remove /status/currentStatus/preserveExpiryTime");
-        assert_eq!(changes(Phase::Terminating), expected, "a promise ends with the Machine");
+        assert_eq!(changes(Phase::Terminating), expected, "preservation ends when the Machine terminates");
     }
 }

@@ -1,4 +1,4 @@
-//! Bootstrap tokens: which one a Machine has or may take, and the Secret of a new one.
+//! Bootstrap tokens: chooses the token of a Machine, and creates its Secret.
 
 use std::sync::Arc;
 
@@ -18,20 +18,21 @@ use super::super::key::Key;
 use super::super::object_key;
 use super::super::seen::{Seen, TokenEntry};
 
-/// Characters of the secret part of a bootstrap token.
+/// Number of characters in the secret part of a bootstrap token.
 const TOKEN_SECRET_LENGTH: usize = 16;
 
-/// The Secret of the token of that id.
+/// Returns the key of the Secret of the token with this id.
 pub(super) fn secret_key(id: &str) -> ObjectKey {
     object_key(TOKEN_NAMESPACE, &format!("bootstrap-token-{id}"))
 }
 
-/// The bootstrap token of a Machine: the one it has, or the id it may take.
+/// Returns the bootstrap token of a Machine, or a free id for a new one.
 pub(crate) fn token(seen: &Seen, machine: &MachineFacts) -> Token {
     Token::choose(machine, |id| seen.tokens.get(&secret_key(id)).map(|entry| &entry.facts.facts))
 }
 
-/// POSTs the Secret of a token; its secret part is drawn here. `account` is where the instance is going to be made.
+/// Creates the Secret of a token with a new random secret part. `account` is the account in which
+/// the instance will be created.
 pub(super) async fn create(
     runtime: &Arc<Runtime>,
     charged: &[Key],
@@ -53,7 +54,7 @@ pub(super) async fn create(
         ("usage-bootstrap-signing", "true".to_owned()),
         ("auth-extra-groups", options.token_groups.clone()),
     ];
-    // The real API server refuses an empty list of groups less kindly than an absent one.
+    // A real API server rejects an empty list of groups, but accepts an absent one.
     let data = entries.into_iter().filter(|(key, value)| *key != "auth-extra-groups" || !value.is_empty());
     let key = secret_key(id);
     let secret = Secret {
@@ -68,13 +69,13 @@ pub(super) async fn create(
         ..Secret::default()
     };
     let write = Write { runtime, charged, key };
-    // If it was there already, the store will show whose it is.
+    // If the Secret existed already, the store will show its owner.
     write.create::<TokenEntry>(&secret).await.map(|_| ())
 }
 
 fn token_secret(runtime: &Runtime) -> String {
     const ALPHABET: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
-    // Bytes from 252 up would make the first characters likelier than the others.
+    // Bytes from 252 upwards would make the first characters more likely than the others.
     const FAIR: u8 = 252;
     let mut secret = String::with_capacity(TOKEN_SECRET_LENGTH);
     while secret.len() < TOKEN_SECRET_LENGTH {

@@ -1,4 +1,4 @@
-//! What an instance boots from: the Secret's user data with the Machine's name and token put in.
+//! Renders the user data of an instance: the Secret's template with the Machine's name and token.
 
 use machinist_instance::UserData;
 use machinist_plan::facts::{TOKEN_PLACEHOLDER, TOKEN_PLACEHOLDER_ENCODED};
@@ -6,8 +6,9 @@ use machinist_plan::facts::{TOKEN_PLACEHOLDER, TOKEN_PLACEHOLDER_ENCODED};
 const NAME_PLACEHOLDER: &str = "<<MACHINE_NAME>>";
 const NAME_PLACEHOLDER_ENCODED: &str = "%3C%3CMACHINE_NAME%3E%3E";
 
-/// Puts name and token in place of their placeholders. The plain form is replaced if it is there, else the URL-encoded one;
-/// a placeholder that is absent is no error. Bytes that are not text are left as they are.
+/// Replaces the placeholders of name and token. The plain form is replaced if it is present,
+/// otherwise the URL-encoded one. An absent placeholder is no error. A template that is not UTF-8
+/// text stays unchanged.
 pub(crate) fn render(template: &[u8], machine: &str, token: Option<&str>) -> UserData {
     let Ok(text) = std::str::from_utf8(template) else { return UserData::new(template) };
     let text = put(text, NAME_PLACEHOLDER, NAME_PLACEHOLDER_ENCODED, machine);
@@ -21,7 +22,8 @@ fn put(text: &str, plain: &str, encoded: &str, value: &str) -> String {
     if text.contains(plain) { text.replace(plain, value) } else { text.replace(encoded, &url_encode(value)) }
 }
 
-/// Query escaping, as the original does it. Names and tokens have few characters that need it.
+/// Escapes like a URL query, as Go MCM does. Names and tokens have few characters that need
+/// escaping.
 fn url_encode(value: &str) -> String {
     let keeps = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
     value.bytes().map(|b| if keeps(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
@@ -33,11 +35,11 @@ mod tests {
 
     fn rendered(template: &str) -> String {
         let data = render(template.as_bytes(), "m-1", Some("abcdef.0123456789abcdef"));
-        String::from_utf8(data.expose().to_vec()).expect("text in, text out")
+        String::from_utf8(data.expose().to_vec()).expect("rendered text is text")
     }
 
     #[test]
-    fn every_placeholder_is_replaced_in_its_plain_or_its_encoded_form() {
+    fn plain_and_encoded_placeholders_are_replaced() {
         assert_eq!(
             rendered("<<MACHINE_NAME>> <<BOOTSTRAP_TOKEN>> <<MACHINE_NAME>>"),
             "m-1 abcdef.0123456789abcdef m-1"

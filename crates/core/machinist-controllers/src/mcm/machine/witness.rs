@@ -1,4 +1,5 @@
-//! What the answers of an account tell beside what was asked: whether it is the account that instances were made in.
+//! Evidence in the results of driver calls: whether the account is the one in which instances were
+//! created.
 
 use super::super::contract::Runtime;
 use std::sync::Arc;
@@ -17,11 +18,11 @@ use super::instance::Asking;
 use super::reference;
 use machinist_core::MadeIn;
 
-/// Looks at the answer to one call for one Machine.
+/// Evaluates the result of one call for one Machine.
 pub(super) struct Witness {
     runtime: Arc<Runtime>,
     machine: MachineFacts,
-    /// Absent if the account cannot be opened: then no call is made.
+    /// Absent if the account cannot be opened; no call is made in this case.
     account: Option<Arc<Account>>,
 }
 
@@ -31,7 +32,8 @@ impl Witness {
         Self { runtime: asking.runtime.clone(), machine: asking.machine.clone(), account }
     }
 
-    /// An instance may be made from now on. Returns where it may have been made before.
+    /// Records that an instance may be created from now on. Returns where it may have been created
+    /// before.
     pub(super) fn may_be_made(&self) -> MadeIn {
         let mut world = self.runtime.lock();
         let Some(answers) = world.seen.memory.answers.get_mut(&self.machine.uid) else {
@@ -44,7 +46,7 @@ impl Witness {
         before
     }
 
-    /// An `ensure` was answered: a clear refusal has made nothing.
+    /// Handles the result of `ensure`. After a definite rejection, no instance was created.
     pub(super) fn ensured(&self, answer: &Result<Instance, Error>, before: MadeIn) {
         if let Ok(instance) = answer {
             self.tell_if_ownerless(instance);
@@ -67,20 +69,21 @@ impl Witness {
         }
     }
 
-    /// Tells people of an instance whose Machine went while it was made, because somebody took its finalizer off: nothing else names it.
+    /// Reports an instance if its Machine was deleted during the creation because its finalizer was
+    /// removed. No object refers to this instance.
     fn tell_if_ownerless(&self, instance: &Instance) {
         if self.runtime.lock().seen.has_machine(&self.machine.uid) {
             return;
         }
         let (machine, id) = (&self.machine.name, &instance.id);
-        tracing::warn!(%machine, instance = %id, "An instance was made for a Machine that is gone by now");
+        tracing::warn!(%machine, instance = %id, "An instance was created for a Machine that was deleted meanwhile");
         let message = format!(
-            "Instance {id} was made while Machine {machine} went, whose finalizer somebody removed: nothing deletes it but you"
+            "Instance {id} was created for Machine {machine}, which was deleted meanwhile because its finalizer was removed. Delete the instance yourself"
         );
         self.runtime.recorder.record(&reference(&self.machine), EventType::Warning, CREATE_FAILED, &message);
     }
 
-    /// A `find` was answered.
+    /// Handles the result of `find`.
     pub(super) fn found(&self, answer: &Result<Sighting, Error>) {
         let (Ok(sighting), Some(account)) = (answer, &self.account) else { return };
         let mut world = self.runtime.lock();
@@ -94,7 +97,7 @@ impl Witness {
         Recognition { provider: &*options.provider, cluster: &options.cluster }
     }
 
-    /// Whether the account may be listed now.
+    /// Returns whether the account may be listed now.
     pub(super) fn may_list(&self) -> bool {
         let now = self.runtime.now();
         let Some(account) = &self.account else { return true };
@@ -102,7 +105,7 @@ impl Witness {
         self.runtime.lock().seen.memory.evidence.may_list(account.id(), last, now)
     }
 
-    /// The list begins. Returns when.
+    /// Records that the list begins, and returns the time.
     pub(super) fn lists(&self) -> Timestamp {
         let now = self.runtime.now();
         if let Some(account) = &self.account {
@@ -111,7 +114,7 @@ impl Witness {
         now
     }
 
-    /// A list was answered, or failed: all Machines that wait for it look again.
+    /// Handles the result of a list, and wakes all Machines that wait for it.
     pub(super) fn listed(
         &self,
         started: Timestamp,

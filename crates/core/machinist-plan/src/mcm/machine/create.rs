@@ -1,4 +1,4 @@
-//! From a spec to an instance that is recorded on the Machine.
+//! Creates the instance of a Machine and records it on the Machine.
 
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ use crate::why::{McmReason, Reason, Step};
 use crate::{Plan, Why};
 use machinist_core::{Answers, Call, Known, is_past, just_past, plus, retry_after};
 
-/// A token that stops being accepted this soon is replaced before an instance boots with it.
+/// Minimum remaining lifetime of a token. A token that expires sooner is replaced before an
+/// instance boots with it.
 const TOKEN_MUST_LAST: Duration = Duration::from_secs(60);
 
 pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
@@ -25,7 +26,10 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
         return Plan::idle(failed_why(s));
     }
     if let Some((call, since, until)) = s.answers.waiting(&s.process, s.now) {
-        return Plan::until(until, Why::new(Reason::Calling(call), Step::Expect("the answer")).since(since));
+        return Plan::until(
+            until,
+            Why::new(Reason::Calling(call), Step::Expect("the cloud answers")).since(since),
+        );
     }
     if let Some(ensured) = &s.answers.ensure
         && let Ok(instance) = &ensured.answer
@@ -47,17 +51,18 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
     }
 }
 
-/// Records the instance, and says so. Both in one pass: the status lags the record, as it must.
+/// Records the instance and writes the status in one pass. The status must lag the record, so it
+/// comes second.
 pub(super) fn record(s: &Snapshot, instance: &Instance, account: Option<AccountId>) -> Plan<Action> {
     let mut actions = vec![s.record(instance, account)];
     actions.extend(pending(s));
     Plan::act_all(
         actions,
-        Why::new(Reason::Writing("the record of its instance"), Step::Expect("its Node joins")),
+        Why::new(Reason::Writing("recording the instance"), Step::Expect("the Node joins")),
     )
 }
 
-/// The write that says the instance exists and its Node is awaited.
+/// Returns the status write for an instance that exists while its Node has not joined yet.
 pub(super) fn pending(s: &Snapshot) -> Option<Action> {
     let operation = OperationWrite::processing(OperationType::Create, markers::CREATING);
     s.status(Phase::Pending, operation).map(|write| Action::SetStatus(Box::new(write)))
@@ -70,66 +75,79 @@ fn make(s: &Snapshot) -> Plan<Action> {
     let wants_token =
         s.secrets.iter().any(|need| need.facts.present().is_some_and(|facts| facts.wants_token));
     let lasts = |expires: Option<Timestamp>| expires.is_none_or(|at| plus(s.now, TOKEN_MUST_LAST) < at);
-    let why = |what| Why::new(Reason::Writing(what), Step::Expect("the driver is asked for its instance"));
+    let why = |what| {
+        Why::new(Reason::Writing(what), Step::Expect("the controller asks the cloud to create the instance"))
+    };
     match &s.token {
         Token::Free(id) if wants_token => {
             let expires = plus(s.now, s.machine.creation_timeout.unwrap_or(s.defaults.creation_timeout));
             let account = s.ownership.account.clone();
-            Plan::act(Action::CreateToken { id: id.clone(), expires, account }, why("its bootstrap token"))
+            Plan::act(
+                Action::CreateToken { id: id.clone(), expires, account },
+                why("creating the bootstrap token"),
+            )
         }
-        // It would be refused when the instance boots with it. The next pass makes another.
-        Token::Ours(token) if wants_token && !lasts(token.expires) => {
-            Plan::act(Action::DeleteToken(token.clone()), why("a bootstrap token that lasts"))
-        }
+        // The token would have expired when the instance boots. The next pass creates another
+        // token.
+        Token::Ours(token) if wants_token && !lasts(token.expires) => Plan::act(
+            Action::DeleteToken(token.clone()),
+            why("deleting the bootstrap token, which expires too soon"),
+        ),
         Token::Free(_) | Token::Ours(_) | Token::Exhausted => {
             if let Some(wait) = s.paused().or_else(|| predecessor_may_create(s)) {
                 return wait.no_later_than(just_past(s.creation_deadline()));
             }
             let ensure = Action::Ensure { adopt_made_since: s.process.adopts_since(s.machine.created) };
-            Plan::act(ensure, Why::new(Reason::Calling(Call::ENSURE), Step::Expect("the answer")))
+            Plan::act(ensure, Why::new(Reason::Calling(Call::ENSURE), Step::Expect("the cloud answers")))
         }
     }
 }
 
-/// Waits until no call of the leader before us can take effect any more. A driver that looks before it creates is safe with one
-/// caller per key only, and a call of the former leader may be on its way.
+/// Waits until no call of the previous leader can take effect. A driver that looks before it
+/// creates is safe only with one caller per key, and a call of the previous leader may still be in
+/// flight.
 fn predecessor_may_create(s: &Snapshot) -> Option<Plan<Action>> {
     let Promises { create, call_bound, .. } = s.process.promises;
     let alone_from = plus(s.process.leading_since?, call_bound);
     if create != CreateGuarantee::FindThenCreate || alone_from <= s.now {
         return None;
     }
-    let why = Why::new(Reason::PredecessorCalls, Step::Expect("the driver is asked for its instance"));
+    let why = Why::new(
+        Reason::PredecessorCalls,
+        Step::Expect("the controller asks the cloud to create the instance"),
+    );
     Some(Plan::until(alone_from, why.since(s.process.leading_since)))
 }
 
-/// Waits until the class carries our finalizer: before that, it could go, and an instance made from it could not be deleted.
+/// Waits until the class has our finalizer. Without it, the class could be deleted, and then the
+/// instance could not be deleted.
 fn unheld_class(s: &Snapshot) -> Option<Plan<Action>> {
     let class = s.class.present()?;
-    // Of another kind, Machines are not counted as users of the class, and nobody puts the finalizer there.
+    // For another kind, Machines do not count as users of the class, so this program adds no
+    // finalizer.
     let is_counted = s.machine.spec.class.kind() == "MachineClass";
     if class.has_finalizer || !is_counted {
         return None;
     }
     let why = Why::new(
         McmReason::ClassUnheld { class: class.name.clone() },
-        Step::Expect("the driver is asked for its instance"),
+        Step::Expect("the controller asks the cloud to create the instance"),
     );
     Some(Plan::until(just_past(s.creation_deadline()), why))
 }
 
-/// What keeps an instance from being made.
+/// The reason why an instance cannot be created now.
 enum Obstacle<'s> {
-    /// Something that only a person can put right.
+    /// A problem that only a user can fix.
     Missing { reason: McmReason, mend: String },
-    /// The driver said no.
+    /// The driver call failed.
     Refused { error: &'s Error, ended: Timestamp },
 }
 
 fn obstacle(s: &Snapshot) -> Option<Obstacle<'_>> {
     prerequisite(s).or_else(|| {
         let (error, ended) = Answers::failure(s.answers.ensure.as_ref())?;
-        // Somebody changed what the refusal was about: ask again at once.
+        // The class or a Secret has changed since the failure, so the call is retried at once.
         let mended = s.answers.is_mended(s.inputs);
         let refused = Obstacle::Refused { error, ended };
         let again = mended || refused.retry_at(s).is_none_or(|at| at <= s.now);
@@ -140,7 +158,7 @@ fn obstacle(s: &Snapshot) -> Option<Obstacle<'_>> {
 fn prerequisite(s: &Snapshot) -> Option<Obstacle<'static>> {
     let missing = |reason: McmReason, mend: String| Some(Obstacle::Missing { reason, mend });
     if let Some(error) = machine_name_error(&s.machine.name) {
-        let mend = "delete it, and create one with a shorter name".to_owned();
+        let mend = "delete the Machine, and create one with a shorter name".to_owned();
         return missing(McmReason::InvalidSpec(error.to_string()), mend);
     }
     let class_name = s.machine.spec.class.name().to_owned();
@@ -152,13 +170,16 @@ fn prerequisite(s: &Snapshot) -> Option<Obstacle<'static>> {
     let class = match &s.class {
         Known::Present(class) => class,
         Known::Absent | Known::Unasked => {
-            let mend = format!("create MachineClass {}/{class_name}", s.machine.namespace);
+            let mend = format!(
+                "create MachineClass {}/{class_name}, or change spec.class.name",
+                s.machine.namespace
+            );
             return missing(McmReason::ClassMissing { class: class_name }, mend);
         }
     };
     if class.deleting_since.is_some() {
         let mend =
-            "use another class; this one goes, and can be created again, once no machine uses it".to_owned();
+            "use another MachineClass, or create this one again when no machine uses it any more".to_owned();
         return missing(McmReason::ClassDeleting { class: class_name }, mend);
     }
     for need in &s.secrets {
@@ -171,8 +192,9 @@ fn prerequisite(s: &Snapshot) -> Option<Obstacle<'static>> {
             }
             Known::Unasked => {
                 let served = s.machine.namespace.clone();
-                let mend =
-                    format!("put the Secret into namespace {served}, and let the class refer to that one");
+                let mend = format!(
+                    "create the Secret in namespace {served}, and change the reference in the MachineClass"
+                );
                 return missing(McmReason::SecretElsewhere { secret, class, served }, mend);
             }
         }
@@ -183,24 +205,24 @@ fn prerequisite(s: &Snapshot) -> Option<Obstacle<'static>> {
     }
     if let Some(message) = class.invalid.as_ref().or(s.class_error.as_ref()) {
         let reason = McmReason::ClassInvalid { class: class_name, message: message.clone() };
-        return missing(reason, "mend the class".to_owned());
+        return missing(reason, "fix the MachineClass".to_owned());
     }
     if let Token::Exhausted = s.token {
-        let mend =
-            format!("delete Secrets bootstrap-token-* of namespace {TOKEN_NAMESPACE} that nothing needs");
+        let mend = format!("delete unused Secrets bootstrap-token-* in namespace {TOKEN_NAMESPACE}");
         return missing(McmReason::TokenIdsTaken, mend);
     }
     None
 }
 
-/// The Secret that should have user data, if none has. Without it an instance boots and never joins. A class that refers to no
-/// Secret has none on purpose: its image knows all it needs.
+/// Returns the Secret that should have user data, if no Secret has user data. Without user data an
+/// instance boots and never joins. A class without Secrets has no user data on purpose: its image
+/// contains everything that the instance needs.
 fn lacks_user_data(s: &Snapshot) -> Option<String> {
     let has = |need: &SecretNeed| need.facts.present().is_some_and(|facts| facts.has_user_data);
     if s.secrets.iter().any(has) {
         return None;
     }
-    // It is `secretRef` that user data belongs to, and that comes first.
+    // User data belongs in `secretRef`, which comes first.
     s.secrets.first().map(|need| need.name.clone())
 }
 
@@ -223,7 +245,7 @@ impl Obstacle<'_> {
 
     fn retry_at(&self, s: &Snapshot) -> Option<Timestamp> {
         match self {
-            // A watch tells when it is mended.
+            // A watch reports when the problem is fixed.
             Self::Missing { .. } => None,
             Self::Refused { error, ended } => {
                 Some(plus(*ended, retry_after(error.kind, s.answers.failures, s.defaults.exhausted_retry)))
@@ -241,8 +263,8 @@ impl Obstacle<'_> {
                     McmReason::ClassDeleting { .. } | McmReason::TokenIdsTaken => Code::FailedPrecondition,
                     _ => Code::InvalidArgument,
                 };
-                // Not what the cloud said: nobody asked it.
-                let description = format!("Creation waits for {reason}");
+                // This description is not a message of the cloud, because no call was made.
+                let description = format!("Creation is blocked: {reason}");
                 OperationWrite::failed(OperationType::Create, description, Some(code))
             }
             Self::Refused { error, .. } => {
@@ -253,7 +275,7 @@ impl Obstacle<'_> {
     }
 }
 
-/// Says what the obstacle is where people look: in the status, and once by an Event.
+/// Reports the obstacle in the status, and once by an Event.
 fn report(s: &Snapshot, operation: &OperationWrite, why: Why, retry_at: Option<Timestamp>) -> Plan<Action> {
     let mut plan = Plan::idle(why);
     if let Some(write) = s.status(Phase::CrashLoopBackOff, operation.clone()) {
@@ -266,14 +288,14 @@ fn report(s: &Snapshot, operation: &OperationWrite, why: Why, retry_at: Option<T
     }
 }
 
-/// Creation took too long: the Machine has failed, and its set replaces it. Its instance, if there is one after all, goes by
-/// the ordinary way of deletion.
+/// Marks a Machine as Failed when creation times out. The MachineSet replaces it, and the ordinary
+/// deletion removes an instance that exists after all.
 fn time_is_up(s: &Snapshot, obstacle: Option<&Obstacle<'_>>) -> Plan<Action> {
     if !s.process.may_enforce_deadlines() {
         let seconds = s.process.skew.as_secs();
         return Plan::until(
             plus(s.now, Duration::from_secs(60)),
-            Why::new(Reason::ClockSkew { seconds }, Step::Mend("synchronise the clocks".to_owned())),
+            Why::new(Reason::ClockSkew { seconds }, Step::Mend("synchronize the clocks".to_owned())),
         );
     }
     let last = match obstacle {
@@ -284,6 +306,6 @@ fn time_is_up(s: &Snapshot, obstacle: Option<&Obstacle<'_>>) -> Plan<Action> {
     let code = obstacle.and_then(|obstacle| obstacle.operation().code).or(Some(Code::DeadlineExceeded));
     let operation = OperationWrite::failed(OperationType::Create, description.clone(), code);
     let write = s.status(Phase::Failed, operation).map(|write| Action::SetStatus(Box::new(write)));
-    let why = Why::new(McmReason::Failed { description }, Step::Expect("its set deletes it"));
+    let why = Why::new(McmReason::Failed { description }, Step::Expect("the MachineSet deletes the Machine"));
     Plan::act_all(write.into_iter().collect(), why)
 }

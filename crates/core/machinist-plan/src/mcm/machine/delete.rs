@@ -1,8 +1,9 @@
-//! From a deletion timestamp to nothing: drain, volumes, delete the instance, see it gone, then the Node, then the finalizer.
+//! Deletes a Machine: drain, volumes, instance, confirmation of its absence, Node, finalizer.
 //!
-//! An instance is deleted only with evidence that no pod which has to leave is lost with it, and the evidence is read from the API
-//! server itself, after the last thing that could change it: the Node is closed for new pods, that is seen, and only then a list
-//! of its pods counts. A Node that the store does not show is looked for, since the store may be older than the Node.
+//! An instance is deleted only with evidence that the deletion loses no pod that must be evicted
+//! first. The evidence is read from the API server, after the last event that could change it. So a
+//! list of the pods counts only if it began after the cordon was observed. If the store shows no
+//! Node, the API server is asked, because the store may be older than the Node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,25 +28,26 @@ use machinist_core::Evidence;
 use machinist_core::instance::{Departure, Next, Proof, Refused};
 use machinist_core::{Call, Known, is_past, just_before, just_past, plus, since};
 
-/// A forced drain need not wait for anybody, but its calls take a moment.
+/// Time for the calls of a forced drain, which does not wait for pods.
 const FORCED_DRAIN_TAKES: Duration = Duration::from_secs(60);
-/// The text about a failing drain is written at most this often.
+/// Minimum interval between two status writes about a blocked drain.
 const DRAIN_TEXT_EVERY: Duration = Duration::from_secs(30);
-/// The most VolumeAttachments that one pass deletes: the rest follows when these have been answered.
+/// Maximum number of VolumeAttachments that one pass deletes. The next deletions follow after these
+/// are answered.
 const DELETIONS_PER_PASS: usize = 20;
 
 pub(super) fn plan(s: &Snapshot, since: Timestamp) -> Plan<Action> {
     if !s.machine.has_finalizer {
         let why = Why::new(
-            Reason::Awaiting("the owners of its other finalizers to remove them"),
-            Step::Expect("whoever put them there removes them"),
+            Reason::Awaiting("waiting for other clients to remove their finalizers"),
+            Step::Expect("each client removes its finalizer"),
         );
         return Plan::idle(why.since(since));
     }
     if let Some((call, started, until)) = s.answers.waiting(&s.process, s.now) {
         return Plan::until(
             until,
-            Why::new(Reason::Calling(call), Step::Expect("the answer")).since(started),
+            Why::new(Reason::Calling(call), Step::Expect("the cloud answers")).since(started),
         );
     }
     if s.machine.status.phase != Phase::Terminating {
@@ -58,14 +60,12 @@ pub(super) fn plan(s: &Snapshot, since: Timestamp) -> Plan<Action> {
         return held(s, holder, since);
     }
     if let Some(sync) = unlabelled_node(s) {
-        let why = Why::new(
-            Reason::Writing("its Node to be labelled as its own"),
-            Step::Expect("its node is drained"),
-        );
+        let why = Why::new(Reason::Writing("labeling the Node"), Step::Expect("the Node is drained"));
         return Plan::act(Action::SyncNode(Box::new(sync)), why.since(since));
     }
     if let Some(name) = unrecorded_node(s) {
-        // Go MCM leaves a Node whose Machine has no label behind, so the label comes before the drain.
+        // Go MCM does not delete the Node of a Machine without this label, so the label comes
+        // before the drain.
         return label_node(name);
     }
     match (stage(s), s.own_node()) {
@@ -80,16 +80,18 @@ pub(super) fn plan(s: &Snapshot, since: Timestamp) -> Plan<Action> {
     }
 }
 
-/// What is next, as far as the marker tells. A marker may lag what has happened, so nothing is skipped for its sake but what it
-/// says has ended: a drain, which is not begun again whatever pods are there, and the instance, which is not called for again.
+/// The next stage according to the marker. A marker may lag reality, so it skips only stages that
+/// it reports as ended: a drain, which does not start again even if pods are present, and the
+/// deletion of the instance, which is not requested again.
 enum Stage {
-    /// The drain, or what comes before it.
+    /// The drain, or an earlier stage.
     Drain,
-    /// The volumes that a drain by force left attached.
+    /// Volumes that a forced drain left attached.
     Volumes,
-    /// The instance.
+    /// Deletion of the instance.
     Instance,
-    /// The Node. Only Go MCM writes the markers from here on, once the cloud has deleted the instance.
+    /// Deletion of the Node. Only Go MCM writes the markers for this stage, after the cloud has
+    /// deleted the instance.
     Node,
 }
 
@@ -105,7 +107,7 @@ fn stage(s: &Snapshot) -> Stage {
     }
 }
 
-/// Says that it is going, with the marker of the stage that Go MCM would have to begin with.
+/// Writes the phase Terminating, with the marker of the stage at which Go MCM would have to begin.
 fn begin(s: &Snapshot, since: Timestamp) -> Plan<Action> {
     let marker = match s.machine.node {
         Some(_) => DeletionMarker::DrainNode,
@@ -114,11 +116,11 @@ fn begin(s: &Snapshot, since: Timestamp) -> Plan<Action> {
     let operation = OperationWrite::processing(OperationType::Delete, marker.as_str());
     let write = s.status(Phase::Terminating, operation).map(|write| Action::SetStatus(Box::new(write)));
     let why =
-        Why::new(Reason::Writing("its deletion to begin"), Step::Expect("its node is drained")).since(since);
+        Why::new(Reason::Writing("starting the deletion"), Step::Expect("the Node is drained")).since(since);
     Plan::act_all(write.into_iter().collect(), why)
 }
 
-/// The Node that carries our label while the Machine does not name it.
+/// Returns the name of the Node that has our label while the Machine does not name the Node.
 fn unrecorded_node(s: &Snapshot) -> Option<NodeName> {
     if s.machine.node.is_some() || s.machine.provider_id.is_none() {
         return None;
@@ -130,8 +132,8 @@ fn unrecorded_node(s: &Snapshot) -> Option<NodeName> {
     }
 }
 
-/// What brings our label onto a Node that registered after the Machine was last looked at: without a label it would not be drained,
-/// and stay behind.
+/// Returns the patch that adds our label to a Node that registered after the last pass. Without the
+/// label the Node would be neither drained nor deleted.
 fn unlabelled_node(s: &Snapshot) -> Option<NodeSync> {
     match (stage(s), s.own_node(), s.joined_node()) {
         (Stage::Drain, OwnNode::NotOurs(..), OwnNode::Ours(node)) if !node.is_not_managed() => {
@@ -141,10 +143,11 @@ fn unlabelled_node(s: &Snapshot) -> Option<NodeSync> {
     }
 }
 
-/// Another Machine has the instance: this one goes without it, once a person has said so.
+/// Handles an instance that another Machine owns. This Machine is deleted without it after a user
+/// sets the label `force-deletion`.
 fn held(s: &Snapshot, holder: &str, deleting_since: Timestamp) -> Plan<Action> {
     if s.machine.wants_force_deletion() {
-        let because = format!("Machine {holder}, which is older, records it, too");
+        let because = format!("the older Machine {holder} also records it");
         return leave_behind(s, &proof::left_behind(s, &because), deleting_since);
     }
     let reason = McmReason::InstanceShared { instance: s.instance().to_string(), machine: holder.to_owned() };
@@ -154,7 +157,7 @@ fn held(s: &Snapshot, holder: &str, deleting_since: Timestamp) -> Plan<Action> {
 }
 
 fn label_node(node: NodeName) -> Plan<Action> {
-    let why = Why::new(Reason::Writing("the record of its Node"), Step::Expect("its node is drained"));
+    let why = Why::new(Reason::Writing("recording the Node"), Step::Expect("the Node is drained"));
     Plan::act(Action::LabelNode(node), why)
 }
 
@@ -166,8 +169,8 @@ fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan
     if manner == Manner::Polite && is_lease_needed(s, node) {
         actions.push(Action::LookAtLease(node.clone()));
         let why = Why::new(
-            Reason::Looking("the Lease of its Node, which says for how long the kubelet has been silent"),
-            Step::Expect("its node is drained"),
+            Reason::Looking("the Lease of the Node, which shows the last kubelet heartbeat,"),
+            Step::Expect("the Node is drained"),
         );
         return Plan::act_all(actions, why.since(deleting_since));
     }
@@ -195,9 +198,9 @@ fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan
     actions.extend(calls.into_iter().map(Action::Drain));
     let never = blocked.filter(|blocked| blocked.never).and_then(|blocked| blocked.budget);
     let next = match never {
-        // More pods would not help where all of them are to stay: `maxUnavailable: 0`, `minAvailable: 100%`.
-        Some(budget) => Step::Mend(format!("let PodDisruptionBudget {budget} allow one of its pods to go")),
-        None => Step::Expect("the pods leave"),
+        // More pods do not help if all pods must stay: `maxUnavailable: 0`, `minAvailable: 100%`.
+        Some(budget) => Step::Mend(format!("change PodDisruptionBudget {budget} to allow a disruption")),
+        None => Step::Expect("the pods leave the Node"),
     };
     let why = Why::new(reason, next).since(deleting_since);
     let why = match manner {
@@ -209,8 +212,8 @@ fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan
     Plan::act_all(actions, why).no_later_than(look_at)
 }
 
-/// How pods leave, and when patience ends. A node that has been dead for a while is not drained politely: nothing there
-/// would stop the pods, and budgets count them as disrupted already.
+/// Returns how pods are removed, and the deadline. A Node that has been dead for a while is drained
+/// by force: nothing on it would stop the pods, and budgets already count them as disrupted.
 fn manner(s: &Snapshot, node: &NodeFacts, patience_ends: Timestamp) -> (Manner, Timestamp) {
     let forced_until = |begin: Timestamp| (Manner::Forced, plus(begin, FORCED_DRAIN_TAKES));
     if s.machine.wants_force_deletion() {
@@ -222,16 +225,17 @@ fn manner(s: &Snapshot, node: &NodeFacts, patience_ends: Timestamp) -> (Manner, 
             forced_until(s.machine.deleting_since.map_or(given_up_at, |since| since.max(given_up_at)))
         }
         _ if may_force && is_past(s.now, patience_ends) => forced_until(patience_ends),
-        // The node may turn out to be dead before patience ends: then look earlier.
+        // The Node may count as dead before the drain times out, so the next look is earlier.
         Some(given_up_at) => (Manner::Polite, given_up_at.min(patience_ends)),
         None => (Manner::Polite, patience_ends),
     }
 }
 
-/// When a Node counts as dead, if one of its conditions says that it is going that way.
+/// Returns when a Node counts as dead, if one of its conditions is bad.
 ///
-/// A condition without a time counts from when it was first seen; or from ever, if the kubelet has been silent for as long by its
-/// Lease. Go MCM takes no time for long ago without asking.
+/// A condition without a time counts from its first observation. If the Lease shows that the
+/// kubelet has been silent for long enough, the Node counts as dead at once. Go MCM treats a
+/// missing time as long ago, without a check of the Lease.
 fn given_up_at(s: &Snapshot, node: &NodeFacts) -> Option<Timestamp> {
     let patience = s.defaults.dead_node_after;
     let wrong = DEADLY.into_iter().filter_map(|(kind, fine)| {
@@ -246,13 +250,13 @@ fn given_up_at(s: &Snapshot, node: &NodeFacts) -> Option<Timestamp> {
         Renewal::Never => true,
         Renewal::Unknown => false,
     });
-    // As of the look, and one second before: a deadline counts from the next whole second on.
+    // One second before the lookup, because a deadline is past only in the next whole second.
     let silent_since = looked.filter(|_| is_silent).map(|look| just_before(look.started));
     silent_since.into_iter().chain(by_conditions).min()
 }
 
-/// Since when a Node has been seen with a condition that means a dead Node and has no time, while it is not Ready: then its Lease
-/// says more.
+/// Returns since when a Node that is not Ready has been seen with an untimed condition of a dead
+/// Node. Then the Lease is needed.
 fn untimed_since(s: &Snapshot, node: &NodeFacts) -> Option<Timestamp> {
     let is_ready = node.condition(conditions::NODE_READY).is_none_or(|ready| ready.status == "True");
     let untimed = DEADLY
@@ -261,12 +265,12 @@ fn untimed_since(s: &Snapshot, node: &NodeFacts) -> Option<Timestamp> {
     untimed.map(|(kind, _)| seen_untimed_since(s, kind)).min().filter(|_| !is_ready)
 }
 
-/// Since when a condition that has no time has been seen as it is.
+/// Returns since when an untimed condition has been seen in its current state.
 fn seen_untimed_since(s: &Snapshot, kind: &str) -> Timestamp {
     s.node_seen.untimed.get(kind).copied().unwrap_or(s.now)
 }
 
-/// Whether it depends on the Lease of a Node how its pods leave.
+/// Whether the Lease of the Node is needed to choose between eviction and forced deletion.
 fn is_lease_needed(s: &Snapshot, node: &NodeFacts) -> bool {
     s.process.may_enforce_deadlines()
         && untimed_since(s, node).is_some_and(|since| s.looks.lease_since(&node.uid, since).is_none())
@@ -279,7 +283,7 @@ fn max_evictions(s: &Snapshot, drain_timeout: Option<Duration>) -> u32 {
     own.unwrap_or(s.defaults.max_evictions).min(u32::try_from(fits).unwrap_or(u32::MAX)).max(1)
 }
 
-/// Tells the Node and the scheduler before the first pod is asked to leave.
+/// Returns the actions before the first eviction: the condition Terminating and the cordon.
 fn prepare(node: &Arc<NodeFacts>) -> Vec<Action> {
     let mut actions = Vec::new();
     if node.condition(conditions::NODE_TERMINATING).is_none_or(|condition| condition.status != "True") {
@@ -291,9 +295,10 @@ fn prepare(node: &Arc<NodeFacts>) -> Vec<Action> {
     actions
 }
 
-/// Writes what holds the drain up, at most every half minute, keeping the marker that Go MCM would go on from.
+/// Reports a blocked drain, at most every 30 seconds. The description keeps the marker from which
+/// Go MCM would continue.
 fn say_blocked(s: &Snapshot, reason: &McmReason) -> Vec<Action> {
-    let description = format!("Drain waits for {reason}. {}", DeletionMarker::DrainNode);
+    let description = format!("Drain is blocked: {reason}. {}", DeletionMarker::DrainNode);
     let operation = OperationWrite {
         kind: OperationType::Delete,
         state: OperationState::Failed,
@@ -310,19 +315,19 @@ fn say_blocked(s: &Snapshot, reason: &McmReason) -> Vec<Action> {
     vec![Action::SetStatus(Box::new(write)), Action::warn(DRAIN_BLOCKED, description)]
 }
 
-/// A Node from which no pod has to leave any more, as far as the store shows, or whose pods were given up.
+/// The state after a drain: the store shows no pod to evict, or the pods were deleted by force.
 struct Left<'s> {
     node: &'s Arc<NodeFacts>,
     manner: Manner,
-    /// When patience with this manner ends.
+    /// When the drain times out.
     deadline: Timestamp,
-    /// What the Node still has to be told.
+    /// Actions that prepare the Node and are still missing.
     actions: Vec<Action>,
     deleting_since: Timestamp,
 }
 
 impl Left<'_> {
-    /// What must still be known, and then what follows the drain.
+    /// Confirms the drain, and then continues with the next stage.
     fn plan(self, s: &Snapshot) -> Plan<Action> {
         match self.manner {
             Manner::Polite => self.politely(s),
@@ -354,7 +359,8 @@ impl Left<'_> {
         }
     }
 
-    /// A drain by force asks, too: what the list shows and the store lacks is deleted like the rest. But it does not wait for ever.
+    /// A forced drain also requests a list: pods that only the list shows are deleted, too. But the
+    /// wait is limited.
     fn by_force(self, s: &Snapshot) -> Plan<Action> {
         let is_over = is_past(s.now, self.deadline);
         if !is_over && !s.machine.wants_force_deletion() && listed(s, self.node).is_none() {
@@ -363,30 +369,27 @@ impl Left<'_> {
         let marker = DeletionMarker::DeleteVolumeAttachments.as_str();
         let operation = OperationWrite::processing(OperationType::Delete, marker);
         let said = s.status(Phase::Terminating, operation).map(|write| Action::SetStatus(Box::new(write)));
-        // What the Node refuses to be told must not keep its instance.
+        // A rejected write to the Node must not prevent the deletion of the instance.
         let told = if is_over { Vec::new() } else { self.actions };
         let why = Why::new(
-            Reason::Writing("its drain to be ended by force"),
-            Step::Expect("its VolumeAttachments are deleted"),
+            Reason::Writing("ending the drain by force"),
+            Step::Expect("the VolumeAttachments are deleted"),
         );
         Plan::act_all(told.into_iter().chain(said).collect(), why.since(self.deleting_since))
     }
 
-    /// Closes the Node, and then asks for the list that counts.
+    /// Cordons the Node, and then requests the list that counts as evidence.
     fn confirm(mut self, s: &Snapshot) -> Plan<Action> {
         if self.node.unschedulable != Some(true) || s.node_seen.cordoned.is_none() {
-            let why = Why::new(
-                Reason::Writing("its Node to be closed for new pods"),
-                Step::Expect("its pods leave"),
-            );
+            let why =
+                Why::new(Reason::Writing("cordoning the Node"), Step::Expect("the pods leave the Node"));
             return Plan::act_all(self.actions, why.since(self.deleting_since));
         }
         let last = listed(s, self.node).map(|(_, list)| list);
         let left = last.map_or(0, |list| list.leaving);
         let reason = McmReason::ConfirmingDrain { node: self.node.name.clone(), left };
         let why = Why::new(reason, Step::Expect("the instance is deleted")).since(self.deleting_since);
-        let why =
-            why.deadline(just_past(self.deadline), Step::Expect("the instance is deleted all the same"));
+        let why = why.deadline(just_past(self.deadline), Step::Expect("the instance is deleted anyway"));
         match last.map(|list| again_at(list.started)) {
             Some(again) if s.now < again => Plan::act_all(self.actions, why).no_later_than(again),
             _ => {
@@ -397,7 +400,8 @@ impl Left<'_> {
     }
 }
 
-/// The list of the pods on a Node that began after the Node was seen closed, and since when it has been seen so.
+/// Returns the list of the pods on a Node that began after the cordon was observed, and the time of
+/// that observation.
 fn listed<'s>(s: &'s Snapshot, node: &NodeFacts) -> Option<(Timestamp, &'s PodList)> {
     let cordoned = s.node_seen.cordoned.filter(|_| node.unschedulable == Some(true))?;
     Some((cordoned, s.looks.pods_since(&node.uid, cordoned, s.now)?))
@@ -414,16 +418,16 @@ fn volumes_attached(s: &Snapshot, node: &NodeFacts, expected: &'static str) -> W
     Why::new(reason, Step::Expect(expected))
 }
 
-/// After a drain by force: the volumes that are still attached are detached by deleting their attachments, as Go MCM does, and
-/// waited for, up to a limit: their attacher may be gone.
+/// Detaches volumes after a forced drain by deleting their VolumeAttachments, as Go MCM does. The
+/// wait is limited, because the attacher may no longer exist.
 fn detach(s: &Snapshot, deleting_since: Timestamp) -> Plan<Action> {
     let is_labelled = s.machine.wants_force_deletion();
     let evidence = if is_labelled { Evidence::ForceDeletion } else { Evidence::Forced };
-    // The attachments of a Node of that name which is not the Machine's are not the Machine's either.
+    // If the Node belongs to another owner, its attachments do, too.
     let (OwnNode::Ours(node), false) = (s.own_node(), s.attachments.is_empty()) else {
         return drained(s, deleting_since, evidence);
     };
-    // Others may have written the marker long ago, and then ended.
+    // A previous process may have written the marker long ago.
     let written = s.machine.status.operation.last_update_time.as_ref().map_or(Timestamp::MIN, |time| time.0);
     let until = plus(written.max(s.process.acting_since()), s.defaults.detach_timeout);
     if (is_labelled || s.process.may_enforce_deadlines()) && is_past(s.now, until) {
@@ -431,18 +435,19 @@ fn detach(s: &Snapshot, deleting_since: Timestamp) -> Plan<Action> {
     }
     let staying = s.attachments.iter().filter(|attachment| attachment.deleting_since.is_none());
     let actions = staying.take(DELETIONS_PER_PASS).cloned().map(Action::DeleteAttachment).collect();
-    let why = volumes_attached(s, node, "their attacher detaches them").since(deleting_since);
-    let why = why.deadline(just_past(until), Step::Expect("the instance is deleted all the same"));
+    let why = volumes_attached(s, node, "the attacher detaches the volumes").since(deleting_since);
+    let why = why.deadline(just_past(until), Step::Expect("the instance is deleted anyway"));
     let ends = just_past(until);
     let look_at = if s.now < ends { ends } else { plus(s.now, CLOCKS_AGAIN_AFTER) };
     Plan::act_all(actions, why).no_later_than(look_at)
 }
 
-/// The drain has ended: say so, and go on with the instance in the same pass. The marker lags the fact, so whoever takes over
-/// repeats a deletion, not a drain.
+/// Writes that the drain has ended, and continues with the instance in the same pass. The marker
+/// lags the fact, so a process that takes over repeats a deletion, not a drain.
 ///
-/// The marker is written with the deletion that the evidence is for, and not before. Where the deletion has to wait, pods may be bound
-/// to the Node again, so the evidence has to be found once more.
+/// The marker is written together with the deletion to which the evidence belongs, not before. If
+/// the deletion waits, pods may be bound to the Node again, so the evidence must be collected
+/// again.
 fn drained(s: &Snapshot, deleting_since: Timestamp, evidence: Evidence) -> Plan<Action> {
     let mut plan = remove_instance(s, deleting_since, Some(evidence));
     if !plan.actions.iter().any(|action| matches!(action, Action::Delete(_) | Action::RemoveFinalizer)) {
@@ -455,7 +460,8 @@ fn drained(s: &Snapshot, deleting_since: Timestamp, evidence: Evidence) -> Plan<
     plan
 }
 
-/// Why the deletion of an instance without a Node costs no pod, if that is known: the store may be older than the Node.
+/// Returns the evidence that the deletion of an instance without a Node loses no pod, if known. The
+/// store may be older than the Node.
 fn without_node(s: &Snapshot) -> Option<Evidence> {
     if s.machine.wants_force_deletion() {
         return Some(Evidence::ForceDeletion);
@@ -470,13 +476,13 @@ fn without_node(s: &Snapshot) -> Option<Evidence> {
     is_so.then(|| Evidence::NoNode { node: look.name.clone(), looked: look.started })
 }
 
-/// Asks the API server whether the Node exists that the store does not show.
+/// Checks with the API server whether a Node exists that the store does not show.
 fn look_for_node(s: &Snapshot, reason: McmReason, next: Step, deleting_since: Timestamp) -> Plan<Action> {
     let why = Why::new(reason, next).since(deleting_since);
     let name = s.machine.node_name();
     let last = s.looks.node.as_ref().filter(|look| look.name == name && look.uid.is_some());
     match last.map(|look| again_at(look.started)) {
-        // It was found, and the store is about to show it.
+        // The Node exists, and the store will show it soon.
         Some(again) if s.now < again => Plan::until(again, why),
         _ => Plan::act(Action::LookForNode(name.to_owned()), why),
     }
@@ -513,18 +519,19 @@ fn remove_instance(s: &Snapshot, deleting_since: Timestamp, evidence: Option<Evi
         return plan;
     }
     let why = |reason: Reason| {
-        Why::new(reason, Step::Expect("its Node and its finalizer are removed")).since(deleting_since)
+        Why::new(reason, Step::Expect("the Node and the finalizer are removed")).since(deleting_since)
     };
     match next {
         Next::Gone(proof) => {
             let plan = with_remark(remove_node(s, deleting_since), proof::remark(s, &proof));
-            // The remark names it already.
+            // The remark already names the instance.
             let refused = refused.filter(|_| !matches!(proof, Proof::NameTaken(_)));
             name_refused(s, refused, plan)
         }
-        Next::Wait { call, since, until } => {
-            Plan::until(until, Why::new(Reason::Calling(call), Step::Expect("the answer")).since(since))
-        }
+        Next::Wait { call, since, until } => Plan::until(
+            until,
+            Why::new(Reason::Calling(call), Step::Expect("the cloud answers")).since(since),
+        ),
         Next::Find => Plan::act(Action::Find(departure.which), why(Reason::Calling(Call::FIND))),
         Next::Record { instance: found, account } => record(s, &found, account, deleting_since),
         Next::Delete(permit) => Plan::act(Action::Delete(permit), why(Reason::Calling(Call::DELETE))),
@@ -549,7 +556,7 @@ fn remove_instance(s: &Snapshot, deleting_since: Timestamp, evidence: Option<Evi
             if s.machine.wants_force_deletion() =>
         {
             let because = match &next {
-                Next::NotOurs { foreign, .. } => format!("it carries key {}", foreign.key),
+                Next::NotOurs { foreign, .. } => format!("it has key {}", foreign.key),
                 _ => format!("{} may open another account", proof::secrets(s)),
             };
             leave_behind(s, &proof::left_behind(s, &because), deleting_since)
@@ -560,7 +567,7 @@ fn remove_instance(s: &Snapshot, deleting_since: Timestamp, evidence: Option<Evi
     }
 }
 
-/// What people are told goes with the finalizer, so that it is told once.
+/// Adds an Event to the plan that removes the finalizer, so that the Event is emitted once.
 fn with_remark(mut plan: Plan<Action>, remark: Option<Action>) -> Plan<Action> {
     if let Some(remark) = remark.filter(|_| is_last(&plan)) {
         plan.actions.insert(0, remark);
@@ -568,36 +575,42 @@ fn with_remark(mut plan: Plan<Action>, remark: Option<Action>) -> Plan<Action> {
     plan
 }
 
-/// Whether the plan ends the Machine.
+/// Whether the plan removes the Machine's finalizer.
 fn is_last(plan: &Plan<Action>) -> bool {
     plan.actions.iter().any(|action| matches!(action, Action::RemoveFinalizer))
 }
 
-/// Records an instance that was found on the way out, so that it is deleted by its id. Nothing else is said: the Machine is going.
+/// Records an instance that was found during deletion, so that it is deleted by its id. The status
+/// does not change.
 fn record(
     s: &Snapshot,
     found: &Instance,
     account: Option<AccountId>,
     deleting_since: Timestamp,
 ) -> Plan<Action> {
-    let why = Why::new(Reason::Writing("the record of its instance"), Step::Expect("it is deleted"));
+    let why = Why::new(Reason::Writing("recording the instance"), Step::Expect("the instance is deleted"));
     Plan::act(s.record(found, account), why.since(deleting_since))
 }
 
-/// Without class or credential the cloud cannot be called. Then deletion waits, and says so, until a person brings them back or
-/// takes the responsibility with the label force-deletion.
+/// Handles a missing class or credential, without which the cloud cannot be called. Deletion waits
+/// until a user restores the object or accepts an orphaned instance with the label
+/// `force-deletion`.
 ///
-/// A credential that is there and refused is a call that failed, and the label does not end it: people set the label to skip a
-/// drain, and a typing error in a Secret must not cost an instance that nobody knows of any more.
+/// A credential that exists and is rejected is a failed call, and the label does not end the
+/// retries. Users set the label to skip a drain, and a typing error in a Secret must not orphan an
+/// instance.
 fn cannot_call(s: &Snapshot, deleting_since: Timestamp) -> Option<Plan<Action>> {
     let (missing, mend) = match &s.class {
         Known::Present(class) => {
             let need = s.secrets.iter().find(|need| !matches!(need.facts, Known::Present(_)))?;
             match need.facts {
                 Known::Unasked => (
-                    format!("Secret {} (only namespace {} is read)", need.name, s.machine.namespace),
                     format!(
-                        "let MachineClass {} refer to one of namespace {}",
+                        "Secret {} (the controller reads only namespace {})",
+                        need.name, s.machine.namespace
+                    ),
+                    format!(
+                        "let MachineClass {} refer to a Secret in namespace {}",
                         class.name, s.machine.namespace
                     ),
                 ),
@@ -622,10 +635,10 @@ fn cannot_call(s: &Snapshot, deleting_since: Timestamp) -> Option<Plan<Action>> 
     Some(await_person(s, DeletionMarker::DeleteInstance, why))
 }
 
-/// Waits for a person, and says so in the status and once by an Event. The marker that is written already stays.
+/// Waits for a user, and reports it in the status and once by an Event. An existing marker is kept.
 pub(super) fn await_person(s: &Snapshot, unless_marked: DeletionMarker, why: Why) -> Plan<Action> {
     let marker = s.machine.deletion_marker().unwrap_or(unless_marked);
-    let description = format!("Deletion waits for {}. {marker}", why.reason);
+    let description = format!("Deletion is blocked: {}. {marker}", why.reason);
     let operation = OperationWrite::failed(OperationType::Delete, &description, None);
     let mut plan = Plan::idle(why);
     if let Some(write) = s.status(Phase::Terminating, operation) {
@@ -635,7 +648,7 @@ pub(super) fn await_person(s: &Snapshot, unless_marked: DeletionMarker, why: Why
     plan
 }
 
-/// Lets the Machine go without its instance, and tells people that there may be one: nothing else will.
+/// Deletes the Machine without its instance, and emits an Event that the instance may still exist.
 fn leave_behind(s: &Snapshot, message: &str, deleting_since: Timestamp) -> Plan<Action> {
     with_remark(remove_node(s, deleting_since), Some(Action::warn(DELETE_FAILED, message)))
 }
@@ -665,7 +678,8 @@ fn call_failed(
     plan
 }
 
-/// The instance is gone: what it left behind goes, and then the Machine.
+/// Deletes the Node and the token after the instance is deleted, and then removes the Machine's
+/// finalizer.
 fn remove_node(s: &Snapshot, deleting_since: Timestamp) -> Plan<Action> {
     let mut actions = Vec::new();
     match s.own_node() {
@@ -677,13 +691,13 @@ fn remove_node(s: &Snapshot, deleting_since: Timestamp) -> Plan<Action> {
                 actions.push(Action::DeleteNode(node.clone()));
             }
         }
-        // The Machine was judged by it, and it is not certain enough to be deleted. It goes with its own instance; but with our
-        // finalizer it never could.
+        // The proof for this Node is enough to judge the Machine, but not to delete the Node. Our
+        // finalizer would prevent its later deletion.
         OwnNode::NotOurs(node, _) if node.has_finalizer && node.machine_name() == Some(&s.machine.name) => {
             actions.push(Action::RemoveNodeFinalizer(node.clone()));
         }
-        // A Node may have registered a moment before its instance went, and our store may be older than that. Nothing would ever
-        // remove it, so ask the API server itself once.
+        // A Node may have registered just before the deletion of its instance, and our store may be
+        // older. No other component would delete that Node, so the API server is asked once.
         OwnNode::Missing if may_have_registered(s) && !is_node_absent(s) => {
             let reason = McmReason::NodeLeaving { node: s.machine.node_name().to_owned() };
             return look_for_node(s, reason, Step::Expect("the finalizer is removed"), deleting_since);
@@ -694,8 +708,8 @@ fn remove_node(s: &Snapshot, deleting_since: Timestamp) -> Plan<Action> {
         actions.push(Action::DeleteToken(token.clone()));
     }
     actions.push(Action::RemoveFinalizer);
-    let why = Why::new(Reason::Writing("its Node and its finalizer to be removed"), Step::Nothing)
-        .since(deleting_since);
+    let why =
+        Why::new(Reason::Writing("removing the Node and the finalizer"), Step::Nothing).since(deleting_since);
     Plan::act_all(actions, why)
 }
 
@@ -706,7 +720,7 @@ fn may_have_registered(s: &Snapshot) -> bool {
         || !s.process.saw_the_birth_of(s.machine.created)
 }
 
-/// Whether the API server itself has shown, once the instance was gone, that there is no Node.
+/// Whether the API server has confirmed, after the deletion of the instance, that no Node exists.
 fn is_node_absent(s: &Snapshot) -> bool {
     let seen_gone = s
         .answers
@@ -720,7 +734,8 @@ fn is_node_absent(s: &Snapshot) -> bool {
         .is_some_and(|look| look.name == s.machine.node_name() && look.uid.is_none() && gone <= look.started)
 }
 
-/// The recorded id is none that the provider can read: nothing is called, drained or deleted until a person decides.
+/// Handles a recorded id that the provider cannot parse: nothing is called, drained or deleted
+/// until a user decides.
 fn hold(s: &Snapshot, unusable: Why, deleting_since: Timestamp) -> Plan<Action> {
     let mend = format!(
         "{}, or set label {}=true to leave the instance behind",
@@ -731,18 +746,20 @@ fn hold(s: &Snapshot, unusable: Why, deleting_since: Timestamp) -> Plan<Action> 
     await_person(s, DeletionMarker::FindInstance, why)
 }
 
-/// Lets a Machine go whose recorded id cannot be read, and tells people which instance may be left.
+/// Deletes a Machine with an unreadable id, and emits an Event that names the instance that may
+/// still exist.
 fn leave_unknown_behind(s: &Snapshot, unusable: &Why, deleting_since: Timestamp) -> Plan<Action> {
     let id = s.machine.provider_id.as_ref().map(ToString::to_string).unwrap_or_default();
     let message = format!(
-        "Instance {id} may be left behind: label {} is set, and deletion waited for {}",
+        "Instance {id} may be left behind: label {} is set although deletion was blocked: {}",
         labels::FORCE_DELETION,
         unusable.reason
     );
     leave_behind(s, &message, deleting_since)
 }
 
-/// Tells people, when the Machine goes, about an instance of its name that was left alone: no other object names that instance.
+/// Adds an Event about an instance with the Machine's name that was left alone. No other object
+/// refers to that instance.
 fn name_refused(s: &Snapshot, refused: Option<Refused<'_>>, mut plan: Plan<Action>) -> Plan<Action> {
     let Some(refused) = refused.filter(|_| is_last(&plan)) else { return plan };
     let (instance, evidence) = told_apart(s, &refused);
@@ -752,15 +769,14 @@ fn name_refused(s: &Snapshot, refused: Option<Refused<'_>>, mut plan: Plan<Actio
     with_remark(plan, Some(Action::warn(INSTANCE_NOT_OURS, message)))
 }
 
-/// The instance, and what tells it from one of the Machine's own.
+/// Returns the instance, and why it does not belong to the Machine.
 fn told_apart(s: &Snapshot, refused: &Refused<'_>) -> (String, String) {
     match refused {
         Refused::MadeBefore(instance) => {
             let (made, created) = (instance.created, s.machine.created);
-            let evidence =
-                format!("it carries no key and was made at {made:.0}, the machine at {created:.0}");
+            let evidence = format!("it has no key and was created at {made:.0}, the machine at {created:.0}");
             (format!("instance {}", instance.id), evidence)
         }
-        Refused::OfAnotherKey(key) => ("an instance".to_owned(), format!("it was made for key {key}")),
+        Refused::OfAnotherKey(key) => ("an instance".to_owned(), format!("it was created for key {key}")),
     }
 }

@@ -1,4 +1,4 @@
-//! From an instance to a healthy Node, and what follows when it stops being healthy.
+//! Waits for the Node of an instance, and reacts when the Node becomes unhealthy.
 
 use machinist_api::constants::{conditions, markers, taints};
 use machinist_api::{OperationState, OperationType, Phase};
@@ -15,8 +15,10 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
     if matches!(phase, Phase::Empty | Phase::CrashLoopBackOff)
         && let Some(pending) = create::pending(s)
     {
-        let why =
-            Why::new(Reason::Writing("its status: the instance exists"), Step::Expect("its Node joins"));
+        let why = Why::new(
+            Reason::Writing("updating the status: the instance exists"),
+            Step::Expect("the Node joins"),
+        );
         return Plan::act(pending, why);
     }
     let node = match s.joined_node() {
@@ -28,7 +30,7 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
         }
     };
     if node.deleting_since.is_some() && !node.is_not_managed() {
-        // Deleting a Node is how people ask for the machine behind it to go.
+        // A user who deletes a Node requests the deletion of its Machine.
         let why = Why::new(
             McmReason::NodeLeaving { node: node.name.clone() },
             Step::Expect("the Machine is deleted"),
@@ -36,9 +38,9 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
         return Plan::act(Action::DeleteMachine, why);
     }
     if let Some(value) = s.machine.preserve_news(node) {
-        // Before anything else: if the Machine fails, the manager must know by then that it is to be kept.
-        let why =
-            Why::new(Reason::Writing("the record of what its Node says about preserving it"), Step::Nothing);
+        // This comes first: if the Machine fails, the manager must already know that the Machine is
+        // preserved.
+        let why = Why::new(Reason::Writing("recording the preserve annotation of the Node"), Step::Nothing);
         return Plan::act(Action::CarryPreserve(value), why);
     }
     let mut actions = Vec::new();
@@ -53,12 +55,12 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
     plan
 }
 
-/// Whether a Node is healthy, and if not, what says so.
+/// Checks whether a Node is healthy.
 ///
-/// `Ready` must be True if it is there at all; of the bad types, none may have another status than False.
+/// The condition `Ready` must be True if it exists. Every condition with a bad type must be False.
 ///
 /// # Errors
-/// The conditions that say otherwise, for people.
+/// Returns the failing conditions as text for users.
 pub fn health(node: &[ConditionFacts], bad: &[String]) -> Result<(), String> {
     if node.is_empty() {
         return Err("it has no conditions yet".to_owned());
@@ -74,7 +76,8 @@ pub fn health(node: &[ConditionFacts], bad: &[String]) -> Result<(), String> {
 
 fn with_node(s: &Snapshot, node: &NodeFacts) -> Plan<Action> {
     if s.machine.is_updating_in_place() {
-        // Updates in place are not built yet: the phase is kept for the program that began the update.
+        // In-place updates are not supported yet, so the phase stays for the program that began the
+        // update.
         let mut plan = Plan::idle(why_updated_in_place(&s.machine));
         if s.conditions_differ(&node.conditions) {
             plan.actions.push(copy_conditions(s, node));
@@ -92,7 +95,8 @@ fn with_node(s: &Snapshot, node: &NodeFacts) -> Plan<Action> {
     }
 }
 
-/// A new Node whose critical components are not ready is not counted yet.
+/// Whether critical components of a new Node are not ready. Such a Node does not count as joined
+/// yet.
 fn is_essential_missing(s: &Snapshot, node: &NodeFacts) -> bool {
     let taints = node.taints.as_deref().unwrap_or_default();
     s.machine.status.phase == Phase::Pending
@@ -120,14 +124,14 @@ fn healthy(s: &Snapshot, node: &NodeFacts) -> Plan<Action> {
     } else if s.conditions_differ(&node.conditions) {
         plan.actions.push(copy_conditions(s, node));
     }
-    // The Node has its own credential now; nobody else needs the token.
+    // The Node has its own credential now, so the token is no longer needed.
     if let Token::Ours(token) = &s.token {
         plan.actions.push(Action::DeleteToken(token.clone()));
     }
     plan
 }
 
-/// Copies the Node's conditions; phase and operation stay what they are.
+/// Copies the Node's conditions. Phase and operation do not change.
 fn copy_conditions(s: &Snapshot, node: &NodeFacts) -> Action {
     let write = super::StatusWrite { phase: None, operation: None, conditions: None, at: s.now };
     Action::SetStatus(Box::new(write.with_conditions(&node.conditions)))
@@ -135,7 +139,8 @@ fn copy_conditions(s: &Snapshot, node: &NodeFacts) -> Action {
 
 fn unhealthy(s: &Snapshot, node: &NodeFacts, against: String) -> Plan<Action> {
     match &s.machine.status.phase {
-        // A Machine that came back from a backup is no new one: all of its deployment have the same age, and would be given up at once.
+        // A Machine restored from a backup is not new. All Machines of its deployment have the same
+        // age, so the creation timeout would mark all of them Failed at once.
         phase if *phase == Phase::Running || *phase == Phase::Pending && is_older(s, node) => {
             let description = format!(
                 "Machine {} is unhealthy - changing MachineState to Unknown. {against}",
@@ -164,7 +169,7 @@ fn unhealthy(s: &Snapshot, node: &NodeFacts, against: String) -> Plan<Action> {
     }
 }
 
-/// Whether the Node was there before the Machine, by clocks that may differ.
+/// Whether the Node is older than the Machine, with tolerance for clock skew.
 fn is_older(s: &Snapshot, node: &NodeFacts) -> bool {
     plus(node.created, s.process.skew) < s.machine.created
 }
@@ -176,7 +181,7 @@ fn without_node(s: &Snapshot, not_ours: Option<McmReason>) -> Plan<Action> {
     let name = s.machine.node_name().to_owned();
     let missing = match &not_ours {
         Some(McmReason::NodeNotOurs { evidence, .. }) => {
-            format!("the Node object of that name is not this machine's ({evidence})")
+            format!("the Node object does not belong to this machine ({evidence})")
         }
         Some(_) | None => "the Node object went missing".to_owned(),
     };
@@ -213,13 +218,11 @@ fn awaiting(s: &Snapshot, reason: McmReason) -> Plan<Action> {
     }
     if !s.process.may_enforce_deadlines() {
         let seconds = s.process.skew.as_secs();
-        let why = Why::new(Reason::ClockSkew { seconds }, Step::Mend("synchronise the clocks".to_owned()));
+        let why = Why::new(Reason::ClockSkew { seconds }, Step::Mend("synchronize the clocks".to_owned()));
         return Plan::until(plus(s.now, std::time::Duration::from_secs(60)), why);
     }
-    let description = format!(
-        "Machine {} failed to join the cluster in time: it waited for {}",
-        s.machine.name, why.reason
-    );
+    let description =
+        format!("Machine {} failed to join the cluster in time. Last state: {}", s.machine.name, why.reason);
     let operation = OperationWrite::failed(OperationType::Create, &description, None);
     let write = s.status(Phase::Failed, operation).map(|write| Action::SetStatus(Box::new(write)));
     let mut actions: Vec<_> = write.into_iter().collect();
@@ -227,8 +230,9 @@ fn awaiting(s: &Snapshot, reason: McmReason) -> Plan<Action> {
     Plan::act_all(actions, why)
 }
 
-/// Unknown for as long as the health timeout allows; giving up is the replacement planner's, so that one limit holds for all
-/// Machines of a deployment.
+/// Returns why a Machine is unhealthy. The phase stays Unknown until the health timeout. The
+/// replacement planner marks the Machine as Failed, so that one limit applies to all Machines of a
+/// deployment.
 fn unhealthy_why(s: &Snapshot, node: String, against: String) -> Why {
     if s.machine.status.phase == Phase::Failed {
         return failed_why(s);
@@ -241,7 +245,7 @@ fn unhealthy_why(s: &Snapshot, node: String, against: String) -> Why {
     match s.machine.status.phase_since {
         Some(since) if !configuration.disables_health_timeout() => why.deadline(
             just_past(plus(since, timeout)),
-            Step::Expect("the Machine is marked Failed, one at a time"),
+            Step::Expect("the Machine is marked Failed, one per deployment at a time"),
         ),
         _ => why,
     }
@@ -252,6 +256,6 @@ pub(super) fn failed_why(s: &Snapshot) -> Why {
         return crate::why::why_preserved(&s.machine, preserved);
     }
     let description = s.machine.status.operation.description().to_owned();
-    Why::new(McmReason::Failed { description }, Step::Expect("its set deletes it"))
+    Why::new(McmReason::Failed { description }, Step::Expect("the MachineSet deletes the Machine"))
         .since(s.machine.status.phase_since)
 }

@@ -1,7 +1,8 @@
-//! What a Machine brings onto its Node: our finalizer, the Machine's name, and the template's labels, annotations and taints.
+//! Writes to a Node: our finalizer, the Machine's name, and the template's labels, annotations and
+//! taints.
 //!
-//! All of it in one patch, computed against what the template brought last time (an annotation on the Node), so that
-//! what others put there stays.
+//! One patch writes all changes. It is computed against the last applied template (an annotation on
+//! the Node), so that values of other clients stay.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,15 +17,15 @@ use crate::facts::{MachineFacts, NodeFacts};
 /// One patch of a Node. Parts that are absent need no change.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeSync {
-    /// The Node as it was read: its raw values are the patch's preconditions.
+    /// The Node as it was read. The raw values are the preconditions of the patch.
     pub node: Arc<NodeFacts>,
-    /// The finalizers it should have.
+    /// The new finalizers.
     pub finalizers: Option<Vec<String>>,
     /// Labels to set, and to remove (`None`).
     pub labels: BTreeMap<String, Option<String>>,
     /// Annotations to set, and to remove (`None`).
     pub annotations: BTreeMap<String, Option<String>>,
-    /// The taints it should have, all of them.
+    /// All new taints.
     pub taints: Option<Vec<Taint>>,
 }
 
@@ -35,16 +36,18 @@ impl PartialEq for NodeFacts {
 }
 
 impl NodeSync {
-    /// The patch that a Node needs, or nothing.
+    /// Returns the patch that a Node needs, if any.
     pub fn needed(machine: &MachineFacts, node: &Arc<NodeFacts>) -> Option<Self> {
         let desired = &machine.spec.node_template;
-        // An annotation that cannot be read counts as empty and is written anew: it is ours alone.
+        // An annotation that cannot be parsed counts as empty and is overwritten, because only this
+        // program writes it.
         let last: NodeTemplateSpec = annotation(node, annotations::LAST_APPLIED_NODE_TEMPLATE)
             .and_then(|text| serde_json::from_str(text).ok())
             .unwrap_or_default();
 
         let mut labels = changes(node.labels.as_ref(), &last.metadata.labels, &desired.metadata.labels);
-        // One that is too long for a label was joined by another program: all else about its Node is kept up all the same.
+        // A Machine whose name is too long for a label was created by another program. All other
+        // fields of its Node are still synced.
         if node.machine_name() != Some(&machine.name) && labels::is_value(&machine.name) {
             labels.insert(labels::MACHINE_NAME.to_owned(), Some(machine.name.clone()));
         }
@@ -52,7 +55,8 @@ impl NodeSync {
             changes(node.annotations.as_ref(), &last.metadata.annotations, &desired.metadata.annotations);
         let never_applied = annotation(node, annotations::LAST_APPLIED_NODE_TEMPLATE).is_none();
         if *desired != last || never_applied {
-            // A template holds nothing that could not be written as JSON; if it ever did, nothing would be claimed as applied.
+            // A template can always be written as JSON. If that ever failed, the annotation would
+            // claim nothing as applied.
             let text = serde_json::to_string(desired).unwrap_or_default();
             annotations.insert(annotations::LAST_APPLIED_NODE_TEMPLATE.to_owned(), Some(text));
         }
@@ -71,7 +75,8 @@ fn annotation<'n>(node: &'n NodeFacts, key: &str) -> Option<&'n str> {
     node.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
-/// What turns `current` into what is desired: keys that the last template had and this one has not go, desired ones come.
+/// Returns the changes from `current` to `desired`: removes keys of the last template that this
+/// template lacks, sets desired keys.
 fn changes(
     current: Option<&BTreeMap<String, String>>,
     last: &BTreeMap<String, String>,
@@ -85,7 +90,8 @@ fn changes(
     changes
 }
 
-/// The taints a Node should have, if they differ. Taints are told apart by key and effect; `timeAdded` is somebody else's.
+/// Returns the new taints of a Node, if they differ. Key and effect identify a taint; `timeAdded`
+/// belongs to other controllers.
 fn taints(current: &[Taint], last: &[Taint], desired: &[Taint]) -> Option<Vec<Taint>> {
     let same = |a: &Taint, b: &Taint| a.key == b.key && a.effect == b.effect;
     let value = |taint: &Taint| taint.value.clone().unwrap_or_default();

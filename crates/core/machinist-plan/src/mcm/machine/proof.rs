@@ -1,4 +1,5 @@
-//! What a Machine does while it is not known whether today's credential opens the account of its instance.
+//! Handles Machines for which it is unknown whether today's credential opens the account of the
+//! instance.
 
 use jiff::Timestamp;
 use machinist_api::constants::labels;
@@ -12,8 +13,8 @@ use machinist_core::instance::Proof;
 use machinist_core::ownership::Standing;
 use machinist_core::{Call, just_past};
 
-/// Lists the account once if that may tell whether it is the one that the instance was made in: later, when something is gone, this
-/// may not be found out any more.
+/// Lists the account once if the list may show whether the instance was created in it. Later, when
+/// instances are deleted, this evidence may be lost.
 pub(super) fn gather(s: &Snapshot, mut plan: Plan<Action>) -> Plan<Action> {
     if s.machine.provider_id.is_none() || s.answers.in_flight.is_some() {
         return plan;
@@ -28,10 +29,11 @@ pub(super) fn gather(s: &Snapshot, mut plan: Plan<Action>) -> Plan<Action> {
     }
 }
 
-/// Keeps a Machine from getting a second instance in another account. A process that saw the Machine from its beginning knows of every
-/// call; for others it may have an instance already, which this account does not show.
+/// Prevents a second instance in another account. A process that has watched the Machine since its
+/// creation knows every call. For other processes, the Machine may already have an instance that
+/// this account does not show.
 ///
-/// Where nothing can be compared, creation goes on.
+/// If there is nothing to compare with, creation continues.
 pub(super) fn before_ensure(s: &Snapshot) -> Option<Plan<Action>> {
     let list_again_at = match standing(s) {
         Standing::Proven | Standing::Incomparable => return None,
@@ -50,37 +52,40 @@ fn standing(s: &Snapshot) -> Standing {
     s.ownership.of_unrecorded(s.machine.created, &s.answers, &s.process, s.now)
 }
 
-/// Waits for a list of the account that another Machine has asked for.
+/// Waits for a list of the account that another Machine has requested.
 pub(super) fn await_list(until: Timestamp, deleting_since: Timestamp) -> Plan<Action> {
     Plan::until(until, comparing().since(deleting_since))
 }
 
-/// The why of a list that is asked for.
+/// Returns the reason for a requested list.
 pub(super) fn comparing() -> Why {
     Why::new(
         Reason::Calling(Call::LIST),
-        Step::Expect("whether this is the account of the instance is judged by what it shows"),
+        Step::Expect("the list shows whether this is the account of the instance"),
     )
 }
 
-/// Nothing that was made with this Secret is shown any more.
+/// Waits for a user, because no instance created with this Secret is visible any more.
 pub(super) fn other_account_plan(
     s: &Snapshot,
     look_at: Timestamp,
     deleting_since: Timestamp,
 ) -> Plan<Action> {
-    let fix = format!("restore the credential in {} that it was made with, {}", secrets(s), or_leave());
+    let fix = format!("restore the credential in {} that created the instance, {}", secrets(s), or_leave());
     wait(s, other_account(s), fix, deleting_since).no_later_than(look_at)
 }
 
-/// The instance is absent, and nothing tells whether it was ever in this account.
+/// Checks a second time, because the instance is absent and nothing confirms the account.
 pub(super) fn look_twice(s: &Snapshot, look_at: Timestamp, deleting_since: Timestamp) -> Plan<Action> {
     let reason = McmReason::SecondLook { instance: s.instance().to_string() };
-    let why = Why::new(reason, Step::Expect("a second look")).since(deleting_since);
-    Plan::until(look_at, why.deadline(look_at, Step::Expect("the instance is taken for gone")))
+    let why = Why::new(reason, Step::Expect("the controller looks it up again")).since(deleting_since);
+    Plan::until(
+        look_at,
+        why.deadline(look_at, Step::Expect("the instance counts as deleted if it is still absent")),
+    )
 }
 
-/// The recorded instance carries the key of another object.
+/// Waits for a user, because the recorded instance has the key of another object.
 pub(super) fn not_ours(
     s: &Snapshot,
     foreign: &Foreign,
@@ -97,7 +102,8 @@ pub(super) fn not_ours(
     wait(s, reason, fix, deleting_since).no_later_than(look_at)
 }
 
-/// What a person is told when an instance is taken for gone on weak grounds, or when one of its name is left.
+/// Returns the Event for an instance that counts as deleted on weak evidence, or for a remaining
+/// instance with its name.
 pub(super) fn remark(s: &Snapshot, proof: &Proof) -> Option<Action> {
     let instance = s.instance();
     match proof {
@@ -105,22 +111,23 @@ pub(super) fn remark(s: &Snapshot, proof: &Proof) -> Option<Action> {
         Proof::LookedTwice => Some(Action::warn(
             DELETE_FAILED,
             format!(
-                "Instance {instance} is taken for gone: it was absent twice, ten minutes apart, and no other Machine tells \
-                 whether {} still opens its account",
+                "Instance {instance} counts as deleted: it was absent twice, ten minutes apart. No other Machine confirms \
+                 that {} still opens its account",
                 secrets(s)
             ),
         )),
         Proof::NameTaken(foreign) => Some(Action::warn(
             DELETE_FAILED,
             format!(
-                "Instance {} has the name of this Machine and key {}, which no Machine holds; it is left as it is",
+                "Instance {} has the name of this Machine and key {}, which no Machine holds. It is not deleted",
                 foreign.id, foreign.key
             ),
         )),
     }
 }
 
-/// What is said when the label force-deletion lets a Machine go all the same.
+/// Returns the Event message for a Machine that is deleted without its instance because of the
+/// label `force-deletion`.
 pub(super) fn left_behind(s: &Snapshot, because: &str) -> String {
     format!(
         "Instance {} may be left behind: {because}, and label {} is set",
@@ -133,10 +140,10 @@ fn other_account(s: &Snapshot) -> McmReason {
     McmReason::OtherAccount { instance: s.instance().to_string(), opened_by: secrets(s) }
 }
 
-/// The Secrets that open the account, for people.
+/// Returns the object that contains the credential, as text for users.
 pub(super) fn secrets(s: &Snapshot) -> String {
     match s.secrets.last() {
-        // Later ones lie over earlier ones: the credential is in the last.
+        // Later Secrets take precedence, so the credential is in the last one.
         Some(need) => format!("Secret {}", need.name),
         None => format!("MachineClass {}", s.machine.spec.class.name()),
     }

@@ -1,6 +1,6 @@
-//! The status of a Machine: what is written, and when that differs from what is there.
+//! Writes of a Machine's status, and the comparison with the current status.
 //!
-//! Statuses are compared without timestamps, so that saying the same thing again is not a write.
+//! Statuses are compared without timestamps, so that an unchanged status causes no write.
 
 use std::fmt;
 
@@ -14,13 +14,13 @@ use serde_json::Value;
 use super::Snapshot;
 use crate::facts::{ConditionFacts, StatusFacts};
 
-/// One write of a Machine's status. Parts that are absent stay as they are, whoever writes them meanwhile; and nothing is
-/// written unless the phase is still the one that the decision was made from.
+/// One write of a Machine's status. Absent parts are not changed, even if other clients write them
+/// in between. The write fails unless the phase is still the one on which the decision is based.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StatusWrite {
-    /// The new phase; its time is `at`.
+    /// The new phase, with `at` as its time.
     pub phase: Option<PhaseWrite>,
-    /// The new last operation; its time is `at`.
+    /// The new last operation, with `at` as its time.
     pub operation: Option<OperationWrite>,
     /// The new conditions.
     pub conditions: Option<Vec<Value>>,
@@ -28,45 +28,45 @@ pub struct StatusWrite {
     pub at: Timestamp,
 }
 
-/// A phase, and what goes with it.
+/// A phase, with the fields that depend on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PhaseWrite {
     /// The phase.
     pub phase: Phase,
     /// The flag `timeoutActive`.
     pub timeout_active: bool,
-    /// Whether the time until which the Machine was to be preserved goes.
+    /// Whether the preservation expiry is removed.
     pub ends_promise: bool,
 }
 
 impl PhaseWrite {
-    /// That phase, with what goes with it.
+    /// Returns the write of a phase and its dependent fields.
     pub fn of(phase: Phase) -> Self {
         let (timeout_active, ends_promise) = (timeout_runs(&phase), !StatusFacts::keeps_promise_in(&phase));
         Self { phase, timeout_active, ends_promise }
     }
 }
 
-/// A last operation without its time.
+/// A last operation, without the time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OperationWrite {
-    /// What it is.
+    /// Type of the operation.
     pub kind: OperationType,
-    /// How it stands.
+    /// State of the operation.
     pub state: OperationState,
-    /// Prose and, in a deletion, the marker.
+    /// Text for users, followed by the marker in a deletion.
     pub description: String,
-    /// Why it failed, in the words that the autoscaler knows.
+    /// Error code that the cluster-autoscaler knows.
     pub code: Option<Code>,
 }
 
 impl OperationWrite {
-    /// An operation that goes on.
+    /// An operation in progress.
     pub fn processing(kind: OperationType, description: impl Into<String>) -> Self {
         Self { kind, state: OperationState::Processing, description: description.into(), code: None }
     }
 
-    /// An operation that is done.
+    /// An operation that succeeded.
     pub fn successful(kind: OperationType, description: impl Into<String>) -> Self {
         Self { kind, state: OperationState::Successful, description: description.into(), code: None }
     }
@@ -78,7 +78,7 @@ impl OperationWrite {
 }
 
 impl Snapshot {
-    /// The write that brings the status to this phase and operation, or nothing if it is there already.
+    /// Returns the write of this phase and operation, unless the status already has both.
     pub(super) fn status(&self, phase: Phase, operation: OperationWrite) -> Option<StatusWrite> {
         let current = &self.machine.status;
         let moves = current.phase != phase;
@@ -94,8 +94,9 @@ impl Snapshot {
         Some(StatusWrite { phase, operation: Some(operation), conditions: None, at: self.now })
     }
 
-    /// Whether the Node's conditions differ from the copy in a way that a reader would notice: a type came or went, or a status
-    /// changed. Heartbeats, messages and reasons do not count, but for the reason that says how far an update in place is.
+    /// Whether the Node's conditions differ from the copy in a relevant way: a type was added or
+    /// removed, or a status changed. Heartbeats, messages and reasons do not count, except for the
+    /// reason that shows the progress of an in-place update.
     pub(super) fn conditions_differ(&self, node: &[ConditionFacts]) -> bool {
         let copy = &self.machine.status.conditions;
         let differs = |condition: &ConditionFacts| {
@@ -114,14 +115,14 @@ fn timeout_runs(phase: &Phase) -> bool {
 }
 
 impl StatusWrite {
-    /// The same write, with the Node's conditions copied.
+    /// Adds a copy of the Node's conditions to the write.
     pub(super) fn with_conditions(mut self, node: &[ConditionFacts]) -> Self {
         self.conditions = Some(node.iter().map(|condition| condition.raw.clone()).collect());
         self
     }
 }
 
-/// The status code of a failed call, as the machine API spells it. This is the one table between drivers and codes.
+/// Maps a driver error to a status code of the machine API. This is the only such mapping.
 pub fn code_of(error: &Error) -> Code {
     match error.kind {
         ErrorKind::InvalidSpec => Code::InvalidArgument,
@@ -134,7 +135,7 @@ pub fn code_of(error: &Error) -> Code {
     }
 }
 
-/// A failed call in the text form that the machine API keeps in descriptions.
+/// Renders a failed call in the text form of the machine API's descriptions.
 pub(super) fn code_text(error: &Error) -> String {
     CodedMessage { code: code_of(error), message: error.message.clone() }.to_string()
 }
@@ -166,7 +167,8 @@ impl fmt::Display for OperationWrite {
 mod tests {
     use super::*;
 
-    /// As in the fixtures of Go's machine-controller-manager, where Unknown and CrashLoopBackOff do not have it.
+    /// Matches the fixtures of Go's machine-controller-manager, where Unknown and CrashLoopBackOff
+    /// do not have the flag.
     #[test]
     fn the_timeout_flag_is_set_while_a_machine_is_pending() {
         let phases = [

@@ -1,4 +1,4 @@
-//! Claims about a Machine's life, each a snapshot and the plan it must lead to.
+//! Tests of the Machine planner: each test builds a snapshot and checks the plan.
 
 mod proof;
 
@@ -30,18 +30,19 @@ fn at(seconds_from_now: i64) -> Timestamp {
     Timestamp::from_second(NOW + seconds_from_now).expect("a moment of this century")
 }
 
-/// A Machine and its surroundings, changed step by step into the situation of a test.
+/// A Machine and the objects around it. A test changes them step by step into its situation.
 struct World {
     machine: Value,
     node: Option<Value>,
     pods: Vec<Value>,
     budgets: Vec<Value>,
-    /// What the provider says; by itself it takes every text for an id, and equal texts for one instance.
+    /// Changes the provider's answer. By default every text is an id, and equal texts denote the
+    /// same instance.
     provider: fn(&mut Identity),
     snapshot: Snapshot,
 }
 
-/// A Machine that its set has just created; class, Secret and a free token id are there.
+/// A Machine that its set has just created. The class, the Secret and a free token id exist.
 fn world() -> World {
     let machine = json!({
         "metadata": {
@@ -222,7 +223,7 @@ impl World {
         self
     }
 
-    /// The Node as `NodeSync` leaves it.
+    /// The Node after `NodeSync` was applied.
     fn synced(self) -> Self {
         self.node_field("/metadata/finalizers", json!(["node.machine.sapcloud.io/machine-controller"]))
             .node_field("/metadata/labels", json!({"node.gardener.cloud/machine-name": "m"}))
@@ -249,20 +250,20 @@ impl World {
             .with(|s| s.node_seen.cordoned = Some(at(-8)))
     }
 
-    /// The list that counts has shown no pod.
+    /// A valid list has shown no pod.
     fn listed(self) -> Self {
         self.with(|s| {
             s.looks.pods = Some(PodList { node_uid: "uid-n".into(), started: at(-1), leaving: 0 });
         })
     }
 
-    /// Sets the Machine's provider id, and its Node's, if it has one.
+    /// Sets the provider ids of the Machine and of its Node, if it has a Node.
     fn ids(mut self, machine: &str, node: &str) -> Self {
         self.machine["spec"]["providerID"] = machine.into();
         if self.node.is_some() { self.node_field("/spec/providerID", node.into()) } else { self }
     }
 
-    /// Lets the provider say something about the ids.
+    /// Changes the provider's answer about the ids.
     fn provider(mut self, says: fn(&mut Identity)) -> Self {
         self.provider = says;
         self
@@ -307,44 +308,44 @@ impl World {
 // === creation ===
 
 #[test]
-fn a_machine_that_others_made_gets_its_finalizer_first() {
+fn a_machine_of_another_client_gets_its_finalizer_first() {
     let mut world = world();
     world.machine["metadata"]["finalizers"] = json!([]);
     world.check(expect![[r#"
         do    machine: add finalizer
-        why   waits for its finalizer, the record that an instance may exist
+        why   adding the finalizer, which records that an instance may exist
         wait  for a change
     "#]]);
 }
 
 #[test]
-fn a_token_is_made_before_the_instance() {
+fn a_token_is_created_before_the_instance() {
     world().check(expect![[r#"
         do    token i8uopf: create, expires 2027-01-15T08:20:00Z
-        why   waits for its bootstrap token; next: the driver is asked for its instance
+        why   creating the bootstrap token; next: the controller asks the cloud to create the instance
         wait  for a change
     "#]]);
 }
 
 #[test]
-fn nothing_is_made_from_a_class_that_could_still_go() {
+fn creation_waits_for_the_finalizer_of_the_class() {
     let unheld = |s: &mut Snapshot| {
-        let class = s.class.present().expect("it is there");
+        let class = s.class.present().expect("the class exists");
         let class = ClassFacts { has_finalizer: false, ..(**class).clone() };
         s.class = Known::Present(Arc::new(class));
     };
     world().token(1000).with(unheld).check(expect![[r#"
-        why   waits for MachineClass c to get its finalizer, without which it might go first; next: the driver is asked for its instance
+        why   waiting for the finalizer of MachineClass c, which protects it while machines use it; next: the controller asks the cloud to create the instance
         wait  until 2027-01-15T08:19:56Z
     "#]]);
-    // Nobody counts Machines that name another kind, so for them there is nothing to wait for.
+    // Machines that name another kind do not count as users of the class, so they do not wait.
     let mut other = world().token(1000).with(unheld);
     other.machine["spec"]["class"]["kind"] = "AWSMachineClass".into();
     assert_eq!(other.plan().actions.len(), 1);
 }
 
 #[test]
-fn a_class_that_the_autoscaler_could_not_read_is_refused() {
+fn a_class_that_the_autoscaler_cannot_read_is_rejected() {
     let lacking = json!({
         "metadata": {"name": "c", "namespace": "ns", "uid": "uid-c",
                      "finalizers": ["machine.sapcloud.io/machine-controller-manager"]},
@@ -353,20 +354,20 @@ fn a_class_that_the_autoscaler_could_not_read_is_refused() {
     });
     let class = ClassFacts::parse(&parse::<MachineClass>(&lacking));
     world().token(1000).with(|s| s.class = Known::Present(Arc::new(class))).check(expect![[r#"
-        do    status: CrashLoopBackOff, Create Failed [InvalidArgument] "Creation waits for MachineClass c to be mended: nodeTemplate.capacity.gpu: expected a quantity, got nothing"
-        do    warning FailedCreate: Creation waits for MachineClass c to be mended: nodeTemplate.capacity.gpu: expected a quantity, got nothing
-        why   waits for MachineClass c to be mended: nodeTemplate.capacity.gpu: expected a quantity, got nothing; next: mend the class; by 2027-01-15T08:19:56Z: the Machine is marked Failed
+        do    status: CrashLoopBackOff, Create Failed [InvalidArgument] "Creation is blocked: MachineClass c is invalid: nodeTemplate.capacity.gpu: expected a quantity, got nothing"
+        do    warning FailedCreate: Creation is blocked: MachineClass c is invalid: nodeTemplate.capacity.gpu: expected a quantity, got nothing
+        why   MachineClass c is invalid: nodeTemplate.capacity.gpu: expected a quantity, got nothing; next: fix the MachineClass; deadline 2027-01-15T08:19:56Z: the Machine is marked Failed
         wait  until 2027-01-15T08:19:56Z
     "#]]);
 }
 
 #[test]
-fn a_secret_without_user_data_is_reported_before_anything_boots_from_it() {
+fn a_secret_without_user_data_blocks_creation() {
     let bare = || Known::Present(Arc::new(SecretFacts { has_user_data: false, ..(*secret()).clone() }));
     world().with(|s| s.secrets[0].facts = bare()).check(expect![[r#"
-        do    status: CrashLoopBackOff, Create Failed [InvalidArgument] "Creation waits for Secret ns/s to have an entry \"userData\""
-        do    warning FailedCreate: Creation waits for Secret ns/s to have an entry "userData"
-        why   waits for Secret ns/s to have an entry "userData"; next: add userData to Secret ns/s; by 2027-01-15T08:19:56Z: the Machine is marked Failed
+        do    status: CrashLoopBackOff, Create Failed [InvalidArgument] "Creation is blocked: Secret ns/s has no entry \"userData\""
+        do    warning FailedCreate: Creation is blocked: Secret ns/s has no entry "userData"
+        why   Secret ns/s has no entry "userData"; next: add userData to Secret ns/s; deadline 2027-01-15T08:19:56Z: the Machine is marked Failed
         wait  until 2027-01-15T08:19:56Z
     "#]]);
     let credentials = SecretNeed { name: "ns/credentials".into(), facts: bare() };
@@ -375,34 +376,34 @@ fn a_secret_without_user_data_is_reported_before_anything_boots_from_it() {
     assert_eq!(
         world().with(|s| s.secrets.clear()).plan().actions.len(),
         1,
-        "nobody said that there should be any"
+        "a class without Secrets needs no user data"
     );
 }
 
 #[test]
-fn a_secret_that_is_not_read_is_not_said_to_be_missing() {
+fn a_secret_in_an_unread_namespace_is_not_reported_missing() {
     let elsewhere = |s: &mut Snapshot| {
         s.secrets[0] = SecretNeed { name: "other/s".into(), facts: Known::Unasked };
     };
     world().with(elsewhere).check(expect![[r#"
-        do    status: CrashLoopBackOff, Create Failed [NotFound] "Creation waits for Secret other/s, which MachineClass c refers to: only Secrets of namespace ns are read"
-        do    warning FailedCreate: Creation waits for Secret other/s, which MachineClass c refers to: only Secrets of namespace ns are read
-        why   waits for Secret other/s, which MachineClass c refers to: only Secrets of namespace ns are read; next: put the Secret into namespace ns, and let the class refer to that one; by 2027-01-15T08:19:56Z: the Machine is marked Failed
+        do    status: CrashLoopBackOff, Create Failed [NotFound] "Creation is blocked: Secret other/s of MachineClass c is not readable: the controller reads only namespace ns"
+        do    warning FailedCreate: Creation is blocked: Secret other/s of MachineClass c is not readable: the controller reads only namespace ns
+        why   Secret other/s of MachineClass c is not readable: the controller reads only namespace ns; next: create the Secret in namespace ns, and change the reference in the MachineClass; deadline 2027-01-15T08:19:56Z: the Machine is marked Failed
         wait  until 2027-01-15T08:19:56Z
     "#]]);
     drained().with(elsewhere).check(expect![[r#"
-        do    status: Delete Failed "Deletion waits for Secret other/s (only namespace ns is read), without which its instance cannot be deleted. Initiate VM deletion"
-        do    warning FailedDelete: Deletion waits for Secret other/s (only namespace ns is read), without which its instance cannot be deleted. Initiate VM deletion
-        why   waits for Secret other/s (only namespace ns is read), without which its instance cannot be deleted; since 2027-01-15T07:59:50Z; next: let MachineClass c refer to one of namespace ns, or set label force-deletion=true to leave the instance behind
+        do    status: Delete Failed "Deletion is blocked: the instance cannot be deleted without Secret other/s (the controller reads only namespace ns). Initiate VM deletion"
+        do    warning FailedDelete: Deletion is blocked: the instance cannot be deleted without Secret other/s (the controller reads only namespace ns). Initiate VM deletion
+        why   the instance cannot be deleted without Secret other/s (the controller reads only namespace ns); since 2027-01-15T07:59:50Z; next: let MachineClass c refer to a Secret in namespace ns, or set label force-deletion=true to leave the instance behind
         wait  for a change
     "#]]);
 }
 
 #[test]
-fn with_a_token_the_driver_is_asked() {
+fn with_a_token_the_driver_is_called() {
     world().token(1000).check(expect![[r#"
         do    driver: ensure
-        why   waits for the cloud to answer ensure; next: the answer
+        why   waiting for the cloud to create the instance; next: the cloud answers
         wait  for a change
     "#]]);
 }
@@ -411,7 +412,7 @@ fn with_a_token_the_driver_is_asked() {
 fn a_token_that_would_expire_during_boot_is_replaced() {
     world().token(10).check(expect![[r#"
         do    token i8uopf: delete
-        why   waits for a bootstrap token that lasts; next: the driver is asked for its instance
+        why   deleting the bootstrap token, which expires too soon; next: the controller asks the cloud to create the instance
         wait  for a change
     "#]]);
 }
@@ -421,7 +422,7 @@ fn user_data_without_a_placeholder_needs_no_token() {
     let bare = SecretFacts { wants_token: false, ..(*secret()).clone() };
     world().with(|s| s.secrets[0].facts = Known::Present(Arc::new(bare))).check(expect![[r#"
             do    driver: ensure
-            why   waits for the cloud to answer ensure; next: the answer
+            why   waiting for the cloud to create the instance; next: the cloud answers
             wait  for a change
         "#]]);
 }
@@ -429,17 +430,17 @@ fn user_data_without_a_placeholder_needs_no_token() {
 #[test]
 fn a_call_in_flight_is_waited_for() {
     world().token(1000).with(|s| s.answers.in_flight = Some((Call::ENSURE, at(-1)))).check(expect![[r#"
-        why   waits for the cloud to answer ensure; since 2027-01-15T07:59:59Z; next: the answer
+        why   waiting for the cloud to create the instance; since 2027-01-15T07:59:59Z; next: the cloud answers
         wait  until 2027-01-15T08:00:04Z
     "#]]);
 }
 
 #[test]
-fn an_answer_is_recorded_and_said_in_one_pass() {
+fn an_answer_is_recorded_and_reported_in_one_pass() {
     world().token(1000).ensured(Ok(instance())).check(expect![[r#"
         do    machine: record node m and sim:///i-1
         do    status: Pending, Create Processing "Creating machine on cloud provider"
-        why   waits for the record of its instance; next: its Node joins
+        why   recording the instance; next: the Node joins
         wait  for a change
     "#]]);
 }
@@ -449,13 +450,13 @@ fn quota_is_reported_with_the_code_the_autoscaler_knows() {
     world().token(1000).ensured(Err(error(ErrorKind::Exhausted, "quota of 2 instances reached"))).check(expect![[r#"
         do    status: CrashLoopBackOff, Create Failed [ResourceExhausted] "Cloud provider message - machine codes error: code = [ResourceExhausted] message = [quota of 2 instances reached]"
         do    warning FailedCreate: Cloud provider message - machine codes error: code = [ResourceExhausted] message = [quota of 2 instances reached]
-        why   waits for the cloud: ensure failed once, exhausted: quota of 2 instances reached; since 2027-01-15T07:59:59Z; next: ensure again at 2027-01-15T08:09:59Z; by 2027-01-15T08:19:56Z: the Machine is marked Failed
+        why   the cloud failed once to create the instance (exhausted): quota of 2 instances reached; since 2027-01-15T07:59:59Z; next: try again to create the instance at 2027-01-15T08:09:59Z; deadline 2027-01-15T08:19:56Z: the Machine is marked Failed
         wait  until 2027-01-15T08:09:59Z
     "#]]);
 }
 
 #[test]
-fn a_refusal_that_is_reported_already_only_waits() {
+fn a_failure_that_is_reported_already_only_waits() {
     world()
         .token(1000)
         .ensured(Err(error(ErrorKind::Unavailable, "no")))
@@ -467,17 +468,17 @@ fn a_refusal_that_is_reported_already_only_waits() {
         )
         .with(|_| {})
         .check_with_code("Unavailable", expect![[r#"
-            why   waits for the cloud: ensure failed once, unavailable: no; since 2027-01-15T07:59:59Z; next: ensure again at 2027-01-15T08:00:04Z; by 2027-01-15T08:19:56Z: the Machine is marked Failed
+            why   the cloud failed once to create the instance (unavailable): no; since 2027-01-15T07:59:59Z; next: try again to create the instance at 2027-01-15T08:00:04Z; deadline 2027-01-15T08:19:56Z: the Machine is marked Failed
             wait  until 2027-01-15T08:00:04Z
         "#]]);
 }
 
 #[test]
-fn a_mended_class_is_tried_at_once() {
+fn a_changed_class_is_retried_at_once() {
     world().token(1000).ensured(Err(error(ErrorKind::Denied, "no"))).with(|s| s.inputs = 2).check(expect![[
         r#"
             do    driver: ensure
-            why   waits for the cloud to answer ensure; next: the answer
+            why   waiting for the cloud to create the instance; next: the cloud answers
             wait  for a change
         "#
     ]]);
@@ -486,9 +487,9 @@ fn a_mended_class_is_tried_at_once() {
 #[test]
 fn a_missing_class_is_named() {
     world().with(|s| s.class = Known::Absent).check(expect![[r#"
-        do    status: CrashLoopBackOff, Create Failed [NotFound] "Creation waits for MachineClass c, which does not exist"
-        do    warning FailedCreate: Creation waits for MachineClass c, which does not exist
-        why   waits for MachineClass c, which does not exist; next: create MachineClass ns/c; by 2027-01-15T08:19:56Z: the Machine is marked Failed
+        do    status: CrashLoopBackOff, Create Failed [NotFound] "Creation is blocked: MachineClass c not found"
+        do    warning FailedCreate: Creation is blocked: MachineClass c not found
+        why   MachineClass c not found; next: create MachineClass ns/c, or change spec.class.name; deadline 2027-01-15T08:19:56Z: the Machine is marked Failed
         wait  until 2027-01-15T08:19:56Z
     "#]]);
 }
@@ -496,39 +497,36 @@ fn a_missing_class_is_named() {
 #[test]
 fn a_missing_secret_is_named() {
     world().with(|s| s.secrets[0].facts = Known::Absent).check(expect![[r#"
-        do    status: CrashLoopBackOff, Create Failed [NotFound] "Creation waits for Secret ns/s, which MachineClass c refers to and which does not exist"
-        do    warning FailedCreate: Creation waits for Secret ns/s, which MachineClass c refers to and which does not exist
-        why   waits for Secret ns/s, which MachineClass c refers to and which does not exist; next: create Secret ns/s; by 2027-01-15T08:19:56Z: the Machine is marked Failed
+        do    status: CrashLoopBackOff, Create Failed [NotFound] "Creation is blocked: Secret ns/s not found (used by MachineClass c)"
+        do    warning FailedCreate: Creation is blocked: Secret ns/s not found (used by MachineClass c)
+        why   Secret ns/s not found (used by MachineClass c); next: create Secret ns/s; deadline 2027-01-15T08:19:56Z: the Machine is marked Failed
         wait  until 2027-01-15T08:19:56Z
     "#]]);
 }
 
 #[test]
-fn creation_that_takes_too_long_has_failed() {
+fn creation_that_times_out_fails() {
     world().created(-1300).token(1000).ensured(Err(error(ErrorKind::Exhausted, "no stock"))).check(expect![[r#"
         do    status: Failed, Create Failed [ResourceExhausted] "Machine m was not created in time. Cloud provider message - machine codes error: code = [ResourceExhausted] message = [no stock]"
-        why   waits for its set to replace it: Machine m was not created in time. Cloud provider message - machine codes error: code = [ResourceExhausted] message = [no stock]; next: its set deletes it
+        why   waiting for the MachineSet to replace this machine: Machine m was not created in time. Cloud provider message - machine codes error: code = [ResourceExhausted] message = [no stock]; next: the MachineSet deletes the Machine
         wait  for a change
     "#]]);
 }
 
 #[test]
 fn no_deadline_is_enforced_while_clocks_disagree() {
-    world()
-        .created(-1300)
-        .with(|s| s.process.skew = Duration::from_secs(31))
-        .check(expect![[r#"
-            why   waits for clocks to agree: this process is 31 s off the API server's time; next: synchronise the clocks
+    world().created(-1300).with(|s| s.process.skew = Duration::from_secs(31)).check(expect![[r#"
+            why   clock skew: this process differs from the API server by 31 s; next: synchronize the clocks
             wait  until 2027-01-15T08:01:00Z
         "#]]);
 }
 
 #[test]
-fn an_instance_that_exists_after_all_is_recorded_even_when_time_is_up() {
+fn an_existing_instance_is_recorded_after_the_timeout() {
     world().created(-1300).ensured(Ok(instance())).check(expect![[r#"
         do    machine: record node m and sim:///i-1
         do    status: Pending, Create Processing "Creating machine on cloud provider"
-        why   waits for the record of its instance; next: its Node joins
+        why   recording the instance; next: the Node joins
         wait  for a change
     "#]]);
 }
@@ -538,15 +536,15 @@ fn an_instance_that_exists_after_all_is_recorded_even_when_time_is_up() {
 #[test]
 fn without_a_node_it_waits_up_to_the_creation_timeout() {
     world().pending().check(expect![[r#"
-        why   waits for Node m to register; since 2027-01-15T07:59:30Z; next: the instance boots and its kubelet registers; by 2027-01-15T08:19:56Z: the Machine is marked Failed
+        why   waiting for Node m to register; since 2027-01-15T07:59:30Z; next: the instance boots and its kubelet registers; deadline 2027-01-15T08:19:56Z: the Machine is marked Failed
         wait  until 2027-01-15T08:19:56Z
     "#]]);
 }
 
 #[test]
-fn a_token_that_was_never_used_is_said() {
+fn an_unused_token_is_reported() {
     world().pending().with(|s| s.token_use = TokenUse::NeverUsed).check(expect![[r#"
-        why   waits for Node m to register; its bootstrap token was never used; since 2027-01-15T07:59:30Z; next: the instance boots and its kubelet registers; by 2027-01-15T08:19:56Z: the Machine is marked Failed
+        why   waiting for Node m to register (its bootstrap token was never used); since 2027-01-15T07:59:30Z; next: the instance boots and its kubelet registers; deadline 2027-01-15T08:19:56Z: the Machine is marked Failed
         wait  until 2027-01-15T08:19:56Z
     "#]]);
 }
@@ -560,13 +558,13 @@ fn a_new_node_gets_everything_in_one_patch() {
     });
     world.check(expect![[r#"
         do    node m: sync finalizer, labels machine-name pool, annotations last-applied-anno-labels-taints, 1 taints
-        why   waits for Node m to become healthy: Ready is False; since 2027-01-15T07:59:30Z; next: the instance boots and its kubelet registers; by 2027-01-15T08:19:56Z: the Machine is marked Failed
+        why   Node m is unhealthy: Ready is False; since 2027-01-15T07:59:30Z; next: the instance boots and its kubelet registers; deadline 2027-01-15T08:19:56Z: the Machine is marked Failed
         wait  until 2027-01-15T08:19:56Z
     "#]]);
 }
 
 #[test]
-fn the_node_of_a_machine_whose_name_is_no_label_gets_everything_else() {
+fn a_node_is_synced_without_a_label_that_is_too_long() {
     let mut world = world().pending().node("True");
     world.machine["metadata"]["name"] = "y".repeat(64).into();
     let plan = world.plan().to_string().replace(&"y".repeat(64), "LONG");
@@ -574,19 +572,19 @@ fn the_node_of_a_machine_whose_name_is_no_label_gets_everything_else() {
         do    node m: sync finalizer, annotations last-applied-anno-labels-taints
         do    status: Running, Create Successful "Machine LONG successfully joined the cluster", 1 conditions
         do    event MachineJoined: Machine LONG successfully joined the cluster
-        why   waits for nothing: it is as it should be; since 2027-01-15T07:59:30Z
+        why   up to date; since 2027-01-15T07:59:30Z
         wait  for a change
     "#]]
     .assert_eq(&plan);
 }
 
 #[test]
-fn a_healthy_node_makes_it_running_and_its_token_goes() {
+fn a_healthy_node_makes_it_running_and_deletes_the_token() {
     world().pending().node("True").synced().token(1000).check(expect![[r#"
         do    status: Running, Create Successful "Machine m successfully joined the cluster", 1 conditions
         do    event MachineJoined: Machine m successfully joined the cluster
         do    token i8uopf: delete
-        why   waits for nothing: it is as it should be; since 2027-01-15T07:59:30Z
+        why   up to date; since 2027-01-15T07:59:30Z
         wait  for a change
     "#]]);
 }
@@ -602,7 +600,7 @@ fn critical_components_keep_it_pending() {
             json!([{"key": "node.gardener.cloud/critical-components-not-ready", "effect": "NoSchedule"}]),
         )
         .check(expect![[r#"
-            why   waits for the critical components of Node m; since 2027-01-15T07:59:30Z; next: the instance boots and its kubelet registers; by 2027-01-15T08:19:56Z: the Machine is marked Failed
+            why   critical components of Node m are not ready; since 2027-01-15T07:59:30Z; next: the instance boots and its kubelet registers; deadline 2027-01-15T08:19:56Z: the Machine is marked Failed
             wait  until 2027-01-15T08:19:56Z
         "#]]);
 }
@@ -610,7 +608,7 @@ fn critical_components_keep_it_pending() {
 #[test]
 fn a_running_machine_with_a_healthy_node_needs_nothing() {
     world().running().check(expect![[r#"
-        why   waits for nothing: it is as it should be; since 2027-01-15T07:59:30Z
+        why   up to date; since 2027-01-15T07:59:30Z
         wait  for a change
     "#]]);
 }
@@ -620,7 +618,7 @@ fn a_node_that_is_not_ready_makes_it_unknown() {
     world().running().node("Unknown").synced().check(expect![[r#"
         do    status: Unknown, HealthCheck Processing "Machine m is unhealthy - changing MachineState to Unknown. Ready is Unknown", 1 conditions
         do    warning NodeUnhealthy: Machine m is unhealthy - changing MachineState to Unknown. Ready is Unknown
-        why   waits for Node m to become healthy: Ready is Unknown; since 2027-01-15T07:59:30Z; next: the Node recovers; by 2027-01-15T08:09:31Z: the Machine is marked Failed, one at a time
+        why   Node m is unhealthy: Ready is Unknown; since 2027-01-15T07:59:30Z; next: the Node recovers; deadline 2027-01-15T08:09:31Z: the Machine is marked Failed, one per deployment at a time
         wait  for a change
     "#]]);
 }
@@ -632,44 +630,44 @@ fn a_node_that_went_missing_makes_it_unknown() {
     world.check(expect![[r#"
         do    status: Unknown, HealthCheck Processing "Node object went missing. Machine m is unhealthy - changing MachineState to Unknown"
         do    warning NodeUnhealthy: Node object went missing. Machine m is unhealthy - changing MachineState to Unknown
-        why   waits for Node m to become healthy: the Node object went missing; since 2027-01-15T07:59:30Z; next: the Node recovers; by 2027-01-15T08:09:31Z: the Machine is marked Failed, one at a time
+        why   Node m is unhealthy: the Node object went missing; since 2027-01-15T07:59:30Z; next: the Node recovers; deadline 2027-01-15T08:09:31Z: the Machine is marked Failed, one per deployment at a time
         wait  for a change
     "#]]);
 }
 
 #[test]
-fn an_older_node_of_another_instance_is_not_taken() {
+fn an_older_node_of_another_instance_is_not_joined() {
     world()
         .pending()
         .node("True")
         .ids("sim:///i-1", "sim:///i-0")
         .node_field("/metadata/creationTimestamp", at(-500).to_string().into())
         .check(expect![[r#"
-            why   waits for Node m to go: it is not this machine's (it is older than this machine, and its provider id is sim:///i-0); since 2027-01-15T07:59:30Z; next: the instance boots and its kubelet registers; by 2027-01-15T08:19:56Z: the Machine is marked Failed
+            why   Node m does not belong to this machine (it is older than this machine, and its provider id is sim:///i-0); waiting for its deletion; since 2027-01-15T07:59:30Z; next: the instance boots and its kubelet registers; deadline 2027-01-15T08:19:56Z: the Machine is marked Failed
             wait  until 2027-01-15T08:19:56Z
         "#]]);
 }
 
 #[test]
-fn an_older_node_of_that_name_is_not_taken() {
+fn an_older_node_of_that_name_is_not_joined() {
     world()
         .pending()
         .node("True")
         .node_field("/spec/providerID", Value::Null)
         .node_field("/metadata/creationTimestamp", at(-500).to_string().into())
         .check(expect![[r#"
-            why   waits for Node m to go: it is not this machine's (it is older than this machine); since 2027-01-15T07:59:30Z; next: the instance boots and its kubelet registers; by 2027-01-15T08:19:56Z: the Machine is marked Failed
+            why   Node m does not belong to this machine (it is older than this machine); waiting for its deletion; since 2027-01-15T07:59:30Z; next: the instance boots and its kubelet registers; deadline 2027-01-15T08:19:56Z: the Machine is marked Failed
             wait  until 2027-01-15T08:19:56Z
         "#]]);
 }
 
 #[test]
-fn a_machine_whose_node_is_another_machines_says_so() {
+fn a_node_of_another_machine_is_reported() {
     let other = |identity: &mut Identity| identity.claimed_by = Some("other".to_owned());
     let mut world = world().running().ids("sim:///i-1", "sim:///i-2").provider(other);
     world.machine["status"]["currentStatus"]["phase"] = "Unknown".into();
     world.check(expect![[r#"
-        why   waits for Node m to become healthy: the Node object of that name is not this machine's (its label names machine other); since 2027-01-15T07:59:30Z; next: the Node recovers; by 2027-01-15T08:09:31Z: the Machine is marked Failed, one at a time
+        why   Node m is unhealthy: the Node object does not belong to this machine (its label names machine other); since 2027-01-15T07:59:30Z; next: the Node recovers; deadline 2027-01-15T08:09:31Z: the Machine is marked Failed, one per deployment at a time
         wait  for a change
     "#]]);
 }
@@ -679,14 +677,14 @@ fn deleting_the_node_deletes_the_machine() {
     world().running().node_field("/metadata/deletionTimestamp", at(-1).to_string().into()).check(expect![[
         r#"
             do    machine: delete
-            why   waits for Node m to be removed; next: the Machine is deleted
+            why   waiting for the deletion of Node m; next: the Machine is deleted
             wait  for a change
         "#
     ]]);
 }
 
 #[test]
-fn a_failed_machine_that_is_preserved_says_until_when() {
+fn a_preserved_failed_machine_reports_its_expiry() {
     let failed = |recorded: bool| {
         let world = if recorded { world().recorded() } else { world() };
         let mut world = world.phase("Failed", "HealthCheck", "Failed", "it failed");
@@ -694,20 +692,20 @@ fn a_failed_machine_that_is_preserved_says_until_when() {
         world
     };
     failed(true).check(expect![[r#"
-        why   waits for Machine m, which has failed and is preserved until 2027-01-15T08:01:40Z; since 2027-01-15T07:59:30Z; next: its Node recovers; by 2027-01-15T08:01:41Z: its set deletes and replaces it
+        why   Machine m has failed and is preserved until 2027-01-15T08:01:40Z; since 2027-01-15T07:59:30Z; next: the Node recovers; deadline 2027-01-15T08:01:41Z: the MachineSet deletes and replaces the Machine
         wait  for a change
     "#]]);
     assert_eq!(failed(true).plan().why, failed(false).plan().why);
     let mut annotated = world().recorded().phase("Failed", "HealthCheck", "Failed", "it failed");
     annotated.machine["metadata"]["annotations"]["node.machine.sapcloud.io/preserve"] = "now".into();
     annotated.check(expect![[r#"
-        why   waits for Machine m, which has failed and is preserved by its annotation node.machine.sapcloud.io/preserve; since 2027-01-15T07:59:30Z; next: remove the annotation node.machine.sapcloud.io/preserve to have it replaced
+        why   Machine m has failed and is preserved by its annotation node.machine.sapcloud.io/preserve; since 2027-01-15T07:59:30Z; next: remove the annotation node.machine.sapcloud.io/preserve to replace the Machine
         wait  for a change
     "#]]);
 }
 
 #[test]
-fn a_promise_to_preserve_outlives_every_phase_but_the_last() {
+fn a_preservation_outlives_every_phase_except_the_last() {
     let mut world = world().running();
     world.machine["status"]["currentStatus"]["preserveExpiryTime"] = at(100).to_string().into();
     let status = MachineFacts::parse(&parse::<Machine>(&world.machine)).status;
@@ -724,7 +722,7 @@ fn a_promise_to_preserve_outlives_every_phase_but_the_last() {
 fn deletion_begins_with_its_marker() {
     world().running().deleting(1).check(expect![[r#"
         do    status: Terminating, Delete Processing "Initiate node drain"
-        why   waits for its deletion to begin; since 2027-01-15T07:59:59Z; next: its node is drained
+        why   starting the deletion; since 2027-01-15T07:59:59Z; next: the Node is drained
         wait  for a change
     "#]]);
 }
@@ -733,7 +731,7 @@ fn deletion_begins_with_its_marker() {
 fn a_machine_without_a_node_label_begins_with_the_first_marker() {
     world().deleting(1).check(expect![[r#"
         do    status: Terminating, Delete Processing "Set machine status to termination. Now, getting VM Status"
-        why   waits for its deletion to begin; since 2027-01-15T07:59:59Z; next: its node is drained
+        why   starting the deletion; since 2027-01-15T07:59:59Z; next: the Node is drained
         wait  for a change
     "#]]);
 }
@@ -749,13 +747,13 @@ fn a_drain_cordons_before_it_evicts() {
             do    node m: Terminating, ScaleDown
             do    node m: cordon
             do    pod ns/p: evict
-            why   waits for 1 pod to leave the node; since 2027-01-15T07:59:59Z; next: the pods leave; by 2027-01-15T10:00:00Z: the pods are deleted without grace
+            why   waiting for 1 pod to leave the Node; since 2027-01-15T07:59:59Z; next: the pods leave the Node; deadline 2027-01-15T10:00:00Z: the pods are deleted without grace
             wait  until 2027-01-15T10:00:00Z
         "#]]);
 }
 
 #[test]
-fn a_pod_whose_budgets_only_seem_to_allow_it_is_not_forced_out_sooner() {
+fn outdated_budgets_do_not_force_a_pod_out_sooner() {
     let budget = |name: &str, allowed: i32| {
         json!({
             "metadata": {"name": name, "namespace": "ns", "generation": 1},
@@ -775,17 +773,22 @@ fn a_pod_whose_budgets_only_seem_to_allow_it_is_not_forced_out_sooner() {
         world.with(|s| s.evictions = Arc::new(BTreeMap::from([("uid-p".to_owned(), held)]))).plan().wait
     };
     let both = [budget("a", 1), budget("b", 1)];
-    assert_eq!(due(1, &both), machinist_core::Wait::Until(at(5)), "they seem to allow it: soon again");
-    assert_eq!(due(20, &both), machinist_core::Wait::Until(at(20)), "they have seemed so for long");
+    assert_eq!(
+        due(1, &both),
+        machinist_core::Wait::Until(at(5)),
+        "the budgets seem to allow the eviction: a quick retry"
+    );
+    assert_eq!(due(20, &both), machinist_core::Wait::Until(at(20)), "too many attempts for a quick retry");
     assert_eq!(
         due(1, &[budget("a", 1), budget("b", 0)]),
         machinist_core::Wait::Until(at(20)),
-        "one of them does not"
+        "one budget does not allow the eviction"
     );
-    assert_eq!(due(1, &[]), machinist_core::Wait::Until(at(20)), "nobody knows why it was held");
+    assert_eq!(due(1, &[]), machinist_core::Wait::Until(at(20)), "the blocking budget is unknown");
 }
 
-/// Some attempts are made soon after one another, where a budget seems to allow what the API server refuses.
+/// Some attempts are quick, because a budget seems to allow an eviction that the API server
+/// rejects.
 #[test]
 fn quick_attempts_do_not_bring_force_forward() {
     let tried = |count, first: i64| {
@@ -801,7 +804,7 @@ fn quick_attempts_do_not_bring_force_forward() {
 }
 
 #[test]
-fn a_held_pod_is_named_with_its_budget() {
+fn a_blocked_pod_is_named_with_its_budget() {
     let held = Eviction {
         attempts: Attempts { count: 1, last: at(-2) },
         first: at(-2),
@@ -817,16 +820,16 @@ fn a_held_pod_is_named_with_its_budget() {
     world
         .with(|s| s.evictions = Arc::new(BTreeMap::from([("uid-p".to_owned(), held)])))
         .check(expect![[r#"
-            do    status: Delete Failed "Drain waits for 2 pods to leave the node; ns/p is held by PodDisruptionBudget ns/pdb, which allows none of its pods to go. Initiate node drain"
-            do    warning DrainBlocked: Drain waits for 2 pods to leave the node; ns/p is held by PodDisruptionBudget ns/pdb, which allows none of its pods to go. Initiate node drain
+            do    status: Delete Failed "Drain is blocked: waiting for 2 pods to leave the Node; PodDisruptionBudget ns/pdb never allows the eviction of pod ns/p. Initiate node drain"
+            do    warning DrainBlocked: Drain is blocked: waiting for 2 pods to leave the Node; PodDisruptionBudget ns/pdb never allows the eviction of pod ns/p. Initiate node drain
             do    pod ns/q: evict
-            why   waits for 2 pods to leave the node; ns/p is held by PodDisruptionBudget ns/pdb, which allows none of its pods to go; since 2027-01-15T07:59:50Z; next: let PodDisruptionBudget ns/pdb allow one of its pods to go; by 2027-01-15T09:59:51Z: the pods are deleted without grace
+            why   waiting for 2 pods to leave the Node; PodDisruptionBudget ns/pdb never allows the eviction of pod ns/p; since 2027-01-15T07:59:50Z; next: change PodDisruptionBudget ns/pdb to allow a disruption; deadline 2027-01-15T09:59:51Z: the pods are deleted without grace
             wait  until 2027-01-15T08:00:18Z
         "#]]);
 }
 
 #[test]
-fn daemons_and_mirrors_do_not_hold_a_drain_up() {
+fn daemons_and_mirrors_do_not_block_a_drain() {
     let mut world = world().draining().listed().pod("daemon").pod("mirror");
     world.pods[0]["metadata"]["ownerReferences"] = json!([
         {"kind": "DaemonSet", "name": "d", "uid": "d", "apiVersion": "apps/v1", "controller": true}
@@ -834,23 +837,23 @@ fn daemons_and_mirrors_do_not_hold_a_drain_up() {
     world.pods[1]["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "x"});
     world.check(expect![[r#"
         do    status: Delete Processing "Initiate VM deletion"
-        do    driver: delete sim:///i-1 because node m, closed since 2027-01-15T07:59:52Z, had no pod to evict at 2027-01-15T07:59:59Z
-        why   waits for the cloud to answer delete; since 2027-01-15T07:59:50Z; next: its Node and its finalizer are removed
+        do    driver: delete sim:///i-1 because node m, cordoned since 2027-01-15T07:59:52Z, had no pod to evict at 2027-01-15T07:59:59Z
+        why   waiting for the cloud to delete the instance; since 2027-01-15T07:59:50Z; next: the Node and the finalizer are removed
         wait  for a change
     "#]]);
 }
 
 #[test]
-fn when_time_is_up_pods_are_deleted_without_grace() {
+fn after_the_drain_timeout_pods_are_deleted_without_grace() {
     world().draining().deleting(7202).pod("p").check(expect![[r#"
         do    pod ns/p: delete without grace
-        why   waits for 1 pod to leave the node; since 2027-01-15T05:59:58Z; next: the pods leave; by 2027-01-15T08:00:59Z: the instance is deleted
+        why   waiting for 1 pod to leave the Node; since 2027-01-15T05:59:58Z; next: the pods leave the Node; deadline 2027-01-15T08:00:59Z: the instance is deleted
         wait  until 2027-01-15T08:00:05Z
     "#]]);
 }
 
 #[test]
-fn pods_of_a_node_that_is_dead_for_five_minutes_are_given_up() {
+fn pods_of_a_node_dead_for_five_minutes_are_deleted() {
     world()
         .draining()
         .node_field(
@@ -863,13 +866,13 @@ fn pods_of_a_node_that_is_dead_for_five_minutes_are_given_up() {
         .pod("p")
         .check(expect![[r#"
             do    pod ns/p: delete without grace
-            why   waits for 1 pod to leave the node; since 2027-01-15T07:59:50Z; next: the pods leave; by 2027-01-15T08:01:00Z: the instance is deleted
+            why   waiting for 1 pod to leave the Node; since 2027-01-15T07:59:50Z; next: the pods leave the Node; deadline 2027-01-15T08:01:00Z: the instance is deleted
             wait  until 2027-01-15T08:00:05Z
         "#]]);
 }
 
 #[test]
-fn a_pod_whose_deletion_is_refused_does_not_hold_a_dead_node_up_for_ever() {
+fn a_rejected_pod_deletion_does_not_block_a_dead_node_for_ever() {
     let refused = Eviction {
         attempts: Attempts { count: 9, last: at(-1) },
         first: at(-180),
@@ -889,13 +892,13 @@ fn a_pod_whose_deletion_is_refused_does_not_hold_a_dead_node_up_for_ever() {
         .with(|s| s.evictions = Arc::new(BTreeMap::from([("uid-p".to_owned(), refused)])))
         .check(expect![[r#"
             do    status: Delete Processing "Delete Volume Attachments"
-            why   waits for its drain to be ended by force; since 2027-01-15T07:56:40Z; next: its VolumeAttachments are deleted
+            why   ending the drain by force; since 2027-01-15T07:56:40Z; next: the VolumeAttachments are deleted
             wait  for a change
         "#]]);
 }
 
 #[test]
-fn while_clocks_disagree_an_overdue_drain_stays_polite_and_is_looked_at_now_and_then() {
+fn during_clock_skew_an_overdue_drain_stays_polite() {
     let evicted = Eviction {
         attempts: Attempts { count: 1, last: at(0) },
         first: at(0),
@@ -909,31 +912,31 @@ fn while_clocks_disagree_an_overdue_drain_stays_polite_and_is_looked_at_now_and_
             s.evictions = Arc::new(BTreeMap::from([("uid-p".to_owned(), evicted)]));
         })
         .check(expect![[r#"
-            why   waits for 2 pods to leave the node; since 2027-01-15T05:58:20Z; next: the pods leave; by 2027-01-15T07:58:21Z: the pods are deleted without grace
+            why   waiting for 2 pods to leave the Node; since 2027-01-15T05:58:20Z; next: the pods leave the Node; deadline 2027-01-15T07:58:21Z: the pods are deleted without grace
             wait  until 2027-01-15T08:00:20Z
         "#]]);
 }
 
 #[test]
-fn a_drained_node_is_said_and_its_instance_deleted_in_one_pass() {
+fn a_drain_is_reported_with_the_deletion_in_one_pass() {
     world().draining().listed().check(expect![[r#"
         do    status: Delete Processing "Initiate VM deletion"
-        do    driver: delete sim:///i-1 because node m, closed since 2027-01-15T07:59:52Z, had no pod to evict at 2027-01-15T07:59:59Z
-        why   waits for the cloud to answer delete; since 2027-01-15T07:59:50Z; next: its Node and its finalizer are removed
+        do    driver: delete sim:///i-1 because node m, cordoned since 2027-01-15T07:59:52Z, had no pod to evict at 2027-01-15T07:59:59Z
+        why   waiting for the cloud to delete the instance; since 2027-01-15T07:59:50Z; next: the Node and the finalizer are removed
         wait  for a change
     "#]]);
 }
 
 #[test]
-fn what_go_drained_is_not_drained_again() {
+fn a_node_that_go_has_drained_is_not_drained_again() {
     world()
         .running()
         .deleting(10)
         .phase("Terminating", "Delete", "Processing", "Drain successful. Initiate VM deletion")
         .pod("left-behind")
         .check(expect![[r#"
-            do    driver: delete sim:///i-1 because its drain has ended: Initiate VM deletion
-            why   waits for the cloud to answer delete; since 2027-01-15T07:59:50Z; next: its Node and its finalizer are removed
+            do    driver: delete sim:///i-1 because the drain has ended: Initiate VM deletion
+            why   waiting for the cloud to delete the instance; since 2027-01-15T07:59:50Z; next: the Node and the finalizer are removed
             wait  for a change
         "#]]);
 }
@@ -943,12 +946,12 @@ fn drained() -> World {
 }
 
 #[test]
-fn after_the_deletion_the_instance_is_looked_for() {
+fn after_the_deletion_the_instance_is_looked_up() {
     drained()
         .with(|s| s.answers.delete = Some(answered(at(-2), at(-1), Ok(()))))
         .check(expect![[r#"
             do    driver: find sim:///i-1
-            why   waits for the cloud to answer find; since 2027-01-15T07:59:50Z; next: its Node and its finalizer are removed
+            why   waiting for the cloud to look up the instance; since 2027-01-15T07:59:50Z; next: the Node and the finalizer are removed
             wait  for a change
         "#]]);
 }
@@ -960,20 +963,20 @@ fn seen(answer: Sighting, by_id: bool) -> Option<Found> {
 }
 
 #[test]
-fn an_instance_that_lingers_is_looked_at_again_later() {
+fn an_instance_that_still_exists_is_looked_up_again_later() {
     drained()
         .with(|s| {
             s.answers.delete = Some(answered(at(-2), at(-1), Ok(())));
             s.answers.find = seen(Sighting::Present(Instance { power: Power::Deleting, ..instance() }), true);
         })
         .check(expect![[r#"
-            why   waits for the cloud to delete instance sim:///i-1; since 2027-01-15T07:59:50Z; next: its Node and its finalizer are removed
+            why   waiting for the cloud to delete instance sim:///i-1; since 2027-01-15T07:59:50Z; next: the Node and the finalizer are removed
             wait  until 2027-01-15T08:00:01Z
         "#]]);
 }
 
 #[test]
-fn once_it_is_gone_node_and_finalizer_go_in_one_pass() {
+fn node_and_finalizer_are_removed_in_one_pass() {
     drained()
         .with(|s| {
             s.answers.delete = Some(answered(at(-2), at(-1), Ok(())));
@@ -983,13 +986,13 @@ fn once_it_is_gone_node_and_finalizer_go_in_one_pass() {
             do    node m: remove finalizer
             do    node m: delete
             do    machine: remove finalizer
-            why   waits for its Node and its finalizer to be removed; since 2027-01-15T07:59:50Z
+            why   removing the Node and the finalizer; since 2027-01-15T07:59:50Z
             wait  for a change
         "#]]);
 }
 
 #[test]
-fn a_node_that_may_have_registered_late_is_looked_for_at_the_server() {
+fn a_late_node_is_looked_up_at_the_api_server() {
     let mut world = drained().with(|s| {
         s.answers.delete = Some(answered(at(-2), at(-1), Ok(())));
         s.answers.find = seen(Sighting::Absent, true);
@@ -997,22 +1000,22 @@ fn a_node_that_may_have_registered_late_is_looked_for_at_the_server() {
     world.node = None;
     world.check(expect![[r#"
         do    node m: look for it at the API server
-        why   waits for Node m to be removed; since 2027-01-15T07:59:50Z; next: the finalizer is removed
+        why   waiting for the deletion of Node m; since 2027-01-15T07:59:50Z; next: the finalizer is removed
         wait  for a change
     "#]]);
 }
 
 #[test]
-fn a_machine_that_nobody_made_anything_for_goes_without_a_call() {
+fn a_machine_without_any_request_is_deleted_without_a_call() {
     world().deleting(1).phase("Terminating", "Delete", "Processing", "x").check(expect![[r#"
         do    machine: remove finalizer
-        why   waits for its Node and its finalizer to be removed; since 2027-01-15T07:59:59Z
+        why   removing the Node and the finalizer; since 2027-01-15T07:59:59Z
         wait  for a change
     "#]]);
 }
 
 #[test]
-fn a_machine_older_than_this_process_is_looked_for_until_the_lag_has_passed() {
+fn an_absence_counts_only_after_the_visibility_lag() {
     world()
         .created(-100)
         .deleting(1)
@@ -1022,23 +1025,23 @@ fn a_machine_older_than_this_process_is_looked_for_until_the_lag_has_passed() {
             s.answers.find = seen(Sighting::Absent, false);
         })
         .check(expect![[r#"
-            why   waits for proof that instance m does not exist: the cloud may not show it yet; since 2027-01-15T07:59:59Z; next: its Node and its finalizer are removed
+            why   checking that instance m does not exist: the cloud may not show it yet; since 2027-01-15T07:59:59Z; next: the Node and the finalizer are removed
             wait  until 2027-01-15T08:00:10.001Z
         "#]]);
 }
 
 #[test]
-fn without_its_class_deletion_waits_and_says_so() {
+fn without_its_class_deletion_waits_and_reports_it() {
     drained().with(|s| s.class = Known::Absent).check(expect![[r#"
-        do    status: Delete Failed "Deletion waits for MachineClass c, without which its instance cannot be deleted. Initiate VM deletion"
-        do    warning FailedDelete: Deletion waits for MachineClass c, without which its instance cannot be deleted. Initiate VM deletion
-        why   waits for MachineClass c, without which its instance cannot be deleted; since 2027-01-15T07:59:50Z; next: create MachineClass c again, or set label force-deletion=true to leave the instance behind
+        do    status: Delete Failed "Deletion is blocked: the instance cannot be deleted without MachineClass c. Initiate VM deletion"
+        do    warning FailedDelete: Deletion is blocked: the instance cannot be deleted without MachineClass c. Initiate VM deletion
+        why   the instance cannot be deleted without MachineClass c; since 2027-01-15T07:59:50Z; next: create MachineClass c again, or set label force-deletion=true to leave the instance behind
         wait  for a change
     "#]]);
 }
 
 #[test]
-fn force_deletion_gives_up_an_instance_that_cannot_be_deleted() {
+fn force_deletion_abandons_an_instance_without_its_class() {
     let mut world = drained().with(|s| s.class = Known::Absent);
     world.machine["metadata"]["labels"]["force-deletion"] = "true".into();
     world.check(expect![[r#"
@@ -1046,13 +1049,13 @@ fn force_deletion_gives_up_an_instance_that_cannot_be_deleted() {
         do    node m: remove finalizer
         do    node m: delete
         do    machine: remove finalizer
-        why   waits for its Node and its finalizer to be removed; since 2027-01-15T07:59:50Z
+        why   removing the Node and the finalizer; since 2027-01-15T07:59:50Z
         wait  for a change
     "#]]);
 }
 
 #[test]
-fn a_failed_deletion_is_reported_with_its_code_and_keeps_its_marker() {
+fn a_failed_deletion_reports_its_code_and_keeps_its_marker() {
     drained()
         .with(|s| {
             let answer = Err(error(ErrorKind::Unavailable, "busy"));
@@ -1062,37 +1065,37 @@ fn a_failed_deletion_is_reported_with_its_code_and_keeps_its_marker() {
         .check(expect![[r#"
             do    status: Delete Failed [Unavailable] "machine codes error: code = [Unavailable] message = [busy]. Initiate VM deletion"
             do    warning FailedDelete: machine codes error: code = [Unavailable] message = [busy]. Initiate VM deletion
-            why   waits for the cloud: delete failed once, unavailable: busy; since 2027-01-15T07:59:50Z; next: delete again at 2027-01-15T08:00:04Z
+            why   the cloud failed once to delete the instance (unavailable): busy; since 2027-01-15T07:59:50Z; next: try again to delete the instance at 2027-01-15T08:00:04Z
             wait  until 2027-01-15T08:00:04Z
         "#]]);
 }
 
-/// A Machine whose Secret is there and refused.
+/// A Machine with a Secret that exists and is rejected by the cloud.
 fn refused() -> World {
     drained().with(|s| {
         let message = "the account of MachineClass c, by Secret ns/s, cannot be opened: token: expected text";
         s.answers.failures = 7;
         s.answers.inputs = Some(1);
         let refused = Err(error(ErrorKind::Denied, message));
-        // An account that cannot be opened is none.
+        // A credential that cannot be opened has no account.
         s.ownership.account = None;
         s.answers.delete = Some(Answered { account: None, ..answered(at(-100), at(-99), refused) });
     })
 }
 
 #[test]
-fn a_refused_credential_is_reported_and_tried_again_when_somebody_mends_it() {
+fn a_rejected_credential_is_reported_and_retried_after_a_fix() {
     refused().check(expect![[r#"
         do    status: Delete Failed [PermissionDenied] "machine codes error: code = [PermissionDenied] message = [the account of MachineClass c, by Secret ns/s, cannot be opened: token: expected text]. Initiate VM deletion"
         do    warning FailedDelete: machine codes error: code = [PermissionDenied] message = [the account of MachineClass c, by Secret ns/s, cannot be opened: token: expected text]. Initiate VM deletion
-        why   waits for the cloud: delete failed 7 times, denied: the account of MachineClass c, by Secret ns/s, cannot be opened: token: expected text; since 2027-01-15T07:59:50Z; next: delete again at 2027-01-15T08:08:21Z
+        why   the cloud failed 7 times to delete the instance (denied): the account of MachineClass c, by Secret ns/s, cannot be opened: token: expected text; since 2027-01-15T07:59:50Z; next: try again to delete the instance at 2027-01-15T08:08:21Z
         wait  until 2027-01-15T08:08:21Z
     "#]]);
     assert_eq!(refused().with(|s| s.inputs = 2).plan().actions.len(), 1);
 }
 
 #[test]
-fn force_deletion_does_not_leave_an_instance_behind_because_of_a_refused_credential() {
+fn force_deletion_does_not_skip_a_rejected_credential() {
     let mut world = refused();
     world.machine["metadata"]["labels"]["force-deletion"] = "true".into();
     let actions = world.plan().actions;
@@ -1106,9 +1109,10 @@ impl World {
     }
 }
 
-/// All Machines of a restored deployment are as old as the restore: the time to join is over for all of them at once.
+/// All Machines of a restored deployment have the age of the restore, so the creation timeout ends
+/// for all of them at once.
 #[test]
-fn a_machine_that_was_restored_is_not_given_up_for_not_joining() {
+fn a_restored_machine_does_not_fail_for_not_joining() {
     let restored = |node: i64| {
         let world = world().running().phase("Pending", "Create", "Processing", "Creating machine");
         world.created(-1300).node_field("/metadata/creationTimestamp", json!(at(node).to_string()))
@@ -1117,14 +1121,17 @@ fn a_machine_that_was_restored_is_not_given_up_for_not_joining() {
     let plan = unready(restored(-90_000)).plan().to_string();
     assert!(plan.contains("changing MachineState to Unknown"), "{plan}");
     let plan = unready(restored(-1200)).plan().to_string();
-    assert!(plan.contains("failed to join the cluster in time"), "it is younger than its Machine: {plan}");
+    assert!(
+        plan.contains("failed to join the cluster in time"),
+        "the Node is younger than its Machine: {plan}"
+    );
 }
 
 #[test]
 fn a_throttled_account_makes_no_call_before_its_pause_ends() {
     let paused = |s: &mut Snapshot| s.paused_until = Some(at(30));
     world().token(1000).with(paused).check(expect![[r#"
-        why   waits for the cloud, which throttles this account; next: the call to the cloud is made; by 2027-01-15T08:00:30Z: the pause ends
+        why   the cloud throttles this account; its calls are paused; next: the controller makes the call; deadline 2027-01-15T08:00:30Z: the pause ends
         wait  until 2027-01-15T08:00:30Z
     "#]]);
     world()
@@ -1133,12 +1140,12 @@ fn a_throttled_account_makes_no_call_before_its_pause_ends() {
         .phase("Terminating", "Delete", "Processing", "Initiate VM deletion")
         .with(paused)
         .check(expect![[r#"
-            why   waits for the cloud, which throttles this account; next: the call to the cloud is made; by 2027-01-15T08:00:30Z: the pause ends
+            why   the cloud throttles this account; its calls are paused; next: the controller makes the call; deadline 2027-01-15T08:00:30Z: the pause ends
             wait  until 2027-01-15T08:00:30Z
         "#]]);
     world().token(1000).with(|s| s.paused_until = Some(at(0))).check(expect![[r#"
         do    driver: ensure
-        why   waits for the cloud to answer ensure; next: the answer
+        why   waiting for the cloud to create the instance; next: the cloud answers
         wait  for a change
     "#]]);
 }
@@ -1150,12 +1157,12 @@ fn a_new_leader_waits_for_calls_of_its_predecessor() {
         s.process.leading_since = Some(at(-3));
     };
     world().token(1000).with(find_then_create).check(expect![[r#"
-        why   waits for calls of the former leader to end: this process has just begun to lead; since 2027-01-15T07:59:57Z; next: the driver is asked for its instance
+        why   waiting for the last calls of the previous leader to end; since 2027-01-15T07:59:57Z; next: the controller asks the cloud to create the instance
         wait  until 2027-01-15T08:00:02Z
     "#]]);
     world().token(1000).with(find_then_create).with(|s| s.now = at(3)).check(expect![[r#"
         do    driver: ensure
-        why   waits for the cloud to answer ensure; next: the answer
+        why   waiting for the cloud to create the instance; next: the cloud answers
         wait  for a change
     "#]]);
 }
@@ -1166,13 +1173,13 @@ fn statuses(plan: &Plan<Action>) -> Vec<String> {
     plan.actions.iter().filter(|a| matches!(a, Action::SetStatus(_))).map(ToString::to_string).collect()
 }
 
-/// A Running Machine whose Node spells the id otherwise than the Machine, as on AWS.
+/// A Running Machine with a Node that spells the id differently, as on AWS.
 fn spelled_otherwise() -> World {
     world().running().ids("aws:///eu-west-1/i-1", "aws:///eu-west-1a/i-1")
 }
 
 #[test]
-fn an_id_spelled_otherwise_leaves_a_healthy_machine_alone() {
+fn a_differently_spelled_id_does_not_harm_a_machine() {
     let unlabelled = || spelled_otherwise().node_field("/metadata/labels", json!({}));
     let older = || spelled_otherwise().node_field("/metadata/creationTimestamp", at(-500).to_string().into());
     let same: fn(&mut Identity) = |identity| identity.same_instance = true;
@@ -1203,12 +1210,15 @@ fn a_node_is_not_joined_by_its_name_alone() {
         ("it is older than this machine, and its provider id is aws:///eu-west-1a/i-1", older),
         ("its label names machine gone", others),
         ("it is being deleted", going),
-        ("no label node names it", unnamed),
+        ("the machine has no label node that names it", unnamed),
         ("its label names machine other", spelled_otherwise().provider(claimed)),
     ] {
         let plan = world.plan();
         assert_eq!(plan.actions.len(), 2, "{plan}");
-        assert!(plan.to_string().contains(&format!("is not this machine's ({evidence})")), "{plan}");
+        assert!(
+            plan.to_string().contains(&format!("does not belong to this machine ({evidence})")),
+            "{plan}"
+        );
     }
 }
 
@@ -1218,12 +1228,12 @@ fn a_leftover_label_does_not_hide_the_machines_own_node() {
         world().running().node_field("/metadata/labels", json!({"node.gardener.cloud/machine-name": "gone"}));
     world.check(expect![[r#"
         do    node m: sync labels machine-name
-        why   waits for nothing: it is as it should be; since 2027-01-15T07:59:30Z
+        why   up to date; since 2027-01-15T07:59:30Z
         wait  for a change
     "#]]);
 }
 
-/// What is done to the Node of a Machine that is deleted and whose instance is gone.
+/// Returns the actions on the Node of a Machine that is being deleted and has no instance any more.
 fn done_to_node(world: World) -> Vec<String> {
     let gone =
         world.deleting(10).phase("Terminating", "Delete", "Processing", "Initiate VM deletion").with(|s| {
@@ -1239,17 +1249,18 @@ fn done_to_node(world: World) -> Vec<String> {
 fn a_node_of_another_instance_is_never_deleted() {
     let same: fn(&mut Identity) = |identity| identity.same_instance = true;
     let both = ["node m: remove finalizer", "node m: delete"];
-    assert_eq!(done_to_node(spelled_otherwise().provider(same)), both, "the provider says so");
+    assert_eq!(done_to_node(spelled_otherwise().provider(same)), both, "the provider confirms the instance");
     assert_eq!(done_to_node(world().running().node_field("/spec/providerID", "".into())), both);
     let unlabelled = world().running().node_field("/spec/providerID", Value::Null);
     let unlabelled = unlabelled.node_field("/metadata/labels", json!({}));
     assert_eq!(done_to_node(unlabelled), Vec::<String>::new(), "a name alone proves nothing");
-    // The Machine was judged by it, so our finalizer is on it: taking that off is all that is certain.
+    // The Machine was judged by this Node, so the Node has our finalizer. Only the finalizer is
+    // removed.
     assert_eq!(done_to_node(spelled_otherwise()), ["node m: remove finalizer"]);
 }
 
 #[test]
-fn a_node_is_drained_only_if_it_is_certainly_the_machines() {
+fn a_node_is_drained_only_with_strong_proof() {
     let drains = |world: World| {
         let marker = "Initiate node drain";
         let world = world.deleting(10).phase("Terminating", "Delete", "Processing", marker).pod("p");
@@ -1281,36 +1292,36 @@ fn malformed(identity: &mut Identity) {
 }
 
 #[test]
-fn for_an_id_of_another_provider_nothing_is_done() {
+fn an_id_of_another_provider_causes_no_action() {
     world().running().ids("aws:///z/i-1", "x").provider(not_ours).check(expect![[r#"
-        why   waits for an id of this provider in spec.providerID: expected sim:///IDENTITY, got "aws:///z/i-1"; next: run the controller of the provider that the id is of, or correct spec.providerID
+        why   spec.providerID belongs to another provider: expected sim:///IDENTITY, got "aws:///z/i-1"; next: run the controller of the provider that created this id, or correct spec.providerID
         wait  for a change
     "#]]);
     world().token(1000).ids("sim://", "").provider(malformed).check(expect![[r#"
-        why   waits for a complete id in spec.providerID: expected sim:///IDENTITY, got "sim://"; next: set spec.providerID to the id of the machine's instance
+        why   spec.providerID is malformed: expected sim:///IDENTITY, got "sim://"; next: set spec.providerID to the id of the machine's instance
         wait  for a change
     "#]]);
 }
 
 #[test]
-fn a_deletion_waits_while_the_id_cannot_be_read() {
+fn a_deletion_waits_while_the_id_cannot_be_parsed() {
     let leaving = |says| world().draining().ids("aws:///z/i-1", "aws:///z/i-1").pod("p").provider(says);
     leaving(not_ours).check(expect![[r#"
-        do    status: Delete Failed "Deletion waits for an id of this provider in spec.providerID: expected sim:///IDENTITY, got \"aws:///z/i-1\". Initiate node drain"
-        do    warning FailedDelete: Deletion waits for an id of this provider in spec.providerID: expected sim:///IDENTITY, got "aws:///z/i-1". Initiate node drain
-        why   waits for an id of this provider in spec.providerID: expected sim:///IDENTITY, got "aws:///z/i-1"; since 2027-01-15T07:59:50Z; next: run the controller of the provider that the id is of, or correct spec.providerID, or set label force-deletion=true to leave the instance behind
+        do    status: Delete Failed "Deletion is blocked: spec.providerID belongs to another provider: expected sim:///IDENTITY, got \"aws:///z/i-1\". Initiate node drain"
+        do    warning FailedDelete: Deletion is blocked: spec.providerID belongs to another provider: expected sim:///IDENTITY, got "aws:///z/i-1". Initiate node drain
+        why   spec.providerID belongs to another provider: expected sim:///IDENTITY, got "aws:///z/i-1"; since 2027-01-15T07:59:50Z; next: run the controller of the provider that created this id, or correct spec.providerID, or set label force-deletion=true to leave the instance behind
         wait  for a change
     "#]]);
     leaving(malformed).check(expect![[r#"
-        do    status: Delete Failed "Deletion waits for a complete id in spec.providerID: expected sim:///IDENTITY, got \"aws:///z/i-1\". Initiate node drain"
-        do    warning FailedDelete: Deletion waits for a complete id in spec.providerID: expected sim:///IDENTITY, got "aws:///z/i-1". Initiate node drain
-        why   waits for a complete id in spec.providerID: expected sim:///IDENTITY, got "aws:///z/i-1"; since 2027-01-15T07:59:50Z; next: set spec.providerID to the id of the machine's instance, or set label force-deletion=true to leave the instance behind
+        do    status: Delete Failed "Deletion is blocked: spec.providerID is malformed: expected sim:///IDENTITY, got \"aws:///z/i-1\". Initiate node drain"
+        do    warning FailedDelete: Deletion is blocked: spec.providerID is malformed: expected sim:///IDENTITY, got "aws:///z/i-1". Initiate node drain
+        why   spec.providerID is malformed: expected sim:///IDENTITY, got "aws:///z/i-1"; since 2027-01-15T07:59:50Z; next: set spec.providerID to the id of the machine's instance, or set label force-deletion=true to leave the instance behind
         wait  for a change
     "#]]);
 }
 
 #[test]
-fn force_deletion_lets_a_machine_go_whose_id_cannot_be_read() {
+fn force_deletion_deletes_a_machine_with_an_unreadable_id() {
     let leaving = || {
         drained().ids("aws:///z/i-1", "aws:///z/i-1").provider(|identity| {
             not_ours(identity);
@@ -1318,16 +1329,16 @@ fn force_deletion_lets_a_machine_go_whose_id_cannot_be_read() {
         })
     };
     leaving().force_deletion().check(expect![[r#"
-        do    warning FailedDelete: Instance aws:///z/i-1 may be left behind: label force-deletion is set, and deletion waited for an id of this provider in spec.providerID: expected sim:///IDENTITY, got "aws:///z/i-1"
+        do    warning FailedDelete: Instance aws:///z/i-1 may be left behind: label force-deletion is set although deletion was blocked: spec.providerID belongs to another provider: expected sim:///IDENTITY, got "aws:///z/i-1"
         do    node m: remove finalizer
         do    node m: delete
         do    machine: remove finalizer
-        why   waits for its Node and its finalizer to be removed; since 2027-01-15T07:59:50Z
+        why   removing the Node and the finalizer; since 2027-01-15T07:59:50Z
         wait  for a change
     "#]]);
 }
 
-// === updates in place ===
+// === in-place updates ===
 
 #[test]
 fn a_machine_that_is_updated_in_place_keeps_its_phase() {
@@ -1360,7 +1371,7 @@ fn a_machine_that_is_updated_in_place_keeps_its_phase() {
 }
 
 #[test]
-fn the_node_of_a_machine_that_is_updated_in_place_is_kept_up() {
+fn the_node_of_a_machine_updated_in_place_is_synced() {
     let mut world = world().running().phase("InPlaceUpdating", "InPlaceUpdate", "Processing", "x");
     world.machine["spec"]["nodeTemplate"] = json!({"metadata": {"labels": {"pool": "w"}}});
     world.machine["status"]["conditions"] = json!([
@@ -1374,7 +1385,7 @@ fn the_node_of_a_machine_that_is_updated_in_place_is_kept_up() {
     world.node_field("/status/conditions", conditions).check(expect![[r#"
         do    node m: sync labels pool, annotations last-applied-anno-labels-taints
         do    status: 2 conditions
-        why   waits for Machine m, which is InPlaceUpdating: updates in place are not supported yet; since 2027-01-15T07:59:30Z; next: let Go's machine-controller-manager finish the update, or delete the Machine
+        why   Machine m is InPlaceUpdating: in-place updates are not supported yet; since 2027-01-15T07:59:30Z; next: finish the update with Go's machine-controller-manager, or delete the Machine
         wait  for a change
     "#]]);
 }
@@ -1396,16 +1407,17 @@ fn an_update_in_place_that_succeeded_ends_in_running() {
 // === tokens and adoption ===
 
 #[test]
-fn when_every_token_id_is_taken_the_machine_says_so() {
+fn a_machine_without_a_free_token_id_reports_it() {
     world().with(|s| s.token = Token::Exhausted).check(expect![[r#"
-        do    status: CrashLoopBackOff, Create Failed [FailedPrecondition] "Creation waits for a free bootstrap token id: other Secrets have every id it may use"
-        do    warning FailedCreate: Creation waits for a free bootstrap token id: other Secrets have every id it may use
-        why   waits for a free bootstrap token id: other Secrets have every id it may use; next: delete Secrets bootstrap-token-* of namespace kube-system that nothing needs; by 2027-01-15T08:19:56Z: the Machine is marked Failed
+        do    status: CrashLoopBackOff, Create Failed [FailedPrecondition] "Creation is blocked: no free bootstrap token id: other Secrets use every id that this machine may take"
+        do    warning FailedCreate: Creation is blocked: no free bootstrap token id: other Secrets use every id that this machine may take
+        why   no free bootstrap token id: other Secrets use every id that this machine may take; next: delete unused Secrets bootstrap-token-* in namespace kube-system; deadline 2027-01-15T08:19:56Z: the Machine is marked Failed
         wait  until 2027-01-15T08:19:56Z
     "#]]);
 }
 
-/// Since when instances without a key are adopted, in seconds before the Machine was created.
+/// Returns the adoption tolerance for instances without a key, in seconds before the creation of
+/// the Machine.
 fn adoption_tolerance(cloud_skew: Option<i64>) -> i64 {
     let world = world().token(1000);
     let plan = world.with(|s| s.process.cloud_skew = cloud_skew.map(jiff::SignedDuration::from_secs)).plan();
@@ -1415,12 +1427,13 @@ fn adoption_tolerance(cloud_skew: Option<i64>) -> i64 {
 
 #[test]
 fn adoption_tolerates_a_cloud_whose_clock_differs() {
-    assert_eq!(adoption_tolerance(None), 60, "it was not measured");
+    assert_eq!(adoption_tolerance(None), 60, "the skew was not measured");
     assert_eq!((adoption_tolerance(Some(7)), adoption_tolerance(Some(-7))), (67, 67));
     assert_eq!(adoption_tolerance(Some(-3600)), 90, "a clock that is an hour off proves nothing");
 }
 
-/// A Machine that goes, and of whose name the cloud shows an instance without a key.
+/// A Machine that is being deleted, while the cloud shows an instance with its name and without a
+/// key.
 fn going_with_a_namesake(made: i64) -> World {
     world().created(-100).deleting(1).phase("Terminating", "Delete", "Processing", "x").with(|s| {
         s.process.started = at(-50);
@@ -1436,18 +1449,18 @@ fn an_instance_of_a_skewed_clock_is_deleted_with_its_machine() {
 }
 
 #[test]
-fn a_refused_instance_is_named_when_its_machine_goes() {
+fn a_namesake_is_reported_when_its_machine_is_deleted() {
     going_with_a_namesake(-161)
         .with(|s| s.looks.node = Some(NodeLook { name: "m".into(), started: at(0), uid: None }))
         .check(expect![[r#"
-        do    warning InstanceNotOurs: The deletion leaves instance sim:///i-1 alone, which has the name of this machine: it carries no key and was made at 2027-01-15T07:57:19Z, the machine at 2027-01-15T07:58:20Z
+        do    warning InstanceNotOurs: The deletion leaves instance sim:///i-1 alone, which has the name of this machine: it has no key and was created at 2027-01-15T07:57:19Z, the machine at 2027-01-15T07:58:20Z
         do    machine: remove finalizer
-        why   waits for proof that the cloud has no instance of it: instance sim:///i-1 has its name and is not its own (it carries no key and was made at 2027-01-15T07:57:19Z, the machine at 2027-01-15T07:58:20Z); since 2027-01-15T07:59:59Z
+        why   checking that this machine has no instance: instance sim:///i-1 has its name but another owner (it has no key and was created at 2027-01-15T07:57:19Z, the machine at 2027-01-15T07:58:20Z); since 2027-01-15T07:59:59Z
         wait  for a change
     "#]]);
     let waiting = going_with_a_namesake(-161).with(|s| s.process.started = at(-5));
     waiting.check(expect![[r#"
-        why   waits for proof that the cloud has no instance of it: instance sim:///i-1 has its name and is not its own (it carries no key and was made at 2027-01-15T07:57:19Z, the machine at 2027-01-15T07:58:20Z); since 2027-01-15T07:59:59Z; next: its Node and its finalizer are removed
+        why   checking that this machine has no instance: instance sim:///i-1 has its name but another owner (it has no key and was created at 2027-01-15T07:57:19Z, the machine at 2027-01-15T07:58:20Z); since 2027-01-15T07:59:59Z; next: the Node and the finalizer are removed
         wait  until 2027-01-15T08:00:10.001Z
     "#]]);
 }

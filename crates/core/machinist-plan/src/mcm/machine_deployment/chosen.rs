@@ -1,11 +1,12 @@
-//! Machines that the cluster-autoscaler chose to be deleted.
+//! Machines that the cluster-autoscaler chose for deletion.
 //!
-//! The autoscaler names them in an annotation, in the write that lowers the replicas. Here each gets a priority and a time, which
-//! rank it first when its set deletes Machines. A set shrinks only after the marks were seen on the Machines, or it would delete
-//! others.
+//! The autoscaler names the Machines in an annotation, in the same write that lowers the replicas.
+//! This module marks each Machine with a priority and a time, so that its set deletes it first. A
+//! set shrinks only after the watch has shown the marks; otherwise it would delete other Machines.
 //!
-//! A name that no Machine of the deployment has is looked up at the API server itself before any set shrinks, since a watch may be
-//! behind the autoscaler. It stays in the annotation for a while, so that `why` can tell.
+//! If no Machine of the deployment has the name, the API server is asked before any set shrinks,
+//! because a watch may be behind the autoscaler. An unknown name stays in the annotation for a
+//! while, so that `machinist why` can report it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,25 +23,25 @@ use crate::why::{McmReason, Reason, Step};
 use crate::{Plan, Why};
 use machinist_core::{is_past, just_past, plus};
 
-/// A name without a Machine stays in the annotation this long after it was written: long enough for a person to ask why.
+/// How long an unknown name stays in the annotation: long enough for a user to run `machinist why`.
 const UNKNOWN_KEPT: Duration = Duration::from_secs(300);
-/// How many names are looked up in one pass.
+/// Maximum number of names that one pass looks up.
 const LOOKED_UP_AT_ONCE: usize = 16;
-/// The longest name of an object.
+/// The longest valid object name.
 const LONGEST_NAME: usize = 253;
 
-/// What follows from the names.
+/// The actions that follow from the names.
 #[derive(Debug, Default)]
 pub(super) struct Chosen {
-    /// What must be done, and seen, before any set shrinks.
+    /// Actions whose effect must be seen before any set shrinks.
     first: Vec<Action>,
-    /// What else is to be written.
+    /// Other actions.
     others: Vec<Action>,
-    /// The first name without a Machine, and when it is forgotten.
+    /// The first unknown name, and when it is removed from the annotation.
     unknown: Option<(String, Timestamp)>,
 }
 
-/// Reads the annotation, and compares it with the Machines.
+/// Parses the annotation, and compares it with the Machines.
 pub(super) fn chosen(s: &Snapshot) -> Chosen {
     let mut chosen = Chosen::default();
     let Some(text) = s.deployment.annotation(annotations::TRIGGER_DELETION) else { return chosen };
@@ -60,7 +61,7 @@ pub(super) fn chosen(s: &Snapshot) -> Chosen {
 }
 
 impl Chosen {
-    /// Notes what an entry asks for. Says whether the entry stays.
+    /// Adds the actions for an entry. Returns whether the entry stays in the annotation.
     fn takes_in(&mut self, s: &Snapshot, entry: &Entry<'_>) -> bool {
         let machines = || s.sets.iter().flat_map(|owned| &owned.machines);
         let Some(machine) = machines().find(|machine| machine.name == entry.name) else {
@@ -90,7 +91,7 @@ impl Chosen {
         true
     }
 
-    /// The plan that comes before any set is resized, if one is needed.
+    /// Returns the plan that must come before any set is resized, if needed.
     pub(super) fn first(&mut self) -> Option<Plan<Action>> {
         let is_look = |action: &Action| matches!(action, Action::LookFor(_));
         let mut looks = 0;
@@ -102,15 +103,15 @@ impl Chosen {
             return None;
         }
         let reason = match self.first.iter().all(is_look) {
-            true => Reason::Looking("the machines that the cluster-autoscaler chose"),
-            false => Reason::Writing("the machines that the cluster-autoscaler chose to be marked"),
+            true => Reason::Looking("the machines chosen by the cluster-autoscaler"),
+            false => Reason::Writing("marking the machines chosen by the cluster-autoscaler"),
         };
         let why = Why::new(reason, Step::Expect("the sets shrink"));
         let actions = std::mem::take(&mut self.first).into_iter().chain(std::mem::take(&mut self.others));
         Some(Plan::act_all(actions.collect(), why))
     }
 
-    /// The plan for the sets, with what else the names ask for.
+    /// Adds the other actions to the plan for the sets.
     pub(super) fn with(self, plan: Plan<Action>) -> Plan<Action> {
         let Plan { actions, why, wait } = plan;
         let actions = self.others.into_iter().chain(actions).collect();
@@ -127,7 +128,7 @@ impl Chosen {
     }
 }
 
-/// One entry of the annotation: a Machine's name, and when it was chosen.
+/// One entry of the annotation: a Machine's name, and when the autoscaler chose it.
 struct Entry<'t> {
     name: &'t str,
     time: String,
@@ -135,7 +136,8 @@ struct Entry<'t> {
 }
 
 impl<'t> Entry<'t> {
-    /// Reads `NAME~TIME`, or `NAME` alone, which was chosen when the autoscaler last changed the replicas.
+    /// Parses `NAME~TIME` or `NAME`. Without a time, the autoscaler's last change of the replicas
+    /// counts.
     fn parse(s: &Snapshot, text: &'t str) -> Option<Self> {
         let (name, time) = match text.split_once('~') {
             Some((name, time)) => (name, time.to_owned()),
@@ -156,7 +158,7 @@ fn last_change(s: &Snapshot) -> String {
     change.unwrap_or_else(|| now.to_string())
 }
 
-/// A time that is there already stays.
+/// Returns the action that marks a Machine. An existing time is kept.
 fn mark(machine: &Arc<MachineFacts>, entry: &Entry<'_>) -> Action {
     let marked =
         machine.annotation(annotations::MARKED_FOR_DELETION_TIME).filter(|_| marked_at(machine).is_some());

@@ -1,8 +1,9 @@
-//! Lifting a freeze of a deployment.
+//! Lifts the freeze of a deployment.
 //!
-//! A deployment is frozen because one of its sets is. So it thaws when none of them is frozen any more; what lifts the freeze of a
-//! set is the set's own rule. The annotation `unfreeze` is passed on to the frozen sets first, and leaves the deployment after each of
-//! them has it: a manager that dies in between passes it on again.
+//! A deployment is frozen while one of its sets is frozen. When no set is frozen any more, the
+//! freeze of the deployment is lifted. The set's own rule lifts the freeze of a set. The annotation
+//! `unfreeze` is first copied to the frozen sets and then removed from the deployment. If the
+//! process dies in between, the next pass copies it again.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +13,11 @@ use super::{Action, Owned, SetPatch, Snapshot};
 use crate::why::{Reason, Step};
 use crate::{Plan, Why};
 
-/// Lifts the freeze, when it is time.
+/// Lifts the freeze if the conditions for it are met.
 pub(super) fn thaw(s: &Snapshot) -> Option<Plan<Action>> {
     let freeze = s.deployment.freeze();
     let frozen = || s.sets.iter().filter(|owned| is_frozen(owned));
-    let why = Why::new(Reason::Writing("its freeze to be lifted"), Step::Nothing);
+    let why = Why::new(Reason::Writing("lifting the freeze"), Step::Nothing);
     if let Some(value) = s.deployment.annotation(annotations::UNFREEZE) {
         let untold = frozen().filter(|owned| !owned.set.freeze().is_lift_asked);
         let pass_on = |owned: &Owned| {
@@ -37,7 +38,8 @@ pub(super) fn thaw(s: &Snapshot) -> Option<Plan<Action>> {
     Some(Plan::act_all(actions.collect(), why))
 }
 
-/// Whether a set is frozen. One that is being deleted makes no Machines anyway.
+/// Whether a set is frozen. A set that is being deleted does not count, because it creates no
+/// Machines.
 fn is_frozen(owned: &Owned) -> bool {
     owned.set.deleting_since.is_none() && owned.set.freeze().is_frozen()
 }

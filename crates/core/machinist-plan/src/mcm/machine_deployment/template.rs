@@ -1,4 +1,4 @@
-//! When two templates are the same, and the set that is made of one.
+//! Compares templates, and builds the MachineSet of a template.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +9,20 @@ use serde_json::{Value, json};
 
 use crate::facts::{MachineDeploymentFacts, fnv1a};
 
-/// Letters of a set's suffix.
+/// Characters of a set's suffix.
 const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// Whether a set's template is the deployment's, in everything that needs a rollout.
+/// Whether a set's template equals the deployment's template in all parts that need a rollout.
 ///
-/// Left out are the hash label, the node template, the timeouts and the class's kind: these reach Machines without one. Absent
-/// and empty are the same.
+/// The hash label, the node template, the timeouts and the class's kind are excluded, because they
+/// reach Machines without a rollout. Absent and empty are equal.
 pub fn is_same_template(ours: &MachineTemplateSpec, theirs: &MachineTemplateSpec) -> bool {
     compared(ours) == compared(theirs)
 }
 
-/// Whether the parts of a template that reach Machines without a rollout are the same: node template, timeouts, the class's
-/// kind. Absent and empty are the same, so that what another writer spelled out is not written again.
+/// Whether the parts of a template that reach Machines without a rollout are equal: node template,
+/// timeouts and the class's kind. Absent and empty are equal, so that an explicit empty value of
+/// another writer causes no write.
 pub(crate) fn is_synced(ours: &MachineSpec, theirs: &MachineSpec) -> bool {
     let is_equal = ours.node_template == theirs.node_template
         && ours.configuration == theirs.configuration
@@ -37,7 +38,7 @@ fn synced(spec: &MachineSpec) -> Value {
     }))
 }
 
-/// The same value without nulls, empty lists and empty objects, however deep.
+/// Removes nulls, empty lists and empty objects, at any depth.
 fn without_empty(value: Value) -> Value {
     let is_there = |value: &Value| match value {
         Value::Null => false,
@@ -55,7 +56,7 @@ fn without_empty(value: Value) -> Value {
     }
 }
 
-/// The part of a template that is compared, in one canonical form.
+/// Returns the compared part of a template, in canonical form.
 fn compared(template: &MachineTemplateSpec) -> Value {
     let mut labels = template.metadata.labels.clone();
     labels.remove(labels::MACHINE_TEMPLATE_HASH);
@@ -72,15 +73,16 @@ fn compared(template: &MachineTemplateSpec) -> Value {
     })
 }
 
-/// A hash of the compared part. It names sets and labels their Machines, nothing else; how other programs compute theirs does
-/// not matter, since sets are found by their template.
+/// Returns a hash of the compared part. The hash only names sets and labels their Machines. The
+/// hash of other programs may differ, because sets are found by their template.
 pub fn template_hash(template: &MachineTemplateSpec, attempt: u32) -> u32 {
     let text = format!("{}#{attempt}", compared(template));
     let hash = fnv1a(text.as_bytes());
     u32::try_from((hash >> 32) ^ (hash & u64::from(u32::MAX))).unwrap_or(0)
 }
 
-/// Name of the set of a deployment's template. `attempt` is 0 unless somebody else's set has that name.
+/// Returns the name of the set of a deployment's template. `attempt` is 0 unless a set of another
+/// owner has that name.
 pub fn set_name(deployment: &MachineDeploymentFacts, attempt: u32) -> String {
     let mut hash = template_hash(&deployment.spec.template, attempt);
     let mut name = format!("{}-", deployment.name);
@@ -91,7 +93,7 @@ pub fn set_name(deployment: &MachineDeploymentFacts, attempt: u32) -> String {
     name
 }
 
-/// The set of a deployment's template.
+/// Builds the set of a deployment's template.
 pub fn new_set(
     deployment: &MachineDeploymentFacts,
     attempt: u32,
@@ -133,7 +135,7 @@ pub fn new_set(
     }
 }
 
-/// The reference that makes a deployment the controller of a set.
+/// Returns the owner reference that makes a deployment the controller of a set.
 pub fn owner_reference(deployment: &MachineDeploymentFacts) -> OwnerReference {
     OwnerReference {
         api_version: "machine.sapcloud.io/v1alpha1".to_owned(),

@@ -1,4 +1,4 @@
-//! Claims about a deployment, each a snapshot and the plan it must lead to.
+//! Tests of the deployment planner: each test builds a snapshot and checks the plan.
 
 mod chosen;
 mod sizes;
@@ -16,7 +16,7 @@ fn at(seconds_from_now: i64) -> Timestamp {
     Timestamp::from_second(NOW + seconds_from_now).expect("a moment of this century")
 }
 
-/// A deployment and its surroundings, changed step by step into the situation of a test.
+/// A deployment and the objects around it. A test changes them step by step into its situation.
 #[derive(Clone)]
 struct World {
     deployment: Value,
@@ -27,7 +27,7 @@ struct World {
     status_written: Option<Timestamp>,
 }
 
-/// A deployment of that many replicas and class `c`, maxSurge 1 and maxUnavailable 0, without sets.
+/// A deployment with that many replicas, class `c`, maxSurge 1, maxUnavailable 0 and no sets.
 fn world(replicas: u32) -> World {
     let deployment = json!({
         "metadata": {
@@ -41,7 +41,7 @@ fn world(replicas: u32) -> World {
             "template": template("c"),
         },
     });
-    // Statuses are looked at by the tests that are about them.
+    // Only the tests about statuses check status writes.
     let status_written = Some(at(100));
     World {
         deployment,
@@ -60,7 +60,7 @@ fn template(class: &str) -> Value {
     })
 }
 
-/// A set as the deployment of that many replicas leaves it: its annotations are in order.
+/// A set with the annotations of a deployment with `desired` replicas.
 fn set(name: &str, class: &str, replicas: u32, desired: u32) -> Value {
     json!({
         "metadata": {
@@ -93,7 +93,7 @@ fn parse<T: serde::de::DeserializeOwned>(value: &Value) -> T {
 }
 
 impl World {
-    /// A set of that class, with Machines of these phases, wanting as many as the deployment.
+    /// Adds a set of that class with Machines of these phases, sized for the deployment's replicas.
     fn set(self, name: &str, class: &str, replicas: u32, phases: &[&str]) -> Self {
         self.set_with(name, class, replicas, phases, |_| {})
     }
@@ -154,7 +154,7 @@ impl World {
         plan(&self.snapshot()).actions.iter().map(ToString::to_string).collect()
     }
 
-    /// The replicas of each set after the plan is carried out.
+    /// Returns the replicas of each set after the plan is performed.
     fn sizes(&self) -> Vec<u32> {
         let s = self.snapshot();
         let actions = plan(&s).actions;
@@ -181,16 +181,16 @@ const RUNNING: &str = "Running";
 // === the deployment itself ===
 
 #[test]
-fn a_deployment_that_a_person_made_gets_its_finalizer_first() {
+fn a_deployment_of_a_user_gets_its_finalizer_first() {
     world(3).field("/metadata/finalizers", json!([])).check(expect![[r#"
         do    deployment: add finalizer
-        why   waits for its finalizer
+        why   adding the finalizer
         wait  for a change
     "#]]);
 }
 
 #[test]
-fn what_cannot_be_done_is_said_and_nothing_is_done() {
+fn an_invalid_deployment_is_reported_and_not_reconciled() {
     for (pointer, value, expected) in [
         ("/spec/selector", json!({}), "spec.selector is empty"),
         ("/spec/strategy", json!({"type": "Recreate"}), "spec.strategy.type Recreate is not supported yet"),
@@ -221,49 +221,49 @@ fn what_cannot_be_done_is_said_and_nothing_is_done() {
         } else {
             "False MinimumReplicasUnavailable"
         };
-        assert_eq!(of("Available"), enough, "one runs, {pointer}");
+        assert_eq!(of("Available"), enough, "one Machine is available, {pointer}");
 
         world.deployment["status"] = serde_json::to_value(status).expect("writable");
-        assert_eq!(world.actions(), [""; 0], "it is told once");
+        assert_eq!(world.actions(), [""; 0], "the error is reported once");
     }
 }
 
 #[test]
-fn one_without_machines_that_cannot_be_acted_upon_is_not_available_and_another_fault_is_told_again() {
+fn an_invalid_empty_deployment_is_not_available() {
     let mut world = world(0).field("/spec/selector", json!({}));
     world.status_written = None;
     world.clone().check(expect![[r#"
         do    warning SelectingAll: spec.selector is empty and would select every machine: expected at least one label
         do    status: 0 replicas, 0 updated, 0 available
-        why   waits for its spec to be mended: spec.selector is empty and would select every machine: expected at least one label; next: mend spec.selector
+        why   invalid spec: spec.selector is empty and would select every machine: expected at least one label; next: fix spec.selector
         wait  for a change
     "#]]);
     let plan = plan(&world.snapshot());
     let Some(Action::SetStatus(status)) = plan.actions.last() else { panic!("{plan}") };
     let available = status.conditions.iter().find(|condition| condition.type_ == "Available");
     let told = available.and_then(|condition| condition.message.as_deref()).unwrap_or_default();
-    assert!(told.starts_with("Deployment is not acted upon: spec.selector is empty"), "{told}");
+    assert!(told.starts_with("Deployment is not reconciled: spec.selector is empty"), "{told}");
     world.deployment["status"] = serde_json::to_value(status).expect("writable");
     let actions = world.field("/spec/replicas", json!(-1)).actions();
     assert!(actions[0].starts_with("warning InvalidSpec: spec.replicas: expected 0 or more"), "{actions:?}");
 }
 
 #[test]
-fn a_deployment_that_is_deleted_takes_its_sets_with_it() {
+fn a_deleted_deployment_deletes_its_sets() {
     let deleted = |world: World| world.field("/metadata/deletionTimestamp", at(-60).to_string().into());
     deleted(world(1)).set("w-1", "c", 1, &[RUNNING]).check(expect![[r#"
         do    set w-1: delete
-        why   waits for 1 machine to go; the first is w-1-0; since 2027-01-15T07:59:00Z; next: its Machines and sets go, then its finalizer
+        why   waiting for 1 machine to be deleted; the first is w-1-0; since 2027-01-15T07:59:00Z; next: the finalizer is removed after the Machines and MachineSets
         wait  until 2027-01-15T08:01:41Z
     "#]]);
     let leaving = |set: &mut Value| set["metadata"]["deletionTimestamp"] = at(-60).to_string().into();
     deleted(world(1)).set_with("w-1", "c", 1, &["Terminating"], leaving).check(expect![[r#"
-        why   waits for 1 machine to go; the first is w-1-0; since 2027-01-15T07:59:00Z; next: its Machines and sets go, then its finalizer
+        why   waiting for 1 machine to be deleted; the first is w-1-0; since 2027-01-15T07:59:00Z; next: the finalizer is removed after the Machines and MachineSets
         wait  until 2027-01-15T08:01:41Z
     "#]]);
     deleted(world(1)).check(expect![[r#"
         do    deployment: remove finalizer
-        why   waits for its finalizer to be removed
+        why   removing the finalizer
         wait  for a change
     "#]]);
 }
@@ -271,16 +271,16 @@ fn a_deployment_that_is_deleted_takes_its_sets_with_it() {
 // === the set of the template ===
 
 #[test]
-fn the_first_set_is_made_at_full_size() {
+fn the_first_set_is_created_at_full_size() {
     world(3).check(expect![[r#"
         do    set w-ldrzh: create with 3 replicas
-        why   waits for the set of its template; next: its Machines are made
+        why   creating the MachineSet; next: the set creates its Machines
         wait  until 2027-01-15T08:01:41Z
     "#]]);
 }
 
 #[test]
-fn a_set_is_made_from_the_template_and_finds_its_own_machines() {
+fn a_new_set_has_the_template_and_selects_its_machines() {
     let world = world(3).field(
         "/metadata/annotations",
         json!({"team": "a", "kubectl.kubernetes.io/last-applied-configuration": "{}",
@@ -360,7 +360,7 @@ fn a_set_is_made_from_the_template_and_finds_its_own_machines() {
 }
 
 #[test]
-fn a_set_beside_others_begins_empty() {
+fn a_set_beside_others_starts_empty() {
     let world = world(3).set("w-1", "b", 3, &[RUNNING; 3]);
     assert_eq!(world.actions(), [format!("set {}: create with 0 replicas", name(&world, 0))]);
     let leftovers = world_of_leftovers();
@@ -376,20 +376,20 @@ fn name(world: &World, attempt: u32) -> String {
 }
 
 #[test]
-fn a_name_that_somebody_has_is_passed_over() {
+fn a_taken_name_is_skipped() {
     let mut world = world(3);
     world.taken.insert(name(&world, 0));
     assert_eq!(world.actions(), [format!("set {}: create with 3 replicas", name(&world, 1))]);
     let all: Vec<_> = (0..NAME_ATTEMPTS).map(|attempt| name(&world, attempt)).collect();
     world.taken.extend(all);
     world.check(expect![[r#"
-        why   waits for the API server to accept a change: every name tried for a set of w is taken; next: delete sets of other owners
+        why   the API server rejected a change: no free name for a MachineSet of w: every name tried is taken; next: delete MachineSets of other owners
         wait  until 2027-01-15T08:01:41Z
     "#]]);
 }
 
 #[test]
-fn sets_that_nobody_controls_are_adopted_before_one_is_made() {
+fn uncontrolled_sets_are_adopted_before_a_set_is_created() {
     let mut world = world(3);
     world.free = vec![set("w-1", "c", 3, 3), set("w-2", "c", 3, 3), set("other", "c", 3, 3)];
     world.free[1]["metadata"]["deletionTimestamp"] = at(-1).to_string().into();
@@ -398,13 +398,13 @@ fn sets_that_nobody_controls_are_adopted_before_one_is_made() {
 }
 
 #[test]
-fn a_set_that_the_selector_does_not_match_any_more_is_left_to_itself() {
+fn a_set_that_no_longer_matches_is_released() {
     let mut world = world(3);
     world.sets = vec![(set("w-1", "c", 3, 3), vec![]), (set("w-2", "d", 1, 3), vec![])];
     world.sets[1].0["metadata"]["labels"]["name"] = "another".into();
     assert_eq!(world.actions(), ["set w-2: release"]);
     world.sets[1].0["metadata"]["deletionTimestamp"] = at(-1).to_string().into();
-    assert!(!world.actions().contains(&"set w-2: release".to_owned()), "it goes with its Machines");
+    assert!(!world.actions().contains(&"set w-2: release".to_owned()), "it is deleted with its Machines");
 }
 
 #[test]
@@ -433,14 +433,15 @@ fn templates_are_compared_by_meaning() {
 }
 
 #[test]
-fn a_set_that_is_being_deleted_is_not_counted_on() {
+fn a_set_that_is_being_deleted_does_not_count() {
     let leaving = |set: &mut Value| set["metadata"]["deletionTimestamp"] = at(-1).to_string().into();
     let world = world(3).set_with("w-1", "c", 3, &[RUNNING; 3], leaving).set("w-0", "b", 3, &[RUNNING; 3]);
-    // Its three Machines will go, so the old set keeps all of its own, and a successor is made.
+    // Its three Machines will be deleted, so the old set keeps all of its own, and a new set is
+    // created.
     assert_eq!(world.actions().len(), 1);
     assert!(world.actions()[0].ends_with("create with 0 replicas"), "{:?}", world.actions());
     let successor = world.set("w-2", "c", 0, &[]);
-    assert_eq!(successor.sizes(), [3, 3, 0], "no room before they are gone");
+    assert_eq!(successor.sizes(), [3, 3, 0], "no room until these Machines are deleted");
 }
 
 // === what reaches a set without a rollout ===
@@ -467,7 +468,7 @@ fn the_new_set_follows_the_parts_that_need_no_rollout() {
 }
 
 #[test]
-fn ready_seconds_that_are_not_wanted_any_more_are_taken_back() {
+fn ready_seconds_that_were_removed_are_reset() {
     let waits = |set: &mut Value| set["spec"]["minReadySeconds"] = 30.into();
     let world = world(1).set_with("w-1", "c", 1, &[RUNNING], waits);
     let plan = plan(&world.snapshot());
@@ -476,7 +477,7 @@ fn ready_seconds_that_are_not_wanted_any_more_are_taken_back() {
 }
 
 #[test]
-fn annotations_are_copied_but_for_those_that_are_the_deployments_own() {
+fn annotations_are_copied_except_for_the_deployments_own() {
     let world = |annotations: Value| {
         let world = world(1).field("/metadata/annotations", annotations);
         world.set("w-1", "c", 1, &[RUNNING]).set("w-0", "b", 0, &[])
@@ -493,7 +494,7 @@ fn annotations_are_copied_but_for_those_that_are_the_deployments_own() {
 }
 
 #[test]
-fn a_template_that_comes_back_is_a_new_revision() {
+fn a_template_that_returns_is_a_new_revision() {
     let revision = |revision: &'static str, history: &'static str| {
         move |set: &mut Value| {
             let annotations = &mut set["metadata"]["annotations"];
@@ -514,13 +515,13 @@ fn a_template_that_comes_back_is_a_new_revision() {
     assert!(world.actions().contains(&"deployment: annotate deployment.kubernetes.io/revision=3".to_owned()));
 }
 
-/// An empty set whose status says so.
+/// Gives a set the status of an empty set.
 fn is_empty(set: &mut Value) {
     set["status"] = json!({"observedGeneration": 1});
 }
 
 #[test]
-fn empty_sets_beyond_the_limit_are_forgotten_oldest_first() {
+fn empty_sets_beyond_the_limit_are_deleted_oldest_first() {
     let leaving = |set: &mut Value| set["metadata"]["deletionTimestamp"] = at(-1).to_string().into();
     let world = |limit: Value| {
         world(1)
@@ -531,7 +532,7 @@ fn empty_sets_beyond_the_limit_are_forgotten_oldest_first() {
             .set_with("w-4", "a", 0, &[], is_empty)
             .set("w-5", "c", 1, &[RUNNING])
     };
-    assert_eq!(world(Value::Null).actions(), [""; 0], "without a limit all are kept");
+    assert_eq!(world(Value::Null).actions(), [""; 0], "without a limit all sets are kept");
     assert_eq!(world(json!(2)).actions(), ["set w-1: delete"]);
     assert_eq!(world(json!(0)).actions(), ["set w-1: delete", "set w-3: delete", "set w-4: delete"]);
     for (status, why) in [
@@ -555,7 +556,8 @@ fn old_sets_are_kept_until_the_rollout_is_complete() {
     assert_eq!(world(&[RUNNING; 2]).actions(), ["set w-1: delete"]);
     let paused = world(&[RUNNING, "Pending"]).field("/spec/paused", true.into());
     assert_eq!(paused.actions(), ["set w-1: delete"]);
-    // Only the oldest beyond the limit are looked at: one that has Machines is kept, and no younger one is deleted for it.
+    // Only the oldest sets beyond the limit are candidates. A candidate with Machines is kept, and
+    // no younger set is deleted instead.
     let mut limited = paused.field("/spec/revisionHistoryLimit", json!(1));
     limited.sets.insert(0, (set("w-0", "b", 1, 2), vec![machine("w-0-0", RUNNING)]));
     limited.sets[0].0["metadata"]["annotations"]["deployment.kubernetes.io/revision"] = "0".into();
@@ -601,7 +603,7 @@ fn a_deployment_thaws_when_its_last_set_has_thawed() {
 }
 
 #[test]
-fn a_frozen_deployment_hands_unfreeze_to_its_frozen_sets_first() {
+fn a_frozen_deployment_copies_unfreeze_to_its_sets_first() {
     let asked = |world: World| {
         let mut world = world;
         world.deployment["metadata"]["annotations"][UNFREEZE] = "now".into();
@@ -609,7 +611,8 @@ fn a_frozen_deployment_hands_unfreeze_to_its_frozen_sets_first() {
     };
     let told = asked(frozen()).set("w-1", "c", 3, &[RUNNING; 3]).set_with("w-2", "b", 1, &[], freeze_set);
     assert_eq!(told.actions(), ["set w-2: annotations unfreeze"]);
-    // The annotation is on the set, or the set has thawed: then the deployment needs it no more.
+    // The set has the annotation, or its freeze was lifted. Then the deployment no longer needs the
+    // annotation.
     let has_it = |set: &mut Value| {
         freeze_set(set);
         set["metadata"]["annotations"][UNFREEZE] = "now".into();

@@ -1,12 +1,14 @@
-//! Lifting a freeze of a set.
+//! Lifts the freeze of a set.
 //!
-//! Go's machine-controller-manager freezes a set that has too many Machines: it writes the condition `Frozen`, then the label
-//! `freeze`. A freeze is lifted when few enough Machines are left, or when the annotation `unfreeze` asks for it.
+//! Go's machine-controller-manager freezes a set with too many Machines: it writes the condition
+//! `Frozen`, then the label `freeze`. A freeze is lifted when few enough Machines are left, or when
+//! the annotation `unfreeze` requests it.
 //!
-//! The condition is removed first, label and annotation after it, in one patch. A manager that dies in between finds the label or
-//! the annotation, and begins again.
+//! The condition is removed first. Then one patch removes the label and the annotation. If the
+//! process dies in between, the next pass finds the label or the annotation and starts again.
 //!
-//! Deliberately absent: freezing. Names are reserved before Machines are made, so a set of ours does not have too many.
+//! Freezing is deliberately absent: names are reserved before Machines are created, so this program
+//! never creates too many.
 
 use machinist_api::constants::{annotations, reasons};
 
@@ -16,7 +18,7 @@ use crate::mcm::status::is_fully_labelled;
 use crate::why::{McmReason, Reason, Step};
 use crate::{Plan, Why};
 
-/// How many Machines more than wanted freeze a set, and how many fewer than that lift the freeze.
+/// Margins for the number of Machines at which a set is frozen and at which the freeze is lifted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SafetyMargins {
     /// `--safety-up`
@@ -31,17 +33,17 @@ impl Default for SafetyMargins {
     }
 }
 
-/// Lifts the freeze, when it is time.
+/// Lifts the freeze if the conditions for it are met.
 pub(super) fn thaw(s: &Snapshot) -> Option<Plan<Action>> {
     let freeze = s.set.freeze();
     let machines = counted(s);
     let cause = match most(s) {
         _ if freeze.is_lift_asked => {
-            format!("the annotation {} asks for it ({})", annotations::UNFREEZE, reasons::UNFREEZE_ANNOTATION)
+            format!("the annotation {} requests it ({})", annotations::UNFREEZE, reasons::UNFREEZE_ANNOTATION)
         }
         Some(most) if freeze.is_frozen() && machines <= most => {
             format!(
-                "{machines} of at most {most} Machines are left ({})",
+                "{machines} Machines are left, at most {most} allowed ({})",
                 reasons::UNDERSHOOTING_REPLICA_COUNT
             )
         }
@@ -54,11 +56,11 @@ pub(super) fn thaw(s: &Snapshot) -> Option<Plan<Action>> {
     let event = freeze.is_frozen().then_some(Action::TellThawed(message));
     let actions = condition.into_iter().chain(has_marks.then_some(Action::RemoveFreeze)).chain(event);
     let why =
-        Why::new(Reason::Writing("its freeze to be lifted"), Step::Expect("it makes the missing machines"));
+        Why::new(Reason::Writing("lifting the freeze"), Step::Expect("the set creates the missing machines"));
     Some(Plan::act_all(actions.collect(), why))
 }
 
-/// What a freeze waits for that is not lifted yet.
+/// Returns why a freeze is not lifted yet.
 pub(super) fn why(s: &Snapshot) -> Option<Why> {
     let freeze = s.set.freeze();
     if !freeze.is_frozen() {
@@ -71,18 +73,20 @@ pub(super) fn why(s: &Snapshot) -> Option<Why> {
         refused: s.failure.as_ref().map(|failure| failure.message.clone()),
     };
     let next = format!(
-        "its Machines are deleted; to lift the freeze at once, set the annotation {} on the MachineSet",
+        "wait until Machines are deleted, or set the annotation {} on the MachineSet to lift the freeze now",
         annotations::UNFREEZE
     );
     Some(Why::new(reason, Step::Mend(next)).since(freeze.condition.and_then(|condition| condition.since)))
 }
 
-/// The Machines that a freeze counts: all of the set's own that have the labels of its template, those being deleted included.
+/// Returns how many Machines a freeze counts: all of the set with its template's labels, including
+/// those being deleted.
 fn counted(s: &Snapshot) -> u32 {
     number(s.machines.iter().filter(|machine| is_fully_labelled(machine, &s.set)).count())
 }
 
-/// At that many Machines a freeze is lifted; nothing while the deployment is not known.
+/// Returns the number of Machines at which a freeze is lifted; absent while the deployment is
+/// unknown.
 fn most(s: &Snapshot) -> Option<u32> {
     let wanted = match (&s.set.owner, &s.deployment) {
         (_, Some(deployment)) => deployment.replicas().saturating_add(deployment.any_surge()),

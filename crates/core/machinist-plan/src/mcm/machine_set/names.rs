@@ -1,8 +1,9 @@
-//! Names of a set's children: reserved before they are used, never random, never used twice.
+//! Names of a set's children: reserved before use, never random, never used twice.
 //!
-//! A set reserves numbers in an annotation, one write a batch; a child's name follows from the set's UID and its number. So a POST
-//! whose outcome is unknown, of this process or of a killed one, is settled by repeating it: the name is the same, and it can
-//! make at most one Machine. That is why a set cannot overshoot.
+//! A set reserves numbers in an annotation, with one write per batch. A child's name is derived
+//! from the set's UID and the child's number. So a POST with an unknown outcome, of this process or
+//! of a killed one, is repeated with the same name and creates at most one Machine. Therefore a set
+//! cannot overshoot.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,27 +13,28 @@ use machinist_api::constants::labels;
 
 use crate::facts::fnv1a;
 
-/// Letters of a child's suffix: those that the API server uses for generated names, without vowels and look-alikes.
+/// Characters of a child's suffix: the API server's set for generated names, without vowels and
+/// look-alikes.
 const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-/// How many letters.
+/// Length of a suffix.
 const SUFFIX_LENGTH: usize = 5;
-/// How many suffixes there are. A set that has made as many Machines begins again.
+/// Number of suffixes. After this many Machines a set starts again with the first suffix.
 const SUFFIXES: u64 = 27u64.pow(5);
-/// The longest name that a Machine may have: it becomes a host name and a label value.
+/// The longest name of a Machine, which becomes a host name and a label value.
 const LONGEST_NAME: usize = labels::LONGEST_VALUE;
 
-/// Name of the child with that number.
+/// Returns the name of the child with that number.
 ///
-/// The numbers of one set are shuffled by its UID, not hashed one by one: with hashes, a set of a thousand Machines has two of the
-/// same name in one case of thirty.
+/// The UID of the set shuffles the numbers; they are not hashed one by one. With hashes, one in
+/// thirty sets of a thousand Machines would have a duplicate name.
 pub fn child_name(set_name: &str, set_uid: &str, number: u64) -> String {
     let hash = fnv1a(set_uid.as_bytes());
     let (high, low) = ((hash >> 32) % SUFFIXES, hash % SUFFIXES);
-    // Stepping by anything that shares no factor with 27^5 visits every suffix once.
+    // A step that shares no factor with 27^5 visits every suffix once.
     let step = if high.is_multiple_of(3) { high + 1 } else { high };
     let mut suffix = (number % SUFFIXES * step + low) % SUFFIXES;
     let start: String = set_name.chars().take(LONGEST_NAME - SUFFIX_LENGTH - 1).collect();
-    // A name that is cut after a dot would have a part that begins with a hyphen: no name at all.
+    // A name truncated after a dot would have a part that starts with a hyphen, which is invalid.
     let mut name = start.trim_end_matches('.').to_owned();
     name.push('-');
     for _ in 0..SUFFIX_LENGTH {
@@ -42,7 +44,7 @@ pub fn child_name(set_name: &str, set_uid: &str, number: u64) -> String {
     name
 }
 
-/// Which numbers a set's children may have.
+/// The numbers that a set's children may have.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Reserved {
     /// The first number that was never reserved.
@@ -52,7 +54,7 @@ pub struct Reserved {
 }
 
 impl Reserved {
-    /// The same with `count` more numbers reserved, and without those that are known to be used.
+    /// Reserves `count` more numbers, and removes the numbers that are known to be in use.
     pub fn with_more(&self, count: u64, used: &BTreeSet<u64>) -> Self {
         let next = self.next.saturating_add(count);
         let pending = self.pending.difference(used).copied().chain(self.next..next);
@@ -81,7 +83,7 @@ impl fmt::Display for Reserved {
     }
 }
 
-/// The annotation cannot be read.
+/// Error for an annotation that cannot be parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unreadable;
 
@@ -89,7 +91,7 @@ impl FromStr for Reserved {
     type Err = Unreadable;
 
     fn from_str(text: &str) -> Result<Self, Unreadable> {
-        /// More than a set ever has pending; a wrong annotation must not fill memory.
+        /// More than a set ever has pending. A wrong annotation must not fill memory.
         const MOST_PENDING: u64 = 10_000;
         let number = |text: &str| text.parse::<u64>().map_err(|_| Unreadable);
         let (next, ranges) = text.split_once(':').map_or((text, ""), |(next, ranges)| (next, ranges));
@@ -128,7 +130,7 @@ mod tests {
     const FIRST: [&str; 4] = ["w-84j5n", "w-wvhp9", "w-mpgbt", "w-cjfvf"];
 
     #[test]
-    fn names_are_the_same_for_ever_and_differ_by_number_and_set() {
+    fn names_are_stable_and_differ_by_number_and_set() {
         let first: Vec<_> = (0..4).map(|number| child_name("w", "uid", number)).collect();
         assert_eq!(first, FIRST, "names of Machines that exist must not change with the program");
         for uid in ["uid", "7ece3c7f-0388-476c-b336-c09b9c9745d4", "afc3b9cd-c170-421b-b805-221992a6f233"] {
@@ -143,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn used_numbers_are_not_pending_any_more() {
+    fn used_numbers_are_no_longer_pending() {
         let reserved: Reserved = "3:0-2".parse().expect("well-formed");
         assert_eq!(reserved.with_more(2, &BTreeSet::from([0, 2])).to_string(), "5:1,3-4");
     }

@@ -1,10 +1,12 @@
-//! How many Machines a set makes, and which it deletes.
+//! Decides how many Machines a set creates, and which Machines it deletes.
 //!
-//! A failed Machine is deleted, unless somebody promised to keep it ([`MachineFacts::preserved`]): then it counts as one of the
-//! set's Machines until the promise ends, so nothing is made in its place, and it is the last to go when there are too many.
+//! A failed Machine is deleted unless it is preserved ([`MachineFacts::preserved`]). A preserved
+//! Machine counts as one of the set's Machines until it expires, so no replacement is created. If
+//! the set has too many Machines, preserved ones are deleted last.
 //!
-//! A Machine whose instance was updated in place is never deleted here: its new set is about to own it. It counts when Machines are
-//! missing, and not when there are too many.
+//! A Machine whose instance was updated in place is never deleted here, because its new set will
+//! own it. The Machine counts when the set looks for missing Machines, and not when it looks for
+//! surplus Machines.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,15 +22,16 @@ use super::{Action, Snapshot};
 use crate::facts::{MachineFacts, MachineSetFacts, Preserved};
 use machinist_core::just_past;
 
-/// The most Machines that one pass makes or deletes.
+/// Maximum number of Machines that one pass creates or deletes.
 const BURST: usize = 100;
 
-/// Whether a Machine still counts: it is not on its way out.
+/// Whether a Machine is live, which means that it is not being deleted.
 pub(crate) fn is_live(machine: &MachineFacts) -> bool {
     machine.deleting_since.is_none() && machine.status.phase != Phase::Terminating
 }
 
-/// Calls that bring the number of live Machines to what the set wants. Nothing is made before `again`.
+/// Returns the calls that bring the number of live Machines to the desired number. No Machine is
+/// created before `again`.
 pub(super) fn plan(s: &Snapshot, again: Option<Timestamp>) -> Vec<Action> {
     let live = || s.machines.iter().filter(|machine| is_live(machine));
     let wanted = usize::try_from(s.set.replicas()).unwrap_or(usize::MAX);
@@ -45,16 +48,16 @@ pub(super) fn plan(s: &Snapshot, again: Option<Timestamp>) -> Vec<Action> {
     shrink(s, candidates, surplus)
 }
 
-/// Whether a Machine has failed and nobody promised to keep it.
+/// Whether a Machine has failed and is not preserved.
 fn is_given_up(s: &Snapshot, machine: &MachineFacts) -> bool {
     machine.status.phase == Phase::Failed && s.preserved(machine).is_none()
 }
 
-/// When the next promise to keep a failed Machine ends.
+/// Returns when the next preserved Machine expires.
 pub(super) fn next_expiry(s: &Snapshot) -> Option<Timestamp> {
     let live = s.machines.iter().filter(|machine| is_live(machine));
     let ends = live.filter_map(|machine| s.failed_and_preserved(machine)?.until.map(just_past));
-    // While clocks disagree, what has ended is looked at when they agree again.
+    // During clock skew, passed expiries are handled later, when the clocks agree again.
     ends.filter(|end| s.now < *end).min()
 }
 
@@ -69,7 +72,8 @@ fn grow(s: &Snapshot, missing: usize) -> Vec<Action> {
     vec![Action::Reserve(reserved.with_more(count, &used))]
 }
 
-/// Pending numbers that are certainly in use: a Machine of that name was seen, now or before.
+/// Returns the pending numbers that are certainly in use: a Machine with that name was seen, now or
+/// before.
 fn used_numbers(s: &Snapshot, reserved: &Reserved) -> BTreeSet<u64> {
     let names: BTreeSet<&str> = s.machines.iter().map(|machine| machine.name.as_str()).collect();
     let seen = |number: &u64| {
@@ -79,8 +83,8 @@ fn used_numbers(s: &Snapshot, reserved: &Reserved) -> BTreeSet<u64> {
     reserved.pending.iter().copied().filter(seen).collect()
 }
 
-/// When a child whose number is pending is on its way out, its number is written off, so that a later process cannot take it for
-/// one that was never used.
+/// Removes a number from the pending numbers when its child is being deleted, so that a later
+/// process does not treat it as unused.
 pub(super) fn write_off(s: &Snapshot) -> Option<Action> {
     let reserved = s.set.reserved();
     if reserved.pending.is_empty() {
@@ -107,10 +111,11 @@ fn create(s: &Snapshot, number: u64) -> Action {
     Action::Create { number, name: child_name(&s.set.name, &s.set.uid, number) }
 }
 
-/// Deletes the Machines that the autoscaler chose, as many others as are left of the surplus, and the Machines that failed.
+/// Deletes the Machines that the autoscaler chose, the remaining surplus, and the failed Machines.
 fn shrink(s: &Snapshot, mut ranked: Vec<&Arc<MachineFacts>>, surplus: usize) -> Vec<Action> {
     ranked.sort_by_key(|machine| (s.preserved(machine).map(rank_of_preserved), rank(machine)));
-    // A chosen Machine is part of the surplus, also one that is preserved: another is not deleted in its place.
+    // A chosen Machine is part of the surplus, even if it is preserved: no other Machine is deleted
+    // in its place.
     let (marked, others): (Vec<&Arc<_>>, Vec<&Arc<_>>) =
         ranked.into_iter().partition(|machine| is_marked(s, machine));
     let (surplus, others) = others.split_at(surplus.saturating_sub(marked.len()));
@@ -119,12 +124,13 @@ fn shrink(s: &Snapshot, mut ranked: Vec<&Arc<MachineFacts>>, surplus: usize) -> 
     victims.take(BURST).cloned().map(Action::Delete).collect()
 }
 
-/// Of those that are kept, a set's own choice goes first, then what would end first.
+/// Ranks preserved Machines: Machines that the set chose automatically come first, then the
+/// earliest expiry.
 fn rank_of_preserved(preserved: Preserved) -> (bool, Timestamp) {
     (!preserved.by_itself, preserved.until.unwrap_or(Timestamp::MAX))
 }
 
-/// Earlier means deleted first.
+/// Deletion order: a smaller rank is deleted first.
 type Rank = (i64, (bool, Option<Timestamp>), u8, Timestamp, Reverse<String>);
 
 fn rank(machine: &MachineFacts) -> Rank {
@@ -143,18 +149,18 @@ fn rank(machine: &MachineFacts) -> Rank {
     (priority.0, (marked.is_none(), marked), phase, machine.created, Reverse(machine.name.clone()))
 }
 
-/// When the autoscaler chose this Machine.
+/// Returns when the autoscaler chose this Machine.
 pub(crate) fn marked_at(machine: &MachineFacts) -> Option<Timestamp> {
     machine.annotation(annotations::MARKED_FOR_DELETION_TIME)?.parse().ok()
 }
 
-/// Whether this Machine is marked as chosen by the autoscaler: by its priority, and a time.
+/// Whether this Machine has the marks of the autoscaler: the priority and a time.
 pub(crate) fn is_chosen(machine: &MachineFacts) -> bool {
     let priority = machine.annotation(annotations::MACHINE_PRIORITY).map(MachinePriority::parse_or_default);
     priority == Some(MachinePriority::DELETE_FIRST) && marked_at(machine).is_some()
 }
 
-/// Whether the autoscaler chose this Machine, no later than it changed the number of replicas.
+/// Whether the autoscaler chose this Machine no later than it changed the number of replicas.
 fn is_marked(s: &Snapshot, machine: &MachineFacts) -> bool {
     let changed: Option<Timestamp> =
         s.set.annotation(annotations::LAST_REPLICA_CHANGE_BY_SCALER_TIME).and_then(|text| text.parse().ok());
@@ -162,7 +168,8 @@ fn is_marked(s: &Snapshot, machine: &MachineFacts) -> bool {
     marked.zip(changed).is_some_and(|(marked, changed)| marked <= changed)
 }
 
-/// A child of a set: the template, our finalizer (the intent, so that it costs no write of its own) and the priority.
+/// Returns a child of a set: the template, our finalizer (the intent, which then needs no separate
+/// write) and the priority.
 pub fn child(set: &MachineSetFacts, name: &str) -> Machine {
     let template = &set.spec.template;
     let mut annotations = template.metadata.annotations.clone();
@@ -190,12 +197,13 @@ pub fn child(set: &MachineSetFacts, name: &str) -> Machine {
 
 fn child_labels(set: &MachineSetFacts) -> BTreeMap<String, String> {
     let mut all = set.spec.template.metadata.labels.clone();
-    // The label names the Node of one Machine; a template that carries it would claim one Node for all.
+    // The label names the Node of one Machine. In a template it would claim one Node for all
+    // Machines.
     all.remove(labels::NODE);
     all
 }
 
-/// The reference that makes a set the controller of a Machine.
+/// Returns the owner reference that makes a set the controller of a Machine.
 pub fn owner_reference(set: &MachineSetFacts) -> OwnerReference {
     OwnerReference {
         api_version: "machine.sapcloud.io/v1alpha1".to_owned(),

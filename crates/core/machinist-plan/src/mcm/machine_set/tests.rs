@@ -1,4 +1,4 @@
-//! Claims about a set, each a snapshot and the plan it must lead to.
+//! Tests of the set planner: each test builds a snapshot and checks the plan.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn at(seconds_from_now: i64) -> Timestamp {
     Timestamp::from_second(NOW + seconds_from_now).expect("a moment of this century")
 }
 
-/// A set and its surroundings, changed step by step into the situation of a test.
+/// A set and the objects around it. A test changes them step by step into its situation.
 struct World {
     set: Value,
     machines: Vec<Value>,
@@ -25,7 +25,7 @@ struct World {
     deployment: Option<Value>,
 }
 
-/// A set of that many replicas without Machines, its status written.
+/// A set with that many replicas, no Machines, and a written status.
 fn world(replicas: u32) -> World {
     let set = json!({
         "metadata": {
@@ -46,7 +46,7 @@ fn world(replicas: u32) -> World {
         free: Vec::new(),
         settled: BTreeSet::new(),
         failure: None,
-        // Statuses are looked at by the tests that are about them.
+        // Only the tests about statuses check status writes.
         status_written: Some(at(100)),
         deployment: None,
     }
@@ -87,7 +87,7 @@ impl World {
         self.machine_with(name, phase, |m| m["metadata"]["deletionTimestamp"] = at(-10).to_string().into())
     }
 
-    /// Children of the numbers, all of one phase.
+    /// Adds children with these numbers, all in one phase.
     fn children(mut self, numbers: impl IntoIterator<Item = u64>, phase: &str) -> Self {
         for number in numbers {
             self = self.machine(&child_name("s", UID, number), phase);
@@ -142,32 +142,32 @@ impl World {
 // === the set itself ===
 
 #[test]
-fn a_set_that_others_made_gets_its_finalizer_first() {
+fn a_set_of_another_client_gets_its_finalizer_first() {
     world(3).field("/metadata/finalizers", json!([])).check(expect![[r#"
         do    set: add finalizer
-        why   waits for its finalizer
+        why   adding the finalizer
         wait  for a change
     "#]]);
 }
 
 #[test]
-fn a_wrong_spec_is_said_and_nothing_is_done() {
+fn an_invalid_set_is_reported_and_not_reconciled() {
     let mut world = world(3).field("/spec/template/spec/class", json!({"kind": "MachineClass"}));
     world.status_written = None;
     world.check(expect![[r#"
         do    warning InvalidSpec: spec.template.spec.class.name: expected the name of a MachineClass, got nothing
         do    status: 0 replicas, 0 available, 0 ready
-        why   waits for its spec to be mended: spec.template.spec.class.name: expected the name of a MachineClass, got nothing; next: mend spec.template.spec.class.name
+        why   invalid spec: spec.template.spec.class.name: expected the name of a MachineClass, got nothing; next: fix spec.template.spec.class.name
         wait  for a change
     "#]]);
 }
 
 #[test]
-fn an_empty_selector_claims_nobody() {
+fn an_empty_selector_adopts_no_machine() {
     let mut world = world(0).field("/spec/selector", json!({}));
     world.free.push(machine("stranger", "Running"));
     world.check(expect![[r#"
-        why   waits for its spec to be mended: spec.selector is empty and would select every machine: expected at least one label; next: mend spec.selector
+        why   invalid spec: spec.selector is empty and would select every machine: expected at least one label; next: fix spec.selector
         wait  until 2027-01-15T08:01:41Z
     "#]]);
 }
@@ -175,37 +175,37 @@ fn an_empty_selector_claims_nobody() {
 // === claiming ===
 
 #[test]
-fn machines_that_nobody_controls_are_adopted_before_anything_is_made() {
+fn uncontrolled_machines_are_adopted_before_creation() {
     let mut world = world(3);
     world.free = vec![machine("mine", "Running"), machine("other", "Running"), machine("old", "Running")];
     world.free[1]["metadata"]["labels"] = json!({"app": "other"});
     world.free[2]["metadata"]["deletionTimestamp"] = at(-1).to_string().into();
     world.check(expect![[r#"
         do    machine mine: adopt
-        why   waits for its Machines to be claimed
+        why   claiming Machines
         wait  for a change
     "#]]);
 }
 
 #[test]
-fn a_machine_that_is_not_selected_any_more_is_released() {
+fn a_machine_that_is_no_longer_selected_is_released() {
     world(1)
         .machine("a", "Running")
         .machine_with("b", "Running", |m| m["metadata"]["labels"] = json!({"app": "quarantine"}))
         .check(expect![[r#"
             do    machine b: release
-            why   waits for its Machines to be claimed
+            why   claiming Machines
             wait  for a change
         "#]]);
 }
 
-// === making Machines ===
+// === creating Machines ===
 
 #[test]
-fn numbers_are_reserved_before_any_machine_is_made() {
+fn numbers_are_reserved_before_any_machine_is_created() {
     world(3).check(expect![[r#"
         do    set: reserve numbers 3:0-2
-        why   waits for 3 machines to be available, 0 are; next: its Machines become Running
+        why   0 of 3 machines available; next: the Machines become Running
         wait  until 2027-01-15T08:01:41Z
     "#]]);
 }
@@ -216,20 +216,21 @@ fn reserved_numbers_become_machines() {
         do    machine s-hf7bf: create, number 0
         do    machine s-79n58: create, number 1
         do    machine s-v67v4: create, number 2
-        why   waits for 3 machines to be available, 0 are; next: its Machines become Running
+        why   0 of 3 machines available; next: the Machines become Running
         wait  until 2027-01-15T08:01:41Z
     "#]]);
 }
 
 #[test]
-fn a_name_that_may_or_may_not_be_used_is_tried_again_before_a_new_one_is_taken() {
-    // Of three POSTs one was seen to succeed; a new process knows nothing of the other two.
+fn a_pending_name_is_retried_before_a_new_name() {
+    // One of three POSTs was seen to succeed. A new process does not know the outcome of the other
+    // two.
     let world = world(3).reserved("3:0-2").children([1], "");
     assert_eq!(world.actions(), create([0, 2]));
 }
 
 #[test]
-fn no_more_names_are_tried_than_machines_are_missing() {
+fn at_most_as_many_names_are_tried_as_machines_are_missing() {
     let world = world(2).reserved("5:0-4").children([0], "Running");
     assert_eq!(world.actions(), create([1]));
 }
@@ -238,21 +239,22 @@ fn no_more_names_are_tried_than_machines_are_missing() {
 fn numbers_that_are_settled_make_room_for_new_ones() {
     let mut world = world(3).reserved("3:0-2").children([1, 2], "Running");
     world.settled = BTreeSet::from([0]);
-    // The Machine of number 0 is gone again: its name is written off first, so that no later process takes it for unused.
+    // The Machine with number 0 was deleted. Its name is written off first, so that no later
+    // process treats it as unused.
     assert_eq!(world.actions(), ["set: reserve numbers 3"]);
     let next = world.reserved("3");
     assert_eq!(next.actions(), ["set: reserve numbers 4:3"]);
 }
 
 #[test]
-fn the_number_of_a_machine_on_its_way_out_is_written_off_before_it_is_replaced() {
+fn the_number_of_a_deleted_machine_is_written_off_first() {
     let gone = child_name("s", UID, 1);
     let world = world(3).reserved("3:0-2").children([0, 2], "Running").leaving(&gone, "Running");
     assert_eq!(world.actions(), ["set: reserve numbers 3"]);
 }
 
 #[test]
-fn a_large_set_is_made_in_batches() {
+fn a_large_set_is_created_in_batches() {
     assert_eq!(world(1000).actions(), ["set: reserve numbers 100:0-99"]);
     assert_eq!(world(1000).reserved("100:0-99").actions(), create(0..100));
 }
@@ -263,13 +265,13 @@ fn an_unreadable_annotation_costs_a_reservation() {
 }
 
 #[test]
-fn failed_machines_count_until_they_are_on_their_way_out() {
+fn failed_machines_count_until_they_are_deleted() {
     let world = world(2).machine("a", "Running").machine("b", "Failed");
     assert_eq!(world.actions(), ["machine b: delete"]);
 }
 
 #[test]
-fn whoever_is_on_the_way_out_is_replaced_at_once() {
+fn a_machine_that_is_being_deleted_is_replaced_at_once() {
     let world = world(2).machine("a", "Running").leaving("b", "Running").machine("c", "Terminating");
     assert_eq!(world.actions(), ["set: reserve numbers 1:0"]);
 }
@@ -278,7 +280,7 @@ fn whoever_is_on_the_way_out_is_replaced_at_once() {
 
 const UNFREEZE: &str = "safety.machine.sapcloud.io/unfreeze";
 
-/// A set as Go's machine-controller-manager freezes it, with the Machines that it had too many of.
+/// A set that Go's machine-controller-manager has frozen, with terminating surplus Machines.
 fn frozen(replicas: u32, machines: usize) -> World {
     let condition = json!({
         "type": "Frozen", "status": "True", "reason": "OverShootingReplicaCount",
@@ -291,21 +293,19 @@ fn frozen(replicas: u32, machines: usize) -> World {
 }
 
 #[test]
-fn a_frozen_set_makes_nothing_and_says_what_lifts_the_freeze() {
-    // Of a set without a deployment, twice as many as it wants and 2 more are too many; one less lifts the freeze.
+fn a_frozen_set_creates_nothing_and_reports_the_limit() {
+    // Without a deployment, a set is frozen at twice its replicas plus 2 Machines. One Machine
+    // fewer lifts the freeze.
     frozen(2, 6).check(expect![[r#"
-        why   waits for its freeze to end: Go's machine-controller-manager set it (OverShootingReplicaCount); the set has 6 machines, and the freeze is lifted at 5 or fewer; since 2027-01-15T07:55:00Z; next: its Machines are deleted; to lift the freeze at once, set the annotation safety.machine.sapcloud.io/unfreeze on the MachineSet
+        why   frozen by Go's machine-controller-manager (OverShootingReplicaCount); the set has 6 machines, and the freeze is lifted at 5 or fewer; since 2027-01-15T07:55:00Z; next: wait until Machines are deleted, or set the annotation safety.machine.sapcloud.io/unfreeze on the MachineSet to lift the freeze now
         wait  until 2027-01-15T08:01:41Z
     "#]]);
     let by_hand = frozen(2, 6).field("/status", json!({}));
     let told = plan(&by_hand.snapshot()).why.to_string();
-    assert!(
-        told.starts_with("waits for its freeze to end: it has the label freeze and no condition Frozen"),
-        "{told}"
-    );
+    assert!(told.starts_with("frozen by the label freeze, without a condition Frozen"), "{told}");
     let refused = frozen(2, 6).refused(1, 1);
     let told = plan(&refused.snapshot()).why.to_string();
-    assert!(told.contains("; the API server refused a change: quota exceeded"), "{told}");
+    assert!(told.contains("; the API server rejected a change: quota exceeded"), "{told}");
 }
 
 #[test]
@@ -316,12 +316,12 @@ fn a_set_that_is_small_again_thaws() {
     );
     let by_label = frozen(2, 5).field("/status", json!({}));
     assert_eq!(by_label.actions(), ["set: remove freeze", "event UnfrozeMachineSet"]);
-    // A manager died between its two writes.
+    // The process died between its two writes.
     let by_condition = frozen(2, 5).field("/metadata/labels", json!({}));
     assert_eq!(by_condition.actions(), ["set: remove condition Frozen", "event UnfrozeMachineSet"]);
 }
 
-/// The set is of a deployment with that strategy, which wants that many.
+/// Puts the set into a deployment with that strategy and that many replicas.
 fn of_deployment(mut world: World, replicas: u32, strategy: Value) -> World {
     world.deployment = Some(json!({
         "metadata": {"name": "w", "namespace": "ns", "uid": "uid-w"},
@@ -333,7 +333,7 @@ fn of_deployment(mut world: World, replicas: u32, strategy: Value) -> World {
 }
 
 #[test]
-fn the_deployment_says_how_many_machines_are_too_many() {
+fn the_deployment_determines_the_freeze_limit() {
     let rolling = json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": 0}});
     let in_place = json!({"type": "InPlaceUpdate", "inPlaceUpdate": {"maxSurge": 3, "maxUnavailable": 0}});
     for (strategy, lifted_at) in [(rolling.clone(), 8), (in_place, 9), (json!({"type": "Recreate"}), 6)] {
@@ -344,7 +344,7 @@ fn the_deployment_says_how_many_machines_are_too_many() {
     unknown.deployment = None;
     assert_eq!(unknown.actions(), [""; 0]);
     let told = plan(&unknown.snapshot()).why.to_string();
-    assert!(told.contains("and its MachineDeployment is not known yet"), "{told}");
+    assert!(told.contains("and its MachineDeployment is unknown so far"), "{told}");
 }
 
 #[test]
@@ -360,7 +360,11 @@ fn the_annotation_unfreeze_lifts_a_freeze_at_once() {
         asked(frozen(2, 60)).actions(),
         ["set: remove condition Frozen", "set: remove freeze", "event UnfrozeMachineSet"]
     );
-    assert_eq!(asked(world(0)).actions(), ["set: remove freeze"], "nothing was frozen, so nothing is told");
+    assert_eq!(
+        asked(world(0)).actions(),
+        ["set: remove freeze"],
+        "the set was not frozen, so there is no Event"
+    );
 }
 
 #[test]
@@ -369,15 +373,15 @@ fn a_set_whose_machines_are_updated_in_place_does_not_grow() {
     let world = world(3).field("/metadata/labels", labels);
     assert_eq!(world.actions(), [""; 0]);
     world.machine("a", "Running").check(expect![[r#"
-        why   waits for the label node.machine.sapcloud.io/scale-up-disabled to be removed: updates in place are not supported yet; next: remove the label to let the set make machines
+        why   the label node.machine.sapcloud.io/scale-up-disabled prevents scale-up: in-place updates are not supported yet; next: remove the label so that the set can create machines
         wait  until 2027-01-15T08:01:41Z
     "#]]);
 }
 
 #[test]
-fn after_a_refusal_nothing_is_made_for_a_while() {
+fn after_a_rejection_creation_waits() {
     world(2).reserved("2:0-1").refused(3, 1).check(expect![[r#"
-        why   waits for the API server to accept a change: quota exceeded; since 2027-01-15T07:59:59Z; next: the next attempt
+        why   the API server rejected a change: quota exceeded; since 2027-01-15T07:59:59Z; next: the controller tries again
         wait  until 2027-01-15T08:00:07Z
     "#]]);
     assert_eq!(world(2).reserved("2:0-1").refused(3, 8).actions(), create([0, 1]));
@@ -386,16 +390,16 @@ fn after_a_refusal_nothing_is_made_for_a_while() {
 }
 
 #[test]
-fn after_a_refusal_a_smaller_size_is_obeyed_at_once() {
+fn after_a_rejection_a_smaller_size_applies_at_once() {
     let world = world(1).machine("a", "Running").machine("b", "Pending").refused(9, 1);
     assert_eq!(world.actions(), ["machine b: delete"]);
 }
 
 #[test]
-fn a_child_carries_the_intent_and_what_its_set_says() {
+fn a_child_has_the_finalizer_and_the_template() {
     let world = world(1)
         .field("/metadata/annotations", json!({"node.machine.sapcloud.io/effective-creation-timeout": "5m"}))
-        .field("/spec/template/metadata/labels", json!({"app": "s", "node": "somebody"}))
+        .field("/spec/template/metadata/labels", json!({"app": "s", "node": "n"}))
         .field("/spec/template/metadata/annotations", json!({"team": "a"}))
         .field("/spec/template/metadata/finalizers", json!(["example.com/other"]));
     let child = serde_json::to_string_pretty(&child(&world.snapshot().set, "s-1")).expect("writable");
@@ -446,7 +450,7 @@ fn a_child_carries_the_intent_and_what_its_set_says() {
 // === deleting Machines ===
 
 #[test]
-fn the_least_useful_machines_go_first() {
+fn the_least_useful_machines_are_deleted_first() {
     let priority = |value: &'static str| {
         move |m: &mut Value| {
             m["metadata"]["annotations"]["machinepriority.machine.sapcloud.io"] = value.into()
@@ -490,13 +494,13 @@ fn the_least_useful_machines_go_first() {
 }
 
 #[test]
-fn machines_on_their_way_out_are_counted_as_gone() {
+fn machines_that_are_being_deleted_do_not_count() {
     let world = world(1).machine("a", "Running").machine("b", "Running").leaving("c", "Running");
-    assert_eq!(world.actions().len(), 1, "one of two goes, because the third goes already");
+    assert_eq!(world.actions().len(), 1, "one of two is deleted, because the third is being deleted already");
 }
 
 #[test]
-fn a_machine_that_the_autoscaler_chose_goes_once_the_replicas_say_so() {
+fn a_chosen_machine_is_deleted_after_the_replicas_change() {
     let chosen = |m: &mut Value| {
         m["metadata"]["annotations"] = json!({
             "machinepriority.machine.sapcloud.io": "1",
@@ -508,7 +512,11 @@ fn a_machine_that_the_autoscaler_chose_goes_once_the_replicas_say_so() {
         let world = world(2).field("/metadata/annotations", json!({key: at(seconds).to_string()}));
         world.machine("a", "Running").machine_with("b", "Running", chosen)
     };
-    assert_eq!(changed(-11).actions(), [""; 0], "marked after the last change: the next one is waited for");
+    assert_eq!(
+        changed(-11).actions(),
+        [""; 0],
+        "the mark is newer than the last change, so the set waits for the next change"
+    );
     assert_eq!(changed(-10).actions(), ["machine b: delete"]);
 }
 
@@ -518,7 +526,7 @@ fn deletions_come_in_batches() {
     assert_eq!(many.actions().len(), 100);
 }
 
-// === Machines that are updated in place ===
+// === Machines with in-place updates ===
 
 fn updated(m: &mut Value) {
     m["metadata"]["labels"]["node.machine.sapcloud.io/update-result"] = "successful".into();
@@ -532,9 +540,13 @@ fn a_machine_updated_in_place_is_not_deleted_as_surplus() {
     };
     assert_eq!(world(2).actions(), [""; 0], "two of four count");
     assert_eq!(world(1).actions(), ["machine b: delete"], "a surplus without the label is deleted");
-    assert_eq!(world(5).actions(), ["set: reserve numbers 1:0"], "one that failed is not deleted either");
+    assert_eq!(
+        world(5).actions(),
+        ["set: reserve numbers 1:0"],
+        "a failed Machine with the label is not deleted either"
+    );
     world(2).check(expect![[r#"
-        why   waits for Machine moved, which has the label node.machine.sapcloud.io/update-result=successful: updates in place are not supported yet; next: let Go's machine-controller-manager finish the update, or delete the Machine
+        why   Machine moved has the label node.machine.sapcloud.io/update-result=successful: in-place updates are not supported yet; next: finish the update with Go's machine-controller-manager, or delete the Machine
         wait  until 2027-01-15T08:01:41Z
     "#]]);
 }
@@ -559,16 +571,13 @@ fn a_machine_in_an_update_counts_and_is_not_available() {
         let world = world(2).machine("a", "Running").machine("b", phase);
         assert_eq!(world.actions(), [""; 0]);
         let told = plan(&world.snapshot()).why.to_string();
-        assert!(
-            told.starts_with(&format!("waits for Machine b, which is {phase}: updates in place")),
-            "{told}"
-        );
+        assert!(told.starts_with(&format!("Machine b is {phase}: in-place updates")), "{told}");
         let status = status::of_set(&world.snapshot());
         assert_eq!((status.replicas, status.available_replicas), (2, 1));
         assert_eq!(
             world.field("/spec/replicas", json!(1)).actions(),
             ["machine b: delete"],
-            "scaling goes on"
+            "scaling continues"
         );
     }
 }
@@ -584,16 +593,16 @@ fn preserve(value: &'static str) -> impl Fn(&mut Value) + Copy {
 }
 
 #[test]
-fn a_failed_machine_is_kept_while_somebody_promised_so() {
+fn a_preserved_failed_machine_is_kept() {
     world(2).machine("a", "Running").machine_with("b", "Failed", preserved_until(100)).check(expect![[r#"
-        why   waits for Machine b, which has failed and is preserved until 2027-01-15T08:01:40Z; next: its Node recovers; by 2027-01-15T08:01:41Z: its set deletes and replaces it
+        why   Machine b has failed and is preserved until 2027-01-15T08:01:40Z; next: the Node recovers; deadline 2027-01-15T08:01:41Z: the MachineSet deletes and replaces the Machine
         wait  until 2027-01-15T08:01:41Z
     "#]]);
     world(2)
         .machine("a", "Running")
         .machine_with("b", "Failed", preserve("when-failed"))
         .check(expect![[r#"
-            why   waits for Machine b, which has failed and is preserved by its annotation node.machine.sapcloud.io/preserve; next: remove the annotation node.machine.sapcloud.io/preserve to have it replaced
+            why   Machine b has failed and is preserved by its annotation node.machine.sapcloud.io/preserve; next: remove the annotation node.machine.sapcloud.io/preserve to replace the Machine
             wait  until 2027-01-15T08:01:41Z
         "#]]);
     for (value, is_kept) in [
@@ -612,22 +621,22 @@ fn a_failed_machine_is_kept_while_somebody_promised_so() {
 }
 
 #[test]
-fn when_its_time_is_up_a_preserved_machine_goes_whatever_its_annotation_says() {
+fn an_expired_machine_is_deleted_despite_its_annotation() {
     let over = |seconds| {
         world(1).machine_with("b", "Failed", move |m| {
             preserved_until(seconds)(m);
             preserve("now")(m);
         })
     };
-    assert_eq!(over(0).actions(), [""; 0], "until the second after");
+    assert_eq!(over(0).actions(), [""; 0], "preserved until the second after the expiry");
     assert_eq!(over(-1).actions(), ["machine b: delete"]);
     let mut skewed = over(-1).snapshot();
     skewed.skew = Duration::from_secs(31);
-    assert!(plan(&skewed).actions.is_empty(), "clocks that disagree destroy nothing");
+    assert!(plan(&skewed).actions.is_empty(), "during clock skew nothing is deleted");
 }
 
 #[test]
-fn preserved_machines_are_the_last_to_go_when_there_are_too_many() {
+fn preserved_machines_are_deleted_last() {
     let world = world(0)
         .machine_with("later", "Failed", preserved_until(200))
         .machine_with("by-itself", "Failed", |m| {
@@ -655,9 +664,9 @@ fn preserved_machines_are_counted_as_such_and_not_as_failed() {
     assert_eq!((status.preserved_failed_replicas, failed), (1, vec!["b"]));
 }
 
-/// What Go MCM promised, it promised for us.
+/// Preservations of Go MCM also apply to this program.
 #[test]
-fn a_machine_that_go_preserves_outlives_the_take_over() {
+fn a_machine_preserved_by_go_survives_the_takeover() {
     let fixture: Value =
         serde_json::from_str(include_str!("../../../../../../fixtures/go-mcm/preserved.json"))
             .expect("a fixture");
@@ -674,7 +683,7 @@ fn a_machine_that_go_preserves_outlives_the_take_over() {
             .find(|machine| machine.pointer("/status/currentStatus/preserveExpiryTime").is_some());
         preserved.expect("one is")["status"]["currentStatus"]["phase"] = phase.into();
         let mut snapshot = world.snapshot();
-        snapshot.now = "2026-11-22T00:00:00Z".parse().expect("a moment before it ends");
+        snapshot.now = "2026-11-22T00:00:00Z".parse().expect("a moment before the expiry");
         let left = plan(&snapshot).actions.into_iter().filter_map(|action| match action {
             Action::Delete(machine) => Some(machine.name.clone()),
             _ => None,
@@ -695,7 +704,7 @@ fn a_machine_that_go_preserves_outlives_the_take_over() {
 // === the template ===
 
 #[test]
-fn what_needs_no_rollout_reaches_machines_that_are_of_use() {
+fn fields_without_a_rollout_reach_active_machines() {
     let world = world(3)
         .field("/spec/template/spec/nodeTemplate", json!({"metadata": {"labels": {"pool": "a"}}}))
         .machine("a", "Running")
@@ -707,7 +716,7 @@ fn what_needs_no_rollout_reaches_machines_that_are_of_use() {
 }
 
 #[test]
-fn empty_and_absent_are_the_same_and_so_are_spellings_of_a_duration() {
+fn empty_fields_and_duration_spellings_are_equal() {
     let spec = json!({
         "class": {"kind": "MachineClass", "name": "c"}, "drainTimeout": "2h",
         "nodeTemplate": {"spec": {"taints": []}},
@@ -720,20 +729,20 @@ fn empty_and_absent_are_the_same_and_so_are_spellings_of_a_duration() {
 // === deletion of the set ===
 
 #[test]
-fn a_set_that_is_deleted_takes_its_machines_with_it() {
+fn a_deleted_set_deletes_its_machines() {
     let deleted = |world: World| world.field("/metadata/deletionTimestamp", at(-60).to_string().into());
     deleted(world(2)).machine("a", "Running").leaving("b", "Running").check(expect![[r#"
         do    machine a: delete
-        why   waits for 2 machines to go; the first is a; since 2027-01-15T07:59:00Z; next: its Machines go, then its finalizer
+        why   waiting for 2 machines to be deleted; the first is a; since 2027-01-15T07:59:00Z; next: the finalizer is removed after the Machines
         wait  until 2027-01-15T08:01:41Z
     "#]]);
     deleted(world(2)).check(expect![[r#"
         do    set: remove finalizer
-        why   waits for its finalizer to be removed
+        why   removing the finalizer
         wait  for a change
     "#]]);
     deleted(world(2)).field("/metadata/finalizers", json!(["example.com/other"])).check(expect![[r#"
-        why   waits for the owners of its other finalizers to remove them; since 2027-01-15T07:59:00Z; next: whoever put them there removes them
+        why   waiting for other clients to remove their finalizers; since 2027-01-15T07:59:00Z; next: each client removes its finalizer
         wait  for a change
     "#]]);
 }
@@ -784,7 +793,7 @@ fn the_status_counts_machines_and_is_written_once() {
     world.set["status"] = serde_json::to_value(&written).expect("writable");
     assert_eq!(world.actions(), [""; 0], "nothing but times would change");
     world.machines[3]["status"]["lastOperation"]["description"] = "request 18 was refused".into();
-    assert_eq!(world.actions(), [""; 0], "another wording of the same failure is not news");
+    assert_eq!(world.actions(), [""; 0], "a different message of the same failure causes no write");
     world.machines[3]["status"]["lastOperation"]["errorCode"] = "Unavailable".into();
     assert_eq!(world.actions(), ["status: 4 replicas, 2 available, 1 ready"]);
 }
@@ -794,13 +803,13 @@ fn a_status_is_written_at_most_once_a_second() {
     let mut world = world(1).machine("a", "Running");
     world.status_written = Some(at(0) - Duration::from_millis(400));
     world.check(expect![[r#"
-        why   waits for nothing: it is as it should be
+        why   up to date
         wait  until 2027-01-15T08:00:00.6Z
     "#]]);
 }
 
 #[test]
-fn a_refusal_is_a_condition_until_it_is_over() {
+fn a_rejection_is_a_condition_until_it_is_resolved() {
     let mut world = world(2).reserved("2:0-1").refused(1, 1);
     let refused = status::of_set(&world.snapshot());
     assert_eq!(refused.conditions.len(), 1);
@@ -811,7 +820,7 @@ fn a_refusal_is_a_condition_until_it_is_over() {
 }
 
 #[test]
-fn conditions_of_others_stay() {
+fn conditions_of_other_clients_stay() {
     let frozen = json!({"type": "Frozen", "status": "True", "reason": "OverShootingReplicaCount"});
     let world = world(0).field("/status", json!({"machineSetCondition": [frozen]}));
     assert_eq!(status::of_set(&world.snapshot()).conditions[0].type_, "Frozen");

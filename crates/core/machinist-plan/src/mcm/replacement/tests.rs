@@ -1,4 +1,4 @@
-//! Claims about replacements, each a deployment's Machines and what may be done about them.
+//! Tests of the replacement planner: each test builds a deployment's Machines and checks the plan.
 
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ fn at(seconds_from_now: i64) -> Timestamp {
     Timestamp::from_second(NOW + seconds_from_now).expect("a moment of this century")
 }
 
-/// A Machine that has been in its phase for so many seconds.
+/// A Machine that has been in its phase for this many seconds.
 fn machine(name: &str, phase: &str, seconds: i64) -> Value {
     json!({
         "metadata": {"name": name, "namespace": "ns", "uid": format!("uid-{name}")},
@@ -30,7 +30,7 @@ fn leaving(machine: Value) -> Value {
     with(machine, "/metadata/deletionTimestamp", at(-5).to_string())
 }
 
-/// Machines whose health timeout is ten minutes unless they say otherwise.
+/// A snapshot of these Machines, with a default health timeout of ten minutes.
 fn snapshot(machines: &[Value]) -> Snapshot {
     let facts = |machine: &Value| {
         let machine = serde_json::from_value(machine.clone()).expect("test objects are well-formed");
@@ -48,7 +48,7 @@ fn snapshot(machines: &[Value]) -> Snapshot {
     }
 }
 
-/// A set that was told to have so many Machines.
+/// A set with that many replicas.
 fn set(name: &str, replicas: u32) -> Value {
     json!({
         "metadata": {"name": name, "namespace": "ns", "uid": format!("uid-{name}"), "labels": {}, "annotations": {}},
@@ -56,7 +56,7 @@ fn set(name: &str, replicas: u32) -> Value {
     })
 }
 
-/// Told what the deployment wants, as its controller does.
+/// Adds the annotation with the deployment's replicas.
 fn of_deployment(set: Value, desired: u32) -> Value {
     with(set, "/metadata/annotations/deployment.kubernetes.io~1desired-replicas", desired.to_string())
 }
@@ -78,11 +78,11 @@ fn check(machines: &[Value], expected: Expect) {
 }
 
 #[test]
-fn nobody_is_given_up_before_the_second_after_the_deadline() {
+fn no_machine_fails_before_the_second_after_the_deadline() {
     check(
         &[machine("a", "Running", 9000), machine("b", "Unknown", 600)],
         expect![[r#"
-        why   waits for nothing: it is as it should be
+        why   up to date
         wait  until 2027-01-15T08:00:01Z
     "#]],
     );
@@ -90,14 +90,14 @@ fn nobody_is_given_up_before_the_second_after_the_deadline() {
         &[machine("a", "Running", 9000), machine("b", "Unknown", 601)],
         expect![[r#"
         do    machine b: Failed
-        why   waits for an unhealthy Machine to be given up; next: its set deletes and replaces it
+        why   marking an unhealthy Machine as Failed; next: the MachineSet deletes and replaces the Machine
         wait  for a change
     "#]],
     );
 }
 
 #[test]
-fn a_machine_is_not_given_up_before_it_carries_what_its_node_says() {
+fn no_machine_fails_before_it_carries_the_node_annotation() {
     let mut snapshot = snapshot(&[machine("a", "Unknown", 700)]);
     snapshot.unheard = snapshot.machines.iter().map(|machine| machine.uid.clone()).collect();
     assert_eq!(plan(&snapshot).actions.len(), 0);
@@ -106,12 +106,12 @@ fn a_machine_is_not_given_up_before_it_carries_what_its_node_says() {
 }
 
 #[test]
-fn of_several_the_one_that_is_overdue_for_longest_goes() {
+fn the_machine_that_is_overdue_for_longest_fails_first() {
     check(
         &[machine("a", "Unknown", 700), machine("b", "Unknown", 800), machine("c", "Unknown", 100)],
         expect![[r#"
             do    machine b: Failed
-            why   waits for an unhealthy Machine to be given up; next: its set deletes and replaces it
+            why   marking an unhealthy Machine as Failed; next: the MachineSet deletes and replaces the Machine
             wait  until 2027-01-15T08:08:21Z
         "#]],
     );
@@ -123,7 +123,7 @@ fn a_machines_own_timeout_counts() {
     check(
         &[patient],
         expect![[r#"
-        why   waits for nothing: it is as it should be
+        why   up to date
         wait  until 2027-01-15T08:48:21Z
     "#]],
     );
@@ -133,19 +133,19 @@ fn a_machines_own_timeout_counts() {
     check(
         &[never],
         expect![[r#"
-        why   waits for nothing: it is as it should be
+        why   up to date
         wait  for a change
     "#]],
     );
 }
 
 #[test]
-fn a_machine_that_is_being_replaced_is_waited_for() {
+fn a_running_replacement_delays_the_next_one() {
     let overdue = machine("b", "Unknown", 700);
     check(
         &[machine("a", "Failed", 5), overdue.clone()],
         expect![[r#"
-        why   waits for its turn: Machine a of the same deployment is being replaced; since 2027-01-15T07:58:20Z; next: that Machine is replaced
+        why   replacement waits: Machine a of the same deployment is being replaced; since 2027-01-15T07:58:20Z; next: the other Machine is replaced
         wait  for a change
     "#]],
     );
@@ -166,7 +166,7 @@ fn a_machine_that_is_being_replaced_is_waited_for() {
 }
 
 #[test]
-fn a_preserved_machine_holds_nobody_up_until_its_time_is_up() {
+fn a_preserved_machine_delays_no_replacement() {
     let preserved = |seconds| {
         with(machine("a", "Failed", 5), "/status/currentStatus/preserveExpiryTime", at(seconds).to_string())
     };
@@ -178,7 +178,7 @@ fn a_preserved_machine_holds_nobody_up_until_its_time_is_up() {
 }
 
 #[test]
-fn machines_that_cannot_be_made_do_not_stop_all_healing() {
+fn machines_that_cannot_be_created_do_not_stop_all_healing() {
     let refused = json!({"type": "Create", "state": "Failed", "errorCode": "ResourceExhausted"});
     for phase in ["CrashLoopBackOff", "Pending"] {
         let stuck = with(machine("a", phase, 5), "/status/lastOperation", refused.clone());
@@ -187,58 +187,63 @@ fn machines_that_cannot_be_made_do_not_stop_all_healing() {
 }
 
 #[test]
-fn nobody_is_given_up_while_a_frozen_set_leaves_a_gap() {
+fn no_machine_fails_while_a_frozen_set_leaves_a_gap() {
     let machines = [machine("b", "Unknown", 700), machine("c", "Unknown", 700)];
     expect![[r#"
-        why   waits for its turn: the deployment wants 3 machines and has 2; MachineSet w is frozen; since 2027-01-15T07:58:20Z; next: set the annotation safety.machine.sapcloud.io/unfreeze on MachineSet w
+        why   replacement waits: the deployment wants 3 machines and has 2; MachineSet w is frozen; since 2027-01-15T07:58:20Z; next: set the annotation safety.machine.sapcloud.io/unfreeze on MachineSet w
         wait  for a change
     "#]].assert_eq(&plan(&of_sets(&[frozen(set("w", 3))], &machines)).to_string());
-    // Its label is removed, and it makes the one that is missing.
+    // The label is removed, and the set creates the missing Machine.
     let healed = [machine("a", "Running", 5), machines[0].clone(), machines[1].clone()];
     assert_eq!(plan(&of_sets(&[set("w", 3)], &healed)).actions.len(), 1);
-    // Being frozen alone stops nobody: one is given up, and leaves the gap.
+    // A freeze alone does not block: one Machine is marked Failed and leaves the gap.
     assert_eq!(plan(&of_sets(&[frozen(set("w", 3))], &healed)).actions.len(), 1);
 }
 
 #[test]
-fn nobody_is_given_up_while_a_replacement_cannot_be_posted() {
+fn no_machine_fails_while_a_replacement_cannot_be_posted() {
     let machines = [machine("b", "Unknown", 700), machine("c", "Running", 700)];
     expect![[r#"
-        why   waits for its turn: the deployment wants 3 machines and has 2; since 2027-01-15T07:58:20Z; next: the missing machines are made
+        why   replacement waits: the deployment wants 3 machines and has 2; since 2027-01-15T07:58:20Z; next: the missing machines are created
         wait  for a change
     "#]].assert_eq(&plan(&of_sets(&[set("w", 3)], &machines)).to_string());
 }
 
-/// What sets were told, what the deployment wants of them, phases of the Machines beside the unhealthy one, whether it is given up.
+/// The sets, the phases of the Machines beside the unhealthy one, and whether the unhealthy Machine
+/// is marked Failed.
 type Gap<'a> = (&'a [Value], &'a [&'a str], bool);
 
 #[test]
-fn what_is_wanted_is_what_sets_were_told_but_never_the_surge() {
+fn the_desired_number_excludes_the_surge() {
     let w = |replicas, desired| of_deployment(set("w", replicas), desired);
     let new = |replicas, desired| of_deployment(set("new", replicas), desired);
     let leaving_set =
         |replicas| with(set("old", replicas), "/metadata/deletionTimestamp", at(-5).to_string());
     let cases: &[Gap<'_>] = &[
-        // All are there.
+        // All Machines exist.
         (&[w(3, 3)], &["Running", "Running"], true),
         (&[set("alone", 3)], &["Running", "Running"], true),
         (&[], &["Running"], true),
-        // Unhealthy ones and those whose instance cannot be made hold their place.
+        // Unhealthy Machines and Machines without a possible instance count as live.
         (&[w(3, 3)], &["Unknown", "CrashLoopBackOff"], true),
-        // A scale-up whose Machines are not POSTed yet, and the same when they are and cannot be made.
+        // A scale-up before its Machines are POSTed, and after, when their instances cannot be
+        // created.
         (&[w(5, 5)], &["Running", "Running"], false),
         (&[w(5, 5)], &["Running", "Running", "CrashLoopBackOff", "CrashLoopBackOff"], true),
-        // More than wanted: a scale-down that is not through.
+        // More than desired: an incomplete scale-down.
         (&[w(2, 2)], &["Running", "Running"], true),
-        // A rollout that may surge, but whose new Machine is refused; and one after which a Machine is missing.
+        // A rollout with surge and a rejected new Machine, with all and with one missing old
+        // Machine.
         (&[w(3, 3), new(1, 3)], &["Running", "Running"], true),
         (&[w(3, 3), new(1, 3)], &["Running"], false),
-        // A rollout without surge: the old set is one smaller, the new one not grown yet.
+        // A rollout without surge: the old set is smaller by one, and the new set has not grown
+        // yet.
         (&[w(2, 3), new(0, 3)], &["Running"], true),
-        // Annotations of a set without replicas are old; of two that differ the larger counts.
+        // The annotation of a set without replicas is outdated. If two annotations differ, the
+        // larger value counts.
         (&[w(3, 3), new(0, 9)], &["Running", "Running"], true),
         (&[w(3, 3), new(1, 4)], &["Running", "Running"], false),
-        // A set on its way out makes nobody.
+        // A set that is being deleted creates no Machines.
         (&[w(2, 4), leaving_set(2)], &["Running"], true),
     ];
     for (sets, others, is_given_up) in cases {
@@ -250,7 +255,7 @@ fn what_is_wanted_is_what_sets_were_told_but_never_the_surge() {
 }
 
 #[test]
-fn machines_that_are_unhealthy_for_less_time_or_gone_already_are_left_alone() {
+fn machines_that_are_not_overdue_are_left_alone() {
     for other in [
         machine("a", "Running", 9000),
         machine("a", "Pending", 9000),
@@ -267,37 +272,38 @@ fn machines_of_an_unknown_set_are_kept() {
     let overdue = [machine("a", "Unknown", 700)];
     let unknown = Snapshot { unknown_owner: Some("w-1".to_owned()), ..snapshot(&overdue) };
     expect![[r#"
-        why   waits for MachineSet w-1, which owns the machine and does not exist; since 2027-01-15T07:58:20Z; next: the MachineSet appears, or the garbage collector deletes its machines
+        why   owner MachineSet w-1 not found; since 2027-01-15T07:58:20Z; next: the MachineSet appears, or the garbage collector deletes its machines
         wait  for a change
     "#]].assert_eq(&plan(&unknown).to_string());
 }
 
 #[test]
-fn a_mark_that_is_not_seen_yet_is_waited_for() {
+fn an_unseen_failed_mark_delays_the_next_one() {
     let overdue = [machine("a", "Unknown", 700), machine("b", "Unknown", 800)];
     let unseen = Snapshot { unseen: Some("a".to_owned()), ..snapshot(&overdue) };
     expect![[r#"
-        why   waits for its turn: Machine a of the same deployment is being replaced; since 2027-01-15T07:56:40Z; next: that Machine is replaced
+        why   replacement waits: Machine a of the same deployment is being replaced; since 2027-01-15T07:56:40Z; next: the other Machine is replaced
         wait  until 2027-01-15T08:00:10Z
     "#]].assert_eq(&plan(&unseen).to_string());
 }
 
 #[test]
-fn clocks_that_disagree_destroy_nothing() {
+fn during_clock_skew_no_machine_fails() {
     let overdue = [machine("a", "Unknown", 700)];
     let skewed = Snapshot { skew: Duration::from_secs(31), ..snapshot(&overdue) };
     expect![[r#"
-        why   waits for clocks to agree: this process is 31 s off the API server's time; next: synchronise the clocks
+        why   clock skew: this process differs from the API server by 31 s; next: synchronize the clocks
         wait  until 2027-01-15T08:01:00Z
-    "#]].assert_eq(&plan(&skewed).to_string());
+    "#]]
+    .assert_eq(&plan(&skewed).to_string());
     let near = Snapshot { skew: SKEW_LIMIT, ..snapshot(&overdue) };
     assert_eq!(plan(&near).actions.len(), 1);
 }
 
 #[test]
-fn what_is_said_about_a_machine_names_the_time() {
+fn the_description_of_a_failed_machine_names_the_time() {
     let plan = plan(&snapshot(&[machine("a", "Unknown", 700)]));
     let [Action::MarkFailed { write, .. }] = plan.actions.as_slice() else { panic!("{plan}") };
     expect!["Machine a health checks failing since 2027-01-15T07:48:20Z: its health timeout has passed"]
-        .assert_eq(&write.operation.as_ref().expect("it says why").description);
+        .assert_eq(&write.operation.as_ref().expect("the write has an operation").description);
 }

@@ -1,4 +1,5 @@
-//! Rollouts played to their end in every order that a seed gives, with the bounds checked at each create and each delete.
+//! Tests that run rollouts to their end in an order that a seed determines. They check the bounds
+//! at each create and delete.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -11,7 +12,7 @@ use crate::mcm::machine_deployment::{self, Action};
 use crate::mcm::toy::{Toy, parse};
 use crate::mcm::{machine_set, replacement};
 
-/// Small, seeded, and ours: the same numbers for ever.
+/// A small seeded random number generator with the same sequence for ever.
 struct Dice(u64);
 
 impl Dice {
@@ -26,7 +27,7 @@ impl Dice {
     }
 }
 
-/// Does something at random: any controller, any Machine, any order.
+/// Runs one random step: any controller, or progress of any Machine.
 fn step(toy: &mut Toy, dice: &mut Dice) {
     toy.seconds += 1;
     match dice.roll(4) {
@@ -74,7 +75,7 @@ fn every_rollout_keeps_its_bounds_and_ends() {
 }
 
 #[test]
-fn a_second_change_and_a_new_size_midway_end_well_too() {
+fn a_rollout_with_a_second_change_and_a_new_size_ends() {
     for seed in 0..400_u64 {
         let mut dice = Dice(seed.wrapping_mul(7919));
         let mut toy = Toy::new(4, 1, u32::try_from(dice.roll(2)).expect("small"));
@@ -92,13 +93,22 @@ fn a_second_change_and_a_new_size_midway_end_well_too() {
         for _ in 0..dice.roll(60) {
             step(&mut toy, &mut dice);
         }
-        let class = toy.deployment.as_ref().expect("it is there").spec.template.spec.class.name().to_owned();
+        let class = toy
+            .deployment
+            .as_ref()
+            .expect("the deployment exists")
+            .spec
+            .template
+            .spec
+            .class
+            .name()
+            .to_owned();
         assert_done(&mut toy, usize::try_from(replicas).expect("small"), &class, seed);
     }
 }
 
 #[test]
-fn nodes_that_fail_midway_are_replaced_and_the_bounds_still_hold() {
+fn failing_nodes_are_replaced_within_the_bounds() {
     let mut hurt = 0;
     for seed in 0..400_u64 {
         let mut dice = Dice(seed.wrapping_mul(104_729));
@@ -125,16 +135,16 @@ fn nodes_that_fail_midway_are_replaced_and_the_bounds_still_hold() {
     assert!(100 < hurt, "only {hurt} nodes failed");
 }
 
-/// A judge that never objects proves nothing.
+/// Verifies that the toy reports violations of the bounds.
 #[test]
-fn a_careless_size_is_noticed() {
+fn a_wrong_size_is_reported_as_a_violation() {
     for (class, replicas, expected) in [("c-1", 1, "S5"), ("c-2", 2, "S4")] {
         let mut toy = Toy::new(3, 1, 0);
         toy.settle();
         toy.use_class("c-2");
         toy.reconcile_deployment();
         let of_class = |set: &&mut MachineSet| set.spec.template.spec.class.name() == class;
-        let set = toy.sets.values_mut().find(of_class).expect("both sets are there");
+        let set = toy.sets.values_mut().find(of_class).expect("both sets exist");
         set.spec.replicas = Some(replicas);
         let name = set.metadata.name.clone().expect("a name");
         for _ in 0..3 {
@@ -196,15 +206,15 @@ fn golden_deletion_of_a_deployment() {
     expect_file!["deletion_of_a_deployment.txt"].assert_eq(&(toy.trace.join("\n") + "\n"));
 }
 
-/// What Go MCM left behind starts no rollout: the sets that are there are found by their template. What is done in each situation is
-/// in the golden file.
+/// Objects of Go MCM cause no rollout, because existing sets are found by their template. The
+/// golden file has the plan of each situation.
 #[test]
 fn taking_over_from_go_starts_no_rollout() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fixtures/go-mcm");
     let entries = std::fs::read_dir(folder).expect("the fixtures are in the repository");
     let mut files: Vec<_> = entries.map(|entry| entry.expect("readable").path()).collect();
     files.sort();
-    assert_eq!(files.len(), 15, "every situation is looked at");
+    assert_eq!(files.len(), 15, "every situation is tested");
     let mut done = String::new();
     for path in files {
         let toy = left_by_go(&path);
@@ -220,14 +230,14 @@ fn taking_over_from_go_starts_no_rollout() {
         let name = path.file_stem().and_then(|name| name.to_str()).expect("a name");
         writeln!(done, "# {name}\n{plan}").expect("memory");
         for set in toy.sets.keys() {
-            let plan = machine_set::plan(&toy.set_snapshot(set).expect("it is there"));
+            let plan = machine_set::plan(&toy.set_snapshot(set).expect("the set exists"));
             writeln!(done, "set {set}\n{plan}").expect("memory");
         }
     }
     expect_file!["take_over.txt"].assert_eq(&done);
 }
 
-/// The objects of a fixture, at the time when its Machines were last looked at.
+/// Returns a toy with the objects of a fixture.
 fn left_by_go(path: &Path) -> Toy {
     let text = std::fs::read_to_string(path).expect("readable");
     let list: Value = serde_json::from_str(&text).expect("fixtures are JSON");
@@ -249,7 +259,7 @@ fn left_by_go(path: &Path) -> Toy {
 }
 
 #[test]
-fn one_unhealthy_machine_is_given_up_at_a_time() {
+fn one_unhealthy_machine_fails_at_a_time() {
     let mut toy = Toy::new(3, 1, 0);
     toy.settle();
     let names: Vec<_> = toy.machines.keys().cloned().collect();
@@ -259,7 +269,7 @@ fn one_unhealthy_machine_is_given_up_at_a_time() {
     toy.seconds += 600;
     assert!(
         replacement::plan(&toy.replacement_snapshot()).actions.is_empty(),
-        "not yet: deadlines are whole seconds"
+        "deadlines count in whole seconds"
     );
     toy.seconds += 1;
     let plan = replacement::plan(&toy.replacement_snapshot());

@@ -1,5 +1,5 @@
-//! Nobody gives away what they do not have: roles and bindings may grant only what their writer holds already, unless the writer may
-//! `escalate` (roles) or `bind` (bindings).
+//! Prevents privilege escalation: roles and bindings may grant only permissions that their writer
+//! already has, unless the writer may `escalate` (roles) or `bind` (bindings).
 
 use serde_json::{Value, json};
 
@@ -59,7 +59,7 @@ pub(crate) fn may_use_signer(caller: &Caller<'_>, verb: &str, signer: &str) -> b
     })
 }
 
-/// What is being written.
+/// A role or binding that a user writes.
 struct Grant<'a> {
     resource: &'a str,
     namespace: &'a str,
@@ -67,7 +67,7 @@ struct Grant<'a> {
     rules: Vec<Rule>,
 }
 
-/// Whether the writer has `verb` (`escalate`, `bind`) on a role.
+/// Whether the writer has `verb` (`escalate` or `bind`) on a role.
 fn may(caller: &Caller<'_>, verb: &str, resource: &str, namespace: &str, name: &str) -> bool {
     let asked = Attributes {
         verb: verb.to_owned(),
@@ -80,7 +80,7 @@ fn may(caller: &Caller<'_>, verb: &str, resource: &str, namespace: &str, name: &
     caller.may(&asked)
 }
 
-/// Refuses to grant what the writer does not hold.
+/// Rejects a grant of permissions that the writer does not have.
 fn confirm(caller: &Caller<'_>, grant: &Grant<'_>) -> ApiResult<()> {
     let (held, missing) = rbac::grants(caller.authorizer.store, caller.identity, grant.namespace);
     let held: Vec<Rule> = held.into_iter().flat_map(|grant| grant.rules).collect();
@@ -96,7 +96,7 @@ fn confirm(caller: &Caller<'_>, grant: &Grant<'_>) -> ApiResult<()> {
         lines.concat()
     );
     if !missing.is_empty() {
-        // Named after what is written, as kube-apiserver does.
+        // The error names the resource of the written object, as in kube-apiserver.
         let told: Vec<String> = missing
             .iter()
             .map(|role| format!("{}.{GROUP} \"{}\" not found", grant.resource, role.name))
@@ -107,12 +107,12 @@ fn confirm(caller: &Caller<'_>, grant: &Grant<'_>) -> ApiResult<()> {
     Err(ApiError::forbidden(&target, &why))
 }
 
-/// Whether rules that are held grant all that another one does.
+/// Whether the held rules grant everything that `wanted` grants.
 pub(crate) fn grant_all(held: &[Rule], wanted: &Rule) -> bool {
     broken_down(wanted).iter().all(|part| held.iter().any(|rule| covers(rule, part)))
 }
 
-/// What of `wanted` no rule of `held` covers, as sorted lines.
+/// Returns the parts of `wanted` that no rule of `held` covers, as sorted lines.
 fn uncovered(held: &[Rule], wanted: &[Rule]) -> Vec<String> {
     let mut open: Vec<Rule> = Vec::new();
     let parts =
@@ -136,7 +136,7 @@ fn uncovered(held: &[Rule], wanted: &[Rule]) -> Vec<String> {
     lines
 }
 
-/// Rules about one verb and one resource, object or path each.
+/// Splits a rule into rules with one verb and one resource, object or path each.
 fn broken_down(rule: &Rule) -> Vec<Rule> {
     let one = |text: &String| vec![text.clone()];
     let mut parts = Vec::new();
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_held_is_told_by_resource() {
+    fn missing_permissions_are_listed_by_resource() {
         let held = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]});
         let wanted = json!({"verbs": ["get", "list", "delete"], "apiGroups": [""], "resources": ["pods"]});
         let told = r#"{APIGroups:[""], Resources:["pods"], Verbs:["list" "delete"]}"#;
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_about_named_objects_does_not_cover_all() {
+    fn a_rule_for_named_objects_does_not_cover_all() {
         let held = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "resourceNames": ["a"]});
         let wanted = |names| json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": names});
         assert!(check(held.clone(), wanted(json!(["a"]))).is_empty());

@@ -1,4 +1,5 @@
-//! Acting as somebody else (`kubectl --as`): the `Impersonate-*` headers, each of which the real caller must be allowed to send.
+//! Impersonation (`kubectl --as`): the caller must be allowed to send each of the `Impersonate-*`
+//! headers.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,8 @@ const UID: &str = "impersonate-uid";
 const EXTRA: &str = "impersonate-extra-";
 const ACCOUNT: &str = "system:serviceaccount:";
 
-/// Whom the headers name; `None` when they name nobody. `asked` is what the request itself asks for.
+/// Returns the impersonated user, or `None` without such headers. `asked` describes the request
+/// itself.
 pub(crate) fn impersonated(
     authorizer: Authorizer<'_>,
     caller: &Identity,
@@ -25,7 +27,8 @@ pub(crate) fn impersonated(
     let Some(wanted) = wanted(headers)? else { return Ok(None) };
     let may_be_user = authorizer.decide(caller, &user(&wanted.user));
     if !may_be_user.allowed {
-        // kube-apiserver then looks for a permission that is limited to what is asked, and tells of that one.
+        // kube-apiserver then checks a permission that is limited to this request, and its error
+        // names that permission.
         let verb = format!("impersonate-on:{}:{}", mode(&wanted.user), asked.verb);
         return Err(refusal(caller, &Attributes { verb, ..asked.clone() }, &may_be_user.reason));
     }
@@ -67,7 +70,8 @@ fn wanted(headers: &HeaderMap) -> ApiResult<Option<Identity>> {
     }
 }
 
-/// A header's text, of whatever letters. What cannot be read is refused: taken as absent, it would leave the caller who he is.
+/// Returns a header's text, which may be any UTF-8. A header that is not UTF-8 is rejected. If it
+/// were ignored, the request would run as the caller.
 fn text(name: &str, value: &HeaderValue) -> ApiResult<String> {
     let text = std::str::from_utf8(value.as_bytes());
     text.map(str::to_owned).map_err(|_| ApiError::bad_request(format!("the header {name} is not UTF-8")))
@@ -101,7 +105,8 @@ fn mode(user: &str) -> &'static str {
     }
 }
 
-/// With the groups that come with being somebody at all.
+/// Adds the default groups of a user: those of a ServiceAccount if no group is named, and the group
+/// of authenticated or unauthenticated users.
 fn completed(mut wanted: Identity) -> Identity {
     if wanted.groups.is_empty()
         && let Some((namespace, _)) = wanted.user.strip_prefix(ACCOUNT).and_then(|rest| rest.split_once(':'))
@@ -109,8 +114,8 @@ fn completed(mut wanted: Identity) -> Identity {
         wanted.groups = account_groups(namespace);
     }
     let has = |groups: &[String], group: &str| groups.iter().any(|it| it == group);
-    let nobody = wanted.user == "system:anonymous" || has(&wanted.groups, UNAUTHENTICATED);
-    let group = if nobody { UNAUTHENTICATED } else { AUTHENTICATED };
+    let is_anonymous = wanted.user == "system:anonymous" || has(&wanted.groups, UNAUTHENTICATED);
+    let group = if is_anonymous { UNAUTHENTICATED } else { AUTHENTICATED };
     if !has(&wanted.groups, group) {
         wanted.groups.push(group.to_owned());
     }
@@ -122,7 +127,7 @@ mod tests {
     use super::*;
 
     fn of(headers: &[(&'static str, &[u8])]) -> ApiResult<Option<Identity>> {
-        let value = |bytes: &[u8]| HeaderValue::from_bytes(bytes).expect("a value");
+        let value = |bytes: &[u8]| HeaderValue::from_bytes(bytes).expect("the header value is valid");
         let mut map = HeaderMap::new();
         for (name, bytes) in headers {
             map.append(*name, value(bytes));
@@ -131,19 +136,19 @@ mod tests {
     }
 
     #[test]
-    fn names_are_of_whatever_letters() {
+    fn names_may_contain_any_utf8() {
         let named = [
             (USER, "jürgen".as_bytes()),
             (GROUP, "Müßiggänger".as_bytes()),
             ("impersonate-extra-scopes", "größe".as_bytes()),
         ];
-        let wanted = of(&named).expect("readable").expect("somebody");
+        let wanted = of(&named).expect("the headers are valid").expect("a user is impersonated");
         assert_eq!((wanted.user.as_str(), wanted.groups), ("jürgen", vec!["Müßiggänger".to_owned()]));
         assert_eq!(wanted.extra["scopes"], ["größe"]);
     }
 
     #[test]
-    fn a_header_that_cannot_be_read_is_refused_and_never_taken_as_absent() {
+    fn a_header_that_is_not_utf8_is_rejected() {
         for name in [USER, GROUP, UID, "impersonate-extra-scopes"] {
             let mut headers = vec![(name, [0xff].as_slice())];
             assert_eq!(of(&headers).map_err(|e| e.code()), Err(400), "{name} alone");

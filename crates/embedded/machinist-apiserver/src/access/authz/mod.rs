@@ -1,15 +1,17 @@
-//! Who may do what.
+//! Authorization: decides which requests a user may send.
 //!
 //! ```text
 //! system:masters -> everything
-//! a node         -> what concerns it alone (node), and what it writes is looked at once more on its way in (restriction)
-//! anybody        -> what bindings to roles grant (rbac)
+//! a node         -> its own objects (node); a second check covers the objects it writes (restriction)
+//! any user       -> the permissions that bindings to roles grant (rbac)
 //! ```
 //!
-//! Every request is asked about before its body is read: whoever may not act learns nothing of what there is. A review asks the same
-//! question on somebody's behalf (`reviews`). With [`Authorization::AlwaysAllow`] nothing here has a say.
+//! The server authorizes every request before it reads the body, so a caller without permission
+//! learns nothing about existing objects. A review asks the same question for another user
+//! (`reviews`). With [`Authorization::AlwaysAllow`] every request is allowed.
 //!
-//! Deliberately absent: webhooks, the aggregation of ClusterRoles after the start, and constrained impersonation.
+//! Not included: webhooks, the aggregation of ClusterRoles after the start, and constrained
+//! impersonation.
 
 pub(crate) mod caller;
 pub(crate) mod escalation;
@@ -27,20 +29,22 @@ use crate::values::query::Query;
 use crate::values::route::{ResourcePath, Route, verb};
 use crate::values::status::{ApiError, ApiResult, Target};
 
-/// The group that may do everything.
+/// Group with all permissions.
 const MASTERS: &str = "system:masters";
 
-/// Whether callers are asked what they may do.
+/// Authorization mode of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Authorization {
-    /// Whoever is known may do everything: for callers in the same process, and for simulations.
+    /// Every authenticated user may do everything. For callers in the same process and for
+    /// simulations.
     #[default]
     AlwaysAllow,
-    /// As a cluster does it: nodes by what concerns them, everybody by roles, which exist from the start.
+    /// As in a real cluster: nodes may access their own objects, and roles grant all other
+    /// permissions. The default roles exist from the start.
     Rbac,
 }
 
-/// What is asked, as authorizers see it.
+/// The facts about a request that authorizers see.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Attributes {
     pub(crate) verb: String,
@@ -49,14 +53,14 @@ pub(crate) struct Attributes {
     pub(crate) subresource: String,
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// Set when it is about a path that is no resource; the other fields but the verb are empty then.
+    /// Path of a request that is not for a resource. All other fields except `verb` are then empty.
     pub(crate) path: Option<String>,
-    /// The node that a field selector names.
+    /// Name of the node that a field selector requires.
     pub(crate) selected_node: Option<String>,
 }
 
 impl Attributes {
-    /// What a request asks for.
+    /// Returns the attributes of a request.
     pub(crate) fn of(parts: &request::Parts, route: &Route) -> Self {
         let path = match route {
             Route::Other(path) => {
@@ -70,7 +74,8 @@ impl Attributes {
         let selected = |field: &str| field_selected(query.text("fieldSelector"), field);
         let asked = Attributes::on(verb, path);
         match verb {
-            // Who looks at the one of this name looks at that one. Who deletes by it has asked for a collection.
+            // A list or watch that selects one name counts as access to that object. A delete with
+            // such a selector still deletes a collection.
             "list" | "watch" => Attributes {
                 name: selected("metadata.name").unwrap_or_default(),
                 selected_node: selected("spec.nodeName"),
@@ -81,7 +86,7 @@ impl Attributes {
         }
     }
 
-    /// To do `verb` with what a path names.
+    /// Returns the attributes of `verb` on the resource of a path.
     pub(crate) fn on(verb: &str, path: &ResourcePath) -> Self {
         Attributes {
             verb: verb.to_owned(),
@@ -95,7 +100,7 @@ impl Attributes {
         }
     }
 
-    /// `resource` or `resource/subresource`.
+    /// Returns `resource` or `resource/subresource`.
     pub(crate) fn combined(&self) -> String {
         match self.subresource.as_str() {
             "" => self.resource.clone(),
@@ -104,13 +109,13 @@ impl Attributes {
     }
 }
 
-/// A namespace is asked about as lying within itself.
+/// Returns the namespace of a request. For authorization, a Namespace object belongs to itself.
 fn namespace_of(path: &ResourcePath) -> String {
     let is_namespace = path.group.is_empty() && path.plural == "namespaces";
     if is_namespace { path.name.clone() } else { path.namespace.clone() }
 }
 
-/// The value that a selector demands of a field.
+/// Returns the value that a selector requires for a field.
 pub(crate) fn field_selected(selector: &str, field: &str) -> Option<String> {
     selector.split(',').find_map(|term| {
         let (key, value) = term.split_once('=')?;
@@ -118,7 +123,7 @@ pub(crate) fn field_selected(selector: &str, field: &str) -> Option<String> {
     })
 }
 
-/// An answer, and why.
+/// A decision and its reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Decision {
     pub(crate) allowed: bool,
@@ -133,7 +138,7 @@ pub(crate) struct Authorizer<'a> {
 }
 
 impl Authorizer<'_> {
-    /// Whether `user` may do what is asked.
+    /// Whether `user` may send the request.
     pub(crate) fn decide(self, user: &Identity, asked: &Attributes) -> Decision {
         if self.mode == Authorization::AlwaysAllow || is_master(user) {
             return Decision { allowed: true, reason: String::new() };
@@ -151,7 +156,7 @@ impl Authorizer<'_> {
         Decision { allowed: false, reason: reasons.join("\n") }
     }
 
-    /// Refuses what `user` may not do.
+    /// Rejects a request that `user` may not send.
     pub(crate) fn authorize(self, user: &Identity, asked: &Attributes) -> ApiResult<()> {
         let decision = self.decide(user, asked);
         if decision.allowed { Ok(()) } else { Err(refusal(user, asked, &decision.reason)) }

@@ -1,10 +1,12 @@
-//! Nodes may read what concerns them: their own Node and Lease, the Pods bound to them, and what those Pods use.
+//! Node authorization: a node may access its own Node and Lease, the Pods bound to it, and the
+//! objects that those Pods use.
 //!
-//! Where kube-apiserver keeps a graph of who uses what, this looks at the node's Pods in the namespace asked about. A Pod that mirrors
-//! what a node runs from a file opens nothing: the node wrote it itself.
+//! kube-apiserver keeps a graph of these references. This module instead looks at the node's Pods
+//! in the requested namespace. A mirror Pod, which represents a Pod that the node runs from a file,
+//! grants no access, because the node wrote it itself.
 //!
-//! Deliberately absent: volumes, attachments, claims of resources and slices of them. Nothing here tells which node uses which, so
-//! no node may read any.
+//! Not included: volumes, attachments, resource claims and resource slices. The server does not
+//! know which node uses them, so no node may get them.
 
 use crate::access::authz::{Attributes, Decision, roles};
 use crate::schema::kinds::pod_references as refers;
@@ -13,10 +15,10 @@ use crate::store::mvcc::Store;
 use crate::values::identity::Identity;
 use crate::values::object::Object;
 
-/// The namespace of the Leases by which nodes say that they live.
+/// Namespace of the Leases that serve as node heartbeats.
 pub(super) const LEASE_NAMESPACE: &str = "kube-node-lease";
 
-/// The name of the node that a user is.
+/// Returns the name of the node if the user is a node.
 pub(crate) fn name_of(user: &Identity) -> Option<&str> {
     let in_group = user.groups.iter().any(|group| group == "system:nodes");
     user.user.strip_prefix("system:node:").filter(|name| in_group && !name.is_empty())
@@ -45,14 +47,14 @@ pub(super) fn decide(store: &Store, user: &Identity, asked: &Attributes) -> Deci
     }
 }
 
-/// Why not; empty where there is nothing to say.
+/// The error is the reason, empty if there is nothing to say.
 type Verdict = Result<(), String>;
 
 fn refuse(why: &str) -> Verdict {
     Err(why.to_owned())
 }
 
-/// What any node may do.
+/// Checks the permissions that every node has.
 fn general(asked: &Attributes) -> Verdict {
     let allows = roles::of_nodes().iter().any(|rule| rule.allows(asked));
     if allows { Ok(()) } else { Err(String::new()) }
@@ -71,7 +73,7 @@ fn readable(store: &Store, node: &str, asked: &Attributes) -> Verdict {
     related(store, node, asked)
 }
 
-/// One object, and nothing but a look at it.
+/// Allows only `get` of a single object.
 fn gettable(store: &Store, node: &str, asked: &Attributes) -> Verdict {
     if asked.verb != "get" {
         return refuse("can only get individual resources of this type");
@@ -89,7 +91,8 @@ fn claim_status(store: &Store, node: &str, asked: &Attributes) -> Verdict {
     }
 }
 
-/// A look at the account of an own Pod, or a token of it. What the token is bound to is seen to when it is made (`restriction`).
+/// Allows a node to get the ServiceAccount of its Pods and to request tokens for it. `restriction`
+/// checks the Pod to which the token is bound.
 fn account(store: &Store, node: &str, asked: &Attributes) -> Verdict {
     if asked.verb == "get" && asked.subresource.is_empty() {
         return readable(store, node, asked);
@@ -137,7 +140,7 @@ fn pod_uses(pod: &Object, resource: &str, name: &str) -> bool {
 
 fn own_node(node: &str, asked: &Attributes) -> Verdict {
     match (asked.verb.as_str(), asked.subresource.as_str()) {
-        // Whose Node it is that is written is seen to on its way in.
+        // `restriction` checks that a node writes only its own Node.
         ("create" | "update" | "patch", "") | ("update" | "patch", "status") => Ok(()),
         ("get" | "list" | "watch", "") => match asked.name.as_str() {
             "" => Err(format!("node '{node}' cannot read all nodes, only its own Node object")),
@@ -161,7 +164,7 @@ fn own_pods(store: &Store, node: &str, asked: &Attributes) -> Verdict {
             let pod = store.get_shown("pods", &key);
             if pod.is_some_and(|pod| runs(node, &pod)) { Ok(()) } else { unrelated(node) }
         }
-        // Whose Pod it is that is written is seen to on its way in.
+        // `restriction` checks that a node writes only its own Pods.
         ("create" | "delete", "") | ("update" | "patch", "status") | ("create", "eviction") => Ok(()),
         _ => refuse(""),
     }

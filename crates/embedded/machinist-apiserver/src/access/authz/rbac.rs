@@ -1,7 +1,8 @@
-//! Roles: what bindings grant to a user.
+//! Role-based access control: the permissions that bindings grant to a user.
 //!
-//! Roles and bindings are read from the store for each question, as they may be shown, no cache: a server like this has dozens of
-//! them. What is not saved yet grants nothing: after a crash it would never have been there.
+//! Each question reads roles and bindings from the store without a cache, because this server has
+//! only dozens of them. Objects that are not yet saved grant nothing, because a crash would lose
+//! them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -42,12 +43,12 @@ impl Rule {
         }
     }
 
-    /// The rules of a role.
+    /// Returns the rules of a role.
     pub(crate) fn of_role(role: &Value) -> Vec<Rule> {
         role.get("rules").and_then(Value::as_array).into_iter().flatten().map(Rule::parse).collect()
     }
 
-    /// Whether the rule grants what is asked.
+    /// Whether the rule allows the request.
     pub(crate) fn allows(&self, asked: &Attributes) -> bool {
         let has = |list: &[String], wanted: &str| list.iter().any(|it| it == ALL || it == wanted);
         if !has(&self.verbs, &asked.verb) {
@@ -64,13 +65,14 @@ impl Rule {
     }
 }
 
-/// `*`, the path itself, or a beginning of it and `*`.
+/// Whether a pattern matches a path. A pattern is `*`, a path, or the beginning of a path followed
+/// by `*`.
 pub(crate) fn path_matches(pattern: &str, path: &str) -> bool {
     pattern == path || pattern.strip_suffix(ALL).is_some_and(|beginning| path.starts_with(beginning))
 }
 
 impl fmt::Display for Rule {
-    /// As refusals show it.
+    /// Formats the rule as kube-apiserver's errors do.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lists = [
             ("APIGroups", &self.groups),
@@ -88,20 +90,21 @@ impl fmt::Display for Rule {
     }
 }
 
-/// `["a" "b"]`
+/// Formats a list as `["a" "b"]`.
 pub(crate) fn quoted(list: &[String]) -> String {
     let quoted: Vec<String> = list.iter().map(|item| format!("\"{item}\"")).collect();
     format!("[{}]", quoted.join(" "))
 }
 
-/// What one binding gives to a user.
+/// Permissions that one binding grants to a user.
 pub(crate) struct Grant {
-    /// The binding, its role and the subject that the user is.
+    /// Text that names the binding, its role and the subject that matches the user.
     source: String,
     pub(crate) rules: Vec<Rule>,
 }
 
-/// Everything that bindings give to `user` in a namespace, or in the whole cluster, and which of their roles do not exist.
+/// Returns the grants to `user` in the whole cluster and in `namespace` (unless it is empty), and
+/// the missing roles of these bindings.
 pub(crate) fn grants(store: &Store, user: &Identity, namespace: &str) -> (Vec<Grant>, Vec<MissingRole>) {
     let (mut found, mut missing) = (Vec::new(), Vec::new());
     let mut take = |binding: &Object, within: &str| {
@@ -134,7 +137,7 @@ pub(crate) fn grants(store: &Store, user: &Identity, namespace: &str) -> (Vec<Gr
     (found, missing)
 }
 
-/// A role that a binding names and that is not there.
+/// A role that a binding names but that does not exist.
 pub(crate) struct MissingRole {
     kind: String,
     pub(crate) name: String,
@@ -146,7 +149,7 @@ impl fmt::Display for MissingRole {
     }
 }
 
-/// The rules of the role that a binding names; `None` when it does not exist.
+/// Returns the rules of a binding's role, or `None` if the role does not exist.
 pub(crate) fn role_of(store: &Store, binding: &Value, namespace: &str) -> Option<Vec<Rule>> {
     let (kind, name) = (text(binding, "/roleRef/kind"), text(binding, "/roleRef/name"));
     let role = match kind {
@@ -156,7 +159,7 @@ pub(crate) fn role_of(store: &Store, binding: &Value, namespace: &str) -> Option
     role.map(|role| Rule::of_role(role.value()))
 }
 
-/// Several missing roles as one text.
+/// Formats several missing roles as one text.
 pub(crate) fn told(missing: &[MissingRole]) -> String {
     let told: Vec<String> = missing.iter().map(ToString::to_string).collect();
     match told.as_slice() {
@@ -175,7 +178,7 @@ pub(super) fn decide(store: &Store, user: &Identity, asked: &Attributes) -> Deci
     }
 }
 
-/// To whom a binding gives something.
+/// Subject of a binding.
 enum Subject {
     User(String),
     Group(String),
@@ -249,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_allows_what_all_of_its_lists_have() {
+    fn a_rule_applies_only_if_all_of_its_lists_match() {
         let rule =
             json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["a"]});
         assert!(check(rule.clone(), "get", "pods", "a"));
@@ -259,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn stars_stand_for_everything_and_for_any_resource() {
+    fn a_star_matches_everything_or_any_resource() {
         let every = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
         assert!(check(every, "get", "pods/log", "a"));
         let scales = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["*/scale"]});
@@ -270,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_matches_itself_or_a_beginning_with_a_star() {
+    fn a_path_pattern_is_exact_or_a_prefix() {
         assert!(path_matches("/apis/*", "/apis/x") && path_matches("*", "/") && path_matches("/x", "/x"));
         assert!(!path_matches("/apis/*", "/apis") && !path_matches("/x", "/x/y"));
     }

@@ -1,8 +1,10 @@
-//! What a node writes must be its own affair (NodeRestriction): the authorizer sees only names, this sees the objects.
+//! NodeRestriction: limits the writes of a node to its own objects. The authorizer sees only names;
+//! this module sees the objects.
 //!
-//! Deliberately absent: what kube-apiserver checks of kinds that are not served here (status of volume claims, CSINodes, slices of
-//! resources, requests for certificates of Pods), and the audiences that CSI drivers ask tokens for. Pods have no token projected into
-//! them here, so a token for this server is granted to every own Pod.
+//! Not included: checks for kinds that are not served here (status of volume claims, CSINodes,
+//! resource slices, certificate requests of Pods), and the audiences for which CSI drivers request
+//! tokens. Pods have no projected token here, so a node may request a token for this server for
+//! each of its Pods.
 
 use serde_json::Value;
 
@@ -15,7 +17,7 @@ use crate::values::object::{Object, meta_str, metadata};
 use crate::values::status::{ApiError, ApiResult, Target};
 use crate::values::tls;
 
-/// Labels in the namespaces of Kubernetes that a kubelet may set on its Node.
+/// Labels in Kubernetes' own namespaces that a kubelet may set on its Node.
 const KUBELET_LABELS: [&str; 11] = [
     "beta.kubernetes.io/arch",
     "beta.kubernetes.io/instance-type",
@@ -29,14 +31,14 @@ const KUBELET_LABELS: [&str; 11] = [
     "topology.kubernetes.io/region",
     "topology.kubernetes.io/zone",
 ];
-/// Namespaces of labels that are a kubelet's own.
+/// Label namespaces that belong to the kubelet.
 const KUBELET_NAMESPACES: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
-/// Signers of kubelets' certificates.
+/// Signers of kubelet certificates.
 const KUBELET_SIGNERS: [&str; 2] =
     ["kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client-kubelet"];
 
-/// The node that writes, if it is one and nodes are held to anything here.
+/// Returns the node that sends the request, if the caller is a node and authorization is on.
 fn writer<'a>(caller: &Caller<'a>) -> Option<&'a str> {
     if caller.authorizer.mode == Authorization::AlwaysAllow {
         return None;
@@ -48,7 +50,7 @@ fn forbidden(resource: &'static str, group: &str, name: &str, why: &str) -> ApiR
     Err(ApiError::forbidden(&Target { group, resource, name }, why))
 }
 
-/// A Node that is made, or changed from `old`.
+/// Checks a Node that is created, or updated from `old`.
 pub(crate) fn admit_node(caller: &Caller<'_>, new: &Value, old: Option<&Value>) -> ApiResult<()> {
     let Some(node) = writer(caller) else { return Ok(()) };
     let name = meta_str(new, "name");
@@ -89,7 +91,7 @@ fn is_empty(value: &Value) -> bool {
     value.is_null() || value.as_array().is_some_and(Vec::is_empty)
 }
 
-/// Labels that differ and are not a kubelet's to set, sorted.
+/// Returns the changed labels that a kubelet may not set, sorted.
 fn forbidden_labels(new: &Value, old: Option<&Value>) -> Vec<String> {
     let of = |object: Option<&Value>| {
         object
@@ -115,7 +117,7 @@ fn is_forbidden(label: &str) -> bool {
     within("node-restriction.kubernetes.io") || (reserved && !allowed)
 }
 
-/// A Node that is deleted.
+/// Checks the deletion of a Node.
 pub(crate) fn admit_node_delete(caller: &Caller<'_>, name: &str) -> ApiResult<()> {
     match writer(caller) {
         Some(node) if node != name => {
@@ -125,8 +127,8 @@ pub(crate) fn admit_node_delete(caller: &Caller<'_>, name: &str) -> ApiResult<()
     }
 }
 
-/// A Pod that is made: nodes make only mirrors of what they run from files, and those refer to nothing that a node could read
-/// because of them.
+/// Checks a new Pod. A node creates only mirrors of Pods that it runs from files. A mirror Pod must
+/// not refer to objects that the node could then read.
 pub(crate) fn admit_new_pod(caller: &Caller<'_>, pod: &Value) -> ApiResult<()> {
     let Some(node) = writer(caller) else { return Ok(()) };
     let refuse = |why: String| forbidden("pods", "", meta_str(pod, "name"), &why);
@@ -171,7 +173,8 @@ pub(crate) fn admit_new_pod(caller: &Caller<'_>, pod: &Value) -> ApiResult<()> {
     }
 }
 
-/// A Pod that is changed: nodes write no more than the status, and of that not what somebody else is to say.
+/// Checks a Pod update. A node writes only the status, and of the status only the fields that
+/// belong to the kubelet.
 pub(crate) fn admit_pod_update(caller: &Caller<'_>, new: &Value, old: &Value, part: Part) -> ApiResult<()> {
     let Some(node) = writer(caller) else { return Ok(()) };
     let refuse = |why: String| forbidden("pods", "", meta_str(old, "name"), &why);
@@ -199,7 +202,7 @@ pub(crate) fn admit_pod_update(caller: &Caller<'_>, new: &Value, old: &Value, pa
     Ok(())
 }
 
-/// A Pod that is deleted.
+/// Checks the deletion of a Pod.
 pub(crate) fn admit_pod_delete(caller: &Caller<'_>, key: &Key, name: &str) -> ApiResult<()> {
     let Some(node) = writer(caller) else { return Ok(()) };
     let missing = Target { group: "", resource: "pods", name };
@@ -210,7 +213,7 @@ pub(crate) fn admit_pod_delete(caller: &Caller<'_>, key: &Key, name: &str) -> Ap
     Ok(())
 }
 
-/// A Pod that is bound.
+/// Checks the binding of a Pod.
 pub(crate) fn admit_binding(caller: &Caller<'_>, name: &str) -> ApiResult<()> {
     match writer(caller) {
         Some(_) => {
@@ -221,7 +224,7 @@ pub(crate) fn admit_binding(caller: &Caller<'_>, name: &str) -> ApiResult<()> {
     }
 }
 
-/// A Pod that is evicted.
+/// Checks the eviction of a Pod.
 pub(crate) fn admit_eviction(caller: &Caller<'_>, key: &Key, name: &str) -> ApiResult<()> {
     let Some(node) = writer(caller) else { return Ok(()) };
     let missing = Target { group: "", resource: "pod", name };
@@ -232,7 +235,7 @@ pub(crate) fn admit_eviction(caller: &Caller<'_>, key: &Key, name: &str) -> ApiR
     Ok(())
 }
 
-/// Whether the Pod is not on this node; 404 when there is none, of `missing`.
+/// Whether the Pod is not on this node. Returns a 404 for `missing` if the Pod does not exist.
 fn is_elsewhere(caller: &Caller<'_>, key: &Key, missing: &Target<'_>, node: &str) -> ApiResult<bool> {
     let pod = caller.authorizer.store.get("pods", key).ok_or_else(|| ApiError::not_found(missing))?;
     Ok(!is_on(&pod, node))
@@ -242,7 +245,7 @@ fn is_on(pod: &Object, node: &str) -> bool {
     pod.value().pointer("/spec/nodeName").is_some_and(|it| it == node)
 }
 
-/// A token of an account: for a node it ends with a Pod that is on that node.
+/// Checks a token request for a ServiceAccount. A node's token must be bound to a Pod on that node.
 pub(crate) fn admit_token(
     caller: &Caller<'_>,
     namespace: &str,
@@ -294,7 +297,7 @@ pub(crate) fn admit_token(
     ))
 }
 
-/// A request for a certificate: a node asks for its own name alone.
+/// Checks a certificate request. A node may request a certificate only for its own name.
 pub(crate) fn admit_certificate_request(caller: &Caller<'_>, object: &Value) -> ApiResult<()> {
     let Some(node) = writer(caller) else { return Ok(()) };
     let spec = |field: &str| object["spec"][field].as_str().unwrap_or_default();
@@ -311,7 +314,7 @@ pub(crate) fn admit_certificate_request(caller: &Caller<'_>, object: &Value) -> 
     }
 }
 
-/// A Lease that is made, changed or deleted.
+/// Checks a Lease that is created, updated or deleted.
 pub(crate) fn admit_lease(caller: &Caller<'_>, namespace: &str, name: &str) -> ApiResult<()> {
     let Some(node) = writer(caller) else { return Ok(()) };
     let refuse = |why: &str| forbidden("leases", "coordination.k8s.io", name, why);
@@ -328,7 +331,7 @@ pub(crate) fn admit_lease(caller: &Caller<'_>, namespace: &str, name: &str) -> A
 }
 
 #[test]
-fn a_kubelet_sets_its_own_labels_and_no_other_of_kubernetes() {
+fn a_kubelet_may_set_only_its_own_reserved_labels() {
     for label in
         ["a", "example.org/a", "kubernetes.io/os", "node.kubernetes.io/x", "x.kubelet.kubernetes.io/y"]
     {

@@ -1,9 +1,11 @@
-//! The roles and bindings that exist from the start, read from `roles.txt`.
+//! The default roles and bindings, read from `roles.txt`.
 //!
-//! A folder that was kept has those of the program that wrote it. They are brought up to date at each start: what is missing is added,
-//! what somebody added stays, and whoever wants to be left alone says so in the annotation `autoupdate`.
+//! A saved folder has the default roles of the program version that wrote it. Each start updates
+//! them: it adds missing parts and keeps additions by users. A role or binding with the annotation
+//! `autoupdate: "false"` is not updated.
 //!
-//! The text is part of the program, so a mistake in it is our own bug and panics with the line, in the first test that needs it.
+//! The text is part of the program. A mistake in it is our own bug, so the first test that reads it
+//! panics with the line.
 
 use std::sync::LazyLock;
 
@@ -13,10 +15,10 @@ use crate::access::authz::escalation::grant_all;
 use crate::access::authz::rbac::{GROUP, Rule};
 use crate::values::object::child_map;
 
-/// `"false"` keeps a role or binding as it is.
+/// Annotation that excludes a role or binding from updates if its value is `"false"`.
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
-/// An object of the start: where it lies in the store, its namespace, and itself.
+/// A default object with its table in the store and its namespace.
 pub(crate) struct Initial {
     pub(crate) table: &'static str,
     pub(crate) namespace: &'static str,
@@ -25,23 +27,23 @@ pub(crate) struct Initial {
 
 static INITIAL: LazyLock<Vec<Initial>> = LazyLock::new(|| read(include_str!("roles.txt")));
 
-/// What every joined node may do, as far as it concerns that node.
+/// Rules for every joined node, limited to objects of that node.
 static NODE: LazyLock<Vec<Rule>> = LazyLock::new(|| {
     let role = INITIAL.iter().find(|it| it.object["metadata"]["name"] == "system:node");
-    Rule::of_role(&role.expect("roles.txt has system:node").object)
+    Rule::of_role(&role.expect("roles.txt defines system:node").object)
 });
 
-/// Everything that exists from the start.
+/// Returns all default roles and bindings.
 pub(crate) fn initial() -> &'static [Initial] {
     &INITIAL
 }
 
-/// The rules of the role `system:node`.
+/// Returns the rules of the role `system:node`.
 pub(crate) fn of_nodes() -> &'static [Rule] {
     &NODE
 }
 
-/// What a kept role or binding has to become; `None` when it has all that it started with.
+/// Returns the update for a saved role or binding, or `None` if nothing is missing.
 pub(crate) fn renewed(kept: &Value, initial: &Value) -> Option<Value> {
     if kept["metadata"]["annotations"][AUTOUPDATE] == "false" {
         return None;
@@ -85,7 +87,7 @@ fn read(text: &'static str) -> Vec<Initial> {
     let mut all: Vec<Initial> = Vec::new();
     for line in text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
         let words: Vec<&'static str> = line.split_whitespace().collect();
-        let broken = || -> ! { panic!("roles.txt: {line:?}") };
+        let broken = || -> ! { panic!("roles.txt: invalid line {line:?}") };
         if line.starts_with(' ') {
             let Some(last) = all.last_mut() else { broken() };
             match words.as_slice() {
@@ -158,7 +160,7 @@ fn rule(words: &[&str]) -> Value {
             }
             rule
         }
-        _ => panic!("roles.txt: no rule in {words:?}"),
+        _ => panic!("roles.txt: expected a rule, got {words:?}"),
     }
 }
 
@@ -173,7 +175,7 @@ fn binding(mut object: Value, role_kind: &str, role: &str, subjects: &[&str]) ->
                 json!({"kind": "ServiceAccount", "namespace": namespace, "name": name})
             }
             Some((kind, name)) => json!({"apiGroup": GROUP, "kind": kind, "name": name}),
-            None => panic!("roles.txt: no subject in {subject:?}"),
+            None => panic!("roles.txt: expected a subject, got {subject:?}"),
         })
         .collect();
     if !parsed.is_empty() {
@@ -182,7 +184,8 @@ fn binding(mut object: Value, role_kind: &str, role: &str, subjects: &[&str]) ->
     object
 }
 
-/// Gives each role that takes in others their rules. Three times: view is in edit, and edit in admin.
+/// Copies the rules of matching roles into each aggregated role. Three passes are enough: view is
+/// part of edit, and edit is part of admin.
 fn take_in(all: &mut [Initial]) {
     for _ in 0..3 {
         let taken: Vec<Option<Vec<Value>>> = all.iter().map(|it| taken_in(&it.object, all)).collect();
@@ -209,11 +212,11 @@ fn taken_in(role: &Value, all: &[Initial]) -> Option<Vec<Value>> {
 }
 
 #[test]
-fn roles_that_take_in_others_have_their_rules() {
+fn aggregated_roles_contain_the_rules_of_their_parts() {
     let rules = |name: &str| {
         let role =
             initial().iter().find(|it| it.object["metadata"]["name"] == name && it.table == "clusterroles");
-        Rule::of_role(&role.expect("the role").object)
+        Rule::of_role(&role.expect("the role exists").object)
     };
     let (view, edit, admin) = (rules("view"), rules("edit"), rules("admin"));
     assert!(!view.is_empty() && view.iter().all(|rule| edit.contains(rule)));
@@ -222,11 +225,11 @@ fn roles_that_take_in_others_have_their_rules() {
 }
 
 #[test]
-fn a_kept_role_gets_what_it_misses_and_keeps_what_somebody_added() {
+fn a_saved_role_gets_missing_rules_and_keeps_additions() {
     let rule = |verbs: &[&str]| json!({"verbs": verbs, "apiGroups": [""], "resources": ["pods"]});
     let initial = json!({"metadata": {"name": "r", "labels": {"a": "b"}}, "rules": [rule(&["get", "list"])]});
     let kept = json!({"metadata": {"name": "r", "uid": "u"}, "rules": [rule(&["get"]), rule(&["delete"])]});
-    let new = renewed(&kept, &initial).expect("it misses something");
+    let new = renewed(&kept, &initial).expect("a rule is missing");
     assert_eq!(new["rules"], json!([rule(&["get"]), rule(&["delete"]), rule(&["get", "list"])]));
     assert_eq!(new["metadata"], json!({"name": "r", "uid": "u", "labels": {"a": "b"}}));
     assert_eq!(renewed(&new, &initial), None);
@@ -236,13 +239,13 @@ fn a_kept_role_gets_what_it_misses_and_keeps_what_somebody_added() {
 }
 
 #[test]
-fn a_kept_binding_gets_the_subjects_it_misses() {
+fn a_saved_binding_gets_missing_subjects() {
     let subject = |name: &str| json!({"apiGroup": GROUP, "kind": "Group", "name": name});
     let binding = |subjects: &[&str]| -> Value {
         let subjects: Vec<Value> = subjects.iter().map(|name| subject(name)).collect();
         json!({"metadata": {"name": "b"}, "subjects": subjects})
     };
-    let new = renewed(&binding(&["mine"]), &binding(&["theirs"])).expect("it misses a subject");
+    let new = renewed(&binding(&["mine"]), &binding(&["theirs"])).expect("a subject is missing");
     assert_eq!(new, binding(&["mine", "theirs"]));
     assert_eq!(renewed(&new, &binding(&["theirs"])), None);
 }

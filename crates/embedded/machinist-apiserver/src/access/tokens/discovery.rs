@@ -1,4 +1,5 @@
-//! How others can check tokens: the issuer's configuration and its public key.
+//! OpenID discovery: the issuer's configuration and its public key, so that other parties can
+//! verify tokens.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -12,7 +13,8 @@ use crate::values::status::{ApiError, ApiResult};
 
 const KEYS: &str = "/openid/v1/jwks";
 
-/// The document at `path` with its media type, if there is one. `host` is what the caller calls this server.
+/// Returns the document at `path` with its media type, if it exists. `host` is the address that the
+/// caller uses for this server.
 pub(crate) fn document(path: &str, host: &str, keys: &Keys) -> Option<ApiResult<(&'static str, Bytes)>> {
     match path.trim_end_matches('/') {
         KEYS => Some(key_set(keys).map(|text| ("application/jwk-set+json", text))),

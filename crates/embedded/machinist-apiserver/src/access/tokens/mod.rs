@@ -1,9 +1,10 @@
-//! Tokens of ServiceAccounts: signed claims that say whose they are, until when, and what they are bound to.
+//! ServiceAccount tokens: signed claims with the account, the expiry and the bound object.
 //!
-//! A token lets in as long as it is not expired and its account, and what it is bound to, are still the same objects: that is looked up
-//! each time, so deleting one of them ends it at once. (kube-apiserver remembers an answer for seconds.)
+//! A token is valid until it expires, as long as its account and its bound object still exist with
+//! the same uid. The server checks this on every request, so deleting either object invalidates the
+//! token at once. (kube-apiserver caches a result for seconds.)
 //!
-//! Signed with ES256 over `ring`. Tokens and keys are never logged.
+//! Tokens are signed with ES256 through `ring`. Tokens and keys are never logged.
 
 pub(crate) mod discovery;
 
@@ -22,24 +23,25 @@ use crate::store::mvcc::Store;
 use crate::values::identity::{CREDENTIAL_ID, Identity, account_groups};
 use crate::values::object::{self, Object};
 
-/// Who issues tokens, and the audience of those that are for this server.
+/// Issuer of the tokens, and the audience of tokens for this server.
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc";
 
 pub(crate) const PRIVATE: &str = "kubernetes.io";
-/// Longest token that is looked at.
+/// Maximum length of a token. Longer tokens are rejected unread.
 const MAX_LENGTH: usize = 16 * 1024;
-/// A deleted account's or object's token lives this much longer, as the object itself may.
+/// A token stays valid for this time after its account or bound object is marked for deletion, as
+/// that object may exist for longer.
 const DELETION_LEEWAY_SECONDS: i64 = 60;
 
-/// Why a token lets nobody in.
+/// Reason why a token is rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Rejected {
     Invalid,
-    /// It is good, but for these audiences.
+    /// The token is valid, but for these audiences.
     OtherAudience(Vec<String>),
 }
 
-/// Whether a bearer token has the form of a signed one.
+/// Reports whether a bearer token has the form of a signed token.
 pub(crate) fn looks_like_one(token: &str) -> bool {
     token.split('.').count() == 3
 }
@@ -53,7 +55,7 @@ pub(crate) fn sign(key: &TokenKey, claims: &Value) -> Result<String, TokenKeyErr
     Ok(format!("{signed}.{signature}"))
 }
 
-/// The claims of a token that `key` signed.
+/// Returns the claims of a token that `key` signed.
 fn verified(key: &TokenKey, token: &str) -> Option<Value> {
     if MAX_LENGTH < token.len() {
         return None;
@@ -62,7 +64,7 @@ fn verified(key: &TokenKey, token: &str) -> Option<Value> {
     let (header, claims) = signed.split_once('.')?;
     let decoded = |part: &str| URL_SAFE_NO_PAD.decode(part).ok();
     let header: Value = serde_json::from_slice(&decoded(header)?).ok()?;
-    // What a token says of its own algorithm is never followed, only checked.
+    // The algorithm in the token is only checked, never followed.
     if header["alg"] != "ES256" || header["kid"] != key.id() {
         return None;
     }
@@ -71,7 +73,7 @@ fn verified(key: &TokenKey, token: &str) -> Option<Value> {
         .flatten()
 }
 
-/// Whose the token is, and for which of the `wanted` audiences.
+/// Returns the identity of the token's account, and the matching audience of `wanted`.
 pub(crate) fn identify(
     store: &Store,
     keys: &Keys,
@@ -98,7 +100,7 @@ pub(crate) fn identify(
     Ok((identity, shared))
 }
 
-/// The account that the claims name, if it and what the token is bound to still are what they were.
+/// Returns the account in the claims, if the account and the bound object still have the same uid.
 fn holder(store: &Store, claims: &Value, now: Timestamp) -> Option<Identity> {
     let second = |claim: &str| claims[claim].as_i64();
     if now.as_second() < second("nbf")? || second("exp")? <= now.as_second() {
@@ -119,7 +121,7 @@ fn holder(store: &Store, claims: &Value, now: Timestamp) -> Option<Identity> {
     for (kind, table) in [("pod", "pods"), ("secret", "secrets"), ("node", "nodes")] {
         let Some(bound) = private.get(kind) else { continue };
         let (name, uid) = (bound["name"].as_str()?, bound["uid"].as_str()?);
-        // The node of a bound pod is told, not bound to.
+        // The node of a bound pod is informative. The token is not bound to it.
         let is_bound = kind != "node" || private.get("pod").is_none();
         if is_bound {
             let within = if kind == "node" { "" } else { namespace };
@@ -137,12 +139,12 @@ fn holder(store: &Store, claims: &Value, now: Timestamp) -> Option<Identity> {
     Some(Identity { uid: uid.to_owned(), extra, ..Identity::new(account_user(namespace, name), groups) })
 }
 
-/// The user that a ServiceAccount is.
+/// Name of a ServiceAccount's user.
 pub(crate) fn account_user(namespace: &str, name: &str) -> String {
     format!("system:serviceaccount:{namespace}:{name}")
 }
 
-/// The object, if it is still the one with this uid and not long deleted.
+/// Returns the object, if it still has this uid and was not deleted too long ago.
 fn still_there(
     store: &Store,
     table: &str,
@@ -162,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_the_key_signed_is_believed() {
+    fn only_tokens_that_the_key_signed_are_accepted() {
         let key = TokenKey::generate().expect("a key");
         let token = sign(&key, &json!({"sub": "a"})).expect("signed");
         assert_eq!(verified(&key, &token), Some(json!({"sub": "a"})));
@@ -180,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_survives_being_written_down() {
+    fn a_key_round_trips_through_pem() {
         let key = TokenKey::generate().expect("a key");
         let read = TokenKey::from_pem(key.pem()).expect("the same key");
         let token = sign(&key, &json!({"sub": "a"})).expect("signed");

@@ -1,15 +1,16 @@
-//! Filling in a schema's defaults.
+//! Sets the defaults of a schema.
 
 use serde_json::Value;
 
 use crate::schema::crd::schema::{MAX_DEPTH, Schema};
 
-/// Sets every absent field that has a default. A default is filled before its own children are looked at, so defaults nest.
+/// Sets every absent field that has a default. A default is set before its own fields are visited,
+/// so defaults nest.
 pub(crate) fn fill(value: &mut Value, schema: &Schema) {
     fill_at(value, schema, 0);
 }
 
-/// The value with its defaults, where it lacks any.
+/// Returns the value with its defaults, or `None` if it lacks none.
 pub(crate) fn filled(value: &Value, schema: &Schema) -> Option<Value> {
     lacks(value, schema, 0).then(|| {
         let mut filled = value.clone();

@@ -1,5 +1,5 @@
-//! What lies inside a custom resource and is an object itself (`x-kubernetes-embedded-resource`): it says of what kind it is, and
-//! its metadata is as that of any object.
+//! Validates objects inside custom resources (`x-kubernetes-embedded-resource`): their type, and
+//! their metadata as for any object.
 
 use serde_json::{Map, Value, json};
 
@@ -8,7 +8,7 @@ use crate::values::meta::{self, NameRule};
 use crate::values::object::{meta_str, set_meta};
 use crate::values::status::FieldErrors;
 
-/// Appends what is wrong with the objects inside `value`.
+/// Appends the problems of the objects inside `value`.
 pub(crate) fn validate(value: &Value, schema: &Schema, errors: &mut FieldErrors) {
     walk(value, schema, "", 0, errors);
 }
@@ -59,7 +59,7 @@ fn validate_object(map: &Map<String, Value>, whole: &Value, place: &str, errors:
     }
     let mut object = json!({"metadata": map["metadata"]});
     if meta_str(whole, "name").is_empty() {
-        // It needs none.
+        // An embedded object needs no name, so validation gets a placeholder.
         set_meta(&mut object, "name", Some(json!("fakename")));
     }
     let is_namespaced = !meta_str(whole, "namespace").is_empty();

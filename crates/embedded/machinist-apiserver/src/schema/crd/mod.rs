@@ -1,8 +1,8 @@
-//! Schemas, and what CustomResourceDefinitions turn into.
+//! Schemas, and the processing of CustomResourceDefinitions.
 //!
-//! A CRD's `openAPIV3Schema` and the built-in kinds' tables both become a [`schema::Schema`]; pruning, defaulting and
-//! validation walk it, and [`rules`] judges what is then still valid. Conversion webhooks are absent: a CRD that asks for one
-//! is refused.
+//! A CRD's `openAPIV3Schema` and the built-in kinds' tables both become a [`schema::Schema`].
+//! Pruning, defaulting and validation walk that schema. Afterwards [`rules`] evaluates its CEL
+//! rules. Conversion webhooks are not supported: a CRD that requests one is rejected.
 
 pub(crate) mod default;
 pub(crate) mod embedded;

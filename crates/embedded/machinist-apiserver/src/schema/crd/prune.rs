@@ -1,4 +1,5 @@
-//! Removing what a schema does not know, and the nulls and empties that a typed decoder would not keep.
+//! Removes fields that a schema does not define, and nulls and empty values that a typed decoder
+//! would not keep.
 
 use serde_json::Value;
 
@@ -6,8 +7,8 @@ use crate::schema::crd::schema::{Format, MAX_DEPTH, Schema, Type, Zero};
 use crate::values::path::{MAX_COMPLAINTS, Path};
 use crate::values::quantity;
 
-/// Removes every field that `schema` neither names nor preserves. `metadata`, `apiVersion` and `kind` of the root, and of
-/// embedded resources, are kept: their own rules apply.
+/// Removes every field that `schema` neither defines nor preserves. `metadata`, `apiVersion` and
+/// `kind` of the root and of embedded resources stay, because other rules apply to them.
 pub(crate) fn prune(value: &mut Value, schema: &Schema) {
     prune_at(value, schema, true, 0);
 }
@@ -45,17 +46,17 @@ fn prune_at(value: &mut Value, schema: &Schema, resource: bool, depth: usize) {
     }
 }
 
-/// Places of fields that a schema does not know, as far as they are worth telling.
+/// Paths of unknown fields, at most as many as are reported.
 #[derive(Debug, Default)]
 pub(crate) struct Unknown(pub(crate) Vec<String>);
 
 impl Unknown {
-    /// Looks at a value that lies at `place`.
+    /// Collects the unknown fields of a value at `place`.
     pub(crate) fn look(&mut self, place: &str, value: &Value, schema: &Schema) {
         self.look_at(&Path::Root(place), value, schema, false, 0);
     }
 
-    /// Looks at a custom resource, but not at its metadata.
+    /// Collects the unknown fields of a custom resource, excluding its metadata.
     pub(crate) fn look_at_resource(&mut self, value: &Value, schema: &Schema) {
         self.look_at(&Path::Root(""), value, schema, true, 0);
     }
@@ -94,7 +95,7 @@ impl Unknown {
     }
 }
 
-/// Drops `null`s that the schema does not allow: a default takes their place, or nothing.
+/// Removes every `null` that the schema does not allow, so that a default can replace it.
 pub(crate) fn drop_nulls(value: &mut Value, schema: &Schema) {
     drop_nulls_at(value, schema, 0);
 }
@@ -123,8 +124,9 @@ fn drop_nulls_at(value: &mut Value, schema: &Schema, depth: usize) {
     }
 }
 
-/// Makes a built-in object look as a typed decoder leaves it: unknown fields, nulls, and empty maps, lists and strings
-/// that its schema does not want kept are gone, and quantities are written in the one way.
+/// Normalises a built-in object as a typed decoder would. Removes unknown fields, nulls, and empty
+/// maps, lists and strings that the schema does not keep. Writes quantities in their canonical
+/// form.
 pub(crate) fn normalise(value: &mut Value, schema: &Schema) {
     prune_at(value, schema, false, 0);
     drop_empty(value, schema, 0);
@@ -189,7 +191,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn unknown_fields_go_and_preserved_ones_stay() {
+    fn unknown_fields_are_removed_and_preserved_ones_stay() {
         let schema = Schema::parse(
             &json!({"type": "object", "properties": {
                 "spec": {"type": "object", "properties": {

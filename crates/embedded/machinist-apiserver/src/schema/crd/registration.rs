@@ -1,7 +1,7 @@
-//! From a CustomResourceDefinition to a served resource, and its conditions.
+//! Turns CustomResourceDefinitions into served resources and sets their conditions.
 //!
-//! kube-apiserver establishes definitions by controllers a moment after the POST; here it happens right behind the commit,
-//! so that a definition is served by the time its POST is answered.
+//! In kube-apiserver, controllers establish a definition a moment after the POST. Here it happens
+//! right after the commit, so a definition is already served when its POST returns.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::schema::table;
 use crate::values::object::{self, Object, child_map};
 use crate::values::status::FieldErrors;
 
-/// Reports what keeps `schema` from being structural.
+/// Reports the reasons why `schema` is not structural.
 pub(crate) fn check_schema(schema: &Value, field: &str, errors: &mut FieldErrors) {
     let parsed = Schema::parse(schema, field, errors);
     if parsed.of != Some(Type::Object) && parsed.of.is_some() {
@@ -22,7 +22,7 @@ pub(crate) fn check_schema(schema: &Value, field: &str, errors: &mut FieldErrors
     }
 }
 
-/// The resource that a definition describes; `None` when it serves no version.
+/// Returns the resource that a definition describes, or `None` if it serves no version.
 pub(crate) fn resource(definition: &Value) -> Option<Resource> {
     let text =
         |pointer: &str| definition.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -38,7 +38,8 @@ pub(crate) fn resource(definition: &Value) -> Option<Resource> {
         let mut problems = FieldErrors::default();
         versions.extend(version(declared, &mut problems));
         if !problems.is_empty() {
-            // It was taken by a server that understood more, or less: what is not understood now is not enforced.
+            // Another version of this server accepted the schema. Parts that this version does not
+            // understand are not enforced.
             tracing::warn!(
                 definition = format!("{plural}.{group}"),
                 version = declared["name"].as_str(),
@@ -66,7 +67,8 @@ pub(crate) fn resource(definition: &Value) -> Option<Resource> {
     })
 }
 
-/// One version. The definition was validated when it was stored; what is wrong with it now is left out, and told in `problems`.
+/// Parses one version. The definition was validated when it was stored. Parts that are invalid now
+/// are left out and reported in `problems`.
 fn version(declared: &Value, problems: &mut FieldErrors) -> Option<Version> {
     let published = declared.pointer("/schema/openAPIV3Schema")?;
     let schema = Schema::parse(published, "openAPIV3Schema", problems);
@@ -98,7 +100,7 @@ fn scale_paths(scale: &Value) -> Option<ScalePaths> {
     })
 }
 
-/// Names that a group's definitions have been given.
+/// Names in use by the definitions of a group.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
     resources: BTreeSet<String>,
@@ -106,7 +108,7 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    /// Adds those of a definition, if it is of this group.
+    /// Adds the names of a definition, if it belongs to this group.
     pub(crate) fn add(&mut self, group: &str, definition: &Value) {
         let names = definition.pointer("/status/acceptedNames");
         let Some(names) = names.filter(|_| group_and_plural(definition).0 == group) else { return };
@@ -122,7 +124,7 @@ fn short_names(names: Option<&Value>) -> impl Iterator<Item = &str> {
     list.into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// The definition with its conditions and the names that it is given; `None` when nothing is left to establish.
+/// Returns the definition with its conditions and accepted names, or `None` if nothing changes.
 pub(crate) fn established(definition: &Object, taken: &Taken, now: &str) -> Option<Value> {
     let mut value = definition.value().clone();
     if object::is_deleting(&value) {
@@ -147,7 +149,7 @@ pub(crate) fn established(definition: &Object, taken: &Taken, now: &str) -> Opti
         }
         Some((reason, why)) => {
             set_condition(status, now, "NamesAccepted", "False", reason, why);
-            // What is served goes on under the names that it has.
+            // An established resource stays served under its current names.
             if !has_condition(status, "Established") {
                 let why = "not all names are accepted";
                 set_condition(status, now, "Established", "False", "NotAccepted", why);
@@ -157,7 +159,8 @@ pub(crate) fn established(definition: &Object, taken: &Taken, now: &str) -> Opti
     (value != *definition.value()).then_some(value)
 }
 
-/// Of the names that are wanted those that nobody else has, and for the others what was held; and the last conflict.
+/// Accepts the wanted names that are free. For each other name the current one stays. Also returns
+/// the last conflict.
 fn give_names(wanted: &Value, held: &Value, taken: &Taken) -> (Value, Option<(&'static str, String)>) {
     let mut given = held.as_object().cloned().unwrap_or_default();
     let mut conflict = None;
@@ -202,25 +205,26 @@ fn has_condition(status: &serde_json::Map<String, Value>, kind: &str) -> bool {
     conditions.is_some_and(|list| list.iter().any(|condition| condition["type"] == kind))
 }
 
-/// Whether a definition waits for a name that another has.
+/// Whether a definition waits for a name that another definition uses.
 pub(crate) fn waits_for_names(definition: &Value) -> bool {
     let conditions = definition.pointer("/status/conditions").and_then(Value::as_array);
     conditions.is_some_and(|list| list.iter().any(|c| c["type"] == "NamesAccepted" && c["status"] == "False"))
 }
 
-/// What a definition gives a name to.
+/// Returns the group and the plural that a definition names.
 pub(crate) fn group_and_plural(definition: &Value) -> (&str, &str) {
     let text = |pointer: &str| definition.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     (text("/spec/group"), text("/spec/names/plural"))
 }
 
-/// Whether a definition's resource is to be served.
+/// Whether the resource of a definition must be served.
 pub(crate) fn is_established(definition: &Value) -> bool {
     let conditions = definition.pointer("/status/conditions").and_then(Value::as_array);
     conditions.is_some_and(|list| list.iter().any(|c| c["type"] == "Established" && c["status"] == "True"))
 }
 
-/// Sets a condition of a definition's status; its time moves only when it changes.
+/// Sets a condition in a definition's status. The transition time changes only if the condition
+/// changes.
 pub(crate) fn set_condition(
     status: &mut serde_json::Map<String, Value>,
     now: &str,
@@ -252,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_that_no_longer_compiles_is_told_and_left_out() {
+    fn a_rule_that_no_longer_compiles_is_reported_and_skipped() {
         let declared = json!({ "name": "v1", "schema": { "openAPIV3Schema": { "type": "object", "properties": { "spec": {
             "type": "object", "properties": { "n": { "type": "integer" } }, "x-kubernetes-validations": [
                 { "rule": "self.n.unheardOf() > 0" },
@@ -260,7 +264,7 @@ mod tests {
             ],
         } } } } });
         let mut problems = FieldErrors::default();
-        let version = version(&declared, &mut problems).expect("it is served all the same");
+        let version = version(&declared, &mut problems).expect("the version is still served");
         let [problem] = &*problems.lines() else { panic!("{:?}", problems.lines()) };
         assert!(
             problem.starts_with("openAPIV3Schema.properties[spec].x-kubernetes-validations[0].rule: "),

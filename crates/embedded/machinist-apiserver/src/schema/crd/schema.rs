@@ -1,4 +1,4 @@
-//! A structural schema, parsed.
+//! A parsed structural schema.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,17 +10,18 @@ use crate::schema::crd::rules::{self, Rule};
 use crate::schema::crd::text_format::TextFormat;
 use crate::values::status::FieldErrors;
 
-/// Deepest schema and deepest object that is walked; kube-apiserver's JSON decoder has the same kind of bound.
+/// Maximum depth of schemas and objects. kube-apiserver's JSON decoder has a similar limit.
 pub(crate) const MAX_DEPTH: usize = 128;
 
 /// One node of a schema. The default allows every value.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Schema {
-    /// Built-in kinds: the name of the type in `types/*.txt`, for those that have one.
+    /// Built-in kinds: name of the type in `types/*.txt`, if it has one.
     pub(crate) name: &'static str,
-    /// Built-in kinds: the field's number in protobuf, 0 where none is known.
+    /// Built-in kinds: number of the field in protobuf, 0 if unknown.
     pub(crate) number: u32,
-    /// Built-in kinds: types whose fields are among `properties`, though in protobuf they lie in a message of this number.
+    /// Built-in kinds: types with fields among `properties` that protobuf keeps in a message of
+    /// this number.
     pub(crate) inlined: Vec<(u32, Arc<Schema>)>,
     pub(crate) of: Option<Type>,
     pub(crate) format: Option<Format>,
@@ -31,20 +32,21 @@ pub(crate) struct Schema {
     pub(crate) required: Vec<String>,
     pub(crate) nullable: bool,
     pub(crate) preserve_unknown: bool,
-    /// The value is a whole Kubernetes object of its own.
+    /// The value is a whole Kubernetes object.
     pub(crate) embedded_resource: bool,
     pub(crate) int_or_string: bool,
     pub(crate) default: Option<Value>,
-    /// Built-in kinds: what a typed encoder does with the zero value.
+    /// Built-in kinds: treatment of the zero value by a typed encoder.
     pub(crate) zero: Zero,
     pub(crate) list: ListType,
     pub(crate) map: MapType,
-    /// Built-in kinds: an object without any content lacks this field, though it has a default.
+    /// Built-in kinds: an empty object lacks this field, although it has a default.
     pub(crate) pointer: bool,
-    /// Built-in kinds: what is not described here is described elsewhere, and its fields have names.
+    /// Built-in kinds: this schema does not describe the fields inside, but they are named fields
+    /// and not entries of a map.
     pub(crate) named_inside: bool,
     pub(crate) patch: PatchStrategy,
-    /// A strategic merge patch of an item names the fields that are to stay, all of them.
+    /// A strategic merge patch of an item must list all fields that stay.
     pub(crate) retain_keys: bool,
     pub(crate) bounds: Bounds,
     pub(crate) all_of: Vec<Arc<Schema>>,
@@ -53,9 +55,9 @@ pub(crate) struct Schema {
     pub(crate) not: Option<Arc<Schema>>,
     /// `x-kubernetes-validations`.
     pub(crate) rules: Arc<[Rule]>,
-    /// There are rules here or below.
+    /// This node or a node below it has rules.
     pub(crate) has_rules: bool,
-    /// There are defaults below.
+    /// A node below this one has defaults.
     pub(crate) has_defaults: bool,
 }
 
@@ -109,15 +111,15 @@ pub(crate) enum Format {
     /// RFC 3339 with exactly six fractional digits.
     MicroTime,
     Date,
-    /// As Go writes it, `1h30m`.
+    /// Go's format, such as `1h30m`.
     Duration,
     Bytes,
     Quantity,
-    /// A whole number of 32 bits.
+    /// A 32-bit integer.
     Int32,
 }
 
-/// What happens to an empty value of a built-in field (Go's `omitempty`).
+/// Treatment of an empty value in a built-in field (Go's `omitempty`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Zero {
     /// Empty strings, lists and maps are left out; `false` and 0 are kept, as for pointers.
@@ -141,7 +143,8 @@ pub(crate) enum ListType {
 }
 
 impl ListType {
-    /// The items of a list as it was, to be found by their keys, where the list has keys.
+    /// Returns the old items of a list with keys, for lookup by key. The result is empty for other
+    /// lists.
     pub(crate) fn past_items<'a>(&'a self, old: Option<&'a Value>) -> PastItems<'a> {
         let (ListType::Map(keys), Some(Value::Array(old))) = (self, old) else { return PastItems::default() };
         let mut items = BTreeMap::new();
@@ -152,12 +155,12 @@ impl ListType {
     }
 }
 
-/// What tells the items of a list with keys apart. Equal values have equal texts.
+/// Returns the values that identify an item in a list with keys. Equal values have equal texts.
 fn identity(keys: &[String], item: &Value) -> Vec<Option<String>> {
     keys.iter().map(|key| item.get(key).map(Value::to_string)).collect()
 }
 
-/// See [`ListType::past_items`].
+/// The old items of a list: see [`ListType::past_items`].
 #[derive(Debug, Default)]
 pub(crate) struct PastItems<'a> {
     keys: &'a [String],
@@ -165,13 +168,13 @@ pub(crate) struct PastItems<'a> {
 }
 
 impl<'a> PastItems<'a> {
-    /// What an item once was.
+    /// Returns the old version of an item.
     pub(crate) fn of(&self, item: &Value) -> Option<&'a Value> {
         if self.items.is_empty() { None } else { self.items.get(&identity(self.keys, item)).copied() }
     }
 }
 
-/// `x-kubernetes-map-type`: whether several may own a map, each some of its fields.
+/// `x-kubernetes-map-type`: whether several managers may own a map, each some of its fields.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum MapType {
     #[default]
@@ -179,17 +182,17 @@ pub(crate) enum MapType {
     Atomic,
 }
 
-/// How a strategic merge patch treats a list; custom resources have none.
+/// Treatment of a list by a strategic merge patch. Custom resources have none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum PatchStrategy {
     /// Lists are replaced, maps are merged key by key.
     #[default]
     Replace,
-    /// A map that is replaced, too.
+    /// A map is replaced as well.
     ReplaceMap,
-    /// Union of plain values.
+    /// Lists become the union of their plain values.
     MergeValues,
-    /// By the named key of each item.
+    /// Items are merged by this key.
     MergeByKey(String),
 }
 
@@ -212,7 +215,7 @@ pub(crate) struct Bounds {
     pub(crate) max_properties: Option<u64>,
 }
 
-/// A pattern with its source text, which the refusal quotes.
+/// A pattern with its source text, which errors quote.
 #[derive(Debug, Clone)]
 pub(crate) struct Pattern {
     pub(crate) text: String,
@@ -220,13 +223,13 @@ pub(crate) struct Pattern {
 }
 
 impl Schema {
-    /// Parses `openAPIV3Schema` and reports what a structural schema may not be.
+    /// Parses `openAPIV3Schema` and reports violations of the rules for structural schemas.
     pub(crate) fn parse(source: &Value, field: &str, errors: &mut FieldErrors) -> Self {
         let mut root = Parser { errors, uncorrelatable: None, count: Some(1.0) };
         root.node(source, field, Place::Structural, 0)
     }
 
-    /// Whether the walkers have to look below this node at all.
+    /// Whether no walker needs to look below this node.
     pub(crate) fn is_opaque(&self) -> bool {
         self.preserve_unknown
             && self.properties.is_empty()
@@ -234,12 +237,12 @@ impl Schema {
             && self.additional.is_none()
     }
 
-    /// Whether `null` is a value here and not a way to say nothing.
+    /// Whether `null` is a value here. Otherwise it stands for an absent field.
     pub(crate) fn allows_null(&self) -> bool {
         self.nullable || (self.of.is_none() && self.preserve_unknown)
     }
 
-    /// The schema of the value under `key`.
+    /// Returns the schema of the value under `key`.
     pub(crate) fn property(&self, key: &str) -> Option<&Arc<Schema>> {
         self.properties.get(key).or(self.additional.as_ref())
     }
@@ -254,9 +257,10 @@ enum Place {
 
 struct Parser<'a> {
     errors: &'a mut FieldErrors,
-    /// The list around whose items have no identity, so that nothing below has a past.
+    /// Path of the enclosing list whose items have no identity, if any. Nothing inside has an old
+    /// version.
     uncorrelatable: Option<String>,
-    /// How many values of the node an object has at most, if something bounds it.
+    /// Maximum number of values of the node in one object, if there is a limit.
     count: Option<f64>,
 }
 
@@ -363,7 +367,7 @@ impl Parser<'_> {
         Schema { has_rules, has_defaults, ..schema }
     }
 
-    /// Parses what lies in a collection of at most so many values.
+    /// Parses the schema of the values in a collection, of which there are at most `most`.
     fn within(
         &mut self,
         most: Option<u64>,

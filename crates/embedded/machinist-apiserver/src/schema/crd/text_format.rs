@@ -1,15 +1,14 @@
-//! Formats of texts that a schema may ask for, apart from those that are values of a type of their own. Formats that are not here
-//! are names that nobody checks.
+//! Text formats in schemas, excluding formats with a type of their own. Unknown formats are not
+//! checked.
 
 use std::net::IpAddr;
 
 use crate::schema::crd::schema::Format;
 use crate::values::meta::{NameRule, is_subdomain, name_problems};
 
-/// A format of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TextFormat {
-    /// What `date-time` is as well, but to rules it is a text.
+    /// The same values as `date-time`, but rules see a text.
     DateTime,
     Uri,
     Email,
@@ -18,7 +17,7 @@ pub(crate) enum TextFormat {
     Ipv6,
     Cidr,
     Mac,
-    /// With the digit of its version, where one is asked for.
+    /// A UUID, optionally of one version, given by its digit.
     Uuid(Option<u8>),
     HexColor,
     ShortName,
@@ -26,7 +25,7 @@ pub(crate) enum TextFormat {
 }
 
 impl TextFormat {
-    /// The format of this name; hyphens in it mean nothing.
+    /// Returns the format with this name, ignoring hyphens.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         if name == "datetime" {
             return Some(TextFormat::DateTime);
@@ -76,7 +75,7 @@ impl TextFormat {
             TextFormat::Uri => is_uri(text),
             TextFormat::Email => is_email(text),
             TextFormat::Hostname => is_hostname(text),
-            // A mapped address is one of both.
+            // An IPv4-mapped address has both formats.
             TextFormat::Ipv4 => text.parse::<IpAddr>().is_ok() && text.contains('.'),
             TextFormat::Ipv6 => text.parse::<IpAddr>().is_ok() && text.contains(':'),
             TextFormat::Cidr => is_cidr(text),
@@ -92,7 +91,7 @@ impl TextFormat {
     }
 }
 
-/// What the line of a request may ask for: a path, or something with a scheme.
+/// Whether a text is a valid request target: a path, or a URI with a scheme.
 fn is_uri(text: &str) -> bool {
     if text.is_empty() || text.bytes().any(|b| b.is_ascii_control()) {
         return false;
@@ -140,14 +139,14 @@ fn is_authority(text: &str) -> bool {
     name.chars().all(is_of_host) && port.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// Whether each percent sign begins a byte.
+/// Whether every percent sign starts an escaped byte.
 fn is_escaped(text: &str) -> bool {
     let mut parts = text.split('%');
     parts.next();
     parts.all(|part| part.len() >= 2 && part.bytes().take(2).all(|b| b.is_ascii_hexdigit()))
 }
 
-/// `somebody@example.org`, also as `Some Body <somebody@example.org>`.
+/// Accepts `user@example.org` and `Some User <user@example.org>`.
 fn is_email(text: &str) -> bool {
     let is_atom = |c: char| c.is_ascii_alphanumeric() || !c.is_ascii() || "!#$%&'*+-/=?^_`{|}~".contains(c);
     let are_atoms = |text: &str| text.split('.').all(|atom| !atom.is_empty() && atom.chars().all(is_atom));
@@ -179,7 +178,7 @@ fn is_hostname(text: &str) -> bool {
         return false;
     }
     let Some((labels, last)) = text.rsplit_once('.') else {
-        // A name alone has a hyphen in the second place or nowhere.
+        // A single label has a hyphen only in second place, or none.
         let mut letters = text.chars();
         let begins = letters.next().is_some_and(is_plain);
         let rest = letters.as_str();
@@ -203,7 +202,8 @@ fn is_cidr(text: &str) -> bool {
     length.bytes().all(|b| b.is_ascii_digit()) && length.parse::<u32>().is_ok_and(|it| it <= longest)
 }
 
-/// Six, eight or twenty bytes: two digits each behind colons or hyphens, or four behind dots.
+/// Six, eight or twenty bytes: two digits each, separated by colons or hyphens, or four digits,
+/// separated by dots.
 fn is_mac(text: &str) -> bool {
     let are_digits = |parts: &[&str], each: usize| {
         parts.iter().all(|part| part.len() == each && part.bytes().all(|b| b.is_ascii_hexdigit()))
@@ -214,7 +214,7 @@ fn is_mac(text: &str) -> bool {
     })
 }
 
-/// 32 digits in groups, with hyphens between them or without.
+/// 32 digits in groups, with or without hyphens between the groups.
 fn is_uuid(text: &str, version: Option<u8>) -> bool {
     let mut digits = Vec::with_capacity(32);
     let mut rest = text.as_bytes();
@@ -234,7 +234,7 @@ fn is_uuid(text: &str, version: Option<u8>) -> bool {
 }
 
 #[test]
-fn texts_are_of_their_formats_or_not() {
+fn each_format_accepts_only_valid_texts() {
     for (format, good, bad) in [
         (
             "uri",
@@ -269,7 +269,7 @@ fn texts_are_of_their_formats_or_not() {
         ("k8s-short-name", &["a-b"], &["a.b", "A"]),
         ("k8s-long-name", &["a.b"], &["A", "a..b"]),
     ] {
-        let format = TextFormat::parse(format).expect("a format");
+        let format = TextFormat::parse(format).expect("the format is known");
         for text in good {
             assert!(format.admits(text), "{text:?} is of {}", format.as_str());
         }

@@ -1,4 +1,4 @@
-//! Checking a value against a schema, in kube-apiserver's words and with its field paths.
+//! Validates a value against a schema, with kube-apiserver's messages and field paths.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use crate::schema::crd::rules::value::duration;
 use crate::schema::crd::schema::{Format, ListType, MAX_DEPTH, Schema, Type};
 use crate::values::status::{FieldErrorKind, FieldErrors};
 
-/// Appends every way in which `value` breaks `schema`, except those in which it did already: what `old` had at the same place
-/// (in a list, under the same keys) and is left alone is not complained of.
+/// Appends an error for every violation of `schema` in `value`. A value that is the same in `old`
+/// at the same place (in a list, under the same keys) is not checked again.
 pub(crate) fn validate(
     value: &Value,
     old: Option<&Value>,
@@ -23,9 +23,9 @@ pub(crate) fn validate(
 
 struct Walk<'a> {
     errors: &'a mut FieldErrors,
-    /// Off inside allOf, anyOf, oneOf and not, where only values are restricted.
+    /// Off inside allOf, anyOf, oneOf and not, which only restrict values.
     list_types: bool,
-    /// How many values were looked at.
+    /// Number of visited values.
     seen: usize,
 }
 
@@ -221,7 +221,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Says of alternatives that do not fit also what is wrong with the one that comes closest.
+    /// Checks allOf, anyOf, oneOf and not. If no alternative fits, the errors of the closest one
+    /// are reported as well.
     fn combinations(&mut self, value: &Value, schema: &Schema, field: &str, depth: usize) {
         let judge = |parts: &[Arc<Schema>]| -> Vec<Judged> {
             parts.iter().map(|part| Judged::of(value, part, field, depth + 1)).collect()
@@ -259,12 +260,12 @@ impl Walk<'_> {
         }
     }
 
-    /// A complaint that only its text places.
+    /// Appends an error that names its place only in the text.
     fn complain(&mut self, words: String) {
         self.errors.invalid("<nil>", "".into(), words);
     }
 
-    /// Adds what is not said yet.
+    /// Appends the errors that are not reported yet.
     fn add(&mut self, errors: FieldErrors) {
         for error in errors.0 {
             let text = error.to_string();
@@ -275,10 +276,10 @@ impl Walk<'_> {
     }
 }
 
-/// What comes of holding a value against one of several schemas.
+/// Result of validating a value against one of several schemas.
 struct Judged {
     errors: FieldErrors,
-    /// How many values were looked at.
+    /// Number of visited values.
     seen: usize,
 }
 
@@ -292,14 +293,13 @@ impl Judged {
     }
 }
 
-/// The complaints of the first of those that looked at the most.
+/// Returns the errors of the schema that visited the most values; in a tie, of the first.
 fn closest(judged: Vec<Judged>) -> FieldErrors {
     let closest = judged.into_iter().reduce(|best, next| if best.seen < next.seen { next } else { best });
     closest.map(|it| it.errors).unwrap_or_default()
 }
 
-/// `a.b`, with `a[b.c/d]`-less simplicity: kube-apiserver joins keys of maps with a dot as well.
-/// The place of a field below a place.
+/// Joins a field's path and a key with a dot, as kube-apiserver also does for the keys of maps.
 pub(crate) fn join(field: &str, key: &str) -> String {
     if field.is_empty() { key.to_owned() } else { format!("{field}.{key}") }
 }
@@ -344,7 +344,7 @@ impl Format {
     }
 }
 
-/// `2006-01-02T15:04:05.000000Z`: six digits, no more and no fewer.
+/// `2006-01-02T15:04:05.000000Z`: exactly six digits.
 fn is_micro_time(text: &str) -> bool {
     let digits = text.split_once('.').map(|(_, rest)| rest.chars().take_while(char::is_ascii_digit).count());
     digits == Some(6) && text.parse::<jiff::Timestamp>().is_ok()
@@ -372,8 +372,8 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_walked_once_however_long_it_is() {
-        // So long that comparing each item with each other would take minutes.
+    fn a_long_list_is_validated_in_one_pass() {
+        // At this length, comparing each item with every other item would take minutes.
         const LENGTH: usize = 200_000;
         let keyed = json!({
             "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["id"], "items": {
@@ -390,7 +390,7 @@ mod tests {
         assert!(check(unique.clone(), texts(LENGTH).into()).is_empty());
         assert_eq!(check(unique, repeated.into()).len(), 1);
 
-        // Each item is compared with what it was, wherever that was.
+        // Each item is compared with its old version, regardless of its position.
         let items = |size: usize| -> Vec<Value> {
             (0..LENGTH).map(|id| json!({ "id": id, "size": if id == 7 { size } else { 2 } })).collect()
         };
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_worded_as_the_real_server_words_them() {
+    fn errors_have_the_words_of_kube_apiserver() {
         assert_eq!(
             check(json!({"type": "integer"}), json!("x")),
             ["spec: Invalid value: \"string\": spec in body must be of type integer: \"string\""]

@@ -1,7 +1,9 @@
-//! Server-side apply: what a manager wants becomes part of the object, unless others own it.
+//! Server-side apply: merges the fields that a manager applies into the object, unless another
+//! manager owns them.
 //!
-//! An applier says everything that it wants. What it wanted the last time, does not want now, and nobody else owns, goes. What
-//! another manager owns and the applier wants otherwise is a conflict, or, by force, changes hands.
+//! An apply names all fields that the applier wants. If a field of its last apply is missing now
+//! and no other manager owns it, the field is removed. If another manager owns a field and the
+//! applier wants another value, the apply has a conflict. A forced apply takes ownership instead.
 
 use std::cmp::Ordering;
 
@@ -17,41 +19,41 @@ use crate::schema::fields::track::Write;
 use crate::schema::fields::versions::{convert, never_owned, put_back, unmade, view};
 use crate::values::status::ApiError;
 
-/// Who owns everything that was there before the first apply of an object that nobody kept track of.
+/// Owner of all fields that existed before the first apply of an object without ownership data.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// The manager that takes over, from client-side apply, what that had applied.
+/// Manager that takes over the fields of client-side apply.
 const KUBECTL: &str = "kubectl";
 
-/// Where client-side apply keeps what it applied last.
+/// Annotation in which client-side apply keeps its last applied configuration.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// What applying came to.
+/// Result of an apply.
 #[derive(Debug)]
 pub(crate) struct Applied {
-    /// The object, `None` when it is as before.
+    /// The new object, or `None` if nothing changes.
     pub(crate) value: Option<Value>,
     pub(crate) managers: Managers,
 }
 
-/// Why it did not.
+/// Reason why an apply is rejected.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// What is wanted does not fit the schema.
+    /// The applied configuration does not match the schema.
     Wrong(Vec<String>),
-    /// The object cannot be shown in the version in which somebody wrote it.
+    /// The object cannot be converted to the version that a manager used.
     Unconvertible(String),
     Conflicts(Vec<Conflict>),
 }
 
-/// One manager with the fields that it owns and the applier wants otherwise.
+/// Another manager, and those of its fields for which the applier wants other values.
 #[derive(Debug)]
 pub(crate) struct Conflict {
     owner: Entry,
     fields: FieldSet,
 }
 
-/// Whether the fields of others are taken.
+/// Whether an apply takes fields from other managers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Force {
     Refrain,
@@ -59,7 +61,8 @@ pub(crate) enum Force {
 }
 
 impl Write<'_> {
-    /// Applies `wanted` to `live`, both in the request's version; `live` is `unmade` where there is no object yet.
+    /// Applies `wanted` to `live`. Both are in the request's version. If there is no object yet,
+    /// `live` is the result of `unmade`.
     pub(crate) fn applied(
         &self,
         live: &Value,
@@ -142,17 +145,19 @@ impl Write<'_> {
         Ok(Applied { value: is_changed.then_some(merged), managers })
     }
 
-    /// `merged` without what this manager applied the last time and nobody owns now.
+    /// Returns `merged` without the fields of this manager's last apply that no manager owns now.
     fn pruned(&self, merged: Value, all: &Managers, last: Option<&Entry>) -> Value {
         let Some(last) = last.filter(|last| !last.fields.is_empty()) else { return merged };
-        // In the version that it was applied in, which may be gone: then nothing can be told of it.
+        // The last apply may have used a version that is no longer served. Then its fields cannot
+        // be determined.
         let Some(then) = self.versions.named(&last.api_version) else { return merged };
         let own = self.versions.own();
         let merged_then = convert(&merged, own, &then).into_owned();
         let view_then = view(&then);
         let last_fields = with_named(&last.fields, view_then);
         let mut pruned = without(&merged_then, &last_fields, view_then);
-        // What others own, and what this manager wants still, stays: first in the version of then, then in all others.
+        // Fields that another manager owns, or that this manager still wants, stay. The version of
+        // the last apply is checked first, then all others.
         let mut versions: Vec<&str> = all.0.iter().map(|entry| entry.api_version.as_str()).collect();
         versions.sort_by(|a, b| match (*a == last.api_version, *b == last.api_version) {
             (true, false) => Ordering::Less,
@@ -175,14 +180,14 @@ impl Write<'_> {
             let kept = without(&whole, &gone, view);
             pruned = convert(&kept, &served, &then).into_owned();
         }
-        // And what it did not apply itself was never its own to drop.
+        // A field that this manager did not apply itself is not removed.
         let mut gone = with_named(&fields_of(&merged_then, view_then), view_then);
         gone.subtract(&with_named(&fields_of(&pruned, view_then), view_then));
         let gone = gone.intersection(&last_fields);
         self.versions.convert_back(without(&merged_then, &gone, view_then), &then)
     }
 
-    /// What client-side apply had applied, as far as it still is like that.
+    /// Returns the fields of client-side apply that still have their applied values.
     fn last_applied(&self, live: &Value) -> FieldSet {
         let own = self.versions.own();
         let text = live.pointer("/metadata/annotations").and_then(|a| a.get(LAST_APPLIED));
@@ -203,7 +208,7 @@ impl Write<'_> {
     }
 }
 
-/// The conflicts that are about more than what client-side apply had applied.
+/// Returns the conflicts about fields that client-side apply did not set.
 fn not_last_applied(conflicts: Vec<Conflict>, applied: &FieldSet) -> Vec<Conflict> {
     let rest = conflicts.into_iter().map(|mut conflict| {
         conflict.fields.subtract(applied);
@@ -212,7 +217,8 @@ fn not_last_applied(conflicts: Vec<Conflict>, applied: &FieldSet) -> Vec<Conflic
     rest.filter(|conflict| !conflict.fields.is_empty()).collect()
 }
 
-/// Who still uses client-side apply beside `kubectl apply --server-side` finds there what was applied here.
+/// Updates the annotation of client-side apply, if there is one. Users who mix client-side apply
+/// with `kubectl apply --server-side` need it.
 fn keep_last_applied(applied: &mut Applied, live: &Value, wanted: &Value) {
     let value = applied.value.as_ref().unwrap_or(live);
     let held = value.pointer("/metadata/annotations").and_then(|a| a.get(LAST_APPLIED));
@@ -236,12 +242,13 @@ impl Conflict {
     }
 }
 
-/// 409 with a cause a field.
+/// Returns a 409 with one cause per field.
 pub(crate) fn conflict_error(conflicts: &[Conflict]) -> ApiError {
     refusal(conflicts.iter().map(|conflict| (conflict.owner.shown(), conflict.paths())).collect())
 }
 
-/// The same about the count of a Scale, in whose version and place the owners appear.
+/// Returns the same error for the replica count of a Scale. Owners and fields appear in the Scale's
+/// version and path.
 pub(crate) fn scale_conflict_error(conflicts: &[Conflict], api_version: &str) -> ApiError {
     let shown = |conflict: &Conflict| {
         let mut owner = conflict.owner.clone();

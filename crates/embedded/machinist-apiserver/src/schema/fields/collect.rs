@@ -1,4 +1,4 @@
-//! The fields that a value has, and a value without some of them.
+//! Collects the fields of a value, and removes fields from a value.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use crate::schema::fields::element::Element;
 use crate::schema::fields::set::FieldSet;
 use crate::schema::fields::view::{Shape, View};
 
-/// What someone who gives this value as a whole comes to own: every leaf, every item of a list, every entry of a map, and of the
-/// named fields those that are empty.
+/// Returns the fields that a manager owns after writing this whole value: every leaf, every list
+/// item, every map entry, and each named field that is empty.
 pub(crate) fn fields_of(value: &Value, view: View<'_>) -> FieldSet {
     let mut set = FieldSet::default();
     if let Value::Object(map) = value {
@@ -18,7 +18,7 @@ pub(crate) fn fields_of(value: &Value, view: View<'_>) -> FieldSet {
     set
 }
 
-/// The fields in `value`, and whether the value is a field of its own accord.
+/// Returns the fields inside `value`, and whether the value itself is a field.
 fn of_value(value: &Value, view: View<'_>) -> (bool, FieldSet) {
     let mut below = FieldSet::default();
     match (view.shape(value), value) {
@@ -49,7 +49,7 @@ fn of_list(items: &[Value], view: View<'_>, set: &mut FieldSet) {
         }
     }
     for (element, item) in &identified {
-        // Items that cannot be told apart are owned as one.
+        // Items with the same identity are owned as one.
         let below = match repeated.contains(element) {
             true => FieldSet::default(),
             false => of_value(item, view.items()).1,
@@ -58,7 +58,7 @@ fn of_list(items: &[Value], view: View<'_>, set: &mut FieldSet) {
     }
 }
 
-/// `value` without the fields of `unwanted`. What is left empty by that is null.
+/// Returns `value` without the fields of `unwanted`. A value that becomes empty is null.
 pub(crate) fn without(value: &Value, unwanted: &FieldSet, view: View<'_>) -> Value {
     match (view.shape(value), value) {
         (Shape::Map, Value::Object(map)) if !map.is_empty() => {
@@ -97,7 +97,8 @@ pub(crate) fn without(value: &Value, unwanted: &FieldSet, view: View<'_>) -> Val
     }
 }
 
-/// `set`, and the named fields on the way to what is in it: whoever owns a field wants the named fields around it to be there.
+/// Returns `set` and the named fields on the path to each of its fields. The owner of a field needs
+/// the named fields around it as well.
 pub(crate) fn with_named(set: &FieldSet, view: View<'_>) -> FieldSet {
     let mut all = FieldSet::default();
     for (element, member, below) in set.nodes() {
@@ -113,7 +114,8 @@ pub(crate) fn with_named(set: &FieldSet, view: View<'_>) -> FieldSet {
     all
 }
 
-/// Brings a set into line with a schema that has come to own some maps and lists as a whole since. `None` when it is.
+/// Adapts a set to a schema in which some maps and lists are now owned as a whole. Returns `None`
+/// if nothing changes.
 pub(crate) fn coarsened(set: &FieldSet, view: View<'_>) -> Option<FieldSet> {
     let mut changed = false;
     let mut coarse = FieldSet::default();

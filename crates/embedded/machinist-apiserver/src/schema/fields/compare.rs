@@ -1,6 +1,6 @@
-//! What differs between two versions of an object, field by field as fields are owned.
+//! Compares two versions of an object, field by field as fields are owned.
 //!
-//! Only what differs is walked into: equal values cost one comparison.
+//! Only differing values are visited: equal values cost one comparison.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use crate::schema::fields::element::Element;
 use crate::schema::fields::set::FieldSet;
 use crate::schema::fields::view::{Shape, View, is_empty};
 
-/// The fields in which two versions differ. None is in two of the sets.
+/// Fields in which two versions differ. A field is in at most one of the sets.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Comparison {
     pub(crate) added: FieldSet,
@@ -19,7 +19,7 @@ pub(crate) struct Comparison {
     pub(crate) removed: FieldSet,
 }
 
-/// What became of one value, its insides not counted.
+/// Change of one value, without the values inside it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Kept,
@@ -41,7 +41,7 @@ impl Comparison {
         self.added.is_empty() && self.changed.is_empty() && self.removed.is_empty()
     }
 
-    /// Leaves out what `hidden` has, and everything below it.
+    /// Removes the fields of `hidden` and everything below them.
     pub(crate) fn without(mut self, hidden: &FieldSet) -> Self {
         for set in [&mut self.added, &mut self.changed, &mut self.removed] {
             set.subtract_trees(hidden);
@@ -49,7 +49,7 @@ impl Comparison {
         self
     }
 
-    /// What is there now and was not there, or not like this.
+    /// Returns the fields that are new or changed.
     pub(crate) fn set(&self) -> FieldSet {
         let mut set = self.added.clone();
         set.unite(&self.changed);
@@ -57,7 +57,7 @@ impl Comparison {
     }
 
     fn push(&mut self, element: Element, fate: Fate, below: Comparison) {
-        // An element's text is shared out to as many sets as it is in, mostly one.
+        // An element's text is copied into each set that it is in, usually one.
         for (set, of, below) in [
             (&mut self.added, Fate::Added, below.added),
             (&mut self.changed, Fate::Changed, below.changed),
@@ -75,7 +75,7 @@ impl Comparison {
         after: Option<&Map<String, Value>>,
         view: View<'_>,
     ) {
-        // In order, as sets take them best: maps are sorted.
+        // Maps are sorted, and pushing in order is fastest for sets.
         let mut olds = before.into_iter().flatten().peekable();
         let mut news = after.into_iter().flatten().peekable();
         loop {
@@ -108,7 +108,7 @@ impl Comparison {
         }
     }
 
-    /// Notes what differs inside a value, and tells what became of the value itself.
+    /// Records the differences inside a value, and returns the change of the value itself.
     fn value(&mut self, view: View<'_>, before: Option<&Value>, after: Option<&Value>) -> Fate {
         let presence = match (before, after) {
             (None, Some(_)) => Fate::Added,
@@ -130,7 +130,8 @@ impl Comparison {
                 presence
             }
             (Some(before_shape), Some(after_shape)) if before_shape != after_shape => {
-                // One is a map, and the other is something else: the fields come or go with it.
+                // One value is a map and the other is not, so its fields are added or removed with
+                // it.
                 let fields = |value: Option<&'_ Value>, shape: Shape| {
                     value.filter(|_| shape == Shape::Map && maps(value)).and_then(Value::as_object).cloned()
                 };
@@ -147,16 +148,16 @@ impl Comparison {
 
     fn list(&mut self, before: Option<&Value>, after: Option<&Value>, view: View<'_>) {
         let (before, after) = (identified(before, view), identified(after, view));
-        let nobody = Vec::new();
-        // In order, as sets take them best.
+        let none = Vec::new();
+        // Pushing in order is fastest for sets.
         let elements: BTreeSet<&Element> = before.keys().chain(after.keys()).collect();
         for element in elements {
-            let old = before.get(element).unwrap_or(&nobody);
-            let new = after.get(element).unwrap_or(&nobody);
+            let old = before.get(element).unwrap_or(&none);
+            let new = after.get(element).unwrap_or(&none);
             let (first_old, first_new) = (old.first().copied(), new.first().copied());
             match (old.len(), new.len()) {
                 (0 | 1, 0 | 1) => self.child(view.items(), first_old, first_new, || element.clone()),
-                // Items that cannot be told apart are one thing, owned as a whole.
+                // Items with the same identity are owned together.
                 (2.., 2..) if old == new => {}
                 (2.., 2..) => self.changed.push(element.clone(), true, FieldSet::default()),
                 (2.., _) => {
@@ -176,7 +177,7 @@ impl Comparison {
     }
 }
 
-/// The items of a list by what identifies them; those that nothing does are left out.
+/// Returns the items of a list by their identity, without items that have none.
 fn identified<'a>(list: Option<&'a Value>, view: View<'_>) -> BTreeMap<Element, Vec<&'a Value>> {
     let mut found: BTreeMap<Element, Vec<&Value>> = BTreeMap::new();
     for item in list.and_then(Value::as_array).into_iter().flatten() {

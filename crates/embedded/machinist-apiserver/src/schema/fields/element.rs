@@ -1,22 +1,22 @@
 //! One step of a path into an object, in the notation of FieldsV1.
 //!
-//! | text | names |
+//! | Text | Meaning |
 //! |---|---|
 //! | `f:replicas` | a field of a map |
-//! | `k:{"type":"Ready"}` | the item of a list that has these values under its keys |
-//! | `v:"a"` | the item of a set |
-//! | `i:0` | a place in a list; nothing here makes one, and others may have |
+//! | `k:{"type":"Ready"}` | the list item with these values in its keys |
+//! | `v:"a"` | an item of a set |
+//! | `i:0` | an index in a list; this server creates none, but clients may send one |
 
 use std::cmp::Ordering;
 use std::fmt;
 
 use serde_json::{Map, Value};
 
-/// A step, as its text: equal steps have equal texts.
+/// A step, stored as its text. Equal steps have equal texts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Element(Box<str>);
 
-/// What a step's text says, by its first letter.
+/// Kind of a step, given by the first letter of its text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Class {
     Field,
@@ -25,10 +25,10 @@ enum Class {
     Index,
 }
 
-/// Why a text is no step.
+/// Reason why a text is not a step.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
-    /// A class of steps that some later version may know; it is left out.
+    /// An unknown kind of step, perhaps of a later version. Such a step is left out.
     UnknownClass,
     Malformed,
 }
@@ -38,17 +38,17 @@ impl Element {
         Element(format!("f:{name}").into())
     }
 
-    /// The item with these values under the keys of its list.
+    /// Returns the step to the item with these values in the keys of its list.
     pub(crate) fn key(keys: Map<String, Value>) -> Self {
         Element(format!("k:{}", escaped(&Value::Object(keys))).into())
     }
 
-    /// The item of a set.
+    /// Returns the step to an item of a set.
     pub(crate) fn value(item: &Value) -> Self {
         Element(format!("v:{}", escaped(item)).into())
     }
 
-    /// Reads a step and brings it into the one form that it has here.
+    /// Parses a step and normalises its text.
     pub(crate) fn parse(text: &str) -> Result<Self, Unreadable> {
         let Some((class, rest)) = text.split_at_checked(2) else { return Err(Unreadable::Malformed) };
         let json = || serde_json::from_str::<Value>(rest).map_err(|_| Unreadable::Malformed);
@@ -72,7 +72,7 @@ impl Element {
         &self.0
     }
 
-    /// The name of a field.
+    /// Returns the name if the step is a field.
     pub(crate) fn field_name(&self) -> Option<&str> {
         self.0.strip_prefix("f:")
     }
@@ -86,7 +86,7 @@ impl Element {
         }
     }
 
-    /// The order in which refusals list steps: as in a set, and numbers by what they are worth.
+    /// Compares steps in the order of conflict errors: as in a set, but numbers by their value.
     pub(crate) fn compare_shown(&self, other: &Self) -> Ordering {
         let json = |element: &Self| serde_json::from_str::<Value>(&element.0[2..]).unwrap_or(Value::Null);
         match (self.class(), other.class()) {
@@ -112,7 +112,7 @@ impl PartialOrd for Element {
     }
 }
 
-/// As refusals show it: `.replicas`, `[type="Ready"]`, `[="a"]`.
+/// Formats a step as errors do: `.replicas`, `[type="Ready"]`, `[="a"]`.
 impl fmt::Display for Element {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rest = &self.0[2..];
@@ -139,7 +139,8 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// JSON text with the three letters escaped that Go's encoder escapes, so that a step has the same text everywhere.
+/// Returns JSON text and escapes the three characters that Go's encoder escapes, so that a step has
+/// the same text everywhere.
 fn escaped(value: &Value) -> String {
     let text = value.to_string();
     if !text.contains(['<', '>', '&']) {
@@ -157,7 +158,7 @@ fn compare_keys(a: &Map<String, Value>, b: &Map<String, Value>) -> Ordering {
 fn compare_values(a: &Value, b: &Value) -> Ordering {
     match (a.as_f64(), b.as_f64()) {
         (Some(a), Some(b)) => a.total_cmp(&b),
-        // Numbers come before anything else.
+        // Numbers come before all other values.
         (Some(_), None) => Ordering::Less,
         (None, Some(_)) => Ordering::Greater,
         (None, None) => a.to_string().cmp(&b.to_string()),

@@ -1,7 +1,7 @@
-//! Who owns which fields of one object: `metadata.managedFields`.
+//! The field managers of one object: `metadata.managedFields`.
 //!
-//! A manager is a name together with how and through what it writes: `Apply` or `Update`, the version, the subresource. An
-//! applier is one manager in whatever version it applies.
+//! A manager is identified by its name, its operation (`Apply` or `Update`), the version and the
+//! subresource. An applier is one manager, regardless of the version.
 
 use std::cmp::Ordering;
 
@@ -10,13 +10,12 @@ use serde_json::Value;
 
 use crate::schema::fields::set::FieldSet;
 
-/// Most entries of updates that one object keeps; the oldest are thrown together beyond that.
+/// Maximum number of update entries per object. The oldest entries beyond it are merged.
 const MAX_UPDATERS: usize = 10;
 
-/// Whose the entries are that were thrown together.
+/// Manager of the merged entries.
 const ANCIENT: &str = "ancient-changes";
 
-/// How a manager writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Operation {
     Apply,
@@ -31,7 +30,7 @@ pub(crate) struct Entry {
     pub(crate) manager: String,
     pub(crate) operation: Operation,
     pub(crate) api_version: String,
-    /// When it last changed what it owns.
+    /// Time of the last change of the owned fields.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) time: Option<String>,
     fields_type: FieldsType,
@@ -41,13 +40,13 @@ pub(crate) struct Entry {
     pub(crate) subresource: String,
 }
 
-/// The only notation of fields that there is.
+/// The only supported notation of fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum FieldsType {
     FieldsV1,
 }
 
-/// Who a manager is, whatever it owns.
+/// Identity of a manager, without its fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Manager {
     pub(crate) name: String,
@@ -57,7 +56,7 @@ pub(crate) struct Manager {
 }
 
 impl Manager {
-    /// An entry of this manager that owns `fields`.
+    /// Returns an entry of this manager that owns `fields`.
     pub(crate) fn owning(&self, fields: FieldSet, time: Option<String>) -> Entry {
         Entry {
             manager: self.name.clone(),
@@ -86,7 +85,7 @@ impl Entry {
             && (self.operation == Operation::Apply || self.api_version == other.api_version)
     }
 
-    /// The manager as conflicts name it.
+    /// Returns the manager as conflict errors name it.
     pub(crate) fn shown(&self) -> String {
         let mut text = format!("{:?}", self.manager);
         if !self.subresource.is_empty() {
@@ -98,7 +97,7 @@ impl Entry {
         text
     }
 
-    /// The order in which conflicts name managers.
+    /// Compares managers in the order of conflict errors.
     pub(crate) fn compare_shown(&self, other: &Entry) -> Ordering {
         let identity = |e: &Entry| {
             let version = if e.operation == Operation::Apply { String::new() } else { e.api_version.clone() };
@@ -113,20 +112,21 @@ impl Entry {
 pub(crate) struct Managers(pub(crate) Vec<Entry>);
 
 impl Managers {
-    /// From the text that is stored, which was written here or loaded; what cannot be read counts as nobody.
+    /// Parses the stored text, which this server wrote or loaded. An unreadable text counts as no
+    /// managers.
     pub(crate) fn stored(text: Option<&str>) -> Self {
         let entries = text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
         Managers::distinct(entries)
     }
 
-    /// As a client gives them; `None` when they cannot be read.
+    /// Parses the list of a client. Returns `None` if the list is invalid.
     pub(crate) fn given(list: &Value) -> Option<Self> {
         let entries: Vec<Entry> = serde_json::from_value(list.clone()).ok()?;
         let valid = entries.iter().all(|entry| !entry.api_version.is_empty());
         valid.then(|| Managers::distinct(entries))
     }
 
-    /// Of entries of the same manager the last counts.
+    /// Keeps only the last entry of each manager.
     fn distinct(entries: Vec<Entry>) -> Self {
         let mut distinct: Vec<Entry> = Vec::with_capacity(entries.len());
         for entry in entries {
@@ -146,7 +146,7 @@ impl Managers {
         self.0.iter().find(|entry| entry.is_of(manager))
     }
 
-    /// Puts an entry in the place of its manager's.
+    /// Adds an entry, or replaces the existing entry of its manager.
     pub(crate) fn put(&mut self, entry: Entry) {
         match self.0.iter_mut().find(|held| held.is_same_manager(&entry)) {
             Some(held) => *held = entry,
@@ -158,7 +158,7 @@ impl Managers {
         self.0.retain(|entry| !entry.is_of(manager));
     }
 
-    /// Takes fields from all managers.
+    /// Removes fields from all managers.
     pub(crate) fn disown(&mut self, fields: &FieldSet) {
         self.0.retain_mut(|entry| {
             entry.fields.subtract(fields);
@@ -166,7 +166,7 @@ impl Managers {
         });
     }
 
-    /// Throws the oldest updates together, version by version, until there are few enough of them.
+    /// Merges the oldest update entries, version by version, until the limit is met.
     pub(crate) fn cap(&mut self) {
         let mut updaters: Vec<Entry> =
             self.0.iter().filter(|e| e.operation == Operation::Update).cloned().collect();
@@ -204,7 +204,8 @@ impl Managers {
         }
     }
 
-    /// As it is stored: appliers first, then by time, name, version and subresource. Empty for nobody.
+    /// Returns the stored form: appliers first, then by time, name, version and subresource. Empty
+    /// if there are no managers.
     pub(crate) fn text(mut self) -> String {
         if self.0.is_empty() {
             return String::new();
@@ -220,7 +221,7 @@ impl Managers {
     }
 }
 
-/// Whether two stored texts say the same, but for when.
+/// Whether two stored texts are the same except for their times.
 pub(crate) fn differ_in_time_only(a: Option<&str>, b: Option<&str>) -> bool {
     let timeless = |text: Option<&str>| {
         let mut managers = Managers::stored(text);

@@ -1,4 +1,4 @@
-//! Merging what an applier wants into what there is, and what it may not want.
+//! Merges an applied configuration into the live object, and validates the configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,15 +9,15 @@ use crate::schema::fields::element::Element;
 use crate::schema::fields::view::{Shape, View, is_empty};
 use crate::values::go;
 
-/// `live` with everything that `wanted` says. Nothing goes away by that.
+/// Returns `live` with all fields of `wanted`. Removes nothing.
 pub(crate) fn merge(live: &Value, wanted: &Value, view: View<'_>) -> Value {
     merged(Some(live), Some(wanted), view).unwrap_or(Value::Null)
 }
 
-/// `None` when nothing is left to say.
+/// Returns `None` if the merged value is empty.
 fn merged(live: Option<&Value>, wanted: Option<&Value>, view: View<'_>) -> Option<Value> {
     let nothing_inside = live.is_none_or(is_empty) && wanted.is_none_or(is_empty);
-    // The wanted value's shape counts; null takes that of the other.
+    // The wanted value determines the shape. If it is null, the live value does.
     let telling = wanted.filter(|v| !v.is_null()).or(live.filter(|v| !v.is_null()));
     match telling.map(|value| view.shape(value)) {
         Some(Shape::Map) if !nothing_inside => {
@@ -42,7 +42,8 @@ fn merged(live: Option<&Value>, wanted: Option<&Value>, view: View<'_>) -> Optio
     }
 }
 
-/// The items of both lists. Those of `wanted` are in its order; those that are only in `live` stay before what they were before.
+/// Returns the items of both lists. Items of `wanted` keep their order. An item that is only in
+/// `live` stays before the item that it preceded.
 fn merged_list(live: &[Value], wanted: &[Value], view: View<'_>) -> Vec<Value> {
     let identified = |list: &[Value]| -> Vec<Option<Element>> {
         list.iter().map(|item| view.identify(item).ok()).collect()
@@ -60,11 +61,12 @@ fn merged_list(live: &[Value], wanted: &[Value], view: View<'_>) -> Vec<Value> {
     let repeated = |id: &Element| count_in_live.get(id) != Some(&1);
     let mut all = Vec::new();
     let take = |all: &mut Vec<Value>, id: &Element, item: &Value| {
-        // Items of the live list that cannot be told apart are all replaced by the one that is wanted.
+        // Live items with the same identity are all replaced by the wanted item.
         let live = in_live.get(id).filter(|_| !repeated(id)).map(|at| &live[*at]);
         all.extend(merged(live, Some(item), view.items()));
     };
-    // Items that both have, in the wanted order: each is waited for before the live list goes on past it.
+    // Items in both lists, in the wanted order. The live list does not advance past such an item
+    // before its turn.
     let mut shared = wanted_ids.iter().flatten().filter(|id| in_live.contains_key(*id)).peekable();
     let mut taken = BTreeSet::new();
     let (mut l, mut w) = (0, 0);
@@ -78,7 +80,7 @@ fn merged_list(live: &[Value], wanted: &[Value], view: View<'_>) -> Vec<Value> {
                 continue;
             }
             if in_wanted.contains_key(have) && shared.peek().is_some_and(|next| *next != have) {
-                // A shared item whose turn comes later.
+                // A shared item that comes later in the wanted order.
                 l += 1;
                 continue;
             }
@@ -106,7 +108,7 @@ fn merged_list(live: &[Value], wanted: &[Value], view: View<'_>) -> Vec<Value> {
                 }
                 w += 1;
             }
-            // Refused before, by `problems`.
+            // `problems` has already rejected such items.
             Some(None) => w += 1,
             None if l < live.len() => l += 1,
             None => {}
@@ -115,14 +117,14 @@ fn merged_list(live: &[Value], wanted: &[Value], view: View<'_>) -> Vec<Value> {
     all
 }
 
-/// What is wrong with a value that somebody wants to apply, with its places.
+/// Returns the problems of an applied value, with their paths.
 pub(crate) fn problems(value: &Value, view: View<'_>) -> Vec<String> {
     let mut found = Vec::new();
     look(value, view, "", 0, &mut found);
     found
 }
 
-/// Problems in one text, as Go lists errors.
+/// Formats problems as one text, as Go formats a list of errors.
 pub(crate) fn joined(problems: &[String]) -> String {
     match problems {
         [only] => only.clone(),
@@ -138,7 +140,7 @@ fn look(value: &Value, view: View<'_>, place: &str, depth: usize, found: &mut Ve
         return complain("nested too deeply".to_owned());
     }
     let schema = view.schema();
-    // Times and quantities may be any scalar: what they say is checked later.
+    // Times and quantities accept any scalar here. Their content is checked later.
     let any_scalar = schema.int_or_string || (schema.of == Some(Type::String) && schema.format.is_some());
     let fits = match (schema.of, value) {
         (_, Value::Null) => return,
@@ -203,12 +205,12 @@ fn look(value: &Value, view: View<'_>, place: &str, depth: usize, found: &mut Ve
     }
 }
 
-/// A value as Go shows it with `%#v`, as far as that can be told.
+/// Formats a value like Go's `%#v`, as far as the type is known.
 fn shown(value: &Value) -> String {
     format!("&value.valueUnstructured{{Value:{value}}}")
 }
 
-/// The same with `%v`.
+/// Formats a value like Go's `%v`.
 fn shown_plainly(value: &Value) -> String {
     format!("&{{{}}}", go::plainly(value))
 }

@@ -1,16 +1,18 @@
-//! Who owns which fields: `metadata.managedFields`, and server-side apply on top of it.
+//! Field ownership: `metadata.managedFields`, and server-side apply on top of it.
 //!
 //! ```text
 //! POST, PUT, PATCH   before, after  -> compare  -> track   -> managers
 //! apply              live, wanted   -> merge    -> apply   -> object, managers
 //! ```
 //!
-//! Everything here is a function of values. A schema is looked at through a [`view::View`], which says of each place whether it
-//! is owned field by field, item by item, or as a whole; fields are told apart by [`element::Element`]s and collected in
-//! [`set::FieldSet`]s. The store keeps the managers of an object as one text beside it (`object::Object`): it is read when a write
-//! differs from what was there, shared by versions between which nothing changes hands, and copied into answers as it is.
+//! All functions here work on values. A [`view::View`] wraps a schema and knows for each place
+//! whether it is owned field by field, item by item, or as a whole. An [`element::Element`]
+//! identifies a field, and a [`set::FieldSet`] collects fields. The store keeps the managers of an
+//! object as one text next to it (`object::Object`). That text is parsed if a write changes
+//! something, shared by versions with the same ownership, and copied into responses unchanged.
 //!
-//! Deliberately absent: CBOR, and the schemas of `any` in `types/*.txt`, inside which maps are owned field by field and lists as a whole.
+//! Not included: CBOR, and the schemas of `any` in `types/*.txt`. Inside an `any`, maps are owned
+//! field by field and lists as a whole.
 
 pub(crate) mod apply;
 mod collect;

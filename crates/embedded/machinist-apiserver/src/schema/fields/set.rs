@@ -1,7 +1,8 @@
-//! Sets of fields: what FieldsV1 says, as a tree.
+//! Sets of fields: the content of FieldsV1, as a tree.
 //!
-//! A set holds paths. That a path is in it says nothing about what lies below: owning a map and owning its fields are two
-//! things. In JSON a path that is in the set and has others below it carries a `.`; one without any is `{}`.
+//! A set holds paths. A path in the set says nothing about the paths below it: owning a map and
+//! owning its fields are different. In JSON, a path that is in the set and has others below it
+//! contains a `.`. A path without others below it is `{}`.
 
 use std::fmt;
 
@@ -10,7 +11,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::schema::fields::element::{Element, Unreadable};
 
-/// A set of fields. Its nodes are sorted, and none is without a meaning: each is in the set or has some below.
+/// A set of fields. Its nodes are sorted, and each node is in the set or has nodes below it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct FieldSet(Vec<Node>);
 
@@ -29,7 +30,7 @@ impl Node {
 }
 
 impl FieldSet {
-    /// The set of these paths, each given by the names of its fields.
+    /// Returns the set of these paths, each given by the names of its fields.
     pub(crate) fn of_fields(paths: &[&[&str]]) -> Self {
         let mut set = FieldSet::default();
         for path in paths {
@@ -42,14 +43,15 @@ impl FieldSet {
         self.0.is_empty()
     }
 
-    /// Adds what is known of `element`: whether it is in the set, and the paths below it. To be called once an element, and in their
-    /// order where they are many: what comes late has to be put in between.
+    /// Adds an element: whether it is in the set, and the paths below it. Call this once per
+    /// element. Call it in sorted order if there are many, because other elements must be inserted
+    /// in between.
     pub(crate) fn push(&mut self, element: Element, member: bool, below: FieldSet) {
         let node = Node { element, member, below };
         if node.is_nothing() {
             return;
         }
-        // Walks go in order, but for the items of lists.
+        // Callers add elements in order, except for list items.
         match self.0.last() {
             Some(last) if node.element <= last.element => match self.find(&node.element) {
                 Ok(at) => {
@@ -79,23 +81,23 @@ impl FieldSet {
         }
     }
 
-    /// Whether the path of this one element is in the set.
+    /// Whether the path that consists of this one element is in the set.
     pub(crate) fn has(&self, element: &Element) -> bool {
         self.find(element).is_ok_and(|at| self.0[at].member)
     }
 
-    /// The paths below `element`.
+    /// Returns the paths below `element`.
     pub(crate) fn below(&self, element: &Element) -> Option<&FieldSet> {
         let at = self.find(element).ok()?;
         Some(&self.0[at].below).filter(|below| !below.is_empty())
     }
 
-    /// The elements at this level: whether each is in the set, and what is below it.
+    /// Returns the elements at this level: whether each is in the set, and the paths below it.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = (&Element, bool, &FieldSet)> {
         self.0.iter().map(|node| (&node.element, node.member, &node.below))
     }
 
-    /// Every path, those that end at a level before those that go on; `act` gets each.
+    /// Calls `act` with every path. Paths that end at a level come before longer ones.
     pub(crate) fn each<'a>(&'a self, path: &mut Vec<&'a Element>, act: &mut impl FnMut(&[&'a Element])) {
         let mut shown: Vec<&Node> = self.0.iter().collect();
         shown.sort_by(|a, b| a.element.compare_shown(&b.element));
@@ -116,7 +118,7 @@ impl FieldSet {
         if other.is_empty() {
             return;
         }
-        // Both are sorted, and may be long: what is new is put in on one way through.
+        // Both lists are sorted and may be long, so they are merged in one pass.
         let mut new = other.0.iter().peekable();
         let mut all = Vec::with_capacity(self.0.len().max(other.0.len()));
         for mut held in std::mem::take(&mut self.0) {
@@ -133,7 +135,7 @@ impl FieldSet {
         self.0 = all;
     }
 
-    /// Takes the paths of `other` away, those alone: what lies below them stays.
+    /// Removes the paths of `other`, but not the paths below them.
     pub(crate) fn subtract(&mut self, other: &FieldSet) {
         if other.is_empty() {
             return;
@@ -148,7 +150,7 @@ impl FieldSet {
         });
     }
 
-    /// Takes the paths of `other` away, and everything below them.
+    /// Removes the paths of `other` and everything below them.
     pub(crate) fn subtract_trees(&mut self, other: &FieldSet) {
         if other.is_empty() {
             return;
@@ -164,7 +166,7 @@ impl FieldSet {
         });
     }
 
-    /// The paths that are in both.
+    /// Returns the paths that are in both sets.
     pub(crate) fn intersection(&self, other: &FieldSet) -> FieldSet {
         let common = |node: &Node| {
             let other = &other.0[other.find(&node.element).ok()?];
@@ -179,12 +181,12 @@ impl FieldSet {
     }
 
     fn find(&self, element: &Element) -> Result<usize, usize> {
-        // Most sets have a handful of nodes, and most questions go to where the last one did; still, some maps are large.
+        // Most sets have only a handful of nodes, but some maps are large.
         self.0.binary_search_by(|node| node.element.cmp(element))
     }
 }
 
-/// `.`: the path down to here is in the set itself.
+/// `.` marks a path that is itself in the set.
 const SELF: &str = ".";
 
 impl Serialize for FieldSet {
@@ -193,7 +195,7 @@ impl Serialize for FieldSet {
     }
 }
 
-/// A set below a path which may be in the set as well.
+/// A set below a path that may be in the set as well.
 struct Below<'a> {
     of_member: bool,
     set: &'a FieldSet,
@@ -219,7 +221,7 @@ impl<'de> Deserialize<'de> for FieldSet {
     }
 }
 
-/// A set on its way in, with what it says of the path that leads to it.
+/// A set during parsing, and whether the path that leads to it is in the set.
 struct Tree {
     member: bool,
     below: FieldSet,
@@ -240,7 +242,7 @@ impl<'de> Deserialize<'de> for Tree {
                 Ok(Tree { member: true, below: FieldSet::default() })
             }
 
-            // The parser bounds how deep they nest.
+            // The parser limits the nesting depth.
             fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Tree, A::Error> {
                 let mut tree = Tree { member: false, below: FieldSet::default() };
                 while let Some(key) = entries.next_key::<String>()? {
@@ -285,7 +287,7 @@ mod tests {
                 Just("v:\"<\"".to_owned()),
                 Just("i:0".to_owned()),
             ]
-            .prop_map(|text| Element::parse(&text).expect("a step")),
+            .prop_map(|text| Element::parse(&text).expect("the text is a step")),
             1..4,
         );
         prop::collection::vec(path, 0..8).prop_map(|paths| {
@@ -318,7 +320,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sets_of_fields_are_sets(a in set(), b in set(), c in set()) {
+        fn field_sets_obey_the_laws_of_sets(a in set(), b in set(), c in set()) {
             prop_assert_eq!(united(&a, &b), united(&b, &a));
             prop_assert_eq!(united(&a, &united(&b, &c)), united(&united(&a, &b), &c));
             prop_assert_eq!(united(&a, &a), a.clone());
@@ -332,7 +334,7 @@ mod tests {
         }
 
         #[test]
-        fn a_set_has_the_paths_that_its_parts_have(a in set(), b in set()) {
+        fn union_and_difference_work_path_by_path(a in set(), b in set()) {
             let (mut all, of_b) = (paths(&a), paths(&b));
             let rest: Vec<String> = all.iter().filter(|path| !of_b.contains(path)).cloned().collect();
             prop_assert_eq!(paths(&less(&a, &b)), rest);
@@ -343,20 +345,20 @@ mod tests {
         }
 
         #[test]
-        fn a_set_reads_as_it_was_written(a in set()) {
+        fn a_set_survives_serialisation(a in set()) {
             let text = serde_json::to_string(&a).expect("JSON");
-            prop_assert_eq!(serde_json::from_str::<FieldSet>(&text).expect("a set"), a);
+            prop_assert_eq!(serde_json::from_str::<FieldSet>(&text).expect("the text is a set"), a);
         }
 
         #[test]
-        fn no_text_is_too_much_to_read(text in ".{0,40}") {
+        fn no_text_panics_the_parser(text in ".{0,40}") {
             let _any = Element::parse(&text).map(|element| element.to_string());
             let _any = serde_json::from_str::<FieldSet>(&format!("{{{}:{{}}}}", serde_json::json!(text)));
         }
     }
 
     #[test]
-    fn what_lies_below_goes_with_a_tree_and_stays_without() {
+    fn only_subtract_trees_removes_the_paths_below() {
         let set = FieldSet::of_fields(&[&["spec"], &["spec", "a"], &["status", "b"]]);
         assert_eq!(
             less(&set, &FieldSet::of_fields(&[&["spec"]])),

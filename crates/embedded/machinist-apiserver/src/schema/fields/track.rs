@@ -1,7 +1,7 @@
-//! What a POST, PUT or PATCH does to who owns what.
+//! Updates field ownership after a POST, PUT or PATCH.
 //!
-//! Whoever changes a field owns it from then on, and nobody else does. A field that is gone has no owner. What is the same as
-//! before changes nothing, so only the difference between the two versions is looked at.
+//! A writer that changes a field becomes its only owner. A removed field has no owner. Unchanged
+//! fields keep their owners, so only the difference between the two versions is examined.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,22 +17,22 @@ use crate::schema::kinds::Part;
 use crate::schema::resource::{Registry, Served};
 use crate::values::object::{MANAGED_FIELDS, Object, set_meta};
 
-/// One write: by whom, when, and through which part of the resource.
+/// One write: its manager, its time, and the part of the resource that it changes.
 pub(crate) struct Write<'a> {
     pub(crate) versions: Versions<'a>,
     pub(crate) manager: Manager,
     pub(crate) part: Part,
-    /// `metav1.Time`
+    /// Time of the write, as `metav1.Time`.
     pub(crate) now: String,
 }
 
-/// What a body says of `metadata.managedFields`.
+/// Content of `metadata.managedFields` in a body.
 pub(crate) enum Claim {
-    /// Nothing that could be understood: it is as before.
+    /// Nothing that can be parsed. Ownership stays as before.
     Nothing,
-    /// An empty list, or one with an empty entry: nobody owns anything any more, until somebody applies.
+    /// An empty list, or a list with an empty entry. No field has an owner until the next apply.
     Reset,
-    /// Other managers than before.
+    /// A new list of managers.
     Managers(Managers),
 }
 
@@ -54,13 +54,13 @@ impl Claim {
     }
 }
 
-/// The name under which the server itself writes.
+/// Manager name of the server itself.
 const SERVER: &str = "kube-apiserver";
 
-/// The server as a writer: what it serves, and the time of its write.
+/// Returns the server as a writer: what it serves, and the time of its write.
 pub(crate) struct OwnWrites {
     pub(crate) registry: Arc<Registry>,
-    /// `metav1.Time`
+    /// Time of the write, as `metav1.Time`.
     pub(crate) now: String,
 }
 
@@ -70,12 +70,13 @@ impl OwnWrites {
         self.write(served, Part::Main, "").created(object, Claim::Nothing)
     }
 
-    /// Records the server as owner of what it changes itself in an object: `value` says so afterwards.
+    /// Records the server as owner of owner of its own changes to an object: Writes the ownership
+    /// into `value`.
     pub(crate) fn changed(self, served: &Served, read: &Object, value: &mut Value) {
         self.own(served, read, value, Part::Main, "");
     }
 
-    /// Records the server as owner of what it changes itself in the status of an object.
+    /// Records the server as owner of owner of its own changes to the status of an object.
     pub(crate) fn changed_status(self, served: &Served, read: &Object, value: &mut Value) {
         self.own(served, read, value, Part::Status, "status");
     }
@@ -104,7 +105,8 @@ impl OwnWrites {
 }
 
 impl Write<'_> {
-    /// The managers after a new object was made. `object` is in the request's version, as it came from the client.
+    /// Returns the managers of a new object. `object` is in the request's version, as the client
+    /// sent it.
     pub(crate) fn created(&self, object: &Value, claim: Claim) -> Managers {
         let before = match claim {
             Claim::Managers(managers) => managers,
@@ -113,7 +115,8 @@ impl Write<'_> {
         self.changed(&unmade(self.versions.own()), object, before)
     }
 
-    /// The managers after an object was changed, `None` when they are as before. Both versions are in the request's version.
+    /// Returns the managers after an update, or `None` if they do not change. Both objects are in
+    /// the request's version.
     pub(crate) fn updated(
         &self,
         before: &Value,
@@ -124,8 +127,8 @@ impl Write<'_> {
         let (managers, claimed) = match (self.part, claim) {
             (Part::Main, Claim::Reset) => return Some(Managers::default()),
             (Part::Main, Claim::Managers(managers)) => (managers, true),
-            // Other parts of an object say nothing about who owns the whole. And where nobody is kept track of, nobody will be before
-            // somebody applies.
+            // A write to another part of the object cannot claim ownership of the whole. An object
+            // without ownership data gets none before its first apply.
             (_, _) => (Managers::stored(Some(held?)), false),
         };
         let difference = self.difference(before, after);
@@ -135,7 +138,7 @@ impl Write<'_> {
         Some(self.taken_over(before, after, difference, managers))
     }
 
-    /// The managers once this write has changed `before` into `after`.
+    /// Returns the managers after this write has changed `before` into `after`.
     pub(crate) fn changed(&self, before: &Value, after: &Value, managers: Managers) -> Managers {
         self.taken_over(before, after, self.difference(before, after), managers)
     }
@@ -156,7 +159,7 @@ impl Write<'_> {
         let mut gained = difference.set();
         gained.subtract(never_owned());
         if self.disown(&mut managers, before, after, difference, |_, _| {}).is_err() {
-            // As kube-apiserver, which keeps track of nothing rather than refuse the write.
+            // As in kube-apiserver, all ownership is dropped so that the write succeeds.
             return Managers::default();
         }
         if !gained.is_empty() {
@@ -169,7 +172,7 @@ impl Write<'_> {
         managers
     }
 
-    /// Brings what managers own into line with today's schema.
+    /// Adapts the fields of all managers to the current schema.
     pub(crate) fn coarsen(&self, managers: &mut Managers) {
         // The types of built-in kinds do not change while a server runs.
         if !self.versions.own().is_custom() {
@@ -183,10 +186,11 @@ impl Write<'_> {
         }
     }
 
-    /// Takes from every manager what was changed or removed. `taken` hears of what was changed, manager by manager.
+    /// Removes changed and removed fields from every manager. Calls `taken` with the changed fields
+    /// of each manager.
     ///
     /// # Errors
-    /// When a custom resource cannot be shown in the version in which somebody wrote it.
+    /// Fails if a custom resource cannot be converted to the version that a manager used.
     pub(crate) fn disown(
         &self,
         managers: &mut Managers,
@@ -202,7 +206,7 @@ impl Write<'_> {
             if by_version.contains_key(version) {
                 continue;
             }
-            // Of a built-in kind nothing is left for those who wrote it in a version that is not served.
+            // A manager of a built-in kind loses all its fields if its version is not served.
             let difference = match (self.difference_in(before, after, version), own.is_custom()) {
                 (Ok(difference), _) => Some(difference),
                 (Err(_), false) => None,

@@ -1,7 +1,8 @@
-//! One object in the versions in which its managers wrote it.
+//! Converts one object to the versions that its managers used.
 //!
-//! Whoever applied or updated an object in another version than the present request named its fields as that version does. So
-//! the object is compared, and pruned, in each manager's version. A version that is no longer served leaves its managers with nothing.
+//! A manager that used another version than the current request named its fields as in that
+//! version. So the object is compared, and pruned, in each manager's version. If a version is no
+//! longer served, its managers own nothing.
 
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
@@ -17,7 +18,7 @@ use crate::schema::kinds::rows::BUILT_INS;
 use crate::schema::kinds::{Part, notation};
 use crate::schema::resource::{Registry, Served, split_api_version};
 
-/// The versions of a resource, seen from the one that a request uses.
+/// The versions of a resource, as seen from the version of a request.
 #[derive(Clone)]
 pub(crate) struct Versions<'a> {
     registry: Arc<Registry>,
@@ -29,30 +30,31 @@ impl<'a> Versions<'a> {
         Versions { registry, served }
     }
 
-    /// The request's own.
+    /// Returns the request's version.
     pub(crate) fn own(&self) -> &'a Served {
         self.served
     }
 
-    /// The resource in the version of this `apiVersion`.
+    /// Returns the resource in the version `api_version`.
     pub(crate) fn named(&self, api_version: &str) -> Option<Served> {
         if api_version == self.served.api_version() {
             return Some(self.served.clone());
         }
         let (group, version) = split_api_version(api_version);
-        // Another group may serve the same objects, and knows nothing of how this one names their fields.
+        // Another group may serve the same objects, but it does not know the field names of this
+        // group.
         if group != self.served.resource.group {
             return None;
         }
         let found = self.registry.find(group, version, &self.served.resource.plural)?;
-        // Another resource of that name is no version of this one.
+        // Another resource with that name is not a version of this one.
         (found.resource.table == self.served.resource.table).then(|| found.clone())
     }
 
-    /// An object of the request's version in the one of this `apiVersion`, and that version.
+    /// Converts an object from the request's version to `api_version`. Also returns that version.
     ///
     /// # Errors
-    /// When there is no such version, or it does not know a field that the object has.
+    /// Fails if the version does not exist, or does not define a field of the object.
     pub(crate) fn converted<'v>(
         &self,
         value: &'v Value,
@@ -71,7 +73,7 @@ impl<'a> Versions<'a> {
         Ok((converted, to))
     }
 
-    /// An object of another version in the request's.
+    /// Converts an object from another version to the request's version.
     pub(crate) fn convert_back(&self, value: Value, from: &Served) -> Value {
         match convert(&value, from, self.served) {
             Cow::Borrowed(_) => value,
@@ -80,14 +82,15 @@ impl<'a> Versions<'a> {
     }
 }
 
-/// An object of one version in another.
+/// Converts an object from one version to another.
 pub(crate) fn convert<'v>(value: &'v Value, from: &Served, to: &Served) -> Cow<'v, Value> {
     if from.api_version() == to.api_version() {
         return Cow::Borrowed(value);
     }
     let mut stored = value.clone();
     if from.is_custom() {
-        // The fields of a definition's versions are the same; what one does not know stays, and is found out by `converted`.
+        // The versions of a definition share their fields. A field that one version does not define
+        // stays, and `converted` detects it.
         stored["apiVersion"] = json!(to.api_version());
         return Cow::Owned(stored);
     }
@@ -95,13 +98,14 @@ pub(crate) fn convert<'v>(value: &'v Value, from: &Served, to: &Served) -> Cow<'
     Cow::Owned(in_version(&stored, to))
 }
 
-/// How fields of a resource's objects are owned.
+/// Returns the view with the field ownership of a resource.
 pub(crate) fn view(served: &Served) -> View<'_> {
     let schema = &served.version().schema;
     if served.is_custom() { View::of_custom(schema) } else { View::of_built_in(schema) }
 }
 
-/// The fields that nobody can own: what the server sets, and what says which object it is.
+/// Returns the fields that have no owner: those that the server sets, and those that identify the
+/// object.
 pub(crate) fn never_owned() -> &'static FieldSet {
     static SET: LazyLock<FieldSet> = LazyLock::new(|| {
         let of_metadata = [
@@ -124,7 +128,7 @@ pub(crate) fn never_owned() -> &'static FieldSet {
     &SET
 }
 
-/// The fields that a write to `part` puts back: whoever writes them there does not come to own them.
+/// Returns the fields that a write to `part` resets. The writer does not become their owner.
 pub(crate) fn put_back(served: &Served, part: Part) -> &'static FieldSet {
     type Fields = LazyLock<FieldSet>;
     static NOTHING: Fields = LazyLock::new(FieldSet::default);
@@ -158,14 +162,15 @@ pub(crate) fn put_back(served: &Served, part: Part) -> &'static FieldSet {
     }
 }
 
-/// The object before it was made: nothing for a custom resource, the fields that are there even without content for a built-in
-/// kind. Nobody comes to own what they leave as it is here.
+/// Returns the object before its creation. For a custom resource it is empty. For a built-in kind
+/// it has the fields that exist even without content. A writer that leaves these fields unchanged
+/// does not become their owner.
 pub(crate) fn unmade(served: &Served) -> Value {
     if served.is_custom() {
         return json!({"apiVersion": served.api_version(), "kind": served.resource.kind});
     }
     let kind = served.built_in();
-    // A kind that is stored as another is shown from that one's fields.
+    // A kind that is stored as another kind has the fields of that other kind.
     let stored = BUILT_INS.iter().find(|row| kind.is_some_and(|k| k.table == row.table) && !row.converted);
     let schema =
         stored.map_or_else(|| served.version().schema.clone(), |row| notation::schema(row.type_name));
@@ -202,7 +207,7 @@ fn without_content(schema: &Schema) -> Value {
     value
 }
 
-/// Whether a default says no more than that there is nothing.
+/// Whether a default is the zero value.
 fn is_zero(default: &Value) -> bool {
     match default {
         Value::Null => true,

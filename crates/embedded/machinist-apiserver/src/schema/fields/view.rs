@@ -1,4 +1,5 @@
-//! An object as its schema says that fields are owned: one by one, or a map or list as a whole.
+//! Field ownership according to the schema: fields are owned one by one, or a map or list as a
+//! whole.
 
 use std::fmt;
 
@@ -12,14 +13,16 @@ use crate::schema::kinds::notation;
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     schema: &'a Schema,
-    /// The place holds a whole custom resource: what every object has is not in its schema.
+    /// The place holds a whole custom resource. The common fields of all objects are not in its
+    /// schema.
     resource: bool,
-    /// How many fields and items lead here.
+    /// Number of fields and items on the path to this place.
     depth: usize,
 }
 
-/// Deepest that fields are told apart; what lies deeper is owned as a whole. A set of fields nests as deep as its object does, and a few
-/// levels on top of that: whoever can read an object must be able to read who owns it.
+/// Maximum depth at which fields are owned separately. Deeper fields are owned as a whole. A set of
+/// fields nests a few levels deeper than its object. A client that can parse an object must also be
+/// able to parse its ownership.
 const DEEPEST: usize = 100;
 
 /// How the value at a place is owned.
@@ -33,14 +36,15 @@ pub(crate) enum Shape {
     List,
 }
 
-/// The schema of a field, and whether the schema names it: entries of maps are not named.
+/// The schema of a field. `named` is false for entries of maps, because the schema does not name
+/// them.
 #[derive(Clone, Copy)]
 pub(crate) struct Field<'a> {
     pub(crate) view: View<'a>,
     pub(crate) named: bool,
 }
 
-/// Why an item of a list cannot be told from others.
+/// Reason why a list item has no identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Unidentified(String);
 
@@ -51,12 +55,12 @@ impl fmt::Display for Unidentified {
 }
 
 impl<'a> View<'a> {
-    /// The schema of a built-in kind, in which metadata has its place.
+    /// Returns the view of a built-in kind, whose schema includes the metadata.
     pub(crate) fn of_built_in(schema: &'a Schema) -> Self {
         View { schema, resource: false, depth: 0 }
     }
 
-    /// The schema of a custom resource.
+    /// Returns the view of a custom resource.
     pub(crate) fn of_custom(schema: &'a Schema) -> Self {
         View { schema, resource: true, depth: 0 }
     }
@@ -65,7 +69,7 @@ impl<'a> View<'a> {
         self.schema
     }
 
-    /// How `value` is owned.
+    /// Returns how `value` is owned.
     pub(crate) fn shape(self, value: &Value) -> Shape {
         if DEEPEST <= self.depth {
             return Shape::Leaf;
@@ -83,7 +87,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Whether a map or list here has one owner, by its schema.
+    /// Whether the schema gives a map or list at this place a single owner.
     pub(crate) fn is_owned_as_whole(self) -> bool {
         match self.schema.of {
             Some(Type::Object) => self.schema.map == MapType::Atomic,
@@ -92,7 +96,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The field `name`; `None` when the schema does not know it.
+    /// Returns the field `name`, or `None` if the schema does not define it.
     pub(crate) fn field(self, name: &str) -> Option<Field<'a>> {
         if self.resource {
             let common = match name {
@@ -122,13 +126,13 @@ impl<'a> View<'a> {
         View { schema, resource, depth: self.depth + 1 }
     }
 
-    /// The field `name`, or what is known of one that the schema does not know: nothing.
+    /// Returns the field `name`. If the schema does not define it, the result allows anything.
     pub(crate) fn field_or_any(self, name: &str) -> Field<'a> {
         let unknown = || Field { view: self.below(notation::shared_schema("free"), false), named: false };
         self.field(name).unwrap_or_else(unknown)
     }
 
-    /// The items of a list.
+    /// Returns the view of a list's items.
     pub(crate) fn items(self) -> View<'a> {
         match &self.schema.items {
             Some(schema) => self.below(schema, schema.embedded_resource),
@@ -136,7 +140,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// What tells `item` from the others of its list.
+    /// Returns the identity of `item` in its list.
     pub(crate) fn identify(self, item: &Value) -> Result<Element, Unidentified> {
         match &self.schema.list {
             ListType::Map(keys) => self.identify_by(keys, item),
@@ -182,7 +186,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// Whether a map or list has nothing in it.
+/// Whether a map or list is empty.
 pub(crate) fn is_empty(value: &Value) -> bool {
     match value {
         Value::Object(map) => map.is_empty(),

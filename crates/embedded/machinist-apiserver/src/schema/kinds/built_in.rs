@@ -1,4 +1,5 @@
-//! How one built-in kind is described: its names, its subresources, and the switches that the verbs read.
+//! How one built-in kind is described: its names, its subresources, and the switches that the verbs
+//! read.
 
 use crate::schema::kinds::{Plain, Rules};
 use crate::values::meta::NameRule;
@@ -15,35 +16,36 @@ pub(crate) struct BuiltIn {
     pub(crate) namespaced: bool,
     /// Name in `types/*.txt`.
     pub(crate) type_name: &'static str,
-    /// Where the objects lie; two kinds may share a store.
+    /// Table of the objects in the store. Two kinds may share a table.
     pub(crate) table: &'static str,
-    /// Stored as the core kind of that table, converted by the rules.
+    /// The objects are stored as the core kind of that table, and the rules convert them.
     pub(crate) converted: bool,
     pub(crate) names: NameRule,
     pub(crate) has_status: bool,
-    /// Its replicas can be set without knowing the kind.
+    /// The kind has a scale subresource, so clients can set its replicas without knowing the kind.
     pub(crate) has_scale: bool,
-    /// Subresources besides `status` and `scale`, with the kind each takes (group/version/kind).
+    /// Subresources except `status` and `scale`, with the kind that each takes
+    /// (group/version/kind).
     pub(crate) subresources: &'static [(&'static str, &'static str)],
     pub(crate) generation: bool,
-    /// PUT without a resourceVersion is taken.
+    /// PUT without a resourceVersion is accepted.
     pub(crate) unconditional_update: bool,
     /// PUT of an absent object creates it.
     pub(crate) create_on_update: bool,
-    /// DELETE answers the object instead of a Status.
+    /// DELETE returns the object instead of a Status.
     pub(crate) returns_deleted: bool,
-    /// DELETE leaves what the object owns, unless it says otherwise.
+    /// DELETE orphans the dependents, unless the request says otherwise.
     pub(crate) orphans: bool,
-    /// DELETE of the whole collection is taken.
+    /// DELETE of the whole collection is accepted.
     pub(crate) deletes_collections: bool,
-    /// Asked and answered with one POST, and never kept.
+    /// A POST returns the answer, and the object is never stored.
     pub(crate) only_created: bool,
-    /// Field labels besides `metadata.name` and `metadata.namespace`.
+    /// Field labels except `metadata.name` and `metadata.namespace`.
     pub(crate) fields: &'static [(&'static str, &'static str)],
     pub(crate) rules: &'static dyn Rules,
 }
 
-/// What a row says when it says nothing.
+/// Default values of a row.
 pub(crate) const ROW: BuiltIn = BuiltIn {
     group: "",
     version: "v1",

@@ -1,7 +1,8 @@
-//! CertificateSigningRequests: who asked is what the server saw, not what the request says. Approving and signing are permissions of
-//! their own, on the signer that is asked.
+//! CertificateSigningRequests. The server records the user that it authenticated, not the user in
+//! the request. Approving and signing each need a permission on the requested signer.
 //!
-//! Deliberately absent: that a request's signature is its key's, and which usages there are.
+//! Not included: checks that the signature of a request belongs to its key, and that its usages
+//! exist.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,11 +14,11 @@ use crate::values::status::{ApiError, ApiResult, FieldErrors, Target};
 use crate::values::tls;
 
 const GROUP: &str = "certificates.k8s.io";
-/// Signs certificates of clients, of whatever group they ask for.
+/// Signer of client certificates for any group.
 const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
-/// Conditions by which a request is decided; only `/approval` writes them.
+/// Conditions that decide a request. Only `/approval` writes them.
 const VERDICTS: [&str; 2] = ["Approved", "Denied"];
-/// Conditions that, once there, stay, and are true.
+/// Conditions that stay once they are set, and that are always true.
 const LASTING: [&str; 3] = ["Approved", "Denied", "Failed"];
 
 pub(crate) struct CertificateSigningRequests;
@@ -83,7 +84,7 @@ impl Rules for CertificateSigningRequests {
         let target =
             Target { group: GROUP, resource: "certificatesigningrequests", name: meta_str(object, "name") };
         let refuse = |why: String| Err(ApiError::forbidden(&target, &why));
-        // What the request was for when it was decided about, whatever the writer says now.
+        // The stored signer counts, even if this write contains another one.
         let signer = signer_of(old.unwrap_or(object));
         match (old, part) {
             (None, _) if signer == CLIENT_SIGNER => match requested(object) {
@@ -136,7 +137,7 @@ fn restore(new: &mut Value, old: &Value, field: &str) {
     }
 }
 
-/// Puts back the verdicts, where there are as many as before: they are not for the signer to change.
+/// Restores the verdicts if their number is unchanged, because a signer may not change them.
 fn keep_verdicts(new: &mut Value, old: &Value) {
     let before = conditions(old);
     for verdict in VERDICTS {
@@ -152,7 +153,7 @@ fn keep_verdicts(new: &mut Value, old: &Value) {
     }
 }
 
-/// When a condition was written, and when it came to be as it is.
+/// Sets the update time and the transition time of each condition.
 fn stamp_conditions(new: &mut Value, old: &Value, now: &str) {
     let before = conditions(old);
     let list = new.pointer_mut("/status/conditions").and_then(Value::as_array_mut);

@@ -8,10 +8,10 @@ use crate::schema::kinds::{Context, Part, Rules};
 use crate::values::object::{child_map, drop_field};
 use crate::values::status::{ApiResult, FieldErrorKind, FieldErrors};
 
-/// Most bytes that the values of one Secret or ConfigMap may have together.
+/// Maximum size of all values in one Secret or ConfigMap, in bytes.
 const MAX_SIZE: usize = 1024 * 1024;
 
-/// Longest key of a Secret or ConfigMap, in bytes: each may become a file's name.
+/// Maximum length of a key in a Secret or ConfigMap, in bytes. Each key may become a file name.
 const LONGEST_KEY: usize = 253;
 
 pub(crate) struct Secrets;
@@ -44,7 +44,7 @@ impl Rules for Secrets {
     }
 }
 
-/// What a secret of a well-known type has to have.
+/// Checks that a Secret of a well-known type has the required keys.
 fn validate_type(object: &Value, errors: &mut FieldErrors) {
     let has = |key: &str| object.pointer("/data").is_some_and(|data| data.get(key).is_some());
     let mut require = |keys: &[&str]| {
@@ -64,7 +64,7 @@ fn validate_type(object: &Value, errors: &mut FieldErrors) {
     }
 }
 
-/// Plain text given for convenience becomes data, and is never stored as it came.
+/// Moves the plain text of `stringData` into `data`. `stringData` itself is never stored.
 fn fold_string_data(object: &mut Value) {
     let Some(plain) = object.get("stringData").and_then(Value::as_object).cloned() else {
         drop_field(object, "stringData");
@@ -151,7 +151,7 @@ fn validate_key(key: &str, field: &str, errors: &mut FieldErrors) {
     }
 }
 
-/// ServiceAccounts: of the secrets they refer to only the name counts.
+/// ServiceAccounts. Of each referenced Secret, only the name is stored.
 pub(crate) struct ServiceAccounts;
 
 impl Rules for ServiceAccounts {

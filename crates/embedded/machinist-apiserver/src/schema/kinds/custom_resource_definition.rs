@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions as objects. What they make servable is in `crd::registration`.
+//! CustomResourceDefinitions as objects. `crd::registration` turns them into served resources.
 
 use std::collections::BTreeSet;
 
@@ -11,9 +11,9 @@ use crate::values::meta::{NameRule, label_1035_problem, name_problems};
 use crate::values::object::{self, child_map, drop_field, meta_str};
 use crate::values::status::{ApiResult, FieldErrorKind, FieldErrors};
 
-/// Where definitions lie in the store.
+/// Table of the definitions in the store.
 pub(crate) const TABLE: &str = "customresourcedefinitions";
-/// Keeps a deleted definition until its instances are gone.
+/// Finalizer that keeps a deleted definition until its instances are deleted.
 pub(crate) const INSTANCES_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 pub(crate) struct CustomResourceDefinitions;
@@ -55,7 +55,7 @@ impl Rules for CustomResourceDefinitions {
         !object::is_deleting(object)
     }
 
-    /// From now on the definition waits for its instances.
+    /// Makes the deleted definition wait for its instances.
     fn on_delete(&self, object: &mut Value, now: &str) {
         let mut finalizers: Vec<String> = object::finalizers(object).into_iter().map(str::to_owned).collect();
         if !finalizers.iter().any(|f| f == INSTANCES_FINALIZER) {
@@ -82,7 +82,7 @@ impl Rules for CustomResourceDefinitions {
         validate_spec(object, errors);
         validate_approval(object, old, errors);
         let Some(old) = old else { return };
-        // Until it is served nothing rests on the kind and the scope.
+        // The kind and the scope may change until the definition is served.
         let is_served = registration::is_established(old);
         for (pointer, field, is_free) in [
             ("/spec/scope", "spec.scope", !is_served),
@@ -169,7 +169,7 @@ fn validate_spec(object: &Value, errors: &mut FieldErrors) {
         if let Some(why) = label_1035_problem(name) {
             errors.invalid(format!("{place}.name"), json!(name), why.as_str());
             if index == 0 {
-                // Where it was said when there was one.
+                // Also reported at the field that existed when a definition had one version.
                 errors.invalid("spec.version", json!(name), why);
             }
         }
@@ -180,7 +180,8 @@ fn validate_spec(object: &Value, errors: &mut FieldErrors) {
     validate_parts(versions(object), errors);
 }
 
-/// What a version says besides its name. What all versions say is reported once, where it was said when there were no versions.
+/// Validates the parts of each version except its name. A part that is equal in all versions is
+/// reported once, at the field that existed when a definition had one version.
 fn validate_parts(versions: &[Value], errors: &mut FieldErrors) {
     let part = |version: &Value, key: &str| version.get(key).cloned().unwrap_or(Value::Null);
     for (key, old_place) in [
@@ -248,7 +249,7 @@ fn validate_names(names: &Value, errors: &mut FieldErrors) {
     }
 }
 
-/// Whether a text is a path of fields; what is wrong is told.
+/// Whether a text is a path of fields. Reports a problem otherwise.
 fn is_path(path: &str, place: &str, errors: &mut FieldErrors) -> bool {
     let is_path = path.starts_with('.');
     if !is_path {
@@ -300,7 +301,7 @@ fn validate_column(column: &Value, place: &str, errors: &mut FieldErrors) {
     }
 }
 
-/// More fields than this cannot be selected by.
+/// Maximum number of selectable fields.
 const MAX_SELECTABLE: usize = 8;
 
 fn validate_selectable(fields: &[Value], schema: &Value, place: &str, errors: &mut FieldErrors) {
@@ -337,7 +338,7 @@ fn validate_selectable(fields: &[Value], schema: &Value, place: &str, errors: &m
     }
 }
 
-/// The schema of the field that a path leads to.
+/// Returns the schema of the field at a path.
 fn field_at<'a>(schema: &'a Value, path: &str) -> Result<&'a Value, String> {
     let Some(steps) = path.strip_prefix('.') else {
         let first = path.split(['.', '[']).next().unwrap_or_default();
@@ -351,10 +352,11 @@ fn field_at<'a>(schema: &'a Value, path: &str) -> Result<&'a Value, String> {
     })
 }
 
-/// Names the document in which a group of the community approved a definition.
+/// Annotation that names the document in which the Kubernetes community approved a definition.
 const APPROVED: &str = "api-approved.kubernetes.io";
 
-/// Groups of the community want definitions that it approved. What was not right stays so until somebody changes it.
+/// Definitions in the groups of the Kubernetes community need its approval. A stored definition
+/// without approval is accepted until the approval changes.
 fn validate_approval(object: &Value, old: Option<&Value>, errors: &mut FieldErrors) {
     let group = object.pointer("/spec/group").and_then(Value::as_str).unwrap_or_default();
     let is_protected =

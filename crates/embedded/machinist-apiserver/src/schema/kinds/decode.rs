@@ -1,4 +1,5 @@
-//! What the typed decoder of a built-in kind refuses: a value of the wrong type is a 400 before any validation.
+//! Imitates the typed decoder of built-in kinds: a value of the wrong type is a 400 before any
+//! validation.
 
 use serde_json::Value;
 
@@ -7,12 +8,12 @@ use crate::schema::crd::validate::type_name;
 use crate::schema::kinds::notation;
 use crate::values::status::{ApiError, ApiResult};
 
-/// Refuses an object if a value in it has another type than its schema says. Nulls are taken for absent.
+/// Rejects an object if a value in it has another type than in its schema. Nulls count as absent.
 pub(crate) fn check_types(object: &Value, schema: &Schema, kind: &str, version: &str) -> ApiResult<()> {
     refused(mismatch(object, schema, kind), kind, version)
 }
 
-/// Of a custom resource only `metadata` is decoded into a type.
+/// Checks the types in the `metadata` of a custom resource. Only this part is decoded into a type.
 pub(crate) fn check_metadata(metadata: &Value, kind: &str, version: &str) -> ApiResult<()> {
     refused(mismatch(metadata, &notation::object_meta(), "ObjectMeta"), kind, version)
 }
@@ -26,7 +27,8 @@ fn refused(mismatch: Option<String>, kind: &str, version: &str) -> ApiResult<()>
     }
 }
 
-/// Why a value is not what `schema` says, in the words of the decoder; `field` names it.
+/// Returns the decoder's message if a value does not match `schema`. `field` names the value in the
+/// message.
 pub(crate) fn mismatch(value: &Value, schema: &Schema, field: &str) -> Option<String> {
     mismatch_at(value, schema, field, 0)
 }
@@ -71,7 +73,7 @@ fn mismatch_at(value: &Value, schema: &Schema, field: &str, depth: usize) -> Opt
     }
 }
 
-/// Why a decoder does not take a body of this kind.
+/// Returns the decoder's message for a body of an unregistered kind.
 pub(crate) fn unregistered(kind: &str, version: &str) -> String {
     format!("no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\"")
 }

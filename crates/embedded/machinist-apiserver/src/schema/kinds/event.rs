@@ -1,4 +1,4 @@
-//! Events, readable and writable as core/v1 and as events.k8s.io/v1 over one store. The stored form is core/v1.
+//! Events, served as core/v1 and as events.k8s.io/v1 from one store. The stored form is core/v1.
 
 use serde_json::{Map, Value, json};
 
@@ -7,7 +7,7 @@ use crate::values::meta::qualified_name_problems;
 use crate::values::object::meta_str;
 use crate::values::status::{FieldErrorKind, FieldErrors};
 
-/// (name in events.k8s.io, name in core).
+/// Renamed fields: (name in events.k8s.io, name in core).
 const RENAMED: [(&str, &str); 7] = [
     ("regarding", "involvedObject"),
     ("note", "message"),
@@ -18,9 +18,9 @@ const RENAMED: [(&str, &str); 7] = [
     ("deprecatedCount", "count"),
 ];
 
-/// Longest action, reason and reporting instance, in bytes.
+/// Maximum length of the action, the reason and the reporting instance, in bytes.
 const LONGEST_WORD: usize = 128;
-/// Longest message, in bytes.
+/// Maximum length of the message, in bytes.
 const LONGEST_MESSAGE: usize = 1024;
 
 pub(crate) struct CoreEvents;
@@ -35,7 +35,7 @@ impl Rules for CoreEvents {
     }
 }
 
-/// These are events as they are made now; what is written the old way is held to less.
+/// Events of the current API. Events of the old API are checked less strictly.
 pub(crate) struct GroupEvents;
 
 impl Rules for GroupEvents {
@@ -89,12 +89,14 @@ fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// What holds of every event. One that says when it happened is one of the new kind, and has to say more.
+/// Validates what applies to all Events. An Event with `eventTime` belongs to the new API and needs
+/// more fields.
 fn validate_as_ever(object: &Value, reporter: &str, errors: &mut FieldErrors) {
     let about = object.pointer("/involvedObject/namespace").and_then(Value::as_str).unwrap_or_default();
     let own = meta_str(object, "namespace");
     let is_new = !text(object, "eventTime").is_empty();
-    // An event lies in its object's namespace, those about cluster-scoped objects in one that is always there.
+    // An Event is in the namespace of its object. An Event about a cluster-scoped object is in a
+    // namespace that always exists.
     let is_in_place = match (about, is_new) {
         ("", true) => own == "default" || own == "kube-system",
         ("", false) => own == "default",
@@ -161,9 +163,9 @@ fn validate_series(object: &Value, errors: &mut FieldErrors) {
     }
 }
 
-/// An event is told once; only its series goes on.
+/// Rejects changes of an Event. Only its series may change.
 fn validate_unchanged(object: &Value, old: &Value, errors: &mut FieldErrors) {
-    // The reason is looked at twice.
+    // The reason is checked twice.
     for (field, shown_as) in [
         ("involvedObject", "involvedObject"),
         ("reason", "reason"),
@@ -198,7 +200,7 @@ fn is_something(value: Option<&Value>) -> bool {
     })
 }
 
-/// A value of an event in the words of the type in which it is compared, whose fields have names of their own.
+/// Formats a value of an Event as the Go type that is compared, which has field names of its own.
 fn shown(field: &str, value: Option<&Value>) -> String {
     let none = Value::Null;
     let value = value.unwrap_or(&none);

@@ -1,4 +1,4 @@
-//! Jobs: the selector that is made for them, and what an update may not change.
+//! Jobs: the selector that is generated for them, and the rules for updates.
 
 use serde_json::{Value, json};
 
@@ -9,10 +9,11 @@ use crate::values::meta::IMMUTABLE;
 use crate::values::object::{child_map, child_value, labels, meta_str, metadata};
 use crate::values::status::{ApiResult, FieldErrorKind, FieldErrors};
 
-/// Labels of a Job's pods with its name, and with its UID: those of before there were prefixes, and those of today.
+/// Labels of a Job's pods with its name and with its UID: first the old label without a prefix,
+/// then the current one.
 const NAME_LABELS: [&str; 2] = ["job-name", "batch.kubernetes.io/job-name"];
 const UID_LABELS: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
-/// A Job that may fail index by index has no limit of its own.
+/// Backoff limit of a Job that limits failures per index: no limit.
 const NO_LIMIT: i32 = i32::MAX;
 
 pub(crate) struct Jobs;
@@ -45,7 +46,8 @@ impl Rules for Jobs {
 
     fn on_create(&self, object: &mut Value, _context: &Context<'_>) -> ApiResult<()> {
         object["status"] = json!({});
-        // A Job without labels of its own has those of its pods, and so those that are made for them.
+        // A Job without labels of its own gets the labels of its pods, including the generated
+        // ones.
         let of_pods = |object: &Value| object.pointer("/spec/template/metadata/labels").cloned();
         let has_own = labels(object).is_some()
             && metadata(object).and_then(|it| it.get("labels")) != of_pods(object).as_ref();
@@ -95,7 +97,7 @@ impl Rules for Jobs {
     }
 }
 
-/// Nobody but this Job may find its pods, so they carry its UID.
+/// Gives the pods the UID of the Job as a label, so that no other Job selects them.
 fn select_own_pods(object: &mut Value) {
     let (name, uid) = (json!(meta_str(object, "name")), json!(meta_str(object, "uid")));
     let spec = child_value(object, "spec");
@@ -207,7 +209,8 @@ fn validate_update(spec: &Value, old: &Value, errors: &mut FieldErrors) {
     }
 }
 
-/// The template with what decides where pods go as it was: that may change while a Job is suspended.
+/// Returns the template with the old scheduling fields, because these may change while a Job is
+/// suspended.
 fn schedulable(template: &Value, old: &Value) -> Value {
     let mut template = template.clone();
     for (at, field) in [

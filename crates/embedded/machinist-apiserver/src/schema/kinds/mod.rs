@@ -1,5 +1,5 @@
-//! The built-in kinds: a table of what they are called and how they behave, and one module per kind whose rules are more
-//! than the table can say.
+//! The built-in kinds: a table of their names and behaviour, and one module for each kind that
+//! needs more rules than the table can express.
 
 pub(crate) mod built_in;
 pub(crate) mod certificate;
@@ -32,14 +32,14 @@ use crate::store::mvcc::Store;
 use crate::values::identity::Identity;
 use crate::values::status::{ApiResult, FieldErrors, Target};
 
-/// What a kind's rules may look at.
+/// Context for the rules of a kind.
 pub(crate) struct Context<'a> {
     pub(crate) store: &'a Store,
     /// Addresses and ports of Services whose writes are under way.
     pub(crate) addresses: &'a Reserved,
     pub(crate) identity: &'a Identity,
     pub(crate) admission: Box<dyn Admission + 'a>,
-    /// `metav1.Time` of this request.
+    /// Time of this request, as `metav1.Time`.
     pub(crate) now: String,
 }
 
@@ -68,7 +68,7 @@ pub(crate) trait Admission {
     fn admit_binding(&self, resource: &str, binding: &Value) -> ApiResult<()>;
 }
 
-/// Which part of an object a write through a subresource may change.
+/// Which part of an object that a write through a subresource may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     Main,
@@ -77,18 +77,19 @@ pub(crate) enum Part {
     Finalize,
 }
 
-/// How a kind differs from a plain object with an optional status. Every default is "it does not".
+/// Differences of a kind from a plain object with an optional status. By default there are none.
 pub(crate) trait Rules: Sync {
-    /// Fills in the defaults that the table cannot say, and what two names of one thing have in common. Who leaves a field to this
-    /// owns it as if he had set it.
+    /// Sets the defaults that the table cannot express, and copies values between two names of one
+    /// field. A client that omits such a field owns it as if the client had set it.
     fn fill_defaults(&self, _object: &mut Value) {}
 
-    /// Admission and preparation of a new object.
+    /// Admits and prepares a new object.
     fn on_create(&self, _object: &mut Value, _context: &Context<'_>) -> ApiResult<()> {
         Ok(())
     }
 
-    /// Puts back what a write to `part` may not change. The table has dealt with `spec` and `status` already.
+    /// Restores the fields that a write to `part` may not change. The table has already handled
+    /// `spec` and `status`.
     fn on_update(
         &self,
         _new: &mut Value,
@@ -99,15 +100,15 @@ pub(crate) trait Rules: Sync {
         Ok(())
     }
 
-    /// Checks the object that is about to be stored.
+    /// Validates the object before it is stored.
     fn validate(&self, _object: &Value, _old: Option<&Value>, _part: Part, _errors: &mut FieldErrors) {}
 
-    /// Whether a finalizer may have a name without a domain that is none of Kubernetes' own.
+    /// Whether a finalizer without a domain is accepted, even if it is not one of Kubernetes' own.
     fn takes_plain_finalizers(&self) -> bool {
         false
     }
 
-    /// Whether the writer may write this, asked once it is known to be valid.
+    /// Checks whether the writer may write this object. Runs after validation.
     fn permit(
         &self,
         _object: &Value,
@@ -118,37 +119,37 @@ pub(crate) trait Rules: Sync {
         Ok(())
     }
 
-    /// Seconds that a deletion waits for, when this kind is deleted gracefully.
+    /// Returns the grace period of a deletion in seconds, if this kind is deleted gracefully.
     fn grace(&self, _object: &Value, _asked: Option<i64>) -> Option<i64> {
         None
     }
 
-    /// Whether a deletion does no more than mark the object, because something else has to be cleared away first.
+    /// Whether a deletion only marks the object, because something else must be cleaned up first.
     fn is_only_marked(&self, object: &Value) -> bool {
         self.outlives_finalizers(object)
     }
 
-    /// Whether the object of this name may be deleted by this caller at all.
+    /// Checks whether this caller may delete the object with this name.
     fn admit_delete(&self, _object: &Target<'_>, _key: &Key, _context: &Context<'_>) -> ApiResult<()> {
         Ok(())
     }
 
-    /// Changes that come with the deletion mark.
+    /// Makes the changes that belong to the deletion mark.
     fn on_delete(&self, _object: &mut Value, _now: &str) {}
 
-    /// Whether an object whose finalizers are gone has to stay.
+    /// Whether an object must stay although it has no more finalizers.
     fn outlives_finalizers(&self, _object: &Value) -> bool {
         false
     }
 
-    /// From the served version to the stored one.
+    /// Converts from the served version to the stored version.
     fn make_stored(&self, _object: &mut Value) {}
 
-    /// From the stored version to the served one.
+    /// Converts from the stored version to the served version.
     fn show_stored(&self, _object: &mut Value) {}
 }
 
-/// The rules of a kind without any.
+/// The rules of a kind without special behaviour.
 pub(crate) struct Plain;
 
 impl Rules for Plain {}

@@ -1,4 +1,5 @@
-//! Namespaces: what they start as, and why a deleted one stays until its content is gone.
+//! Namespaces: their initial state, and the rule that a deleted namespace stays until its content
+//! is deleted.
 
 use serde_json::{Value, json};
 
@@ -8,11 +9,11 @@ use crate::values::meta::qualified_name_problem;
 use crate::values::object::{self, child_map, copy_field};
 use crate::values::status::{ApiError, ApiResult, FieldErrors, Target};
 
-/// The label by which selectors find a namespace by name.
+/// Label with the name of the namespace, for selectors.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
-/// The entry in `spec.finalizers` that the namespace controller takes out when the namespace is empty.
+/// Entry in `spec.finalizers` that the namespace controller removes when the namespace is empty.
 const CONTENT_FINALIZER: &str = "kubernetes";
-/// Namespaces without which a cluster is none (NamespaceLifecycle).
+/// Namespaces that every cluster needs and that cannot be deleted (NamespaceLifecycle).
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
 pub(crate) struct Namespaces;
@@ -37,7 +38,7 @@ impl Rules for Namespaces {
 
     fn on_update(&self, new: &mut Value, old: &Value, part: Part, _context: &Context<'_>) -> ApiResult<()> {
         match part {
-            // `spec` is nothing but the finalizers, which only the finalize subresource may change.
+            // `spec` contains only the finalizers, which only the finalize subresource may change.
             Part::Main | Part::Status | Part::Approval => copy_field(new, old, "spec"),
             Part::Finalize => copy_field(new, old, "status"),
         }
@@ -94,7 +95,7 @@ fn validate_finalizers(object: &Value, errors: &mut FieldErrors) {
     }
 }
 
-/// The phase says whether the namespace is going, and nothing else.
+/// Checks that the phase matches the deletion timestamp.
 fn validate_phase(object: &Value, old: &Value, errors: &mut FieldErrors) {
     let phase = object.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
     let (terminating, deleting) = (phase == "Terminating", object::is_deleting(old));

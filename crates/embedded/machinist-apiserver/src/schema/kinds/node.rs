@@ -1,4 +1,4 @@
-//! Nodes: the taint that a new one gets, and what an update may not change.
+//! Nodes: the taint of a new Node, and the rules for updates.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -10,7 +10,8 @@ use crate::store::key::Key;
 use crate::values::object::child_map;
 use crate::values::status::{ApiResult, FieldErrorKind, FieldErrors, Target};
 
-/// Set on every new Node by the TaintNodesByCondition admission; the node lifecycle controller lifts it.
+/// Taint that the TaintNodesByCondition admission sets on every new Node. The node lifecycle
+/// controller removes it.
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 pub(crate) struct Nodes;
@@ -46,7 +47,7 @@ impl Rules for Nodes {
         validate_addresses(object, errors);
         validate_pod_ranges(object, errors);
         let Some(old) = old else { return };
-        // An update checks the whole node and then the change: a wrong taint is complained of twice.
+        // An update checks the whole Node and then the change, so a wrong taint is reported twice.
         validate_taints(object, errors);
         let text = |object: &Value, path: &str| {
             object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned()
@@ -66,7 +67,7 @@ impl Rules for Nodes {
     }
 }
 
-/// What is not said to be reserved can be allocated.
+/// Sets `allocatable` to `capacity` if it is missing.
 fn allocate_capacity(object: &mut Value) {
     let status = child_map(object, "status");
     if let (None, Some(capacity)) = (status.get("allocatable"), status.get("capacity").cloned()) {
@@ -74,7 +75,8 @@ fn allocate_capacity(object: &mut Value) {
     }
 }
 
-/// The range for pods that is given the old way is also the first of the list, and the only one if the list begins with another.
+/// Makes `podCIDR` the first entry of `podCIDRs`. If that list begins with another range, `podCIDR`
+/// becomes its only entry.
 fn list_pod_ranges(object: &mut Value) {
     let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
     let one = spec.get("podCIDR").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -143,7 +145,7 @@ fn validate_taints(object: &Value, errors: &mut FieldErrors) {
     }
 }
 
-/// A taint with the names and order of its internal type, as refusals show it.
+/// Formats a taint with the names and order of its internal type, as errors show it.
 fn shown_taint(taint: &Value) -> String {
     let text = |key: &str| json!(taint.get(key).and_then(Value::as_str).unwrap_or_default());
     let added = taint.get("timeAdded").cloned().unwrap_or(Value::Null);

@@ -1,7 +1,8 @@
-//! Reads `types/*.txt`, the notation in which the built-in kinds' types are written, into schemas. `types/meta.txt` explains it.
+//! Reads the types of the built-in kinds (`types/*.txt`) into schemas. `types/meta.txt` explains
+//! their notation.
 //!
-//! The texts are part of the program, so a mistake in them is our own bug and panics with the line, in the first test that
-//! starts a server.
+//! The texts are part of the program. A mistake in them is our own bug, so the first test that
+//! starts a server panics with the line.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -10,7 +11,8 @@ use serde_json::Value;
 
 use crate::schema::crd::schema::{Format, ListType, MapType, PatchStrategy, Schema, Type, Zero};
 
-/// The texts, with the API group whose types each has; none where several share them.
+/// The texts and the API group of their types. The group is `None` if several groups share the
+/// types.
 const FILES: &[(Option<&str>, &str)] = &[
     (None, include_str!("types/meta.txt")),
     (CORE, include_str!("types/namespace.txt")),
@@ -37,18 +39,18 @@ const CORE: Option<&str> = Some("");
 
 static TYPES: LazyLock<BTreeMap<&'static str, Arc<Schema>>> = LazyLock::new(|| read(FILES));
 
-/// The schema of a type named in `types/*.txt`.
+/// Returns the schema of a type in `types/*.txt`.
 pub(crate) fn schema(name: &str) -> Arc<Schema> {
     TYPES.get(name).unwrap_or_else(|| panic!("types/*.txt have no type {name}")).clone()
 }
 
-/// The same, for as long as the program runs; also `string`, `any` (fields that are described elsewhere) and `free` (fields that
-/// nobody describes).
+/// Returns the same schema as a static reference. Accepts also `string`, `any` (fields that are
+/// described elsewhere) and `free` (fields that are not described).
 pub(crate) fn shared_schema(name: &str) -> &'static Schema {
     TYPES.get(name).unwrap_or_else(|| panic!("types/*.txt have no type {name}"))
 }
 
-/// The API group that has this type, where one alone does.
+/// Returns the API group of a type, if only one group has it.
 pub(crate) fn group_of(name: &str) -> Option<&'static str> {
     static GROUPS: LazyLock<BTreeMap<&str, &str>> = LazyLock::new(|| {
         let of_text = |(group, text): &(Option<&'static str>, &'static str)| {
@@ -61,7 +63,7 @@ pub(crate) fn group_of(name: &str) -> Option<&'static str> {
     GROUPS.get(name).copied()
 }
 
-/// Schema of `metadata`, for custom resources too.
+/// Returns the schema of `metadata`, also for custom resources.
 pub(crate) fn object_meta() -> Arc<Schema> {
     schema("ObjectMeta")
 }
@@ -116,13 +118,14 @@ fn build(
         }
         if let Some(part) = line.strip_prefix("inline #") {
             let (number, name) =
-                part.split_once(' ').unwrap_or_else(|| panic!("types/*.txt: no type in {line:?}"));
-            let number = number.parse().unwrap_or_else(|_| panic!("types/*.txt: no number in {line:?}"));
+                part.split_once(' ').unwrap_or_else(|| panic!("types/*.txt: expected a type in {line:?}"));
+            let number =
+                number.parse().unwrap_or_else(|_| panic!("types/*.txt: expected a number in {line:?}"));
             inline(&mut schema, number, build(name, lines, done));
             continue;
         }
         let (field, rest) =
-            line.split_once(' ').unwrap_or_else(|| panic!("types/*.txt: no type in {line:?}"));
+            line.split_once(' ').unwrap_or_else(|| panic!("types/*.txt: expected a type in {line:?}"));
         let (settings, _default) = rest.split_once(" = ").unwrap_or((rest, ""));
         if settings.split_whitespace().any(|word| word == "required") {
             schema.required.push(field.to_owned());
@@ -134,7 +137,8 @@ fn build(
     schema
 }
 
-/// The fields of `part` as fields of `schema`: in protobuf a message of their own, so there they have no numbers of their own.
+/// Adds the fields of `part` to `schema`. In protobuf they are in a message of their own, so here
+/// they have no numbers.
 fn inline(schema: &mut Schema, number: u32, part: Arc<Schema>) {
     for (field, below) in &part.properties {
         let below = Schema { number: 0, ..below.as_ref().clone() };
@@ -159,19 +163,19 @@ fn field_schema(
     };
     let (number, text) = match text.strip_prefix('#').and_then(|t| t.split_once(' ')) {
         Some((number, text)) => {
-            (number.parse().unwrap_or_else(|_| panic!("types/*.txt: no number in {text:?}")), text)
+            (number.parse().unwrap_or_else(|_| panic!("types/*.txt: expected a number in {text:?}")), text)
         }
         None => (0, text),
     };
     let mut words = text.split_whitespace();
-    let name = words.next().unwrap_or_else(|| panic!("types/*.txt: no type in {text:?}"));
+    let name = words.next().unwrap_or_else(|| panic!("types/*.txt: expected a type in {text:?}"));
     let mut schema = type_schema(name, lines, done);
     schema.default = default;
     schema.number = number;
     while let Some(word) = words.next() {
         match word {
             "by" => {
-                let key = words.next().unwrap_or_else(|| panic!("types/*.txt: no key in {text:?}"));
+                let key = words.next().unwrap_or_else(|| panic!("types/*.txt: expected a key in {text:?}"));
                 schema.patch = PatchStrategy::MergeByKey(key.to_owned());
                 schema.list = ListType::Map(vec![key.to_owned()]);
             }
@@ -181,7 +185,7 @@ fn field_schema(
             }
             "replace" => schema.patch = PatchStrategy::ReplaceMap,
             "keyed" => {
-                let keys = words.next().unwrap_or_else(|| panic!("types/*.txt: no keys in {text:?}"));
+                let keys = words.next().unwrap_or_else(|| panic!("types/*.txt: expected keys in {text:?}"));
                 schema.list = ListType::Map(keys.split(',').map(str::to_owned).collect());
             }
             "set" => schema.list = ListType::Set,
@@ -189,12 +193,12 @@ fn field_schema(
             "atomic" => schema.map = MapType::Atomic,
             "granular" => schema.map = MapType::Granular,
             "pointer" => schema.pointer = true,
-            // Its parent notes it.
+            // Handled by the parent type.
             "required" => {}
             "retain" => schema.retain_keys = true,
             "keep" => schema.zero = Zero::Keep,
             "null" => schema.zero = Zero::Null,
-            other => panic!("types/*.txt: {other:?} in {text:?}"),
+            other => panic!("types/*.txt: unknown word {other:?} in {text:?}"),
         }
     }
     schema
@@ -236,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_type_table_reads() {
+    fn the_type_table_parses() {
         let node = schema("Node");
         let taints = node.properties["spec"].properties["taints"].as_ref();
         assert_eq!(taints.patch, PatchStrategy::Replace);

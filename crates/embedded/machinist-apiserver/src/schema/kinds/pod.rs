@@ -1,4 +1,4 @@
-//! Pods: the defaults of admission and strategy, graceful deletion, and what an update may not change.
+//! Pods: the defaults of admission and strategy, graceful deletion, and the rules for updates.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -11,7 +11,8 @@ use crate::store::key::Key;
 use crate::values::object::{child_map, copy_meta, meta_str};
 use crate::values::status::{ApiError, ApiResult, FieldErrors, Target};
 
-/// How long a pod tolerates a node that is not ready or unreachable, unless it says so itself (DefaultTolerationSeconds).
+/// How long a Pod tolerates a node that is not ready or unreachable, unless the Pod sets its own
+/// time (DefaultTolerationSeconds).
 const TOLERATION_SECONDS: i64 = 300;
 
 pub(crate) struct Pods;
@@ -54,7 +55,7 @@ impl Rules for Pods {
             }
         }
         if part == Part::Main {
-            // What defaults and admission gave the pod, a body without it keeps.
+            // An update that omits the values of defaults and admission keeps them.
             let spec = child_map(new, "spec");
             tolerate_lost_nodes(spec);
             for key in ["priority", "preemptionPolicy"] {
@@ -92,7 +93,7 @@ impl Rules for Pods {
     }
 }
 
-/// An address given the old way is also the first of the list.
+/// Makes an address in the old field the first entry of the list.
 fn list_addresses(object: &mut Value) {
     let status = child_map(object, "status");
     for (one, list) in [("podIP", "podIPs"), ("hostIP", "hostIPs")] {
@@ -128,7 +129,8 @@ fn validate_addresses(object: &Value, errors: &mut FieldErrors) {
     }
 }
 
-/// The ServiceAccount admission: the account must exist; "default" when none is named. A mirror has none, and no way to one.
+/// The ServiceAccount admission: the account must exist, and is "default" if none is named. A
+/// mirror Pod may not reference an account, a Secret or a token.
 fn admit_service_account(object: &mut Value, context: &Context<'_>) -> ApiResult<()> {
     let (namespace, name) = (meta_str(object, "namespace").to_owned(), meta_str(object, "name").to_owned());
     let account = refers::account(object).to_owned();
@@ -177,7 +179,8 @@ fn tolerate_lost_nodes(spec: &mut Map<String, Value>) {
     }
 }
 
-/// Guaranteed when every container's cpu and memory limits equal its requests, BestEffort when none has any.
+/// Returns the QoS class: Guaranteed if every container's cpu and memory limits equal its requests,
+/// BestEffort if no container has any.
 fn quality_of_service(spec: &Map<String, Value>) -> &'static str {
     let mut any = false;
     let mut guaranteed = true;
@@ -198,7 +201,8 @@ fn quality_of_service(spec: &Map<String, Value>) -> &'static str {
     }
 }
 
-/// What mirrors a node's own file says so from the start, and on that node.
+/// Validates the mirror annotation: only a new Pod with a node name may have it, and it never
+/// changes.
 fn validate_mirror(object: &Value, old: Option<&Value>, errors: &mut FieldErrors) {
     let place = format!("metadata.annotations[{MIRROR}]");
     let mirrored = refers::mirrored(object);
@@ -216,7 +220,7 @@ fn validate_mirror(object: &Value, old: Option<&Value>, errors: &mut FieldErrors
     }
 }
 
-/// Of a pod's spec only images, the deadline, and added tolerations change after creation.
+/// Rejects changes of the spec, except for images, the deadline, and additional tolerations.
 fn validate_spec_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     let count =
         |object: &Value| object.pointer("/spec/containers").and_then(Value::as_array).map_or(0, Vec::len);

@@ -1,4 +1,5 @@
-//! PodDisruptionBudgets. Their status is the disruption controller's; eviction reads it in `verbs::evict`.
+//! PodDisruptionBudgets. The disruption controller writes their status, and `verbs::evict` reads
+//! it.
 
 use serde_json::{Value, json};
 
@@ -61,7 +62,7 @@ impl Rules for PodDisruptionBudgets {
     }
 }
 
-/// A specification with the names and order of its internal type, as refusals show it.
+/// Formats a specification with the names and order of its internal type, as errors show it.
 fn shown_spec(spec: &Value) -> String {
     let shown = |key: &str| spec.get(key).unwrap_or(&Value::Null).to_string();
     let selector = shown_selector(spec.get("selector").unwrap_or(&Value::Null));

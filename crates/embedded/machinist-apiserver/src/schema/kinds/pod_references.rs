@@ -1,15 +1,16 @@
-//! What a Pod refers to: its account, Secrets, ConfigMaps and claims.
+//! References of a Pod: its account, Secrets, ConfigMaps and claims.
 //!
-//! A node may read what the Pods refer to that it runs, so these lists are exact: a field that is missing here keeps a node from what
-//! it needs, and one too many opens what is not its own. How volumes of the past name their Secrets is known as well; what they would
-//! mount is nobody's concern here.
+//! A node may read the objects that its Pods reference, so these lists must be exact. If a field is
+//! missing, a node cannot read an object that it needs. If there is a field too many, a node can
+//! read an object that does not concern it. The Secrets of old volume types are included. Their
+//! other content does not matter here.
 
 use serde_json::Value;
 
-/// The annotation of a Pod that mirrors what a node runs from a file.
+/// Annotation of a Pod that mirrors a Pod from a file on the node.
 pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// Where a volume names a Secret in its own namespace.
+/// Paths at which a volume names a Secret in its own namespace.
 const VOLUME_SECRETS: [&str; 10] = [
     "/secret/secretName",
     "/azureFile/secretName",
@@ -23,7 +24,7 @@ const VOLUME_SECRETS: [&str; 10] = [
     "/csi/nodePublishSecretRef/name",
 ];
 
-/// Sources of volumes that come from the API, and what of it, in the words of refusals.
+/// Volume sources that come from the API, and the description of the object in errors.
 const VOLUMES_OF_THE_API: [(&str, &str); 7] = [
     ("configMap", "configmaps (via configmap volumes)"),
     ("secret", "secrets (via secret volumes)"),
@@ -34,7 +35,7 @@ const VOLUMES_OF_THE_API: [(&str, &str); 7] = [
     ("azureFile", "secrets (via azureFile volumes)"),
 ];
 
-/// The same of what is projected into a volume.
+/// The same for the sources of a projected volume.
 const PROJECTIONS_OF_THE_API: [(&str, &str); 5] = [
     ("configMap", "configmaps (via projected volumes)"),
     ("secret", "secrets (via projected volumes)"),
@@ -43,23 +44,23 @@ const PROJECTIONS_OF_THE_API: [(&str, &str); 5] = [
     ("podCertificate", "podcertificates"),
 ];
 
-/// Whether the Pod mirrors what a node runs from a file.
+/// Whether the Pod mirrors a Pod from a file on the node.
 pub(crate) fn is_mirror(pod: &Value) -> bool {
     mirrored(pod).is_some()
 }
 
-/// What the mirror's annotation says.
+/// Returns the value of the mirror annotation.
 pub(crate) fn mirrored(pod: &Value) -> Option<&Value> {
     pod.get("metadata")?.get("annotations")?.get(MIRROR)
 }
 
-/// The account under either of its names; empty when there is none.
+/// Returns the account under either of its names; empty if there is none.
 pub(crate) fn account(pod: &Value) -> &str {
     let named = |field: &str| text(pod, field).filter(|name| !name.is_empty());
     named("/spec/serviceAccountName").or_else(|| named("/spec/serviceAccount")).unwrap_or_default()
 }
 
-/// The Secrets that it refers to.
+/// Returns the Secrets that the Pod references.
 pub(crate) fn secrets(pod: &Value) -> Vec<&str> {
     let pulled = items(pod, "/spec/imagePullSecrets").filter_map(|it| text(it, "/name"));
     let in_volumes = items(pod, "/spec/volumes")
@@ -69,7 +70,7 @@ pub(crate) fn secrets(pod: &Value) -> Vec<&str> {
     pulled.chain(in_volumes).chain(projected).chain(in_variables).filter(|name| !name.is_empty()).collect()
 }
 
-/// The ConfigMaps that it refers to.
+/// Returns the ConfigMaps that the Pod references.
 pub(crate) fn config_maps(pod: &Value) -> Vec<&str> {
     let in_volumes = items(pod, "/spec/volumes").filter_map(|volume| text(volume, "/configMap/name"));
     let projected = projections(pod).filter_map(|it| text(it, "/configMap/name"));
@@ -77,7 +78,7 @@ pub(crate) fn config_maps(pod: &Value) -> Vec<&str> {
     in_volumes.chain(projected).chain(in_variables).filter(|name| !name.is_empty()).collect()
 }
 
-/// The volume claims that it refers to, those included that are made for it.
+/// Returns the volume claims that the Pod references, including those that are created for it.
 pub(crate) fn claims(pod: &Value) -> Vec<String> {
     let own = text(pod, "/metadata/name").unwrap_or_default();
     items(pod, "/spec/volumes")
@@ -91,7 +92,8 @@ pub(crate) fn claims(pod: &Value) -> Vec<String> {
         .collect()
 }
 
-/// For whom the tokens are that are projected into its volumes; empty for the server itself.
+/// Returns the audiences of the tokens that are projected into the Pod's volumes. An empty audience
+/// is the server itself.
 pub(crate) fn audiences(pod: &Value) -> Vec<&str> {
     projections(pod)
         .filter_map(|it| it.get("serviceAccountToken").filter(|token| token.is_object()))
@@ -99,12 +101,12 @@ pub(crate) fn audiences(pod: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// Whether a token is projected into one of its volumes.
+/// Whether a token is projected into one of the Pod's volumes.
 pub(crate) fn projects_tokens(pod: &Value) -> bool {
     !audiences(pod).is_empty()
 }
 
-/// The first of the API's objects that it refers to, in the words of refusals.
+/// Returns the first kind of API object that the Pod references, in the words of errors.
 pub(crate) fn of_the_api(pod: &Value) -> Option<&'static str> {
     if !account(pod).is_empty() {
         return Some("serviceaccounts");
@@ -129,12 +131,13 @@ pub(crate) fn of_the_api(pod: &Value) -> Option<&'static str> {
     })
 }
 
-/// Everything that is projected into a volume.
+/// Returns all sources of projected volumes.
 fn projections(pod: &Value) -> impl Iterator<Item = &Value> {
     items(pod, "/spec/volumes").flat_map(|volume| items(volume, "/projected/sources"))
 }
 
-/// The names that containers' variables are from: of whole objects, and of single values.
+/// Returns the names of the objects that container variables come from: whole objects, and single
+/// values.
 fn variables<'a>(
     pod: &'a Value,
     whole: &'static str,
@@ -163,7 +166,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn every_place_that_names_a_secret_is_known() {
+    fn every_reference_to_a_secret_is_found() {
         let pod = json!({"spec": {
             "imagePullSecrets": [{"name": "a"}],
             "volumes": [
@@ -182,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_like_a_reference_is_none() {
+    fn similar_fields_are_not_references() {
         let pod = json!({"spec": {
             "nodeSelector": {"secretName": "a"},
             "volumes": [{"name": "v", "flexVolume": {"options": {"secret": "a", "secretName": "a"}}}],
@@ -193,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_is_made_for_a_pod_has_its_name() {
+    fn a_claim_made_for_a_pod_is_named_after_it() {
         let volumes = json!([
             {"name": "v", "ephemeral": {"volumeClaimTemplate": {}}},
             {"name": "w", "persistentVolumeClaim": {"claimName": "c"}},

@@ -1,4 +1,4 @@
-//! What pods and the templates of pods have in common: defaults that the table cannot say, and checks.
+//! Common parts of pods and pod templates: defaults that the table cannot express, and checks.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::values::meta::{NameRule, name_problems};
 use crate::values::status::FieldErrors;
 
-/// The defaults of a pod's specification, in a pod or in a template.
+/// Sets the defaults of a pod's specification, in a pod or in a template.
 pub(crate) fn fill_spec(spec: &mut Map<String, Value>) {
     for list in ["containers", "initContainers", "ephemeralContainers"] {
         for container in items_mut(spec, list) {
@@ -15,7 +15,7 @@ pub(crate) fn fill_spec(spec: &mut Map<String, Value>) {
         }
     }
     for volume in items_mut(spec, "volumes") {
-        // A volume of no kind is an empty folder.
+        // A volume without a source is an empty directory.
         if let Some(volume) = volume.as_object_mut().filter(|volume| volume.keys().all(|key| key == "name")) {
             volume.insert("emptyDir".into(), json!({}));
         }
@@ -25,7 +25,7 @@ pub(crate) fn fill_spec(spec: &mut Map<String, Value>) {
     }
 }
 
-/// Those that only a pod has, and its template has not yet.
+/// Sets the defaults of a pod that its template does not have yet.
 pub(crate) fn fill_pod(spec: &mut Map<String, Value>) {
     spec.entry("enableServiceLinks").or_insert(json!(true));
     let on_host = spec.get("hostNetwork") == Some(&Value::Bool(true));
@@ -47,7 +47,7 @@ fn items_mut<'a>(spec: &'a mut Map<String, Value>, list: &str) -> impl Iterator<
     spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-/// Who limits a resource and asks for nothing asks for the limit.
+/// Sets missing resource requests to the limits.
 fn request_what_is_limited(container: &mut Value) {
     let Some(limits) = container.pointer("/resources/limits").and_then(Value::as_object).cloned() else {
         return;
@@ -73,7 +73,7 @@ fn default_pull_policy(container: &mut Value) {
     }
 }
 
-/// Checks the containers of the specification that lies at `place`.
+/// Validates the containers of the specification at `place`.
 pub(crate) fn validate_containers(spec: Option<&Value>, place: &str, errors: &mut FieldErrors) {
     let containers = spec.and_then(|spec| spec.get("containers")).and_then(Value::as_array);
     let Some(containers) = containers.filter(|list| !list.is_empty()) else {

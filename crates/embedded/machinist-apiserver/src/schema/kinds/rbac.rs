@@ -1,4 +1,5 @@
-//! Roles and bindings: what they may say, and that nobody gives away what they do not have.
+//! Roles and bindings: their validation, and the rule that users may grant only permissions that
+//! they have.
 
 use serde_json::{Value, json};
 
@@ -35,7 +36,7 @@ impl Rules for Roles {
     }
 }
 
-/// Whether a write changes only what the garbage collector lives by.
+/// Whether a write changes only permissions of the garbage collector lives by.
 fn only_collects(new: &Value, old: &Value) -> bool {
     let without = |object: &Value| {
         let mut object = object.clone();
@@ -155,7 +156,7 @@ fn say_group(reference: &mut Value) {
     }
 }
 
-/// A reference with the names and order of its internal type, as refusals show it.
+/// Formats a reference with the names and order of its internal type, as errors show it.
 fn shown_role(role: &Value) -> String {
     let text = |key: &str| json!(role.get(key).and_then(Value::as_str).unwrap_or_default());
     format!("{{\"APIGroup\":{},\"Kind\":{},\"Name\":{}}}", text("apiGroup"), text("kind"), text("name"))

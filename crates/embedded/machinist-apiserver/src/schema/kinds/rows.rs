@@ -7,7 +7,7 @@ use crate::schema::kinds::{
 };
 use crate::values::meta::NameRule;
 
-/// What roles and bindings have in common.
+/// Common values of roles and bindings.
 const RBAC: BuiltIn = BuiltIn {
     group: "rbac.authorization.k8s.io",
     names: NameRule::PathSegment,
@@ -15,11 +15,11 @@ const RBAC: BuiltIn = BuiltIn {
     ..ROW
 };
 
-/// What makes pods from a template.
+/// Common values of kinds that create pods from a template.
 const WORKLOAD: BuiltIn =
     BuiltIn { group: "apps", categories: &["all"], has_status: true, generation: true, ..ROW };
 
-/// What the reviews of who somebody is have in common.
+/// Common values of the reviews that identify a user.
 const ASKED_WHO: BuiltIn = BuiltIn {
     group: "authentication.k8s.io",
     namespaced: false,
@@ -28,10 +28,10 @@ const ASKED_WHO: BuiltIn = BuiltIn {
     ..ROW
 };
 
-/// What the reviews of whether somebody may have in common.
+/// Common values of the reviews that check a user's permissions.
 const ASKED_WHETHER: BuiltIn = BuiltIn { group: "authorization.k8s.io", ..ASKED_WHO };
 
-/// Field labels of events, under either of their names; `involvedObject` is how they are stored.
+/// Field labels of Events under both of their names. Events are stored with `involvedObject`.
 const EVENT_FIELDS: &[(&str, &str)] = &[
     ("involvedObject.kind", "involvedObject.kind"),
     ("involvedObject.namespace", "involvedObject.namespace"),
@@ -93,7 +93,7 @@ pub(crate) static BUILT_INS: &[BuiltIn] = &[
         fields: &[
             ("spec.nodeName", "spec.nodeName"),
             ("spec.host", "spec.nodeName"),
-            // Taken, and always empty.
+            // Accepted, and always empty.
             ("status.podIPs", ""),
             ("spec.restartPolicy", "spec.restartPolicy"),
             ("spec.schedulerName", "spec.schedulerName"),

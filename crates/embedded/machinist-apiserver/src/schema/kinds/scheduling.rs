@@ -1,4 +1,4 @@
-//! PriorityClasses, and the priority that they give to pods.
+//! PriorityClasses, and the priorities that they give to Pods.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::values::status::{ApiError, ApiResult, FieldErrors, Target};
 
 pub(crate) const TABLE: &str = "priorityclasses";
 
-/// The classes that every cluster has: name, value and description.
+/// The classes of every cluster: name, value and description.
 pub(crate) const SYSTEM_CLASSES: [(&str, i64, &str); 2] = [
     (
         "system-node-critical",
@@ -24,9 +24,9 @@ pub(crate) const SYSTEM_CLASSES: [(&str, i64, &str); 2] = [
     ),
 ];
 
-/// Names that begin so are the system's.
+/// Prefix of the names of system classes.
 const SYSTEM_PREFIX: &str = "system-";
-/// What anybody else may give at most.
+/// Highest value of a class that is not a system class.
 const HIGHEST_OF_USERS: i64 = 1_000_000_000;
 
 pub(crate) struct PriorityClasses;
@@ -83,7 +83,7 @@ fn validate_system_class(name: &str, value: i64, is_default: bool, errors: &mut 
     errors.forbidden("metadata.name", why);
 }
 
-/// Only one class can be the default.
+/// Rejects a second default class.
 fn admit_default(object: &Value, context: &Context<'_>) -> ApiResult<()> {
     if object["globalDefault"] != true {
         return Ok(());
@@ -107,7 +107,7 @@ fn default_class(context: &Context<'_>) -> Option<Value> {
     defaults.filter(|class| class["globalDefault"] == true).min_by_key(|class| class["value"].as_i64())
 }
 
-/// The Priority admission: what a pod's class comes to.
+/// The Priority admission: sets a Pod's priority from its class.
 pub(crate) fn admit_priority(pod: &mut Value, context: &Context<'_>) -> ApiResult<()> {
     let pod_name = meta_str(pod, "name").to_owned();
     let forbid = |why: String| {

@@ -1,5 +1,5 @@
-//! Services: their addresses and ports, and what an update may not change. Nobody here carries their traffic, and a load balancer is for
-//! a cloud controller to bring.
+//! Services: their addresses and ports, and the rules for updates. This server carries no traffic,
+//! and a cloud controller provides load balancers.
 
 pub(crate) mod addresses;
 
@@ -13,9 +13,9 @@ use crate::values::meta::{NameRule, label_value_problems, name_problems, qualifi
 use crate::values::object::{child_map, meta_str};
 use crate::values::status::{ApiError, ApiResult, FieldErrorKind, FieldErrors};
 
-/// How long a client stays with a pod, unless the Service says otherwise.
+/// How long a client stays with a pod, unless the Service sets its own time.
 const AFFINITY_SECONDS: i64 = 10_800;
-/// The address of a Service without one.
+/// Address of a headless Service.
 const HEADLESS: &str = "None";
 
 pub(crate) struct Services;
@@ -128,7 +128,7 @@ fn child_entry(object: &mut Value, field: &str, default: Value) {
     }
 }
 
-/// Of a new Service, what it asks for by name must be free.
+/// Checks that the address and ports that a new Service names are free.
 fn admit_given(object: &Value, context: &Context<'_>) -> ApiResult<()> {
     let spec = &object["spec"];
     let mut errors = FieldErrors::default();
@@ -152,7 +152,7 @@ fn admit_given(object: &Value, context: &Context<'_>) -> ApiResult<()> {
     Err(ApiError::invalid("", "Service", meta_str(object, "name"), &errors))
 }
 
-/// Gives a Service the addresses and ports that it needs and does not have.
+/// Allocates the addresses and ports that a Service needs and lacks.
 fn allocate(object: &mut Value, context: &Context<'_>) -> ApiResult<()> {
     let uid = meta_str(object, "uid").to_owned();
     let spec = child_map(object, "spec");
@@ -160,7 +160,7 @@ fn allocate(object: &mut Value, context: &Context<'_>) -> ApiResult<()> {
     if !matches!(of.as_str(), "ClusterIP" | "NodePort" | "LoadBalancer") {
         return Ok(());
     }
-    // Who finds its pods by himself, under no address of the Service, may have them in either family.
+    // A headless Service without a selector may have endpoints of both families.
     let is_headless = spec.get("clusterIP").and_then(Value::as_str) == Some(HEADLESS);
     let (families, policy) = match is_headless && !spec.contains_key("selector") {
         true => (json!(["IPv4", "IPv6"]), "RequireDualStack"),
@@ -197,7 +197,8 @@ fn allocate(object: &mut Value, context: &Context<'_>) -> ApiResult<()> {
     Ok(())
 }
 
-/// What was given to a Service, a body without it keeps, as far as its type still needs it.
+/// An update that omits allocated fields (cluster IP, node ports) keeps them if the Service type
+/// still needs them.
 fn keep_allocated(spec: &mut Map<String, Value>, old: &Value) {
     let needs_address = |of: &str| matches!(of, "ClusterIP" | "NodePort" | "LoadBalancer");
     let of = spec.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -240,7 +241,7 @@ fn keep_allocated(spec: &mut Map<String, Value>, old: &Value) {
     }
 }
 
-/// What only its old type had a use for, and what a body repeats, a Service loses with that type.
+/// Removes fields that only the old type used, if the update repeats their old values.
 fn drop_unneeded(spec: &mut Map<String, Value>, old: &Value) {
     let is_outside = |of: &str, spec: &Map<String, Value>| {
         matches!(of, "NodePort" | "LoadBalancer") || (of == "ClusterIP" && spec.contains_key("externalIPs"))
@@ -342,7 +343,7 @@ fn validate_port_number(port: &Value, place: &str, errors: &mut FieldErrors) {
     }
 }
 
-/// Names of ports are those of RFC 6335.
+/// Returns the problems of a port name, which must follow RFC 6335.
 fn port_name_problems(name: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if 15 < name.len() {
@@ -416,7 +417,7 @@ fn validate_ingress(object: &Value, errors: &mut FieldErrors) {
     }
 }
 
-/// The Service under which pods find the API server.
+/// Returns the Service under which pods find the API server.
 pub(crate) fn of_api_server() -> Value {
     json!({
         "apiVersion": "v1", "kind": "Service",

@@ -1,4 +1,4 @@
-//! Where a node is, said by labels that its pods carry too (PodTopologyLabels).
+//! The location labels of a node, which its Pods carry too (PodTopologyLabels).
 
 use serde_json::{Map, Value};
 
@@ -8,14 +8,15 @@ use crate::values::object::{labels, metadata_mut};
 
 const PLACES: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
 
-/// The labels that say where a node is; none of a node that is not known.
+/// Returns the location labels of a node; none if the node does not exist.
 pub(crate) fn of_node(store: &Store, node: &str) -> Map<String, Value> {
     let Some(node) = store.get("nodes", &Key::new("", node)) else { return Map::new() };
     let held = labels(node.value()).into_iter().flatten();
     held.filter(|(key, _)| PLACES.contains(&key.as_str())).map(|(k, v)| (k.clone(), v.clone())).collect()
 }
 
-/// Gives a pod that comes with its node the node's place, whatever it says itself.
+/// Copies the location labels of its node to a Pod that has a node name. Replaces the Pod's own
+/// values.
 pub(crate) fn place(pod: &mut Value, store: &Store) {
     let Some(node) = pod.pointer("/spec/nodeName").and_then(Value::as_str).filter(|it| !it.is_empty()) else {
         return;

@@ -1,6 +1,7 @@
-//! PersistentVolumes, claims to them, and their attachments to nodes. Nobody here binds, makes or attaches volumes.
+//! PersistentVolumes, PersistentVolumeClaims and VolumeAttachments. This server does not bind,
+//! create or attach volumes.
 //!
-//! Deliberately absent: what Go prints of the difference when something changes that may not.
+//! Not included: the difference that Go prints if an update changes a field that must not change.
 
 use serde_json::{Map, Value, json};
 
@@ -10,7 +11,7 @@ use crate::values::object::{child_map, copy_field, finalizers, meta_str, set_met
 use crate::values::quantity;
 use crate::values::status::{ApiError, ApiResult, FieldErrorKind, FieldErrors, Target};
 
-/// Lifted by the controllers that see whether a volume is bound, and a claim mounted.
+/// Finalizers. Controllers remove them when a volume is not bound and a claim is not mounted.
 const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
 const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
 
@@ -78,7 +79,7 @@ impl Rules for PersistentVolumes {
     }
 }
 
-/// The fields of a volume's specification that say where it comes from.
+/// Returns the fields of a volume's specification that define its source.
 fn sources(spec: &Value) -> Vec<&str> {
     const OTHERS: [&str; 9] = [
         "capacity",
@@ -152,7 +153,7 @@ impl Rules for PersistentVolumeClaims {
     }
 }
 
-/// Two names of one thing, as long as it lies in the claim's own namespace.
+/// Sets `dataSource` and `dataSourceRef` to the same source, unless the source names a namespace.
 fn name_source_twice(spec: &mut Map<String, Value>) {
     match (spec.get("dataSource").cloned(), spec.get("dataSourceRef").cloned()) {
         (Some(source), None) => {
@@ -165,7 +166,7 @@ fn name_source_twice(spec: &mut Map<String, Value>) {
     }
 }
 
-/// The StorageObjectInUseProtection admission: nothing goes while somebody uses it.
+/// The StorageObjectInUseProtection admission: an object in use is not deleted.
 fn protect(object: &mut Value, finalizer: &str) {
     let mut finalizers: Vec<Value> = finalizers(object).into_iter().map(Value::from).collect();
     if !finalizers.iter().any(|held| held == finalizer) {
@@ -174,7 +175,8 @@ fn protect(object: &mut Value, finalizer: &str) {
     }
 }
 
-/// The PersistentVolumeClaimResize admission: a claim may grow when its class says so, and no classes are served here.
+/// The PersistentVolumeClaimResize admission: a claim may grow only if its StorageClass allows it,
+/// and no StorageClasses are served here.
 fn admit_size(claim: &Value, old: &Value) -> ApiResult<()> {
     let size = |claim: &Value| {
         let size = claim.pointer("/spec/resources/requests/storage").and_then(Value::as_str);
@@ -193,7 +195,7 @@ fn admit_size(claim: &Value, old: &Value) -> ApiResult<()> {
     Err(ApiError::forbidden(&Target { group: "", resource: "persistentvolumeclaims", name }, why))
 }
 
-/// The specification of a claim, with what it may change as it was.
+/// Returns the specification of a claim, with the old values of all fields that may change.
 fn kept_spec(claim: &Value, old: &Value) -> Value {
     let mut kept = claim["spec"].clone();
     let before = &old["spec"];

@@ -1,5 +1,6 @@
-//! Deployments, ReplicaSets, DaemonSets and StatefulSets: what makes pods from a template. Nobody here makes them; drains ask for these
-//! kinds as the owners of pods, and clients apply them.
+//! Deployments, ReplicaSets, DaemonSets and StatefulSets, which create pods from a template.
+//! Nothing here creates these pods. Drains read these kinds as the owners of pods, and clients
+//! apply them.
 
 use serde_json::{Value, json};
 
@@ -12,7 +13,8 @@ use crate::values::meta;
 use crate::values::object::{child_map, copy_meta, generation, metadata, set_meta};
 use crate::values::status::{ApiResult, FieldErrorKind, FieldErrors};
 
-/// Counts the templates of a DaemonSet, for clients from before there were generations.
+/// Annotation that counts the templates of a DaemonSet, for clients older than the generation
+/// field.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -24,7 +26,8 @@ pub(crate) enum Workload {
 }
 
 impl Workload {
-    /// As refusals call it. A ReplicaSet is checked with the words of the Deployment that it mostly is part of.
+    /// Returns the name of the kind in errors. A ReplicaSet uses the name of the Deployment to
+    /// which it usually belongs.
     fn word(self) -> &'static str {
         match self {
             Workload::Deployment | Workload::ReplicaSet => "deployment",
@@ -33,7 +36,7 @@ impl Workload {
         }
     }
 
-    /// As it is called where a template may not have a deadline.
+    /// Returns the name of the kind in the error about a deadline in the template.
     fn pod_owner(self) -> &'static str {
         match self {
             Workload::Deployment | Workload::ReplicaSet => "ReplicaSet",
@@ -96,7 +99,8 @@ impl Rules for Workload {
 
     fn on_update(&self, new: &mut Value, old: &Value, part: Part, _context: &Context<'_>) -> ApiResult<()> {
         match (self, part) {
-            // They are copied to the sets of a Deployment, so they count as what it asks for.
+            // Annotations are copied to the sets of a Deployment, so they count as part of its
+            // spec.
             (Workload::Deployment, Part::Main) if annotations(new) != annotations(old) => {
                 set_meta(new, "generation", Some(json!(generation(old) + 1)));
             }
@@ -148,7 +152,7 @@ impl Rules for Workload {
     }
 }
 
-/// A rolling update has bounds, the defaults of its type, even when nobody speaks of them.
+/// Sets the default bounds of a rolling update, even if the object does not mention them.
 fn fill_strategy(strategy: &mut Value, schema: &Schema) {
     if strategy["type"] == "RollingUpdate" {
         child_map(strategy, "rollingUpdate");
@@ -189,7 +193,7 @@ fn validate_selector(workload: Workload, spec: &Value, errors: &mut FieldErrors)
             }
         }
     }
-    // No selector is one that selects nothing, and an empty one everything.
+    // A missing selector selects nothing, and an empty selector selects everything.
     validate_match(spec, errors);
 }
 
@@ -214,7 +218,7 @@ fn is_nothing(value: &Value) -> bool {
     }
 }
 
-/// The pods that the template makes have to be those that the selector finds.
+/// Checks that the selector matches the pods of the template.
 pub(crate) fn validate_match(spec: &Value, errors: &mut FieldErrors) {
     let template = spec.get("template").unwrap_or(&Value::Null);
     let finds = Selector::from_label_selector(spec.get("selector").filter(|it| it.is_object()))
@@ -267,7 +271,7 @@ pub(crate) fn validate_label_selector(selector: &Value, place: &str, errors: &mu
     }
 }
 
-/// A selector with its fields in the order of its type, as refusals show it.
+/// Formats a selector with the fields in the order of its type, as errors show it.
 pub(crate) fn shown_selector(selector: &Value) -> String {
     if !selector.is_object() {
         return "null".to_owned();
@@ -402,7 +406,7 @@ fn validate_deadline(spec: &Value, errors: &mut FieldErrors) {
     }
 }
 
-/// Of a StatefulSet, what never changes.
+/// Returns the fields of a StatefulSet's spec that never change.
 fn frozen(spec: &Value) -> Value {
     let mut spec = spec.clone();
     if let Some(map) = spec.as_object_mut() {
@@ -453,7 +457,7 @@ fn validate_status(workload: Workload, object: &Value, errors: &mut FieldErrors)
     }
 }
 
-/// A strategy of an unknown type as refusals show it: with the names of its internal type.
+/// Formats a strategy of an unknown type as errors show it: with the names of its internal type.
 fn shown_strategy(workload: Workload, strategy: &Value) -> String {
     let bounds: &[(&str, &str)] = match workload {
         Workload::Deployment | Workload::DaemonSet => {
@@ -470,7 +474,7 @@ fn shown_strategy(workload: Workload, strategy: &Value) -> String {
     format!("{{\"Type\":{},\"RollingUpdate\":{rolling}}}", strategy["type"])
 }
 
-/// A label selector as text, as a Scale shows it.
+/// Formats a label selector as text, as a Scale shows it.
 pub(crate) fn selector_text(selector: &Value) -> String {
     let equal = selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten();
     let equal =

@@ -1,21 +1,24 @@
-//! JSON Patch (RFC 6902), with the two liberties that kube-apiserver takes: `test` for `null` on a path that is not there
-//! succeeds (kube-rs' finalizer helper depends on it), and `replace` of a map's absent key adds it.
+//! JSON Patch (RFC 6902), with the two deviations of kube-apiserver: `test` for `null` succeeds on
+//! a missing path (kube-rs' finalizer helper depends on it), and `replace` of a missing map key
+//! adds the key.
 
 use serde_json::Value;
 
 use crate::schema::crd::schema::MAX_DEPTH;
 use crate::values::status::{ApiError, ApiResult, FieldErrors};
 
-/// Most operations in one patch, kube-apiserver's own bound.
+/// Maximum number of operations in one patch, as in kube-apiserver.
 const MAX_OPERATIONS: usize = 10_000;
 
-/// Most bytes that the `copy` operations of one patch may add up to: copies of copies grow without bound.
+/// Maximum number of bytes that the `copy` operations of one patch may add: copies of copies grow
+/// exponentially.
 const MAX_COPIED: usize = 3 * 1024 * 1024;
 
-/// Most values that the operations of one patch may move or look at: an item put in at the front of a list moves all others.
+/// Maximum number of values that the operations of one patch may move or visit: an insertion at the
+/// front of a list moves all other items.
 const MAX_WORK: usize = 100_000_000;
 
-/// Deepest that a patch may leave an object: as deep as the decoder reads one from a body.
+/// Maximum depth of an object after a patch: the depth that the decoder accepts in a body.
 const DEEPEST: usize = MAX_DEPTH - 1;
 
 /// One operation.
@@ -72,7 +75,7 @@ impl Operation {
 }
 
 impl Operation {
-    /// Where it puts something in or takes something out.
+    /// Paths at which the operation inserts or removes a value.
     fn places(&self) -> impl Iterator<Item = &Pointer> {
         let (from, path) = match self {
             Operation::Add { path, .. } | Operation::Remove { path } => (None, Some(path)),
@@ -85,14 +88,14 @@ impl Operation {
 }
 
 impl Pointer {
-    /// How many items of a list a change here moves.
+    /// Counts the list items that a change at this path moves.
     fn moves(&self, root: &Value) -> usize {
         let Some((last, above)) = self.steps.split_last() else { return 0 };
         let items = follow(root, above).and_then(Value::as_array).map_or(0, Vec::len);
         items.saturating_sub(last.parse().unwrap_or(items))
     }
 
-    /// What the last step is taken from.
+    /// Pointer to the parent of the last step.
     fn above(&self) -> Option<Pointer> {
         let (_, steps) = self.steps.split_last()?;
         Some(Pointer { text: self.text.clone(), steps: steps.to_vec() })
@@ -128,7 +131,7 @@ impl Pointer {
     }
 }
 
-/// What the steps lead to.
+/// Returns the value at the end of the steps.
 fn follow<'a>(root: &'a Value, steps: &[String]) -> Option<&'a Value> {
     steps.iter().try_fold(root, |at, step| match at {
         Value::Object(map) => map.get(step),
@@ -137,17 +140,18 @@ fn follow<'a>(root: &'a Value, steps: &[String]) -> Option<&'a Value> {
     })
 }
 
-/// An array index, negative ones not allowed.
+/// Parses an array index. Negative ones are not allowed.
 fn index(step: &str, length: usize) -> Option<usize> {
     let plain = step == "0" || !step.starts_with('0');
     step.parse().ok().filter(|i| plain && *i < length)
 }
 
-/// Applies `operations` in turn to an object, which stays one and is never nested deeper than [`DEEPEST`]: walking and dropping
-/// a value takes stack for each level.
+/// Applies `operations` in order to an object. The result is an object and never deeper than
+/// [`DEEPEST`], because walking and dropping a value needs stack for each level.
 pub(crate) fn apply(document: &mut Value, operations: &[Operation]) -> ApiResult<()> {
     let mut copied = 0;
-    // At least the document's depth; counted anew only where an operation lets it seem too much.
+    // An upper bound of the document's depth. Recomputed only when an operation brings it above the
+    // limit.
     let mut deepest = depth(document);
     let mut work = 0_usize;
     for operation in operations {
@@ -163,7 +167,7 @@ pub(crate) fn apply(document: &mut Value, operations: &[Operation]) -> ApiResult
                 remove(document, from).and_then(|value| add(document, path, value))
             }
             Operation::Copy { from, path } => {
-                // A key that a map does not have is copied as null.
+                // A missing map key is copied as null.
                 let missing =
                     || from.above().and_then(|above| above.get(document)).filter(|it| it.is_object());
                 let value = from.get(document).cloned().or_else(|| missing().map(|_| Value::Null));
@@ -202,7 +206,7 @@ pub(crate) fn apply(document: &mut Value, operations: &[Operation]) -> ApiResult
     if document.is_object() { Ok(()) } else { Err(no_object(document)) }
 }
 
-/// How many values there are in a value, itself included.
+/// Counts the values in a value, including itself.
 fn size(value: &Value) -> usize {
     match value {
         Value::Array(items) => 1 + items.iter().map(size).sum::<usize>(),
@@ -211,7 +215,7 @@ fn size(value: &Value) -> usize {
     }
 }
 
-/// How many maps and lists lie one in another; 0 for a plain value.
+/// Depth of nested maps and lists; 0 for a scalar.
 fn depth(value: &Value) -> usize {
     match value {
         Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or_default(),
@@ -220,7 +224,7 @@ fn depth(value: &Value) -> usize {
     }
 }
 
-/// A list in the place of the object, in the words of kube-apiserver.
+/// Error for a list in place of the object, in kube-apiserver's words.
 fn no_object(patched: &Value) -> ApiError {
     let mut errors = FieldErrors::default();
     errors.invalid(
@@ -242,7 +246,7 @@ fn operation_path(operation: &Operation) -> &str {
     }
 }
 
-/// JSON equality; numbers are equal by value, `1` and `1.0` alike.
+/// JSON equality. Numbers are compared by value, so `1` equals `1.0`.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
@@ -254,7 +258,7 @@ fn same(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// The root itself is not added: kube-apiserver refuses that too.
+/// Adds a value. Adding the root fails, as in kube-apiserver.
 fn add(document: &mut Value, path: &Pointer, value: Value) -> Option<()> {
     match path.parent(document)? {
         (Value::Object(map), key) => {
@@ -294,7 +298,7 @@ fn replace(document: &mut Value, path: &Pointer, value: Value) -> Option<()> {
         return Some(());
     }
     match path.parent(document)? {
-        // Strictly the key would have to exist; kube-apiserver takes it as an add.
+        // RFC 6902 requires the key to exist; kube-apiserver adds it.
         (Value::Object(map), key) => {
             map.insert(key.to_owned(), value);
         }
@@ -335,13 +339,13 @@ mod tests {
     }
 
     #[test]
-    fn copies_of_copies_are_stopped() {
+    fn copies_of_copies_are_limited() {
         let doubling = (0..40).map(|n| json!({"op": "copy", "from": "", "path": format!("/k{n}")}));
         assert_eq!(check(json!({"x": "0123456789"}), doubling.collect()), Err(413));
     }
 
     #[test]
-    fn the_root_is_replaced_by_an_object_only() {
+    fn only_an_object_can_replace_the_root() {
         let root = |op: &str, value: Value| json!([{"op": op, "path": "", "value": value}]);
         assert_eq!(check(json!({"a": 1}), root("replace", json!({"b": 2}))), Ok(json!({"b": 2})));
         for value in [json!("x"), json!([]), json!(null), json!(3)] {
@@ -356,11 +360,11 @@ mod tests {
     fn no_patch_nests_beyond_the_limit() {
         let nested = |levels: usize| (0..levels).fold(json!(1), |below, _| json!({"k": below}));
         let path = |levels: usize| "/k".repeat(levels);
-        // One level is the document's own.
+        // The document itself has one level.
         let add = |levels| json!([{"op": "add", "path": "/a", "value": nested(levels)}]);
         assert!(check(json!({}), add(DEEPEST - 1)).is_ok());
         assert_eq!(check(json!({}), add(DEEPEST)), Err(422));
-        // Value below value: each is allowed, and so is each pointer.
+        // Values are nested step by step. Each value and each pointer is within the limit.
         let deepening: Vec<Value> = (0..1500)
             .flat_map(|_| {
                 [
@@ -374,7 +378,7 @@ mod tests {
         let copying = json!([{"op": "copy", "from": "/a", "path": format!("/a{}", path(70))}]);
         assert_eq!(check(json!({"a": nested(70)}), copying), Err(422));
         assert_eq!(check(json!({}), json!([{"op": "test", "path": path(10_000), "value": null}])), Err(422));
-        // Down and up again, often, is no deeper than once.
+        // Moving down and up repeatedly does not increase the depth.
         let moving: Vec<Value> = (0..200)
             .flat_map(|_| {
                 [
@@ -387,25 +391,25 @@ mod tests {
     }
 
     #[test]
-    fn no_patch_moves_items_for_ever() {
+    fn the_work_of_a_patch_is_limited() {
         let list = json!({"l": vec![0; 100_000]});
         let fronts = |count: usize| Value::from(vec![json!({"op": "remove", "path": "/l/0"}); count]);
         assert!(check(list.clone(), fronts(100)).is_ok());
         assert_eq!(check(list.clone(), fronts(5000)), Err(413));
-        // At the end nothing moves.
+        // An insertion at the end moves nothing.
         let ends = Value::from(vec![json!({"op": "add", "path": "/l/-", "value": 0}); 5000]);
         assert!(check(list, ends).is_ok());
     }
 
     #[test]
-    fn a_null_test_holds_where_nothing_is() {
+    fn a_null_test_succeeds_on_a_missing_path() {
         let null_test = json!([{"op": "test", "path": "/metadata/finalizers", "value": null}]);
         assert!(check(json!({"metadata": {}}), null_test.clone()).is_ok());
         assert_eq!(check(json!({"metadata": {"finalizers": []}}), null_test), Err(422));
     }
 
     #[test]
-    fn what_does_not_apply_is_unprocessable() {
+    fn an_inapplicable_patch_is_unprocessable() {
         for patch in [
             json!([{"op": "test", "path": "/a", "value": 2}]),
             json!([{"op": "remove", "path": "/b"}]),

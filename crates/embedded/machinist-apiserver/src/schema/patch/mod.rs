@@ -1,4 +1,5 @@
-//! The three patch types that say what to change. Server-side apply, which says what is wanted, is `verbs::apply`.
+//! The three patch types that describe a change. Server-side apply, which describes the wanted
+//! state, is in `verbs::apply`.
 
 pub(crate) mod json;
 pub(crate) mod merge;
@@ -14,7 +15,7 @@ const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 pub(crate) const APPLY: &str = "application/apply-patch+yaml";
 
-/// A decoded patch, ready to be applied to whatever is current.
+/// A decoded patch that can be applied to any version of the object.
 #[derive(Debug)]
 pub(crate) enum Patch {
     Json(Vec<json::Operation>),
@@ -23,7 +24,8 @@ pub(crate) enum Patch {
 }
 
 impl Patch {
-    /// Decodes a patch body. `strategic` says whether the resource has the merge keys that type needs.
+    /// Decodes a patch body. `strategic` says whether the resource supports strategic merge
+    /// patches.
     pub(crate) fn decode(content_type: &str, body: &[u8], strategic: Strategic) -> ApiResult<Self> {
         let media_type = content_type.split(';').next().unwrap_or_default().trim();
         let decoded = || -> ApiResult<Value> {
@@ -39,7 +41,7 @@ impl Patch {
                     .map(|()| Patch::Merge(patch)),
             },
             (STRATEGIC, Strategic::Supported) => match decoded()? {
-                // To kube-apiserver this is the patch that changes nothing.
+                // kube-apiserver treats this as an empty patch.
                 Value::Null => Ok(Patch::Strategic(Value::Object(Map::new()))),
                 patch => is_map(&patch).map_err(ApiError::bad_request).map(|()| Patch::Strategic(patch)),
             },
@@ -51,7 +53,7 @@ impl Patch {
         }
     }
 
-    /// The object as the patch leaves it, and an object it is.
+    /// Applies the patch. Fails if the result is not an object.
     pub(crate) fn apply(&self, current: Value, schema: &Schema) -> ApiResult<Value> {
         let mut patched = current;
         match self {
@@ -63,7 +65,7 @@ impl Patch {
     }
 }
 
-/// Refuses what is not an object, in the words of Go's decoder.
+/// Rejects a patch that is not an object, in the words of Go's decoder.
 fn is_map(patch: &Value) -> Result<(), String> {
     let found = match patch {
         Value::Object(_) => return Ok(()),
@@ -76,7 +78,7 @@ fn is_map(patch: &Value) -> Result<(), String> {
     Err(format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"))
 }
 
-/// Whether a resource takes strategic merge patches: the built-in kinds do, custom resources do not.
+/// Whether a resource supports strategic merge patches: built-in kinds do, custom resources do not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Strategic {
     Supported,

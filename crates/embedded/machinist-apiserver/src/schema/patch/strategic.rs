@@ -1,7 +1,7 @@
-//! Strategic merge patch: a merge patch that knows which lists are keyed.
+//! Strategic merge patch: a merge patch that merges keyed lists by their keys.
 //!
-//! The knowledge is the schema's [`PatchStrategy`]. Directives: `$patch: delete | replace | merge`, `$retainKeys`,
-//! `$deleteFromPrimitiveList/x` and `$setElementOrder/x`.
+//! The schema's [`PatchStrategy`] has the keys. Supported directives: `$patch: delete | replace |
+//! merge`, `$retainKeys`, `$deleteFromPrimitiveList/x` and `$setElementOrder/x`.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -62,7 +62,7 @@ fn merge_map(target: &mut Map<String, Value>, patch: &Map<String, Value>, schema
         let below = schema.property(key).map_or(&any, AsRef::as_ref);
         merge_child(target, key, change, below, patch.get(&format!("{ELEMENT_ORDER}{key}")))?;
     }
-    // An order without a change of the list itself still sorts it.
+    // An order directive sorts the list even if the patch does not change it.
     for (key, order) in patch {
         if let (Some(list), Some(order)) = (key.strip_prefix(ELEMENT_ORDER), order.as_array())
             && let (None, Some(Value::Array(items)), Some(below)) =
@@ -83,7 +83,7 @@ fn merge_child(
     order: Option<&Value>,
 ) -> ApiResult<()> {
     match change {
-        // What is not there yet is taken from the patch, whatever directive it has.
+        // A missing value is taken from the patch, regardless of its directive.
         Value::Object(change)
             if !target.contains_key(key)
                 && directive(&Value::Object(change.clone()))
@@ -153,7 +153,8 @@ fn merge_by_key(
     }
     let any = Schema::default();
     let below = schema.items.as_deref().unwrap_or(&any);
-    // Lists may be as long as bodies, so items are found by the text of what identifies them, and leave a gap when they go.
+    // Lists may be as long as bodies. Items are therefore found by the text of their keys, and a
+    // deleted item leaves a gap.
     let mut items: Vec<Option<Value>> = std::mem::take(target).into_iter().map(Some).collect();
     let mut places: HashMap<String, VecDeque<usize>> = HashMap::new();
     for (at, item) in items.iter().enumerate() {
@@ -221,13 +222,14 @@ fn delete_values(target: Option<&mut Value>, unwanted: &Value) {
     }
 }
 
-/// The items as texts: equal values have equal ones.
+/// Renders items as texts: equal values have equal texts.
 fn texts(list: &[Value]) -> HashSet<String> {
     list.iter().map(Value::to_string).collect()
 }
 
-/// Interleaves the items that `order` lists, in that order, with the others, which keep the order they had `before`. An
-/// unlisted item goes before a listed one only where it did before; new listed items come first.
+/// Sorts the items in `order` into that order, and keeps the other items in their order from
+/// `before`. An item outside `order` precedes a listed one only if it did so before; new listed
+/// items come first.
 fn sort_by_order(items: &mut Vec<Value>, order: &[Value], before: &[Value], schema: &Schema) {
     let identity = |item: &Value| match &schema.patch {
         PatchStrategy::MergeByKey(key) => item.get(key).unwrap_or(&Value::Null).to_string(),

@@ -1,18 +1,19 @@
-//! How long ago something was, as Kubernetes says it: coarser the longer.
+//! Ages in the format of Kubernetes: the longer, the coarser.
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// What is said of a time that is not known.
+/// Text for an unknown time.
 pub(super) const UNKNOWN: &str = "<unknown>";
 
-/// Time from `at`, an RFC 3339 text, to `now`.
+/// Formats the time from `at`, an RFC 3339 text, to `now`.
 pub(super) fn since(at: Option<&Value>, now: Timestamp) -> String {
     let at: Option<Timestamp> = at.and_then(Value::as_str).and_then(|text| text.parse().ok());
     at.map_or_else(|| UNKNOWN.to_owned(), |at| human(now.as_second().saturating_sub(at.as_second())))
 }
 
-/// `90s`, `5m30s`, `3h`, `2d4h`, `1y20d`: two units where the first is small, else one.
+/// Formats as `90s`, `5m30s`, `3h`, `2d4h`, `1y20d`: with two units if the first is small,
+/// otherwise with one.
 pub(super) fn human(seconds: i64) -> String {
     const MINUTE: i64 = 60;
     const HOUR: i64 = 60 * MINUTE;
@@ -23,7 +24,7 @@ pub(super) fn human(seconds: i64) -> String {
         rest => format!("{first}{unit}{rest}{below}"),
     };
     match seconds {
-        // Clocks differ by a moment now and then; by more is wrong.
+        // Clocks may differ by a moment. A larger difference is invalid.
         i64::MIN..=-2 => "<invalid>".to_owned(),
         -1 => "0s".to_owned(),
         s if s < 2 * MINUTE => format!("{s}s"),

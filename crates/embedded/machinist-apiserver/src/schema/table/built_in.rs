@@ -1,4 +1,4 @@
-//! The columns of the built-in kinds, in the order and with the words of kube-apiserver.
+//! Columns of the built-in kinds, with the order and names of kube-apiserver.
 
 use std::collections::BTreeSet;
 
@@ -10,13 +10,13 @@ use super::column::{definition, name_column};
 use super::{service, volume, workload};
 use crate::values::object::{is_deleting, labels, meta_str};
 
-/// How a kind is printed.
+/// Columns and cells of a kind.
 pub(super) struct Printer {
     pub(super) columns: &'static [Column],
     pub(super) cells: Cells,
 }
 
-/// From an object, and the present, to what its row shows.
+/// Computes the cells of an object's row at the current time.
 pub(super) type Cells = fn(&Value, Timestamp) -> Vec<Value>;
 
 pub(super) struct Column {
@@ -31,7 +31,7 @@ impl Printer {
     pub(super) fn columns(&self) -> Vec<Value> {
         let column = |c: &Column| match c.name {
             "Name" if c.priority == 0 => name_column(),
-            // Of an event its own name, of an attachment that of its driver.
+            // For an Event this is its own name, for an attachment the name of its driver.
             "Name" | "Attacher" => definition(c.name, c.of, "name", c.description, c.priority),
             name => definition(name, c.of, "", c.description, c.priority),
         };
@@ -43,7 +43,7 @@ impl Printer {
     }
 }
 
-/// The printer of the type with this name in `types/*.txt`.
+/// Returns the printer of the type with this name in `types/*.txt`.
 pub(super) fn printer(type_name: &str) -> Printer {
     let (columns, cells): (&'static [Column], Cells) = match type_name {
         "Namespace" => (NAMESPACE, namespace),
@@ -86,9 +86,9 @@ pub(super) const fn wide(name: &'static str, description: &'static str) -> Colum
 }
 
 pub(super) const NAME: Column = column("Name", "");
-pub(super) const AGE: Column = column("Age", "Time since the object was made");
+pub(super) const AGE: Column = column("Age", "Time since the object was created");
 
-/// What is printed for a list or text that is empty.
+/// Text for an empty list or text.
 pub(super) const NONE: &str = "<none>";
 
 pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
@@ -107,7 +107,7 @@ pub(super) fn count(object: &Value, pointer: &str) -> i64 {
     object.pointer(pointer).and_then(Value::as_i64).unwrap_or_default()
 }
 
-/// How many entries the map or list under `pointer` has.
+/// Counts the entries of the map or list at `pointer`.
 fn size(object: &Value, pointer: &str) -> usize {
     match object.pointer(pointer) {
         Some(Value::Object(map)) => map.len(),
@@ -132,7 +132,7 @@ fn plain(object: &Value, now: Timestamp) -> Vec<Value> {
 
 const ROLE: &[Column] = &[
     NAME,
-    Column { name: "Created At", of: "date", description: "Time at which the role was made", priority: 0 },
+    Column { name: "Created At", of: "date", description: "Time at which the role was created", priority: 0 },
 ];
 
 fn role(object: &Value, _now: Timestamp) -> Vec<Value> {
@@ -141,11 +141,11 @@ fn role(object: &Value, _now: Timestamp) -> Vec<Value> {
 
 const ROLE_BINDING: &[Column] = &[
     NAME,
-    column("Role", "Role that is granted"),
+    column("Role", "Granted role"),
     AGE,
-    wide("Users", "Users to whom it is granted"),
-    wide("Groups", "Groups to whom it is granted"),
-    wide("ServiceAccounts", "ServiceAccounts to whom it is granted"),
+    wide("Users", "Users with the role"),
+    wide("Groups", "Groups with the role"),
+    wide("ServiceAccounts", "ServiceAccounts with the role"),
 ];
 
 fn role_binding(object: &Value, now: Timestamp) -> Vec<Value> {
@@ -172,8 +172,8 @@ fn namespace(object: &Value, now: Timestamp) -> Vec<Value> {
 
 const NODE: &[Column] = &[
     NAME,
-    column("Status", "Whether the node is ready and takes pods"),
-    column("Roles", "Roles that the node's labels give it"),
+    column("Status", "Whether the node is ready and schedulable"),
+    column("Roles", "Roles from the node's labels"),
     AGE,
     column("Version", "Version of the kubelet"),
     wide("Internal-IP", "First internal address"),
@@ -240,14 +240,14 @@ fn node_roles(object: &Value) -> String {
 
 const POD: &[Column] = &[
     NAME,
-    column("Ready", "Containers that are ready, of all"),
-    column("Status", "What the pod does, or what keeps it from that"),
-    column("Restarts", "How often its containers have been restarted, and when last"),
+    column("Ready", "Ready containers and all containers"),
+    column("Status", "State of the pod, or the reason why it does not run"),
+    column("Restarts", "Number of container restarts, and time of the last one"),
     AGE,
     wide("IP", "Address of the pod"),
-    wide("Node", "Node that the pod is bound to"),
-    wide("Nominated Node", "Node on which others make way for the pod"),
-    wide("Readiness Gates", "Readiness gates that are open, of all"),
+    wide("Node", "Node to which the pod is bound"),
+    wide("Nominated Node", "Node on which other pods are preempted for the pod"),
+    wide("Readiness Gates", "Passed readiness gates and all readiness gates"),
 ];
 
 fn pod(object: &Value, now: Timestamp) -> Vec<Value> {
@@ -277,7 +277,7 @@ pub(super) fn has_condition(pod: &Value, of: &str) -> bool {
     list(pod, "/status/conditions").iter().any(|c| c["type"] == of && c["status"] == "True")
 }
 
-/// What a row of a pod that has ended says besides its cells.
+/// Returns the row condition of a finished pod.
 pub(super) fn pod_row_conditions(pod: &Value) -> Option<Value> {
     let (reason, message) = match text(pod, "/status/phase") {
         "Succeeded" => ("Succeeded", "The pod has completed successfully."),
@@ -287,7 +287,7 @@ pub(super) fn pod_row_conditions(pod: &Value) -> Option<Value> {
     Some(json!([{"type": "Completed", "status": "True", "reason": reason, "message": message}]))
 }
 
-/// A pod in one line: its containers counted, and the reason that matters most.
+/// State of a pod for its row: container counts, and the most important reason.
 struct PodState {
     ready: i64,
     containers: usize,
@@ -327,8 +327,9 @@ impl PodState {
         state
     }
 
-    /// Whether some init container still has to do its work. Sidecars, init containers that restart always, count as
-    /// containers once they have started; the restarts of the others are forgotten when they are done.
+    /// Reports whether an init container is still running. Sidecars (init containers that always
+    /// restart) count as containers once they have started. Restarts of other init containers no
+    /// longer count after they finish.
     fn look_at_init_containers(&mut self, pod: &Value) -> bool {
         let declared = list(pod, "/spec/initContainers");
         let is_sidecar = |status: &Value| {
@@ -382,7 +383,7 @@ impl PodState {
                 self.ready += 1;
             }
         }
-        // One container's end is not the pod's while another runs.
+        // A finished container does not finish the pod while another one runs.
         if self.reason == "Completed" && running {
             self.reason = if has_condition(pod, "Ready") { "Running" } else { "NotReady" }.to_owned();
         }
@@ -396,7 +397,7 @@ impl PodState {
 
 const LAST_END: &str = "/lastState/terminated/finishedAt";
 
-/// The later of two times in the one format that stored objects have.
+/// Returns the later of two times in the format of stored objects.
 fn later(known: Option<String>, other: &str) -> Option<String> {
     match known {
         Some(known) if other <= known.as_str() => Some(known),
@@ -414,7 +415,7 @@ fn end_reason(terminated: &Value) -> String {
 }
 
 const SECRET: &[Column] =
-    &[NAME, column("Type", "What the data is for"), column("Data", "Number of entries"), AGE];
+    &[NAME, column("Type", "Purpose of the data"), column("Data", "Number of entries"), AGE];
 
 fn secret(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![name(object), json!(text(object, "/type")), json!(size(object, "/data")), age(object, now)]
@@ -427,15 +428,15 @@ fn config_map(object: &Value, now: Timestamp) -> Vec<Value> {
 }
 
 const EVENT: &[Column] = &[
-    column("Last Seen", "Time since it last happened"),
+    column("Last Seen", "Time since the last occurrence"),
     column("Type", "Normal or Warning"),
-    column("Reason", "Why it happened, in one word"),
-    column("Object", "What it happened to"),
-    wide("Subobject", "The part of the object that it happened to"),
-    wide("Source", "Who reported it"),
-    column("Message", "What happened"),
-    wide("First Seen", "Time since it first happened"),
-    wide("Count", "How often it happened"),
+    column("Reason", "Reason in CamelCase"),
+    column("Object", "Object of the event"),
+    wide("Subobject", "Part of the object"),
+    wide("Source", "Reporting component"),
+    column("Message", "Description of the event"),
+    wide("First Seen", "Time since the first occurrence"),
+    wide("Count", "Number of occurrences"),
     wide("Name", "Name of the event"),
 ];
 
@@ -471,7 +472,7 @@ fn event(object: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-const LEASE: &[Column] = &[NAME, column("Holder", "Who holds the lease"), AGE];
+const LEASE: &[Column] = &[NAME, column("Holder", "Current holder of the lease"), AGE];
 
 fn lease(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![name(object), json!(text(object, "/spec/holderIdentity")), age(object, now)]
@@ -479,9 +480,9 @@ fn lease(object: &Value, now: Timestamp) -> Vec<Value> {
 
 const DISRUPTION_BUDGET: &[Column] = &[
     NAME,
-    column("Min Available", "Pods that must stay available"),
-    column("Max Unavailable", "Pods that may be unavailable"),
-    number("Allowed Disruptions", "Pods that may be evicted now"),
+    column("Min Available", "Minimum number of available pods"),
+    column("Max Unavailable", "Maximum number of unavailable pods"),
+    number("Allowed Disruptions", "Number of pods that may be evicted now"),
     AGE,
 ];
 
@@ -503,10 +504,10 @@ fn disruption_budget(object: &Value, now: Timestamp) -> Vec<Value> {
 const SIGNING_REQUEST: &[Column] = &[
     NAME,
     AGE,
-    column("SignerName", "Who is asked to sign"),
-    column("Requestor", "Who asks"),
-    column("RequestedDuration", "How long the certificate is to be valid"),
-    column("Condition", "What became of the request"),
+    column("SignerName", "Name of the signer"),
+    column("Requestor", "User that requests the certificate"),
+    column("RequestedDuration", "Requested validity of the certificate"),
+    column("Condition", "State of the request"),
 ];
 
 fn signing_request(object: &Value, now: Timestamp) -> Vec<Value> {
@@ -537,15 +538,15 @@ fn signing_request(object: &Value, now: Timestamp) -> Vec<Value> {
 
 const PRIORITY_CLASS: &[Column] = &[
     NAME,
-    number("Value", "Pods of a higher value come first"),
+    number("Value", "Priority of the pods; higher values come first"),
     Column {
         name: "Global-Default",
         of: "boolean",
-        description: "Whether pods have it that name none",
+        description: "Whether the class applies to pods without a class",
         priority: 0,
     },
     AGE,
-    column("PreemptionPolicy", "Whether pods of lower priority make way"),
+    column("PreemptionPolicy", "Whether pods of lower priority are preempted"),
 ];
 
 fn priority_class(object: &Value, now: Timestamp) -> Vec<Value> {
@@ -560,7 +561,12 @@ fn priority_class(object: &Value, now: Timestamp) -> Vec<Value> {
 
 const DEFINITION: &[Column] = &[
     NAME,
-    Column { name: "Created At", of: "date", description: "When the definition was made", priority: 0 },
+    Column {
+        name: "Created At",
+        of: "date",
+        description: "Time at which the definition was created",
+        priority: 0,
+    },
 ];
 
 fn custom_resource_definition(object: &Value, _now: Timestamp) -> Vec<Value> {
@@ -580,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_says_what_keeps_it() {
+    fn a_pod_shows_why_it_does_not_run() {
         let check = |spec: Value, status: Value| {
             let pod = json!({"metadata": {"name": "p"}, "spec": spec, "status": status});
             Value::Array(check("Pod", &pod)[1..4].to_vec())
@@ -612,7 +618,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_without_anything_has_all_its_cells() {
+    fn an_empty_object_has_all_cells() {
         for kind in crate::schema::kinds::rows::BUILT_INS {
             check(kind.type_name, &json!({}));
         }

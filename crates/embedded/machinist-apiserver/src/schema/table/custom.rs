@@ -1,4 +1,4 @@
-//! The columns of custom resources: `additionalPrinterColumns`.
+//! Columns of custom resources: `additionalPrinterColumns`.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use super::column::{definition, name_column};
 use super::json_path::Path;
 use crate::values::object::meta_str;
 
-/// One column that a definition asks for.
+/// One printer column of a definition.
 #[derive(Debug, Clone)]
 pub(crate) struct Column {
     name: String,
@@ -19,11 +19,12 @@ pub(crate) struct Column {
     path: Path,
 }
 
-/// The columns of a version. One that asks for none shows the age; so does one with a path that cannot be read.
+/// Returns the columns of a version. A version without columns, or with an unreadable path, shows
+/// only the age.
 pub(crate) fn parse(version: &Value) -> Vec<Column> {
     let declared = version.get("additionalPrinterColumns").and_then(Value::as_array);
     let columns: Option<Vec<Column>> = declared.into_iter().flatten().map(column).collect();
-    let age = json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp", "description": "Time since the object was made"});
+    let age = json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp", "description": "Time since the object was created"});
     columns.filter(|c| !c.is_empty()).unwrap_or_else(|| column(&age).into_iter().collect())
 }
 
@@ -57,14 +58,14 @@ pub(super) fn cells(object: &Value, columns: &[Column], now: Timestamp) -> Vec<V
     cells
 }
 
-/// A value as a column of type `of` shows it; a value of another type is not shown.
+/// Formats a value for a column of type `of`. A value of another type is not shown.
 fn cell(value: &Value, of: &str, now: Timestamp) -> Value {
     match (of, value) {
         ("string", Value::String(_)) => value.clone(),
         ("string", Value::Null) => json!("<no value>"),
         ("string", other) => json!(other.to_string()),
         ("integer", Value::Number(number)) => {
-            // A fraction is cut off, as a conversion to a whole number does.
+            // Fractions are truncated, as in a conversion to an integer.
             #[expect(clippy::cast_possible_truncation, reason = "a float outside of i64 becomes its nearest")]
             let whole = number.as_i64().or_else(|| number.as_f64().map(|f| f as i64));
             json!(whole)

@@ -1,9 +1,9 @@
-//! The JSONPath of printer columns, as far as a path that begins with a dot goes: fields, indices, slices, wildcards and
-//! filters. Recursive descent (`..`) and unions are absent; a path that uses them is not read.
+//! JSONPath of printer columns, for paths that begin with a dot: fields, indices, slices, wildcards
+//! and filters. Recursive descent (`..`) and unions are not supported; a path with them is invalid.
 
 use serde_json::Value;
 
-/// Longest path that is read, in steps.
+/// Maximum number of steps in a path.
 const MAX_STEPS: usize = 64;
 
 /// A parsed path.
@@ -37,7 +37,7 @@ enum Comparison {
 }
 
 impl Path {
-    /// Reads a path; `None` when it is not one that this module knows.
+    /// Parses a path. Returns `None` if the path is not supported.
     pub(super) fn parse(text: &str) -> Option<Self> {
         if !text.starts_with('.') {
             return None;
@@ -72,7 +72,7 @@ impl Path {
         Some(Path(steps))
     }
 
-    /// The first value that the path leads to.
+    /// Returns the first value at the path.
     pub(super) fn first<'a>(&self, root: &'a Value) -> Option<&'a Value> {
         let mut nodes = vec![root];
         for step in &self.0 {
@@ -110,7 +110,7 @@ impl Step {
     }
 }
 
-/// An index from the front, or from the end when negative.
+/// Converts an index, which counts from the end if negative.
 fn position(index: i64, length: usize) -> Option<usize> {
     let length = i64::try_from(length).ok()?;
     usize::try_from(if index < 0 { length + index } else { index }).ok()
@@ -149,7 +149,7 @@ fn compares(left: &Value, comparison: Comparison, right: &Value) -> bool {
     })
 }
 
-/// A field's name, in which a backslash takes the next character as it is, and what follows it.
+/// Reads a field name and returns the remaining text. A backslash escapes the next character.
 fn field_name(text: &str) -> Option<(String, &str)> {
     let mut name = String::new();
     let mut characters = text.char_indices();
@@ -165,7 +165,7 @@ fn field_name(text: &str) -> Option<(String, &str)> {
     (!name.is_empty()).then_some((name, ""))
 }
 
-/// Where the bracket that has just been opened is closed.
+/// Finds the end of the bracket that was just opened.
 fn closing_bracket(text: &str) -> Option<usize> {
     let mut quote = None;
     let mut open = 1_u32;
@@ -223,7 +223,8 @@ fn filter(condition: &str) -> Option<Step> {
     let found = COMPARISONS
         .into_iter()
         .filter_map(|(sign, comparison)| condition.find(sign).map(|at| (at, sign, comparison)))
-        // Of two signs at one place the longer one is meant, and it comes first in the table.
+        // If two operators start at the same position, the longer one counts. It comes first in the
+        // table.
         .min_by_key(|(at, ..)| *at);
     match found {
         None => Some(Step::Filter { left: operand(condition)?, test: None }),
@@ -277,7 +278,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_is_too_strange(text in "[.a\\[\\]*?(@=!<>:0-9'\"\\\\ é-]{0,40}") {
+        fn random_paths_never_panic(text in "[.a\\[\\]*?(@=!<>:0-9'\"\\\\ é-]{0,40}") {
             let object = json!({"a": [{"a": 1}, [2, 3]]});
             if let Some(path) = Path::parse(&text) {
                 let _found = path.first(&object);

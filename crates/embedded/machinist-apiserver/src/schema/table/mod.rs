@@ -1,10 +1,11 @@
 //! Tables: objects as the rows that `kubectl get` prints.
 //!
-//! The columns of a built-in kind are written down in [`built_in`], those of a custom resource come from its definition
-//! ([`custom`]). Ages are told as of the injected clock. Column descriptions are this server's own words.
+//! [`built_in`] has the columns of the built-in kinds; [`custom`] reads those of a custom resource
+//! from its definition. Ages refer to the injected clock. Column descriptions are this server's own
+//! words.
 //!
-//! Absent: the v1beta1 form of tables, which clients that ask for it name beside v1; tables of Scale and Status objects,
-//! which are answered as themselves.
+//! Absent: the v1beta1 form of tables, because clients that ask for it also accept v1; tables of
+//! Scale and Status objects, which are answered as objects.
 
 mod age;
 mod built_in;
@@ -23,7 +24,7 @@ use crate::schema::resource::Served;
 use crate::values::query::Query;
 use crate::values::status::{ApiError, ApiResult};
 
-/// What of its object a row carries along (`includeObject`).
+/// Part of the object that a row includes (`includeObject`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Include {
     /// `PartialObjectMetadata`.
@@ -45,14 +46,14 @@ impl Include {
     }
 }
 
-/// Whether a table describes its columns; in a watch only the first one does.
+/// Whether a table has column definitions. In a watch, only the first table has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Header {
     Shown,
     Omitted,
 }
 
-/// A table of `rows`, with the metadata that the list would have.
+/// Creates a table of `rows`, with the metadata of the list.
 pub(crate) fn table(
     served: &Served,
     header: Header,
@@ -69,7 +70,7 @@ pub(crate) fn table(
     })
 }
 
-/// A table of one object.
+/// Creates a table of one object.
 pub(crate) fn of_one(
     object: &Value,
     served: &Served,
@@ -84,11 +85,11 @@ pub(crate) fn of_one(
     table(served, header, metadata, vec![row(object, served, include, now)])
 }
 
-/// One object's row.
+/// Creates the row of one object.
 pub(crate) fn row(object: &Value, served: &Served, include: Include, now: Timestamp) -> Value {
     let mut row = Map::new();
     let cells = match served.built_in() {
-        // Both kinds of Event are printed from the one that is stored.
+        // Both kinds of Event are printed in their stored form.
         Some(kind) => built_in::printer(kind.type_name).cells(object, now),
         None => custom::cells(&in_version(object, served), &served.version().columns, now),
     };

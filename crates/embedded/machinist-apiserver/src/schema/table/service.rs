@@ -1,4 +1,4 @@
-//! The columns of Services.
+//! Columns of Services.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -9,12 +9,12 @@ use super::workload::labels_text;
 
 pub(super) const COLUMNS: &[Column] = &[
     NAME,
-    column("Type", "How the service is reached"),
+    column("Type", "Type of the service"),
     column("Cluster-IP", "Address inside the cluster"),
-    column("External-IP", "Addresses outside of it"),
-    column("Port(s)", "Ports, and those on every node"),
+    column("External-IP", "Addresses outside the cluster"),
+    column("Port(s)", "Ports and node ports"),
     AGE,
-    wide("Selector", "Labels of the pods that serve it"),
+    wide("Selector", "Labels of the service's pods"),
 ];
 
 pub(super) fn cells(object: &Value, now: Timestamp) -> Vec<Value> {

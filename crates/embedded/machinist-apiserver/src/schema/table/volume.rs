@@ -1,4 +1,4 @@
-//! The columns of volumes, claims and attachments.
+//! Columns of volumes, claims and attachments.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -11,15 +11,15 @@ const UNSET: &str = "<unset>";
 pub(super) const VOLUME: &[Column] = &[
     NAME,
     column("Capacity", "Size of the volume"),
-    column("Access Modes", "How many may use it, and how"),
-    column("Reclaim Policy", "What becomes of it when its claim goes"),
+    column("Access Modes", "Allowed access to the volume"),
+    column("Reclaim Policy", "Action on the volume after its claim is deleted"),
     column("Status", "Phase of the volume"),
-    column("Claim", "Claim that it is bound to"),
+    column("Claim", "Claim to which the volume is bound"),
     column("StorageClass", "Class of the volume"),
-    column("VolumeAttributesClass", "Class of its changeable attributes"),
-    column("Reason", "Why it is in its phase"),
+    column("VolumeAttributesClass", "Class of the volume's changeable attributes"),
+    column("Reason", "Reason for the phase"),
     AGE,
-    wide("VolumeMode", "Whether it is a file system or a block device"),
+    wide("VolumeMode", "File system or block device"),
 ];
 
 pub(super) fn volume(object: &Value, now: Timestamp) -> Vec<Value> {
@@ -44,7 +44,7 @@ fn phase(object: &Value) -> &str {
     if is_deleting(object) { "Terminating" } else { text(object, "/status/phase") }
 }
 
-/// Each mode once, by its initials.
+/// Formats the modes by their initials, each mode once.
 fn access_modes(modes: &[Value]) -> String {
     let known = [
         ("ReadWriteOnce", "RWO"),
@@ -59,13 +59,13 @@ fn access_modes(modes: &[Value]) -> String {
 pub(super) const CLAIM: &[Column] = &[
     NAME,
     column("Status", "Phase of the claim"),
-    column("Volume", "Volume that it is bound to"),
-    column("Capacity", "Size of that volume"),
-    column("Access Modes", "How many may use it, and how"),
-    column("StorageClass", "Class that is asked for"),
-    column("VolumeAttributesClass", "Class of its changeable attributes"),
+    column("Volume", "Volume to which the claim is bound"),
+    column("Capacity", "Size of the volume"),
+    column("Access Modes", "Allowed access to the volume"),
+    column("StorageClass", "Requested class"),
+    column("VolumeAttributesClass", "Class of the volume's changeable attributes"),
     AGE,
-    wide("VolumeMode", "Whether it is a file system or a block device"),
+    wide("VolumeMode", "File system or block device"),
 ];
 
 pub(super) fn claim(object: &Value, now: Timestamp) -> Vec<Value> {
@@ -92,10 +92,10 @@ pub(super) fn claim(object: &Value, now: Timestamp) -> Vec<Value> {
 
 pub(super) const ATTACHMENT: &[Column] = &[
     NAME,
-    column("Attacher", "Driver that attaches"),
-    column("PV", "Volume that is attached"),
-    column("Node", "Node that it is attached to"),
-    Column { name: "Attached", of: "boolean", description: "Whether it is attached", priority: 0 },
+    column("Attacher", "Driver that attaches the volume"),
+    column("PV", "Attached volume"),
+    column("Node", "Node to which the volume is attached"),
+    Column { name: "Attached", of: "boolean", description: "Whether the volume is attached", priority: 0 },
     AGE,
 ];
 

@@ -1,4 +1,4 @@
-//! The columns of what makes pods from a template.
+//! Columns of the kinds that create pods from a template.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use crate::values::object::is_deleting;
 
 const CONTAINERS: Column = wide("Containers", "Names of the containers of the template");
 const IMAGES: Column = wide("Images", "Images of the containers of the template");
-const SELECTOR: Column = wide("Selector", "What tells its pods from others");
+const SELECTOR: Column = wide("Selector", "Labels of the workload's pods");
 
 fn containers(object: &Value) -> [Value; 2] {
     let all = list(object, "/spec/template/spec/containers");
@@ -25,7 +25,7 @@ fn selector(object: &Value) -> Value {
     json!(text.unwrap_or_else(|| NONE.to_owned()))
 }
 
-/// Labels as a selector of exactly these.
+/// Formats labels as a selector of exactly these labels.
 pub(super) fn labels_text(labels: Option<&Value>) -> String {
     let pairs = labels.and_then(Value::as_object).into_iter().flatten();
     let pairs: Vec<String> =
@@ -35,9 +35,9 @@ pub(super) fn labels_text(labels: Option<&Value>) -> String {
 
 pub(super) const DEPLOYMENT: &[Column] = &[
     NAME,
-    column("Ready", "Pods that are ready, of those that are wanted"),
+    column("Ready", "Ready pods and desired pods"),
     column("Up-to-date", "Pods of the newest template"),
-    column("Available", "Pods that have been ready for long enough"),
+    column("Available", "Pods that have been ready for minReadySeconds"),
     AGE,
     CONTAINERS,
     IMAGES,
@@ -64,9 +64,9 @@ fn ready_of_wanted(object: &Value) -> Value {
 
 pub(super) const REPLICA_SET: &[Column] = &[
     NAME,
-    number("Desired", "Pods that are wanted"),
-    number("Current", "Pods that there are"),
-    number("Ready", "Pods that are ready"),
+    number("Desired", "Desired pods"),
+    number("Current", "Existing pods"),
+    number("Ready", "Ready pods"),
     AGE,
     CONTAINERS,
     IMAGES,
@@ -89,12 +89,12 @@ pub(super) fn replica_set(object: &Value, now: Timestamp) -> Vec<Value> {
 
 pub(super) const DAEMON_SET: &[Column] = &[
     NAME,
-    number("Desired", "Nodes that should run its pod"),
-    number("Current", "Nodes that run its pod and should"),
-    number("Ready", "Nodes on which its pod is ready"),
+    number("Desired", "Nodes that should run the pod"),
+    number("Current", "Nodes that should run the pod and do"),
+    number("Ready", "Nodes with a ready pod"),
     number("Up-to-date", "Nodes with a pod of the newest template"),
-    number("Available", "Nodes on which its pod has been ready for long enough"),
-    column("Node Selector", "Labels of the nodes that run its pod"),
+    number("Available", "Nodes with a pod that has been ready for minReadySeconds"),
+    column("Node Selector", "Labels of the nodes that run the pod"),
     AGE,
     CONTAINERS,
     IMAGES,
@@ -120,7 +120,7 @@ pub(super) fn daemon_set(object: &Value, now: Timestamp) -> Vec<Value> {
 }
 
 pub(super) const STATEFUL_SET: &[Column] =
-    &[NAME, column("Ready", "Pods that are ready, of those that are wanted"), AGE, CONTAINERS, IMAGES];
+    &[NAME, column("Ready", "Ready pods and desired pods"), AGE, CONTAINERS, IMAGES];
 
 pub(super) fn stateful_set(object: &Value, now: Timestamp) -> Vec<Value> {
     let [names, images] = containers(object);
@@ -129,9 +129,9 @@ pub(super) fn stateful_set(object: &Value, now: Timestamp) -> Vec<Value> {
 
 pub(super) const JOB: &[Column] = &[
     NAME,
-    column("Status", "What became of the job"),
-    column("Completions", "Pods that have succeeded, of those that have to"),
-    column("Duration", "How long it took, or has taken"),
+    column("Status", "State of the job"),
+    column("Completions", "Succeeded pods and required pods"),
+    column("Duration", "Time from the start to the end, or until now"),
     AGE,
     CONTAINERS,
     IMAGES,
@@ -171,7 +171,7 @@ fn job_status(object: &Value) -> &'static str {
     }
 }
 
-/// Seconds from its start to its end, or to now.
+/// Returns the seconds from the job's start to its end, or to now.
 fn job_duration(object: &Value, now: Timestamp) -> Option<i64> {
     let at = |field: &str| text(object, &format!("/status/{field}")).parse::<Timestamp>().ok();
     let end = at("completionTime").unwrap_or(now);

@@ -1,4 +1,5 @@
-//! Whether somebody may do something: SubjectAccessReview, and its forms for oneself and for one namespace.
+//! SubjectAccessReview: checks a user's permissions. Also its variants for oneself and for one
+//! namespace.
 
 use std::collections::BTreeMap;
 
@@ -57,7 +58,7 @@ fn check(asked: &Value, kind: &str, errors: &mut FieldErrors) {
     }
 }
 
-/// A review of one namespace asks about that namespace.
+/// Checks that the review of one namespace concerns that namespace.
 fn check_place(call: &Call, asked: &Value, errors: &mut FieldErrors) {
     let asked_about = text(asked, "/spec/resourceAttributes/namespace");
     if asked["spec"].get("resourceAttributes").is_some() && asked_about != call.path.namespace {
@@ -69,7 +70,7 @@ fn check_place(call: &Call, asked: &Value, errors: &mut FieldErrors) {
     }
 }
 
-/// Complains of the path attributes, with the names and order of their internal type.
+/// Adds errors for the path attributes, with the names and order of their internal type.
 fn push_paths(asked: &Value, problem: &str, errors: &mut FieldErrors) {
     let of = |key: &str| json!(text(asked, &format!("/spec/nonResourceAttributes/{key}")));
     let shown = format!("{{\"Path\":{},\"Verb\":{}}}", of("path"), of("verb"));
@@ -106,7 +107,8 @@ fn attributes(asked: &Value) -> Attributes {
     }
 }
 
-/// The node that the review's field selector demands: exactly one, for a choice among several demands none.
+/// Returns the single node that the review's field selector demands. A selector for several nodes
+/// demands none.
 fn selected_node(asked: &Value) -> Option<String> {
     let by_requirement = field_requirements(asked)
         .filter(|it| it["key"] == "spec.nodeName" && it["operator"] == "In")
@@ -127,7 +129,7 @@ fn only_value(requirement: &Value) -> Option<&str> {
     }
 }
 
-/// What is said of requirements that are no equality and were left out of account.
+/// Returns the message about requirements that are not equalities and were ignored.
 fn field_selector_trouble(asked: &Value) -> Option<&'static str> {
     let is_understood =
         |it: &&Value| (it["operator"] == "In" || it["operator"] == "NotIn") && only_value(it).is_some();

@@ -1,4 +1,4 @@
-//! Questions that are answered and never kept: who somebody is, and what they may do.
+//! Reviews of identities and permissions. The server answers them without storing them.
 
 mod access;
 mod rules;
@@ -14,12 +14,12 @@ use crate::server::verbs::{Answer, Call};
 use crate::values::object::{MANAGED_FIELDS, Object, drop_field, set_meta, to_bytes};
 use crate::values::status::{ApiError, ApiResult, FieldErrors};
 
-/// Answers the question in the request's body.
+/// Answers the review in the request's body.
 pub(crate) fn create(call: &Call) -> ApiResult<Answer> {
     let mut asked = decode_object(call)?;
     place(&mut asked, &call.served, &call.path.namespace)?;
     let claim = normalise(&mut asked, &call.served)?;
-    // The answer is the server's, whatever was sent as one.
+    // The status is the server's answer, so a status in the request is dropped.
     drop_field(&mut asked, "status");
     let owners = ownership(call, Part::Main, Operation::Update).created(&asked, claim);
     let mut answered = match call.served.resource.kind.as_str() {
@@ -29,7 +29,7 @@ pub(crate) fn create(call: &Call) -> ApiResult<Answer> {
             asked["status"] = json!({"userInfo": call.identity.user_info()});
             asked
         }
-        // Its answer is an object of its own, with nothing of what was asked.
+        // This answer is a separate object without the fields of the request.
         "SelfSubjectRulesReview" => return Ok(Answer::json(201, to_bytes(&rules::review(call, asked)?))),
         _ => access::review(call, asked)?,
     };
@@ -39,12 +39,12 @@ pub(crate) fn create(call: &Call) -> ApiResult<Answer> {
     Ok(Answer::json(201, to_bytes(&Object::new(answered, 0).whole())))
 }
 
-/// 422; reviews are refused without naming their kind, as kube-apiserver does.
+/// 422. As in kube-apiserver, the error for a review does not name the kind.
 fn invalid(call: &Call, errors: &FieldErrors) -> ApiError {
     ApiError::invalid(&call.served.resource.group, "", "", errors)
 }
 
-/// A review has no name, no labels: nothing but what it asks.
+/// Checks that a review has no metadata.
 fn check_metadata(asked: &Value, errors: &mut FieldErrors) {
     let metadata = asked["metadata"].as_object();
     let is_empty = metadata.is_none_or(|map| map.keys().all(|key| key == "namespace"));
@@ -53,12 +53,12 @@ fn check_metadata(asked: &Value, errors: &mut FieldErrors) {
     }
 }
 
-/// A text below `value`, empty when absent.
+/// Returns a text below `value`, empty if absent.
 fn text(value: &Value, pointer: &str) -> String {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-/// A list of texts below `value`.
+/// Returns a list of texts below `value`.
 fn texts(value: &Value, pointer: &str) -> Vec<String> {
     let items = value.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
     items.filter_map(|item| item.as_str().map(str::to_owned)).collect()

@@ -1,4 +1,5 @@
-//! What one may do oneself, as rules: for `kubectl auth can-i --list`.
+//! SelfSubjectRulesReview: lists the user's own permissions as rules, for `kubectl auth can-i
+//! --list`.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Whom a token makes somebody: TokenReview.
+//! TokenReview: finds the user of a token.
 
 use serde_json::{Value, json};
 
@@ -25,7 +25,8 @@ pub(super) fn review(call: &Call, mut asked: Value) -> ApiResult<Value> {
     Ok(asked)
 }
 
-/// The user and those of the wanted audiences that the token is for, or why it is nobody's.
+/// Returns the user and the requested audiences that match the token, or the reason for its
+/// rejection.
 fn identify(call: &Call, token: &str, wanted: &[&str]) -> Result<(Value, Vec<String>), String> {
     const INVALID: &str = "invalid bearer token";
     if tokens::looks_like_one(token) {

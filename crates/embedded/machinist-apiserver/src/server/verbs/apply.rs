@@ -1,4 +1,4 @@
-//! Server-side apply: PATCH with what the sender wants, as YAML or JSON. An object that is not there is made.
+//! Server-side apply: PATCH with the wanted fields, as YAML or JSON. A missing object is created.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ pub(crate) fn apply(call: &Call, part: Part) -> ApiResult<Answer> {
     Err(ApiError::stale(&call.served.target(&call.path.name)))
 }
 
-/// Whether to take the fields of others; refuses an apply that does not say who applies.
+/// Reads the `force` option. Rejects an apply without a field manager.
 pub(crate) fn options(call: &Call) -> ApiResult<Force> {
     let mut errors = FieldErrors::default();
     let manager = call.query.text("fieldManager");
@@ -54,7 +54,8 @@ pub(crate) fn options(call: &Call) -> ApiResult<Force> {
     Ok(if call.query.flag("force") { Force::Take } else { Force::Refrain })
 }
 
-/// The body, an object of the served kind and version that says nothing about owners, and the fields that it names twice.
+/// Decodes the body: an object of the served kind and version without managedFields. Also returns
+/// the fields that the body contains twice.
 pub(crate) fn decode(call: &Call) -> ApiResult<Decoded> {
     let wrong = |why: String| ApiError::bad_request(format!("error decoding YAML: {why}"));
     let text = std::str::from_utf8(&call.body).map_err(|e| wrong(e.to_string()))?;
@@ -65,7 +66,8 @@ pub(crate) fn decode(call: &Call) -> ApiResult<Decoded> {
     Ok(decoded)
 }
 
-/// Warns of, or refuses, fields that the body names twice. To be asked once the rest of the body is known to be right.
+/// Warns about, or rejects, duplicate fields in the body. Called after all other checks of the
+/// body.
 pub(crate) fn judge_repeated(call: &Call, repeated: &[String]) -> ApiResult<()> {
     match (repeated.is_empty(), call.validation) {
         (true, _) | (_, FieldValidation::Ignore) => Ok(()),
@@ -80,7 +82,7 @@ pub(crate) fn judge_repeated(call: &Call, repeated: &[String]) -> ApiResult<()> 
     }
 }
 
-/// Refuses an object of another kind or version than `kind` in `api_version`, or one that says who owns what.
+/// Rejects an object with managedFields, or of another type than `kind` in `api_version`.
 pub(crate) fn check_wanted(wanted: &Value, api_version: &str, kind: &str) -> ApiResult<()> {
     let text = |key: &str| wanted.get(key).and_then(Value::as_str).unwrap_or_default();
     if text("apiVersion") != api_version || text("kind") != kind {
@@ -108,7 +110,7 @@ fn change(
     check_type(&mut new, served)?;
     place(&mut new, served, &call.path.namespace)?;
     check_name(call, &new)?;
-    // Who names a revision wants that one and no other.
+    // A request with a resourceVersion applies only to that version.
     let claimed = meta_str(&new, "resourceVersion");
     if claimed != read.revision().to_string() {
         check_revision(call, &new, read.revision())?;
@@ -120,7 +122,7 @@ fn change(
     Ok(commit_update(call, read, new).map(|written| answer(call, &written, read.revision())))
 }
 
-/// Makes the object.
+/// Creates the object.
 fn create(call: &Call, wanted: &Decoded, force: Force) -> ApiResult<Result<Answer, Raced>> {
     let served = &call.served;
     check_wanted(&wanted.value, &served.api_version(), &served.resource.kind)?;
@@ -137,7 +139,7 @@ fn create(call: &Call, wanted: &Decoded, force: Force) -> ApiResult<Result<Answe
     check_type(&mut object, served)?;
     place(&mut object, served, &call.path.namespace)?;
     check_name(call, &object)?;
-    // There is no revision yet that a name for one could be wrong about.
+    // A new object has no revision yet that the request could contradict.
     set_meta(&mut object, "resourceVersion", None);
     admit_namespace(call, meta_str(&object, "name"))?;
     normalise_applied(&mut object, served).map_err(|error| unconvertible(call, &wanted.value, error))?;
@@ -168,7 +170,8 @@ fn merge(
     Ok(applied)
 }
 
-/// A value that its kind's decoder refuses is, in what was applied, an error that kube-apiserver did not expect.
+/// Wraps an error of the kind's decoder. For an applied value, kube-apiserver answers it as an
+/// unexpected error.
 fn unconvertible(call: &Call, wanted: &Value, error: ApiError) -> ApiError {
     if call.served.is_custom() {
         return error;
@@ -182,7 +185,8 @@ fn unconvertible(call: &Call, wanted: &Value, error: ApiError) -> ApiError {
     ))
 }
 
-/// An object that does not fit the schema is, to kube-apiserver, an error that it did not expect.
+/// Creates the error for an object that does not fit the schema. kube-apiserver answers it as an
+/// unexpected error.
 pub(crate) fn wrong_type(wanted: &Value, problems: &[String]) -> ApiError {
     let what = joined(problems);
     ApiError::unexpected(format!(
@@ -193,7 +197,7 @@ pub(crate) fn wrong_type(wanted: &Value, problems: &[String]) -> ApiError {
     ))
 }
 
-/// A type as Go prints it: the core group is there, too.
+/// Formats a type like Go does, including the core group.
 fn shown_type(object: &Value) -> String {
     let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
     let (group, version) = split_api_version(text("apiVersion"));

@@ -1,4 +1,4 @@
-//! Binding: what a scheduler posts to assign a pod to a node.
+//! Binding: a scheduler posts it to assign a pod to a node.
 
 use serde_json::{Map, Value, json};
 
@@ -56,7 +56,8 @@ pub(crate) fn bind(call: &Call) -> ApiResult<Answer> {
     Err(ApiError::stale(&call.served.target(name)))
 }
 
-/// Decodes the body of an act on the pod that the path names: `kind` in one of `versions`, in the pod's namespace.
+/// Decodes the body of an operation on the pod in the path: `kind` in one of `versions`, in the
+/// pod's namespace.
 pub(crate) fn decode_act(call: &Call, kind: &str, versions: &[&str]) -> ApiResult<Value> {
     let act = decode_body(call)?;
     let text = |key: &str| act.get(key).and_then(Value::as_str).unwrap_or_default();
@@ -94,7 +95,8 @@ pub(crate) fn success(call: &Call, revision: Option<u64>) -> Answer {
     }
 }
 
-/// Sets a pod's condition, in the place of the one of its type. One that says what that said has changed when that had.
+/// Sets a pod's condition in place of the one with the same type. An unchanged status keeps its
+/// transition time.
 pub(crate) fn set_condition(status: &mut Map<String, Value>, mut condition: Value, now: &str) {
     condition["lastTransitionTime"] = json!(now);
     let conditions = status.entry("conditions").or_insert_with(|| json!([]));
@@ -125,7 +127,7 @@ fn check_target(kind: &str, node: &str) -> ApiResult<()> {
     }
 }
 
-/// A binding that names a revision wants the pod that it was decided on.
+/// Rejects a binding with the revision of another version of the pod.
 fn check_revision(call: &Call, binding: &Value, current: u64) -> ApiResult<()> {
     let claimed = meta_str(binding, "resourceVersion");
     if claimed.is_empty() || claimed == current.to_string() {
@@ -136,7 +138,7 @@ fn check_revision(call: &Call, binding: &Value, current: u64) -> ApiResult<()> {
     Err(precondition_failed(call, &what))
 }
 
-/// Why a pod cannot be assigned.
+/// Returns the reason why a pod cannot be assigned, if any.
 fn why_not(pod: &Value, name: &str) -> Option<String> {
     if is_deleting(pod) {
         return Some(format!("pod {name} is being deleted, cannot be assigned to a host"));

@@ -15,7 +15,7 @@ use crate::store::mvcc::{Change, Raced};
 use crate::values::object::{MANAGED_FIELDS, drop_field, is_deleting, meta_str, set_meta};
 use crate::values::status::{ApiError, ApiResult};
 
-/// Fresh names tried for a `generateName`, as in kube-apiserver.
+/// Number of random names tried for a `generateName`, as in kube-apiserver.
 const GENERATE_ATTEMPTS: usize = 8;
 
 pub(crate) fn create(call: &Call) -> ApiResult<Answer> {
@@ -25,7 +25,7 @@ pub(crate) fn create(call: &Call) -> ApiResult<Answer> {
     create_object(call, value)
 }
 
-/// Creates a decoded object; PUT comes here too for kinds that it creates.
+/// Creates a decoded object. PUT also uses this for kinds that it can create.
 pub(crate) fn create_object(call: &Call, value: Value) -> ApiResult<Answer> {
     let prefix = meta_str(&value, "generateName").to_owned();
     let generated = meta_str(&value, "name").is_empty() && !prefix.is_empty();
@@ -57,19 +57,19 @@ pub(crate) fn create_object(call: &Call, value: Value) -> ApiResult<Answer> {
     Err(ApiError::internal("no free name was found"))
 }
 
-/// A generated name has to stay a valid label.
+/// Truncates the prefix so that the generated name is a valid label.
 fn longest_prefix(prefix: &str) -> &str {
     const LONGEST: usize = 63 - 5;
     prefix.char_indices().nth(LONGEST).map_or(prefix, |(end, _)| &prefix[..end])
 }
 
-/// Everything between decoding and commit.
+/// Prepares a decoded object for the commit.
 fn prepare(call: &Call, mut object: Value) -> ApiResult<Value> {
     let served = &call.served;
     place(&mut object, served, &call.path.namespace)?;
     admit_namespace(call, meta_str(&object, "name"))?;
     let claim = normalise(&mut object, served)?;
-    // Nobody can make what is already going.
+    // A new object cannot already be in deletion.
     for ignored in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
         set_meta(&mut object, ignored, None);
     }
@@ -82,7 +82,8 @@ fn prepare(call: &Call, mut object: Value) -> ApiResult<Value> {
     Ok(object)
 }
 
-/// What a new object in its stored form lacks: what the server sets, and what admission does. Then checks it.
+/// Completes a new object in its stored form with the fields that the server and admission set, and
+/// checks it.
 pub(crate) fn finish(call: &Call, object: &mut Value) -> ApiResult<()> {
     let served = &call.served;
     set_meta(object, "uid", Some(json!(call.core.config.ids.uid())));
@@ -102,7 +103,8 @@ pub(crate) fn finish(call: &Call, object: &mut Value) -> ApiResult<()> {
     served.rules().permit(object, None, Part::Main, &context(call))
 }
 
-/// PUT and apply of what is not there make it, for which leave to change it is not enough. The path of a POST names no object.
+/// Checks the permission to create. PUT and apply of a missing object need it in addition to the
+/// permission to change. The path of a POST has no name.
 fn may_make(call: &Call) -> ApiResult<()> {
     if call.path.name.is_empty() {
         return Ok(());

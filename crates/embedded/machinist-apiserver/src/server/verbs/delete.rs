@@ -22,22 +22,22 @@ use crate::values::status::{ApiError, ApiResult, FieldErrors, Target};
 
 const KIND: &str = "DeleteOptions";
 const POLICIES: [&str; 3] = ["Foreground", "Background", "Orphan"];
-/// Of a Job, whose pods stay by default.
+/// Warning for Jobs, which keep their pods by default.
 const ORPHANS_PODS: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
 
-/// What a DELETE may ask for.
+/// Options of a DELETE.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DeleteOptions {
     pub(crate) uid: Option<String>,
     pub(crate) resource_version: Option<String>,
     grace: Option<i64>,
     policy: Option<String>,
-    /// How the policy was said before it had a name.
+    /// Older form of the propagation policy.
     orphan_dependents: Option<bool>,
     pub(crate) dry_run: Vec<String>,
 }
 
-/// What happens to the objects that the deleted one owns.
+/// Treatment of the objects that the deleted object owns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Propagation {
     Orphan,
@@ -46,7 +46,7 @@ pub(crate) enum Propagation {
 }
 
 impl DeleteOptions {
-    /// From the body if there is one, and then from nothing else; without one from the query.
+    /// Reads the options from the body only, if there is one, and otherwise from the query.
     fn of(call: &Call) -> ApiResult<Self> {
         let options = if call.body.is_empty() {
             Self::in_query(&call.query)?
@@ -68,7 +68,7 @@ impl DeleteOptions {
         Ok(options)
     }
 
-    /// From options that were decoded.
+    /// Reads decoded options.
     pub(crate) fn read(options: &Value) -> Self {
         let text = |pointer: &str| options.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
         let dry_run = options.get("dryRun").and_then(Value::as_array).into_iter().flatten();
@@ -83,7 +83,7 @@ impl DeleteOptions {
     }
 
     fn in_query(query: &Query) -> ApiResult<Self> {
-        // What is nothing guards nothing, but for a policy, which has to be one.
+        // An empty precondition is ignored. An empty policy is an error.
         let guard = |key: &str| Some(query.text(key).to_owned()).filter(|text| !text.is_empty());
         Ok(DeleteOptions {
             uid: guard("uid"),
@@ -95,7 +95,7 @@ impl DeleteOptions {
         })
     }
 
-    /// Refuses what means nothing.
+    /// Rejects contradictory options.
     pub(crate) fn check(&self) -> ApiResult<()> {
         let mut errors = FieldErrors::default();
         if let (Some(policy), Some(_)) = (&self.policy, self.orphan_dependents) {
@@ -124,13 +124,13 @@ impl DeleteOptions {
     }
 }
 
-/// What became of an object that was to be deleted.
+/// Result of deleting an object.
 pub(crate) enum Deleted {
-    /// It is gone, at this revision.
+    /// The object was deleted at this revision.
     Gone(Arc<Object>),
-    /// It stays for now: finalizers or grace.
+    /// The object stays for now, because of finalizers or a grace period.
     Deleting(Arc<Object>),
-    /// Nothing changed: it was on its way already.
+    /// Nothing changed: the object was already being deleted.
     Unchanged(Arc<Object>),
 }
 
@@ -141,7 +141,7 @@ pub(crate) fn delete(call: &Call) -> ApiResult<Answer> {
     let key = Key::new(&call.path.namespace, &call.path.name);
     call.served.rules().admit_delete(&call.served.target(&call.path.name), &key, &context(call))?;
     let deleted = delete_one(call, &key, &options)?;
-    // Only those who ask in the old way are told that it is not done.
+    // Only requests with the older option get 202 for a pending deletion.
     let pending = if options.orphan_dependents == Some(false) { 202 } else { 200 };
     Ok(match deleted {
         Deleted::Unchanged(object) => Answer::json(pending, call.render(&object)),
@@ -165,7 +165,7 @@ pub(crate) fn delete(call: &Call) -> ApiResult<Answer> {
     })
 }
 
-/// Deletes the object at `key`, as far as its finalizers and grace allow.
+/// Deletes the object at `key`, as far as its finalizers and grace period allow.
 pub(crate) fn delete_one(call: &Call, key: &Key, options: &DeleteOptions) -> ApiResult<Deleted> {
     let name = key.as_str().rsplit('/').next().unwrap_or_default().to_owned();
     for _ in 0..MAX_ATTEMPTS {
@@ -181,7 +181,7 @@ pub(crate) fn delete_one(call: &Call, key: &Key, options: &DeleteOptions) -> Api
 }
 
 pub(crate) fn check_preconditions(call: &Call, read: &Object, options: &DeleteOptions) -> ApiResult<()> {
-    // Named by kind here, by resource everywhere else.
+    // This message names the kind; all others name the resource.
     let target = Target { resource: &call.served.resource.kind, ..call.served.target(read.name()) };
     if let Some(uid) = options.uid.as_deref().filter(|uid| *uid != read.uid()) {
         let why = format!(
@@ -215,7 +215,8 @@ fn attempt(call: &Call, key: &Key, read: &Arc<Object>, options: &DeleteOptions) 
     let only_marked = rules.is_only_marked(read.value());
     let stays = pending || only_marked || graceful.is_some_and(|seconds| 0 < seconds);
     if only_marked && !is_deleting(&marked) {
-        // Its content goes first, however long that takes: there is no grace to speak of.
+        // A namespace first loses its content, without a time limit. It therefore has no grace
+        // period.
         set_meta(&mut marked, "deletionTimestamp", Some(json!(call.core.now())));
     } else if pending && graceful.is_none() {
         mark_deleting(call, &mut marked);
@@ -230,7 +231,8 @@ fn attempt(call: &Call, key: &Key, read: &Arc<Object>, options: &DeleteOptions) 
         after_commit(call, object.value());
         return Ok(Deleted::Deleting(object));
     }
-    // Kinds that are deleted gracefully pass through the deleting state even when their grace is nothing.
+    // Kinds with graceful deletion pass through the deleting state even if their grace period is
+    // zero.
     let last = if graceful.is_some() && (marked != *read.value() || finalizers_changed) {
         call.commit(table, key, Change::Update { read: read.clone(), value: marked })?
     } else {
@@ -242,11 +244,11 @@ fn attempt(call: &Call, key: &Key, read: &Arc<Object>, options: &DeleteOptions) 
 }
 
 enum Grace {
-    /// The kind knows no grace.
+    /// The kind has no grace period.
     Unsupported,
-    /// Already deleting, and not asked to be quicker.
+    /// The object is already being deleted, and the request does not shorten the grace period.
     Pending,
-    /// Marked, to be gone after this long.
+    /// The object is marked and will be deleted after this many seconds.
     Seconds(i64),
 }
 
@@ -259,9 +261,9 @@ fn mark_graceful(call: &Call, object: &mut Value, options: &DeleteOptions) -> Gr
         let held = object::metadata(object)
             .and_then(|m| m.get("deletionGracePeriodSeconds"))
             .and_then(Value::as_i64);
-        // Without grace left there is nothing to wait for but finalizers.
+        // Without a remaining grace period, only finalizers delay the deletion.
         let Some(held) = held.filter(|seconds| 0 < *seconds) else { return Grace::Seconds(0) };
-        // Only a shorter grace may be asked for, and only explicitly.
+        // A request can only shorten the grace period, and only explicitly.
         let Some(asked) = options.grace.map(|s| if s < 0 { 1 } else { s }) else { return Grace::Pending };
         if held <= asked {
             return Grace::Pending;
@@ -300,15 +302,15 @@ fn count_generation(object: &mut Value) {
     }
 }
 
-/// Who says nothing of what a Job leaves is told that it stays.
+/// Warns that a Job's pods stay, if the request has no propagation policy.
 fn warn_of_orphans(call: &Call, options: &DeleteOptions) {
     if call.served.built_in().is_some_and(|kind| kind.orphans) && options.propagation().is_none() {
         call.warn(vec![ORPHANS_PODS.to_owned()]);
     }
 }
 
-/// Turns the propagation policy into the garbage collector's finalizers; whether that changed any. What the object asks for itself comes
-/// before what its kind does.
+/// Converts the propagation policy into the garbage collector's finalizers. Returns whether they
+/// changed. The object's own finalizers take precedence over the default of its kind.
 fn propagate(object: &mut Value, options: &DeleteOptions, orphans: bool) -> bool {
     let before: Vec<String> = object::finalizers(object).into_iter().map(str::to_owned).collect();
     let asks = before.iter().any(|finalizer| finalizer == ORPHAN || finalizer == FOREGROUND);
@@ -328,13 +330,13 @@ fn propagate(object: &mut Value, options: &DeleteOptions, orphans: bool) -> bool
     true
 }
 
-/// Deletes everything that the selectors match, one by one.
+/// Deletes all objects that match the selectors, one by one.
 pub(crate) fn delete_collection(call: &Call) -> ApiResult<Answer> {
     let selector = selector(call)?;
     let options = DeleteOptions::of(call)?;
     warn_of_orphans(call, &options);
     let call = &call.taking(Effect::of(&options.dry_run));
-    // Asked once, about no name in particular, as kube-apiserver does it.
+    // Checked once without a name, as in kube-apiserver.
     let nameless = Key::new(&call.path.namespace, "");
     call.served.rules().admit_delete(&call.served.target(""), &nameless, &context(call))?;
     let mut items = Vec::new();
@@ -344,13 +346,13 @@ pub(crate) fn delete_collection(call: &Call) -> ApiResult<Answer> {
         match delete_one(call, &key, &options) {
             Ok(Deleted::Gone(gone) | Deleted::Deleting(gone)) => revision = Some(gone.revision()),
             Ok(Deleted::Unchanged(_)) => {}
-            // Somebody else was quicker.
+            // Another client deleted the object first.
             Err(error) if error.code() == 404 => {}
             Err(error) => return Err(error),
         }
         let mut item = in_version(&object.whole(), &call.served);
         if !call.served.is_custom() {
-            // Typed lists say the type of their items once, in their own kind.
+            // Typed lists name the type of their items only in their own kind.
             drop_field(&mut item, "kind");
             drop_field(&mut item, "apiVersion");
         }
@@ -376,11 +378,11 @@ fn matching(call: &Call, namespace: &str, selector: &Selector) -> Vec<(Key, Arc<
     items.into_iter().filter(|(_, object)| selector.selects(object)).collect()
 }
 
-/// Deletes all instances of a definition that is going.
+/// Deletes all instances of a definition in deletion.
 pub(crate) fn delete_instances(call: &Call, definition: &Value) {
     let (group, plural) = registration::group_and_plural(definition);
     let registry = call.core.registry();
-    // A built-in kind of the same name is not the definition's.
+    // Objects of a built-in kind with the same name do not belong to the definition.
     let Some(served) = registry.find_any(group, plural).filter(|served| served.is_custom()) else { return };
     let instances = call.on(served.clone());
     for (key, _) in matching(&instances, "", &Selector::default()) {

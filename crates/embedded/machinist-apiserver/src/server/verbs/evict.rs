@@ -1,4 +1,4 @@
-//! Eviction: the deletion of a pod that asks its disruption budget first.
+//! Eviction: deletes a pod if its disruption budget allows it.
 
 use std::sync::Arc;
 
@@ -16,9 +16,10 @@ use crate::values::object::{Object, child_map, is_deleting, meta_str};
 use crate::values::status::{ApiError, ApiResult, Target};
 
 const BUDGETS: &str = "poddisruptionbudgets";
-/// More unconfirmed evictions than this mean that nobody confirms them.
+/// Limit on unconfirmed evictions. Beyond it, the disruption controller is apparently not
+/// confirming them.
 const MAX_DISRUPTED_PODS: usize = 2000;
-/// When to ask again while the disruption controller has not looked at a budget yet.
+/// Retry delay while the disruption controller has not processed a budget yet.
 const RETRY_AFTER_SECONDS: u32 = 10;
 
 pub(crate) fn evict(call: &Call) -> ApiResult<Answer> {
@@ -41,7 +42,7 @@ pub(crate) fn evict(call: &Call) -> ApiResult<Answer> {
     Ok(success(call, revision))
 }
 
-/// An eviction can say in its query and in its body that it is only to be judged, as long as it says the same.
+/// Reads the dry-run option, which may be in the query, in the body, or equally in both.
 fn effect(call: &Call, options: &DeleteOptions) -> ApiResult<Effect> {
     let (in_query, in_body) = (call.query.all("dryRun"), &options.dry_run);
     if !in_query.is_empty() && !in_body.is_empty() && in_query != in_body.as_slice() {
@@ -60,8 +61,8 @@ enum Unbudgeted {
     NeedsBudget(Arc<Object>),
 }
 
-/// Deletes the pod if its going disturbs no budget. The verdict on one that has not begun holds for the version that was read: it is
-/// not evicted as one that has begun meanwhile.
+/// Deletes the pod if this disturbs no budget. The verdict on a pod that has not started holds only
+/// for the version that was read: if the pod has started meanwhile, it is not evicted.
 fn evict_beside_budgets(call: &Call, key: &Key, options: &DeleteOptions) -> ApiResult<Unbudgeted> {
     let mut attempts = if options.resource_version.is_none() { MAX_ATTEMPTS } else { 1 };
     loop {
@@ -100,7 +101,8 @@ fn evict_within_budget(call: &Call, key: &Key, pod: &Object, options: &DeleteOpt
         take_disruption(call, budget.name(), pod.name())?;
         return say_why_and_delete(call, key, options.clone());
     }
-    // The verdict holds for the pod as it was read: one that became ready meanwhile is not evicted on it.
+    // The verdict holds for the pod as it was read. A pod that became ready meanwhile is not
+    // evicted.
     let mut judged = options.clone();
     judged.resource_version = Some(pod.revision().to_string());
     say_why_and_delete(call, key, judged).map_err(|error| match error.code() {
@@ -109,24 +111,25 @@ fn evict_within_budget(call: &Call, key: &Key, pod: &Object, options: &DeleteOpt
     })
 }
 
-/// Deletes the pod, which says first by whom.
+/// Marks the pod with the reason for its end, and deletes it.
 fn say_why_and_delete(call: &Call, key: &Key, mut options: DeleteOptions) -> ApiResult<Deleted> {
     if call.effect == Effect::Commit {
         let marked = mark_disrupted(call, key, &options)?;
-        // The mark is a version of its own.
+        // The mark created a new version.
         options.resource_version = options.resource_version.map(|_| marked.revision().to_string());
     }
     options.check()?;
     delete_one(call, key, &options)
 }
 
-/// How long a verdict on a pod holds.
+/// Validity of a verdict on a pod.
 enum Verdict {
     Final,
     OfThisVersion,
 }
 
-/// Whether the pod disturbs no budget: it is over, has not begun, or is going.
+/// Reports whether deleting the pod disturbs no budget: the pod has finished, has not started, or
+/// is being deleted.
 fn needs_no_budget(pod: &Value) -> Option<Verdict> {
     let phase = pod.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
     match phase {
@@ -151,7 +154,8 @@ fn budgets_of(call: &Call, pod: &Value) -> Vec<Arc<Object>> {
         .collect()
 }
 
-/// Whether the pod is not ready and its budget lets such pods go without being counted.
+/// Reports whether the pod is not ready and its budget allows the eviction of such pods without
+/// counting them.
 fn may_go_unready(pod: &Value, budget: &Value) -> bool {
     let conditions = pod.pointer("/status/conditions").and_then(Value::as_array);
     let ready =
@@ -165,12 +169,12 @@ fn count(budget: &Value, field: &str) -> i64 {
     budget.get("status").and_then(|s| s.get(field)).and_then(Value::as_i64).unwrap_or_default()
 }
 
-/// Takes one of the budget's allowed disruptions, or says why there is none.
+/// Uses one of the budget's allowed disruptions. Returns an error if there is none.
 fn take_disruption(call: &Call, name: &str, pod: &str) -> ApiResult<()> {
     let key = Key::new(&call.path.namespace, name);
     let table: Arc<str> = BUDGETS.into();
     for _ in 0..MAX_ATTEMPTS {
-        // Deleted meanwhile: nothing is guarded any more.
+        // Deleted meanwhile, so there is no budget any more.
         let Some(budget) = call.core.store.get(BUDGETS, &key) else { return Ok(()) };
         let mut value = budget.value().clone();
         check_budget(&value, name)?;
@@ -218,7 +222,7 @@ fn check_budget(budget: &Value, name: &str) -> ApiResult<()> {
     Ok(())
 }
 
-/// Nobody knows yet what the budget allows.
+/// Error for a budget with an unknown number of allowed disruptions.
 fn being_processed(name: &str) -> ApiError {
     let why = format!("The disruption budget {name} is still being processed by the server.");
     too_many(Some(&why)).with_retry_after(RETRY_AFTER_SECONDS)
@@ -236,7 +240,7 @@ fn too_many(cause: Option<&str>) -> ApiError {
     }
 }
 
-/// Why a budget has no disruption left.
+/// Explains why a budget has no allowed disruptions.
 fn refusal(budget: &Value, name: &str) -> String {
     let conditions = budget.pointer("/status/conditions").and_then(Value::as_array);
     let condition = conditions.and_then(|list| list.iter().find(|c| c["type"] == "DisruptionAllowed"));
@@ -246,7 +250,7 @@ fn refusal(budget: &Value, name: &str) -> String {
     let (healthy, desired) = (count(budget, "currentHealthy"), count(budget, "desiredHealthy"));
     let not_now = format!("The disruption budget {name} does not allow evicting pods currently");
     match is_explained {
-        // What is counted says nothing then.
+        // The budget's counts mean nothing in this case.
         true if reason == "SyncFailed" => format!("{not_now} because it failed sync: {why}"),
         _ if healthy <= desired => {
             format!("The disruption budget {name} needs {desired} healthy pods and has {healthy} currently")
@@ -277,7 +281,7 @@ fn set_insufficient(status: &mut Map<String, Value>, now: &str, observed: Option
     }
 }
 
-/// The condition by which an evicted pod says why it goes.
+/// Sets the condition with the reason for the pod's eviction.
 fn mark_disrupted(call: &Call, key: &Key, options: &DeleteOptions) -> ApiResult<Arc<Object>> {
     for _ in 0..MAX_ATTEMPTS {
         let Some(pod) = call.core.store.get("pods", key) else {

@@ -1,4 +1,4 @@
-//! GET of one object, and the shapes in which objects are shown.
+//! GET of one object, and the formats of objects in answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub(crate) async fn get(call: &Call) -> ApiResult<Answer> {
     Ok(Answer::json(200, call.render(&object)))
 }
 
-/// The object that the call's path names, as fresh as `resourceVersion` asks for.
+/// Reads the object in the path, at least as new as `resourceVersion` demands.
 pub(crate) async fn read(call: &Call) -> ApiResult<Arc<Object>> {
     let key = Key::new(&call.path.namespace, &call.path.name);
     let table = &call.served.resource.table;
@@ -33,14 +33,14 @@ pub(crate) async fn read(call: &Call) -> ApiResult<Arc<Object>> {
     found.ok_or_else(|| call.served.not_found(&call.path.name))
 }
 
-/// A `resourceVersion` parameter as a number.
+/// Parses a `resourceVersion` parameter.
 pub(crate) fn parse_revision(text: &str) -> ApiResult<u64> {
     text.parse().map_err(|_| {
         ApiError::unexpected(format!("resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"))
     })
 }
 
-/// Waits until the store has reached `revision`; 504 when it does not within a few seconds.
+/// Waits until the store has reached `revision`. Fails with 504 after a few seconds.
 pub(crate) async fn wait_for(core: &Core, revision: u64) -> ApiResult<()> {
     let limit: Duration = core.config.future_revision_wait;
     let reached = tokio::time::timeout(limit, core.store.reaches(revision)).await;

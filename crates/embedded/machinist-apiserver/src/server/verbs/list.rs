@@ -1,4 +1,4 @@
-//! LIST: consistent, paged, selected.
+//! LIST: consistent, paged, with selectors.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use crate::values::object::{Object, to_bytes};
 use crate::values::query::Query;
 use crate::values::status::{ApiError, ApiResult, FieldErrors};
 
-/// How fresh a list has to be.
+/// Required freshness of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Freshness {
-    /// The newest state there is.
+    /// The newest state.
     Latest,
-    /// Whatever the replica has.
+    /// The replica's state, however old.
     Any,
     NotOlderThan(u64),
     Exact(u64),
@@ -41,7 +41,8 @@ pub(crate) async fn list(call: &Call) -> ApiResult<Answer> {
         return Err(ApiError::bad_request("specifying resource version is not allowed when using continue"));
     }
     let revision = match (&page, freshness) {
-        // A token may come from before a start that lost nothing, or from a server that is ahead.
+        // The token may come from before a restart that lost no data, or from a server with a newer
+        // revision.
         (Some(page), _) => match page.revision {
             Some(revision) => {
                 wait_for(&call.core, revision).await?;
@@ -62,7 +63,7 @@ pub(crate) async fn list(call: &Call) -> ApiResult<Answer> {
             Some(revision)
         }
     };
-    // A replica's own state is served whole, as kube-apiserver does from its cache.
+    // A replica's own state is served without paging, as kube-apiserver does from its cache.
     let limit = if freshness == Freshness::Any && page.is_none() { 0 } else { limit };
     let table = &call.served.resource.table;
     let prefix = prefix(&call.path.namespace);
@@ -104,7 +105,7 @@ pub(crate) async fn list(call: &Call) -> ApiResult<Answer> {
     Ok(Answer::json(200, render_list(call, metadata, &items)))
 }
 
-/// `namespace/`, or nothing for all of a resource.
+/// `namespace/`, or empty for all namespaces.
 pub(crate) fn prefix(namespace: &str) -> String {
     if namespace.is_empty() { String::new() } else { format!("{namespace}/") }
 }
@@ -117,7 +118,7 @@ pub(crate) fn selector(call: &Call) -> ApiResult<Selector> {
     )
 }
 
-/// What `resourceVersion` and `resourceVersionMatch` ask for together.
+/// Combines `resourceVersion` and `resourceVersionMatch`.
 pub(crate) fn freshness(query: &Query, limit: usize) -> ApiResult<Freshness> {
     Ok(match (query.text("resourceVersion"), query.text("resourceVersionMatch")) {
         ("", _) => Freshness::Latest,
@@ -133,7 +134,7 @@ fn list_revision(text: &str) -> ApiResult<u64> {
         .map_err(|e| ApiError::bad_request(format!("invalid resource version: {}", e.message())))
 }
 
-/// Refuses combinations of list options that mean nothing.
+/// Rejects invalid combinations of list options.
 fn check_list_options(query: &Query) -> ApiResult<()> {
     let mut errors = FieldErrors::default();
     let (revision, matching) = (query.text("resourceVersion"), query.text("resourceVersionMatch"));
@@ -202,7 +203,7 @@ fn render_list(call: &Call, metadata: Map<String, Value>, items: &[Arc<Object>])
         }
     };
     if shape == Shape::Metadata && items.is_empty() {
-        // A list that is nothing in Go.
+        // An empty list that is nil in Go.
         return to_bytes(
             &json!({"kind": kind, "apiVersion": api_version, "metadata": metadata, "items": null}),
         );
@@ -214,7 +215,7 @@ fn render_list(call: &Call, metadata: Map<String, Value>, items: &[Arc<Object>])
         if index != 0 {
             text.push(b',');
         }
-        // Typed lists say the type of their items once, in their own kind.
+        // Typed lists name the type of their items only in their own kind.
         if shape == Shape::Full && !served.is_custom() {
             text.push(b'{');
             text.extend_from_slice(&match is_shown_as_stored(served) {

@@ -1,4 +1,4 @@
-//! One module per verb, all on the same write path.
+//! One module per verb, all with the same write path.
 
 pub(crate) mod apply;
 pub(crate) mod bind;
@@ -48,16 +48,16 @@ pub(crate) struct Call {
     pub(crate) view: Option<ReplicaView>,
     pub(crate) effect: Effect,
     pub(crate) validation: FieldValidation,
-    /// What the caller is to be warned of.
+    /// Warnings for the caller.
     pub(crate) warnings: Mutex<Vec<String>>,
 }
 
-/// The media type of a body, which is JSON when nobody says.
+/// Returns the media type of the body, JSON by default.
 fn content_type(headers: &HeaderMap) -> &str {
     headers.get(http::header::CONTENT_TYPE).and_then(|c| c.to_str().ok()).unwrap_or("application/json")
 }
 
-/// Whether a write is to happen, or only to be judged.
+/// Whether a write is committed or only checked (dry run).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
     Commit,
@@ -65,7 +65,7 @@ pub(crate) enum Effect {
 }
 
 impl Effect {
-    /// From the query of a write whose options are called so.
+    /// Reads the effect from the query of a write with options of this kind.
     pub(crate) fn asked(query: &Query, options: &str) -> ApiResult<Self> {
         let asked = query.all("dryRun");
         let mut errors = FieldErrors::default();
@@ -77,7 +77,7 @@ impl Effect {
         }
     }
 
-    /// What `dryRun` says.
+    /// Parses the values of `dryRun`.
     pub(crate) fn of(asked: &[String]) -> Self {
         if asked.is_empty() { Effect::Commit } else { Effect::DryRun }
     }
@@ -89,11 +89,11 @@ impl Effect {
     }
 }
 
-/// What a verb answers.
+/// Answer of a verb.
 pub(crate) struct Answer {
     pub(crate) code: u16,
     pub(crate) body: Bytes,
-    /// Name and revision, for the audit record.
+    /// Name for the audit record.
     pub(crate) name: Option<String>,
     pub(crate) revision: Option<u64>,
     pub(crate) warnings: Vec<String>,
@@ -104,7 +104,7 @@ impl Answer {
         Answer { code, body, name: None, revision: None, warnings: Vec::new() }
     }
 
-    /// Notes the commit; a dry run has none.
+    /// Records the commit's revision. A dry run has none.
     pub(crate) fn committed(mut self, call: &Call, revision: u64) -> Self {
         self.revision = (call.effect == Effect::Commit).then_some(revision);
         self
@@ -122,7 +122,7 @@ impl Call {
         Caller { authorizer: self.core.authorizer(), identity: &self.identity }
     }
 
-    /// The server's own call on a resource.
+    /// The server's a call of the server itself on a resource.
     pub(crate) fn of_server(core: Arc<Core>, served: Served) -> Call {
         Call {
             core,
@@ -141,12 +141,12 @@ impl Call {
         }
     }
 
-    /// The same request, once its body has said whether it is to happen.
+    /// Copies the call with the effect that its body requested.
     pub(crate) fn taking(&self, effect: Effect) -> Call {
         Call { path: self.path.clone(), effect, ..self.on(self.served.clone()) }
     }
 
-    /// The same caller, on another resource.
+    /// Copies the call with another resource and the same caller.
     pub(crate) fn on(&self, served: Served) -> Call {
         Call {
             identity: self.identity.clone(),
@@ -157,7 +157,8 @@ impl Call {
         }
     }
 
-    /// Whether what is sent changes what there is. Reviews and tokens are made, answered and not kept.
+    /// Reports whether the request stores an object. Reviews and tokens are created and answered,
+    /// but not stored.
     pub(crate) fn is_kept(&self) -> bool {
         !self.served.is_only_created() && self.path.subresource != "token"
     }
@@ -166,10 +167,10 @@ impl Call {
         content_type(&self.headers)
     }
 
-    /// Warns the caller, of everything once.
+    /// Adds warnings for the caller, each once.
     pub(crate) fn warn(&self, warnings: Vec<String>) {
         let mut said = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
-        // A write that was crossed by another is checked again, and warns of the same.
+        // A write that lost a race is checked again, and repeats its warnings.
         for warning in warnings {
             if !said.contains(&warning) {
                 said.push(warning);
@@ -177,12 +178,12 @@ impl Call {
         }
     }
 
-    /// The object's text as the caller wants to see it.
+    /// Renders the object's text in the caller's format.
     pub(crate) fn render(&self, object: &Object) -> Bytes {
         render(object, &self.served, self.shape, self.core.config.clock.now())
     }
 
-    /// Commits a change, or shows what it would have come to.
+    /// Commits a change. In a dry run, returns the object that the change would produce.
     pub(crate) fn commit(&self, table: &Arc<str>, key: &Key, change: Change) -> Result<Arc<Object>, Raced> {
         match self.effect {
             Effect::Commit => self.core.store.commit(table, key, change, &self.origin),

@@ -1,4 +1,4 @@
-//! The scale subresource: replicas, seen and set without knowing the kind.
+//! The scale subresource: reads and sets the replicas of any kind that has them.
 
 use serde_json::{Map, Value, json};
 
@@ -89,7 +89,7 @@ fn change(call: &Call, wanted: impl Fn(&Value) -> ApiResult<Value>) -> ApiResult
         if !call.served.is_custom() {
             check_scale(&scale, &replicas)?;
         }
-        // A Scale of none says nothing of the count.
+        // A Scale with zero replicas omits the count (`omitempty`), so the field has no owner then.
         let is_gone = replicas == 0;
         set_at(&mut new, &paths.spec_replicas, replicas);
         prepare_update(call, &mut new, &read, Part::Main)?;
@@ -103,7 +103,7 @@ fn change(call: &Call, wanted: impl Fn(&Value) -> ApiResult<Value>) -> ApiResult
     Err(ApiError::stale(&call.served.target(&call.path.name)))
 }
 
-/// The Scale of a built-in kind is checked for itself, before the object that it changes.
+/// Checks the Scale of a built-in kind before the object that it changes.
 fn check_scale(scale: &Value, replicas: &Value) -> ApiResult<()> {
     let mut errors = FieldErrors::default();
     not_negative(Some(replicas), "spec.replicas", &mut errors);
@@ -113,7 +113,7 @@ fn check_scale(scale: &Value, replicas: &Value) -> ApiResult<()> {
     }
 }
 
-/// A Scale without its count can be written, and not be read.
+/// Rejects an object without a count. Such a Scale can be written, but not read.
 fn has_count(object: &Value, paths: &ScalePaths) -> ApiResult<()> {
     if at(object, &paths.spec_replicas).is_some() {
         return Ok(());
@@ -122,7 +122,7 @@ fn has_count(object: &Value, paths: &ScalePaths) -> ApiResult<()> {
     Err(ApiError::internal(format!("the spec replicas field \".{place}\" does not exist")))
 }
 
-/// Why the decoder of a Scale does not take its count.
+/// Returns the reason why a Scale's decoder rejects its count, if any.
 fn wrong_count(scale: &Value) -> Option<String> {
     let replicas = scale.pointer("/spec/replicas").filter(|it| !it.is_null() && !it.is_i64())?;
     let found = type_name(replicas);
@@ -155,7 +155,7 @@ fn scale_of(object: &Value, paths: &ScalePaths) -> Value {
 }
 
 impl ScalePaths {
-    /// Checks that the counts are counts, whatever the schema says of them.
+    /// Checks that the counts are valid, independently of the schema.
     pub(crate) fn validate(&self, object: &Value, errors: &mut FieldErrors) {
         for path in [&self.spec_replicas, &self.status_replicas] {
             let field = format!(".{}", path.join("."));
@@ -172,7 +172,7 @@ impl ScalePaths {
     }
 }
 
-/// A Scale of none says nothing of the count: nobody owns it then.
+/// Removes the field owner of the count. A Scale with zero replicas omits the count.
 fn disown_count(new: &mut Value, paths: &ScalePaths) {
     let Some(Value::String(text)) = take_managed_fields(new) else { return };
     let mut managers = Managers::stored(Some(&text));
@@ -181,8 +181,8 @@ fn disown_count(new: &mut Value, paths: &ScalePaths) {
     set_meta(new, MANAGED_FIELDS, Some(json!(managers.text())));
 }
 
-/// Applies a Scale, whose count is the one field that anyone can want. It can be shared and fought for, but as in kube-apiserver it
-/// cannot be changed this way.
+/// Applies a Scale. Its count is the only field. Managers can share the field and conflict about
+/// it, but as in kube-apiserver an apply cannot change it.
 fn apply(call: &Call) -> ApiResult<Answer> {
     let force = apply::options(call)?;
     let Decoded { value: wanted, repeated } = apply::decode(call)?;
@@ -213,7 +213,7 @@ fn apply(call: &Call) -> ApiResult<Answer> {
         let mut new = live;
         match &applied.value {
             Some(_) if served.is_custom() => {
-                // As in kube-apiserver, which cannot convert the Scale that it has made.
+                // As in kube-apiserver, which fails to convert the Scale that it has created.
                 return Err(ApiError::unexpected(format!(
                     "failed to convert new object ({}/{}; {API_VERSION}, Kind=Scale) to proper version: request to convert CR to an invalid group/version: {API_VERSION}",
                     meta_str(&wanted, "namespace"),
@@ -245,7 +245,7 @@ fn answer(call: &Call, read: &Object, written: Written, paths: &ScalePaths) -> A
     }
 }
 
-/// The whole number at `path`, 0 when absent.
+/// Returns the integer at `path`, 0 if absent.
 fn count_at(object: &Value, path: &[String]) -> Result<i64, String> {
     let mut at = object;
     for step in path {

@@ -1,4 +1,4 @@
-//! TokenRequest: `serviceaccounts/NAME/token`.
+//! TokenRequest: the subresource `serviceaccounts/NAME/token`.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
@@ -16,7 +16,7 @@ use crate::values::status::{ApiError, ApiResult, FieldErrors, Target};
 
 const GROUP: &str = "authentication.k8s.io";
 const KIND: &str = "TokenRequest";
-/// How long a token lives when nobody says.
+/// Default lifetime of a token.
 const DEFAULT_SECONDS: i64 = 3600;
 const MIN_SECONDS: i64 = 600;
 const MAX_SECONDS: i64 = 1 << 32;
@@ -62,7 +62,7 @@ pub(crate) fn create(call: &Call) -> ApiResult<Answer> {
     Ok(Answer::json(201, to_bytes(&answer)))
 }
 
-/// What the body says of its place must be the path's.
+/// Checks that the name and namespace in the body match the path.
 fn check_place(call: &Call, asked: &Value) -> ApiResult<()> {
     let (namespace, name) = (meta_str(asked, "namespace"), meta_str(asked, "name"));
     if !namespace.is_empty() && namespace != call.path.namespace {
@@ -106,7 +106,7 @@ impl Wanted {
     }
 }
 
-/// What the token is to end with, as claims.
+/// Returns the bound object as claims.
 fn bound_to(call: &Call, asked: &Value) -> ApiResult<Map<String, Value>> {
     let mut claims = Map::new();
     let Some(reference) = asked.pointer("/spec/boundObjectRef").filter(|it| it.is_object()) else {
@@ -141,7 +141,7 @@ fn bound_to(call: &Call, asked: &Value) -> ApiResult<Map<String, Value>> {
     Ok(claims)
 }
 
-/// A token of a pod is its own account's, and tells the pod's node.
+/// Binds a token to a pod. The pod must use the same account; the claims include the pod's node.
 fn bind_pod(call: &Call, pod: &Object, claims: &mut Map<String, Value>) -> ApiResult<()> {
     let spec = |key: &str| pod.value()["spec"][key].as_str().unwrap_or_default();
     if spec("serviceAccountName") != call.path.name {

@@ -1,4 +1,4 @@
-//! PUT and PATCH, of objects and of their status-like subresources.
+//! PUT and PATCH of objects and of subresources like status.
 
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ pub(crate) fn update(call: &Call, part: Part) -> ApiResult<Answer> {
         let Some(read) = call.core.store.get(&call.served.resource.table, &key) else {
             if call.served.allows_create_on_update() && part == Part::Main {
                 check_uid(call, &value, "")?;
-                // There is none that it could be compared with.
+                // There is no current revision to compare with.
                 set_meta(&mut value, "resourceVersion", None);
                 return create_object(call, value);
             }
@@ -37,7 +37,7 @@ pub(crate) fn update(call: &Call, part: Part) -> ApiResult<Answer> {
         check_revision(call, &value, read.revision())?;
         let mut new = value.clone();
         prepare_update(call, &mut new, &read, part)?;
-        // What somebody else did meanwhile says how to refuse: the object may be another one by now, or gone.
+        // A concurrent write decides the error: the object may have been recreated or deleted.
         if let Ok(written) = commit_update(call, &read, new) {
             return Ok(answer(call, &written, read.revision()));
         }
@@ -45,7 +45,7 @@ pub(crate) fn update(call: &Call, part: Part) -> ApiResult<Answer> {
     Err(ApiError::stale(&call.served.target(&call.path.name)))
 }
 
-/// A body that names a uid wants the object that has it.
+/// Rejects a body with another uid than the current object.
 pub(crate) fn check_uid(call: &Call, value: &Value, current: &str) -> ApiResult<()> {
     let claimed = meta_str(value, "uid");
     if claimed.is_empty() || claimed == current {
@@ -62,7 +62,7 @@ pub(crate) fn precondition_failed(call: &Call, what: &str) -> ApiError {
     ApiError::conflict(&call.served.target(&call.path.name), &why)
 }
 
-/// The body must name the object that the path names.
+/// Rejects a body with another name than the path.
 pub(crate) fn check_name(call: &Call, value: &Value) -> ApiResult<()> {
     let (named, asked) = (meta_str(value, "name"), &call.path.name);
     if named == asked {
@@ -75,14 +75,14 @@ pub(crate) fn check_name(call: &Call, value: &Value) -> ApiResult<()> {
     }))
 }
 
-/// Where etcd would keep the object, which some refusals quote.
+/// Path of the object in etcd, which some error messages contain.
 fn storage_key(call: &Call) -> String {
     let of = &call.served.resource;
     let group = if call.served.is_custom() { format!("{}/", of.group) } else { String::new() };
     format!("/registry/{group}{}/{}", of.plural, Key::new(&call.path.namespace, &call.path.name))
 }
 
-/// Refuses an update that names no revision and has to, or one that is not the current.
+/// Rejects an update with an outdated revision, or without a required one.
 pub(crate) fn check_revision(call: &Call, value: &Value, current: u64) -> ApiResult<()> {
     match meta_str(value, "resourceVersion") {
         "" | "0" => {
@@ -112,7 +112,7 @@ pub(crate) fn patch(call: &Call, part: Part) -> ApiResult<Answer> {
         return apply::apply(call, part);
     }
     let patch = decode_patch(call)?;
-    // Only a patch that names them sees who owns which fields: for all others they are as before.
+    // Only a patch that contains managedFields sees them. For all others they stay unchanged.
     let sees_owners = memory_contains(&call.body, MANAGED_FIELDS.as_bytes());
     let key = Key::new(&call.path.namespace, &call.path.name);
     for _ in 0..MAX_ATTEMPTS {
@@ -128,7 +128,8 @@ pub(crate) fn patch(call: &Call, part: Part) -> ApiResult<Answer> {
         decodes(call, &new)?;
         check_name(call, &new)?;
         place(&mut new, &call.served, &call.path.namespace)?;
-        // A patch that names a revision is guarded by it; one that does not is applied to whatever is current.
+        // A patch with a revision applies only to that version. Without one, it applies to the
+        // current version.
         let claimed = meta_str(&new, "resourceVersion");
         let guarded = !claimed.is_empty() && claimed != read.revision().to_string();
         if guarded {
@@ -147,7 +148,7 @@ pub(crate) fn patch(call: &Call, part: Part) -> ApiResult<Answer> {
     Err(ApiError::stale(&call.served.target(&call.path.name)))
 }
 
-/// A patch that leaves something which is no object of its kind is a wrong patch.
+/// Rejects a patch with an invalid object of its kind as a result.
 fn decodes(call: &Call, patched: &Value) -> ApiResult<()> {
     let of = &call.served.resource;
     if call.served.is_custom() {
@@ -179,7 +180,7 @@ pub(crate) fn decode_patch(call: &Call) -> ApiResult<Patch> {
     Patch::decode(content_type, &call.body, strategic)
 }
 
-/// Whether a patch says what its sender wants the object to be.
+/// Reports whether the patch is a server-side apply.
 pub(crate) fn is_apply(call: &Call) -> bool {
     call.content_type().split(';').next().unwrap_or_default().trim() == patch::APPLY
 }

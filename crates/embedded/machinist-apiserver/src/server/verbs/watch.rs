@@ -1,4 +1,4 @@
-//! WATCH: an initial state if asked for, then events in commit order, bookmarks, and an end.
+//! WATCH: an optional initial state, then events in commit order, bookmarks, and an end.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -29,20 +29,20 @@ use crate::values::clock::Clock;
 use crate::values::object::{self, Object, to_bytes};
 use crate::values::status::{ApiError, ApiResult, FieldErrors};
 
-/// Marks the bookmark that ends the initial events.
+/// Annotation of the bookmark that ends the initial events.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// Longest a watch may be asked to last; beyond it the sum of now and then has no meaning to the clock.
+/// Maximum duration of a watch. Beyond it, the end time would overflow.
 const LONGEST_WATCH: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// What a watch begins with.
+/// Start of a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Start {
-    /// The present state as ADDED events, then what follows.
+    /// The current state as ADDED events, then later events.
     State,
-    /// As `State`, and a bookmark that says where it ends.
+    /// Like `State`, with a bookmark after the initial events.
     StateAndMark,
-    /// What follows this revision.
+    /// The events after this revision.
     After(u64),
 }
 
@@ -64,7 +64,7 @@ pub(crate) async fn watch(call: &Call) -> ApiResult<Body> {
     };
     let store = &call.core.store;
     let table = &call.served.resource.table;
-    // What a lagging replica has not seen it cannot tell: its watches are as late as its state.
+    // A lagging replica does not know newer events: its watches are as late as its state.
     let view = call.view.clone();
     let stale_state_allowed = call.query.text("resourceVersion") == "0";
     let mut lines = Lines {
@@ -114,7 +114,7 @@ pub(crate) async fn watch(call: &Call) -> ApiResult<Body> {
     Ok(stream.into_body())
 }
 
-/// Where the watch begins, and the revision that has to be reached before it may.
+/// Returns the watch's start, and the revision that the store must reach first.
 fn start(call: &Call) -> ApiResult<(Start, Option<u64>)> {
     let query = &call.query;
     let (revision, matching) = (query.text("resourceVersion"), query.text("resourceVersionMatch"));
@@ -158,25 +158,26 @@ fn too_old(asked: u64, oldest: u64) -> ApiError {
     ApiError::expired(format!("too old resource version: {asked} ({oldest})"))
 }
 
-/// A watch that begins and ends with an error. HTTP 200: a watcher that gets a 410 as HTTP code retries for ever.
+/// Creates a watch that contains only an error, with HTTP 200. A watcher that gets a 410 as HTTP
+/// code retries for ever.
 fn ended(error: ApiError) -> Body {
     let line = watch_line("ERROR", &to_bytes(&error.status()));
     http_body_util::Full::new(line).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// What a bookmark says.
+/// Kind of a bookmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mark {
     Progress,
     InitialEventsEnd,
 }
 
-/// How one watcher sees what happens.
+/// Renders events for one watcher.
 struct Lines {
     served: Served,
     shape: Shape,
     clock: Arc<dyn Clock>,
-    /// Of a watcher's tables only the first describes its columns.
+    /// Of a watcher's tables, only the first has column definitions.
     header: Header,
 }
 
@@ -185,7 +186,7 @@ impl Lines {
         watch_line(kind.as_str(), &self.shown(object))
     }
 
-    /// As `event`, with the line that all plain watchers of an event share.
+    /// Like `event`, with the line that all plain watchers of an event share.
     fn shared_event(&mut self, kind: EventKind, event: &Event) -> Bytes {
         if self.shape == Shape::Full && is_shown_as_stored(&self.served) {
             return event.line(kind);
@@ -221,7 +222,7 @@ impl Lines {
     }
 }
 
-/// The registration in the store, given back when the watch ends, however it ends.
+/// Registration in the store. Dropping it always unregisters the watch.
 struct Open {
     core: Arc<Core>,
     table: Arc<str>,
@@ -240,9 +241,9 @@ struct Watch {
     first: VecDeque<Bytes>,
     lines: Lines,
     selector: Selector,
-    /// The lagging replica that this watch is served by.
+    /// The lagging replica that serves this watch.
     view: Option<ReplicaView>,
-    /// Everything up to here has been delivered.
+    /// Revision up to which everything has been delivered.
     after: u64,
     ends: Instant,
     bookmark_every: Option<Duration>,
@@ -261,18 +262,19 @@ impl Watch {
         StreamBody::new(frames).map_err(|never| match never {}).boxed_unsync()
     }
 
-    /// The next line to send; `None` ends the stream.
+    /// Returns the next line, or `None` at the end of the stream.
     async fn next_line(&mut self) -> Option<Bytes> {
         if let Some(line) = self.first.pop_front() {
             return Some(line);
         }
         loop {
-            // However much there is to say: a watch ends on time, and is resumed.
+            // A watch ends on time even if events are pending. The client resumes it.
             if self.ends <= Instant::now() {
                 return None;
             }
             let wake = self.ends.min(self.bookmark_every.map_or(self.ends, |_| self.next_bookmark));
-            // Events before the clock, so that at one and the same instant the order is always the same.
+            // Events take precedence over timers, so that the order at one instant is
+            // deterministic.
             let event = tokio::select! {
                 biased;
                 event = self.feed.next() => event?,
@@ -295,7 +297,7 @@ impl Watch {
         }
     }
 
-    /// A bookmark, if everything so far has been delivered.
+    /// Returns a bookmark if everything so far has been delivered.
     fn progress(&mut self) -> Option<Bytes> {
         let every = self.bookmark_every?;
         if Instant::now() < self.next_bookmark {
@@ -310,7 +312,7 @@ impl Watch {
         Some(self.lines.bookmark(revision.max(self.after), Mark::Progress))
     }
 
-    /// How this watch sees an event: entering and leaving its selector are ADDED and DELETED.
+    /// Renders an event for this watch: entering and leaving its selector are ADDED and DELETED.
     fn line(&mut self, event: &Event) -> Option<Bytes> {
         let matched = event.old().is_some_and(|old| self.selector.selects(&old));
         let matches = !event.deleted && self.selector.selects(&event.object());
@@ -321,7 +323,8 @@ impl Watch {
             (true, false) => EventKind::Deleted,
         };
         if kind == EventKind::Deleted && !event.deleted {
-            // It left the selector: shown as it last matched, at the revision at which it left.
+            // The object left the selector. It is shown as it last matched, with the revision at
+            // which it left.
             let left = event.old().map(|old| with_revision(&old, event.revision))?;
             return Some(self.lines.event(kind, &left));
         }

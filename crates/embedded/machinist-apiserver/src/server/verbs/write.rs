@@ -1,4 +1,4 @@
-//! The write path: what every create, update, patch and delete passes through between decoding and commit.
+//! The write path between decoding and commit, shared by create, update, patch and delete.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -25,14 +25,15 @@ use crate::values::object::{
 };
 use crate::values::status::{ApiError, ApiResult, FieldErrorKind, FieldErrors, Target};
 
-/// Attempts to commit on top of what others wrote meanwhile, before the caller is told to try again.
+/// Number of attempts to commit on top of concurrent writes. Then the caller must retry.
 pub(crate) const MAX_ATTEMPTS: usize = 8;
 
-/// What a write came to.
+/// Result of a write.
 pub(crate) enum Written {
-    /// A new version, or the current one where nothing changed.
+    /// A new version, or the current one if nothing changed.
     Kept(Arc<Object>),
-    /// The update took the last finalizer from a deleting object; this is what it left, at the revision before its end.
+    /// The update removed the last finalizer of a deleting object. Holds the object after the
+    /// update, and the revision of its deletion.
     Ended(Arc<Object>, u64),
 }
 
@@ -44,12 +45,13 @@ impl Written {
     }
 }
 
-/// Decodes the body into an object of whatever kind.
+/// Decodes the body into an object of any kind.
 pub(crate) fn decode_body(call: &Call) -> ApiResult<Value> {
     body::decode(call.content_type(), &call.body, &call.served).map(|decoded| decoded.value)
 }
 
-/// Who names an owner twice is warned, and owned by it once. `when` says whether the server has had a say in it by then.
+/// Warns about duplicate owner references and stores each once. `when` is the warning's text about
+/// the stage of the request.
 pub(crate) fn name_owners_once(call: &Call, object: &mut Value, when: &str) {
     let repeated = meta::drop_repeated_owners(object);
     if !repeated.is_empty() {
@@ -61,7 +63,7 @@ pub(crate) fn name_owners_once(call: &Call, object: &mut Value, when: &str) {
     }
 }
 
-/// Decodes the body into an object of the served kind, and judges its fields.
+/// Decodes the body into an object of the served kind, and checks its field names.
 pub(crate) fn decode_object(call: &Call) -> ApiResult<Value> {
     let Decoded { mut value, repeated } = body::decode(call.content_type(), &call.body, &call.served)?;
     check_type(&mut value, &call.served)?;
@@ -80,7 +82,7 @@ pub(crate) fn decode_object(call: &Call) -> ApiResult<Value> {
     Ok(value)
 }
 
-/// Warns of, or refuses, fields that the object's type does not know or that its text has twice.
+/// Warns about, or rejects, fields that are unknown to the object's type or duplicated in its text.
 pub(crate) fn judge_fields(
     call: &Call,
     value: &Value,
@@ -112,7 +114,8 @@ pub(crate) fn judge_fields(
     }
 }
 
-/// Refuses a body of another kind or version, or one that is no object; a built-in body may leave both out.
+/// Rejects a body of another kind or version, or one that is not an object. A body of a built-in
+/// kind may omit kind and version.
 pub(crate) fn check_type(value: &mut Value, served: &Served) -> ApiResult<()> {
     if !value.is_object() {
         return Err(body::unrecognised("the body is not an object"));
@@ -151,8 +154,8 @@ pub(crate) fn check_type(value: &mut Value, served: &Served) -> ApiResult<()> {
     Ok(())
 }
 
-/// From the served form to the stored one: metadata normalised, unknown fields pruned, defaults filled. Gives back what the client
-/// says about who owns the fields.
+/// Converts the served form to the stored one: normalises metadata, prunes unknown fields, fills in
+/// defaults. Returns the managedFields that the client sent.
 pub(crate) fn normalise(value: &mut Value, served: &Served) -> ApiResult<Claim> {
     if served.is_custom() {
         prune::drop_nulls(value, &served.version().schema);
@@ -160,7 +163,8 @@ pub(crate) fn normalise(value: &mut Value, served: &Served) -> ApiResult<Claim> 
     normalise_applied(value, served)
 }
 
-/// As `normalise`, of an object that was put together here: a null that somebody applies is one.
+/// Like `normalise`, for an object that was merged here. A null in an applied configuration stays
+/// null.
 pub(crate) fn normalise_applied(value: &mut Value, served: &Served) -> ApiResult<Claim> {
     let version = served.version();
     if !value.get("metadata").is_some_and(Value::is_object) {
@@ -190,7 +194,7 @@ pub(crate) fn normalise_applied(value: &mut Value, served: &Served) -> ApiResult
     Ok(claim)
 }
 
-/// This write, for keeping track of who owns what.
+/// Describes this write, for field ownership.
 pub(crate) fn ownership(call: &Call, part: Part, operation: Operation) -> Write<'_> {
     let asked = call.query.text("fieldManager");
     let name = if asked.is_empty() { manager_of_agent(&call.origin.user_agent) } else { asked.to_owned() };
@@ -207,10 +211,10 @@ pub(crate) fn ownership(call: &Call, part: Part, operation: Operation) -> Write<
     }
 }
 
-/// Longest name of a manager, in bytes.
+/// Maximum length of a field manager's name, in bytes.
 const LONGEST_MANAGER: usize = 128;
 
-/// The program's name of a `User-Agent`, as far as it can be printed.
+/// Returns the program name in a `User-Agent`, without control characters.
 fn manager_of_agent(agent: &str) -> String {
     let mut name = String::new();
     for letter in agent.split('/').next().unwrap_or_default().chars().filter(|c| !c.is_control()) {
@@ -222,7 +226,8 @@ fn manager_of_agent(agent: &str) -> String {
     name
 }
 
-/// Refuses a `fieldManager` that is too long or cannot be printed; `options` names the options of that kind of write.
+/// Rejects a `fieldManager` that is too long or not printable. `options` is the kind of the write's
+/// options.
 pub(crate) fn check_manager(call: &Call, options: &str) -> ApiResult<()> {
     let mut errors = FieldErrors::default();
     manager_problems(call.query.text("fieldManager"), &mut errors);
@@ -250,7 +255,7 @@ pub(crate) fn context<'a>(call: &'a Call) -> Context<'a> {
     }
 }
 
-/// Every complaint about `object`, as one 422.
+/// Checks `object` and answers all errors in one 422.
 pub(crate) fn check(call: &Call, object: &Value, old: Option<&Value>, part: Part) -> ApiResult<()> {
     let served = &call.served;
     let mut errors = FieldErrors::default();
@@ -258,7 +263,8 @@ pub(crate) fn check(call: &Call, object: &Value, old: Option<&Value>, part: Part
         meta::validate(object, served.resource.namespaced, served.name_rule(), &mut errors);
     }
     if let Some(old) = old {
-        // Checked in general and again by the kind's own rules: every complaint is a cause twice.
+        // The general rules and the kind's own rules both check this, so each error is a cause
+        // twice.
         meta::validate_update(object, old, &mut errors);
         meta::validate_update(object, old, &mut errors);
     }
@@ -285,13 +291,14 @@ pub(crate) fn check(call: &Call, object: &Value, old: Option<&Value>, part: Part
         }
         return Ok(());
     }
-    // What is stored as another kind is refused as that.
+    // The error for a converted kind names the stored kind.
     let group = if served.is_converted() { "" } else { served.resource.group.as_str() };
     Err(ApiError::invalid(group, &served.resource.kind, meta_str(object, "name"), &errors))
 }
 
-/// Puts `new` over what was read: what an update of `part` may change stays, everything else is put back. Then checks it. Whoever
-/// changes a field comes to own it.
+/// Merges `new` over the object that was read: fields that an update of `part` may change stay, all
+/// other fields are restored. Then checks the result. The writer becomes the owner of the fields
+/// that it changes.
 pub(crate) fn prepare_update(call: &Call, new: &mut Value, read: &Object, part: Part) -> ApiResult<()> {
     let claim = normalise(new, &call.served)?;
     let owners = {
@@ -306,21 +313,22 @@ pub(crate) fn prepare_update(call: &Call, new: &mut Value, read: &Object, part: 
     Ok(())
 }
 
-/// A stored object as the request's version has it.
+/// Converts a stored object to the request's version.
 pub(crate) fn as_served<'v>(stored: &'v Value, served: &Served) -> Cow<'v, Value> {
     if is_shown_as_stored(served) { Cow::Borrowed(stored) } else { Cow::Owned(in_version(stored, served)) }
 }
 
-/// As `prepare_update`, of an object in its stored form whose fields have their owners.
+/// Like `prepare_update`, for an object in its stored form with up-to-date managedFields.
 pub(crate) fn settle(call: &Call, new: &mut Value, old: &Value, part: Part) -> ApiResult<()> {
     let served = &call.served;
-    // What was stored before its definition had a default is compared as it is shown: with it.
+    // An object that was stored before its definition got a default is compared with the default,
+    // as it is shown.
     let filled = served.is_custom().then(|| default::filled(old, &served.version().schema)).flatten();
     let old = filled.as_ref().unwrap_or(old);
     copy_meta(new, old, "generation");
     match part {
         Part::Status if served.is_custom() => {
-            // A custom resource's status write changes nothing else, metadata included.
+            // A status write of a custom resource changes nothing else, not even metadata.
             let claimed = meta_str(new, "resourceVersion").to_owned();
             let fields = old.as_object().into_iter().flatten().filter(|(key, _)| *key != "status");
             let mut kept: Map<_, _> = fields.map(|(key, value)| (key.clone(), value.clone())).collect();
@@ -355,7 +363,7 @@ pub(crate) fn settle(call: &Call, new: &mut Value, old: &Value, part: Part) -> A
     served.rules().permit(new, Some(old), part, &context(call))
 }
 
-/// Whether anything besides metadata, and status where that is a subresource, differs.
+/// Reports whether anything except metadata (and status, if it is a subresource) differs.
 fn specification_changed(new: &Value, old: &Value, served: &Served) -> bool {
     let counts = |key: &str| key != "metadata" && !(served.has_status() && key == "status");
     let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else { return new != old };
@@ -363,14 +371,14 @@ fn specification_changed(new: &Value, old: &Value, served: &Served) -> bool {
     fields(new) != fields(old) || new.iter().any(|(key, value)| counts(key) && old.get(key) != Some(value))
 }
 
-/// Commits an update that has been prepared on top of `read`.
+/// Commits an update that was prepared on top of `read`.
 pub(crate) fn commit_update(call: &Call, read: &Arc<Object>, mut new: Value) -> Result<Written, Raced> {
     set_meta(&mut new, "resourceVersion", Some(json!(read.revision().to_string())));
     let key = key_of(&new);
     let owners = take_managed_fields(&mut new);
     let is_same = new == *read.value()
         && match owners.as_ref().and_then(Value::as_str) {
-            // Who writes what is there already has not written just now.
+            // A write without changes does not renew the time of its managedFields entry.
             Some(owners) => {
                 differ_in_time_only(read.managed_fields(), Some(owners).filter(|o| !o.is_empty()))
             }
@@ -394,7 +402,7 @@ pub(crate) fn commit_update(call: &Call, read: &Arc<Object>, mut new: Value) -> 
     Ok(Written::Kept(object))
 }
 
-/// Whether the update takes away the last reason for a deleting object to stay.
+/// Reports whether the update removes the last reason that keeps a deleting object.
 fn ends(call: &Call, new: &Value, old: &Value) -> bool {
     let grace =
         object::metadata(old).and_then(|m| m.get("deletionGracePeriodSeconds")).and_then(Value::as_i64);
@@ -408,14 +416,15 @@ pub(crate) fn key_of(object: &Value) -> Key {
     Key::new(meta_str(object, "namespace"), meta_str(object, "name"))
 }
 
-/// The namespace must exist, and must not be going when something is to be made in it.
+/// Checks that the namespace exists, and that it is not being deleted if an object is created in
+/// it.
 pub(crate) fn admit_namespace(call: &Call, object: &str) -> ApiResult<()> {
     if !call.served.resource.namespaced {
         return Ok(());
     }
     let name = call.path.namespace.as_str();
     let (store, key) = (&call.core.store, Key::new("", name));
-    // Who builds nothing on it is answered at once, and with nothing that is not saved.
+    // A request without a commit is answered at once, and only from saved state.
     let held =
         if call.is_kept() { store.get("namespaces", &key) } else { store.get_shown("namespaces", &key) };
     let Some(namespace) = held else {
@@ -433,8 +442,8 @@ pub(crate) fn admit_namespace(call: &Call, object: &str) -> ApiResult<()> {
     Ok(())
 }
 
-/// What the server itself does when an object of some kinds has changed: definitions become served, or go with their
-/// instances.
+/// Performs the server's own follow-up work after a change: serves definitions, or deletes them
+/// with their instances.
 pub(crate) fn after_commit(call: &Call, object: &Value) {
     if call.effect == Effect::DryRun {
         return;
@@ -462,7 +471,7 @@ pub(crate) fn after_commit(call: &Call, object: &Value) {
     }
 }
 
-/// Gives a definition its conditions, and serves what it defines.
+/// Sets a definition's conditions, and serves its resource.
 pub(crate) fn register(core: &Core, definition: &Arc<Object>) {
     let mut current = definition.clone();
     let (group, _) = registration::group_and_plural(definition.value());
@@ -480,7 +489,7 @@ pub(crate) fn register(core: &Core, definition: &Arc<Object>) {
         }
         let table: Arc<str> = custom_resource_definition::TABLE.into();
         let change = Change::Update { read: current.clone(), value };
-        // Whoever wrote in between runs through here as well.
+        // A concurrent writer also calls this function.
         match core.store.commit(
             &table,
             &Key::new("", current.name()),
@@ -511,7 +520,7 @@ fn definitions(core: &Core) -> Vec<Arc<Object>> {
     slice.map(|slice| slice.items.into_iter().map(|(_, it)| it.opened()).collect()).unwrap_or_default()
 }
 
-/// Names of a group may have become free.
+/// Checks the definitions of a group again, because names may have become free.
 fn reconsider(core: &Core, group: &str) {
     let waits = |definition: &Arc<Object>| {
         let value = definition.value();
@@ -530,13 +539,14 @@ fn unregister(core: &Core, definition: &Value) {
     core.update_registry(|registry| registry.remove(group, plural));
 }
 
-/// Whether a definition names a built-in kind, whose objects are not its instances.
+/// Reports whether a definition names a built-in kind. Objects of that kind are not its instances.
 fn is_built_in(core: &Core, definition: &Value) -> bool {
     let (group, plural) = registration::group_and_plural(definition);
     core.registry().is_built_in(group, plural)
 }
 
-/// Lets a deleting definition go once its last instance is gone. `table` is the definition's name.
+/// Finishes the deletion of a definition after its last instance is deleted. `table` is the
+/// definition's name.
 fn finish_definition(call: &Call, table: &str) {
     let core = &call.core;
     let key = Key::new("", table);
@@ -562,6 +572,6 @@ fn finish_definition(call: &Call, table: &str) {
     }
     let mut value = definition.value().clone();
     set_meta(&mut value, "finalizers", Some(Value::Array(kept)));
-    // Whoever wrote in between runs through here as well.
+    // A concurrent writer also calls this function.
     let _raced = core.store.commit(&definitions, &key, Change::Update { read: definition, value }, &origin);
 }

@@ -1,11 +1,13 @@
-//! Whether what clients saw of one object can have happened one after another.
+//! Checks whether the calls to one object are linearizable: could the answers come from the calls
+//! in some sequential order?
 //!
-//! The search is that of Wing and Gong, with the memory of Lowe: take any call that began before every other open one ended, see whether
-//! the object could answer so, go on from there, and never look twice at the same calls taken with the same object.
+//! The search is Wing and Gong's algorithm with Lowe's memory. It takes any call that began before
+//! every other open call ended, checks whether the object could give that answer, and continues
+//! from there. It never checks the same set of calls with the same object state twice.
 
 use std::collections::{BTreeMap, HashSet};
 
-/// What was asked of one object.
+/// Request to one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ask {
     Get,
@@ -15,22 +17,22 @@ pub(super) enum Ask {
     Delete { revision: Option<u64> },
 }
 
-/// What was answered.
+/// Answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// The object, as it is, or as it now is.
+    /// The object's value after the call.
     Object {
         revision: u64,
         value: u64,
     },
-    /// It is deleted.
+    /// The object was deleted.
     Deleted,
     NotFound,
     AlreadyExists,
     Conflict,
 }
 
-/// A call, between two moments of one clock.
+/// A call with its start and end on a logical clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Call {
     pub(super) began: u64,
@@ -39,7 +41,7 @@ pub(super) struct Call {
     pub(super) answer: Answer,
 }
 
-/// One object as the model has it: what it is, and the last revision it was given.
+/// Model of one object: its value and its last revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 struct Register {
     current: Option<(u64, u64)>,
@@ -47,7 +49,7 @@ struct Register {
 }
 
 impl Register {
-    /// The object after a call, if it can answer so.
+    /// Returns the object after a call, or `None` if the object cannot give the call's answer.
     fn after(self, call: &Call) -> Option<Self> {
         let now = self.current;
         let written = |revision: u64, value: u64, wanted: u64| {
@@ -91,10 +93,10 @@ impl Register {
     }
 }
 
-/// Whether there is an order.
+/// Checks whether a sequential order exists.
 ///
 /// # Errors
-/// The calls that no order begins or continues with, after as many as any order explains.
+/// The calls that cannot follow after the longest order found.
 pub(super) fn check(calls: &[Call]) -> Result<(), String> {
     let mut calls = calls.to_vec();
     calls.sort_by_key(|call| call.began);
@@ -119,14 +121,14 @@ pub(super) fn check(calls: &[Call]) -> Result<(), String> {
     }
     let unexplained: Vec<&Call> =
         calls.iter().zip(&furthest).filter(|(_, taken)| !**taken).map(|(call, _)| call).collect();
-    Err(format!("no order goes on with any of {:?}", &unexplained[..unexplained.len().min(8)]))
+    Err(format!("no order continues with any of {:?}", &unexplained[..unexplained.len().min(8)]))
 }
 
 fn count(taken: &[bool]) -> usize {
     taken.iter().filter(|taken| **taken).count()
 }
 
-/// Checks each object by itself: what holds for every object holds for all.
+/// Checks each object separately. If every object is linearizable, all of them together are.
 pub(super) fn check_each(calls: &BTreeMap<String, Vec<Call>>) {
     for (name, calls) in calls {
         if let Err(why) = check(calls) {
@@ -158,31 +160,31 @@ mod tests {
     }
 
     #[test]
-    fn a_read_of_what_was_overwritten_before_it_began_is_refused() {
+    fn a_stale_read_is_rejected() {
         let patch = call(2, 3, Ask::Patch { value: 11 }, Answer::Object { revision: 2, value: 11 });
         assert!(check(&[made(), patch, call(4, 5, Ask::Get, MADE)]).is_err());
         assert!(check(&[made(), patch, call(4, 5, Ask::Get, Answer::NotFound)]).is_err());
     }
 
     #[test]
-    fn two_updates_of_the_same_revision_are_refused() {
+    fn two_updates_of_the_same_revision_are_rejected() {
         let put =
             |value, revision| call(2, 5, Ask::Put { value, revision: 1 }, Answer::Object { revision, value });
         assert!(check(&[made(), put(11, 2), put(12, 3)]).is_err());
     }
 
     #[test]
-    fn revisions_that_fall_and_second_creations_are_refused() {
+    fn falling_revisions_and_second_creations_are_rejected() {
         let gone = call(2, 3, Ask::Delete { revision: None }, Answer::Deleted);
         let again = |revision| call(4, 5, Ask::Create { value: 12 }, Answer::Object { revision, value: 12 });
         assert_eq!(check(&[made(), gone, again(3)]), Ok(()));
-        assert!(check(&[made(), gone, again(1)]).is_err(), "a revision twice");
-        assert!(check(&[made(), again(3)]).is_err(), "two objects of one name");
+        assert!(check(&[made(), gone, again(1)]).is_err(), "a repeated revision");
+        assert!(check(&[made(), again(3)]).is_err(), "two objects with one name");
         assert!(check(&[made(), gone, gone]).is_err(), "deleted twice");
     }
 
     #[test]
-    fn a_conflict_without_another_writer_is_refused() {
+    fn a_conflict_without_another_writer_is_rejected() {
         let put = call(2, 3, Ask::Put { value: 11, revision: 1 }, Answer::Conflict);
         assert!(check(&[made(), put]).is_err());
     }

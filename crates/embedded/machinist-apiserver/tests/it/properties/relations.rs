@@ -1,4 +1,4 @@
-//! What two ways of asking have to do with each other, whatever the answers are.
+//! Relations between the answers to related requests, independent of the answers' content.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use serde_json::{Value, json};
 
 use super::{Act, MAPS, act, in_runtime, perform, send};
 
-/// Whether a selector takes an object with this label `l`.
+/// Returns whether a selector matches an object with this value of the label `l`.
 type Takes = fn(Option<&str>) -> bool;
 
-/// Selectors, and what they take.
+/// Selectors with the objects that they match.
 const SELECTORS: [(&str, Takes); 3] = [
     ("labelSelector=l%3D1", |label| label == Some("1")),
     ("labelSelector=l%20notin%20(0)", |label| label != Some("0")),
     ("labelSelector=!l", |label| label.is_none()),
 ];
 
-/// A server whose clock is the paused one, so that two of them show the same times.
+/// Starts a server with the paused clock, so that two servers show the same times.
 fn server() -> Server {
     let epoch = "2026-01-01T00:00:00Z".parse().expect("a time");
     Server::new(Config {
@@ -44,7 +44,7 @@ fn revision(object: &Value) -> &str {
     object["metadata"]["resourceVersion"].as_str().expect("a revision")
 }
 
-/// The events from `revision` up to now.
+/// Returns the events from `revision` until now.
 async fn watch(server: &Server, query: &str, revision: &str) -> Vec<Value> {
     let path = format!("{MAPS}?watch=1&timeoutSeconds=1&resourceVersion={revision}&{query}");
     let (code, stream) = send(server, "GET", &path, None).await;
@@ -53,12 +53,12 @@ async fn watch(server: &Server, query: &str, revision: &str) -> Vec<Value> {
         Value::String(text) => {
             text.lines().map(|line| serde_json::from_str(line).expect("an event")).collect()
         }
-        // A single line reads as one value.
+        // A single line is parsed as one value.
         event => vec![event],
     }
 }
 
-/// Removes what is drawn by chance.
+/// Removes random values.
 fn without_uid(mut object: Value) -> Value {
     for place in ["/metadata", "/details"] {
         if let Some(map) = object.pointer_mut(place).and_then(Value::as_object_mut) {
@@ -68,7 +68,7 @@ fn without_uid(mut object: Value) -> Value {
     object
 }
 
-/// One manager's configuration: some of its own keys.
+/// Generates one manager's configuration: some of its own keys.
 fn configuration() -> impl Strategy<Value = Vec<(u8, u8)>> {
     prop::collection::vec((0_u8..3, 0_u8..3), 0..4)
 }
@@ -79,7 +79,7 @@ async fn apply(server: &Server, manager: &str, configuration: &[(u8, u8)]) {
     };
     let finalizers: Vec<String> = of(|manager, key| format!("t.dev/{manager}{key}")).into_keys().collect();
     let mut body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}});
-    // An empty map is a field of its own, which both would own.
+    // An empty map would be a field of its own with both managers as owners.
     if !finalizers.is_empty() {
         body["metadata"]["labels"] = json!(of(|manager, key| format!("{manager}{key}")));
         body["metadata"]["finalizers"] = json!(finalizers);
@@ -90,7 +90,8 @@ async fn apply(server: &Server, manager: &str, configuration: &[(u8, u8)]) {
     assert!(matches!(code, 200 | 201), "{answer}");
 }
 
-/// What has come of applying: the order in which finalizers and owners are listed is that of their coming.
+/// Returns the object after both applies. Finalizers and owners are sorted, because their order is
+/// that of their arrival.
 async fn applied(server: &Server) -> Value {
     let (code, mut object) = send(server, "GET", &format!("{MAPS}/m"), None).await;
     assert_eq!(code, 200, "{object}");
@@ -107,7 +108,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn pages_are_the_list_whatever_happens_meanwhile(
+    fn pages_add_up_to_the_list_despite_writes(
         before in prop::collection::vec(act(), 0..16),
         meanwhile in prop::collection::vec(act(), 4),
         limit in 1_usize..4,
@@ -141,7 +142,7 @@ proptest! {
     }
 
     #[test]
-    fn a_watch_with_a_selector_is_the_whole_watch_seen_through_it(
+    fn a_selective_watch_equals_the_filtered_full_watch(
         before in prop::collection::vec(act(), 0..8),
         after in prop::collection::vec(act(), 0..24),
     ) {
@@ -159,7 +160,7 @@ proptest! {
                 let takes = |object: &Value| takes(object["metadata"]["labels"]["l"].as_str());
                 let mut held: BTreeMap<&str, Value> = BTreeMap::new();
                 for object in items(&start) {
-                    // A list says the type of its items once.
+                    // A list names the type of its items only once.
                     let mut object_with_type = object.clone();
                     object_with_type["apiVersion"] = json!("v1");
                     object_with_type["kind"] = json!("ConfigMap");
@@ -178,7 +179,8 @@ proptest! {
                         (None, true) => expected.push(json!({"type": "ADDED", "object": object})),
                         (Some(_), true) => expected.push(json!({"type": "MODIFIED", "object": object})),
                         (Some(before), false) => {
-                            // Who leaves is shown as he was last seen, at the revision at which he left.
+                            // An object that leaves the selector is shown as last selected, with
+                            // the revision at which it left.
                             let mut seen = before;
                             seen["metadata"]["resourceVersion"] = json!(revision(object));
                             expected.push(json!({"type": "DELETED", "object": seen}));
@@ -192,7 +194,7 @@ proptest! {
     }
 
     #[test]
-    fn a_watch_resumes_behind_any_event_with_the_rest(acts in prop::collection::vec(act(), 1..16)) {
+    fn a_watch_resumes_after_any_event(acts in prop::collection::vec(act(), 1..16)) {
         in_runtime(async {
             let server = server();
             let start = list(&server, "").await;
@@ -211,7 +213,7 @@ proptest! {
     }
 
     #[test]
-    fn a_dry_run_foretells_a_write_and_changes_nothing(acts in prop::collection::vec(act(), 1..16)) {
+    fn a_dry_run_predicts_a_write_and_changes_nothing(acts in prop::collection::vec(act(), 1..16)) {
         in_runtime(async {
             let (plain, rehearsed) = (server(), server());
             for act in &acts {
@@ -262,7 +264,7 @@ proptest! {
     }
 }
 
-/// A story that tells every kind of event: what the properties above are about does happen in it.
+/// Checks that stories contain every kind of event, so that the properties above test them.
 #[test]
 fn the_stories_have_every_kind_of_transition() {
     in_runtime(async {

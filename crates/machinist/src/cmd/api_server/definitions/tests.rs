@@ -30,7 +30,7 @@ fn read_texts(texts: &[&str]) -> (Vec<PathBuf>, anyhow::Result<Definitions>) {
     (paths, read)
 }
 
-/// What a user is told.
+/// Returns the error as a user sees it.
 async fn error_of(texts: &[&str]) -> String {
     let (paths, read) = read_texts(texts);
     let error = match read {
@@ -44,14 +44,14 @@ async fn error_of(texts: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn a_bad_definition_is_told_with_file_document_and_field() {
+async fn an_error_names_file_document_and_field() {
     let second = |change: fn(String) -> String| {
         let other = WIDGETS.replace("widgets", "gadgets").replace("Widget", "Gadget");
         format!("{WIDGETS}---\n{}", change(other))
     };
     let gadgets = "--crds FILE: document 2: CustomResourceDefinition gadgets.example.com: ";
     for (text, expected) in [
-        ("a: [".to_owned(), vec!["--crds FILE: line 1: this is not YAML".to_owned()]),
+        ("a: [".to_owned(), vec!["--crds FILE: line 1: invalid YAML".to_owned()]),
         (String::new(), vec!["--crds FILE: expected at least one object, found none".to_owned()]),
         (
             format!("{WIDGETS}---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a}}\n"),
@@ -90,9 +90,12 @@ async fn a_bad_definition_is_told_with_file_document_and_field() {
             vec![gadgets.to_owned(), "minimum".to_owned()],
         ),
         (
-            // Another definition has the kind.
+            // The first definition has the same kind.
             second(|it| it.replace("kind: Gadget", "kind: Widget")),
-            vec![gadgets.to_owned(), "spec.names: expected names that no other definition".to_owned()],
+            vec![
+                gadgets.to_owned(),
+                "spec.names: another definition of the group has the same names".to_owned(),
+            ],
         ),
     ] {
         let error = error_of(&[&text]).await;
@@ -101,19 +104,19 @@ async fn a_bad_definition_is_told_with_file_document_and_field() {
         }
     }
     let error = error_of(&[WIDGETS, WIDGETS]).await;
-    let twice = "--crds SECOND: document 1: CustomResourceDefinition widgets.example.com: metadata.name: expected an object that is not \
-                 there yet, but --crds FILE, document 1 has the same kind, namespace and name";
+    let twice = "--crds SECOND: document 1: CustomResourceDefinition widgets.example.com: metadata.name: duplicate object: --crds FILE, \
+                 document 1 has the same kind, namespace and name. Remove one of them";
     assert_eq!(error, twice);
 }
 
 #[tokio::test]
-async fn a_definition_that_was_read_from_a_cluster_can_be_applied() {
+async fn a_definition_read_from_a_cluster_can_be_applied() {
     let read_back = "metadata: {name: widgets.example.com, uid: 7, resourceVersion: '12', generation: 3, creationTimestamp: \
                      '2026-01-01T00:00:00Z', managedFields: [{manager: kubectl}]}\nstatus: {conditions: [], storedVersions: [v1]}";
     let text = WIDGETS.replace("metadata: {name: widgets.example.com}", read_back);
     let (_, definitions) = read_texts(&[&text]);
     let definitions = definitions.expect("sound");
-    definitions.rehearse().await.expect("taken");
+    definitions.rehearse().await.expect("accepted");
     let server = Server::new(embedded::config());
     let client = embedded::client(&server, AGENT);
     let widgets = || "CustomResourceDefinition widgets.example.com".to_owned();
@@ -121,11 +124,11 @@ async fn a_definition_that_was_read_from_a_cluster_can_be_applied() {
     assert_eq!(definitions.apply(&client).await.expect("applied"), [(widgets(), "unchanged")]);
     let (_, other) = read_texts(&[&text.replace("type: integer", "type: string")]);
     let other = other.expect("sound");
-    other.try_out(&client).await.expect("would be taken");
+    other.try_out(&client).await.expect("would be accepted");
     assert_eq!(
         definitions.apply(&client).await.expect("applied"),
         [(widgets(), "unchanged")],
-        "nothing was changed"
+        "the definition was changed"
     );
     assert_eq!(other.apply(&client).await.expect("applied"), [(widgets(), "updated")]);
 }

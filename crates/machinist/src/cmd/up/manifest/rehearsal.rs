@@ -1,7 +1,7 @@
-//! Applying a manifest to an API server without controllers, which is gone afterwards.
+//! Rehearsal: applies a manifest to a temporary API server without controllers.
 //!
-//! Where an earlier run left something, a manifest builds on that: the server of the rehearsal is given the namespaces and definitions that
-//! there are, and of other objects those that the manifest names.
+//! A manifest may need objects of an earlier run. The temporary server therefore gets the stored
+//! namespaces and definitions, and the stored objects that the manifest names.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,38 +17,41 @@ use crate::cmd::up::cluster::install_crds;
 use crate::cmd::up::writes::UP;
 use crate::documents::Written;
 
-/// What other objects need to be there at all, in this order: a namespace for those in it, a definition for those of its kind.
+/// Resources that other objects need, in this order: the namespace of an object, and the definition
+/// of its kind.
 const FOUNDATIONS: [(&str, &str); 2] =
     [("namespaces", "Namespace"), ("customresourcedefinitions", "CustomResourceDefinition")];
 
-/// Whether an object is on its way out: a manifest that has it waits until it is gone.
+/// Returns whether an object is being deleted. Applying a manifest waits for that.
 fn is_leaving(object: &Object) -> bool {
     object.value().pointer("/metadata/deletionTimestamp").is_some()
 }
 
-/// Puts a kept object into the server of the rehearsal, unless it made the same by itself.
+/// Loads a stored object into the temporary server, unless the server has already created that
+/// object.
 fn lay(server: &Server, object: &Object) -> anyhow::Result<()> {
     match server.load(object.whole()) {
         Ok(_) | Err(LoadError::Taken { .. }) => Ok(()),
         Err(error @ LoadError::Field { .. }) => {
-            Err(anyhow::Error::new(error).context(format!("{} of the data folder", object.name())))
+            Err(anyhow::Error::new(error).context(format!("{} of the data directory", object.name())))
         }
     }
 }
 
 impl Manifest {
-    /// Finds out whether an API server would take all objects, in their order; one with what is `kept` from an earlier run, if
-    /// anything is.
+    /// Checks that an API server accepts all objects in their order. `kept` has the state of an
+    /// earlier run, if any.
     ///
     /// # Errors
-    /// Names the manifest, the document and the object, and what was expected of it.
+    /// If an object is rejected. The error names the manifest, the document, the object and the
+    /// reason.
     pub(in crate::cmd::up) async fn rehearse(&self, kept: Option<&Server>) -> anyhow::Result<()> {
         let server = Server::new(Config::default());
         for (resource, kind) in FOUNDATIONS {
             for object in kept.iter().flat_map(|kept| kept.snapshot(resource)) {
                 let is_it = |it: &Written| it.object.kind == kind && it.object.name == object.name();
-                let is_made_anew = is_leaving(&object) && self.objects.iter().any(is_it);
-                if !is_made_anew {
+                let is_recreated = is_leaving(&object) && self.objects.iter().any(is_it);
+                if !is_recreated {
                     lay(&server, &object)?;
                 }
             }
@@ -87,12 +90,12 @@ impl Manifest {
         let makes_it = |it: &&Written| it.object.kind == "Namespace" && it.object.name == namespace;
         match self.objects.iter().find(makes_it) {
             Some(later) => anyhow::bail!(
-                "{title}: metadata.namespace: expected {namespace} to be created before; move {}, {} up",
+                "{title}: metadata.namespace: Namespace {namespace} must come before this object. Move {}, {} up",
                 later.source,
                 later.object.place
             ),
             None => anyhow::bail!(
-                "{title}: metadata.namespace: expected one that exists ({}) or that a Namespace before it creates, got {namespace}",
+                "{title}: metadata.namespace: expected an existing namespace ({}) or one that the manifest creates before this object, got {namespace}",
                 present.into_iter().collect::<Vec<_>>().join(", ")
             ),
         }

@@ -6,7 +6,7 @@ use machinist_kube::{ClientOptions, layer_client};
 use super::*;
 
 #[test]
-fn the_quick_start_is_one_deployment_of_three_with_its_class_and_secret() {
+fn the_quick_start_is_a_deployment_with_class_and_secret() {
     let manifest = read(&[]).expect("sound");
     let kinds: Vec<&str> = manifest.objects.iter().map(|it| it.object.kind.as_str()).collect();
     assert_eq!(kinds, ["Secret", "MachineClass", "MachineDeployment"]);
@@ -17,7 +17,7 @@ fn the_quick_start_is_one_deployment_of_three_with_its_class_and_secret() {
     assert_eq!(spec["strategy"]["rollingUpdate"]["maxUnavailable"], 0);
 }
 
-/// What is wrong with manifests, in the words that a user sees, before anything is started.
+/// Returns the error of checking manifests, as a user sees it.
 async fn error_of(texts: &[&str]) -> String {
     let files: Vec<_> = texts
         .iter()
@@ -42,7 +42,7 @@ async fn error_of(texts: &[&str]) -> String {
 const CLASS: &str = "apiVersion: machine.sapcloud.io/v1alpha1\nkind: MachineClass\nmetadata: {name: a}\nproviderSpec: {size: small}\n";
 
 #[tokio::test]
-async fn what_is_wrong_with_a_manifest_is_said_with_file_document_and_field() {
+async fn an_error_names_file_document_and_field() {
     let secret = |namespace: &str| {
         format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: s, namespace: {namespace}}}\n")
     };
@@ -50,14 +50,14 @@ async fn what_is_wrong_with_a_manifest_is_said_with_file_document_and_field() {
                {}, template: {spec: {class: {kind: MachineClass, name: a}}}}\n";
     let team = "apiVersion: v1\nkind: Namespace\nmetadata: {name: team}\n";
     for (text, expected) in [
-        ("a: [".to_owned(), "manifest FILE: line 1: this is not YAML"),
+        ("a: [".to_owned(), "manifest FILE: line 1: invalid YAML"),
         (String::new(), "manifest FILE: expected at least one object, found none"),
         (format!("{CLASS}provoder: sim\n"), "manifest FILE: document 1: MachineClass a: provoder: "),
         (format!("{CLASS}---\nkind: Secret\n"), "manifest FILE: document 2: apiVersion: is missing"),
         (
             format!("{CLASS}---\n{}", CLASS.replace("{name: a}", "{name: b, namespace: other}")),
-            "manifest FILE: document 2: MachineClass b: metadata.namespace: expected all machine objects of all manifests in one \
-             namespace, because a controller serves one; found default before and other here",
+            "manifest FILE: document 2: MachineClass b: metadata.namespace: all machine objects must be in one \
+             namespace, because the controllers serve only one; found default before and other here",
         ),
         (
             set.to_owned(),
@@ -65,27 +65,27 @@ async fn what_is_wrong_with_a_manifest_is_said_with_file_document_and_field() {
         ),
         (
             secret("team"),
-            "manifest FILE: document 1: Secret s: metadata.namespace: expected one that exists (default, kube-node-lease, \
-             kube-public, kube-system) or that a Namespace before it creates, got team",
+            "manifest FILE: document 1: Secret s: metadata.namespace: expected an existing namespace (default, \
+             kube-node-lease, kube-public, kube-system) or one that the manifest creates before this object, got team",
         ),
         (
             format!("{}---\n{team}", secret("team")),
-            "manifest FILE: document 1: Secret s: metadata.namespace: expected team to be created before; move manifest FILE, \
-             document 2 up",
+            "manifest FILE: document 1: Secret s: metadata.namespace: Namespace team must come before this object. Move \
+             manifest FILE, document 2 up",
         ),
         (
             "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: d}\n".to_owned(),
-            "manifest FILE: document 1: CronJob d: kind: expected a kind that this API server has, or that a \
-             CustomResourceDefinition before it defines; there is no CronJob in batch/v1",
+            "manifest FILE: document 1: CronJob d: kind: the API server has no kind CronJob in batch/v1. \
+             Use a built-in kind, or add its CustomResourceDefinition to the manifest before this object",
         ),
         (
             "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Secret, metadata: {name: 'Not A Name'}}]}".to_owned(),
-            "manifest FILE: document 1: items[0]: Secret Not A Name: the API server refuses it: ",
+            "manifest FILE: document 1: items[0]: Secret Not A Name: the API server rejected the object: ",
         ),
         (
             format!("{CLASS}---\n{CLASS}"),
-            "manifest FILE: document 2: MachineClass a: metadata.name: expected an object that is not there yet, but manifest \
-             FILE, document 1 has the same kind, namespace and name",
+            "manifest FILE: document 2: MachineClass a: metadata.name: duplicate object: manifest \
+             FILE, document 1 has the same kind, namespace and name. Remove one of them",
         ),
     ] {
         let error = error_of(&[&text]).await;
@@ -94,15 +94,15 @@ async fn what_is_wrong_with_a_manifest_is_said_with_file_document_and_field() {
 }
 
 #[tokio::test]
-async fn an_object_that_two_manifests_have_is_refused_with_both_places() {
+async fn a_duplicate_object_is_an_error_with_both_positions() {
     let error = error_of(&[CLASS, &CLASS.replace("{name: a}", "{name: a, namespace: default}")]).await;
-    let expected = "manifest SECOND: document 1: MachineClass a: metadata.name: expected an object that is not there yet, but \
-                    manifest FILE, document 1 has the same kind, namespace and name";
+    let expected = "manifest SECOND: document 1: MachineClass a: metadata.name: duplicate object: \
+                    manifest FILE, document 1 has the same kind, namespace and name. Remove one of them";
     assert_eq!(error, expected);
 }
 
 #[tokio::test]
-async fn a_namespace_and_a_definition_may_come_with_what_needs_them() {
+async fn a_manifest_may_create_its_namespace_and_definition() {
     let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
     let definition = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: ships.example.org}\n\
                       spec: {group: example.org, scope: Namespaced, names: {kind: Ship, plural: ships}, versions: [{name: v1, \
@@ -115,17 +115,17 @@ async fn a_namespace_and_a_definition_may_come_with_what_needs_them() {
     file.write_all(text.as_bytes()).expect("written");
     let manifest = read(&[file.path().to_owned()]).expect("sound");
     assert_eq!(manifest.namespace, "team");
-    manifest.rehearse(None).await.expect("all of it is taken");
+    manifest.rehearse(None).await.expect("all objects are accepted");
 }
 
 #[test]
-fn a_manifest_that_is_not_there_is_named() {
-    let error = format!("{:#}", read(&["no/such/file.yaml".into()]).expect_err("not there"));
+fn a_missing_manifest_is_named() {
+    let error = format!("{:#}", read(&["no/such/file.yaml".into()]).expect_err("missing"));
     assert!(error.starts_with("manifest no/such/file.yaml: cannot be read: "), "{error}");
 }
 
 #[tokio::test]
-async fn a_manifest_may_build_on_what_an_earlier_run_left() {
+async fn a_manifest_may_need_objects_of_an_earlier_run() {
     let written = |text: &str| {
         let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
         file.write_all(text.as_bytes()).expect("written");
@@ -146,16 +146,17 @@ async fn a_manifest_may_build_on_what_an_earlier_run_left() {
     }
     let (_file, second) =
         written("apiVersion: t.dev/v1\nkind: Thing\nmetadata: {name: a, namespace: team}\n");
-    second.rehearse(Some(&kept)).await.expect("the namespace and the kind are there");
+    second.rehearse(Some(&kept)).await.expect("the namespace and the kind exist");
     assert!(second.rehearse(None).await.is_err());
-    // What is there is changed, and may refuse that; but what is on its way out is not changed.
+    // An existing object is updated and may reject the update. An object that is being deleted is
+    // not updated.
     let (_file, third) =
         written("apiVersion: v1\nkind: Secret\nmetadata: {name: s, namespace: team}\nstringData: {a: c}\n");
     let refused = third.rehearse(Some(&kept)).await.expect_err("the Secret is immutable");
-    assert!(refused.to_string().contains("Secret s: the API server refuses it"), "{refused}");
+    assert!(refused.to_string().contains("Secret s: the API server rejected the object"), "{refused}");
     let secrets: Api<k8s_openapi::api::core::v1::Secret> = Api::namespaced(kinds.client.clone(), "team");
     let held = Patch::Merge(serde_json::json!({"metadata": {"finalizers": ["example.org/held"]}}));
     secrets.patch("s", &PatchParams::default(), &held).await.expect("patched");
     secrets.delete("s", &DeleteParams::default()).await.expect("deletion begins");
-    third.rehearse(Some(&kept)).await.expect("it will be made anew");
+    third.rehearse(Some(&kept)).await.expect("the Secret will be recreated");
 }

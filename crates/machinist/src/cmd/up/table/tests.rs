@@ -1,4 +1,4 @@
-//! What is known, and the lines that come of it.
+//! Tests of the rendered table.
 
 use expect_test::{Expect, expect};
 use machinist_core::Step;
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::*;
 
-/// What is known of a cluster.
+/// State of a cluster.
 struct World {
     view: View,
     waits: Waits,
@@ -16,7 +16,7 @@ struct World {
 const WIDE: Size = Size { columns: 100, rows: 24 };
 
 impl World {
-    /// A deployment that wants so many machines and has so many.
+    /// Creates a world with one deployment.
     fn new(wanted: u64, ready: u64) -> Self {
         let mut world = Self { view: View::of("default"), waits: Waits::new() };
         let deployment = json!({
@@ -43,13 +43,13 @@ impl World {
         self.see("nodes", name, &node);
     }
 
-    /// A Machine whose Node is ready.
+    /// Adds a Machine with a ready Node.
     fn running(&mut self, name: &str) {
         self.machine(name, "Running");
         self.node(&format!("ip-{name}"), "True");
     }
 
-    /// A Machine whose Node does not come.
+    /// Adds a Machine without a Node.
     fn joining(&mut self, name: &str) {
         self.machine(name, "Pending");
         let node = format!("ip-{name}");
@@ -84,13 +84,16 @@ impl World {
         };
         let text: String = lines.iter().map(|line| format!("{}{}\n", mark(line.look), line.text)).collect();
         expected.assert_eq(&text);
-        assert!(lines.len() < size.rows, "the cursor has no line");
-        assert!(lines.iter().all(|line| width(&line.text) < size.columns), "a line is broken");
+        assert!(lines.len() < size.rows, "there is no free line for the cursor");
+        assert!(
+            lines.iter().all(|line| width(&line.text) < size.columns),
+            "a line is wider than the terminal"
+        );
     }
 }
 
 #[test]
-fn those_that_wait_come_first_with_what_they_wait_for() {
+fn waiting_objects_come_first_with_their_reason() {
     let mut world = World::new(3, 1);
     world.running("a");
     world.joining("b");
@@ -101,19 +104,19 @@ fn those_that_wait_come_first_with_what_they_wait_for() {
         WIDE,
         &expect![[r#"
         *1 of 3 machines Running, 1 Nodes ready
-        *NAME                       STATE      WAITS FOR
-        !machinedeployment/workers  1/3 ready  3 machines to be available, 1 is; the first that is not is b
-        !machine/b                  Pending    Node ip-b to register
+        *NAME                       STATE      WHY
+        !machinedeployment/workers  1/3 ready  1 of 3 machines available; the first unavailable machine is b
+        !machine/b                  Pending    waiting for Node ip-b to register
          machine/a                  Running
          machine/c                  created
-        !node/ip-b                  NotReady   Node ip-b to register
+        !node/ip-b                  NotReady   waiting for Node ip-b to register
          node/ip-a                  Ready
     "#]],
     );
 }
 
 #[test]
-fn what_is_settled_waits_for_nothing() {
+fn a_settled_object_shows_no_reason() {
     let mut world = World::new(1, 1);
     world.running("a");
     world.waits(Key::Machine, "a", Reason::Settled);
@@ -121,7 +124,7 @@ fn what_is_settled_waits_for_nothing() {
         WIDE,
         &expect![[r#"
         *1 of 1 machines Running, 1 Nodes ready
-        *NAME                       STATE      WAITS FOR
+        *NAME                       STATE      WHY
          machinedeployment/workers  1/1 ready
          machine/a                  Running
          node/ip-a                  Ready
@@ -130,7 +133,7 @@ fn what_is_settled_waits_for_nothing() {
 }
 
 #[test]
-fn what_does_not_fit_is_counted_and_those_that_wait_are_left_out_last() {
+fn hidden_rows_are_counted_and_waiting_rows_hidden_last() {
     let mut world = World::new(1000, 997);
     for number in 0..997 {
         world.running(&format!("m{number:04}"));
@@ -143,11 +146,11 @@ fn what_does_not_fit_is_counted_and_those_that_wait_are_left_out_last() {
         Size { columns: 80, rows: 10 },
         &expect![[r#"
         *997 of 1000 machines Running, 997 Nodes ready
-        *NAME                       STATE           WAITS FOR
-        !machinedeployment/workers  997/1000 ready  1000 machines to be available, 997 …
-        !machine/x                  Pending         Node ip-x to register
-        !machine/y                  Pending         Node ip-y to register
-        !machine/z                  Pending         Node ip-z to register
+        *NAME                       STATE           WHY
+        !machinedeployment/workers  997/1000 ready  997 of 1000 machines available; the…
+        !machine/x                  Pending         waiting for Node ip-x to register
+        !machine/y                  Pending         waiting for Node ip-y to register
+        !machine/z                  Pending         waiting for Node ip-z to register
          machine/m0000              Running
          machine/m0001              Running
         ~and 995 more machines Running, 997 more nodes Ready
@@ -157,17 +160,17 @@ fn what_does_not_fit_is_counted_and_those_that_wait_are_left_out_last() {
         Size { columns: 80, rows: 7 },
         &expect![[r#"
         *997 of 1000 machines Running, 997 Nodes ready
-        *NAME                       STATE           WAITS FOR
-        !machinedeployment/workers  997/1000 ready  1000 machines to be available, 997 …
-        !machine/x                  Pending         Node ip-x to register
-        !machine/y                  Pending         Node ip-y to register
+        *NAME                       STATE           WHY
+        !machinedeployment/workers  997/1000 ready  997 of 1000 machines available; the…
+        !machine/x                  Pending         waiting for Node ip-x to register
+        !machine/y                  Pending         waiting for Node ip-y to register
         ~and 997 more machines Running, 1 more machine Pending, 997 more nodes Ready
     "#]],
     );
 }
 
 #[test]
-fn a_terminal_of_any_size_has_its_last_line_free() {
+fn the_last_line_of_the_terminal_stays_free() {
     let mut world = World::new(3, 0);
     world.joining("a");
     world.running("b");
@@ -183,37 +186,37 @@ fn a_terminal_of_any_size_has_its_last_line_free() {
         Size { columns: 40, rows: 5 },
         &expect![[r#"
         *1 of 3 machines Running (2 exist), 1 N…
-        *NAME       STATE    WAITS FOR
-        !machine/a  Pending  Node ip-a to regis…
+        *NAME       STATE    WHY
+        !machine/a  Pending  waiting for Node i…
         ~and 1 more deployment, 1 more machine …
     "#]],
     );
 }
 
 #[test]
-fn a_set_of_its_own_is_shown_and_a_deployment_speaks_for_its_sets() {
+fn only_sets_without_a_deployment_are_shown() {
     let mut world = World::new(1, 0);
     for (name, owners) in [("owned", json!([{"uid": "d", "controller": true}])), ("own", json!([]))] {
         let set = json!({"metadata": {"name": name, "uid": name, "ownerReferences": owners}, "spec": {"replicas": 2}});
         world.see("machinesets.machine.sapcloud.io", &format!("default/{name}"), &set);
     }
     world.waits(Key::Set, "own", Reason::Contract(McmReason::Paused));
-    let gone = json!({"metadata": {"name": "w", "deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"replicas": 2}});
-    world.see("machinedeployments.machine.sapcloud.io", "default/w", &gone);
+    let deleted = json!({"metadata": {"name": "w", "deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"replicas": 2}});
+    world.see("machinedeployments.machine.sapcloud.io", "default/w", &deleted);
     world.shows(
         WIDE,
         &expect![[r#"
         *0 of 3 machines Running (0 exist), 0 Nodes ready
-        *NAME                       STATE      WAITS FOR
+        *NAME                       STATE      WHY
          machinedeployment/w        deleting
          machinedeployment/workers  0/1 ready
-        !machineset/own             0/2 ready  spec.paused to be set to false
+        !machineset/own             0/2 ready  paused by spec.paused
     "#]],
     );
 }
 
 #[test]
-fn what_a_cloud_says_commands_no_terminal() {
+fn control_characters_of_a_reason_are_removed() {
     let mut world = World::new(1, 0);
     world.machine("a", "Pending");
     world.waits(

@@ -1,4 +1,4 @@
-//! Claims about what must be known before an instance is deleted.
+//! Tests of the evidence that a deletion of an instance requires.
 
 use super::*;
 use crate::facts::{AttachmentFacts, PreservedBy};
@@ -19,7 +19,7 @@ impl World {
         self.with(|s| s.attachments.push(Arc::new(attachment)))
     }
 
-    /// The API server was asked for the Node of the Machine's name, and answered with that UID or with none.
+    /// The API server has returned the Node with the Machine's name: its UID, or none.
     fn looked(self, seconds: i64, uid: Option<&str>) -> Self {
         let look = NodeLook { name: "m".into(), started: at(seconds), uid: uid.map(str::to_owned) };
         self.with(|s| s.looks.node = Some(look))
@@ -30,7 +30,7 @@ impl World {
         self
     }
 
-    /// The Node is not Ready, and nothing says since when but this process.
+    /// The Node is not Ready, and only this process knows since when.
     fn silent(self, first_seen: i64) -> Self {
         let conditions =
             json!([{"type": "Ready", "status": "Unknown"}, {"type": "Terminating", "status": "True"}]);
@@ -44,7 +44,7 @@ impl World {
     }
 }
 
-/// The evidence with which the instance is deleted, if it is.
+/// Returns the evidence with which the instance is deleted, if it is.
 fn evidence(world: World) -> Option<Evidence> {
     world.plan().actions.into_iter().find_map(|action| match action {
         Action::Delete(permit) => Some(permit.evidence().clone()),
@@ -55,19 +55,19 @@ fn evidence(world: World) -> Option<Evidence> {
 // === the cordon, and the list that follows it ===
 
 #[test]
-fn an_open_node_is_closed_before_its_instance_is_deleted() {
+fn a_node_is_cordoned_before_its_instance_is_deleted() {
     world().draining().node_field("/spec/unschedulable", Value::Null).check(expect![[r#"
         do    node m: cordon
-        why   waits for its Node to be closed for new pods; since 2027-01-15T07:59:50Z; next: its pods leave
+        why   cordoning the Node; since 2027-01-15T07:59:50Z; next: the pods leave the Node
         wait  for a change
     "#]]);
 }
 
 #[test]
-fn once_the_cordon_is_seen_the_pods_are_listed() {
+fn the_pods_are_listed_after_the_cordon_is_seen() {
     world().draining().check(expect![[r#"
         do    node m: list its pods at the API server
-        why   waits for the API server to list no pod on Node m; since 2027-01-15T07:59:50Z; next: the instance is deleted; by 2027-01-15T09:59:51Z: the instance is deleted all the same
+        why   confirming with the API server that no pod is left on Node m; since 2027-01-15T07:59:50Z; next: the instance is deleted; deadline 2027-01-15T09:59:51Z: the instance is deleted anyway
         wait  for a change
     "#]]);
 }
@@ -83,24 +83,24 @@ fn a_list_counts_if_it_is_young_and_began_after_the_cordon() {
     };
     let expected = Evidence::EmptyAfterCordon { node: "m".into(), cordoned: at(-8), listed: at(-1) };
     assert_eq!(listed(-8, -1, "uid-n"), Some(expected));
-    assert!(listed(-1, -1, "uid-n").is_some(), "as soon as it was seen");
-    assert_eq!(listed(-1, -2, "uid-n"), None, "it began before the cordon was seen");
-    assert_eq!(listed(-60, -11, "uid-n"), None, "it is old");
-    assert_eq!(listed(-8, -1, "uid-another"), None, "it is of another Node");
+    assert!(listed(-1, -1, "uid-n").is_some(), "the list began when the cordon was seen");
+    assert_eq!(listed(-1, -2, "uid-n"), None, "the list began before the cordon was seen");
+    assert_eq!(listed(-60, -11, "uid-n"), None, "the list is old");
+    assert_eq!(listed(-8, -1, "uid-another"), None, "the list is from another Node");
     let open_again = world().draining().listed().node_field("/spec/unschedulable", json!(false));
-    assert_eq!(evidence(open_again), None, "the Node was opened again");
+    assert_eq!(evidence(open_again), None, "the Node was uncordoned");
 }
 
 #[test]
-fn a_pod_that_only_the_list_shows_is_waited_for() {
+fn a_pod_that_only_the_list_shows_delays_the_deletion() {
     let list = |started| PodList { node_uid: "uid-n".into(), started: at(started), leaving: 1 };
     world().draining().with(|s| s.looks.pods = Some(list(-1))).check(expect![[r#"
-        why   waits for the API server to list no pod on Node m; the last list showed 1 pod; since 2027-01-15T07:59:50Z; next: the instance is deleted; by 2027-01-15T09:59:51Z: the instance is deleted all the same
+        why   confirming with the API server that no pod is left on Node m; the last list showed 1 pod; since 2027-01-15T07:59:50Z; next: the instance is deleted; deadline 2027-01-15T09:59:51Z: the instance is deleted anyway
         wait  until 2027-01-15T08:00:04Z
     "#]]);
     let again = world().draining().with(|s| s.looks.pods = Some(list(-5))).plan();
     assert!(matches!(again.actions.as_slice(), [Action::ListPods(_)]), "{again}");
-    // As soon as the store shows it, it is evicted like any other.
+    // When the store shows the pod, it is evicted like any other.
     let shown = world().draining().pod("p").with(|s| s.looks.pods = Some(list(-1))).plan();
     assert!(matches!(shown.actions.as_slice(), [Action::Drain(drain::Call::Evict(_))]), "{shown}");
 }
@@ -114,11 +114,12 @@ fn a_marker_past_the_drain_needs_no_list() {
 #[test]
 fn a_list_is_not_used_up_while_the_class_is_missing() {
     let missing = || world().draining().listed().with(|s| s.class = Known::Absent);
-    let description = "Deletion waits for MachineClass c, without which its instance cannot be deleted. Initiate node drain";
+    let description =
+        "Deletion is blocked: the instance cannot be deleted without MachineClass c. Initiate node drain";
     let plan = missing().plan().to_string();
     assert!(plan.contains(description) && !plan.contains("Initiate VM deletion"), "{plan}");
     let said = missing().phase("Terminating", "Delete", "Failed", description).plan();
-    assert!(said.actions.is_empty(), "it was said already: {said}");
+    assert!(said.actions.is_empty(), "the status already reports it: {said}");
 }
 
 #[test]
@@ -158,27 +159,27 @@ fn a_list_is_not_used_up_while_the_deletion_has_to_wait() {
 fn a_node_that_the_store_lacks_is_looked_up_first() {
     world().draining().without_node().check(expect![[r#"
         do    node m: look for it at the API server
-        why   waits for the API server to say whether Node m exists; since 2027-01-15T07:59:50Z; next: the instance is deleted
+        why   checking with the API server whether Node m exists; since 2027-01-15T07:59:50Z; next: the instance is deleted
         wait  for a change
     "#]]);
     let look = |seconds, uid| evidence(world().draining().without_node().looked(seconds, uid));
     assert_eq!(look(-1, None), Some(Evidence::NoNode { node: "m".into(), looked: at(-1) }));
-    assert_eq!(look(-11, None), None, "it is old");
-    assert_eq!(look(-1, Some("uid-n")), None, "it exists, and the store is about to show it");
+    assert_eq!(look(-11, None), None, "the lookup is old");
+    assert_eq!(look(-1, Some("uid-n")), None, "the Node exists, and the store will show it soon");
     assert_eq!(
         evidence(world().draining().without_node().force_deletion()),
         Some(Evidence::ForceDeletion),
-        "a person has decided"
+        "a user has decided"
     );
 }
 
 #[test]
-fn the_node_of_another_instance_is_no_reason_to_wait() {
+fn the_node_of_another_instance_does_not_delay_deletion() {
     let foreign = || world().draining().node_field("/spec/providerID", json!("sim:///i-0"));
-    assert_eq!(evidence(foreign()), None, "the API server may know better");
+    assert_eq!(evidence(foreign()), None, "the API server may have newer data");
     let looked = foreign().looked(-1, Some("uid-n"));
     assert_eq!(evidence(looked), Some(Evidence::NoNode { node: "m".into(), looked: at(-1) }));
-    assert_eq!(evidence(foreign().looked(-1, Some("uid-new"))), None, "there is a new one by now");
+    assert_eq!(evidence(foreign().looked(-1, Some("uid-new"))), None, "a new Node exists by now");
 }
 
 #[test]
@@ -189,32 +190,32 @@ fn a_node_that_has_just_registered_is_labelled_and_drained() {
     };
     let plan = bare().plan();
     assert!(matches!(plan.actions.as_slice(), [Action::SyncNode(_)]), "{plan}");
-    // It may be anybody's: no label of the Machine names it.
+    // The Node may belong to another owner, because no label of the Machine names it.
     let mut unnamed = bare();
     unnamed.machine["metadata"]["labels"] = json!({});
-    assert!(evidence(unnamed).is_some(), "its pods are not this Machine's");
+    assert!(evidence(unnamed).is_some(), "the pods do not belong to this Machine");
 }
 
 #[test]
-fn a_copy_of_an_older_machine_takes_nothing_away() {
+fn a_copy_of_an_older_machine_deletes_nothing() {
     let copy = || {
         let label = json!({"node.gardener.cloud/machine-name": "original"});
         let world = world().draining().node_field("/metadata/labels", label);
         world.provider(|identity| identity.held_by = Some("original".to_owned()))
     };
     copy().check(expect![[r#"
-        do    status: Delete Failed "Deletion waits for instance sim:///i-1 to be its own: Machine original, which is older, records it, too. Initiate node drain"
-        do    warning FailedDelete: Deletion waits for instance sim:///i-1 to be its own: Machine original, which is older, records it, too. Initiate node drain
-        why   waits for instance sim:///i-1 to be its own: Machine original, which is older, records it, too; since 2027-01-15T07:59:50Z; next: set label force-deletion=true to leave the instance to Machine original
+        do    status: Delete Failed "Deletion is blocked: instance sim:///i-1 has another owner: the older Machine original also records it. Initiate node drain"
+        do    warning FailedDelete: Deletion is blocked: instance sim:///i-1 has another owner: the older Machine original also records it. Initiate node drain
+        why   instance sim:///i-1 has another owner: the older Machine original also records it; since 2027-01-15T07:59:50Z; next: set label force-deletion=true to leave the instance to Machine original
         wait  for a change
     "#]]);
     let forced = copy().force_deletion().plan();
     let keeps = |action: &Action| matches!(action, Action::RemoveFinalizer | Action::Tell { .. });
-    assert!(forced.actions.iter().all(keeps), "neither Node nor instance goes: {forced}");
+    assert!(forced.actions.iter().all(keeps), "neither Node nor instance is deleted: {forced}");
 }
 
 #[test]
-fn a_node_may_register_last_so_it_is_looked_for_at_the_end() {
+fn a_node_may_register_late_so_it_is_looked_up_last() {
     let gone = || {
         drained().without_node().with(|s| {
             s.answers.delete =
@@ -231,18 +232,18 @@ fn a_node_may_register_last_so_it_is_looked_for_at_the_end() {
 // === volumes ===
 
 #[test]
-fn a_polite_drain_waits_for_volumes_until_its_time_is_up() {
+fn a_polite_drain_waits_for_volumes_until_its_timeout() {
     world().draining().listed().attached("va", false).attached("vb", true).check(expect![[r#"
-        why   waits for 2 volumes to be detached from Node m; the first is VolumeAttachment va of PersistentVolume pv-va; since 2027-01-15T07:59:50Z; next: the volumes are detached; by 2027-01-15T09:59:51Z: the VolumeAttachments are deleted
+        why   waiting for 2 volumes to be detached from Node m; the first is VolumeAttachment va of PersistentVolume pv-va; since 2027-01-15T07:59:50Z; next: the volumes are detached; deadline 2027-01-15T09:59:51Z: the VolumeAttachments are deleted
         wait  until 2027-01-15T09:59:51Z
     "#]]);
 }
 
 #[test]
-fn a_forced_drain_goes_through_the_stage_of_volumes() {
+fn a_forced_drain_has_a_stage_for_volumes() {
     world().draining().deleting(7300).check(expect![[r#"
         do    status: Delete Processing "Delete Volume Attachments"
-        why   waits for its drain to be ended by force; since 2027-01-15T05:58:20Z; next: its VolumeAttachments are deleted
+        why   ending the drain by force; since 2027-01-15T05:58:20Z; next: the VolumeAttachments are deleted
         wait  for a change
     "#]]);
 }
@@ -254,19 +255,19 @@ fn a_forced_drain_lists_the_pods_while_there_is_time() {
     assert!(matches!(plan.actions.as_slice(), [Action::ListPods(_)]), "{plan}");
     let listed = forced().listed().plan().to_string();
     assert!(listed.contains("Delete Volume Attachments"), "{listed}");
-    // The label is a person's word: nothing is asked.
+    // The label is a user's decision, so no list is requested.
     let labelled = world().draining().force_deletion().plan().to_string();
     assert!(labelled.contains("Delete Volume Attachments"), "{labelled}");
 }
 
 #[test]
-fn a_node_that_cannot_be_written_stops_no_forced_drain() {
+fn a_rejected_node_write_does_not_stop_a_forced_drain() {
     let open = world().draining().deleting(7300).node_field("/spec/unschedulable", Value::Null);
     let plan = open.plan();
     assert!(matches!(plan.actions.as_slice(), [Action::SetStatus(_)]), "{plan}");
 }
 
-/// A Machine at the stage of volumes, which was reached so many seconds ago.
+/// A Machine that reached the stage of volumes this many seconds ago.
 fn detaching(seconds_ago: i64) -> World {
     let mut world =
         world().draining().phase("Terminating", "Delete", "Processing", "Delete Volume Attachments");
@@ -275,26 +276,26 @@ fn detaching(seconds_ago: i64) -> World {
 }
 
 #[test]
-fn attachments_are_deleted_and_waited_for() {
+fn attachments_are_deleted_before_the_instance() {
     detaching(10).attached("va", false).attached("vb", true).check(expect![[r#"
         do    volume attachment va: delete
-        why   waits for 2 volumes to be detached from Node m; the first is VolumeAttachment va of PersistentVolume pv-va; since 2027-01-15T07:59:50Z; next: their attacher detaches them; by 2027-01-15T08:01:51Z: the instance is deleted all the same
+        why   waiting for 2 volumes to be detached from Node m; the first is VolumeAttachment va of PersistentVolume pv-va; since 2027-01-15T07:59:50Z; next: the attacher detaches the volumes; deadline 2027-01-15T08:01:51Z: the instance is deleted anyway
         wait  until 2027-01-15T08:01:51Z
     "#]]);
-    assert_eq!(evidence(detaching(10)), Some(Evidence::Forced), "nothing is attached");
+    assert_eq!(evidence(detaching(10)), Some(Evidence::Forced), "no volume is attached");
     let by_label = detaching(10).force_deletion();
     assert_eq!(evidence(by_label), Some(Evidence::ForceDeletion));
 }
 
 #[test]
-fn an_attachment_that_stays_is_waited_for_two_minutes() {
+fn the_wait_for_an_attachment_ends_after_two_minutes() {
     let world =
         |seconds_ago| detaching(seconds_ago).attached("va", true).with(|s| s.process.started = at(-9000));
     assert_eq!(evidence(world(119)), None);
     assert_eq!(evidence(world(121)), Some(Evidence::Forced));
     let skewed = world(121).with(|s| s.process.skew = Duration::from_secs(31));
-    assert_eq!(evidence(skewed), None, "clocks disagree");
-    // Who takes over gives the attachers as much time again.
+    assert_eq!(evidence(skewed), None, "the clocks differ");
+    // A process that takes over gives the attachers the same time again.
     assert_eq!(evidence(world(9000).with(|s| s.process.started = at(-60))), None);
 }
 
@@ -304,70 +305,73 @@ fn attachments_of_another_machines_node_are_left_alone() {
     assert_eq!(evidence(foreign), Some(Evidence::Forced));
 }
 
-// === past the instance ===
+// === after the instance ===
 
 #[test]
-fn past_the_instance_the_cloud_is_not_called() {
+fn after_the_instance_the_cloud_is_not_called() {
     let at_marker = |marker| world().draining().phase("Terminating", "Delete", "Processing", marker);
     at_marker("Initiate node object deletion").check(expect![[r#"
         do    node m: remove finalizer
         do    node m: delete
         do    machine: remove finalizer
-        why   waits for its Node and its finalizer to be removed; since 2027-01-15T07:59:50Z
+        why   removing the Node and the finalizer; since 2027-01-15T07:59:50Z
         wait  for a change
     "#]]);
     let node_gone = at_marker("Initiate machine object finalizer removal").without_node().looked(-1, None);
     node_gone.check(expect![[r#"
         do    machine: remove finalizer
-        why   waits for its Node and its finalizer to be removed; since 2027-01-15T07:59:50Z
+        why   removing the Node and the finalizer; since 2027-01-15T07:59:50Z
         wait  for a change
     "#]]);
 }
 
-// === a dead Node without times ===
+// === a dead Node without timestamps ===
 
 #[test]
 fn a_dead_node_without_times_is_judged_by_its_lease() {
     world().draining().silent(-4).pod("p").check(expect![[r#"
         do    node m: look at its lease
-        why   waits for the API server to show the Lease of its Node, which says for how long the kubelet has been silent; since 2027-01-15T07:59:50Z; next: its node is drained
+        why   reading the Lease of the Node, which shows the last kubelet heartbeat, from the API server; since 2027-01-15T07:59:50Z; next: the Node is drained
         wait  for a change
     "#]]);
 }
 
 #[test]
-fn a_node_without_a_young_lease_is_given_up_at_once() {
+fn pods_of_a_node_without_a_recent_lease_are_deleted_at_once() {
     let by_force = |world: World| {
         let plan = world.pod("p").plan();
         plan.actions.iter().any(|action| matches!(action, Action::Drain(drain::Call::Delete(_))))
     };
     let silent = || world().draining().silent(-4);
-    assert!(by_force(silent().lease(0, Renewal::Never)), "there is no Lease");
-    assert!(by_force(silent().lease(0, Renewal::At(at(-301)))), "it is old");
-    assert!(!by_force(silent().lease(0, Renewal::At(at(-299)))), "it is young");
-    assert!(!by_force(silent().lease(0, Renewal::Unknown)), "it may not be read");
-    assert!(by_force(world().draining().silent(-301).lease(0, Renewal::Unknown)), "it was seen for long");
+    assert!(by_force(silent().lease(0, Renewal::Never)), "the Lease does not exist");
+    assert!(by_force(silent().lease(0, Renewal::At(at(-301)))), "the Lease is old");
+    assert!(!by_force(silent().lease(0, Renewal::At(at(-299)))), "the Lease is recent");
+    assert!(!by_force(silent().lease(0, Renewal::Unknown)), "the Lease is not readable");
+    assert!(
+        by_force(world().draining().silent(-301).lease(0, Renewal::Unknown)),
+        "the silence was observed for long enough"
+    );
     let skewed = silent().lease(0, Renewal::Never).with(|s| s.process.skew = Duration::from_secs(31));
-    assert!(!by_force(skewed), "clocks disagree");
+    assert!(!by_force(skewed), "the clocks differ");
     let before = silent().lease(-5, Renewal::Never).pod("p").plan();
     assert!(
         matches!(before.actions.as_slice(), [Action::LookAtLease(_)]),
-        "the look is of an earlier silence"
+        "the lookup is older than the observed silence"
     );
 }
 
 #[test]
-fn with_a_young_lease_the_first_sight_of_silence_counts() {
+fn with_a_recent_lease_the_first_observed_silence_counts() {
     world().draining().silent(-4).lease(0, Renewal::At(at(-10))).pod("p").check(expect![[r#"
         do    pod ns/p: evict
-        why   waits for 1 pod to leave the node; since 2027-01-15T07:59:50Z; next: the pods leave; by 2027-01-15T08:04:57Z: the pods are deleted without grace
+        why   waiting for 1 pod to leave the Node; since 2027-01-15T07:59:50Z; next: the pods leave the Node; deadline 2027-01-15T08:04:57Z: the pods are deleted without grace
         wait  until 2027-01-15T08:04:57Z
     "#]]);
 }
 
 // === preserve ===
 
-/// A Machine whose Node is annotated.
+/// A Running Machine with a preserve annotation on its Node.
 fn wish(value: &str) -> World {
     let mut world = world().running();
     let node = world.node.as_mut().expect("a running Machine has a Node");
@@ -384,20 +388,23 @@ impl World {
 }
 
 #[test]
-fn what_the_node_says_is_written_to_its_machine() {
+fn the_preserve_annotation_of_the_node_is_copied() {
     wish("when-failed").check(expect![[r#"
         do    machine: record preserve "when-failed" of its node
-        why   waits for the record of what its Node says about preserving it
+        why   recording the preserve annotation of the Node
         wait  for a change
     "#]]);
-    assert!(wish("when-failed").carries("when-failed").plan().actions.is_empty(), "it is there");
-    assert!(wish("maybe").plan().actions.is_empty(), "it is no value");
+    assert!(
+        wish("when-failed").carries("when-failed").plan().actions.is_empty(),
+        "the Machine already carries the value"
+    );
+    assert!(wish("maybe").plan().actions.is_empty(), "the value is unknown");
     let taken_back = world().running().carries("now").plan();
     assert!(matches!(taken_back.actions.as_slice(), [Action::CarryPreserve(value)] if value.is_empty()));
 }
 
 #[test]
-fn what_the_node_says_comes_before_what_the_machine_says() {
+fn the_annotation_of_the_node_takes_precedence() {
     let kept = |own: Option<&str>, of_node: &str| {
         let mut world = world().recorded().phase("Failed", "HealthCheck", "Failed", "it failed");
         if let Some(own) = own {
@@ -409,14 +416,14 @@ fn what_the_node_says_comes_before_what_the_machine_says() {
     assert_eq!(kept(None, "when-failed"), Some(PreservedBy::Node));
     assert_eq!(kept(Some("false"), "now"), Some(PreservedBy::Node));
     assert_eq!(kept(Some("now"), "false"), None);
-    assert_eq!(kept(Some("now"), ""), Some(PreservedBy::Machine), "the Node says nothing any more");
+    assert_eq!(kept(Some("now"), ""), Some(PreservedBy::Machine), "the Node no longer has the annotation");
 }
 
 #[test]
-fn a_machine_that_its_node_preserves_says_so() {
+fn a_machine_preserved_by_its_node_reports_it() {
     let failed = world().recorded().phase("Failed", "HealthCheck", "Failed", "it failed");
     failed.carries("when-failed").check(expect![[r#"
-        why   waits for Machine m, which has failed and is preserved by the annotation node.machine.sapcloud.io/preserve of its Node m; since 2027-01-15T07:59:30Z; next: remove the annotation node.machine.sapcloud.io/preserve of Node m, or delete Machine m, to have it replaced
+        why   Machine m has failed and is preserved by the annotation node.machine.sapcloud.io/preserve of its Node m; since 2027-01-15T07:59:30Z; next: remove the annotation node.machine.sapcloud.io/preserve from Node m, or delete Machine m, to replace the Machine
         wait  for a change
     "#]]);
 }

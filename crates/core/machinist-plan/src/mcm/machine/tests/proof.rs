@@ -1,4 +1,5 @@
-//! Claims about a Machine whose credential may open another account than the one that its instance was made in.
+//! Tests for Machines with a credential that may open another account than the account of the
+//! instance.
 
 use machinist_instance::Foreign;
 
@@ -7,7 +8,7 @@ use crate::looks::NodeLook;
 use machinist_core::ownership::{List, Others};
 use machinist_core::{Absence, MadeIn};
 
-/// The Secret was exchanged since the instance was recorded.
+/// The Secret was replaced after the instance was recorded.
 fn exchanged(world: World) -> World {
     world.with(|s| {
         s.ownership.account = account("b");
@@ -20,7 +21,7 @@ fn absent_in(name: &str) -> Option<Found> {
     Some(Found { answered: Answered { account: account(name), ..found.answered }, ..found })
 }
 
-/// A Machine that another process has created something for, perhaps.
+/// A Machine for which another process may have created an instance.
 fn older_than_its_process() -> World {
     world().created(-100).token(600).with(|s| {
         s.process.started = at(-5);
@@ -30,7 +31,7 @@ fn older_than_its_process() -> World {
 }
 
 #[test]
-fn the_account_that_made_the_instance_is_recorded() {
+fn the_account_of_the_instance_is_recorded() {
     let world = world().ensured(Ok(instance())).with(|s| s.ownership.account = account("b"));
     let actions = world.plan().actions;
     let recorded = actions.iter().find_map(|action| match action {
@@ -40,7 +41,7 @@ fn the_account_that_made_the_instance_is_recorded() {
     assert_eq!(recorded, Some(account("a")), "{actions:?}");
 }
 
-/// The plan has these parts, in its own words, and no action beside the given ones.
+/// Checks that the plan has exactly these actions, and that its text contains these parts.
 fn check_parts(world: World, actions: &[&str], parts: &[&str]) {
     let plan = world.plan();
     let planned: Vec<String> = plan.actions.iter().map(ToString::to_string).collect();
@@ -57,16 +58,20 @@ fn check_parts(world: World, actions: &[&str], parts: &[&str]) {
 const RELEASED: [&str; 3] = ["node m: remove finalizer", "node m: delete", "machine: remove finalizer"];
 
 #[test]
-fn an_account_that_shows_no_sibling_gets_no_second_instance() {
-    check_parts(older_than_its_process(), &["driver: list"], &["waits for the cloud to answer list"]);
+fn an_account_without_siblings_gets_no_second_instance() {
+    check_parts(
+        older_than_its_process(),
+        &["driver: list"],
+        &["waiting for the cloud to list the instances of the account"],
+    );
     let restore = "restore the credential in Secret ns/s, or delete the Machine";
     let listed = older_than_its_process().with(|s| s.ownership.list = List::Ended(at(300)));
-    check_parts(listed, &[], &["looks like another account's", restore, "wait  until 2027-01-15T08:05:00Z"]);
+    check_parts(listed, &[], &["seems to open another account", restore, "wait  until 2027-01-15T08:05:00Z"]);
     let made_elsewhere = world().token(600).with(|s| {
         s.ownership.list = List::Ended(at(300));
         s.answers.made_in = MadeIn::Several;
     });
-    check_parts(made_elsewhere, &[], &["looks like another account's"]);
+    check_parts(made_elsewhere, &[], &["seems to open another account"]);
 }
 
 #[test]
@@ -78,19 +83,19 @@ fn an_account_that_shows_an_older_sibling_is_the_right_one() {
 }
 
 #[test]
-fn a_machine_that_records_another_account_has_todays_listed_once() {
+fn a_machine_with_another_account_lists_todays_account_once() {
     let running = || world().running().with(|s| s.ownership.account = account("b"));
     check_parts(running(), &["driver: list"], &[]);
     check_parts(running().with(|s| s.ownership.list = List::Ended(at(-1))), &[], &[]);
-    // A list that failed is no evidence, and there may be no second chance.
+    // A failed list is no evidence, and a later list may be too late.
     check_parts(running().with(|s| s.ownership.list = List::Failed(at(-1))), &["driver: list"], &[]);
     let soon = running().with(|s| s.ownership.list = List::Failed(at(20))).plan();
     assert_eq!((soon.actions.len(), soon.wait), (0, machinist_core::Wait::Until(at(20))));
 }
 
-/// The token outlives the process that has made it, and with it the account that it was made for.
+/// The token and the account recorded on it outlive the process that created the token.
 #[test]
-fn an_instance_is_made_in_the_account_that_the_token_names() {
+fn an_instance_is_created_in_the_account_of_the_token() {
     let intended = |account: Option<AccountId>| {
         older_than_its_process().with(|s| {
             s.ownership.others = Others::None;
@@ -101,7 +106,7 @@ fn an_instance_is_made_in_the_account_that_the_token_names() {
     check_parts(intended(None), &["driver: ensure"], &[]);
     check_parts(intended(account("b")), &["driver: list"], &[]);
     let listed = intended(account("b")).with(|s| s.ownership.list = List::Ended(at(300)));
-    check_parts(listed, &[], &["looks like another account"]);
+    check_parts(listed, &[], &["seems to open another account"]);
 }
 
 fn in_another_account() -> World {
@@ -114,17 +119,17 @@ fn forced(mut world: World) -> World {
 }
 
 #[test]
-fn a_deletion_in_another_account_waits_and_says_why() {
-    let fix = "next: restore the credential in Secret ns/s that it was made with, \
+fn a_deletion_in_another_account_waits_and_reports_why() {
+    let fix = "next: restore the credential in Secret ns/s that created the instance, \
                or set label force-deletion=true to leave the instance behind";
     check_parts(
         in_another_account(),
         &[
-            "status: Delete Failed \"Deletion waits for the account of instance sim:///i-1",
+            "status: Delete Failed \"Deletion is blocked: instance sim:///i-1 not found",
             "warning FailedDelete",
         ],
         &[
-            "the credential in Secret ns/s looks like another account's",
+            "the credential in Secret ns/s seems to open another account",
             fix,
             "wait  until 2027-01-15T08:05:00Z",
         ],
@@ -132,15 +137,15 @@ fn a_deletion_in_another_account_waits_and_says_why() {
 }
 
 #[test]
-fn force_deletion_leaves_the_instance_of_another_account_behind() {
+fn force_deletion_abandons_the_instance_of_another_account() {
     let left = "Instance sim:///i-1 may be left behind: Secret ns/s may open another account, and label force-deletion is set";
     check_parts(forced(in_another_account()), &[left, RELEASED[0], RELEASED[1], RELEASED[2]], &[]);
     let asked = forced(in_another_account()).with(|s| s.ownership.list = List::Asked(at(30)));
-    check_parts(asked, &[], &["waits for the cloud to answer list"]);
+    check_parts(asked, &[], &["waiting for the cloud to list the instances of the account"]);
 }
 
 #[test]
-fn an_instance_that_nothing_can_be_compared_with_is_looked_at_twice() {
+fn without_comparable_instances_two_lookups_are_needed() {
     let alone = |looked: i64| {
         drained().with(|s| {
             s.process.started = at(-5000);
@@ -154,9 +159,9 @@ fn an_instance_that_nothing_can_be_compared_with_is_looked_at_twice() {
     check_parts(
         alone(-100),
         &[],
-        &["a second look at instance sim:///i-1", "wait  until 2027-01-15T08:08:20Z"],
+        &["instance sim:///i-1 not found: checking a second time", "wait  until 2027-01-15T08:08:20Z"],
     );
-    let told = "Instance sim:///i-1 is taken for gone: it was absent twice";
+    let told = "Instance sim:///i-1 counts as deleted: it was absent twice";
     check_parts(alone(-600), &[told, RELEASED[0], RELEASED[1], RELEASED[2]], &[]);
 }
 
@@ -166,7 +171,7 @@ fn foreign(cluster: &str) -> Option<Found> {
     seen(Sighting::Foreign(foreign), true)
 }
 
-/// A Machine that was restored with a new UID, and is deleted.
+/// A Machine that was restored with a new UID and is being deleted.
 fn restored(cluster: &str) -> World {
     drained().with(|s| {
         let denied = Err(error(ErrorKind::Denied, "made for another key"));
@@ -177,7 +182,7 @@ fn restored(cluster: &str) -> World {
 }
 
 #[test]
-fn a_restored_machine_takes_its_instance_over_and_deletes_it() {
+fn a_restored_machine_rekeys_and_deletes_its_instance() {
     check_parts(restored("ours"), &["driver: rekey sim:///i-1 from uid-old"], &[]);
     let rekeyed = restored("ours").with(|s| s.answers.rekey = Some(answered(at(0), at(0), Ok(()))));
     check_parts(rekeyed, &["driver: delete sim:///i-1"], &[]);
@@ -186,13 +191,13 @@ fn a_restored_machine_takes_its_instance_over_and_deletes_it() {
 #[test]
 fn the_instance_of_another_cluster_or_machine_is_left_alone() {
     let told = ["status: Delete Failed", "warning FailedDelete"];
-    check_parts(restored("theirs"), &told, &["it carries key uid-old of cluster \"theirs\""]);
+    check_parts(restored("theirs"), &told, &["it has key uid-old of cluster \"theirs\""]);
     let held = restored("ours").with(|s| s.key_holder = Some("m-before".to_owned()));
-    check_parts(held, &told, &["it carries the key of Machine m-before"]);
+    check_parts(held, &told, &["it has the key of Machine m-before"]);
 }
 
 #[test]
-fn an_instance_of_its_name_that_no_machine_holds_is_told() {
+fn a_namesake_without_a_machine_is_reported() {
     let world =
         world().created(-100).deleting(1).phase("Terminating", "Delete", "Processing", "x").with(|s| {
             s.process.started = at(-60);

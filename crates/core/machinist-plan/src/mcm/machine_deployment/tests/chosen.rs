@@ -1,4 +1,5 @@
-//! Machines that the cluster-autoscaler chose: named in an annotation of the deployment.
+//! Tests for Machines that the cluster-autoscaler chose and named in an annotation of the
+//! deployment.
 
 use expect_test::expect;
 use serde_json::{Value, json};
@@ -10,7 +11,7 @@ const CHANGED: &str = "machine.sapcloud.io/last-deployment-replica-change-by-sca
 const PRIORITY: &str = "machinepriority.machine.sapcloud.io";
 const MARKED: &str = "machine.sapcloud.io/marked-for-deletion-time";
 
-/// A deployment that wants two of three Machines and names which one is to be deleted.
+/// A deployment with two replicas and three Machines, which names the Machine to delete.
 fn choosing(named: &str) -> World {
     let mut world = world(3).set("w-1", "c", 3, &[RUNNING; 3]);
     world.deployment["metadata"]["annotations"][TRIGGER] = named.into();
@@ -39,7 +40,7 @@ fn a_chosen_machine_is_marked_before_the_set_shrinks() {
     let named = format!("w-1-2~{}", at_text(-5));
     choosing(&named).check(expect![[r#"
         do    machine w-1-2: mark for deletion since 2027-01-15T07:59:55Z
-        why   waits for the machines that the cluster-autoscaler chose to be marked; next: the sets shrink
+        why   marking the machines chosen by the cluster-autoscaler; next: the sets shrink
         wait  for a change
     "#]]);
     let marked = choosing(&named).marked(2, -5);
@@ -60,7 +61,7 @@ fn several_chosen_machines_are_all_marked() {
 }
 
 #[test]
-fn a_mark_that_is_there_keeps_its_time() {
+fn an_existing_mark_keeps_its_time() {
     let named = format!("w-1-2~{}", at_text(-5));
     let half = choosing(&named).on_machine(2, |machine| {
         machine["metadata"]["annotations"] = json!({PRIORITY: "3", MARKED: at_text(-50)});
@@ -87,7 +88,7 @@ fn the_old_form_gets_the_time_of_the_last_change() {
 }
 
 #[test]
-fn a_chosen_machine_that_leaves_is_not_named_any_more() {
+fn a_deleted_chosen_machine_is_removed_from_the_annotation() {
     let named = format!("w-1-0~{0},w-1-1~{0},w-1-2~{0}", at_text(-5));
     let world = choosing(&named)
         .marked(2, -5)
@@ -102,7 +103,7 @@ fn a_chosen_machine_that_leaves_is_not_named_any_more() {
 }
 
 #[test]
-fn an_entry_that_cannot_be_read_is_told_and_removed() {
+fn an_unreadable_entry_is_reported_and_removed() {
     for bad in ["w-1-2~soon", "w-1-2~a~b", "~2027-01-15T07:59:55Z"] {
         let actions = choosing(bad).actions();
         assert!(
@@ -128,23 +129,23 @@ fn an_unknown_name_is_looked_up_before_the_set_shrinks() {
     let named = format!("stranger~{}", at_text(-5));
     choosing(&named).check(expect![[r#"
         do    machine stranger: look for it
-        why   waits for the API server to show the machines that the cluster-autoscaler chose; next: the sets shrink
+        why   reading the machines chosen by the cluster-autoscaler from the API server; next: the sets shrink
         wait  for a change
     "#]]);
 }
 
 #[test]
-fn a_name_without_a_machine_is_told_until_it_is_dropped() {
+fn an_unknown_name_is_reported_until_it_is_removed() {
     let unknown = |seconds: i64| {
         let mut world = choosing(&format!("stranger~{}", at_text(seconds)));
         world.looked_for.insert("stranger".to_owned());
         world
     };
-    assert_eq!(unknown(-300).sizes(), [2], "the replicas are obeyed, also when the name is unknown");
+    assert_eq!(unknown(-300).sizes(), [2], "the replicas apply even if the name is unknown");
     let mut settled = unknown(-300);
     settled.deployment["spec"]["replicas"] = 3.into();
     settled.check(expect![[r#"
-        why   waits for Machine stranger, which the annotation node.machine.sapcloud.io/trigger-deletion-by-mcm names: no Machine of the deployment has that name; next: correct the annotation node.machine.sapcloud.io/trigger-deletion-by-mcm; by 2027-01-15T08:00:01Z: the name is removed from the annotation
+        why   Machine stranger not found in this deployment (named by the annotation node.machine.sapcloud.io/trigger-deletion-by-mcm); next: correct the annotation node.machine.sapcloud.io/trigger-deletion-by-mcm; deadline 2027-01-15T08:00:01Z: the name is removed from the annotation
         wait  until 2027-01-15T08:00:01Z
     "#]]);
     let actions = unknown(-301).actions();

@@ -1,4 +1,4 @@
-//! What a deployment says about itself.
+//! Tests of a deployment's status.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{NOW, RUNNING, World, at, machine, world};
 use crate::mcm::machine_deployment::{Action, plan};
 use crate::mcm::status::{self, Stage};
 
-/// The condition Progressing after the plan.
+/// Returns the condition Progressing after the plan.
 fn progressing(world: &World) -> MachineDeploymentCondition {
     let world = World { status_written: None, ..world.clone() };
     let written = plan(&world.snapshot()).actions.into_iter().find_map(|action| match action {
@@ -19,7 +19,7 @@ fn progressing(world: &World) -> MachineDeploymentCondition {
     });
     let status = written.or_else(|| world.snapshot().deployment.status.clone()).expect("a status");
     let found = status.conditions.into_iter().find(|condition| condition.type_ == "Progressing");
-    found.expect("it is always there once a set was looked at")
+    found.expect("the condition exists after the first pass")
 }
 
 #[test]
@@ -72,12 +72,12 @@ fn a_status_is_written_at_most_once_a_second() {
     let mut world = world(1).set("w-1", "c", 1, &[RUNNING]);
     world.status_written = Some(at(0) - Duration::from_millis(300));
     world.check(expect![[r#"
-        why   waits for nothing: it is as it should be
+        why   up to date
         wait  until 2027-01-15T08:00:00.7Z
     "#]]);
 }
 
-/// A rollout whose last progress was a while ago.
+/// A rollout that last progressed this many seconds ago.
 fn stalled(seconds_ago: i64, reason: &str, status: &str) -> World {
     let time = at(-seconds_ago).to_string();
     world(3)
@@ -105,13 +105,13 @@ fn told(condition: &MachineDeploymentCondition) -> String {
 }
 
 #[test]
-fn a_rollout_that_stands_still_for_too_long_has_failed_until_it_moves() {
+fn a_stalled_rollout_fails_until_it_progresses() {
     let still = stalled(600, "NewMachineSetCreated", "True");
     assert_eq!(told(&progressing(&still)), "True NewMachineSetCreated updated -600 changed -5000");
     assert_eq!(
         plan(&still.snapshot()).wait,
         machinist_core::Wait::Until(at(1)),
-        "looked at when the deadline has passed"
+        "the next pass is after the deadline"
     );
     let late = stalled(601, "NewMachineSetCreated", "True");
     assert_eq!(told(&progressing(&late)), "False ProgressDeadlineExceeded updated 0 changed 0");
@@ -123,14 +123,14 @@ fn a_rollout_that_stands_still_for_too_long_has_failed_until_it_moves() {
 }
 
 #[test]
-fn progress_is_told_with_its_time() {
+fn progress_is_reported_with_its_time() {
     let mut moves = stalled(100, "MachineSetUpdated", "True");
     moves.sets[1].1[0] = machine("n-0", RUNNING);
     assert_eq!(told(&progressing(&moves)), "True MachineSetUpdated updated 0 changed -5000");
 }
 
 #[test]
-fn a_rollout_that_is_done_stays_done_until_the_spec_changes() {
+fn a_complete_rollout_stays_complete_until_the_spec_changes() {
     let done = |generation: i64, phases: &[&str]| {
         let mut world =
             stalled(5000, "NewMachineSetAvailable", "True").field("/metadata/generation", generation.into());
@@ -158,7 +158,7 @@ fn a_pause_is_a_condition_and_so_is_a_new_set() {
 }
 
 #[test]
-fn what_keeps_a_set_from_making_machines_is_said_of_the_deployment_too() {
+fn a_creation_failure_of_a_set_is_copied_to_the_deployment() {
     let refused = |set: &mut Value| {
         set["status"] = json!({"machineSetCondition": [{
             "type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "quota exceeded",

@@ -1,4 +1,4 @@
-//! From the text of a schema node's rules to programs, and what kube-apiserver would refuse of them.
+//! Compiles the rules of a schema node and reports rules that kube-apiserver would reject.
 
 use kube_cel::cel::Program;
 use kube_cel::cel::parser::ParseError;
@@ -9,27 +9,28 @@ use crate::schema::crd::rules::{Rule, cost};
 use crate::schema::crd::schema::Schema;
 use crate::values::status::{FieldErrorKind, FieldErrors};
 
-/// Longest text of a rule or a message expression, in bytes.
+/// Maximum length of a rule or a message expression, in bytes.
 const LONGEST: usize = 20_000;
-/// Brackets inside of each other in the text.
+/// Maximum nesting of brackets in the text.
 const MAX_BRACKETS: usize = 50;
-/// Stack for the parser, which recurses by the length of a text.
+/// Stack size of the parser, which recurses with the length of a text.
 const PARSER_STACK: usize = 256 << 20;
 
-/// Where a schema node stands.
+/// Position of a schema node.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place<'a> {
-    /// The node in the definition, for complaints.
+    /// Path of the node in the definition, for errors.
     pub(crate) field: &'a str,
-    /// The node is a whole object.
+    /// Whether the node is a whole object.
     pub(crate) resource: bool,
-    /// Where no past of a value can be told: within a list whose items have no identity. The list's place.
+    /// Path of the enclosing list whose items have no identity, if any. No old value can be found
+    /// inside such a list.
     pub(crate) uncorrelatable: Option<&'a str>,
-    /// How many values of the node an object has at most, if something bounds it.
+    /// Maximum number of values of the node in one object, if there is a limit.
     pub(crate) count: Option<f64>,
 }
 
-/// The rules of one node, as `x-kubernetes-validations` has them. Those that cannot be are complained of and left out.
+/// Compiles the `x-kubernetes-validations` of one node. Invalid rules are reported and skipped.
 pub(crate) fn rules(
     source: &Value,
     schema: &Schema,
@@ -140,7 +141,7 @@ fn reason(text: Option<&str>, at: &str, errors: &mut FieldErrors) -> FieldErrorK
     }
 }
 
-/// `.a.b` or `['a'].b`, which must lead to a field of the node.
+/// Parses `.a.b` or `['a'].b`. The path must lead to a field of the node.
 fn field_path(text: Option<&str>, schema: &Schema, at: &str, errors: &mut FieldErrors) -> Vec<String> {
     let Some(text) = text.filter(|text| !text.is_empty()) else { return Vec::new() };
     let leads_somewhere = |steps: &Vec<String>| {
@@ -173,11 +174,11 @@ fn steps(path: &str) -> Option<Vec<String>> {
     (!steps.is_empty()).then_some(steps)
 }
 
-/// Why an expression is not taken.
+/// Reason why an expression is rejected.
 enum Refusal {
-    /// It cannot run.
+    /// The expression cannot run.
     Wrong(String),
-    /// It may take that many times the steps that it should.
+    /// The estimated cost exceeds the budget by this factor.
     Costly(f64, Wanted),
 }
 
@@ -200,7 +201,7 @@ impl Refusal {
     }
 }
 
-/// A rule with its fields as kube-apiserver quotes it in a refusal.
+/// Formats a rule with its fields, as kube-apiserver quotes it in an error.
 fn as_go_shows(declared: &Value) -> String {
     let text = |key: &str| declared.get(key).filter(|v| v.is_string()).cloned().unwrap_or_else(|| "".into());
     let or_null = |key: &str| declared.get(key).cloned().unwrap_or(Value::Null);
@@ -232,7 +233,8 @@ fn program(text: &str, wanted: Wanted, schema: &Schema, place: Place<'_>) -> Res
     Ok(program)
 }
 
-/// The first errors of many, each with the place in its line, as cel-go shows it. A text without end is not shown again for each.
+/// Formats the first errors with their positions, as cel-go shows them. A very long line is not
+/// repeated for each error.
 fn first_of(errors: &[ParseError], text: &str) -> String {
     const FIRST: usize = 3;
     const LONGEST: usize = 1000;
@@ -251,7 +253,8 @@ fn first_of(errors: &[ParseError], text: &str) -> String {
     errors.iter().take(FIRST).map(one).collect::<Vec<_>>().join("\nERROR: ")
 }
 
-/// Parses on a stack of its own: the parser recurses as deeply as a text is nested, and a text may be hostile.
+/// Parses on a separate stack, because the parser recurses as deeply as a text nests, and a text
+/// may be hostile.
 fn parse(text: &str) -> Result<Program, String> {
     if LONGEST < text.len() {
         return Err(format!("the expression has {} bytes, the limit is {LONGEST}", text.len()));
@@ -260,11 +263,11 @@ fn parse(text: &str) -> Result<Program, String> {
         return Err(format!("the expression has more than {MAX_BRACKETS} brackets inside of each other"));
     }
     if let Some(sign) = doubled_sign(text) {
-        // The parser would read an even number of them as one.
+        // The parser would read an even number of signs as one.
         return Err(format!("`{sign}{sign}` cannot be read here, write the expression without"));
     }
     let compile = || {
-        // The parser panics on some texts; that is a wrong text like any other.
+        // The parser panics on some texts. Such texts are invalid like any other.
         let program = std::panic::catch_unwind(|| Program::compile(text))
             .map_err(|_| "the parser cannot read the expression".to_owned())?
             .map_err(|errors| first_of(&errors.errors, text))?;
@@ -283,10 +286,11 @@ fn parse(text: &str) -> Result<Program, String> {
     })
 }
 
-/// A `!` or a sign of a number that stands twice before its operand, outside of texts.
+/// Returns a `!` or `-` that is repeated before its operand, outside of string literals.
 fn doubled_sign(text: &str) -> Option<char> {
     let (mut quote, mut escaped) = (None, false);
-    // Signs since the last operand, and whether there was one before them, of which the first `-` then takes away.
+    // Signs since the last operand, and whether an operand precedes them. In that case the first
+    // `-` is a subtraction.
     let (mut signs, mut after_operand) = (Vec::new(), false);
     for c in text.chars() {
         if let Some(open) = quote {
@@ -300,7 +304,7 @@ fn doubled_sign(text: &str) -> Option<char> {
             '!' | '-' => signs.push(c),
             _ if c.is_whitespace() => {}
             _ => {
-                // `!=` is a comparison, `a - -b` a difference.
+                // `!=` is a comparison, `a - -b` a subtraction.
                 let own = if c == '=' { signs.len().saturating_sub(1) } else { signs.len() };
                 let first = usize::from(after_operand && signs.first() == Some(&'-'));
                 if first + 1 < own {
@@ -315,7 +319,8 @@ fn doubled_sign(text: &str) -> Option<char> {
     None
 }
 
-/// How deeply brackets are nested, in texts and comments too: it bounds the parser, it does not judge.
+/// Returns the nesting depth of brackets, including those in strings and comments. This only
+/// protects the parser and need not be exact.
 fn brackets(text: &str) -> usize {
     let (mut open, mut most) = (0_usize, 0);
     for c in text.chars() {

@@ -1,8 +1,9 @@
-//! What a rule may come to. CEL always ends, but loops inside of loops over long lists end late, and texts that are put
-//! together of themselves grow beyond any memory.
+//! Limits the cost of rules. CEL always terminates, but nested loops over long lists take very
+//! long, and a text that is repeatedly appended to itself exceeds any memory.
 //!
-//! [`most`] goes once over a program with the [extents](Extent) of the values that it is to run on, and bounds both the steps
-//! and what is held. It follows the library: a field that is selected is copied, so is a list with every item that joins it.
+//! [`most`] visits a program once with the [extents](Extent) of its input and bounds both its steps
+//! and its memory. The model follows the library: selecting a field copies the field, and appending
+//! an item to a list copies the whole list.
 
 use std::rc::Rc;
 
@@ -12,33 +13,35 @@ use kube_cel::cel::parser::Expression;
 use crate::schema::crd::rules::extent::Extent;
 use crate::schema::crd::rules::types;
 
-/// Steps that the rules may take on one object; kube-apiserver's limit is of the same order.
+/// Maximum steps of all rules on one object. kube-apiserver's limit has the same order of
+/// magnitude.
 pub(super) const MOST_STEPS: f64 = 10_000_000.0;
-/// Bytes that one rule may hold at a time. The largest request has three million.
+/// Maximum bytes that one rule may hold at a time. The largest request has three million.
 pub(super) const MOST_BYTES: f64 = 268_435_456.0;
-/// Steps that a rule is estimated to take at most over all values of one object, or its definition is refused.
+/// Maximum estimated steps of a rule over all values of one object. A definition with a more
+/// expensive rule is rejected.
 pub(super) const MOST_ESTIMATED: f64 = 10_000_000.0;
-/// Deepest nesting of expressions, so that evaluating one never exhausts a stack.
+/// Maximum nesting of expressions, so that evaluation never exhausts a stack.
 pub(super) const MAX_NESTING: usize = 100;
 
-/// Steps of copying one value, and of copying one byte of a text.
+/// Steps to copy one value, and to copy one byte of text.
 const COPYING: (f64, f64) = (0.5, 0.001);
-/// Steps of a function that reads a value, and a byte of a text.
+/// Steps of a function to read one value, and to read one byte of text.
 const READING: (f64, f64) = (1.0, 0.1);
-/// Bytes of a number that is written out: `f64::MIN` has 310.
+/// Maximum bytes of a formatted number: `f64::MIN` has 310.
 const LONGEST_NUMBER: f64 = 400.0;
-/// Bytes of a value besides those of its text where values are shown to somebody who debugs, as `join` does.
+/// Bytes per value, excluding its text, in the debug format that functions such as `join` use.
 const SHOWN: f64 = 100.0;
 
-/// An upper bound of what running a program comes to.
+/// Upper bound of the cost of a program.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cost {
     pub(super) steps: f64,
-    /// Bytes of all results that may be held at one time.
+    /// Bytes of all results that may exist at one time.
     pub(super) bytes: f64,
 }
 
-/// Bounds what a program comes to on values of these extents.
+/// Bounds the cost of a program on values with these extents.
 pub(super) fn most(program: &Expression, now: &Rc<Extent>, past: Option<&Rc<Extent>>) -> Cost {
     let mut variables = vec![("self", now.clone())];
     variables.extend(past.map(|past| ("oldSelf", past.clone())));
@@ -49,7 +52,7 @@ pub(super) fn most(program: &Expression, now: &Rc<Extent>, past: Option<&Rc<Exte
 
 struct Bound<'a> {
     variables: Vec<(&'a str, Rc<Extent>)>,
-    /// How often the loops around come by.
+    /// Number of iterations of the enclosing loops.
     rounds: f64,
     cost: Cost,
 }
@@ -63,7 +66,7 @@ impl<'a> Bound<'a> {
         self.takes(1.0 + copied.weight(COPYING));
     }
 
-    /// A result that lives until somebody has used it. Every expression has one at a time.
+    /// Adds a result that lives until it is used. Every expression has one at a time.
     fn holds(&mut self, made: Extent) -> Rc<Extent> {
         self.cost.bytes += made.memory();
         self.copies(&made);
@@ -112,7 +115,8 @@ impl<'a> Bound<'a> {
         }
     }
 
-    /// What the macros make: a bool, a count, or a list to which each round adds.
+    /// Bounds the loop of a macro. The result is a bool, a count, or a list that grows with each
+    /// iteration.
     fn comprehension(&mut self, comprehension: &'a ComprehensionExpr) -> Rc<Extent> {
         let range = self.of(&comprehension.iter_range);
         let start = self.of(&comprehension.accu_init);
@@ -127,7 +131,7 @@ impl<'a> Bound<'a> {
         self.of(&comprehension.loop_cond);
         let added = self.of(&comprehension.loop_step);
         let whole = start.and(&added.times(rounds));
-        // A round copies what has come together so far, twice.
+        // Each iteration copies the accumulated result twice.
         self.copies(&whole);
         self.rounds = around;
         self.variables.truncate(held);
@@ -192,7 +196,8 @@ impl<'a> Bound<'a> {
         self.takes(1.0 + read + pairs(name, first, second));
         let format = || match call.target.as_deref().map(|target| &target.expr) {
             Some(Expr::Literal(LiteralValue::String(text))) => written_out(text.inner()),
-            // A precision has seven characters, `%.9999f`, and is that many.
+            // The format is unknown. Each precision in it takes seven characters, `%.9999f`, and
+            // adds at most `LONGEST_PRECISION` digits.
             _ => first.bytes * LONGEST_PRECISION / 7.0,
         };
         let made = match name {
@@ -221,19 +226,19 @@ impl<'a> Bound<'a> {
     }
 }
 
-/// Digits behind the point that a format may ask for; the library panics beyond.
+/// Maximum digits after the decimal point in a format. The library panics beyond it.
 const LONGEST_PRECISION: f64 = 65_535.0;
-/// Bytes that one byte of a text takes at most where the text is shown escaped: `\u{7f}`.
+/// Maximum bytes of one escaped byte of text: `\u{7f}`.
 const LONGEST_ESCAPE: f64 = 6.0;
 
 fn read_bytes(operands: &[Rc<Extent>]) -> f64 {
     operands.iter().map(|operand| operand.bytes).sum()
 }
 
-/// Steps of functions that hold everything in one value against everything in another.
+/// Returns the steps of functions that compare all parts of one value with all parts of another.
 fn pairs(name: &str, first: &Extent, second: &Extent) -> f64 {
     match name {
-        // A pattern is compiled each time, and run along the text.
+        // Each call compiles the pattern and applies it to the text.
         "matches" | "find" | "findAll" => 100.0 + first.bytes * second.bytes * 0.025,
         "contains" | "indexOf" | "lastIndexOf" => {
             first.bytes * second.bytes * COPYING.1 + first.length * second.values
@@ -245,7 +250,7 @@ fn pairs(name: &str, first: &Extent, second: &Extent) -> f64 {
     }
 }
 
-/// What the precisions in a format come to.
+/// Returns the sum of the precisions in a format.
 fn written_out(format: &str) -> f64 {
     let precisions = format.split("%.").skip(1).map(|rest| {
         let digits = rest.find(|c: char| !c.is_ascii_digit()).map_or(rest, |end| &rest[..end]);
@@ -259,7 +264,8 @@ fn length(of: &[u8]) -> f64 {
     of.len() as f64
 }
 
-/// The deepest nesting of expressions, found without recursion: it may be more than any stack bears.
+/// Returns the nesting depth of a program. There is no recursion here, because the depth may exceed
+/// any stack.
 pub(super) fn nesting(program: &Expression) -> usize {
     let mut deepest = 0;
     let mut open: Vec<(&Expression, usize)> = vec![(program, 1)];

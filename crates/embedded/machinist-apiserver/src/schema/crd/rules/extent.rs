@@ -1,4 +1,5 @@
-//! How large a value is at most, level by level: what [`super::cost`] reckons with instead of values.
+//! Upper bounds on the size of a value, level by level. [`super::cost`] calculates with extents
+//! instead of values.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -7,39 +8,39 @@ use std::rc::Rc;
 use kube_cel::cel::Value as Cel;
 use kube_cel::cel::objects::Key;
 
-/// Bytes that the library takes for a value, besides those of its text.
+/// Memory that the library uses for a value, excluding the bytes of its text.
 const BYTES_OF_A_VALUE: f64 = 100.0;
 
-/// Bounds of a value, or of several of which any may be meant. The default is of no value at all.
+/// Bounds of one value, or of several possible values. The default is the bounds of no value.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Extent {
-    /// Items of a list, entries of a map, bytes of a text.
+    /// Items of a list, entries of a map, or bytes of a text.
     pub(super) length: f64,
-    /// Values in it on all levels, itself among them.
+    /// Number of values on all levels, including this one.
     pub(super) values: f64,
-    /// Bytes of all texts in it, keys among them.
+    /// Bytes of all texts on all levels, including keys.
     pub(super) bytes: f64,
     /// Bounds of every item of a list.
     item: Option<Rc<Extent>>,
     /// Bounds of a map's values.
     fields: BTreeMap<String, Rc<Extent>>,
-    /// The longest key of a map, in bytes.
+    /// Length of the longest key of a map, in bytes.
     longest_key: f64,
-    /// Anything may be in it that is not larger as a whole.
+    /// The content is unknown; only its total size is limited.
     vague: bool,
-    /// See [`Extent::item`].
+    /// Cached result of [`Extent::item`].
     any_item: OnceCell<Rc<Extent>>,
 }
 
 impl Extent {
-    /// That of a value.
+    /// Returns the extent of a value.
     pub(super) fn of(value: &Cel) -> Self {
         let mut extent = Extent::default();
         extent.include(value);
         extent
     }
 
-    /// Something without parts: a number, a flag, a point in time.
+    /// Returns the extent of a value without parts, such as a number, a flag or a timestamp.
     pub(super) fn single() -> Self {
         Extent { values: 1.0, ..Extent::default() }
     }
@@ -48,7 +49,8 @@ impl Extent {
         Extent { length: bytes, values: 1.0, bytes, ..Extent::default() }
     }
 
-    /// A text of so many bytes in pieces, between which there may be nothing.
+    /// Returns the extent of a list of the pieces of a text with this many bytes. There may be
+    /// empty pieces.
     pub(super) fn pieces_of(bytes: f64) -> Self {
         Extent {
             length: bytes + 1.0,
@@ -59,7 +61,7 @@ impl Extent {
         }
     }
 
-    /// Something of which only the size is known.
+    /// Returns the extent of a value with unknown content and this size.
     pub(super) fn anything(values: f64, bytes: f64) -> Self {
         Extent { length: values.max(bytes), values, bytes, vague: true, ..Extent::default() }
     }
@@ -77,7 +79,7 @@ impl Extent {
         }
     }
 
-    /// Widens the bounds until a value fits as well, and tells its values and bytes.
+    /// Widens the bounds to include a value. Returns the number of values and bytes in that value.
     fn include(&mut self, value: &Cel) -> (f64, f64) {
         let (mut length, mut values, mut bytes) = (0, 1.0, 0.0);
         #[expect(clippy::cast_precision_loss, reason = "an estimate")]
@@ -101,7 +103,7 @@ impl Extent {
             }
             Cel::Map(map) => {
                 length = map.map.len();
-                #[expect(clippy::disallowed_methods, reason = "in whatever order, the bounds are the same")]
+                #[expect(clippy::disallowed_methods, reason = "the bounds do not depend on the order")]
                 for (key, item) in map.map.iter() {
                     let key = match key {
                         Key::String(name) => name.to_string(),
@@ -122,12 +124,12 @@ impl Extent {
         (values, bytes)
     }
 
-    /// Bounds of what a name or a key leads to.
+    /// Returns the bounds of the value under a field name or key.
     pub(super) fn field(&self, name: &str) -> Rc<Extent> {
         self.fields.get(name).cloned().unwrap_or_else(|| self.item())
     }
 
-    /// Bounds of whatever is directly in it.
+    /// Returns the bounds of every direct child.
     pub(super) fn item(&self) -> Rc<Extent> {
         let join = || {
             if self.vague {
@@ -139,7 +141,7 @@ impl Extent {
         self.any_item.get_or_init(join).clone()
     }
 
-    /// Bounds of what a loop over it sees: items of a list, keys of a map.
+    /// Returns the bounds of a loop variable: items of a list, keys of a map.
     pub(super) fn walked(&self) -> Rc<Extent> {
         if self.fields.is_empty() || self.vague {
             return self.item();
@@ -148,12 +150,12 @@ impl Extent {
         Rc::new(self.item.as_ref().map_or_else(|| key.clone(), |item| item.or(&key)))
     }
 
-    /// Bounds of what is either this or that.
+    /// Returns the bounds of a value that is either `self` or `other`.
     pub(super) fn or(&self, other: &Extent) -> Self {
         self.with(other, f64::max)
     }
 
-    /// Bounds of the sum of two texts or lists.
+    /// Returns the bounds of the sum of two texts or lists.
     pub(super) fn and(&self, other: &Extent) -> Self {
         let is_number = |extent: &Extent| extent.length == 0.0 && extent.values <= 1.0;
         if is_number(self) && is_number(other) { self.or(other) } else { self.with(other, |a, b| a + b) }
@@ -183,7 +185,7 @@ impl Extent {
         }
     }
 
-    /// Bounds of so many of these, put together.
+    /// Returns the bounds of `count` such values together.
     pub(super) fn times(&self, count: f64) -> Self {
         if self.length == 0.0 {
             return self.clone();
@@ -196,12 +198,13 @@ impl Extent {
         }
     }
 
-    /// What going over it takes, by what a value and what a byte of a text take.
+    /// Returns the cost of visiting the whole value, from the cost of one value and of one byte of
+    /// text.
     pub(super) fn weight(&self, (of_value, of_byte): (f64, f64)) -> f64 {
         self.values * of_value + self.bytes * of_byte
     }
 
-    /// Bytes that it takes in memory.
+    /// Returns the bytes that the value needs in memory.
     pub(super) fn memory(&self) -> f64 {
         self.values * BYTES_OF_A_VALUE + self.bytes
     }

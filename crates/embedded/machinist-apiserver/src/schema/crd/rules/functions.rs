@@ -1,4 +1,5 @@
-//! The functions that every rule may call: those of the libraries, and what they lack of CEL's standard ones.
+//! Functions that every rule may call: those of the libraries, and standard CEL functions that the
+//! libraries lack.
 
 use std::sync::{Arc, OnceLock};
 
@@ -6,7 +7,7 @@ use kube_cel::KubeCelExt as _;
 use kube_cel::cel::objects::Opaque;
 use kube_cel::cel::{Context, ExecutionError, ResolveResult, Value};
 
-/// What CEL calls its types, as far as a rule can compare with them.
+/// CEL's names of the types with which a rule can compare.
 pub(super) const TYPES: [&str; 12] = [
     "bool",
     "bytes",
@@ -22,7 +23,7 @@ pub(super) const TYPES: [&str; 12] = [
     "google.protobuf.Duration",
 ];
 
-/// A type, as `type(x)` gives it.
+/// A type, the result of `type(x)`.
 #[derive(Debug, PartialEq, Eq)]
 struct TypeName(&'static str);
 
@@ -32,7 +33,7 @@ impl Opaque for TypeName {
     }
 }
 
-/// Every function and every name of a type, made once.
+/// Returns a context with all functions and type names, created once.
 pub(super) fn all() -> &'static Context<'static> {
     static ALL: OnceLock<Context<'static>> = OnceLock::new();
     ALL.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! Judging an object by the rules of its schema, with its past where it has one.
+//! Evaluates the rules of a schema on an object and, if there is one, on its old version.
 
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
@@ -14,10 +14,11 @@ use crate::schema::crd::schema::{MAX_DEPTH, Schema};
 use crate::schema::crd::validate::join;
 use crate::values::status::{FieldErrorKind, FieldErrors};
 
-/// Appends a complaint for every rule that a whole object breaks.
+/// Appends an error for every rule that an object breaks.
 ///
-/// A rule that looks at `oldSelf` runs where the value had a past. Of other rules that are broken by a value which is as it
-/// was, the complaints are returned: they are no reason to refuse a write, but worth telling.
+/// A rule that uses `oldSelf` runs only if the value has an old version or the rule sets
+/// `optionalOldSelf`. If an unchanged value breaks any other rule, the error is returned instead of
+/// appended. It does not reject the write, but is worth reporting.
 pub(crate) fn judge(
     object: &Value,
     old: Option<&Value>,
@@ -33,7 +34,7 @@ pub(crate) fn judge(
 struct Judge<'a> {
     errors: &'a mut FieldErrors,
     left_alone: &'a mut FieldErrors,
-    /// What all rules of this object may have come to so far.
+    /// Upper bound of the cost of all rules on this object so far.
     steps: f64,
     exhausted: bool,
 }
@@ -152,15 +153,15 @@ impl Judge<'_> {
         }
     }
 
-    /// Takes what a program may come to out of the budget.
+    /// Charges the maximum cost of a program to the budget. Returns whether the budget suffices.
     fn affords(&mut self, program: &Program, extents: &Extents) -> bool {
         let cost = cost::most(program.expression(), &extents.now, extents.past.as_ref());
         self.steps += cost.steps;
-        // Written so that what is no number is too much.
+        // In this form, NaN exceeds the budget.
         self.steps <= cost::MOST_STEPS && cost.bytes <= cost::MOST_BYTES
     }
 
-    /// Says once that the budget is spent. Then nothing else runs.
+    /// Reports once that the budget is spent. No other rule runs afterwards.
     fn exhaust(&mut self, value: &Value, field: &str, why: &str) {
         self.steps = f64::INFINITY;
         if !std::mem::replace(&mut self.exhausted, true) {
@@ -168,26 +169,28 @@ impl Judge<'_> {
         }
     }
 
-    /// A broken rule shows the value where it is a single one.
+    /// Reports a violation. The error shows the value only if it is a scalar.
     fn complain(&mut self, reason: FieldErrorKind, field: &str, value: &Value, message: String) {
         let shown = (!value.is_object() && !value.is_array()).then(|| value.clone());
         self.errors.push(reason, shown_field(field), shown, message);
     }
 }
 
-/// How large a value and its past are.
+/// Extents of a value and of its old version.
 struct Extents {
     now: Rc<Extent>,
     past: Option<Rc<Extent>>,
 }
 
-/// The library panics on some arguments, such as a precision of a hundred thousand digits.
+/// Runs a program. The library panics on some arguments, such as a precision of a hundred thousand
+/// digits.
 fn run(program: &Program, scope: &Context<'_>) -> Result<Cel, ExecutionError> {
     std::panic::catch_unwind(AssertUnwindSafe(|| program.execute(scope)))
         .unwrap_or_else(|_| Err(ExecutionError::function_error("rule", "it cannot run on these values")))
 }
 
-/// What an object or a list is called where it is too large to be shown.
+/// Returns the value for an error. Objects and lists are too large to show, so errors show a name
+/// for them.
 fn value_of(value: &Value) -> Value {
     match value {
         Value::Object(_) => "object".into(),
@@ -205,7 +208,7 @@ fn shown_field(field: &str) -> String {
     if field.is_empty() { "<nil>".to_owned() } else { field.to_owned() }
 }
 
-/// An error of a running rule, in the words of Go's implementation where it has some.
+/// Formats an error of a running rule, in the words of Go's implementation if it has any.
 fn words(error: &ExecutionError) -> String {
     match error {
         ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),

@@ -1,13 +1,17 @@
-//! Rules of custom resources (`x-kubernetes-validations`, written in CEL): compiled with the schema, judged after it.
+//! Validation rules of custom resources (`x-kubernetes-validations`, written in CEL). They are
+//! compiled with the schema and evaluated after the schema's own checks.
 //!
-//! [`compile`] turns a schema node's rules into programs and reports those that kube-apiserver would refuse; [`types`] looks
-//! for fields and variables that cannot be; [`cost`] bounds what a rule may come to, by the [`extent`] of what it runs on;
-//! [`value`] shows an object to a program, [`functions`] are what it may call;
-//! [`judge`] walks an object and its past. The language is the `cel` crate's, the Kubernetes functions are kube-cel's.
+//! [`compile`] turns the rules of a schema node into programs and reports rules that kube-apiserver
+//! would reject. [`types`] finds undefined fields and variables. [`cost`] limits the cost of a
+//! rule, based on the [`extent`] of its input. [`value`] converts an object for a program, and
+//! [`functions`] has the functions that a program may call. [`judge`] evaluates the rules on an
+//! object and its old version. The language comes from the `cel` crate, the Kubernetes functions
+//! from kube-cel.
 //!
-//! Deliberately absent: the exact cost model of kube-apiserver (ours has its order and errs on the generous side, and does not
-//! sum over a definition), its complete type checker (ours reports what it is sure of; the rest fails when the rule runs),
-//! and the set and map semantics of `+` and `==` on lists that are declared as such.
+//! Not included: the exact cost model of kube-apiserver (ours has the same order of magnitude, is
+//! more generous, and does not sum over a definition), its complete type checker (ours reports only
+//! certain errors; other errors appear when the rule runs), and the set and map semantics of `+`
+//! and `==` on lists with such a list type.
 
 pub(crate) mod compile;
 mod cost;
@@ -27,29 +31,28 @@ use crate::values::status::FieldErrorKind;
 
 /// One rule of one schema node.
 pub(crate) struct Rule {
-    /// The rule as it was written.
     text: String,
     program: Program,
     message: Option<String>,
     message_program: Option<Program>,
-    /// What kind of complaint a broken rule makes.
+    /// Kind of the error for a violation.
     reason: FieldErrorKind,
-    /// The field that is complained about, relative to the node.
+    /// Field that the error names, relative to the node.
     field_path: Vec<String>,
-    /// Looks at the node's past.
+    /// Whether the rule uses `oldSelf`.
     is_transition: bool,
-    /// Runs without a past as well, which it then sees as `optional.none()`.
+    /// Whether the rule also runs without an old value; `oldSelf` is then `optional.none()`.
     takes_no_past: bool,
 }
 
 impl Rule {
-    /// What a broken rule is called by: its message, or itself.
+    /// Returns the text that errors show for the rule: its message, or the rule itself.
     fn name(&self) -> String {
         self.message.clone().unwrap_or_else(|| self.text.trim().to_owned())
     }
 }
 
-/// Programs cannot show themselves.
+/// `Program` does not implement `Debug`.
 impl fmt::Debug for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Rule").field(&self.text).finish()

@@ -1,4 +1,5 @@
-//! What hostile rules and objects may not do. What rules mean is in the conformance case `rules`.
+//! Tests against hostile rules and objects. The conformance case `rules` tests the meaning of
+//! rules.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -7,7 +8,7 @@ use crate::schema::crd::rules::judge::judge;
 use crate::schema::crd::schema::Schema;
 use crate::values::status::FieldErrors;
 
-/// A schema of `spec` with one rule, and what the definition is refused for.
+/// Returns a schema of `spec` with one rule, and the errors of the definition.
 fn schema_with(rule: &str) -> (Schema, Vec<String>) {
     schema_of(&json!({"rule": rule, "message": "m"}))
 }
@@ -35,7 +36,7 @@ fn judged(schema: &Schema, spec: Value) -> Vec<String> {
 }
 
 #[test]
-fn expressions_that_would_exhaust_a_stack_are_refused() {
+fn expressions_that_would_exhaust_a_stack_are_rejected() {
     let nested = |open: &str, close: &str, times: usize| {
         format!("{}1{} == 1", open.repeat(times), close.repeat(times))
     };
@@ -55,7 +56,7 @@ fn expressions_that_would_exhaust_a_stack_are_refused() {
 }
 
 #[test]
-fn an_expression_that_the_parser_would_misread_is_refused() {
+fn expressions_that_the_parser_misreads_are_rejected() {
     for misread in ["!!has(self.n)", "! !true", "self.n > --1", "1 - - -self.n < 0", "!!!true"] {
         let (_, refused) = schema_with(misread);
         assert!(refused.iter().any(|why| why.contains("cannot be read here")), "{misread}: {refused:?}");
@@ -70,7 +71,7 @@ fn an_expression_that_the_parser_would_misread_is_refused() {
 }
 
 #[test]
-fn the_deepest_expression_that_is_taken_fits_on_the_stack_of_a_worker() {
+fn the_deepest_accepted_expression_fits_a_worker_stack() {
     let worker = std::thread::Builder::new().stack_size(2 << 20).spawn(|| {
         for rule in [
             format!("{}self.n > 0", "1 + ".repeat(90)),
@@ -79,7 +80,7 @@ fn the_deepest_expression_that_is_taken_fits_on_the_stack_of_a_worker() {
             format!("{}1{}.size() > 0 && self.n > 0", "[".repeat(45), "]".repeat(45)),
         ] {
             let (schema, refused) = schema_with(&rule);
-            // Refused or taken: what is taken must run.
+            // A rule may be rejected, but an accepted rule must run.
             if refused.is_empty() {
                 judged(&schema, json!({"n": 1}));
             }
@@ -88,11 +89,11 @@ fn the_deepest_expression_that_is_taken_fits_on_the_stack_of_a_worker() {
         assert!(refused.is_empty(), "{refused:?}");
         assert!(judged(&schema, json!({"n": 1})).is_empty());
     });
-    worker.expect("a thread").join().expect("it did not overflow");
+    worker.expect("the thread starts").join().expect("the stack suffices");
 }
 
 #[test]
-fn loops_inside_of_loops_end_in_a_refusal_and_not_in_a_long_wait() {
+fn nested_loops_exceed_the_cost_budget() {
     let (_, refused) = schema_with("self.l.all(a, self.l.all(b, self.l.all(c, a + b > c)))");
     assert!(refused[0].contains("estimated rule cost exceeds budget"), "{refused:?}");
 
@@ -101,7 +102,7 @@ fn loops_inside_of_loops_end_in_a_refusal_and_not_in_a_long_wait() {
     );
     assert!(refused[0].contains("estimated rule cost exceeds budget"), "{refused:?}");
 
-    // Nothing is known of a list that an expression makes; the object decides.
+    // Nothing is known about a list that an expression creates, so the object decides.
     let (schema, refused) = schema_with(
         "self.l.map(a, a).all(a, self.l.map(b, b).all(b, self.l.map(c, c).all(c, a + b + c < 9)))",
     );
@@ -112,13 +113,13 @@ fn loops_inside_of_loops_end_in_a_refusal_and_not_in_a_long_wait() {
 }
 
 #[test]
-fn a_message_is_paid_for_like_a_rule() {
+fn message_expressions_count_against_the_budget() {
     let nested = "self.s.split('').map(a, self.s.split('').map(b, self.s.split('').map(c, self.s.split('').map(d, \
                   self.s.split('').map(e, e).join()).join()).join()).join()).join()";
     let (_, refused) = schema_of(&json!({"rule": "self.n > 0", "messageExpression": nested}));
     assert!(refused[0].contains("estimated messageExpression cost exceeds budget"), "{refused:?}");
 
-    // What the definition cannot tell is left to the object.
+    // If the definition does not reveal the cost, the object decides.
     let hidden = nested.replace("self.s.split('')", "self.l.map(i, string(i))");
     let (schema, refused) = schema_of(&json!({"rule": "self.n > 0", "messageExpression": hidden}));
     assert!(refused.is_empty(), "{refused:?}");
@@ -129,11 +130,11 @@ fn a_message_is_paid_for_like_a_rule() {
         long[0].contains("messageExpression evaluation failed due to running out of cost budget"),
         "{long:?}"
     );
-    assert!(judged(&schema, json!({"n": 1, "l": vec![7; 100]})).is_empty(), "nobody needs the message");
+    assert!(judged(&schema, json!({"n": 1, "l": vec![7; 100]})).is_empty(), "the message is not needed");
 }
 
 #[test]
-fn a_text_or_a_list_that_outgrows_memory_is_not_made() {
+fn values_that_would_exhaust_memory_are_not_created() {
     let doubled = ".map(a, a + a)".repeat(40);
     for rule in [
         format!("[self.s]{doubled}.size() == 1"),
@@ -157,7 +158,7 @@ fn a_text_or_a_list_that_outgrows_memory_is_not_made() {
 }
 
 #[test]
-fn what_people_write_is_within_the_budget() {
+fn realistic_rules_stay_within_the_budget() {
     let object = json!({
         "s": "a/b".repeat(33), "n": 5, "l": (0..200).collect::<Vec<_>>(), "t": ["x".repeat(63), "y", "z"],
     });
@@ -178,7 +179,7 @@ fn what_people_write_is_within_the_budget() {
 }
 
 #[test]
-fn an_argument_on_which_the_library_panics_refuses_the_object() {
+fn a_panic_in_the_library_rejects_the_object() {
     let (schema, refused) = schema_with("('%.' + self.s + 'f').format([1.5]) == ''");
     assert!(refused.is_empty(), "{refused:?}");
     let complaints = judged(&schema, json!({"s": "99999"}));
@@ -186,7 +187,7 @@ fn an_argument_on_which_the_library_panics_refuses_the_object() {
 }
 
 #[test]
-fn a_rule_that_fails_to_run_refuses_the_object() {
+fn a_rule_that_fails_to_run_rejects_the_object() {
     for (rule, spec, why) in [
         ("self.n / 0 > 1", json!({"n": 1}), "division by zero"),
         ("self.l[5] > 1", json!({"l": [1]}), ""),
@@ -208,7 +209,7 @@ fn a_rule_that_fails_to_run_refuses_the_object() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Texts made of what rules are made of, most of them wrong.
+    /// Texts made of fragments of rules, most of them invalid.
     #[test]
     fn no_text_makes_the_parser_or_a_run_panic(
         words in prop::collection::vec(

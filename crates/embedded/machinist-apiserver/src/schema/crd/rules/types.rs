@@ -1,7 +1,9 @@
-//! What can be said of a rule before it runs: fields, variables and functions that are not there, operands that never fit,
-//! and how many steps it may come to on the largest value that its schema and the size of a request allow.
+//! Checks a rule before it runs. Finds undefined fields, variables and functions, and operands that
+//! never match. Estimates the steps on the largest value that the schema and the request size
+//! allow.
 //!
-//! Only what is certain is reported; where a type is not known, everything goes and costs nothing.
+//! Only certain errors are reported. If a type is unknown, every operation is allowed and costs
+//! nothing.
 
 use kube_cel::cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValue, operators};
 use kube_cel::cel::parser::Expression;
@@ -10,10 +12,11 @@ use crate::schema::crd::rules::functions::TYPES;
 use crate::schema::crd::rules::value::escaped;
 use crate::schema::crd::schema::{Format, Schema, Type};
 
-/// Functions that kube-apiserver gives to rules, but for those on URLs, whose library is heavy. `lists.range` and the like, which the library has besides, are not among
-/// them: they make large lists out of nothing.
+/// Functions that kube-apiserver offers to rules, except those for URLs, which need a heavy
+/// library. The library also has functions such as `lists.range`. They are not in this list,
+/// because they create large lists from nothing.
 const FUNCTIONS: [&str; 110] = [
-    // The language's own.
+    // The language itself.
     "contains",
     "size",
     "startsWith",
@@ -131,7 +134,7 @@ const FUNCTIONS: [&str; 110] = [
     "dns1123Subdomain",
 ];
 
-/// What is known of an expression.
+/// Known type of an expression.
 #[derive(Debug, Clone)]
 enum Ty<'a> {
     Unknown,
@@ -139,17 +142,17 @@ enum Ty<'a> {
     Number,
     String,
     Null,
-    /// What a text of so many characters at most is split into.
+    /// The result of splitting a text of at most this many characters.
     Pieces(f64),
-    /// Something else that is certainly none of the above.
+    /// Another type that is certainly none of the above.
     Other,
-    /// A value that this schema describes; the flag says that it is a whole object.
+    /// A value that this schema describes. The flag marks a whole object.
     Of(&'a Schema, bool),
     Metadata,
 }
 
 impl<'a> Ty<'a> {
-    /// What a value of a schema counts as.
+    /// Returns the type of the values that a schema describes.
     fn settled(self) -> Self {
         let Ty::Of(schema, _) = self else { return self };
         if schema.int_or_string || schema.nullable || schema.preserve_unknown && schema.of.is_none() {
@@ -164,7 +167,7 @@ impl<'a> Ty<'a> {
         }
     }
 
-    /// Types that never equal or precede each other.
+    /// Whether values of these types can never be equal or be ordered.
     fn is_apart_from(&self, other: &Self) -> bool {
         let class = |ty: &Self| match ty {
             Ty::Bool => Some(0),
@@ -184,16 +187,16 @@ impl<'a> Ty<'a> {
     }
 }
 
-/// What a program has to come to.
+/// Required result of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// A rule.
+    /// The bool of a rule.
     Bool,
-    /// A message.
+    /// The text of a message.
     Text,
 }
 
-/// The steps that a program takes at most on a value of `schema`, or why it cannot run on one.
+/// Returns the maximum steps of a program on a value of `schema`, or the reason why it cannot run.
 pub(super) fn steps(
     program: &Expression,
     schema: &Schema,
@@ -217,13 +220,14 @@ pub(super) fn steps(
 
 struct Check<'a> {
     variables: Vec<(&'a str, Ty<'a>)>,
-    /// How often the loops around come by.
+    /// Number of iterations of the enclosing loops.
     rounds: f64,
     steps: f64,
 }
 
 impl<'a> Check<'a> {
-    /// Counts as kube-apiserver's estimate does: one for a variable, a field and most calls, nothing for a constant.
+    /// Counts steps as kube-apiserver's estimate does: one for a variable, a field and most calls,
+    /// none for a constant.
     fn takes(&mut self, steps: f64) {
         self.steps += self.rounds * steps;
     }
@@ -365,7 +369,7 @@ impl<'a> Check<'a> {
         let (held, around) = (self.variables.len(), self.rounds);
         let rounds = most_items(&range);
         let (first, second) = match (&comprehension.iter_var2, range) {
-            // Of a map the keys are walked, of a list its items.
+            // A loop visits the keys of a map and the items of a list.
             (None, Ty::Of(schema, _)) if schema.items.is_none() => (Ty::String, Ty::Unknown),
             (None, range) => (element(range), Ty::Unknown),
             (Some(_), range) => (Ty::Unknown, element(range)),
@@ -384,13 +388,14 @@ impl<'a> Check<'a> {
     }
 }
 
-/// `optional` in `optional.of(x)`, `sets` in `sets.contains(a, b)`: no variable, a part of the function's name.
+/// Whether an identifier is part of a function's name and not a variable: `optional` in
+/// `optional.of(x)`, `sets` in `sets.contains(a, b)`.
 pub(super) fn is_namespace(expression: &Expression) -> bool {
     const NAMESPACES: [&str; 6] = ["optional", "sets", "strings", "format", "ip", "math"];
     matches!(&expression.expr, Expr::Ident(name) if NAMESPACES.contains(&name.as_str()))
 }
 
-/// The type of what a collection holds.
+/// Returns the type of a collection's elements.
 fn element(of: Ty<'_>) -> Ty<'_> {
     match of {
         Ty::Of(schema, _) => schema
@@ -403,13 +408,13 @@ fn element(of: Ty<'_>) -> Ty<'_> {
     }
 }
 
-/// A call that reads a text takes a step for every ten characters.
+/// A call that reads a text takes one step per ten characters.
 const STEPS_PER_CHARACTER: f64 = 0.1;
 
-/// The largest request, which bounds what a schema does not.
+/// Bytes of the largest request. This is the limit if the schema sets none.
 const LARGEST_REQUEST: f64 = 3_145_728.0;
 
-/// How many items a collection has at most; one where nothing is known of it.
+/// Returns the maximum number of items in a collection, or one if nothing is known.
 fn most_items(of: &Ty<'_>) -> f64 {
     let schema = match of {
         Ty::Of(schema, _) => schema,
@@ -427,7 +432,7 @@ fn most_items(of: &Ty<'_>) -> f64 {
     }
 }
 
-/// How many values of a schema fit into a request.
+/// Returns how many values of a schema fit into a request.
 pub(super) fn largest_count(schema: &Schema) -> f64 {
     let smallest = match schema.of {
         Some(Type::Integer | Type::Number) => 1.0,

@@ -1,4 +1,4 @@
-//! How a JSON value looks to a rule: typed by the schema, under names that CEL can say.
+//! Converts a JSON value for a rule: typed by the schema, with field names that are valid in CEL.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::schema::crd::schema::{Format, MAX_DEPTH, Schema, Type};
 
-/// Words that CEL keeps for itself; as a field's name they are written `__word__`.
+/// Reserved words of CEL. As a field name they are written `__word__`.
 const RESERVED: [&str; 21] = [
     "true",
     "false",
@@ -37,7 +37,7 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
-/// The name under which a rule finds a field; `None` for names that it cannot say.
+/// Returns the name of a field in rules, or `None` if the name cannot be written in CEL.
 pub(super) fn escaped(name: &str) -> Option<String> {
     if RESERVED.contains(&name) {
         return Some(format!("__{name}__"));
@@ -62,7 +62,8 @@ pub(super) fn escaped(name: &str) -> Option<String> {
     Some(out)
 }
 
-/// The value as a rule sees it. `resource`: it is a whole object, of whose metadata only the names can be seen.
+/// Converts a value. If `resource` is set, the value is a whole object, and rules see only the
+/// names in its metadata.
 pub(super) fn shown(value: &Value, schema: &Schema, resource: bool) -> Cel {
     show(value, schema, resource, 0)
 }
@@ -102,7 +103,7 @@ fn object(map: &Map<String, Value>, schema: &Schema, resource: bool, depth: usiz
             _ if is_header && key == "metadata" => names_of(value),
             _ if is_header => show(value, &Schema::default(), false, depth + 1),
             Some(below) => show(value, below, below.embedded_resource, depth + 1),
-            // A rule cannot see what its schema does not know.
+            // A rule cannot see fields that its schema does not define.
             None => continue,
         };
         let name = if is_map { Some(key.clone()) } else { escaped(key) };
@@ -128,7 +129,7 @@ fn names_of(metadata: &Value) -> Cel {
     show(&json!(names), &schema, false, 0)
 }
 
-/// A whole number that JSON wrote with a fraction (`1.0`) or too large for an integer.
+/// Converts an integer that JSON wrote with a fraction (`1.0`) or that is too large for an integer.
 #[expect(clippy::cast_possible_truncation, reason = "checked to be whole and small enough")]
 fn whole(number: f64) -> Cel {
     const EXACT: f64 = 9_007_199_254_740_992.0;
@@ -148,7 +149,7 @@ fn string(text: &str, format: Option<Format>) -> Cel {
     typed.unwrap_or_else(|| Cel::String(Arc::new(text.to_owned())))
 }
 
-/// A duration as Go writes it: `1h30m`, `-1.5s`, `0`.
+/// Parses a duration in Go's format: `1h30m`, `-1.5s`, `0`.
 pub(crate) fn duration(text: &str) -> Option<TimeDelta> {
     let (negative, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -192,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_written_as_the_documentation_of_rules_says() {
+    fn field_names_are_escaped_as_documented() {
         for (name, written) in [
             ("plain", Some("plain")),
             ("one_under", Some("one_under")),
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_those_of_go() {
+    fn durations_parse_as_in_go() {
         assert_eq!(duration("1h30m"), Some(TimeDelta::minutes(90)));
         assert_eq!(duration("-1.5s"), Some(TimeDelta::milliseconds(-1500)));
         assert_eq!(duration("0"), Some(TimeDelta::zero()));

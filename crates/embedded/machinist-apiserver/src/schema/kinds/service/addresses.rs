@@ -1,4 +1,4 @@
-//! The addresses and node ports of Services: one of each for one Service.
+//! Allocates the addresses and node ports of Services. Each belongs to one Service only.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::Ipv4Addr;
@@ -10,21 +10,22 @@ use tokio::time::Instant;
 
 use crate::schema::kinds::Context;
 
-/// Where Services lie: 10.96.0.0/16, the beginning of what kubeadm gives to them.
+/// Network of the Services: 10.96.0.0/16, the beginning of kubeadm's range for Services.
 const NETWORK: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 0);
-/// Of the network's addresses, the first is its name and the last reaches all of it.
+/// Usable host numbers: the network's first address is its name, and its last address reaches all
+/// hosts.
 const HOSTS: std::ops::RangeInclusive<u32> = 1..=65_534;
 const NODE_PORTS: std::ops::RangeInclusive<u32> = 30_000..=32_767;
-/// The address of the API server itself.
+/// Address of the API server itself.
 pub(crate) const OF_API_SERVER: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
-/// How long what was given out and is not stored is kept: a write takes far less.
+/// How long an allocation is reserved while it is not stored. A write takes far less.
 const RESERVED_FOR: Duration = Duration::from_secs(10);
 
-/// What was given to Services that may not be stored yet.
+/// Allocations for Services that may not be stored yet.
 #[derive(Debug, Default)]
 pub(crate) struct Reserved(Mutex<HashMap<String, Instant>>);
 
-/// A free address for the Service with this UID.
+/// Returns a free address for the Service with this UID.
 pub(crate) fn allocate_address(context: &Context<'_>, uid: &str) -> Option<Ipv4Addr> {
     let taken = taken_addresses(context);
     let text = |host: u32| Ipv4Addr::from_bits(NETWORK.to_bits() + host).to_string();
@@ -32,7 +33,7 @@ pub(crate) fn allocate_address(context: &Context<'_>, uid: &str) -> Option<Ipv4A
     Some(Ipv4Addr::from_bits(NETWORK.to_bits() + host))
 }
 
-/// A free node port for port number `index` of the Service with this UID.
+/// Returns a free node port for port number `index` of the Service with this UID.
 pub(crate) fn allocate_node_port(context: &Context<'_>, uid: &str, index: usize) -> Option<u32> {
     let taken = taken_node_ports(context);
     context.addresses.take(NODE_PORTS, &format!("{uid}/{index}"), &taken, |port| port.to_string())
@@ -47,12 +48,12 @@ pub(crate) fn in_network(address: Ipv4Addr) -> bool {
     address.to_bits().checked_sub(NETWORK.to_bits()).is_some_and(|host| HOSTS.contains(&host))
 }
 
-/// The addresses that stored Services have.
+/// Returns the addresses of all stored Services.
 pub(crate) fn taken_addresses(context: &Context<'_>) -> BTreeSet<String> {
     taken(context, |spec| spec["clusterIPs"].as_array().cloned().unwrap_or_default())
 }
 
-/// The node ports that stored Services have.
+/// Returns the node ports of all stored Services.
 pub(crate) fn taken_node_ports(context: &Context<'_>) -> BTreeSet<String> {
     taken(context, |spec| {
         let ports = spec["ports"].as_array().into_iter().flatten();
@@ -60,7 +61,8 @@ pub(crate) fn taken_node_ports(context: &Context<'_>) -> BTreeSet<String> {
     })
 }
 
-/// What the stored Services have. There are at most as many with an address as the network has.
+/// Collects values of all stored Services. At most as many Services have an address as the network
+/// has addresses.
 fn taken(context: &Context<'_>, of: impl Fn(&Value) -> Vec<Value>) -> BTreeSet<String> {
     let stored = context.store.slice("services", "", None, None).map(|slice| slice.items).unwrap_or_default();
     let values = stored.iter().flat_map(|(_, service)| of(&service.glance()["spec"]));
@@ -68,7 +70,8 @@ fn taken(context: &Context<'_>, of: impl Fn(&Value) -> Vec<Value>) -> BTreeSet<S
 }
 
 impl Reserved {
-    /// A number of the range whose text nobody has. Where the search begins hangs on who asks, so that most find one at once.
+    /// Reserves a free number of the range. The search starts at a position derived from `who`, so
+    /// most searches succeed at once.
     fn take(
         &self,
         range: std::ops::RangeInclusive<u32>,
