@@ -53,7 +53,7 @@ const RULES: &[(&str, Rule)] = &[
     ("the name of a test is at most 60 letters long", prose::test_names),
     ("no file grows beyond what can be read", sources::file_lengths),
     ("modules are named after what is inside", sources::module_names),
-    ("nothing names a path of somebody's machine", sources::machine_paths),
+    ("no file names a path of one computer", sources::machine_paths),
     ("dependencies are declared once, in the workspace", manifests::declared_in_the_workspace),
     ("no crate is compiled in two major versions", manifests::duplicate_versions),
     ("the checked-in CRDs are what the program prints", checked_in_crds),

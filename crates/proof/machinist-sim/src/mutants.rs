@@ -33,7 +33,7 @@ use machinist_plan::{Plan, PodList};
 use serde_json::{Value, json};
 
 use crate::ask::Ask;
-use crate::faults::wire::{Answer, full};
+use crate::faults::answer::{Answer, full};
 use crate::invariants::Id;
 use crate::sight::MACHINES;
 

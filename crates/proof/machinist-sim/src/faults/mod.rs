@@ -16,6 +16,7 @@
 //! its end state. Nodes, the built-in controllers and the user meet no faults: they are part of the
 //! environment, not of the tested system.
 
+pub mod answer;
 pub mod cloud;
 pub mod crash;
 pub mod fuse;

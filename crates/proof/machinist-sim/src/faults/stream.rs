@@ -7,7 +7,8 @@ use http_body_util::{BodyExt, StreamBody};
 use serde::Deserialize;
 
 use super::plan::LineFate;
-use super::wire::{AnswerBody, Link};
+use super::answer::AnswerBody;
+use super::wire::Link;
 
 /// The same stream, with faults.
 pub(super) fn disturbed(body: AnswerBody, link: Arc<Link>, table: String) -> AnswerBody {

@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
-use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use kube::client::Body;
 use machinist_apiserver::{ApiService, Server};
@@ -23,18 +22,13 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tower::{BoxError, Service};
 
+use super::answer::{Answer, AnswerBody, full};
 use super::crash::{Kind, Life, Victims};
 use super::plan::{Fate, Fault, Loss};
 use super::stream;
 use crate::actor::Side;
 use crate::ask::{Ask, Sent};
 use crate::lab::Lab;
-
-/// An answer, as the product's client receives it.
-pub type Answer = Result<Response<AnswerBody>, BoxError>;
-
-/// The body of an answer.
-pub type AnswerBody = UnsyncBoxBody<Bytes, BoxError>;
 
 /// The connection of one life of one process to one server. Clones are the same connection.
 #[derive(Clone)]
@@ -233,10 +227,6 @@ fn refusal(code: u16) -> Response<AnswerBody> {
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
     response
-}
-
-pub(crate) fn full(bytes: Bytes) -> AnswerBody {
-    Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
 }
 
 /// The revision of a list or an object.
