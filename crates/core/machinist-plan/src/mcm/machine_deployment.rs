@@ -15,11 +15,11 @@
 
 mod chosen;
 mod freeze;
-mod template;
+pub(crate) mod snapshot;
+pub(crate) mod template;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,8 +27,10 @@ use jiff::Timestamp;
 use machinist_api::constants::{annotations, labels, reasons};
 use machinist_api::{MachineDeploymentStatus, MachineSet, MachineSetStatus, MachineSpec, StrategyType};
 
-pub(crate) use self::template::is_synced;
+pub use self::snapshot::{Owned, Snapshot};
+use self::template::is_synced;
 pub use self::template::{is_same_template, new_set, owner_reference, set_name, template_hash};
+use super::live::number;
 use super::refusal::Refusal;
 use super::status::Stage;
 use super::{rollout, status};
@@ -43,46 +45,6 @@ const STATUS_EVERY: Duration = Duration::from_secs(1);
 const REVISIONS_KEPT: usize = 10;
 /// Number of names to try for a set. A name is skipped only if a set of another owner has it.
 const NAME_ATTEMPTS: u32 = 16;
-
-/// All facts for one decision about one deployment.
-#[derive(Debug, Clone)]
-pub struct Snapshot {
-    /// The moment of the decision.
-    pub now: Timestamp,
-    /// The deployment to decide about.
-    pub deployment: Arc<MachineDeploymentFacts>,
-    /// The sets that the deployment controls, oldest first, each with its Machines.
-    pub sets: Vec<Owned>,
-    /// The sets in the namespace without a controlling owner.
-    pub adoptable: Vec<Arc<MachineSetFacts>>,
-    /// Names of all other sets of the namespace.
-    pub taken_names: BTreeSet<String>,
-    /// Names of Machines that this process has looked up at the API server. If no set has such a
-    /// Machine, the deployment does not own it. Memory: may be empty at any moment.
-    pub looked_for: BTreeSet<String>,
-    /// When this process last wrote the deployment's status.
-    pub status_written: Option<Timestamp>,
-}
-
-impl Hash for Snapshot {
-    /// Hashes everything that determines a decision. Values that change without news are excluded:
-    /// the moment, the last write of this process, and sets of other owners. If these matter, the
-    /// planned actions differ.
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self { now: _, deployment, sets, adoptable: _, taken_names: _, looked_for, status_written: _ } =
-            self;
-        (deployment, sets, looked_for).hash(state);
-    }
-}
-
-/// A set and the Machines that it controls.
-#[derive(Debug, Clone, Hash)]
-pub struct Owned {
-    /// The owned set.
-    pub set: Arc<MachineSetFacts>,
-    /// The Machines of the set, including those being deleted.
-    pub machines: Vec<Arc<MachineFacts>>,
-}
 
 /// One call for one deployment.
 #[derive(Debug)]
@@ -468,11 +430,6 @@ fn with_status(s: &Snapshot, stage: &Stage<'_>, mut actions: Vec<Action>, why: W
         return Plan::act_all(actions, why);
     }
     Plan::act_all(actions, why).no_later_than(due)
-}
-
-/// Converts a count to `u32`, saturated.
-pub(crate) fn number(count: usize) -> u32 {
-    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 /// The label that distinguishes the Machines of different sets.

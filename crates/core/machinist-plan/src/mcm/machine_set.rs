@@ -14,10 +14,10 @@
 mod freeze;
 mod names;
 mod replicas;
+pub(crate) mod snapshot;
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,11 +25,12 @@ use jiff::Timestamp;
 use machinist_api::constants::reasons;
 use machinist_api::{MachineSetStatus, Phase};
 
-pub use self::freeze::SafetyMargins;
 pub use self::names::{Reserved, child_name};
 pub use self::replicas::{child, owner_reference};
-pub(crate) use self::replicas::{is_chosen, is_live, marked_at};
-use super::machine_deployment::is_synced;
+pub(crate) use self::snapshot::invalid;
+pub use self::snapshot::{ChildFailure, SafetyMargins, Snapshot};
+use super::live::is_live;
+use super::machine_deployment::template::is_synced;
 use super::refusal::Refusal;
 use super::status;
 use crate::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts, Preserved, selects};
@@ -43,61 +44,6 @@ const STATUS_EVERY: Duration = Duration::from_secs(1);
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 /// Longest wait after a failed creation. It is short enough for a user who fixes the cause.
 const LONGEST_RETRY: Duration = Duration::from_secs(300);
-
-/// All facts for one decision about one set.
-#[derive(Debug, Clone)]
-pub struct Snapshot {
-    /// The moment of the decision.
-    pub now: Timestamp,
-    /// Upper bound of the difference between the wall clock and the API server's clock.
-    pub skew: Duration,
-    /// The set to decide about.
-    pub set: Arc<MachineSetFacts>,
-    /// The Machines that the set controls.
-    pub machines: Vec<Arc<MachineFacts>>,
-    /// The Machines in the namespace without a controlling owner.
-    pub adoptable: Vec<Arc<MachineFacts>>,
-    /// The deployment of the set, if known. Only a frozen set needs it.
-    pub deployment: Option<Arc<MachineDeploymentFacts>>,
-    /// The limits for setting and lifting a freeze.
-    pub margins: SafetyMargins,
-    /// Numbers that are certainly in use. Memory: may be empty at any moment.
-    pub settled_numbers: BTreeSet<u64>,
-    /// When this process last wrote the set's status.
-    pub status_written: Option<Timestamp>,
-    /// The last failed creation or deletion of a child.
-    pub failure: Option<ChildFailure>,
-}
-
-impl Hash for Snapshot {
-    /// Hashes everything that determines a decision. Values that change without news are excluded:
-    /// the moment, the settings and measurements of the process, its last write, and Machines of
-    /// other owners. If these matter, the planned actions differ.
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self {
-            now: _,
-            skew: _,
-            set,
-            machines,
-            adoptable: _,
-            deployment,
-            margins: _,
-            settled_numbers,
-            status_written: _,
-            failure,
-        } = self;
-        (set, machines, deployment, settled_numbers, failure).hash(state);
-    }
-}
-
-/// A failed creation or deletion of a child.
-#[derive(Debug, Clone, Hash)]
-pub struct ChildFailure {
-    /// The message of the API server.
-    pub message: String,
-    /// The consecutive failures.
-    pub attempts: Attempts,
-}
 
 /// One call for one set.
 #[derive(Debug)]
@@ -187,12 +133,6 @@ impl Snapshot {
     pub(crate) fn failed_and_preserved(&self, machine: &MachineFacts) -> Option<Preserved> {
         self.preserved(machine).filter(|_| machine.status.phase == Phase::Failed)
     }
-}
-
-/// Returns why a set is not reconciled until a user fixes its spec.
-pub(crate) fn invalid(set: &MachineSetFacts) -> Option<Refusal> {
-    let invalid = set.invalid.as_ref().map(|(field, message)| Refusal::invalid(field, message));
-    invalid.or_else(|| Refusal::if_selecting_all(set.spec.selector.as_ref()))
 }
 
 fn plan_deleting(s: &Snapshot) -> Plan<Action> {
@@ -318,11 +258,6 @@ fn why(s: &Snapshot) -> Why {
     let kept = s.machines.iter().find(|machine| is_live(machine) && machine.is_updated_in_place());
     kept.filter(|_| desired < live)
         .map_or_else(Why::settled, |machine| crate::why::why_updated_in_place(machine))
-}
-
-/// Whether a Machine counts as available for sets and deployments.
-pub(crate) fn is_available(machine: &MachineFacts) -> bool {
-    is_live(machine) && matches!(machine.status.phase, Phase::Running | Phase::Available)
 }
 
 impl fmt::Display for Action {

@@ -1,5 +1,6 @@
 //! The machine API of Gardener's machine-controller-manager.
 
+mod live;
 pub mod machine;
 pub mod machine_class;
 pub mod machine_deployment;

@@ -40,9 +40,8 @@ use jiff::Timestamp;
 use machinist_api::constants::annotations;
 use machinist_api::{OperationState, OperationType, Phase};
 
+use super::live::{is_live, number};
 use super::machine::{OperationWrite, PhaseWrite, StatusWrite};
-use super::machine_deployment::number;
-use super::machine_set::is_live;
 use crate::facts::{MachineFacts, MachineSetFacts};
 use crate::why::{McmReason, Reason, Step};
 use crate::{Plan, Why};

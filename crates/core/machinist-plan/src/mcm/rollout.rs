@@ -24,8 +24,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use machinist_api::constants::annotations;
 
-use super::machine_deployment::{Owned, number};
-use super::machine_set::{is_available, is_chosen, is_live};
+use super::live::{is_available, is_chosen, is_live, number};
+use super::machine_deployment::snapshot::Owned;
 use crate::Why;
 use crate::facts::{MachineDeploymentFacts, MachineFacts};
 use crate::why::{McmReason, Reason, Step};

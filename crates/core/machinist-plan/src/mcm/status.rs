@@ -12,8 +12,9 @@ use machinist_api::{
     MachineSetStatus, MachineSummary, OperationState, Phase,
 };
 
-use super::machine_deployment::{self, Owned};
-use super::machine_set::{self, is_available, is_live};
+use super::live::{is_available, is_live};
+use super::machine_deployment::snapshot::{self as machine_deployment, Owned};
+use super::machine_set::snapshot as machine_set;
 use super::refusal::Refusal;
 use crate::facts::{MachineFacts, MachineSetFacts};
 use machinist_core::plus;

@@ -13,6 +13,7 @@ use machinist_api::constants::annotations;
 use machinist_api::{Machine, MachineDeployment, MachineSet, Phase};
 use serde_json::{Value, json};
 
+use super::live::{is_available, is_live};
 use super::machine_deployment::{self, Owned};
 use super::{machine_set, replacement};
 use crate::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
@@ -112,7 +113,7 @@ impl Toy {
     }
 
     fn live(&self) -> usize {
-        self.machines.values().map(MachineFacts::parse).filter(machine_set::is_live).count()
+        self.machines.values().map(MachineFacts::parse).filter(is_live).count()
     }
 
     pub(crate) fn deployment_snapshot(&self) -> Option<machine_deployment::Snapshot> {
@@ -289,14 +290,12 @@ impl Toy {
     /// S5: no available Machine is deleted if too few would remain.
     fn judge_deletion(&mut self, machine: &MachineFacts) {
         let Some(deployment) = self.facts() else { return };
-        if !machine_set::is_available(machine) || deployment.deleting_since.is_some() {
+        if !is_available(machine) || deployment.deleting_since.is_some() {
             return;
         }
         let all = self.machines.values().map(MachineFacts::parse).filter(|other| other.name != machine.name);
-        let counts = |other: &MachineFacts| {
-            machine_set::is_available(other)
-                || (machine_set::is_live(other) && self.hurt.contains(&other.name))
-        };
+        let counts =
+            |other: &MachineFacts| is_available(other) || (is_live(other) && self.hurt.contains(&other.name));
         let left = all.filter(counts).count();
         if left < self.fewest {
             self.violations.push(format!("S5: {} deleted, {left} are left", machine.name));

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use http_body_util::{BodyExt, StreamBody};
 use serde::Deserialize;
 
-use super::plan::LineFate;
 use super::answer::AnswerBody;
+use super::plan::LineFate;
 use super::wire::Link;
 
 /// The same stream, with faults.

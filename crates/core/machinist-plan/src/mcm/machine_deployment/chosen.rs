@@ -17,7 +17,7 @@ use machinist_api::constants::{annotations, reasons};
 
 use super::{Action, Snapshot};
 use crate::facts::MachineFacts;
-use crate::mcm::machine_set::{is_chosen, is_live, marked_at};
+use crate::mcm::live::{is_chosen, is_live, marked_at};
 use crate::mcm::refusal::Refusal;
 use crate::why::{McmReason, Reason, Step};
 use crate::{Plan, Why};

@@ -13,25 +13,10 @@
 use machinist_api::constants::{annotations, reasons};
 
 use super::{Action, Snapshot};
-use crate::mcm::machine_deployment::number;
+use crate::mcm::live::number;
 use crate::mcm::status::is_fully_labelled;
 use crate::why::{McmReason, Reason, Step};
 use crate::{Plan, Why};
-
-/// Margins for the number of Machines at which a set is frozen and at which the freeze is lifted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SafetyMargins {
-    /// `--safety-up`
-    pub up: u32,
-    /// `--safety-down`
-    pub down: u32,
-}
-
-impl Default for SafetyMargins {
-    fn default() -> Self {
-        Self { up: 2, down: 1 }
-    }
-}
 
 /// Lifts the freeze if the conditions for it are met.
 pub(super) fn thaw(s: &Snapshot) -> Option<Plan<Action>> {

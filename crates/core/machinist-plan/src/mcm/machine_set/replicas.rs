@@ -17,18 +17,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use machinist_api::constants::{annotations, finalizers, labels};
 use machinist_api::{Machine, MachinePriority, Phase};
 
+use super::Action;
 use super::names::{Reserved, child_name};
-use super::{Action, Snapshot};
+use super::snapshot::Snapshot;
 use crate::facts::{MachineFacts, MachineSetFacts, Preserved};
+use crate::mcm::live::{is_chosen, is_live, marked_at};
 use machinist_core::just_past;
 
 /// Maximum number of Machines that one pass creates or deletes.
 const BURST: usize = 100;
-
-/// Whether a Machine is live, which means that it is not being deleted.
-pub(crate) fn is_live(machine: &MachineFacts) -> bool {
-    machine.deleting_since.is_none() && machine.status.phase != Phase::Terminating
-}
 
 /// Returns the calls that bring the number of live Machines to the desired number. No Machine is
 /// created before `again`.
@@ -147,17 +144,6 @@ fn rank(machine: &MachineFacts) -> Rank {
         _ => 0,
     };
     (priority.0, (marked.is_none(), marked), phase, machine.created, Reverse(machine.name.clone()))
-}
-
-/// Returns when the autoscaler chose this Machine.
-pub(crate) fn marked_at(machine: &MachineFacts) -> Option<Timestamp> {
-    machine.annotation(annotations::MARKED_FOR_DELETION_TIME)?.parse().ok()
-}
-
-/// Whether this Machine has the marks of the autoscaler: the priority and a time.
-pub(crate) fn is_chosen(machine: &MachineFacts) -> bool {
-    let priority = machine.annotation(annotations::MACHINE_PRIORITY).map(MachinePriority::parse_or_default);
-    priority == Some(MachinePriority::DELETE_FIRST) && marked_at(machine).is_some()
 }
 
 /// Whether the autoscaler chose this Machine no later than it changed the number of replicas.

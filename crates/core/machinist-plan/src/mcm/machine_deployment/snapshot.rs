@@ -1,0 +1,49 @@
+//! The facts that one decision about a deployment rests on.
+
+use std::collections::BTreeSet;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
+
+/// All facts for one decision about one deployment.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// The moment of the decision.
+    pub now: Timestamp,
+    /// The deployment to decide about.
+    pub deployment: Arc<MachineDeploymentFacts>,
+    /// The sets that the deployment controls, oldest first, each with its Machines.
+    pub sets: Vec<Owned>,
+    /// The sets in the namespace without a controlling owner.
+    pub adoptable: Vec<Arc<MachineSetFacts>>,
+    /// Names of all other sets of the namespace.
+    pub taken_names: BTreeSet<String>,
+    /// Names of Machines that this process has looked up at the API server. If no set has such a
+    /// Machine, the deployment does not own it. Memory: may be empty at any moment.
+    pub looked_for: BTreeSet<String>,
+    /// When this process last wrote the deployment's status.
+    pub status_written: Option<Timestamp>,
+}
+
+impl Hash for Snapshot {
+    /// Hashes everything that determines a decision. Values that change without news are excluded:
+    /// the moment, the last write of this process, and sets of other owners. If these matter, the
+    /// planned actions differ.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { now: _, deployment, sets, adoptable: _, taken_names: _, looked_for, status_written: _ } =
+            self;
+        (deployment, sets, looked_for).hash(state);
+    }
+}
+
+/// A set and the Machines that it controls.
+#[derive(Debug, Clone, Hash)]
+pub struct Owned {
+    /// The owned set.
+    pub set: Arc<MachineSetFacts>,
+    /// The Machines of the set, including those being deleted.
+    pub machines: Vec<Arc<MachineFacts>>,
+}

@@ -1,0 +1,88 @@
+//! The facts that one decision about a set rests on.
+
+use std::collections::BTreeSet;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use machinist_core::Attempts;
+
+use crate::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
+use crate::mcm::refusal::Refusal;
+
+/// All facts for one decision about one set.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// The moment of the decision.
+    pub now: Timestamp,
+    /// Upper bound of the difference between the wall clock and the API server's clock.
+    pub skew: Duration,
+    /// The set to decide about.
+    pub set: Arc<MachineSetFacts>,
+    /// The Machines that the set controls.
+    pub machines: Vec<Arc<MachineFacts>>,
+    /// The Machines in the namespace without a controlling owner.
+    pub adoptable: Vec<Arc<MachineFacts>>,
+    /// The deployment of the set, if known. Only a frozen set needs it.
+    pub deployment: Option<Arc<MachineDeploymentFacts>>,
+    /// The limits for setting and lifting a freeze.
+    pub margins: SafetyMargins,
+    /// Numbers that are certainly in use. Memory: may be empty at any moment.
+    pub settled_numbers: BTreeSet<u64>,
+    /// When this process last wrote the set's status.
+    pub status_written: Option<Timestamp>,
+    /// The last failed creation or deletion of a child.
+    pub failure: Option<ChildFailure>,
+}
+
+impl Hash for Snapshot {
+    /// Hashes everything that determines a decision. Values that change without news are excluded:
+    /// the moment, the settings and measurements of the process, its last write, and Machines of
+    /// other owners. If these matter, the planned actions differ.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self {
+            now: _,
+            skew: _,
+            set,
+            machines,
+            adoptable: _,
+            deployment,
+            margins: _,
+            settled_numbers,
+            status_written: _,
+            failure,
+        } = self;
+        (set, machines, deployment, settled_numbers, failure).hash(state);
+    }
+}
+
+/// A failed creation or deletion of a child.
+#[derive(Debug, Clone, Hash)]
+pub struct ChildFailure {
+    /// The message of the API server.
+    pub message: String,
+    /// The consecutive failures.
+    pub attempts: Attempts,
+}
+
+/// Returns why a set is not reconciled until a user fixes its spec.
+pub(crate) fn invalid(set: &MachineSetFacts) -> Option<Refusal> {
+    let invalid = set.invalid.as_ref().map(|(field, message)| Refusal::invalid(field, message));
+    invalid.or_else(|| Refusal::if_selecting_all(set.spec.selector.as_ref()))
+}
+
+/// Margins for the number of Machines at which a set is frozen and at which the freeze is lifted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SafetyMargins {
+    /// `--safety-up`
+    pub up: u32,
+    /// `--safety-down`
+    pub down: u32,
+}
+
+impl Default for SafetyMargins {
+    fn default() -> Self {
+        Self { up: 2, down: 1 }
+    }
+}
