@@ -4,8 +4,11 @@
 //! one more draw in one place does not change the other decisions of the run.
 
 use std::fmt;
+use std::hash::Hasher;
 use std::ops::Range;
 use std::time::Duration;
+
+use fnv::FnvHasher;
 
 /// The number that determines all draws of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,9 +78,9 @@ impl Stream {
 
 /// FNV-1a, for the names of streams and the hashes of traces.
 pub fn fnv(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
+    let mut hasher = FnvHasher::default();
+    hasher.write(bytes);
+    hasher.finish()
 }
 
 #[cfg(test)]

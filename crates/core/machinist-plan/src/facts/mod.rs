@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 mod attachment;
 mod class;
 mod freeze;
+pub(crate) mod generated;
 mod machine;
 mod machine_deployment;
 mod machine_set;
@@ -29,7 +30,6 @@ pub use machine_set::{MachineSetFacts, RESERVED_NUMBERS};
 pub use node::NodeFacts;
 pub(crate) use pod::selects;
 pub use pod::{BudgetFacts, PodFacts};
-pub(crate) use token::fnv1a;
 pub use token::{
     TOKEN_NAMESPACE, TOKEN_OWNER, TOKEN_TYPE, Token, TokenFacts, description as token_description,
     legacy_token_id, token_id,

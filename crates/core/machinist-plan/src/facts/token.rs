@@ -6,6 +6,7 @@
 //! the second Machine takes an id derived from its UID. An annotation identifies the owner of a
 //! token, never the id.
 
+use super::generated::stable_hash;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use machinist_instance::AccountId;
@@ -113,7 +114,8 @@ impl Token {
 /// that are taken.
 pub fn token_id(machine_uid: &str, attempt: u32) -> String {
     const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
-    let mut hash = fnv1a(machine_uid.as_bytes()) ^ u64::from(attempt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut hash =
+        stable_hash(machine_uid.as_bytes()) ^ u64::from(attempt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     // The low bits of FNV are weaker, so the high half is folded in before the digits are taken.
     hash ^= hash >> 32;
     (0..6)
@@ -131,13 +133,6 @@ pub fn legacy_token_id(machine_name: &str) -> Option<String> {
     let bytes = machine_name.as_bytes();
     let tail = bytes.len().checked_sub(5).map(|start| &bytes[start..])?;
     Some(tail.iter().take(3).map(|byte| format!("{byte:02x}")).collect())
-}
-
-/// FNV-1a with 64 bits: the hash is stable for ever, as names and ids require.
-pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
 }
 
 #[cfg(test)]

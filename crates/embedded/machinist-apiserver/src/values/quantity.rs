@@ -56,19 +56,36 @@ fn ten_to(exponent: i32) -> i128 {
     10_i128.pow(u32::try_from(exponent).unwrap_or_default())
 }
 
-fn parse(text: &str) -> Option<Quantity> {
+/// Whether the text is a quantity, also one that is too large to calculate with.
+pub(crate) fn is_quantity(text: &str) -> bool {
+    parts(text).is_some_and(|parts| unit_of(parts.unit).is_some())
+}
+
+/// The parts of a quantity's text.
+struct Parts<'a> {
+    negative: bool,
+    /// All digits, without the point.
+    digits: String,
+    fraction: &'a str,
+    unit: &'a str,
+}
+
+fn parts(text: &str) -> Option<Parts<'_>> {
     let end =
         text.find(|c: char| !(c.is_ascii_digit() || matches!(c, '+' | '-' | '.'))).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
-    let (negative, digits) = match number.strip_prefix('-') {
-        Some(digits) => (true, digits),
+    let (negative, number) = match number.strip_prefix('-') {
+        Some(number) => (true, number),
         None => (false, number.strip_prefix('+').unwrap_or(number)),
     };
-    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
-    let all = format!("{whole}{fraction}");
-    if all.is_empty() || !all.bytes().all(|b| b.is_ascii_digit()) {
-        return None;
-    }
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let digits = format!("{whole}{fraction}");
+    let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    is_number.then_some(Parts { negative, digits, fraction, unit })
+}
+
+fn parse(text: &str) -> Option<Quantity> {
+    let Parts { negative, digits: all, fraction, unit } = parts(text)?;
     let mantissa: i128 = all.parse().ok()?;
     let scale = i32::try_from(fraction.len()).ok()?;
     let (units, exponent, bits) = unit_of(unit)?;

@@ -7,10 +7,8 @@ use machinist_api::constants::{annotations, finalizers, labels};
 use machinist_api::{ClassSpec, MachineSet, MachineSetSpec, MachineSpec, MachineTemplateSpec};
 use serde_json::{Value, json};
 
-use crate::facts::{MachineDeploymentFacts, fnv1a};
-
-/// Characters of a set's suffix.
-const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+use crate::facts::MachineDeploymentFacts;
+use crate::facts::generated::{stable_hash, suffix};
 
 /// Whether a set's template equals the deployment's template in all parts that need a rollout.
 ///
@@ -77,20 +75,15 @@ fn compared(template: &MachineTemplateSpec) -> Value {
 /// hash of other programs may differ, because sets are found by their template.
 pub fn template_hash(template: &MachineTemplateSpec, attempt: u32) -> u32 {
     let text = format!("{}#{attempt}", compared(template));
-    let hash = fnv1a(text.as_bytes());
+    let hash = stable_hash(text.as_bytes());
     u32::try_from((hash >> 32) ^ (hash & u64::from(u32::MAX))).unwrap_or(0)
 }
 
 /// Returns the name of the set of a deployment's template. `attempt` is 0 unless a set of another
 /// owner has that name.
 pub fn set_name(deployment: &MachineDeploymentFacts, attempt: u32) -> String {
-    let mut hash = template_hash(&deployment.spec.template, attempt);
-    let mut name = format!("{}-", deployment.name);
-    for _ in 0..5 {
-        name.push(char::from(LETTERS[usize::try_from(hash % 27).unwrap_or_default()]));
-        hash /= 27;
-    }
-    name
+    let hash = template_hash(&deployment.spec.template, attempt);
+    format!("{}-{}", deployment.name, suffix(hash.into()))
 }
 
 /// Builds the set of a deployment's template.

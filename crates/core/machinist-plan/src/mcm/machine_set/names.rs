@@ -11,15 +11,8 @@ use std::str::FromStr;
 
 use machinist_api::constants::labels;
 
-use crate::facts::fnv1a;
+use crate::facts::generated::{SUFFIX_LENGTH, SUFFIXES, stable_hash, suffix};
 
-/// Characters of a child's suffix: the API server's set for generated names, without vowels and
-/// look-alikes.
-const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-/// Length of a suffix.
-const SUFFIX_LENGTH: usize = 5;
-/// Number of suffixes. After this many Machines a set starts again with the first suffix.
-const SUFFIXES: u64 = 27u64.pow(5);
 /// The longest name of a Machine, which becomes a host name and a label value.
 const LONGEST_NAME: usize = labels::LONGEST_VALUE;
 
@@ -28,19 +21,16 @@ const LONGEST_NAME: usize = labels::LONGEST_VALUE;
 /// The UID of the set shuffles the numbers; they are not hashed one by one. With hashes, one in
 /// thirty sets of a thousand Machines would have a duplicate name.
 pub fn child_name(set_name: &str, set_uid: &str, number: u64) -> String {
-    let hash = fnv1a(set_uid.as_bytes());
+    let hash = stable_hash(set_uid.as_bytes());
     let (high, low) = ((hash >> 32) % SUFFIXES, hash % SUFFIXES);
     // A step that shares no factor with 27^5 visits every suffix once.
     let step = if high.is_multiple_of(3) { high + 1 } else { high };
-    let mut suffix = (number % SUFFIXES * step + low) % SUFFIXES;
+    let shuffled = (number % SUFFIXES * step + low) % SUFFIXES;
     let start: String = set_name.chars().take(LONGEST_NAME - SUFFIX_LENGTH - 1).collect();
     // A name truncated after a dot would have a part that starts with a hyphen, which is invalid.
     let mut name = start.trim_end_matches('.').to_owned();
     name.push('-');
-    for _ in 0..SUFFIX_LENGTH {
-        name.push(char::from(LETTERS[usize::try_from(suffix % 27).unwrap_or_default()]));
-        suffix /= 27;
-    }
+    name.push_str(&suffix(shuffled));
     name
 }
 

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::schema::crd::rules::value::duration;
 use crate::schema::crd::schema::{Format, ListType, MAX_DEPTH, Schema, Type};
+use crate::values::quantity::is_quantity;
 use crate::values::status::{FieldErrorKind, FieldErrors};
 
 /// Appends an error for every violation of `schema` in `value`. A value that is the same in `old`
@@ -348,15 +349,6 @@ impl Format {
 fn is_micro_time(text: &str) -> bool {
     let digits = text.split_once('.').map(|(_, rest)| rest.chars().take_while(char::is_ascii_digit).count());
     digits == Some(6) && text.parse::<jiff::Timestamp>().is_ok()
-}
-
-fn is_quantity(text: &str) -> bool {
-    const SUFFIXES: [&str; 15] =
-        ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "n", "u", "m", "k", "M", "G", "T", "P", "E"];
-    let number = SUFFIXES.iter().find_map(|s| text.strip_suffix(s)).unwrap_or(text);
-    !number.is_empty()
-        && number.parse::<f64>().is_ok()
-        && number.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.'))
 }
 
 #[cfg(test)]
