@@ -144,6 +144,11 @@ pub(crate) struct Step {
 }
 
 impl Case {
+    /// Whether a step makes the server forget its history, which ends the watches of other cases.
+    pub fn compacts(&self) -> bool {
+        self.steps.iter().any(|step| step.compact)
+    }
+
     /// Renders the case as a YAML file, one line per step.
     pub fn yaml(&self) -> String {
         let mut text =

@@ -17,8 +17,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use machinist_conformance::{
-    Corpus, Endpoint, Ledger, Remote, choose, compare, disagreements, generated, prepare, run, shorten,
+    Case, Corpus, Endpoint, Ledger, Remote, choose, compare, disagreements, generated, prepare, run, shorten,
     unused_namespace,
 };
 use serde::Deserialize;
@@ -28,9 +29,11 @@ const CLUSTERS: &str = "MACHINIST_REAL_CLUSTERS";
 
 /// Environment variable with the seed of the only sequence to run.
 const SEED: &str = "CONFORMANCE_SEED";
-/// Number of compared sequences, and the length of each. They take a minute and a half.
+/// Number of compared sequences, and the length of each.
 const SEQUENCES: u64 = 40;
 const STEPS: usize = 40;
+/// Number of cases that are played side by side, each in a namespace of its own.
+const AT_ONCE: usize = 6;
 
 /// The part of the cluster description that is needed here.
 #[derive(Deserialize)]
@@ -81,28 +84,44 @@ async fn ask_all() -> Result<usize, Box<dyn Error>> {
         let seed = seed.parse().map_err(|_| format!("{SEED}: expected a number, got {seed:?}"))?;
         return Ok(usize::from(!agrees(&endpoint, &corpus, seed).await?));
     }
+    let (alone, together): (Vec<Case>, Vec<Case>) =
+        choose(corpus.cases.clone(), &wanted)?.into_iter().partition(Case::compacts);
     let mut failed = 0;
-    for case in choose(corpus.cases.clone(), &wanted)? {
-        let golden = corpus.golden(&case.name)?;
-        let answers = run(&endpoint, &case, &unused_namespace()).await?;
-        // The ledger concerns our server. Here a real server is compared with another one.
-        let compared = compare(&golden, &answers, &Ledger::default());
-        if compared.is_explained() {
-            println!("PASSED  {}", case.name);
-            continue;
-        }
-        failed += 1;
-        println!("FAILED  {}", case.name);
-        for difference in compared.differences {
-            println!("  {difference}");
-        }
+    for (cases, at_once) in [(&together, AT_ONCE), (&alone, 1)] {
+        let played = cases.iter().map(|case| is_as_recorded(&endpoint, &corpus, case));
+        failed += count_failed(played, at_once).await?;
     }
     if wanted.is_empty() {
-        for seed in 1..=SEQUENCES {
-            failed += usize::from(!agrees(&endpoint, &corpus, seed).await?);
-        }
+        let played = (1..=SEQUENCES).map(|seed| agrees(&endpoint, &corpus, seed));
+        failed += count_failed(played, AT_ONCE).await?;
     }
     Ok(failed)
+}
+
+/// Runs checks side by side and returns how many failed.
+async fn count_failed(
+    checks: impl Iterator<Item = impl Future<Output = Result<bool, Box<dyn Error>>>>,
+    at_once: usize,
+) -> Result<usize, Box<dyn Error>> {
+    let passed: Vec<bool> = stream::iter(checks).buffered(at_once).try_collect().await?;
+    Ok(passed.into_iter().filter(|passed| !passed).count())
+}
+
+/// Returns whether the server answers a case as recorded. Prints the differences.
+async fn is_as_recorded(endpoint: &Endpoint, corpus: &Corpus, case: &Case) -> Result<bool, Box<dyn Error>> {
+    let golden = corpus.golden(&case.name)?;
+    let answers = run(endpoint, case, &unused_namespace()).await?;
+    // The ledger concerns our server. Here a real server is compared with another one.
+    let compared = compare(&golden, &answers, &Ledger::default());
+    if compared.is_explained() {
+        println!("PASSED  {}", case.name);
+        return Ok(true);
+    }
+    println!("FAILED  {}", case.name);
+    for difference in compared.differences {
+        println!("  {difference}");
+    }
+    Ok(false)
 }
 
 /// Returns whether both servers answer a generated sequence equally. Prints the differences.
