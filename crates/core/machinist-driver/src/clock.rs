@@ -1,24 +1,26 @@
-//! How far a cloud's clock is from ours, learned from the `Date` header of its answers.
+//! The skew between the clock of a cloud and the clock of this process, measured from the `Date`
+//! header of answers.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::fmt::rfc2822::DateTimeParser;
 use jiff::{SignedDuration, Timestamp};
 
-/// A cloud's clock, as a driver over HTTP learns about it. A clone shares what is known.
+/// The clock of a cloud, as a driver over HTTP measures it. Clones share the measurement.
 #[derive(Debug, Clone, Default)]
 pub struct CloudClock {
     skew: Arc<Mutex<Option<SignedDuration>>>,
 }
 
 impl CloudClock {
-    /// An answer that took longer says too little: the cloud may have written its date at any moment in between.
+    /// The longest duration of a request whose answer is used. The cloud writes the date at an
+    /// unknown moment during the request, so a slower answer is too inaccurate.
     const SLOWEST_USEFUL_ANSWER: SignedDuration = SignedDuration::from_secs(3);
-    /// `Date` has whole seconds, cut: on average it is half a second old.
+    /// The average age of a `Date` header: the cloud cuts it to whole seconds.
     const AGE_OF_A_DATE: SignedDuration = SignedDuration::from_millis(500);
 
-    /// Takes in the `Date` header of one answer, and our time before sending and after receiving. A text that is no HTTP
-    /// date is ignored, and so is a slow answer.
+    /// Measures the skew from the `Date` header of one answer, the time before sending and the time
+    /// after receiving. Slow answers and invalid dates are ignored.
     pub fn observe(&self, date: &str, sent: Timestamp, received: Timestamp) {
         let took = received.duration_since(sent);
         let Ok(date) = DateTimeParser::new().parse_timestamp(date) else { return };
@@ -29,7 +31,7 @@ impl CloudClock {
         *self.lock() = Some(written.saturating_sub(took / 2));
     }
 
-    /// The cloud's time minus ours; `None` before the first useful answer.
+    /// The time of the cloud minus the time of this process; `None` before the first useful answer.
     pub fn skew(&self) -> Option<SignedDuration> {
         *self.lock()
     }
@@ -43,7 +45,7 @@ impl CloudClock {
 mod tests {
     use super::*;
 
-    /// 22:13:20 on that day, and so many seconds.
+    /// 2023-11-14 22:13:20 UTC plus this number of seconds.
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_second(1_700_000_000 + seconds).expect("a valid second")
     }
@@ -55,14 +57,14 @@ mod tests {
     }
 
     #[test]
-    fn the_date_of_an_answer_shows_how_far_the_clouds_clock_is() {
+    fn skew_is_measured_from_the_date_of_an_answer() {
         let date = "Tue, 14 Nov 2023 22:14:00 GMT";
         assert_eq!(skew_after(date, 0, 1), Some(SignedDuration::from_secs(40)));
         assert_eq!(skew_after(date, 80, 81), Some(SignedDuration::from_secs(-40)));
     }
 
     #[test]
-    fn slow_answers_and_nonsense_show_nothing() {
+    fn slow_answers_and_invalid_dates_are_ignored() {
         assert_eq!(skew_after("Tue, 14 Nov 2023 22:14:00 GMT", 0, 30), None);
         assert_eq!(skew_after("yesterday, perhaps", 0, 0), None);
     }

@@ -1,11 +1,12 @@
-//! The Driver traits: what every cloud offers to every front end.
+//! The Driver traits, through which the controllers call a cloud.
 //!
-//! A [`Provider`] is a cloud as users name it (`sim`, `docker`, `hcloud`); it opens a [`Driver`] per cloud account.
-//! The same driver object serves the machine API, Cluster API and the cloud controller manager, so they can
-//! never disagree about whether an instance exists. [`contract`] is the suite that every driver passes.
+//! A [`Provider`] is one cloud (`sim`, `docker`, `hcloud`) and opens a [`Driver`] for each cloud
+//! account. The machine API, Cluster API and the cloud controller manager use the same driver
+//! object. So they always agree on whether an instance exists. [`contract`] is the test suite that
+//! every driver passes.
 //!
-//! Deliberately absent: Machines, retries, rate limits and deadlines. A driver makes one attempt and says
-//! truthfully what it knows; the caller bounds it, repeats it and remembers.
+//! Deliberately absent: Machines, retries, rate limits and deadlines. A driver makes one attempt
+//! and returns what it learned. The caller limits the time, retries and stores the answer.
 
 mod clock;
 pub mod contract;
@@ -23,12 +24,12 @@ use serde_json::Value;
 
 pub use clock::CloudClock;
 
-/// A cloud, as users name it in a class.
+/// A cloud that users can name in a MachineClass.
 pub trait Provider: Send + Sync {
-    /// The name that users write, for example `sim`.
+    /// The provider name in a MachineClass, for example `sim`.
     fn name(&self) -> &str;
 
-    /// Whether this provider serves classes of that provider name.
+    /// Whether this provider serves classes with that provider name.
     fn serves(&self, provider: &str) -> bool {
         provider.eq_ignore_ascii_case(self.name())
     }
@@ -36,109 +37,123 @@ pub trait Provider: Send + Sync {
     /// Parses and validates a provider spec without calling the cloud.
     ///
     /// # Errors
-    /// [`machinist_instance::ErrorKind::InvalidSpec`], naming the field and what was expected.
+    /// [`machinist_instance::ErrorKind::InvalidSpec`]. The message names the field and the expected
+    /// value.
     fn validate(&self, provider_spec: &Value) -> Result<(), Error>;
 
-    /// Names the cloud account that a credential opens: a hash of the endpoint and of the entries that open it, or of the cloud's
-    /// own id of the project where the credential tells it. No call is made.
+    /// Computes the name of the cloud account that a credential opens, without calling the cloud.
+    ///
+    /// The name is a hash of the cloud's own id of the project, if the credential contains that id.
+    /// Otherwise it is a hash of the endpoint and of the credential's entries that open the
+    /// account.
     ///
     /// # Guarantees
-    /// Credentials of different accounts never share a name. A new credential of the same account may have another one.
+    /// Credentials of different accounts have different names. A new credential of the same account
+    /// may have another name than the old one.
     fn account(&self, credential: &Credential) -> AccountId;
 
-    /// Reads the `spec.providerID` of a Machine or a Node. A provider whose ids have a form of their own says which texts
-    /// are not ids of it; without an override every text but the empty one is.
+    /// Parses the `spec.providerID` of a Machine or a Node, without calling the cloud.
+    ///
+    /// The default accepts every text except the empty one. If the ids of a provider have a special
+    /// form, the provider overrides this function and classifies the other texts.
     ///
     /// # Guarantees
-    /// The id of every instance that its drivers return reads as [`RecordedId::Ours`]. No call is made.
+    /// The id of every instance that the provider's drivers return parses as [`RecordedId::Ours`].
     fn parse_id(&self, text: &str) -> RecordedId {
         RecordedId::any(text)
     }
 
-    /// Whether two ids name the same instance. Some clouds spell an id in several ways: one has the region in it where
-    /// another has the zone. A provider that is not sure answers `false`.
+    /// Whether two ids name the same instance. Some clouds have several spellings of an id: one
+    /// contains the region, another the zone. A provider that is not sure returns `false`.
     ///
     /// # Guarantees
-    /// An id is the same as itself, and never the same as the id of another instance: Nodes are deleted by this answer.
+    /// Returns `true` for two equal ids, and `false` for the ids of different instances. The
+    /// controller deletes Nodes based on this answer.
     fn same_instance(&self, a: &ProviderId, b: &ProviderId) -> bool {
         a == b
     }
 
-    /// Opens the account that a credential gives access to. Cheap: no call is made.
+    /// Opens the account of a credential. Cheap, because it does not call the cloud.
     ///
     /// # Errors
-    /// [`machinist_instance::ErrorKind::Denied`] when the credential lacks an entry, naming it.
+    /// [`machinist_instance::ErrorKind::Denied`] if the credential lacks an entry. The message
+    /// names the entry.
     fn open(&self, account: &AccountId, credential: &Credential) -> Result<Arc<dyn Driver>, Error>;
 }
 
-/// One cloud account. The same object serves the machine API, Cluster API and the cloud controller manager.
+/// One cloud account. The machine API, Cluster API and the cloud controller manager use the same
+/// object.
 pub trait Driver: Send + Sync {
-    /// Instances: every driver has them.
+    /// Calls for instances, which every driver supports.
     fn instances(&self) -> &dyn Instances;
-    /// Load balancers: Services, and Cluster API's control plane endpoint.
+    /// Calls for load balancers: for Services, and for the control plane endpoint of Cluster API.
     fn balancers(&self) -> Option<&dyn Balancers> {
         None
     }
-    /// Routes between pod networks.
+    /// Calls for routes between pod networks.
     fn routes(&self) -> Option<&dyn Routes> {
         None
     }
-    /// Volumes: which of a pod's volumes this cloud attaches.
+    /// Calls for volumes: which volumes of a pod this cloud attaches.
     fn volumes(&self) -> Option<&dyn Volumes> {
         None
     }
-    /// Bootstrapping from outside, for clouds whose instances cannot boot from user data (containers).
+    /// Calls that bootstrap an instance from outside, for clouds without user data (containers).
     fn bootstrap(&self) -> Option<&dyn Bootstrap> {
         None
     }
-    /// What an answer of this account proves.
+    /// The promises of the cloud, from which the caller knows what an answer proves.
     fn promises(&self) -> Promises;
-    /// The cloud's time minus ours, from the `Date` header of its answers; `None` while that is not known.
+    /// The time of the cloud minus the time of this process, from the `Date` header of answers.
+    /// `None` while it is unknown.
     fn clock_skew(&self) -> Option<SignedDuration> {
         None
     }
 }
 
-/// Instances of one account.
+/// Calls for the instances of one account.
 #[async_trait]
 pub trait Instances: Send + Sync {
-    /// Creates the instance, or returns the one already made for `spec.key`. Returns once the cloud has
-    /// accepted; `Instance::power` tells how far it is.
+    /// Creates the instance of `spec.key`, or returns the existing one. The call returns as soon as
+    /// the cloud has accepted the creation. `Instance::power` shows the progress.
     ///
     /// # Guarantees
-    /// Never two live instances for one key. The same key with other user data returns the existing instance.
-    /// An instance without a key that has our name and was made since `spec.adopt_made_since` is tagged with the
-    /// key first, then returned.
+    /// A key never has two live instances. The same key with other user data returns the existing
+    /// instance. If an instance has the name of the spec, has no key and was created at or after
+    /// `spec.adopt_made_since`, the driver tags it with the key and returns it.
     ///
     /// # Errors
-    /// `Ambiguous` whenever the effect is unknown; `Unavailable` only when there was none.
+    /// `Ambiguous` if the effect is unknown. `Unavailable` only if the call had no effect.
     async fn ensure(&self, spec: &InstanceSpec) -> Result<Instance, Error>;
 
-    /// Looks for one instance by the strongest identity given.
+    /// Finds one instance by the strongest given identity.
     async fn find(&self, which: &InstanceRef) -> Result<Sighting, Error>;
 
-    /// Everything in the scope: complete or an error, never a part.
+    /// Lists all instances in the scope. The result is complete or an error, never partial.
     async fn list(&self, scope: &Scope) -> Result<Vec<Instance>, Error>;
 
-    /// Asks for deletion. Deleting the absent succeeds; gone means that `find` says so.
+    /// Requests the deletion of an instance. Deleting an absent instance succeeds. The deletion has
+    /// ended only when `find` returns [`Sighting::Absent`].
     ///
     /// # Errors
-    /// `Denied` when the instance carries another key than `owner`.
+    /// `Denied` if the key of the instance is not `owner`.
     async fn delete(&self, which: &InstanceRef, owner: &InstanceKey) -> Result<(), Error>;
 
-    /// Gives an instance the key `to` in place of `from`: its object was restored and has a new UID. Nothing else changes.
+    /// Changes the key of an instance from `from` to `to`, and nothing else. A Machine that was
+    /// restored from a backup has a new UID, so its instance needs a new key.
     ///
     /// # Guarantees
-    /// The key is compared before it is changed. An instance that carries `to` already is left as it is, so the call can be
-    /// repeated.
+    /// The driver compares the key before it changes it. An instance with the key `to` stays
+    /// unchanged, so the call can be repeated.
     ///
     /// # Errors
-    /// `Denied` when the instance carries neither key, or none. `Unsupported` where keys are [`machinist_instance::KeyTag::Fixed`].
+    /// `Denied` if the instance has no key or a third key. `Unsupported` if keys are
+    /// [`machinist_instance::KeyTag::Fixed`].
     async fn rekey(&self, _id: &ProviderId, _from: &InstanceKey, _to: &InstanceKey) -> Result<(), Error> {
         Err(Error::unsupported("rekey"))
     }
 
-    /// Adds or replaces tags.
+    /// Adds or replaces tags of an instance, and keeps its other tags.
     async fn update_tags(&self, _id: &ProviderId, _tags: &BTreeMap<String, String>) -> Result<(), Error> {
         Err(Error::unsupported("update_tags"))
     }
@@ -148,44 +163,46 @@ pub trait Instances: Send + Sync {
         Err(Error::unsupported("start"))
     }
 
-    /// Stops a running instance, keeping it.
+    /// Stops a running instance without deleting it.
     async fn stop(&self, _id: &ProviderId) -> Result<(), Error> {
         Err(Error::unsupported("stop"))
     }
 
-    /// The last lines of its console, for people who ask why it did not join.
+    /// Returns the last lines of the instance's console. They help users find out why the instance
+    /// did not join.
     async fn console_tail(&self, _id: &ProviderId, _lines: usize) -> Result<Vec<String>, Error> {
         Err(Error::unsupported("console_tail"))
     }
 }
 
-/// Load balancers of one account. Its calls arrive with the service controller and Cluster API.
+/// Calls for the load balancers of one account. They will be added with the service controller and
+/// Cluster API.
 pub trait Balancers: Send + Sync {}
 
-/// Routes of one account. Its calls arrive with the route controller.
+/// Calls for the routes of one account. They will be added with the route controller.
 pub trait Routes: Send + Sync {}
 
-/// Volumes of one account. Its calls arrive with volume detachment.
+/// Calls for the volumes of one account. They will be added with volume detachment.
 pub trait Volumes: Send + Sync {}
 
-/// Bootstrapping from outside, once per instance.
+/// Calls that bootstrap an instance from outside, once per instance.
 #[async_trait]
 pub trait Bootstrap: Send + Sync {
-    /// Starts the script unless it was started before; returns at once.
+    /// Starts the script, unless it was started before. Returns without waiting for its end.
     async fn start(&self, which: &InstanceRef, script: &[u8]) -> Result<(), Error>;
-    /// How far the script is.
+    /// Returns the progress of the script.
     async fn progress(&self, which: &InstanceRef) -> Result<BootstrapProgress, Error>;
 }
 
-/// How far a bootstrap script is.
+/// The progress of a bootstrap script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BootstrapProgress {
-    /// Nobody has started it.
+    /// The script was not started.
     NotStarted,
-    /// It runs.
+    /// The script runs.
     Running,
-    /// It ended well.
+    /// The script succeeded.
     Succeeded,
-    /// It ended badly; the text is the end of its output.
+    /// The script failed. The text is the end of its output.
     Failed(String),
 }

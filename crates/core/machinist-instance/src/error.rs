@@ -1,53 +1,54 @@
-//! Why a driver call failed, in terms of what the caller can do.
+//! Errors of driver calls, classified by how the caller can react.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A failed driver call: what the caller can do, and what the cloud said.
+/// A failed driver call: the kind for the caller, and the message for people.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
 #[error("{kind}: {message}")]
 pub struct Error {
-    /// What the caller can do.
+    /// The kind of failure, which determines how the caller reacts.
     pub kind: ErrorKind,
-    /// What happened, for people. Never holds a secret, never parsed.
+    /// The message for people. It never contains a secret, and no code parses it.
     pub message: String,
 }
 
 impl Error {
-    /// An error of this kind.
+    /// Creates an error.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }
 
-    /// An optional call that this driver does not have.
+    /// Creates the error for an optional call that the driver does not implement.
     pub fn unsupported(call: &str) -> Self {
-        Self::new(ErrorKind::Unsupported, format!("this driver has no {call}"))
+        Self::new(ErrorKind::Unsupported, format!("this driver does not support {call}"))
     }
 }
 
-/// What a caller can do about a failure; nothing else belongs here.
+/// How the caller of a failed driver call can react. Each kind stands for a different reaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ErrorKind {
-    /// The description is wrong; only its author can mend it.
+    /// The provider spec is invalid. A user must correct it.
     InvalidSpec,
-    /// The credential is missing, wrong, or may not do this.
+    /// The credential is missing or wrong, or the cloud does not permit the call with it.
     Denied,
-    /// Quota or stock is used up; try much later, or elsewhere.
+    /// The quota or the stock of the cloud is used up. Retry much later, or in another place.
     Exhausted,
-    /// The cloud asks for patience.
+    /// The cloud throttles the account.
     Throttled {
-        /// How long, when the cloud said so.
+        /// The wait that the cloud asks for, if it names one.
         retry_after: Option<Duration>,
     },
-    /// The cloud did not accept the call: it had no effect. Try again.
+    /// The cloud did not accept the call, and the call had no effect. Retry it.
     Unavailable,
-    /// The effect is unknown (a timeout or a reset after sending): look before concluding anything.
+    /// The effect is unknown, for example after a timeout or a connection reset. Read the state of
+    /// the cloud before drawing a conclusion.
     Ambiguous,
-    /// This driver cannot do that.
+    /// The driver does not support the call.
     Unsupported,
-    /// The driver itself broke a rule.
+    /// The driver has a bug: it panicked or broke a rule of its contract.
     Bug,
 }
 

@@ -1,34 +1,35 @@
-//! Names and identities, parsed once and typed ever after.
+//! Types for names and identities. Each text is parsed once, where it enters the program.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// An identity that could not be parsed; names what was given and what was expected.
+/// An identity that could not be parsed. The message contains the given and the expected text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {given:?}: expected {expected}")]
 pub struct IdentityError {
-    /// Which identity was being parsed.
+    /// The sort of identity, for example `provider id`.
     pub what: &'static str,
-    /// The text that was given.
+    /// The given text.
     pub given: String,
-    /// What would have been accepted.
+    /// A description of the accepted texts.
     pub expected: &'static str,
 }
 
-/// A cloud's own identity for an instance, as `spec.providerID` of Nodes and Machines holds it.
+/// The cloud's own identity of an instance, as in `spec.providerID` of Nodes and Machines.
 ///
-/// Any text that is not empty. Most clouds write `scheme://identity`; some write a bare name. Only the provider knows what
-/// its ids look like, so nothing else judges their form: see [`RecordedId`].
+/// Every text except the empty one is valid. Most clouds write `scheme://identity`, and some write
+/// a bare name. Only the provider knows the form of its ids, so no other code checks it: see
+/// [`RecordedId`].
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ProviderId(String);
 
 impl ProviderId {
-    /// Takes the text as it is.
+    /// Wraps the text without changing it.
     ///
     /// # Errors
-    /// When it is empty.
+    /// If the text is empty.
     pub fn parse(text: &str) -> Result<Self, IdentityError> {
         if text.is_empty() {
             return Err(IdentityError {
@@ -40,12 +41,12 @@ impl ProviderId {
         Ok(Self(text.to_owned()))
     }
 
-    /// The part before `://`; empty where there is none.
+    /// The part before `://`; empty if the id has no scheme.
     pub fn scheme(&self) -> &str {
         self.0.split_once("://").map_or("", |(scheme, _)| scheme)
     }
 
-    /// The part after `://`, without leading slashes; the whole text where there is no scheme.
+    /// The part after `://`, without leading slashes; the whole text if the id has no scheme.
     pub fn identity(&self) -> &str {
         self.0.split_once("://").map_or(&self.0, |(_, rest)| rest.trim_start_matches('/'))
     }
@@ -75,35 +76,36 @@ impl fmt::Display for ProviderId {
     }
 }
 
-/// What a provider makes of the text of a `spec.providerID`.
+/// The text of a `spec.providerID`, as the provider classifies it.
 ///
-/// Every text but the empty one is a record of an instance that exists or existed. For a record that the provider cannot
-/// read, nothing is created and nothing is deleted: it is unknown which instance the record means.
+/// Every text except the empty one records an instance that exists or existed. If the provider
+/// cannot read the record, the controller neither creates nor deletes an instance for it, because
+/// the record does not identify one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum RecordedId {
-    /// Nothing is recorded.
+    /// The text is empty: no instance is recorded.
     Unset,
     /// An id of this provider.
     Ours(ProviderId),
-    /// A text that another cloud's ids look like.
+    /// An id in the form of another cloud.
     NotOurs {
-        /// What an id of this provider looks like.
+        /// The form of this provider's ids.
         expected: String,
     },
-    /// A text that looks like an id of this provider and lacks a part, or like no id at all.
+    /// An incomplete id of this provider, or a text that is not an id of any cloud.
     Malformed {
-        /// What an id of this provider looks like.
+        /// The form of this provider's ids.
         expected: String,
     },
 }
 
 impl RecordedId {
-    /// Takes every text but the empty one for an id of the provider that asks.
+    /// Accepts every text except the empty one as an id of the calling provider.
     pub fn any(text: &str) -> Self {
         ProviderId::parse(text).map_or(Self::Unset, Self::Ours)
     }
 
-    /// The id, if it is one of this provider.
+    /// The id, if it belongs to this provider.
     pub fn ours(&self) -> Option<&ProviderId> {
         match self {
             Self::Ours(id) => Some(id),
@@ -112,14 +114,16 @@ impl RecordedId {
     }
 }
 
-/// How an instance is found before the cloud's own id is known: chosen by the core (a Machine's UID), stored by
-/// the cloud as a tag or a client token, never reused.
+/// The key that identifies an instance before the cloud's own id is known.
+///
+/// The core chooses the key (the UID of a Machine), and the cloud stores it as a tag or a client
+/// token. A key is never reused.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct InstanceKey(String);
 
 impl InstanceKey {
-    /// Wraps an identity that is unique for ever, such as the UID of an API object.
+    /// Wraps an identity that stays unique for ever, such as the UID of an API object.
     pub fn new(unique: impl Into<String>) -> Self {
         Self(unique.into())
     }
@@ -136,13 +140,13 @@ impl fmt::Display for InstanceKey {
     }
 }
 
-/// The name that an instance's kubelet registers with.
+/// The name with which the kubelet of an instance registers its Node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct NodeName(String);
 
 impl NodeName {
-    /// Wraps a name; empty names have no meaning and give `None`.
+    /// Wraps a name. Returns `None` for an empty name.
     pub fn new(name: impl Into<String>) -> Option<Self> {
         let name = name.into();
         (!name.is_empty()).then_some(Self(name))
@@ -165,9 +169,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_provider_id_is_any_text_but_the_empty_one() {
+    fn a_provider_id_is_any_nonempty_text() {
         let parts = |text| {
-            let id = ProviderId::parse(text).expect("this is how some cloud writes it");
+            let id = ProviderId::parse(text).expect("a provider id in the form of some cloud");
             (id.scheme().to_owned(), id.identity().to_owned())
         };
         assert_eq!(parts("fast:///w-1"), ("fast".to_owned(), "w-1".to_owned()));
@@ -178,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_empty_text_records_nothing() {
+    fn only_the_empty_text_is_unset() {
         assert_eq!(RecordedId::any(""), RecordedId::Unset);
         for text in ["machine-w-1", "fast://", " "] {
             assert_eq!(RecordedId::any(text).ours().map(ProviderId::as_str), Some(text));

@@ -1,4 +1,4 @@
-//! What a cloud runs, and how it is asked for.
+//! Instances, and the types with which a driver finds and lists them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,80 +8,81 @@ use serde::{Deserialize, Serialize};
 
 use crate::{InstanceKey, NodeName, ProviderId};
 
-/// One machine in a cloud, as the cloud described it at one moment.
+/// One instance in a cloud, as the cloud described it at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Instance {
-    /// The cloud's identity of it; never changes.
+    /// The cloud's identity of the instance; never changes.
     pub id: ProviderId,
-    /// The key it was made for; absent for instances that others made.
+    /// The key for which the driver created the instance; absent if another program created it.
     pub key: Option<InstanceKey>,
-    /// The installation it was made for, by its tag; absent for instances that others made.
+    /// The installation from the instance's tag; absent if another program created the instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
-    /// The name its kubelet registers with.
+    /// The name with which the kubelet registers the Node.
     pub name: NodeName,
-    /// Whether it runs.
+    /// The power state that the cloud reports.
     pub power: Power,
-    /// Where it can be reached.
+    /// The network addresses of the instance.
     pub addresses: Vec<Address>,
-    /// The cloud's name of its size, for example `m5.large`.
+    /// The cloud's name of the size, for example `m5.large`.
     pub instance_type: Option<String>,
-    /// Its zone.
+    /// Zone of the cloud, if it has zones.
     pub zone: Option<String>,
-    /// Its region.
+    /// Region of the cloud, if it has regions.
     pub region: Option<String>,
-    /// Everything the cloud keeps beside it, the key's own tag left out.
+    /// Tags of the instance in the cloud, without the tag that stores the key.
     pub tags: BTreeMap<String, String>,
-    /// When the cloud accepted it.
+    /// When the cloud accepted the creation.
     pub created: Timestamp,
 }
 
-/// What an instance is doing.
+/// The power state of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Power {
-    /// Accepted, not running yet.
+    /// The cloud has accepted the creation; the instance does not run yet.
     Pending,
-    /// Running.
+    /// The instance runs.
     Running,
-    /// Stopped; it can start again.
+    /// The instance is stopped and can be started again.
     Stopped,
-    /// On its way out; it still exists.
+    /// The cloud is deleting the instance, which still exists.
     Deleting,
 }
 
-/// Where an instance can be reached.
+/// A network address of an instance.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Address {
-    /// What kind of address this is.
+    /// Whether the address is an IP address or a name, internal or external.
     pub kind: AddressKind,
-    /// The address itself.
+    /// The IP address or name as text.
     pub address: String,
 }
 
-/// The kinds of address that a Node knows, spelled as Kubernetes spells them.
+/// The types of Node addresses, spelled as in the Kubernetes API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum AddressKind {
-    /// Reachable inside the cloud's network.
+    /// An IP address that is reachable inside the cloud's network.
     InternalIP,
-    /// Reachable from outside.
+    /// An IP address that is reachable from outside.
     ExternalIP,
-    /// The host name.
+    /// The host name of the instance.
     Hostname,
     /// A name that resolves inside the cloud's network.
     InternalDNS,
-    /// A name that resolves outside.
+    /// A name that resolves outside the cloud's network.
     ExternalDNS,
 }
 
-/// Which instance is meant. A driver uses the strongest identity given: id, then key, then name.
+/// A reference to one instance. A driver uses the strongest identity given: id, then key, then
+/// name.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Hash, Serialize, Deserialize)]
 pub struct InstanceRef {
-    /// The cloud's identity, once known.
+    /// The cloud's identity, if known.
     pub id: Option<ProviderId>,
-    /// The key it was, or would have been, made for.
+    /// The key of the instance, even if the cloud has not created it.
     pub key: Option<InstanceKey>,
-    /// The name it was, or would have been, made with.
+    /// The name of the instance, even if the cloud has not created it.
     pub name: Option<NodeName>,
 }
 
@@ -96,33 +97,35 @@ impl fmt::Display for InstanceRef {
     }
 }
 
-/// The answer to `find`.
+/// The result of `find`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Sighting {
-    /// It exists. `Instance::key` may be absent: then others made it, under our name.
+    /// The instance exists. If `Instance::key` is absent, another program created an instance of
+    /// that name.
     Present(Instance),
-    /// The cloud does not show it. What this proves depends on [`crate::Promises::visible_within`].
+    /// The cloud does not show the instance. [`crate::Promises::visible_within`] says when that
+    /// proves its absence.
     Absent,
-    /// Something exists under that id or name which was made for another key.
+    /// An instance with that id or name exists and has another key.
     Foreign(Foreign),
 }
 
-/// An instance that carries another key than the one that was asked for.
+/// An instance with another key than the requested one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Foreign {
-    /// The instance.
+    /// The cloud's identity of the instance.
     pub id: ProviderId,
-    /// The key it carries.
+    /// The key of the instance.
     pub key: InstanceKey,
-    /// The installation it was made for, by its tag.
+    /// The installation from the instance's tag.
     pub cluster: Option<String>,
 }
 
-/// What `list` covers.
+/// The instances that `list` returns.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Scope {
-    /// Instances made by this installation for that cluster.
+    /// The instances with the tag of this installation.
     Ours(String),
-    /// Everything this account may see.
+    /// Every instance that the account may see.
     Visible,
 }

@@ -1,11 +1,12 @@
-//! What the core and the drivers say to each other.
+//! Types that the core and the drivers exchange.
 //!
-//! An [`Instance`] is what a cloud runs; it carries an [`InstanceKey`] that the core chose, a [`ProviderId`]
-//! that the cloud chose, and a name that both use. Drivers receive an [`InstanceSpec`] and answer with
-//! instances, [`Sighting`]s and [`Error`]s; [`Promises`] tell the core what it may conclude from an answer.
+//! An [`Instance`] runs in a cloud. It has an [`InstanceKey`] that the core chose, a [`ProviderId`]
+//! that the cloud chose, and a name that both use. A driver receives an [`InstanceSpec`] and
+//! returns instances, [`Sighting`]s and [`Error`]s. From the driver's [`Promises`] the core knows
+//! which conclusions an answer permits.
 //!
-//! Deliberately absent: Machines, classes, conditions, retries. A driver never sees a Kubernetes object, and
-//! nothing here performs a call.
+//! Deliberately absent: Machines, classes, conditions, retries. A driver never sees a Kubernetes
+//! object, and this crate performs no call.
 
 mod error;
 mod identity;

@@ -1,56 +1,58 @@
-//! What a cloud promises, so that the core knows what an answer proves.
+//! Promises of a cloud, from which the core knows what an answer proves.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What the core may rely on for one cloud account.
+/// The guarantees on which the core relies for one cloud account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Promises {
-    /// A created instance is shown by `find` and `list` at the latest this long after `ensure` took effect.
+    /// The longest time between the effect of `ensure` and the moment from which `find` and `list`
+    /// show the instance.
     pub visible_within: Duration,
-    /// No call takes effect later than this after it was started, whether or not its answer arrived.
+    /// The longest time between the start of a call and its effect, even if no answer arrives.
     pub call_bound: Duration,
-    /// How repeated creation of the same key is prevented.
+    /// How the cloud prevents a second instance for one key.
     pub create: CreateGuarantee,
-    /// How many calls the account admits. `None` if the cloud states no limit.
+    /// The rate limit of the account. `None` if the cloud states no limit.
     pub rate: Option<CallRate>,
-    /// Whether an instance can be given another key.
+    /// Whether the key of an instance can be changed.
     pub keys: KeyTag,
 }
 
-/// How many calls a cloud admits from one account.
+/// The rate limit of a cloud for one account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CallRate {
-    /// Calls per hour in the long run.
+    /// Sustained number of calls per hour.
     pub per_hour: u32,
-    /// Calls that may be made at once after a rest.
+    /// Number of calls that the cloud admits at once after a pause.
     pub burst: u32,
 }
 
 impl Promises {
-    /// How long after the last moment at which someone may have asked for it an instance can still appear.
+    /// The longest time between the last possible `ensure` call for an instance and the moment from
+    /// which reads show it.
     pub fn absence_takes(&self) -> Duration {
         self.visible_within + self.call_bound
     }
 }
 
-/// How a cloud keeps one instance per key.
+/// How a cloud prevents a second instance for one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum CreateGuarantee {
-    /// The cloud deduplicates by a client token.
+    /// The cloud deduplicates creations by a client token.
     NativeKey,
-    /// The cloud refuses a second instance of the same name.
+    /// The cloud rejects a second instance of the same name.
     UniqueName,
-    /// The driver looks before it creates; safe only with one caller per key.
+    /// The driver searches before it creates. This is safe only with one caller per key.
     FindThenCreate,
 }
 
-/// How a cloud keeps the key of an instance.
+/// How a cloud stores the key of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum KeyTag {
-    /// As a tag that can be changed.
+    /// In a tag that can be changed.
     Rekeyable,
-    /// As something that stays as it was made, such as the label of a container.
+    /// In a place that cannot be changed, such as the label of a container.
     Fixed,
 }

@@ -1,4 +1,4 @@
-//! What a driver is asked to make, and with whose credential.
+//! The input of a driver: the spec of an instance, and the credential of an account.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,37 +10,39 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{InstanceKey, NodeName};
 
-/// Everything a driver needs to make one instance.
+/// Everything that a driver needs to create one instance.
 #[derive(Debug, Clone)]
 pub struct InstanceSpec {
-    /// Makes creation idempotent: one instance per key, for ever.
+    /// The key that makes creation idempotent: at most one instance ever has it.
     pub key: InstanceKey,
-    /// The name it boots with and registers under.
+    /// The host name, with which the kubelet registers the Node.
     pub name: NodeName,
-    /// Which installation it belongs to; [`crate::Scope::Ours`] lists by it.
+    /// The installation to which the instance belongs. [`crate::Scope::Ours`] lists by this name.
     pub cluster: String,
-    /// The cloud's own description of it, as the user wrote it; the driver parses and validates it.
+    /// The provider spec as the user wrote it. The driver parses and validates it.
     pub provider_spec: Value,
-    /// What it boots from. May hold a bootstrap token.
+    /// The user data, which may contain a bootstrap token.
     pub user_data: UserData,
-    /// Kept beside the instance.
+    /// Tags that the cloud stores with the instance.
     pub tags: BTreeMap<String, String>,
-    /// An instance of this name, without a key, made at or after this moment, was made for the same purpose by
-    /// another program: `ensure` tags it with the key and returns it. `None` adopts nothing.
+    /// The earliest creation time of an instance that `ensure` may adopt. If an instance of this
+    /// name has no key and was created at or after this time, another program created it for the
+    /// same purpose: `ensure` tags it with the key and returns it. `None` adopts no instance.
     pub adopt_made_since: Option<Timestamp>,
 }
 
-/// What an instance boots from. It holds secrets, so it neither prints nor compares.
+/// The user data of an instance. The data may contain secrets, so `Debug` prints only its length
+/// and the type has no comparison.
 #[derive(Clone, Default)]
 pub struct UserData(Vec<u8>);
 
 impl UserData {
-    /// Wraps the bytes that the instance will see.
+    /// Wraps the bytes that the instance receives.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
         Self(bytes.into())
     }
 
-    /// The bytes, for the request to the cloud and nothing else.
+    /// The bytes. Use them only for the request to the cloud.
     pub fn expose(&self) -> &[u8] {
         &self.0
     }
@@ -52,7 +54,8 @@ impl fmt::Debug for UserData {
     }
 }
 
-/// What opens a cloud account: the data of the Secrets that a class refers to. It neither prints nor compares.
+/// The credential of a cloud account: the data of the Secrets that a class refers to. `Debug`
+/// prints only the names of the entries, and the type has no comparison.
 #[derive(Clone, Default)]
 pub struct Credential(BTreeMap<String, Vec<u8>>);
 
@@ -62,7 +65,7 @@ impl Credential {
         Self(data)
     }
 
-    /// One entry as text, if it is there and valid UTF-8.
+    /// One entry as text, if the entry exists and is valid UTF-8.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.0.get(name).and_then(|bytes| std::str::from_utf8(bytes).ok())
     }
@@ -74,24 +77,27 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// Names one cloud account: limits, pools and proofs of ownership are kept per account.
+/// The name of a cloud account. Limits, pools and proofs of ownership are kept per account.
 ///
-/// The name is a truncated SHA-256, so it may be written on API objects: the credential cannot be read from it.
+/// The name is a truncated SHA-256 hash. The credential cannot be derived from it, so the name may
+/// be written on API objects.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AccountId(Arc<str>);
 
-/// Separates these hashes from every other use of SHA-256 on the same bytes.
+/// Makes these hashes differ from every other SHA-256 hash of the same bytes.
 const ACCOUNT_DOMAIN: &str = "machinist.dev/account/v1";
-/// Bytes of the hash that are kept: no two accounts of one installation share them by chance.
+/// Number of bytes kept from the hash: enough to prevent collisions between the accounts of one
+/// installation.
 const ACCOUNT_BYTES: usize = 12;
 
 impl AccountId {
-    /// Names an account by the parts that lead to it: the provider, then the endpoint and the entries of the credential that open
-    /// the account, or the cloud's own id of the project. The same parts give the same name in every process.
+    /// Computes the name from the parts that identify the account. The first part is the provider.
+    /// The other parts are the cloud's own id of the project, or the endpoint and the entries of
+    /// the credential that open the account. The same parts give the same name in every process.
     pub fn of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut hash = Sha256::new();
         for part in std::iter::once(ACCOUNT_DOMAIN.as_bytes()).chain(parts) {
-            // The length keeps ("ab", "c") apart from ("a", "bc").
+            // With the length, ("ab", "c") and ("a", "bc") have different hashes.
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
         }
@@ -99,7 +105,7 @@ impl AccountId {
         Self(hex.collect::<String>().into())
     }
 
-    /// The name as it was recorded on an object; empty text names no account.
+    /// Reads the name that was recorded on an object. Returns `None` for an empty text.
     pub fn recorded(text: &str) -> Option<Self> {
         (!text.is_empty()).then(|| Self(text.into()))
     }
@@ -121,14 +127,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_do_not_print() {
+    fn debug_output_contains_no_secrets() {
         let data = BTreeMap::from([("token".to_owned(), b"canary".to_vec())]);
         let printed = format!("{:?} {:?}", Credential::new(data), UserData::new(*b"canary"));
         assert_eq!(printed, r#"{"token"} UserData(6 bytes)"#);
     }
 
     #[test]
-    fn an_account_is_named_by_each_of_its_parts_and_shows_none() {
+    fn account_name_depends_on_all_parts_and_reveals_none() {
         let named = |parts: &[&str]| AccountId::of(parts.iter().map(|part| part.as_bytes()));
         let name = named(&["sim", "cloud.example", "canary"]);
         assert_eq!(name, named(&["sim", "cloud.example", "canary"]));

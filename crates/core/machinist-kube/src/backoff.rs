@@ -1,8 +1,8 @@
-//! Delays that grow, and jitter from a seed so that a run can be repeated.
+//! Growing delays, with jitter from a seed so that a run is repeatable.
 
 use std::time::Duration;
 
-/// A small seeded stream of numbers (SplitMix64). It spreads retries in time and decides nothing else.
+/// A seeded stream of pseudo-random numbers (SplitMix64), used only to spread requests in time.
 #[derive(Clone, Debug)]
 pub(crate) struct Jitter {
     state: u64,
@@ -13,13 +13,13 @@ impl Jitter {
         Self { state: seed }
     }
 
-    /// `delay`, made longer by a share drawn evenly from `0.0..spread`.
+    /// Returns `delay`, extended by a uniformly random share from `0.0..spread`.
     pub(crate) fn stretch(&mut self, delay: Duration, spread: f64) -> Duration {
         delay.mul_f64(1.0 + spread * self.unit())
     }
 
     fn unit(&mut self) -> f64 {
-        // 53 bits are what an f64 holds exactly.
+        // An f64 holds 53 bits exactly.
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
@@ -37,14 +37,15 @@ impl Jitter {
 pub(crate) struct Backoff {
     pub(crate) first: Duration,
     pub(crate) cap: Duration,
-    /// The share by which a delay may be longer than the doubling says.
+    /// Maximum share by which jitter extends a delay.
     pub(crate) spread: f64,
 }
 
 impl Backoff {
-    /// The delay after the given number of earlier failures; `cap` bounds it with its jitter.
+    /// The delay after the given number of earlier failures. With its jitter, the delay is at most
+    /// `cap`.
     pub(crate) fn delay(&self, earlier_failures: u32, jitter: &mut Jitter) -> Duration {
-        // 2^31 times anything useful is beyond every cap.
+        // 2^30 times a useful first delay exceeds every cap.
         let doubled = self.first.saturating_mul(1 << earlier_failures.min(30));
         jitter.stretch(doubled.min(self.cap), self.spread).min(self.cap)
     }
@@ -68,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_delays_and_another_seed_others() {
+    fn delays_depend_only_on_the_seed() {
         let draw = |seed| {
             let mut jitter = Jitter::new(seed);
             (0..8).map(|n| BACKOFF.delay(n, &mut jitter)).collect::<Vec<_>>()

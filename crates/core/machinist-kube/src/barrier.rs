@@ -1,21 +1,23 @@
-//! The own-writes barrier: nobody decides on a view that lacks what this process itself has written.
+//! The own-writes barrier: no decision uses a view that lacks the writes of this process.
 //!
-//! A watch lags behind the writes it reports. A controller that creates one object too few, and looks again before the
-//! watch has shown it what it created, creates it twice. So each write is charged, from before it is sent, to the queue
-//! key that makes it and to every key that counts what it changes; while a charge is open, those keys are not looked at.
-//! Keys that merely see the object are not charged, or a burst of writes would starve them.
+//! A watch lags behind the writes that it reports. If a controller creates an object and looks
+//! again before the watch shows the object, the controller would create it twice. So each write
+//! opens a charge before it is sent. The charge belongs to the queue key that writes and to every
+//! key that counts the written object. While a charge is open, its keys are not reconciled. Keys
+//! that only read the object are not charged, because a burst of writes would starve them.
 //!
 //! ```text
 //! open --> sent --+--> committed --> the store has seen the resourceVersion --> closed
-//!                 +--> deleted ----> the store has seen the UID gone or deleting --> closed
-//!                 +--> gone -------> the store has seen the UID gone --> closed
+//!                 +--> deleted ----> the store has seen the UID deleting or deleted --> closed
+//!                 +--> gone -------> the store has seen the UID deleted --> closed
 //!                 +--> not committed --> closed
 //!                 +--> unknown: stays open until the write was repeated and settled
 //! ```
 //!
-//! resourceVersions are compared within one kind of one cluster only, and planners never see one. A watch may hang: what
-//! is not seen within [`OVERDUE_AFTER`] is listed by [`Barrier::overdue`], and a quorum list that was fed to the store
-//! closes it with [`Barrier::verified`].
+//! resourceVersions are compared only within one kind of one cluster, and planners never see them.
+//! A watch may hang. [`Barrier::overdue`] returns the writes that the watch has not shown within
+//! [`OVERDUE_AFTER`]. After a quorum list was applied to the store, [`Barrier::verified`] closes
+//! their charges.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -24,101 +26,105 @@ use crate::cluster::Cluster;
 use crate::store::{Change, ObjectKey};
 use crate::sync::Instant;
 
-/// After this long without the watch showing a write, one quorum list looks for it.
+/// If the watch has not shown a write within this time, one quorum list looks for the write.
 pub const OVERDUE_AFTER: Duration = Duration::from_secs(10);
 
 /// A write that is about to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expect {
-    /// The API server.
+    /// The API server of the object.
     pub cluster: Cluster,
-    /// The kind, by the name under which its store is known (`machines`).
+    /// The kind of the object, by the name of its store (`machines`).
     pub resource: &'static str,
-    /// The object.
+    /// Key of the written object.
     pub key: ObjectKey,
-    /// What is done to it.
+    /// The kind of write.
     pub kind: WriteKind,
-    /// The UID that a DELETE names, so that it can be repeated for the same object.
+    /// The UID in the precondition of a DELETE, so that the DELETE can be repeated for the same
+    /// object.
     pub uid: Option<String>,
 }
 
-/// What a write does.
+/// The kind of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteKind {
     /// POST.
     Create,
     /// PUT or PATCH.
     Update,
-    /// The same, of something that others are deleted for. If its answer is lost, a read tells nothing before it can have no more effect.
+    /// PUT or PATCH of an object because of which other objects are deleted. If the answer is lost,
+    /// a read proves nothing until the write can no longer take effect.
     TakeAway,
     /// DELETE.
     Delete,
 }
 
-/// What became of a write.
+/// The result of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Settled {
-    /// It is committed, at this resourceVersion. A deletion that left the object there with a deletionTimestamp is one
-    /// too, and so is a write whose effect was found by a quorum read.
+    /// The write is committed at this resourceVersion. A deletion that only set a deletionTimestamp
+    /// counts as committed too, and so does a write whose effect a quorum read has found.
     Committed {
         /// The UID of the object.
         uid: String,
         /// The resourceVersion in the answer.
         resource_version: u64,
     },
-    /// The object is gone, or about to be; the answer named no resourceVersion.
+    /// The object is deleted or being deleted, and the answer contained no resourceVersion.
     Deleted {
         /// The UID of the object.
         uid: String,
     },
-    /// The write removed the object: it took the last finalizer off what was being deleted. The answer shows the object as it
-    /// was before, so its resourceVersion says nothing.
+    /// The write removed the last finalizer of an object that was being deleted, so the object is
+    /// deleted. The answer shows the object before the write, so its resourceVersion is not usable.
     Gone {
         /// The UID of the object.
         uid: String,
     },
-    /// It had no effect.
+    /// The write had no effect.
     NotCommitted,
-    /// It may have had an effect. The charge stays open; repeat the write, and settle the same charge again.
+    /// The write may have had an effect. The charge stays open: repeat the write, and settle the
+    /// same charge again.
     Unknown,
 }
 
-/// Names one open charge. It can be settled again after [`Settled::Unknown`].
+/// Identifies one open charge. A charge can be settled again after [`Settled::Unknown`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Charge(u64);
 
-/// Why a queue key must wait.
+/// Reason why a queue key must wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockedSince {
-    /// When the oldest open charge was opened.
+    /// Time at which the oldest open charge was opened.
     pub since: Instant,
-    /// How many charges are open.
+    /// Number of open charges of the key.
     pub charges: usize,
-    /// Charges whose write must be repeated, oldest first; nothing else will close them.
+    /// Charges with an unknown outcome, oldest first. Only a repetition of the write closes them.
     pub unknown: Vec<Charge>,
 }
 
 /// A write that the watch has not shown in time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Overdue {
-    /// Its charge.
+    /// The open charge of the write.
     pub charge: Charge,
-    /// What was written.
+    /// The write.
     pub expect: Expect,
 }
 
-/// Counters for metrics.
+/// Counters of a barrier, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BarrierMetrics {
-    /// Charges open now.
+    /// Number of open charges.
     pub open: usize,
-    /// Of these, how many have an unknown outcome.
+    /// Number of open charges with an unknown outcome.
     pub unknown: usize,
-    /// How many charges were ever opened.
+    /// Number of charges that were opened since the start.
     pub opened: u64,
-    /// How often a charge became overdue.
+    /// Number of charges that became overdue.
     pub overdue: u64,
-    /// How often all charges of a kind were dropped because its resourceVersions went back.
+    /// How often the barrier dropped all answered charges of a kind, because its resourceVersions
+    /// went back.
     pub restores: u64,
 }
 
@@ -140,7 +146,8 @@ struct Open<Q> {
     expect: Expect,
     since: Instant,
     state: State,
-    /// UIDs seen deleting or gone under this key since the charge was opened: the watch may be faster than the answer.
+    /// UIDs seen deleting or deleted under this key since the charge was opened. The watch may be
+    /// faster than the answer.
     departed: BTreeMap<String, Departure>,
     reported_overdue: bool,
 }
@@ -150,7 +157,7 @@ impl<Q> Open<Q> {
         self.expect.cluster == *cluster && self.expect.resource == *resource
     }
 
-    /// Whether it is certain what became of the write.
+    /// Whether the result of the write is certain.
     fn is_answered(&self) -> bool {
         match self.state {
             State::Sent | State::Unknown => false,
@@ -163,12 +170,13 @@ impl<Q> Open<Q> {
     }
 }
 
-/// How far an object is on its way out.
+/// How far the deletion of an object has progressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Departure {
-    /// It has a deletionTimestamp. Its status and finalizers are still written, and such writes are seen one by one.
+    /// The object has a deletionTimestamp. Later writes of its status and finalizers must still be
+    /// seen one by one.
     Deleting,
-    /// It is not there any more.
+    /// The object is deleted.
     Gone,
 }
 
@@ -205,7 +213,7 @@ impl<Q: Ord + Clone> Barrier<Q> {
         }
     }
 
-    /// Charges a write to queue keys. Call this before sending it.
+    /// Charges a write to queue keys. Call this before you send the write.
     pub fn open(&mut self, queue_keys: &[Q], expect: Expect) -> Charge {
         let charge = Charge(self.next);
         self.next += 1;
@@ -225,10 +233,12 @@ impl<Q: Ord + Clone> Barrier<Q> {
         charge
     }
 
-    /// Notes what became of a write. Returns the queue keys that nothing blocks any more: wake them.
+    /// Records the result of a write. Returns the queue keys that are no longer blocked; the caller
+    /// wakes them.
     ///
-    /// The first certain answer stands. Two workers may settle one charge after [`Settled::Unknown`], and the one that looked earlier
-    /// may come later: what it says must not free a key whose write the other one has found.
+    /// The first certain answer stands. After [`Settled::Unknown`], two workers may settle one
+    /// charge, and the older of two reads may be settled last. The older read must not free a key
+    /// if the newer read has found the write.
     pub fn settle(&mut self, charge: Charge, settled: Settled) -> Vec<Q> {
         let Some(open) = self.charges.get_mut(&charge) else { return Vec::new() };
         if open.is_answered() {
@@ -262,8 +272,9 @@ impl<Q: Ord + Clone> Barrier<Q> {
         if seen { self.close(&[charge]) } else { Vec::new() }
     }
 
-    /// Notes what a store has seen: its changes, and up to which resourceVersion it has seen everything. Call it after
-    /// each `Store::apply`. Returns the queue keys that nothing blocks any more: wake them.
+    /// Records the changes of a store, and the resourceVersion up to which the store has seen all
+    /// events. Call this after each `Store::apply`. Returns the queue keys that are no longer
+    /// blocked; the caller wakes them.
     pub fn observe<F>(
         &mut self,
         cluster: Cluster,
@@ -297,7 +308,7 @@ impl<Q: Ord + Clone> Barrier<Q> {
         self.close(&seen)
     }
 
-    /// Whether this key must wait, and since when.
+    /// The reason why this key must wait; `None` if the key has no open charges.
     pub fn blocked(&self, queue_key: &Q) -> Option<BlockedSince> {
         let charges = self.by_queue_key.get(queue_key)?;
         let open = |charge: &Charge| self.charges.get(charge);
@@ -309,12 +320,13 @@ impl<Q: Ord + Clone> Barrier<Q> {
         })
     }
 
-    /// What was to be written under this charge, while it is open, and when it was sent.
+    /// The write of an open charge, and the time at which the charge was opened.
     pub fn expected(&self, charge: Charge) -> Option<(&Expect, Instant)> {
         self.charges.get(&charge).map(|open| (&open.expect, open.since))
     }
 
-    /// The writes without an answer that take something away, whoever waits for them; each with when it was sent.
+    /// All destructive writes with an unknown outcome ([`WriteKind::Delete`] and
+    /// [`WriteKind::TakeAway`]), each with the time at which its charge was opened.
     pub fn unknown_losses(&self) -> Vec<(Charge, Expect, Instant)> {
         let unknown = self.charges.iter().filter(|(_, open)| open.state == State::Unknown);
         let losses = unknown.filter(|(_, open)| match open.expect.kind {
@@ -324,8 +336,9 @@ impl<Q: Ord + Clone> Barrier<Q> {
         losses.map(|(charge, open)| (*charge, open.expect.clone(), open.since)).collect()
     }
 
-    /// Writes that were answered more than [`OVERDUE_AFTER`] ago and that the watch has not shown. For each: one quorum
-    /// list, sent after this call, into the store; then [`Barrier::verified`].
+    /// Writes that were answered [`OVERDUE_AFTER`] ago or earlier and that the watch has not shown.
+    /// For each of them, the caller sends one quorum list after this call, applies the list to the
+    /// store, and calls [`Barrier::verified`].
     pub fn overdue(&mut self) -> Vec<Overdue> {
         let now = Instant::now();
         let mut overdue = Vec::new();
@@ -347,21 +360,23 @@ impl<Q: Ord + Clone> Barrier<Q> {
         overdue
     }
 
-    /// A quorum list that was sent after the write was answered is in the store: the charge is closed. Returns the queue
-    /// keys that nothing blocks any more: wake them.
+    /// Closes an answered charge, because the store contains a quorum list that was sent after the
+    /// answer to the write. Returns the queue keys that are no longer blocked; the caller wakes
+    /// them.
     pub fn verified(&mut self, charge: Charge) -> Vec<Q> {
         let is_answered = self.charges.get(&charge).is_some_and(Open::is_answered);
         if is_answered { self.close(&[charge]) } else { Vec::new() }
     }
 
-    /// Counters.
+    /// The current counters.
     pub fn metrics(&self) -> BarrierMetrics {
         let unknown = self.charges.values().filter(|open| open.state == State::Unknown).count();
         BarrierMetrics { open: self.charges.len(), unknown, ..self.metrics }
     }
 
-    /// resourceVersions went back, so what was committed may be undone, and nothing can be compared any more. Writes
-    /// without an answer keep their charge: they still may come to effect.
+    /// Closes the answered charges of a kind whose resourceVersions went back. Committed writes may
+    /// be undone, and their resourceVersions are no longer comparable. Writes without an answer
+    /// keep their charges, because they may still take effect.
     fn forget_place(&mut self, place: &Place) -> Vec<Q> {
         self.metrics.restores += 1;
         let of_place = self.charges.iter().filter(|(_, open)| open.is_at(place) && open.is_answered());

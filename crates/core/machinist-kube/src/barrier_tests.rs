@@ -1,4 +1,4 @@
-//! When a key may be decided about, one event after the other. What threads may do to it is in `tests/interleave`.
+//! Tests of the barrier on one thread. `tests/interleave` tests it with several threads.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ fn leaving(uid: &str) -> Change<()> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_is_blocked_from_before_the_write_until_the_store_has_seen_it() {
+async fn a_key_is_blocked_until_the_store_has_seen_the_write() {
     let mut barrier = Barrier::new();
     let charge = barrier.open(&[SET, DEPLOYMENT], expect(WriteKind::Create));
     assert_eq!(barrier.blocked(&SET).expect("charged").charges, 1);
@@ -66,22 +66,22 @@ async fn the_watch_may_be_faster_than_the_answer() {
     assert_eq!(barrier.settle(charge, deleted()), [SET]);
 }
 
-/// An object that is being deleted, and still there.
+/// A change of an object that is being deleted but still exists.
 fn deleting(uid: &str) -> Change<()> {
     Change { new: Some(std::sync::Arc::new(())), ..leaving(uid) }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_update_of_what_is_being_deleted_is_seen_by_its_version_only() {
+async fn an_update_of_a_deleting_object_waits_for_its_version() {
     let mut barrier = Barrier::new();
     let charge = barrier.open(&[SET], expect(WriteKind::Update));
     barrier.observe(Cluster::Control, "machines", 7, &[deleting("u1")]);
-    assert!(barrier.settle(charge, committed(10)).is_empty(), "the older event shows nothing of this write");
+    assert!(barrier.settle(charge, committed(10)).is_empty(), "the older event does not show this write");
     assert_eq!(observe(&mut barrier, 10), [SET]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_finalizer_is_off_when_the_object_is_seen_gone() {
+async fn removing_the_last_finalizer_waits_for_the_deletion() {
     let mut barrier = Barrier::new();
     let charge = barrier.open(&[SET], expect(WriteKind::Update));
     barrier.observe(Cluster::Control, "machines", 7, &[deleting("u1")]);
@@ -99,7 +99,7 @@ async fn a_deletion_waits_for_its_uid_and_not_for_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn versions_of_other_kinds_and_clusters_say_nothing() {
+async fn versions_of_other_kinds_and_clusters_close_nothing() {
     let mut barrier = Barrier::new();
     let charge = barrier.open(&[SET], expect(WriteKind::Update));
     barrier.settle(charge, committed(10));
@@ -110,7 +110,7 @@ async fn versions_of_other_kinds_and_clusters_say_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_workload_cluster_says_nothing_about_another() {
+async fn workload_clusters_are_independent() {
     let mut barrier = Barrier::new();
     let [shop, blog] = ["a/shop", "a/blog"].map(Cluster::workload);
     let charge = barrier.open(&[SET], Expect { cluster: shop.clone(), ..expect(WriteKind::Update) });
@@ -131,31 +131,34 @@ async fn a_key_waits_for_all_of_its_charges() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unknown_outcome_blocks_until_the_write_was_repeated() {
+async fn an_unknown_outcome_blocks_until_the_write_is_settled() {
     let mut barrier = Barrier::new();
     let charge = barrier.open(&[SET], expect(WriteKind::Create));
     barrier.settle(charge, Settled::Unknown);
     assert!(observe(&mut barrier, 1_000).is_empty());
     tokio::time::advance(Duration::from_secs(600)).await;
-    assert!(barrier.overdue().is_empty(), "no list can settle it");
+    assert!(barrier.overdue().is_empty(), "no list can settle an unknown outcome");
     assert_eq!(barrier.blocked(&SET).expect("still open").unknown, [charge]);
     assert_eq!(barrier.settle(charge, committed(900)), [SET]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_older_look_does_not_undo_a_certain_answer() {
+async fn an_older_read_does_not_undo_a_certain_answer() {
     let mut barrier = Barrier::new();
     let charge = barrier.open(&[SET], expect(WriteKind::Create));
     barrier.settle(charge, Settled::Unknown);
     assert!(barrier.settle(charge, committed(10)).is_empty());
-    assert!(barrier.settle(charge, Settled::NotCommitted).is_empty(), "read before the write came to effect");
+    assert!(
+        barrier.settle(charge, Settled::NotCommitted).is_empty(),
+        "this read was sent before the write took effect"
+    );
     assert!(barrier.settle(charge, Settled::Unknown).is_empty());
     assert!(barrier.blocked(&SET).expect("not seen yet").unknown.is_empty());
     assert_eq!(observe(&mut barrier, 10), [SET]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_without_effect_blocks_nobody() {
+async fn a_write_without_effect_blocks_no_key() {
     let mut barrier = Barrier::new();
     let charge = barrier.open(&[SET], expect(WriteKind::Update));
     assert_eq!(barrier.settle(charge, Settled::NotCommitted), [SET]);
@@ -163,7 +166,7 @@ async fn a_write_without_effect_blocks_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restore_clears_what_was_answered_and_keeps_what_was_not() {
+async fn a_restore_closes_only_answered_charges() {
     let mut barrier = Barrier::new();
     observe(&mut barrier, 50);
     let answered = barrier.open(&[SET], expect(WriteKind::Update));
@@ -177,7 +180,7 @@ async fn a_restore_clears_what_was_answered_and_keeps_what_was_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_watch_does_not_show_is_listed_once_it_is_overdue() {
+async fn a_write_that_the_watch_does_not_show_becomes_overdue() {
     let mut barrier = Barrier::new();
     let charge = barrier.open(&[SET], expect(WriteKind::Delete));
     barrier.settle(charge, deleted());

@@ -1,8 +1,9 @@
-//! The time of day, injected, and how far ours is from an API server's.
+//! The injected wall clock, and the difference between the local clock and the clock of an API
+//! server.
 //!
-//! The wall clock is only for timestamps in API objects and for deadlines that start at such a timestamp; everything
-//! else counts with `tokio::time::Instant`. Product code never asks the operating system: it is handed a [`Clock`], so
-//! that a simulation can run days in seconds.
+//! The wall clock is used only for timestamps in API objects and for deadlines that start at such
+//! timestamps. All other code uses `tokio::time::Instant`. Product code receives a [`Clock`] and
+//! never reads the clock of the operating system, so a simulation can run days in seconds.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,13 +12,13 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-/// Where the time of day comes from.
+/// A source of the wall clock time.
 pub trait Clock: Send + Sync {
-    /// The time of day, now.
+    /// The current wall clock time.
     fn now(&self) -> Timestamp;
 }
 
-/// A clock as it is handed around.
+/// A clock that several owners share.
 pub type SharedClock = Arc<dyn Clock>;
 
 /// The operating system's clock.
@@ -38,7 +39,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that starts at a given time and advances with tokio's, paused or not.
+/// A clock that starts at a given time and advances with tokio's clock, paused or not.
 #[derive(Clone, Copy, Debug)]
 pub struct TokioClock {
     epoch: Timestamp,
@@ -46,7 +47,7 @@ pub struct TokioClock {
 }
 
 impl TokioClock {
-    /// A clock that shows `epoch` now.
+    /// Creates a clock that shows `epoch` now.
     pub fn starting_at(epoch: Timestamp) -> Self {
         Self { epoch, started: Instant::now() }
     }
@@ -59,44 +60,49 @@ impl Clock for TokioClock {
     }
 }
 
-/// How far the local clock may be from a server's, learned from the `Date` header of its answers.
+/// Bounds of the difference between the local clock and the clock of a server, from the `Date`
+/// headers of its answers.
 ///
-/// A clone shares what is known. `Date` has whole seconds and was written somewhere between sending and receiving, so one answer says
-/// that "server time minus local time" lies in an interval, about as wide as the answer took plus a second. Answers are combined:
+/// A clone shares the bounds. The server writes `Date`, in whole seconds, at some time between our
+/// sending and our receiving. So one answer limits "server time minus local time" to an interval.
+/// The interval is as wide as the duration of the request plus one second. Answers are combined:
 ///
-/// * Each answer narrows what is known, so a slow one takes nothing away from what a quick one has shown.
-/// * An answer that contradicts what is known replaces it: one of the clocks was corrected.
-/// * A step of the local clock shows against the monotonic clock, and counts at once, before the next answer.
-/// * What is known becomes less exact with time, by `Skew::DRIFT`, because no two clocks run equally fast.
-/// * What is older than `Skew::TRUSTED_FOR` narrows no new answer. A small correction of the server's clock need not contradict slow
-///   answers; were there no quick one for so long, they would otherwise confirm what has become wrong.
+/// * Each answer narrows the interval, so a slow answer does not widen the interval of a quick one.
+/// * An answer that contradicts the interval replaces it, because one of the clocks was corrected.
+/// * A step of the local clock is visible on the monotonic clock and changes the interval at once,
+///   before the next answer.
+/// * The interval grows with time, by `Skew::DRIFT`, because no two clocks run equally fast.
+/// * A bound older than `Skew::TRUSTED_FOR` does not narrow a new answer. After a small correction
+///   of the server's clock, slow answers may still agree with the old bound. If no quick answer
+///   arrives for so long, the slow answers would otherwise preserve a wrong bound.
 ///
-/// There is deliberately no "best guess". Whether a deadline may destroy something is a question for [`Skew::at_most`]: the middle
-/// of a wide interval is often near zero, and says nothing.
+/// There is deliberately no "best guess": the middle of a wide interval is often near zero and
+/// means nothing. A deadline that may destroy something uses [`Skew::at_most`].
 #[derive(Clone, Default)]
 pub struct Skew {
     known: Arc<Mutex<Option<Known>>>,
 }
 
-/// Bounds of "server time minus local time", perhaps of two different answers.
+/// Bounds of "server time minus local time". The two bounds may come from different answers.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     at_least: Bound,
     at_most: Bound,
 }
 
-/// One bound, as it was learned.
+/// One bound, with the times at which it was measured.
 #[derive(Clone, Copy, Debug)]
 struct Bound {
     offset: SignedDuration,
-    /// What the local clock showed then.
+    /// Local wall clock time of the measurement.
     shown: Timestamp,
-    /// The moment, on the clock that does not step.
+    /// Time of the measurement on the monotonic clock.
     at: Instant,
 }
 
 impl Bound {
-    /// The bound against a local clock that shows `shown` now: a step forward since then takes it from the offset.
+    /// The bound relative to a local clock that shows `shown` now. Subtracts a step of the local
+    /// clock since the measurement.
     fn against(self, shown: Timestamp, at: Instant) -> SignedDuration {
         let step = shown.duration_since(self.shown).saturating_sub(self.age(at));
         self.offset.saturating_sub(step)
@@ -116,7 +122,7 @@ impl Bound {
 }
 
 impl Known {
-    /// Lower and upper bound, now.
+    /// The current lower and upper bound.
     fn bounds(self, shown: Timestamp, at: Instant) -> (SignedDuration, SignedDuration) {
         let Self { at_least, at_most } = self;
         (
@@ -125,7 +131,7 @@ impl Known {
         )
     }
 
-    /// What is known after another answer, which has just come.
+    /// Combines the bounds with those of an answer that has just arrived.
     fn and(self, answer: Self) -> Self {
         let Bound { shown, at, .. } = answer.at_least;
         let (low, high) = self.bounds(shown, at);
@@ -147,21 +153,24 @@ impl Skew {
     /// The resolution of the `Date` header.
     const DATE_RESOLUTION: SignedDuration = SignedDuration::from_secs(1);
 
-    /// After this many seconds two clocks may be another second apart. A clock of quartz drifts by less than a second in an hour; this
-    /// allows for a time server that adjusts one of them, too.
+    /// Number of seconds in which the difference of two clocks may change by one second. A quartz
+    /// clock drifts by less than a second in an hour. The value also allows for a time server that
+    /// adjusts one of the clocks.
     const DRIFT: i32 = 600;
 
-    /// A process that is served well gets an answer more often: its watches are opened again every 6 minutes at the latest.
+    /// Maximum age of a trusted bound. With a healthy server, answers are more frequent: each watch
+    /// is reopened at least every 6 minutes.
     const TRUSTED_FOR: SignedDuration = SignedDuration::from_mins(10);
 
-    /// Takes in one answer, which has just come: its `Date` header, and the local time before sending and after receiving.
+    /// Processes one answer that has just arrived: its `Date` header, and the local times of
+    /// sending and receiving.
     pub fn observe(&self, server_date: Timestamp, sent: Timestamp, received: Timestamp) {
         let at = Instant::now();
         let bound = |offset| Bound { offset, shown: received, at };
         let low = server_date.duration_since(received);
         let high = server_date.duration_since(sent).saturating_add(Self::DATE_RESOLUTION);
         if high < low {
-            // The local clock stepped back while we waited. The next answer tells more.
+            // The local clock stepped back while we waited, so this answer is not usable.
             return;
         }
         let answer = Known { at_least: bound(low), at_most: bound(high) };
@@ -169,15 +178,16 @@ impl Skew {
         *known = Some(known.map_or(answer, |known| known.and(answer)));
     }
 
-    /// Takes in the text of a `Date` header; text that is no HTTP date is ignored.
+    /// Processes the text of a `Date` header. Ignores a text that is not an HTTP date.
     pub fn observe_header(&self, date: &str, sent: Timestamp, received: Timestamp) {
         if let Ok(server_date) = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(date) {
             self.observe(server_date, sent, received);
         }
     }
 
-    /// How far apart the clocks are at most, in either direction, while the local one shows `now`; `None` before the first answer
-    /// with a `Date`. With a healthy clock and answers within a second, this is below 3 s.
+    /// Maximum difference between the two clocks, in either direction, when the local clock shows
+    /// `now`. `None` before the first answer with a `Date`. With a healthy clock and answers within
+    /// a second, the result is below 3 s.
     pub fn at_most(&self, now: Timestamp) -> Option<Duration> {
         let (low, high) = self.lock().as_ref()?.bounds(now, Instant::now());
         Some(low.unsigned_abs().max(high.unsigned_abs()))
@@ -211,11 +221,11 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// A server, the local clock, and how far they are apart.
+    /// The local clock, the clock of a server, and the difference between them.
     struct Clocks {
         skew: Skew,
         local: TokioClock,
-        /// By how much the local clock has stepped since the start.
+        /// Sum of the steps of the local clock since the start.
         stepped: SignedDuration,
         /// Server time minus local time at the start.
         ahead: SignedDuration,
@@ -235,7 +245,8 @@ mod tests {
             self.local.now() + self.stepped
         }
 
-        /// A request whose answer is written after `there`, and arrives after `back` more.
+        /// Sends a request. The server writes the answer after `there`, and the answer arrives
+        /// `back` later.
         async fn ask(&self, there: Duration, back: Duration) {
             let sent = self.now();
             tokio::time::advance(there).await;
@@ -245,7 +256,7 @@ mod tests {
         }
 
         fn at_most(&self) -> Duration {
-            self.skew.at_most(self.now()).expect("there was an answer")
+            self.skew.at_most(self.now()).expect("an answer has arrived")
         }
 
         fn really(&self) -> Duration {
@@ -254,12 +265,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_before_the_first_answer() {
+    fn the_skew_is_unknown_before_the_first_answer() {
         assert_eq!(Skew::default().at_most(at(0)), None);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_skew_in_either_direction_is_known() {
+    async fn a_skew_in_either_direction_is_measured() {
         for ahead in [40, -40] {
             let clocks = Clocks::ahead_by(ahead);
             clocks.ask(SECOND / 2, SECOND / 2).await;
@@ -273,22 +284,22 @@ mod tests {
         for _ in 0..1_000 {
             clocks.ask(SECOND / 2, SECOND / 2).await;
             assert!(clocks.at_most() <= SECOND * 2, "{:?}", clocks.skew);
-            // As long as a watch lasts at most.
+            // The longest duration of a watch.
             tokio::time::advance(SECOND * 360).await;
             assert!(clocks.at_most() <= SECOND * 3, "{:?}", clocks.skew);
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_slow_answer_alone_vouches_for_nothing() {
+    async fn a_slow_answer_alone_does_not_prove_a_small_skew() {
         let clocks = Clocks::ahead_by(35);
-        // The middle of what this says is 3 s.
+        // The middle of the interval of this answer is 3 s.
         clocks.ask(SECOND * 8, SECOND * 72).await;
         assert!(SECOND * 35 <= clocks.at_most(), "{:?}", clocks.skew);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_slow_answer_hides_nothing_that_a_quick_one_showed() {
+    async fn a_slow_answer_does_not_widen_the_interval() {
         let clocks = Clocks::ahead_by(0);
         clocks.ask(SECOND / 10, SECOND / 10).await;
         clocks.ask(SECOND * 30, SECOND * 30).await;
@@ -296,7 +307,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_quick_answer_narrows_what_a_slow_one_left_open() {
+    async fn a_quick_answer_narrows_the_interval_of_a_slow_one() {
         let clocks = Clocks::ahead_by(0);
         clocks.ask(SECOND * 30, SECOND * 30).await;
         assert!(SECOND * 30 <= clocks.at_most(), "{:?}", clocks.skew);
@@ -305,7 +316,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_corrected_server_clock_counts_with_its_first_answer() {
+    async fn a_correction_of_the_server_clock_counts_at_once() {
         let mut clocks = Clocks::ahead_by(40);
         clocks.ask(SECOND / 2, SECOND / 2).await;
         clocks.ahead = SignedDuration::ZERO;
@@ -327,7 +338,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn slow_answers_do_not_confirm_for_ever_what_is_wrong_by_now() {
+    async fn slow_answers_do_not_confirm_an_old_bound() {
         let mut clocks = Clocks::ahead_by(0);
         clocks.ask(SECOND / 10, SECOND / 10).await;
         clocks.ahead = SignedDuration::from_secs(35);
@@ -338,7 +349,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_skew_is_never_more_than_at_most() {
+    async fn the_real_skew_never_exceeds_at_most() {
         for seed in 0..200 {
             let mut draw = crate::backoff::Jitter::new(seed);
             let mut seconds = |most: u32| draw.stretch(SECOND, f64::from(most)) - SECOND;
@@ -347,7 +358,7 @@ mod tests {
                 clocks.ask(seconds(3), seconds(3)).await;
                 assert!(clocks.really() <= clocks.at_most(), "seed {seed}: {:?}", clocks.skew);
                 tokio::time::advance(seconds(900)).await;
-                // The server's clock is a little faster than ours, and ours is set from time to time.
+                // The server's clock is slightly faster than ours, and ours is set occasionally.
                 clocks.ahead += SignedDuration::try_from(seconds(1) / 10).expect("little");
                 if seconds(10) < SECOND {
                     clocks.stepped -= SignedDuration::try_from(seconds(60)).expect("little");
@@ -357,14 +368,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_clock_set_back_during_a_request_tells_nothing() {
+    async fn an_answer_during_a_step_back_is_ignored() {
         let skew = Skew::default();
         skew.observe(at(0), at(60), at(1));
         assert_eq!(skew.at_most(at(1)), None);
     }
 
     #[test]
-    fn the_date_header_is_read_and_nonsense_is_ignored() {
+    fn date_headers_are_parsed_and_invalid_ones_ignored() {
         let skew = Skew::default();
         skew.observe_header("yesterday, perhaps", at(0), at(0));
         assert_eq!(skew.at_most(at(0)), None);

@@ -1,19 +1,22 @@
-//! Which API server something is about.
+//! Names of the API servers that a process uses.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// The API server that a store, a charge or a skew is about. resourceVersions and clocks of two clusters are never compared.
+/// The API server of a store, a charge or a skew. resourceVersions and clocks of two clusters are
+/// never compared.
 ///
-/// A process always has a control and a target cluster, also when one server plays both roles.
+/// A process always has a control cluster and a target cluster, even if one API server has both
+/// roles.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cluster {
-    /// Where Machines, classes and sets live.
+    /// The cluster of Machines, MachineClasses and MachineSets.
     Control,
-    /// Where Nodes and pods live.
+    /// The cluster of Nodes and pods.
     Target,
-    /// One of many clusters that a process makes for its users, each with Nodes and pods of its own. The name is that of the object
-    /// that describes the cluster, with its namespace: `team-a/shop`. A clone shares it.
+    /// One of many clusters that a process creates for its users, each with its own Nodes and pods.
+    /// The name is the namespace and name of the object that describes the cluster: `team-a/shop`.
+    /// A clone shares the name.
     Workload(Arc<str>),
 }
 
@@ -39,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn workload_clusters_are_told_apart_by_name() {
+    fn workload_clusters_are_distinguished_by_name() {
         let (shop, same, blog) =
             (Cluster::workload("a/shop"), Cluster::workload("a/shop"), Cluster::workload("a/blog"));
         assert_eq!(shop, same);

@@ -1,6 +1,7 @@
-//! Evictions that reach one pod and no other of its name.
+//! Evictions of a pod by name and UID, so that another pod of the same name is never evicted.
 //!
-//! `kube::Api::evict` writes the options of the deletion under a name that no server knows, so a precondition among them would guard nothing.
+//! `kube::Api::evict` is not used: it writes the delete options into a field that API servers
+//! ignore, so a precondition in the options would have no effect.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::Eviction;
@@ -9,10 +10,11 @@ use kube::api::PostParams;
 use kube::{Api, Error};
 use serde_json::Value;
 
-/// Asks for the eviction of the pod `name`, if it still has this UID.
+/// Requests the eviction of the pod `name` if the pod has this UID.
 ///
 /// # Errors
-/// Those of the request; [`EvictionOutcome`](crate::outcome::EvictionOutcome) says what they mean. A pod of another UID is a conflict.
+/// Returns the error of the request. [`EvictionOutcome`](crate::outcome::EvictionOutcome)
+/// classifies the error. If the pod has another UID, the error is a conflict.
 pub async fn evict(pods: &Api<Pod>, name: &str, uid: &str) -> Result<(), Error> {
     let eviction = Eviction {
         metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },

@@ -1,5 +1,5 @@
-//! A small API server for the tests of this crate: it has memory, resourceVersions, watches and compaction, and each test
-//! decides with a hook what goes wrong.
+//! A small API server for the tests of this crate, with stored objects, resourceVersions, watches
+//! and compaction. The hook of a test decides which requests fail.
 
 use std::collections::BTreeMap;
 use std::io::{Error, ErrorKind};
@@ -20,30 +20,31 @@ use tower::BoxError;
 
 use crate::client::{ClientOptions, layer_client};
 
-/// How long each request takes: time must pass for a loop without pauses to be seen.
+/// Duration of each request. Without it, a loop without pauses would take no time and the tests
+/// would not detect the loop.
 const LATENCY: Duration = Duration::from_millis(5);
 
-/// What becomes of one request.
+/// The decision of a hook about one request.
 pub(crate) enum Verdict {
-    /// It is served.
+    /// The server processes the request.
     Pass,
-    /// It is answered with this code, without any effect.
+    /// The server answers with this code, without any effect.
     Answer(u16),
-    /// It is answered with this text and header, without any effect.
+    /// The server answers 429 with a plain text and this `Retry-After` header, without any effect.
     Throttle { retry_after: &'static str },
-    /// It is served, and then answered with this code.
+    /// The server processes the request, and then answers with this code.
     ServeThenAnswer(u16),
-    /// Nobody listens.
+    /// The connection is refused.
     Refuse,
-    /// The connection breaks before it is served.
+    /// The connection breaks before the server processes the request.
     Reset,
-    /// It is never answered.
+    /// The server never answers.
     Hang,
-    /// A watch is opened and sends just this.
+    /// The server opens a watch, sends only this text and closes the watch.
     Stream(&'static str),
 }
 
-/// One request, as the hook sees it and the log keeps it.
+/// The data of one request, for the hook and for the log.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) at: Instant,
@@ -64,17 +65,17 @@ impl Seen {
 
 type Hook = Box<dyn FnMut(&Seen) -> Verdict + Send>;
 
-/// The server. A clone is the same server.
+/// The fake API server. A clone is the same server.
 #[derive(Clone)]
 pub(crate) struct FakeServer {
     state: Arc<Mutex<State>>,
 }
 
 struct State {
-    /// By path.
+    /// Objects by path.
     objects: BTreeMap<String, Value>,
     rv: u64,
-    /// Every event: its resourceVersion, the path of its collection, its line.
+    /// All events: resourceVersion, path of the collection, line of the watch.
     log: Vec<(u64, String, Bytes)>,
     compacted: u64,
     watchers: Vec<(String, UnboundedSender<Bytes>)>,
@@ -108,17 +109,17 @@ impl FakeServer {
         layer_client(service, options)
     }
 
-    /// From now on, `hook` decides what becomes of each request.
+    /// From now on, `hook` decides about each request.
     pub(crate) fn hook(&self, hook: impl FnMut(&Seen) -> Verdict + Send + 'static) {
         self.lock().hook = Box::new(hook);
     }
 
-    /// The `Date` header of every answer.
+    /// Sets the `Date` header of all answers.
     pub(crate) fn date(&self, date: &'static str) {
         self.lock().date = Some(date);
     }
 
-    /// Puts an object there, or replaces it.
+    /// Creates or replaces an object, and returns its resourceVersion.
     pub(crate) fn put(&self, path: &str, object: Value) -> u64 {
         self.lock().put(path, object)
     }
@@ -135,14 +136,14 @@ impl FakeServer {
         self.lock().delete(path);
     }
 
-    /// Forgets the past.
+    /// Drops all old events, as a compaction of etcd does.
     pub(crate) fn compact(&self) {
         let mut state = self.lock();
         state.compacted = state.rv;
         state.log.clear();
     }
 
-    /// All objects and the resourceVersion go back to an earlier state.
+    /// Restores all objects and the resourceVersion of an earlier state.
     pub(crate) fn restore(&self, objects: BTreeMap<String, Value>, rv: u64) {
         let mut state = self.lock();
         (state.objects, state.rv, state.log) = (objects, rv, Vec::new());
@@ -157,7 +158,7 @@ impl FakeServer {
     /// Sends raw bytes to every open watch.
     pub(crate) fn send(&self, bytes: &str) {
         for (_, watcher) in &self.lock().watchers {
-            // A watch that its client has dropped is no failure of the test.
+            // It is not an error of the test if a client has dropped its watch.
             let _gone = watcher.unbounded_send(Bytes::copy_from_slice(bytes.as_bytes())).is_err();
         }
     }
@@ -218,7 +219,7 @@ impl FakeServer {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no test panics while it holds this")
+        self.state.lock().expect("no test panics while it holds the lock")
     }
 }
 
@@ -350,6 +351,6 @@ fn whole(code: u16, text: Bytes) -> Response<UnsyncBoxBody<Bytes, BoxError>> {
 }
 
 fn failure(code: u16, reason: &str) -> Response<UnsyncBoxBody<Bytes, BoxError>> {
-    let status = json!({ "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "as the test wants" });
+    let status = json!({ "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "failure requested by the test" });
     whole(code, status.to_string().into())
 }

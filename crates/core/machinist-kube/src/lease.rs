@@ -1,11 +1,14 @@
-//! Leadership by a Lease, compatible with client-go's: same fields, same rules, so Go and Rust exclude each other.
+//! Leader election by a Lease, compatible with client-go: it uses the same fields and rules, so a
+//! Go process and a Rust process exclude each other.
 //!
-//! Whether another holder is alive is judged by when *we* saw its Lease change, on our monotonic clock; clocks of two
-//! machines are never compared. How long we lead is counted from *before* the last successful renewal was sent, so we
-//! stop before anyone may start.
+//! An elector decides whether another holder is alive by the time at which the elector saw the
+//! Lease change, on its own monotonic clock. It never compares the clocks of two machines. Our term
+//! is counted from *before* we sent the last successful renewal, so we stop before another process
+//! may start.
 //!
-//! Leadership only keeps two processes from doing the same work; safety rests on guarded writes and on instance keys.
-//! A lost Lease is final: the process ends and is started again. There is no way back into leading with a stale memory.
+//! Leadership only prevents two processes from doing the same work; guarded writes and instance
+//! keys provide the safety. A lost Lease is final: the process ends and is started again, so a
+//! leader never has a stale memory.
 //!
 //! ```text
 //! Waiting --> Held --> Draining --> Lost
@@ -13,14 +16,17 @@
 //!    +----------+--------------------+
 //! ```
 //!
-//! Two rules tell a process what its Lease permits:
+//! Two rules define what a Lease permits:
 //!
-//! * **Starting.** A call may start while [`Leadership::may_start`] says so: the Lease was renewed within the renew deadline, and the
-//!   process has not been asked to stop. The call may take longer than the Lease lasts, because the process goes on renewing.
-//! * **Stopping.** [`Elector::run_and_drain`] starts nothing more, goes on renewing until the calls in flight have ended, and then
-//!   gives the Lease back. So no other process leads while one of our calls may still take effect.
+//! * **Starting.** A call may start while [`Leadership::may_start`] is true: the process renewed
+//!   the Lease within the renew deadline and has not been told to stop. The call may take longer
+//!   than the Lease lasts, because the process continues to renew.
+//! * **Stopping.** After the stop signal, [`Elector::run_and_drain`] permits no new calls. It
+//!   renews the Lease until the calls in flight have ended, and then releases the Lease. So no
+//!   other process leads while one of our calls may still take effect.
 //!
-//! A process that dies, or cannot renew, keeps neither promise for the calls it has in flight: only the instance key fences those.
+//! If a process dies or cannot renew, these rules do not protect its calls in flight. Only the
+//! instance key does.
 
 use std::fmt;
 use std::future::Future;
@@ -38,27 +44,30 @@ use crate::backoff::Jitter;
 use crate::clock::SharedClock;
 use crate::outcome::WriteOutcome;
 
-/// Which Lease, who we are, and how patient everyone is.
+/// The Lease of an election, the identity of this process, and the durations.
 #[derive(Clone, Debug)]
 pub struct LeaseOptions {
-    /// The namespace of the Lease.
+    /// Namespace of the Lease.
     pub namespace: String,
-    /// The name of the Lease.
+    /// Name of the Lease.
     pub name: String,
-    /// Who we are: unique per process, for example the name of the machine and a random UUID.
+    /// Identity of this process, unique per process: for example the name of the machine and a
+    /// random UUID.
     pub identity: String,
-    /// How long others wait after the last renewal they saw.
+    /// How long another process waits after the last renewal that it saw, before it takes the
+    /// Lease.
     pub lease_duration: Duration,
-    /// We stop leading when no renewal has succeeded for this long. Shorter than `lease_duration`.
+    /// We stop leading if no renewal has succeeded for this long. Shorter than `lease_duration`.
     pub renew_deadline: Duration,
-    /// How often we renew, or look whether the Lease is free.
+    /// Interval at which the leader renews the Lease, and another process checks whether the Lease
+    /// is free.
     pub retry_period: Duration,
-    /// The seed of the jitter between looks.
+    /// Seed of the jitter between two checks.
     pub seed: u64,
 }
 
 impl LeaseOptions {
-    /// 15, 10 and 2 seconds, as all Kubernetes components have them.
+    /// Options with the durations of all Kubernetes components: 15, 10 and 2 seconds.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>, identity: impl Into<String>) -> Self {
         Self {
             namespace: namespace.into(),
@@ -71,14 +80,14 @@ impl LeaseOptions {
         }
     }
 
-    /// Checks that the durations can work together.
+    /// Checks the identity, and that the durations fit together.
     ///
     /// # Errors
-    /// Names the duration that is wrong and what was expected.
+    /// The error names the invalid option and the expected value.
     pub fn validate(&self) -> Result<(), InvalidLeaseOptions> {
         let wrong = |field, expected| Err(InvalidLeaseOptions { field, expected });
         if self.identity.is_empty() {
-            return wrong("identity", "a text that no other process has");
+            return wrong("identity", "a text that is unique per process");
         }
         if self.lease_duration < Duration::from_secs(1) {
             return wrong("lease duration", "at least 1s");
@@ -88,55 +97,60 @@ impl LeaseOptions {
         }
         if self.retry_period.is_zero() || self.renew_deadline <= self.retry_period.mul_f64(1.0 + LOOK_SPREAD)
         {
-            return wrong("retry period", "more than 0s, and 1.2 times it less than the renew deadline");
+            return wrong("retry period", "more than 0s and less than the renew deadline divided by 1.2");
         }
         Ok(())
     }
 }
 
-/// Durations or an identity that cannot work.
+/// An option of an election that cannot work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("leader election, {field}: expected {expected}")]
+#[error("leader election: invalid {field}; set it to {expected}")]
 pub struct InvalidLeaseOptions {
     field: &'static str,
     expected: &'static str,
 }
 
-/// The share by which a look at the Lease may be late, so that candidates do not look all at once.
+/// Share of the retry period by which a check of the Lease may be late, so that candidates do not
+/// all check at once.
 const LOOK_SPREAD: f64 = 0.2;
 
-/// How long a Lease is given back for: longer than a request takes on a busy server, shorter than a pod's grace period. A late
-/// write does no harm: it names the version it was decided on, so it never takes the Lease from somebody else.
+/// Timeout for releasing the Lease: longer than a request takes on a busy server, shorter than a
+/// pod's grace period. A late write is harmless: it names the resourceVersion that it is based on,
+/// so it cannot take the Lease from another process.
 pub const GIVE_BACK_WITHIN: Duration = Duration::from_secs(5);
 
-/// How leadership stands.
+/// State of the leadership of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseState {
-    /// Someone else leads, or nobody does yet.
+    /// Another process leads, or no process leads yet.
     Waiting,
-    /// We lead.
+    /// This process leads.
     Held(Term),
-    /// We hold the Lease and renew it, but start nothing: the process is ending, and waits for its calls in flight.
+    /// We hold and renew the Lease, but start no call: the process is ending and waits for its
+    /// calls in flight.
     Draining(Term),
-    /// We led, and do not any more. This is final.
+    /// We no longer lead. This state is final.
     Lost,
 }
 
-/// For how long the Lease is ours.
+/// The period in which we hold the Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Term {
-    /// Since when we lead.
+    /// Start of our leadership.
     pub since: Instant,
-    /// Until when a call may start, unless the Lease is renewed: the renew deadline.
+    /// Time until which a call may start if no renewal succeeds: the renew deadline.
     pub start_until: Instant,
-    /// Until when no other process leads, unless the Lease is renewed: the lease duration.
+    /// Time until which no other process leads if no renewal succeeds: the end of the lease
+    /// duration.
     pub until: Instant,
-    /// Whether the process that led before has not given the Lease back: what it sent last may still take effect.
+    /// Whether the previous leader did not release the Lease, so that its last requests may still
+    /// take effect.
     pub ran_out: bool,
 }
 
 impl LeaseState {
-    /// The term, while the Lease is ours.
+    /// The term, if we hold the Lease.
     fn term(&self) -> Option<Term> {
         match *self {
             Self::Held(term) | Self::Draining(term) => Some(term),
@@ -145,52 +159,55 @@ impl LeaseState {
     }
 }
 
-/// Whether this process leads, to be read before each act. A clone shares the state.
+/// Reports whether this process leads. Read it before each action. A clone shares the state.
 #[derive(Clone, Debug)]
 pub struct Leadership {
     state: watch::Receiver<LeaseState>,
-    /// Keeps the channel of a leadership without election open.
+    /// Keeps the channel open if there is no election.
     _permanent: Option<Arc<watch::Sender<LeaseState>>>,
 }
 
 impl Leadership {
-    /// Leadership without election, for a process that is alone by construction.
+    /// Leadership without an election, for a process that is alone by construction.
     pub fn unopposed() -> Self {
         let now = Instant::now();
-        // A century: far beyond any process, and far from overflow.
+        // A century is longer than any process runs, and far from overflow.
         let until = now + Duration::from_secs(100 * 365 * 24 * 3600);
         let (sender, state) =
             channel(LeaseState::Held(Term { since: now, start_until: until, until, ran_out: false }));
         Self { state, _permanent: Some(Arc::new(sender)) }
     }
 
-    /// How leadership stands, as of now: a lease that ran out is not held, even if the elector has not noticed yet.
+    /// The state of the leadership now. An expired Lease counts as lost, even if the elector has
+    /// not noticed yet.
     pub fn state(&self) -> LeaseState {
         let state = *self.state.borrow();
         let has_run_out = state.term().is_some_and(|term| term.until <= Instant::now());
         if has_run_out { LeaseState::Lost } else { state }
     }
 
-    /// Whether the Lease is ours, also while the process drains.
+    /// Whether we hold the Lease. Also true while the process drains.
     pub fn is_held(&self) -> bool {
         self.held_since().is_some()
     }
 
-    /// Since when we lead; `None` when we do not.
+    /// Start of our leadership; `None` if we do not lead.
     pub fn held_since(&self) -> Option<Instant> {
         self.state().term().map(|term| term.since)
     }
 
-    /// Since when we lead, if the process that led before has not given the Lease back.
+    /// Start of our leadership, if the previous leader did not release the Lease.
     pub fn taken_over_since(&self) -> Option<Instant> {
         self.state().term().filter(|term| term.ran_out).map(|term| term.since)
     }
 
-    /// Whether a call may start now: we lead, renewed the Lease within the renew deadline, and are not asked to stop.
+    /// Whether a call may start now: we lead, renewed the Lease within the renew deadline, and were
+    /// not told to stop.
     ///
-    /// The length of the call does not matter, because the process goes on renewing and drains before it gives the Lease back.
-    /// To be waited for by [`Elector::run_and_drain`], count a call as in flight *before* you ask, and uncount it if it may not
-    /// start: then the drain either sees the call, or keeps it from starting.
+    /// The length of the call does not matter, because the process continues to renew and drains
+    /// before it releases the Lease. [`Elector::run_and_drain`] waits for calls that are counted as
+    /// in flight. Count a call *before* you call this method, and uncount the call if the result is
+    /// false. Then the drain either sees the call or prevents its start.
     pub fn may_start(&self) -> bool {
         match *self.state.borrow() {
             LeaseState::Held(term) => Instant::now() < term.start_until,
@@ -198,17 +215,18 @@ impl Leadership {
         }
     }
 
-    /// How long the Lease is ours for certain, even if no renewal succeeds from now on; zero when it is not ours. This bounds
-    /// work that must end before another process can lead; other work asks [`Leadership::may_start`].
+    /// Time for which we certainly hold the Lease, even if no further renewal succeeds; zero if we
+    /// do not hold the Lease. Work that must end before another process can lead uses this limit;
+    /// other work uses [`Leadership::may_start`].
     pub fn remaining(&self) -> Duration {
         let term = self.state.borrow().term();
         term.map_or(Duration::ZERO, |term| term.until.saturating_duration_since(Instant::now()))
     }
 
-    /// Waits until we lead. `Err` when that will never be.
+    /// Waits until we lead.
     ///
     /// # Errors
-    /// When leadership was lost, or the elector has ended.
+    /// Fails if leadership was lost, if the process drains, or if the elector has ended.
     pub async fn acquired(&self) -> Result<(), LeadershipLost> {
         let mut state = self.state.clone();
         let settled = state.wait_for(|state| *state != LeaseState::Waiting).await;
@@ -223,20 +241,17 @@ impl Leadership {
     /// Waits until leadership is lost, or the elector has ended. Then the process should end too.
     pub async fn lost(&self) {
         let mut state = self.state.clone();
-        // An error says that the elector is gone, which is the same to us.
+        // An error means that the elector has ended, which has the same consequence.
         let _ended = state.wait_for(|state| *state == LeaseState::Lost).await.is_err();
     }
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "those who wait for a lease do not depend on each other's order"
-)]
+#[expect(clippy::disallowed_methods, reason = "the tasks that wait for a Lease may wake in any order")]
 fn channel(state: LeaseState) -> (watch::Sender<LeaseState>, watch::Receiver<LeaseState>) {
     watch::channel(state)
 }
 
-/// From leading to draining, if we lead; otherwise nothing changes.
+/// Changes the state from leading to draining and returns true. If we do not lead, changes nothing.
 fn begin_draining(state: &watch::Sender<LeaseState>) -> bool {
     state.send_if_modified(|state| match *state {
         LeaseState::Held(term) => {
@@ -247,50 +262,51 @@ fn begin_draining(state: &watch::Sender<LeaseState>) -> bool {
     })
 }
 
-/// Leadership will not come (back) to this process.
+/// This process will not start to lead: leadership was lost, or the process is stopping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("leadership was lost")]
 pub struct LeadershipLost;
 
-/// How an election ended.
+/// The end of an election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ElectionEnd {
-    /// We were asked to stop, and have given the Lease back if we had it.
+    /// The process was told to stop. If it held the Lease, it tried to release it.
     Released,
-    /// No renewal succeeded in time, or someone else has the Lease.
+    /// No renewal succeeded in time, or another process holds the Lease.
     Lost {
-        /// What happened.
+        /// The reason, for logs.
         reason: String,
     },
 }
 
-/// Takes part in one election. Run it with [`Elector::run`]; read the result from [`Leadership`].
+/// Takes part in one election. Start it with [`Elector::run`] and read the state from
+/// [`Leadership`].
 pub struct Elector {
     leases: Api<Lease>,
     options: LeaseOptions,
     clock: SharedClock,
     state: watch::Sender<LeaseState>,
     jitter: Jitter,
-    /// The Lease as our last write left it; `None` when that is not certain.
+    /// The Lease after our last write; `None` if that is not certain.
     mine: Option<Lease>,
-    /// The Lease as last read, and when it first was like this.
+    /// The Lease of the last read, and when we first read it in this version.
     seen: Option<(Lease, Instant)>,
-    /// Whether another process held the Lease when we took it.
+    /// Whether the Lease named another holder when we took it.
     ran_out: bool,
 }
 
-/// What one attempt came to.
+/// Result of one attempt.
 enum Attempt {
-    /// We have the Lease; the time before the write was sent.
+    /// We hold the Lease. Contains the time before we sent the write.
     Ours(Instant),
-    /// Someone else has it.
+    /// Another process holds the Lease. Contains its identity.
     Theirs(String),
-    /// Nothing is certain.
+    /// The attempt failed, and the holder is not certain. Contains the reason.
     Failed(String),
 }
 
 impl Elector {
-    /// An elector and the leadership it decides.
+    /// Creates an elector, and the leadership that it updates.
     pub fn new(client: Client, options: LeaseOptions, clock: SharedClock) -> (Self, Leadership) {
         let (sender, state) = channel(LeaseState::Waiting);
         let elector = Self {
@@ -306,21 +322,24 @@ impl Elector {
         (elector, Leadership { state, _permanent: None })
     }
 
-    /// Takes part until leadership is lost, or until `stop` completes; then the Lease is given back at once, so that the next
-    /// process need not wait for it to run out. For a process without calls that outlive it.
+    /// Takes part until leadership is lost or `stop` completes. Then releases the Lease at once, so
+    /// that the next process need not wait until the Lease expires. For a process without calls
+    /// that can outlive the process.
     pub async fn run(self, stop: impl Future<Output = ()>) -> ElectionEnd {
         self.run_and_drain(stop, std::future::ready(()), Duration::ZERO).await
     }
 
-    /// Takes part until leadership is lost, or until `stop` completes. Then, in this order:
+    /// Takes part until leadership is lost or `stop` completes. After `stop`, in this order:
     ///
-    /// 1. [`Leadership::may_start`] turns false for good.
-    /// 2. `in_flight` is polled for the first time; it completes when no call is in flight. Meanwhile the Lease is renewed.
-    /// 3. After `at_most`, the bound of a call, the wait ends in any case: by then each call has had its effect, or never will.
-    /// 4. The Lease is given back.
+    /// 1. [`Leadership::may_start`] becomes false and stays false.
+    /// 2. The elector polls `in_flight` for the first time. `in_flight` completes when no call is
+    ///    in flight. Meanwhile the elector renews the Lease.
+    /// 3. The wait ends after `at_most`, the longest duration of a call: by then each call has had
+    ///    its effect or never will.
+    /// 4. The elector releases the Lease.
     ///
-    /// A process that does not lead when it is asked to stop has nothing to wait for. If the Lease is lost during the drain, the
-    /// drain ends too, with [`ElectionEnd::Lost`].
+    /// A process that does not lead when `stop` completes has nothing to wait for. If the Lease is
+    /// lost during the drain, the drain ends too, with [`ElectionEnd::Lost`].
     pub async fn run_and_drain(
         mut self,
         stop: impl Future<Output = ()>,
@@ -341,7 +360,7 @@ impl Elector {
                     biased;
                     () = in_flight => None,
                     () = tokio::time::sleep(at_most) => {
-                        tracing::warn!(?at_most, "Calls in flight have not ended within their bound");
+                        tracing::warn!(?at_most, "Calls in flight did not end in time; releasing the Lease anyway");
                         None
                     }
                     reason = &mut elect => Some(reason),
@@ -349,7 +368,7 @@ impl Elector {
                 ended => ended,
             }
         };
-        // Nothing of this process acts from now on: only then may another one start.
+        // This process acts no more from now on. Only after that may another process start.
         let before = state.send_replace(LeaseState::Lost);
         match lost {
             Some(reason) => {
@@ -365,7 +384,7 @@ impl Elector {
         }
     }
 
-    /// Waits for the Lease, then keeps it. Returns why it could not be kept.
+    /// Waits for the Lease, then renews it. Returns the reason why the Lease was lost.
     async fn elect(&mut self) -> String {
         let mut renewed = self.acquire().await;
         let since = Instant::now();
@@ -373,7 +392,7 @@ impl Elector {
         tracing::info!(lease = %self.options.name, identity = %self.options.identity, "Leading");
         if self.ran_out {
             let lease = &self.options.name;
-            tracing::info!(%lease, "The former leader has not given the Lease back: nothing is taken away for a minute");
+            tracing::info!(%lease, "The previous leader did not release the Lease; destructive actions wait a minute");
         }
         loop {
             tokio::time::sleep(self.options.retry_period).await;
@@ -400,43 +419,49 @@ impl Elector {
         loop {
             match self.attempt(self.options.renew_deadline).await {
                 Attempt::Ours(at) => return at,
-                Attempt::Theirs(holder) => tracing::debug!(%lease, %holder, "Waiting for the lease"),
-                Attempt::Failed(reason) => tracing::warn!(%lease, %reason, "Cannot get the lease"),
+                Attempt::Theirs(holder) => tracing::debug!(%lease, %holder, "Waiting for the Lease"),
+                Attempt::Failed(reason) => tracing::warn!(%lease, %reason, "Cannot get the Lease"),
             }
             let pause = self.jitter.stretch(self.options.retry_period, LOOK_SPREAD);
             tokio::time::sleep(pause).await;
         }
     }
 
-    /// Tries until a renewal succeeds, or the deadline has passed.
+    /// Tries until a renewal succeeds or the deadline passes.
     async fn renew(&mut self, deadline: Instant) -> Result<Instant, String> {
         let mut last = "the process was not running".to_owned();
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(format!("not renewed within {:?}: {last}", self.options.renew_deadline));
+                return Err(format!(
+                    "the Lease was not renewed within {:?}: {last}",
+                    self.options.renew_deadline
+                ));
             }
             match self.attempt(left).await {
                 Attempt::Ours(at) => return Ok(at),
-                Attempt::Theirs(holder) => return Err(format!("{holder} has the lease")),
+                Attempt::Theirs(holder) => return Err(format!("{holder} holds the Lease")),
                 Attempt::Failed(reason) => last = reason,
             }
             tokio::time::sleep_until(deadline.min(Instant::now() + self.options.retry_period)).await;
         }
     }
 
-    /// One attempt to get or keep the Lease, short enough for a second one within the renew deadline.
+    /// Tries once to get or keep the Lease. The attempt is short enough for a second one within the
+    /// renew deadline.
     async fn attempt(&mut self, at_most: Duration) -> Attempt {
         let bound = at_most.min(self.options.renew_deadline / 2);
         let attempt = timeout(bound, self.try_once()).await;
-        attempt.unwrap_or_else(|_| Attempt::Failed(format!("no answer within {bound:?}")))
+        attempt.unwrap_or_else(|_| Attempt::Failed(format!("the API server did not answer within {bound:?}")))
     }
 
     async fn try_once(&mut self) -> Attempt {
-        // Taken, not borrowed: when this attempt breaks off, only a read can tell what became of it.
+        // Taken, not borrowed: if this attempt is cancelled, only a read can show whether the write
+        // took effect.
         if let Some(mine) = self.mine.take() {
             match self.write(mine).await {
-                // The object was changed: by others, or by a renewal of ours whose answer was lost.
+                // The object has changed: another client wrote it, or we did in a renewal whose
+                // answer was lost.
                 Err(Refusal::Changed) => {}
                 Err(Refusal::Other(reason)) => return Attempt::Failed(reason),
                 Ok(sent) => return Attempt::Ours(sent),
@@ -457,12 +482,15 @@ impl Elector {
         };
         match written {
             Ok(sent) => Attempt::Ours(sent),
-            Err(Refusal::Changed) => Attempt::Failed("someone else was faster".to_owned()),
+            Err(Refusal::Changed) => {
+                Attempt::Failed("another client changed the Lease at the same time".to_owned())
+            }
             Err(Refusal::Other(reason)) => Attempt::Failed(reason),
         }
     }
 
-    /// Who has this Lease, if it is someone else whose time has not run out since we saw it change.
+    /// The holder of this Lease, if it is another process and the Lease has not expired since we
+    /// saw it change.
     fn opponent(&mut self, lease: &Lease) -> Option<String> {
         let now = Instant::now();
         let unchanged = self.seen.as_ref().filter(|(seen, _)| seen == lease);
@@ -476,10 +504,10 @@ impl Elector {
         is_opponent.then(|| holder.clone())
     }
 
-    /// How long the holder asked others to wait.
+    /// The lease duration that the holder wrote into the Lease.
     fn duration_of(&self, spec: &LeaseSpec) -> Duration {
         let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-        // A Lease that was given back says 1 s; less would be no lease at all.
+        // A released Lease has 1 s. With less, the Lease would exclude no process.
         seconds.map_or(self.options.lease_duration, |seconds| Duration::from_secs(seconds.max(1)))
     }
 
@@ -495,7 +523,7 @@ impl Elector {
         self.settle(result, sent)
     }
 
-    /// Writes our name into the Lease, provided that nobody changed it since it was read.
+    /// Writes our identity into the Lease, if no client has changed the Lease since it was read.
     async fn write(&mut self, mut lease: Lease) -> Result<Instant, Refusal> {
         lease.spec = Some(self.next_spec(lease.spec.as_ref()));
         let sent = Instant::now();
@@ -536,20 +564,20 @@ impl Elector {
         }
     }
 
-    /// Gives the Lease back, if it is ours. Failing to is no harm: it runs out.
+    /// Releases the Lease if we hold it. A failure is harmless, because the Lease expires.
     async fn release(&mut self) {
         let lease = &self.options.name;
         match timeout(GIVE_BACK_WITHIN, self.give_back()).await {
-            Ok(Ok(())) => tracing::info!(%lease, "Lease given back"),
-            Ok(Err(error)) => tracing::warn!(%lease, %error, "Lease not given back, it will run out"),
+            Ok(Ok(())) => tracing::info!(%lease, "Released the Lease"),
+            Ok(Err(error)) => tracing::warn!(%lease, %error, "Cannot release the Lease; it will expire"),
             Err(_) => {
-                tracing::warn!(%lease, "Lease not given back within {GIVE_BACK_WITHIN:?}, it will run out");
+                tracing::warn!(%lease, "Cannot release the Lease within {GIVE_BACK_WITHIN:?}; it will expire");
             }
         }
     }
 
-    /// Empties the holder, if it is still us. A renewal that was on its way when we were asked to stop may have changed the
-    /// Lease meanwhile; then it is read again.
+    /// Clears the holder if it is still this process. A renewal that was in flight at the stop
+    /// signal may have changed the Lease meanwhile. In that case the elector reads the Lease again.
     async fn give_back(&self) -> Result<(), kube::Error> {
         let mut known = self.mine.clone();
         loop {
@@ -578,11 +606,11 @@ impl Elector {
     }
 }
 
-/// Why the Lease was not written.
+/// Reason why the Lease was not written.
 enum Refusal {
-    /// It is not as it was when we read it.
+    /// The Lease has changed since we read it.
     Changed,
-    /// Anything else; whether it was written may be unknown.
+    /// Another error. The write may have taken effect.
     Other(String),
 }
 
@@ -592,7 +620,8 @@ impl fmt::Debug for Elector {
     }
 }
 
-/// A Lease counts in whole seconds; others must not wait less than we count on.
+/// Rounds up to the whole seconds of a Lease, so that other processes wait at least as long as we
+/// expect.
 fn whole_seconds(duration: Duration) -> i32 {
     let seconds = duration.as_secs() + u64::from(0 < duration.subsec_nanos());
     i32::try_from(seconds).unwrap_or(i32::MAX)

@@ -1,4 +1,4 @@
-//! How Machinist talks to a Kubernetes API server and remembers what it saw.
+//! Access to Kubernetes API servers: requests, watches, and the memory that the watches fill.
 //!
 //! ```text
 //! API server -> client (policy) -> watch -> Delta -> Store -> Change -> KeyQueue -> a reconcile
@@ -7,17 +7,18 @@
 //!                     +------------- guarded writes, classified by WriteOutcome -------+
 //! ```
 //!
-//! * [`client`]: one policy for every request: no write is ever repeated, reads are repeated a little.
-//! * [`watch`]: list, then watch; survives every way in which a watch can break.
+//! * [`client`]: one policy for every request. It never repeats a write, and repeats a read a few
+//!   times.
+//! * [`watch`]: lists, then watches, and recovers from every way in which a watch can break.
 //! * [`store`]: an ordered map of parsed facts, fed by the watch, that misses no deletion.
-//! * [`queue`]: which object to look at next, and when.
-//! * [`barrier`]: no decision rests on a view that lacks the process's own writes.
-//! * [`cluster`]: which API server a store, a charge or a skew is about.
-//! * [`patch`], [`eviction`], [`outcome`]: how a write is guarded, and what its answer means.
+//! * [`queue`]: decides which object is reconciled next, and when.
+//! * [`barrier`]: blocks a key until the store shows the process's own writes.
+//! * [`cluster`]: names the API server that a store, a charge or a skew belongs to.
+//! * [`patch`], [`eviction`], [`outcome`]: guarded writes, and the meaning of their answers.
 //! * [`lease`], [`recorder`], [`clock`]: leadership, Events, the time.
 //!
-//! Deliberately absent: `kube::runtime::Controller` and its `Store` (they schedule in random order, end on a panic and
-//! miss deletions on a relist), and any knowledge of machines.
+//! Deliberately absent: `kube::runtime::Controller` and its `Store` (they schedule in random order,
+//! end on a panic and miss deletions on a relist), and any knowledge of machines.
 
 pub mod client;
 pub mod eviction;
@@ -40,17 +41,19 @@ mod backoff;
 mod fake_server;
 mod limiter;
 mod policy;
+pub mod request;
 mod stable_hash;
 mod sync;
 
-// Not inside their modules, because `tests/interleave` compiles those a second time, without these.
+// These tests are outside of their modules, because `tests/interleave` compiles the modules a
+// second time without them.
 #[cfg(test)]
 mod barrier_tests;
 #[cfg(test)]
 mod queue_tests;
 
 pub use barrier::Barrier;
-pub use client::{ClientOptions, KubeconfigSource, connect, layer_client};
+pub use client::{KubeconfigSource, connect, layer_client};
 pub use clock::{Clock, SharedClock, Skew, SystemClock, TokioClock};
 pub use cluster::Cluster;
 pub use lease::{Elector, Leadership, LeaseOptions};
@@ -58,5 +61,6 @@ pub use outcome::WriteOutcome;
 pub use patch::GuardedPatch;
 pub use queue::KeyQueue;
 pub use recorder::Recorder;
+pub use request::ClientOptions;
 pub use store::{Change, Delta, Entry, ObjectKey, Store};
 pub use watch::{WatchFatal, WatchNote, WatchOptions, list_once, run_watch};

@@ -1,4 +1,5 @@
-//! An optional limit on requests per second: a token bucket that hands out turns in order of arrival.
+//! An optional limit on requests per second: a token bucket that serves callers in order of
+//! arrival.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -12,25 +13,26 @@ pub(crate) struct Limiter {
     interval: Duration,
     /// How far ahead of the steady rate a caller may be: `burst - 1` intervals.
     ahead: Duration,
-    /// When the next token falls due at the steady rate.
+    /// Time at which the next token is due at the steady rate.
     due: Mutex<Option<Instant>>,
 }
 
 impl Limiter {
-    /// A limiter for `per_second` requests; `None` when that is not a positive number, which means no limit.
+    /// Creates a limiter for `per_second` requests. Returns `None`, meaning no limit, if the rate
+    /// is not a positive number.
     pub(crate) fn new(per_second: f64, burst: u32) -> Option<Self> {
         let limited = per_second.is_finite() && 0.0 < per_second;
         let interval = limited.then(|| Duration::try_from_secs_f64(1.0 / per_second).ok()).flatten()?;
         Some(Self { interval, ahead: interval * burst.max(1).saturating_sub(1), due: Mutex::new(None) })
     }
 
-    /// Waits for this caller's turn.
+    /// Waits until this caller may send a request.
     pub(crate) async fn acquire(&self) {
         let turn = self.reserve(Instant::now());
         tokio::time::sleep_until(turn).await;
     }
 
-    /// Takes the next token and says when it may be used.
+    /// Takes the next token and returns the time from which it may be used.
     fn reserve(&self, now: Instant) -> Instant {
         let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
         let mine = due.map_or(now, |due| due.max(now));
@@ -44,7 +46,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_burst_passes_at_once_and_the_rest_at_the_rate() {
+    async fn a_burst_passes_at_once_and_then_the_rate_applies() {
         let limiter = Limiter::new(10.0, 3).expect("a positive rate");
         let start = Instant::now();
         let mut waits = Vec::new();
@@ -69,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_that_is_no_positive_number_means_no_limit() {
+    fn a_rate_that_is_not_positive_means_no_limit() {
         for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert!(Limiter::new(rate, 1).is_none(), "{rate}");
         }

@@ -1,7 +1,8 @@
-//! What the answer to a write means.
+//! The meaning of the answer to a write.
 //!
-//! Every write names its precondition, so its answer has few meanings, and a caller reacts to the meaning, not to codes:
-//! look again (`Stale`), tell the user (`Invalid`, `Denied`), wait (`Throttled`), or find out what happened (`Unknown`).
+//! Each write contains its precondition, so its answer has only a few meanings. A caller reacts to
+//! the meaning, not to the HTTP code: it reads again (`Stale`), reports to the user (`Invalid`,
+//! `Denied`), waits (`Throttled`), or finds out whether the write took effect (`Unknown`).
 
 use std::time::Duration;
 
@@ -13,46 +14,48 @@ use crate::client::is_connection_refused;
 /// The meaning of the answer to a create, update, patch or delete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WriteOutcome {
-    /// It is committed.
+    /// The write is committed.
     Done,
-    /// Nothing was written: the object is not as it was when we looked. Look again.
+    /// Nothing was written: the object has changed since we read it. Read it again.
     Stale,
-    /// Nothing was written: the request itself is wrong, and will be wrong next time.
+    /// Nothing was written: the request is invalid, and a retry would fail again.
     Invalid {
-        /// The server's words.
+        /// Message of the API server.
         message: String,
-        /// Which fields, and why.
+        /// The invalid fields, with reasons.
         causes: Vec<Cause>,
     },
-    /// Nothing was written: there is an object of that name. Read it and look at whose it is.
+    /// Nothing was written: an object of that name exists. Read the object and check its owner.
     AlreadyExists,
-    /// Nothing was written: there is no such object (or no such namespace, or kind).
+    /// Nothing was written: the object, its namespace or its kind does not exist.
     NotFound,
-    /// Nothing was written: we may not.
+    /// Nothing was written: the API server does not permit the request.
     Denied {
-        /// The server's words.
+        /// Message of the API server.
         message: String,
     },
-    /// Nothing was written: the server took no notice of the request, or it never reached one. Wait.
+    /// Nothing was written: the API server did not process the request, or the request did not
+    /// reach a server. Wait.
     Throttled {
-        /// How long the server asked us to wait.
+        /// Time that the server told us to wait.
         retry_after: Option<Duration>,
     },
-    /// It may or may not be committed. Repeat it, or read, before deciding anything that depends on it.
+    /// The write may or may not be committed. Repeat the write or read the object before a decision
+    /// depends on the result.
     Unknown {
-        /// What happened instead of an answer.
+        /// The error that occurred instead of an answer.
         message: String,
     },
 }
 
-/// One field that the server found wrong.
+/// One invalid field, as reported by the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cause {
-    /// The path of the field; empty when the server named none.
+    /// Path of the field; empty if the server named no field.
     pub field: String,
-    /// The server's CamelCase reason.
+    /// CamelCase reason of the server.
     pub reason: String,
-    /// The server's words.
+    /// Message of the server.
     pub message: String,
 }
 
@@ -69,13 +72,14 @@ impl WriteOutcome {
     pub fn of_error(error: &kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => Self::of_status(status),
-            // Never sent: our own request could not be made.
+            // Never sent: the client could not build the request.
             kube::Error::BuildRequest(_) | kube::Error::HttpError(_) => {
                 Self::Invalid { message: error.to_string(), causes: Vec::new() }
             }
             kube::Error::Auth(_) => Self::Denied { message: error.to_string() },
             error if is_connection_refused(error) => Self::Throttled { retry_after: None },
-            // A success that cannot be parsed ends up here too: it is committed, but what was committed is not known.
+            // Also a success that cannot be parsed: the write is committed, but the committed
+            // object is unknown.
             error => Self::Unknown { message: error.to_string() },
         }
     }
@@ -86,7 +90,8 @@ impl WriteOutcome {
             409 if status.is_already_exists() => Self::AlreadyExists,
             409 | 410 | 412 => Self::Stale,
             404 => Self::NotFound,
-            // The test of a JSON patch failed; a field that is wrong is listed in the causes.
+            // The test of a JSON patch failed. For an invalid field, the answer would contain
+            // causes.
             422 if causes(status).is_empty() => Self::Stale,
             401 | 403 => Self::Denied { message: message() },
             429 => Self::Throttled { retry_after: retry_after(status) },
@@ -95,7 +100,7 @@ impl WriteOutcome {
         }
     }
 
-    /// True when the write certainly had no effect.
+    /// True if the write certainly had no effect.
     pub fn is_without_effect(&self) -> bool {
         match self {
             Self::Done | Self::Unknown { .. } => false,
@@ -114,21 +119,22 @@ impl WriteOutcome {
 pub enum EvictionOutcome {
     /// The pod is being deleted.
     Evicted,
-    /// The pod is gone, or it is another one by now.
+    /// The pod was deleted, or another pod has its name by now.
     Gone,
-    /// A disruption budget forbids it for now.
+    /// A PodDisruptionBudget forbids the eviction for now.
     Blocked {
-        /// The server's words; they name the budget.
+        /// Message of the API server, which names the budget.
         message: String,
-        /// How long the server asked us to wait.
+        /// Time that the server told us to wait.
         retry_after: Option<Duration>,
     },
-    /// It will stay forbidden until someone repairs the budgets, for example when two select the pod.
+    /// The eviction is forbidden until a user corrects the budgets, for example if two budgets
+    /// select the pod.
     Misconfigured {
-        /// The server's words.
+        /// Message of the API server.
         message: String,
     },
-    /// Anything else, as for any write.
+    /// Another result, classified as for other writes.
     Failed(WriteOutcome),
 }
 
@@ -157,7 +163,7 @@ impl EvictionOutcome {
     }
 }
 
-/// The HTTP code of a status; derived from its reason when the server left it out.
+/// The HTTP code of a status, derived from the reason if the server omitted the code.
 fn effective_code(status: &Status) -> u16 {
     match (status.code, status.reason.as_str()) {
         (0, "AlreadyExists" | "Conflict") => 409,
@@ -201,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_have_the_meaning_of_the_table() {
+    fn each_code_has_its_outcome() {
         let message = || "m".to_owned();
         for (status, reason, meaning) in [
             (409, "Conflict", WriteOutcome::Stale),
@@ -222,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_422_with_causes_is_the_users_business() {
+    fn a_422_with_causes_is_invalid() {
         let outcome = WriteOutcome::of(&api(serde_json::json!({
             "code": 422, "reason": "Invalid", "message": "bad",
             "details": { "causes": [{ "field": "spec.replicas", "reason": "FieldValueInvalid", "message": "negative" }] },
@@ -236,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_connection_had_no_effect_and_a_reset_may_have() {
+    fn only_a_refused_connection_certainly_had_no_effect() {
         let io = |kind| Err::<(), _>(kube::Error::Service(Box::new(std::io::Error::from(kind))));
         let refused = WriteOutcome::of(&io(std::io::ErrorKind::ConnectionRefused));
         assert_eq!(refused, WriteOutcome::Throttled { retry_after: None });
@@ -246,13 +252,13 @@ mod tests {
     }
 
     #[test]
-    fn a_blocked_eviction_is_told_apart_from_a_throttled_one() {
+    fn a_blocked_eviction_differs_from_a_throttled_one() {
         let blocked = api(serde_json::json!({
             "code": 429, "reason": "TooManyRequests", "message": "Cannot evict pod as it would violate the budget",
             "details": { "causes": [{ "reason": "DisruptionBudget" }], "retryAfterSeconds": 10 },
         }));
         let EvictionOutcome::Blocked { retry_after, .. } = EvictionOutcome::of(&blocked) else {
-            panic!("a budget blocks it");
+            panic!("the budget must block the eviction");
         };
         assert_eq!(retry_after, Some(Duration::from_secs(10)));
 
@@ -261,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn two_budgets_for_one_pod_need_a_person() {
+    fn two_budgets_for_one_pod_are_misconfigured() {
         let result = api(serde_json::json!({
             "code": 500, "message": "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
         }));

@@ -1,14 +1,17 @@
 //! JSON patches that carry their precondition.
 //!
-//! A patch tests the object's UID and exactly the fields that the decision read, as they were read, and then changes
-//! what it changes. A failed test is answered 422 without causes: [`WriteOutcome::Stale`](crate::WriteOutcome::Stale).
+//! A patch first tests the object's UID and exactly the fields that the decision read, with the
+//! values that were read. Then it changes fields. If a test fails, the API server answers 422
+//! without causes: [`WriteOutcome::Stale`](crate::WriteOutcome::Stale).
 //!
-//! Absent and `""` differ: `None` tests that a field is absent. API servers answer "success" to a `test` for `null` on
-//! a missing member of an existing object, but an error when the object around it is missing too; so whoever tests or
-//! adds below a map that may be missing says so with [`GuardedPatch::ensure_map`], or uses the helpers for labels,
-//! annotations and finalizers, which do.
+//! Absent and `""` differ: `None` tests that a field is absent. For a `test` for `null` on a
+//! missing member, the API server answers "success" if the object around the member exists, and an
+//! error if that object is missing too. A caller that tests or adds below a map that may be missing
+//! therefore calls [`GuardedPatch::ensure_map`]. The helpers for labels, annotations and finalizers
+//! need no such call.
 //!
-//! Fields are named by their path of plain tokens, so nobody has to remember how JSON pointers escape a `/`.
+//! The path of a field is a list of plain tokens, so a caller does not have to know how JSON
+//! pointers escape a `/`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +23,8 @@ const LABELS: [&str; 2] = ["metadata", "labels"];
 const ANNOTATIONS: [&str; 2] = ["metadata", "annotations"];
 const FINALIZERS: [&str; 2] = ["metadata", "finalizers"];
 
-/// A JSON patch under construction. Tests come first, whatever the order of the calls.
+/// A JSON patch under construction. The tests precede the changes, independent of the order of the
+/// calls.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GuardedPatch {
     tests: Vec<PatchOperation>,
@@ -30,13 +34,14 @@ pub struct GuardedPatch {
 }
 
 impl GuardedPatch {
-    /// A patch for the object with this UID and no other.
+    /// A patch that applies only to the object with this UID.
     pub fn new(uid: &str) -> Self {
         let nothing = Self { tests: Vec::new(), changes: Vec::new(), created: BTreeSet::new() };
         nothing.test(&["metadata", "uid"], Some(&Value::from(uid)))
     }
 
-    /// Goes ahead only if the field still is as it was read; `None`: absent.
+    /// Makes the patch fail if the field no longer has the value that was read. `None` means
+    /// absent.
     #[must_use]
     pub fn test(mut self, path: &[&str], read: Option<&Value>) -> Self {
         let value = read.cloned().unwrap_or(Value::Null);
@@ -47,13 +52,13 @@ impl GuardedPatch {
         self
     }
 
-    /// Goes ahead only if the generation, and so the whole spec, still is as it was read.
+    /// Makes the patch fail if the generation, and thus the spec, has changed since it was read.
     #[must_use]
     pub fn test_generation(self, read: Option<i64>) -> Self {
         self.test(&["metadata", "generation"], read.map(Value::from).as_ref())
     }
 
-    /// Sets a field whether it is there or not. The object around it must exist.
+    /// Sets a field, whether or not it exists. The object around the field must exist.
     #[must_use]
     pub fn add(mut self, path: &[&str], value: Value) -> Self {
         self.changes.push(PatchOperation::Add(AddOperation { path: pointer(path), value }));
@@ -74,7 +79,8 @@ impl GuardedPatch {
         self
     }
 
-    /// Makes sure that there is a map at `path` to write into: when it was absent, creates it, provided it still is.
+    /// Creates an empty map at `path` if the map was absent when read. The patch fails if the map
+    /// exists by then.
     #[must_use]
     pub fn ensure_map<T>(self, path: &[&str], read: Option<&T>) -> Self {
         let key = pointer(path).to_string();
@@ -86,31 +92,32 @@ impl GuardedPatch {
         patch
     }
 
-    /// Sets a label, provided that it still is as it was read. `read` is the whole map of labels, as it was read.
+    /// Sets a label if the label has not changed since it was read. `read` is the whole map of
+    /// labels that was read.
     #[must_use]
     pub fn set_label(self, read: Option<&BTreeMap<String, String>>, key: &str, value: &str) -> Self {
         self.set_map_entry(&LABELS, read, key, value)
     }
 
-    /// Removes a label, provided that it still is as it was read.
+    /// Removes a label if the label has not changed since it was read.
     #[must_use]
     pub fn remove_label(self, read: Option<&BTreeMap<String, String>>, key: &str) -> Self {
         self.remove_map_entry(&LABELS, read, key)
     }
 
-    /// Sets an annotation, provided that it still is as it was read.
+    /// Sets an annotation if the annotation has not changed since it was read.
     #[must_use]
     pub fn set_annotation(self, read: Option<&BTreeMap<String, String>>, key: &str, value: &str) -> Self {
         self.set_map_entry(&ANNOTATIONS, read, key, value)
     }
 
-    /// Removes an annotation, provided that it still is as it was read.
+    /// Removes an annotation if the annotation has not changed since it was read.
     #[must_use]
     pub fn remove_annotation(self, read: Option<&BTreeMap<String, String>>, key: &str) -> Self {
         self.remove_map_entry(&ANNOTATIONS, read, key)
     }
 
-    /// Sets one entry of a map of strings, provided that the entry still is as it was read.
+    /// Sets one entry of a map of strings if the entry has not changed since it was read.
     #[must_use]
     pub fn set_map_entry(
         self,
@@ -127,8 +134,8 @@ impl GuardedPatch {
         patch.add(&entry, Value::from(value))
     }
 
-    /// Removes one entry of a map of strings, provided that the entry still is as it was read; nothing to do when it
-    /// was absent.
+    /// Removes one entry of a map of strings if the entry has not changed since it was read.
+    /// Without that entry in `read`, adds nothing to the patch.
     #[must_use]
     pub fn remove_map_entry(self, map: &[&str], read: Option<&BTreeMap<String, String>>, key: &str) -> Self {
         let Some(old) = read.and_then(|read| read.get(key)) else { return self };
@@ -136,7 +143,8 @@ impl GuardedPatch {
         self.test(&entry, Some(&Value::from(old.as_str()))).remove(&entry)
     }
 
-    /// Adds a finalizer, provided that the list still is as it was read; nothing to do when it is there.
+    /// Adds a finalizer if the list has not changed since it was read. If `read` contains the
+    /// finalizer, adds nothing to the patch.
     #[must_use]
     pub fn add_finalizer(self, read: Option<&[String]>, name: &str) -> Self {
         let old = read.unwrap_or_default();
@@ -147,7 +155,8 @@ impl GuardedPatch {
         self.test(&FINALIZERS, read.map(Value::from).as_ref()).add(&FINALIZERS, Value::from(new))
     }
 
-    /// Removes a finalizer, provided that the list still is as it was read; nothing to do when it is absent.
+    /// Removes a finalizer if the list has not changed since it was read. If `read` lacks the
+    /// finalizer, adds nothing to the patch.
     #[must_use]
     pub fn remove_finalizer(self, read: Option<&[String]>, name: &str) -> Self {
         let old = read.unwrap_or_default();
@@ -158,17 +167,17 @@ impl GuardedPatch {
         self.test(&FINALIZERS, read.map(Value::from).as_ref()).add(&FINALIZERS, Value::from(new))
     }
 
-    /// True when the patch would change nothing: then it need not be sent.
+    /// True if the patch changes nothing, so that no request is necessary.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
 
-    /// The patch.
+    /// The finished patch: all tests, then all changes.
     pub fn build(self) -> Patch {
         Patch(self.tests.into_iter().chain(self.changes).collect())
     }
 
-    /// The patch, as `kube::Api::patch` takes it.
+    /// The finished patch in the type that `kube::Api::patch` takes.
     pub fn into_kube(self) -> kube::api::Patch<()> {
         kube::api::Patch::Json(self.build())
     }
@@ -192,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn absent_and_empty_are_tested_differently() {
+    fn absent_and_empty_need_different_tests() {
         let patch = GuardedPatch::new("u1")
             .test(&["spec", "a"], None)
             .test(&["spec", "b"], Some(&json!("")))
@@ -261,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn removing_what_is_not_there_changes_nothing() {
+    fn removing_a_missing_label_changes_nothing() {
         assert!(GuardedPatch::new("u1").remove_label(None, "a").is_empty());
         assert!(GuardedPatch::new("u1").remove_label(Some(&map(&[("b", "1")])), "a").is_empty());
     }

@@ -1,7 +1,7 @@
-//! The request policy as a tower layer; the table in [`crate::client`] is what it does.
+//! The request policy as a tower layer. The table in [`crate::client`] describes the policy.
 //!
-//! Answers other than watches are collected here, so that a deadline covers the last byte too and a read that broke off
-//! can be repeated.
+//! The layer collects the whole answer to each request other than a watch. So a deadline covers the
+//! last byte too, and the layer can repeat a read whose answer broke off.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,24 +19,26 @@ use tokio::time::Instant;
 use tower::{BoxError, Layer, Service, ServiceExt};
 
 use crate::backoff::{Backoff, Jitter};
-use crate::client::{ClientOptions, RequestError, RequestReport, user_agent_header};
 use crate::limiter::Limiter;
+use crate::request::{ClientOptions, RequestError, RequestReport, user_agent_header};
 
-/// A read is repeated this often at most.
+/// Maximum number of repetitions of a read.
 const READ_RETRIES: u32 = 3;
 
-/// No read is repeated later than this after it was first sent: its caller holds a reconcile.
+/// No read is repeated later than this after its first attempt, because a reconcile waits for the
+/// answer.
 const READ_RETRY_WINDOW: Duration = Duration::from_secs(10);
 
 const READ_BACKOFF: Backoff =
     Backoff { first: Duration::from_millis(200), cap: Duration::from_secs(2), spread: 0.5 };
 
-/// Leases decide who may act at all: they never wait behind other requests.
+/// Requests for Leases bypass the rate limit, because a Lease decides whether the process may act
+/// at all.
 const LEASE_PATH: &str = "/apis/coordination.k8s.io/";
 
 type AnswerBody = UnsyncBoxBody<Bytes, BoxError>;
 
-/// Puts the policy over a service.
+/// Wraps a service in the policy.
 pub(crate) struct PolicyLayer {
     shared: Arc<Shared>,
 }
@@ -74,7 +76,7 @@ impl<S> Layer<S> for PolicyLayer {
 
 /// A service under the policy.
 pub(crate) struct Policy<S> {
-    /// Locked only to hand over a request, never while its answer is awaited.
+    /// Locked only while a request is handed over, not while the layer waits for the answer.
     inner: Arc<tokio::sync::Mutex<S>>,
     shared: Arc<Shared>,
 }
@@ -118,7 +120,7 @@ where
     }
 }
 
-/// What the policy tells apart.
+/// The kinds of requests that the policy handles differently.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum RequestKind {
     Read,
@@ -130,7 +132,7 @@ impl RequestKind {
     fn of<T>(request: &Request<T>) -> Self {
         let is_read = [Method::GET, Method::HEAD].contains(request.method());
         let query = request.uri().query().unwrap_or_default();
-        // `follow` is a log stream: as endless as a watch.
+        // `follow` requests a log stream, which is as endless as a watch.
         let is_stream = query.split('&').any(|pair| {
             matches!(pair, "watch=true" | "watch=1" | "watch" | "follow=true" | "follow=1" | "follow")
         });
@@ -184,7 +186,7 @@ where
         }
     }
 
-    /// Sends once and collects the answer, under the deadline.
+    /// Sends the request once and collects the answer within the deadline.
     async fn answer(&self, request: Request<Body>, earlier: u32) -> Result<Response<Bytes>, BoxError> {
         let sent = Sent::now(&self.shared, &request, earlier);
         let whole = async {
@@ -227,7 +229,7 @@ impl Shared {
     }
 }
 
-/// What is remembered of a request once it is on its way.
+/// The data of a sent request that its report needs.
 struct Sent {
     operation: &'static str,
     method: Method,
@@ -281,14 +283,16 @@ fn is_worth_repeating(status: StatusCode) -> bool {
     status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error()
 }
 
-/// The `Retry-After` header in whole seconds; its date form is not used by API servers.
+/// The `Retry-After` header in whole seconds. API servers do not use the date form of the header.
 fn retry_after(headers: &http::HeaderMap) -> Option<Duration> {
     let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds))
 }
 
-/// kube drops the headers of a failed request. A server that throttles before it looks at the request answers plain
-/// text with a `Retry-After` header, so that number is moved to where callers find it: `details` of a Status.
+/// Moves the number of a `Retry-After` header into `details` of a Status, where callers read it.
+///
+/// kube drops the headers of a failed request. An API server that throttles before it decodes the
+/// request answers with plain text and a `Retry-After` header, so the number would be lost.
 fn with_retry_after_in_body(answer: Response<Bytes>) -> Response<Bytes> {
     let status = answer.status();
     let Some(wait) = retry_after(answer.headers()).filter(|_| is_worth_repeating(status)) else {

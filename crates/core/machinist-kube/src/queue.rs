@@ -1,15 +1,18 @@
-//! Which object to look at next: a queue of keys, each due at some time.
+//! The queue of keys to reconcile, each with a due time.
 //!
-//! It hands out the key that has been due longest, ties by the order of keys, so a run under a paused clock always takes
-//! the same course. A wake carries no reason: the worker that gets the key looks at everything again.
+//! The queue hands out the key that has been due longest. Keys with the same due time come in the
+//! order of the keys, so a run under a paused clock is repeatable. A wake has no reason: the worker
+//! that gets the key observes everything again.
 //!
 //! # Guarantees
-//! * A key is in the hands of one worker at most.
-//! * No wake is lost. A wake while the key is in the hands of a worker makes it due again once that worker is through, even if the
-//!   worker found the object gone and removes the key: there may be another object of that name by now.
-//! * A key that is removed and not woken meanwhile leaves nothing behind.
+//! * At most one worker has a key at a time.
+//! * No wake is lost. If a key is woken while a worker has it, the key is due again when that
+//!   worker is done. This holds even if the worker removes the key because the object was deleted:
+//!   another object may have that name by now.
+//! * A key that is removed and not woken meanwhile uses no memory.
 //!
-//! These hold with any number of threads: `tests/interleave` runs this file through the orders in which threads can take turns.
+//! These guarantees hold with any number of threads: `tests/interleave` runs this file in all
+//! orders in which threads can take turns, up to a limit of interruptions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -28,7 +31,7 @@ pub struct KeyQueue<K> {
 
 struct Shared<K> {
     state: Mutex<State<K>>,
-    /// Told when the earliest due time may have changed.
+    /// Notified when the earliest due time may have changed.
     changed: Notify,
     min_interval: fn(&K) -> Duration,
 }
@@ -36,9 +39,9 @@ struct Shared<K> {
 struct State<K> {
     due: BTreeSet<(Instant, K)>,
     due_at: BTreeMap<K, Instant>,
-    /// Keys in the hands of a worker, and when they are due again, if they are.
+    /// Keys that a worker has, and the time at which they are due again, if they were woken.
     active: BTreeMap<K, Option<Instant>>,
-    /// When a key was last handed out, kept while its minimum interval runs.
+    /// Time at which a key was last handed out, kept until its minimum interval has passed.
     handed_at: BTreeMap<K, Instant>,
     failures: BTreeMap<K, u32>,
     jitter: Jitter,
@@ -46,24 +49,25 @@ struct State<K> {
     retries: u64,
 }
 
-/// What a queue is doing, for metrics.
+/// State and counters of a queue, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueMetrics {
-    /// Keys that are scheduled, now or later.
+    /// Number of keys that are due now or later.
     pub scheduled: usize,
-    /// Keys that are due.
+    /// Number of keys that are due now.
     pub due: usize,
-    /// Keys in the hands of a worker.
+    /// Number of keys that a worker has.
     pub active: usize,
-    /// Keys whose last pass failed.
+    /// Number of keys whose last reconcile failed.
     pub failing: usize,
-    /// Keys that were handed out less than their minimum interval ago, or a little longer.
+    /// Number of keys for which the queue keeps the time of the last hand-out: those within their
+    /// minimum interval, and some older ones.
     pub resting: usize,
-    /// For how long the first key has been due.
+    /// Time for which the first key has been due.
     pub lag: Duration,
-    /// How often a key was handed out.
+    /// Number of hand-outs since the start.
     pub handed_out: u64,
-    /// How often a key was scheduled because of a failure.
+    /// Number of retries after a failure since the start.
     pub retries: u64,
 }
 
@@ -74,7 +78,8 @@ impl<K> Clone for KeyQueue<K> {
 }
 
 impl<K: Ord + Clone> KeyQueue<K> {
-    /// A queue that hands out one key no more often than `min_interval` of it; `seed` is of the jitter of retries.
+    /// Creates a queue that hands out a key at most once per `min_interval` of the key. `seed` is
+    /// the seed of the jitter of retries.
     pub fn new(min_interval: fn(&K) -> Duration, seed: u64) -> Self {
         let state = State {
             due: BTreeSet::new(),
@@ -94,32 +99,33 @@ impl<K: Ord + Clone> KeyQueue<K> {
         self.wake_at(key, Instant::now());
     }
 
-    /// Makes the key due at a time; if it is due earlier already, that stays.
+    /// Makes the key due at a time. If the key is already due earlier, nothing changes.
     pub fn wake_at(&self, key: K, at: Instant) {
         self.lock().wake_at(key, at, self.shared.min_interval);
         self.shared.changed.notify_one();
     }
 
-    /// Makes the key due after a delay that doubles with every call, from 1 s to 5 min, until [`KeyQueue::forget`].
-    /// Returns the delay. A wake may still come earlier.
+    /// Makes the key due after a delay and returns the delay. The delay doubles with every call,
+    /// from 1 s to 5 min, until [`KeyQueue::forget`]. A wake can make the key due earlier.
     pub fn retry(&self, key: K) -> Duration {
         let delay = self.lock().count_failure(&key);
         self.wake_at(key, Instant::now() + delay);
         delay
     }
 
-    /// The pass over this key went well: the next failure is its first.
+    /// Resets the delay of [`KeyQueue::retry`] after a successful reconcile of the key.
     pub fn forget(&self, key: &K) {
         self.lock().failures.remove(key);
     }
 
-    /// The worker that has the key found no object: nothing of its past is kept, neither failures nor the minimum interval. A wake
-    /// since the key was handed out stays, because it may be of another object of that name.
+    /// Drops the failures and the minimum interval of a key whose object is deleted. Called by the
+    /// worker that has the key. A wake since the hand-out stays, because it may belong to another
+    /// object of that name.
     pub fn remove(&self, key: &K) {
         self.lock().remove(key);
     }
 
-    /// The next key, once one is due. Whoever gets it calls [`KeyQueue::done`].
+    /// Waits until a key is due and returns it. The caller calls [`KeyQueue::done`] afterwards.
     pub async fn next(&self) -> K {
         loop {
             let changed = self.shared.changed.notified();
@@ -138,7 +144,7 @@ impl<K: Ord + Clone> KeyQueue<K> {
         }
     }
 
-    /// The worker is through with the key; it may be handed out again.
+    /// Ends the work on a key, so that the key can be handed out again.
     pub fn done(&self, key: &K) {
         let mut state = self.lock();
         let again = state.active.remove(key).flatten();
@@ -149,30 +155,30 @@ impl<K: Ord + Clone> KeyQueue<K> {
         self.shared.changed.notify_one();
     }
 
-    /// How many keys are scheduled or in the hands of a worker.
+    /// Number of keys that are scheduled or that a worker has.
     pub fn len(&self) -> usize {
         let state = self.lock();
         state.due.len() + state.active.len()
     }
 
-    /// Whether nothing is scheduled and nobody works.
+    /// Whether no key is scheduled and no worker has a key.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// When the key is due; `None` when it is not scheduled.
+    /// Time at which the key is due; `None` if the key is not scheduled.
     pub fn due_at(&self, key: &K) -> Option<Instant> {
         let state = self.lock();
         state.due_at.get(key).copied().or_else(|| state.active.get(key).copied().flatten())
     }
 
-    /// Whether the key is scheduled or in the hands of a worker. If not, only a wake brings it back.
+    /// Whether the key is scheduled or a worker has it. Otherwise, only a wake schedules the key.
     pub fn holds(&self, key: &K) -> bool {
         let state = self.lock();
         state.due_at.contains_key(key) || state.active.contains_key(key)
     }
 
-    /// What the queue is doing.
+    /// The current state and counters.
     pub fn metrics(&self) -> QueueMetrics {
         let now = Instant::now();
         let state = self.lock();
@@ -189,7 +195,7 @@ impl<K: Ord + Clone> KeyQueue<K> {
         }
     }
 
-    /// The first due key, or when the earliest will be due.
+    /// Returns the first due key, or the time at which the earliest key will be due.
     fn try_next(&self) -> Result<K, Option<Instant>> {
         let now = Instant::now();
         let mut state = self.lock();
@@ -203,7 +209,8 @@ impl<K: Ord + Clone> KeyQueue<K> {
         let others_wait = !state.due.is_empty();
         drop(state);
         if others_wait {
-            // Two wakes just before two workers begin to wait leave one notice only: pass it on.
+            // Two wakes just before two workers begin to wait leave only one notice, so this worker
+            // passes the notice on.
             self.shared.changed.notify_one();
         }
         Ok(key)
@@ -243,7 +250,8 @@ impl<K: Ord + Clone> State<K> {
         if Duration::ZERO < min_interval(key) {
             self.handed_at.insert(key.clone(), now);
         }
-        // The keys whose interval is over need no memory; looking through all of them now and then is enough.
+        // Keys whose interval has passed need no memory. An occasional pass over all keys is enough
+        // to drop them.
         const SWEEP_EVERY: u64 = 1024;
         if self.handed_out.is_multiple_of(SWEEP_EVERY) {
             self.handed_at.retain(|key, handed| now < *handed + min_interval(key));
@@ -258,7 +266,7 @@ impl<K: Ord + Clone> State<K> {
         RETRY.delay(earlier, &mut self.jitter)
     }
 
-    /// What was scheduled before the key was handed out went when it was; what was scheduled since must stay.
+    /// Keeps the schedule: the hand-out has removed earlier wakes, and later wakes must stay.
     fn remove(&mut self, key: &K) {
         self.failures.remove(key);
         self.handed_at.remove(key);

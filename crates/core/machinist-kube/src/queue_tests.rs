@@ -1,4 +1,4 @@
-//! How the queue schedules its keys, one event after the other. What threads may do to it is in `tests/interleave`.
+//! Tests of the queue on one thread. `tests/interleave` tests it with several threads.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ fn queue() -> KeyQueue<&'static str> {
     KeyQueue::new(|_| Duration::ZERO, 1)
 }
 
-/// Seconds until a key comes out, and the key.
+/// The next key, preceded by the seconds until the queue hands it out.
 async fn next(queue: &KeyQueue<&'static str>) -> (u64, &'static str) {
     let start = Instant::now();
     let key = queue.next().await;
@@ -22,7 +22,7 @@ async fn nothing_due(queue: &KeyQueue<&'static str>) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_earliest_comes_first_and_ties_go_by_key() {
+async fn keys_come_in_order_of_due_time_then_of_name() {
     let queue = queue();
     let now = Instant::now();
     queue.wake_at("late", now + Duration::from_secs(5));
@@ -60,7 +60,7 @@ async fn an_earlier_wake_wins_and_a_later_one_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiting_worker_is_roused_by_a_new_key() {
+async fn a_new_key_wakes_a_waiting_worker() {
     let queue = queue();
     queue.wake_at("late", Instant::now() + Duration::from_secs(60));
     let waiting = tokio::spawn({
@@ -134,11 +134,11 @@ async fn a_removed_key_is_not_handed_out_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wake_beside_a_removal_is_not_lost() {
+async fn a_wake_during_a_removal_is_not_lost() {
     let queue = queue();
     queue.wake("a");
     assert_eq!(next(&queue).await, (0, "a"));
-    // The worker has seen that the object is gone; now there is another one of that name.
+    // The worker has seen that the object is deleted. Now another object has that name.
     queue.wake("a");
     queue.remove(&"a");
     queue.done(&"a");
@@ -153,7 +153,11 @@ async fn the_queue_keeps_nothing_of_a_removed_key() {
     queue.wake("a");
     queue.remove(&"a");
     queue.done(&"a");
-    assert_eq!(next(&queue).await, (0, "a"), "another object, which does not wait for the one before");
+    assert_eq!(
+        next(&queue).await,
+        (0, "a"),
+        "another object does not wait for the interval of the deleted object"
+    );
     queue.remove(&"a");
     queue.done(&"a");
     let metrics = queue.metrics();

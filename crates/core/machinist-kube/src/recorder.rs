@@ -1,11 +1,14 @@
-//! Events: what happened, for people who run `kubectl describe`.
+//! Records Kubernetes Events, which `kubectl describe` shows.
 //!
-//! Recording is immediate and never fails; a task sends in the background. The same reason on the same object is one
-//! Event whose count grows, sent again at growing intervals, so that a loop cannot flood the server. Events are the first
-//! thing to be dropped when there are too many: nothing may depend on them, and they hold no secrets.
+//! [`Recorder::record`] is immediate and never fails; a task sends the Events in the background.
+//! The same reason on the same object is one Event with a growing count. The task sends this Event
+//! again at growing intervals, so that a loop cannot flood the API server. If there are too many
+//! Events, the recorder drops new ones. So no logic may depend on an Event. Events contain no
+//! secrets.
 //!
-//! An Event's name is a hash of the object's UID, the reason and the second it was first seen, so a repeated POST is
-//! answered `AlreadyExists` and is no second Event.
+//! The name of an Event contains a hash of the object's UID, the reason and the second of the first
+//! occurrence. So the API server answers a repeated POST with `AlreadyExists` and stores no second
+//! Event.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -25,25 +28,25 @@ use crate::limiter::Limiter;
 use crate::outcome::WriteOutcome;
 use crate::stable_hash::stable_hash;
 
-/// Events remembered at once; beyond that, new ones are dropped.
+/// Maximum number of Events in memory. Beyond that, the recorder drops new Events.
 const MAX_SERIES: usize = 4096;
 
-/// A series that was quiet this long is over; the next occurrence starts a new Event.
+/// A series without an occurrence for this long ends. The next occurrence starts a new Event.
 const SERIES_ENDS_AFTER: Duration = Duration::from_secs(600);
 
-/// The first repetition is sent after this long, further ones after twice the time each.
+/// The first repetition is sent after this time. The time doubles with each further repetition.
 const FIRST_REPEAT: Duration = Duration::from_secs(10);
 const SLOWEST_REPEAT: Duration = Duration::from_secs(300);
 
-/// Requests for Events, for the whole process.
+/// Rate limit of requests for Events, for the whole process.
 const EVENTS_PER_SECOND: f64 = 10.0;
 const EVENT_BURST: u32 = 50;
 
-/// The server refuses longer ones.
+/// The API server rejects longer messages and names.
 const MAX_MESSAGE_BYTES: usize = 1024;
 const MAX_NAME_BYTES: usize = 253;
 
-/// Whether an Event is worth a person's attention.
+/// The `type` field of an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EventType {
     /// For information.
@@ -53,7 +56,7 @@ pub enum EventType {
 }
 
 impl EventType {
-    /// As the API spells it.
+    /// The value of the `type` field in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Normal => "Normal",
@@ -62,16 +65,16 @@ impl EventType {
     }
 }
 
-/// Counters for metrics.
+/// Counters of a recorder, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecorderMetrics {
-    /// Events recorded.
+    /// Number of calls of [`Recorder::record`].
     pub recorded: u64,
-    /// Requests that succeeded.
+    /// Number of requests that succeeded.
     pub sent: u64,
-    /// Events dropped because there were too many.
+    /// Number of Events that were dropped because there were too many.
     pub dropped: u64,
-    /// Requests that failed.
+    /// Number of requests that failed.
     pub failed: u64,
 }
 
@@ -92,12 +95,12 @@ struct Shared {
 #[derive(Default)]
 struct State {
     series: BTreeMap<SeriesKey, Series>,
-    /// When each series has something to send, or ends.
+    /// Time at which each series has an Event to send, or ends.
     due: BTreeSet<(Instant, SeriesKey)>,
     metrics: RecorderMetrics,
 }
 
-/// The UID of the object, and the reason.
+/// UID of the object, and reason of the Event.
 type SeriesKey = (String, String);
 
 struct Series {
@@ -105,18 +108,18 @@ struct Series {
     first_seen: Timestamp,
     last_seen: Timestamp,
     count: i32,
-    /// How much of `count` the server knows.
+    /// The part of `count` that was sent to the server.
     sent_count: i32,
     repeat_after: Duration,
-    /// Nothing more is sent before this.
+    /// The Event is not sent again before this time.
     next_send: Instant,
     due: Instant,
     last_recorded: Instant,
 }
 
 impl Recorder {
-    /// A recorder that signs as `component`, running in `instance` (a pod, say). Nothing is sent before
-    /// [`Recorder::run`] runs.
+    /// Creates a recorder. Its Events name `component` as their source and `instance` (for example
+    /// a pod) as the reporting instance. The recorder sends no Event before [`Recorder::run`] runs.
     pub fn new(component: impl Into<String>, instance: impl Into<String>, clock: SharedClock) -> Self {
         let shared = Shared {
             component: component.into(),
@@ -128,7 +131,8 @@ impl Recorder {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Notes that something happened to an object. The object's `uid`, `name`, `kind` and `apiVersion` should be set.
+    /// Records one occurrence of an Event on an object. The `uid`, `name`, `kind` and `apiVersion`
+    /// of the object should be set.
     pub fn record(&self, object: &ObjectReference, kind: EventType, reason: &str, message: &str) {
         let key = (object.uid.clone().unwrap_or_default(), reason.to_owned());
         let (now, wall) = (Instant::now(), self.shared.clock.now());
@@ -149,7 +153,7 @@ impl Recorder {
         self.shared.changed.notify_one();
     }
 
-    /// Sends what is recorded. Runs until it is dropped or aborted.
+    /// Sends the recorded Events. Runs until the future is dropped or aborted.
     pub async fn run(self, client: Client) {
         let limiter =
             Limiter::new(EVENTS_PER_SECOND, EVENT_BURST).expect("the rate of events is a positive number");
@@ -171,7 +175,7 @@ impl Recorder {
         }
     }
 
-    /// Counters.
+    /// The current counters.
     pub fn metrics(&self) -> RecorderMetrics {
         self.lock().metrics
     }
@@ -230,7 +234,7 @@ impl Shared {
         let hash = format!(".{hash:016x}");
         let object_name = object.name.as_deref().unwrap_or_default();
         let name = format!("{}{hash}", shortened(object_name, MAX_NAME_BYTES - hash.len()));
-        // The server wants the Events of objects without a namespace in this one.
+        // The API server expects the Events of cluster-scoped objects in this namespace.
         let namespace = object.namespace.clone().filter(|namespace| !namespace.is_empty());
         let namespace = namespace.unwrap_or_else(|| "default".to_owned());
         Event {
@@ -262,7 +266,7 @@ impl Series {
         }
     }
 
-    /// The Event with its times and count of now.
+    /// The Event with its current times and count.
     fn current(&self) -> Event {
         Event {
             first_timestamp: Some(Time(self.first_seen)),
@@ -293,7 +297,8 @@ impl State {
         self.reschedule(key, at);
     }
 
-    /// A series is due: the Event to send, if there is something new; otherwise it is put off, or over.
+    /// Handles a due series. Returns the Event if it has new occurrences; otherwise reschedules or
+    /// ends the series.
     fn visit(&mut self, key: &SeriesKey, now: Instant) -> Option<(Occurrence, Event)> {
         let series = self.series.get_mut(key)?;
         let ends_at = series.last_recorded + SERIES_ENDS_AFTER;
@@ -307,7 +312,7 @@ impl State {
             let occurrence = if series.sent_count == 0 { Occurrence::First } else { Occurrence::Later };
             series.next_send = now + series.repeat_after;
             series.repeat_after = (series.repeat_after * 2).min(SLOWEST_REPEAT);
-            // Counted as sent from here on: an Event that fails is not worth a queue of its own.
+            // Counts as sent from now on: a failed Event does not justify a queue of its own.
             series.sent_count = series.count;
             (occurrence, series.current())
         });
@@ -327,13 +332,14 @@ impl State {
             WriteOutcome::Done => self.metrics.sent += 1,
             outcome => {
                 self.metrics.failed += 1;
-                tracing::debug!(reason = event.reason, ?outcome, "Event not sent");
+                tracing::debug!(reason = event.reason, ?outcome, "Cannot send the Event");
             }
         }
     }
 }
 
-/// POSTs the first occurrence and PATCHes later ones; each in place of the other where the server knows better.
+/// POSTs the first occurrence and PATCHes later ones. If the Event already exists, a POST is
+/// replaced by a PATCH. If the Event does not exist, a PATCH is replaced by a POST.
 async fn deliver(client: &Client, occurrence: Occurrence, event: &Event) -> WriteOutcome {
     let namespace = event.metadata.namespace.as_deref().unwrap_or("default");
     let events: Api<Event> = Api::namespaced(client.clone(), namespace);
@@ -342,7 +348,7 @@ async fn deliver(client: &Client, occurrence: Occurrence, event: &Event) -> Writ
             WriteOutcome::AlreadyExists => patch(&events, event).await,
             outcome => outcome,
         },
-        // The server forgets Events after a while.
+        // The API server deletes Events after some time.
         Occurrence::Later => match patch(&events, event).await {
             WriteOutcome::NotFound => post(&events, event).await,
             outcome => outcome,
@@ -365,7 +371,7 @@ async fn patch(events: &Api<Event>, event: &Event) -> WriteOutcome {
     WriteOutcome::of(&events.patch(name, &PatchParams::default(), &Patch::Merge(change)).await)
 }
 
-/// The longest beginning of `text` that has no more than `max` bytes.
+/// The longest prefix of `text` with at most `max` bytes.
 fn shortened(text: &str, max: usize) -> &str {
     &text[..text.floor_char_boundary(max)]
 }

@@ -1,25 +1,31 @@
-//! What was last seen of one kind in one cluster: an ordered map of facts, with indexes.
+//! The last seen state of one kind in one cluster: an ordered map of facts, with indexes.
 //!
-//! Objects are parsed once, on entry, and dropped; the store keeps an `Arc` of what they became. It is plain and
-//! synchronous: deltas go in, changes come out, in the order of the keys. Deletions are found by difference whenever the
-//! kind is listed anew, so none is ever missed. The whole store may be lost at any moment; a relist rebuilds it.
+//! The watch parses each object once and drops it; the store keeps an `Arc` of the parsed facts.
+//! The store is synchronous: [`Store::apply`] takes a delta and returns changes in the order of the
+//! keys. A relist is compared with the store, so no deletion is missed. The whole store may be lost
+//! at any moment; a relist rebuilds it.
 //!
 //! # Two sources
-//! The watch tells everything in order, and lags. A quorum read tells about one object, or a part of the kind, and may be ahead of
-//! the watch. What such a read said is shown until the watch has got as far; then the watch is believed again. So a read that
-//! arrives late, and a list that was sent before a read, change nothing about what is known better.
+//! The watch reports all events in order, and lags. A quorum read reports one object or a part of
+//! the kind, and may be ahead of the watch. The store shows the result of such a read until the
+//! watch has caught up, and then shows the state of the watch again. So neither a late answer to a
+//! read nor a list that was sent before a read replaces newer state.
 //!
-//! A relist is the watch, too: it says how everything was at its resourceVersion. If that is lower than what the watch has
-//! observed, etcd was restored from a backup: everything known is void, and the list alone counts. Otherwise the list may only be older
-//! than some reads: they stay.
+//! A relist belongs to the watch: it reports the whole kind at its resourceVersion. If that version
+//! is lower than the one that the watch has observed, etcd was restored from a backup. The store
+//! then drops its content and keeps only the list. Otherwise the list can be older than some reads,
+//! and the results of these reads stay.
 //!
 //! # Guarantees
-//! * No object goes back: neither to an older resourceVersion nor, once it is known to be gone, to being there. A restore of etcd is
-//!   the only exception.
-//! * After a restore that no list betrays, because the watch lagged so far behind that its resourceVersions did not go back,
-//!   what reads had said before is forgotten when the watch has passed it, or with the second list.
-//! * Another object of the same name is two changes: the old one is gone, the new one is there.
-//! * An object that exists but cannot be read is not "gone": its last readable facts stay, and [`Store::is_unreadable`].
+//! * No object goes back to an older resourceVersion, and no deleted object reappears. The only
+//!   exception is a restore of etcd.
+//! * If the watch lags far enough, resourceVersions do not go back in a restore, so no list reveals
+//!   the restore. The store then drops the results of older reads when the watch has passed them,
+//!   or with the second list.
+//! * If another object takes the same name, the store reports two changes: the old object is
+//!   deleted, the new one is added.
+//! * An object that exists but cannot be parsed does not count as deleted: its last readable facts
+//!   stay, and [`Store::is_unreadable`] is true for its key.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -28,9 +34,9 @@ use std::sync::Arc;
 /// The name of an object within its kind.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
-    /// The namespace; empty for kinds without one.
+    /// Namespace of the object; empty for cluster-scoped kinds.
     pub namespace: String,
-    /// The name.
+    /// Name of the object.
     pub name: String,
 }
 
@@ -40,7 +46,7 @@ impl ObjectKey {
         Self { namespace: namespace.into(), name: name.into() }
     }
 
-    /// The key of an object of a kind without namespaces.
+    /// The key of an object of a cluster-scoped kind.
     pub fn cluster_scoped(name: impl Into<String>) -> Self {
         Self::new("", name)
     }
@@ -58,13 +64,13 @@ impl fmt::Display for ObjectKey {
 /// One object as the store keeps it.
 #[derive(Debug, PartialEq)]
 pub struct Entry<F> {
-    /// The UID.
+    /// UID of the object.
     pub uid: String,
-    /// The resourceVersion that these facts are of. Comparable within one kind of one cluster only.
+    /// The resourceVersion of the parsed object. Comparable only within one kind of one cluster.
     pub resource_version: u64,
     /// Whether a deletionTimestamp is set.
     pub deleting: bool,
-    /// What was parsed from the object.
+    /// The facts that were parsed from the object.
     pub facts: Arc<F>,
 }
 
@@ -79,42 +85,42 @@ impl<F> Clone for Entry<F> {
     }
 }
 
-/// What a watch, or a list beside it, says.
+/// News for a store, from the watch or from a separate read.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Delta<F> {
     /// The watch: an object was added or modified.
     Upsert(ObjectKey, Entry<F>),
-    /// The watch: an object is gone.
+    /// The watch: an object was deleted.
     Delete {
-        /// Its key.
+        /// Key of the object.
         key: ObjectKey,
-        /// Its UID.
+        /// UID of the object.
         uid: String,
         /// The resourceVersion of the deletion.
         resource_version: u64,
     },
-    /// The watch: an object was added or modified, but cannot be read.
+    /// The watch: an object was added or modified, but cannot be parsed.
     Unreadable {
-        /// Its key.
+        /// Key of the object.
         key: ObjectKey,
-        /// Its resourceVersion.
+        /// The resourceVersion of the object.
         resource_version: u64,
     },
-    /// The watch: nothing happened up to this resourceVersion.
+    /// The watch: there are no further events up to this resourceVersion.
     Bookmark(u64),
-    /// The kind was listed as a whole; what is not in the list is gone.
+    /// A list of the whole kind. Objects that are missing in the list were deleted.
     Relist(Relist<F>),
-    /// A part of the kind was listed, from the quorum, while the watch lags.
+    /// A quorum list of a part of the kind, made while the watch lags.
     RelistPart(RelistPart<F>),
-    /// One object was read, from the quorum, while the watch lags. Unlike an upsert, it says nothing about what the watch
-    /// has seen, so it never closes a charge for another object.
+    /// A quorum read of one object, made while the watch lags. Unlike an upsert, this delta does
+    /// not advance the watch, so it never closes a charge for another object.
     Fetched(ObjectKey, Entry<F>),
-    /// One object was looked for, from the quorum, and there is none of that name.
+    /// A quorum read that found no object of that name.
     Absent {
-        /// The key.
+        /// Key of the missing object.
         key: ObjectKey,
-        /// The UID of the object that the store had *before* the read was sent. What the store has when the answer comes may be
-        /// another object, made in between.
+        /// UID of the object that the store had *before* the read was sent. When the answer
+        /// arrives, the store may have another object, created in between.
         uid: String,
     },
 }
@@ -122,20 +128,20 @@ pub enum Delta<F> {
 /// A complete list of one kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Relist<F> {
-    /// Every readable object.
+    /// All objects that can be parsed.
     pub items: Vec<(ObjectKey, Entry<F>)>,
-    /// Objects that exist but cannot be read.
+    /// Keys of the objects that exist but cannot be parsed.
     pub unreadable: Vec<ObjectKey>,
     /// The resourceVersion of the list.
     pub resource_version: u64,
 }
 
-/// A quorum list of what an index holds under one value.
+/// A quorum list of the objects that an index holds under one value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RelistPart<F> {
-    /// The index whose content was listed; the selector of the list must select the same objects.
+    /// Name of the index. The selector of the list must select the same objects as the index.
     pub index: &'static str,
-    /// The value in the index.
+    /// Value under which the index holds the objects.
     pub value: String,
     /// The objects in the list.
     pub items: Vec<(ObjectKey, Entry<F>)>,
@@ -143,24 +149,24 @@ pub struct RelistPart<F> {
     pub resource_version: u64,
 }
 
-/// What became of one object.
+/// A change of one object in a store.
 #[derive(Debug, PartialEq)]
 pub struct Change<F> {
-    /// Its key.
+    /// Key of the object.
     pub key: ObjectKey,
-    /// Its UID.
+    /// UID of the object.
     pub uid: String,
-    /// The resourceVersion of what was seen.
+    /// The resourceVersion at which the change was seen.
     pub resource_version: u64,
-    /// Whether it is being deleted, or gone.
+    /// Whether the object is being deleted or was deleted.
     pub deleting: bool,
-    /// What was known before; `None`: nothing.
+    /// Facts before the change; `None` if the store had no such object.
     pub old: Option<Arc<F>>,
-    /// What is known now; `None`: it is gone.
+    /// Facts after the change; `None` if the object was deleted.
     pub new: Option<Arc<F>>,
 }
 
-/// Adds the values under which an object is found in an index.
+/// Adds the values under which an index holds an object.
 pub type IndexFn<F> = fn(&F, &mut Vec<String>);
 
 /// The last seen state of one kind in one cluster.
@@ -178,27 +184,29 @@ struct Index<F> {
     keys: BTreeMap<String, BTreeSet<ObjectKey>>,
 }
 
-/// A key of which a quorum read said something that the watch has not got to yet. What the read said is in the entries; here is
-/// what will be shown when the watch has passed it.
+/// State of a key for which a quorum read is ahead of the watch. The entries contain the result of
+/// the read. This struct contains the state of the watch, which the store shows when the watch has
+/// passed the read.
 struct Ahead<F> {
     watched: Watched<F>,
-    /// The resourceVersion that the watch must have passed.
+    /// The resourceVersion that the watch must reach.
     until: u64,
-    /// The UID that the read did not find any more. UIDs never come back, so the watch must have seen it go, too.
+    /// UID of an object that the read no longer found. UIDs are never reused, so the watch must
+    /// report its deletion too.
     gone: Option<String>,
-    /// Whether a list has shown it all the same. That list may have been sent before the read. The next one was sent after the
-    /// first had come, and is believed.
+    /// Whether one list has arrived since the read. That list may have been sent before the read.
+    /// The next list was sent after the first had arrived, so the store trusts the next list.
     was_listed: bool,
 }
 
-/// What the watch says of a key.
+/// The state of a key according to the watch.
 struct Watched<F> {
     entry: Option<Entry<F>>,
     is_unreadable: bool,
 }
 
 impl<F> Ahead<F> {
-    /// Whether the watch, which has observed everything up to `observed_rv`, has got as far as the read.
+    /// Whether the watch, which has observed all events up to `observed_rv`, has passed the read.
     fn is_passed(&self, observed_rv: u64) -> bool {
         let shows_the_gone = self.watched.entry.as_ref().is_some_and(|entry| self.is_gone(&entry.uid));
         self.until <= observed_rv && !shows_the_gone
@@ -210,7 +218,7 @@ impl<F> Ahead<F> {
 }
 
 impl<F> Store<F> {
-    /// An empty store with these indexes.
+    /// Creates an empty store with these indexes.
     pub fn new(indexes: &[(&'static str, IndexFn<F>)]) -> Self {
         let index = |&(name, values_of)| (name, Index { values_of, keys: BTreeMap::new() });
         Self {
@@ -223,7 +231,7 @@ impl<F> Store<F> {
         }
     }
 
-    /// Takes in what was seen, and says what changed.
+    /// Applies a delta and returns the resulting changes.
     pub fn apply(&mut self, delta: Delta<F>) -> Vec<Change<F>> {
         let mut changes = Vec::new();
         match delta {
@@ -252,7 +260,7 @@ impl<F> Store<F> {
         changes
     }
 
-    /// The object of this key.
+    /// The entry of this key.
     pub fn get(&self, key: &ObjectKey) -> Option<&Entry<F>> {
         self.entries.get(key)
     }
@@ -260,44 +268,46 @@ impl<F> Store<F> {
     /// The objects that the index holds under `value`, in the order of their keys.
     ///
     /// # Panics
-    /// When the store was not built with an index of that name.
+    /// Panics if the store has no index of that name.
     pub fn by_index(&self, index: &str, value: &str) -> impl Iterator<Item = (&ObjectKey, &Entry<F>)> {
-        let index = self.indexes.get(index).expect("a store is asked only for the indexes it was built with");
+        let index = self.indexes.get(index).expect("the store was created with this index");
         let keys = index.keys.get(value).into_iter().flatten();
         keys.filter_map(|key| self.entries.get_key_value(key))
     }
 
-    /// Every object, in the order of the keys.
+    /// All objects, in the order of the keys.
     pub fn iter(&self) -> impl Iterator<Item = (&ObjectKey, &Entry<F>)> {
         self.entries.iter()
     }
 
-    /// How many objects there are.
+    /// Number of objects.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is no object.
+    /// Whether the store has no objects.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Whether the kind was listed at least once: before that, absence means nothing.
+    /// Whether the kind was listed at least once. Before that, a missing object means nothing.
     pub fn synced(&self) -> bool {
         self.synced
     }
 
-    /// The resourceVersion up to which the store has seen everything. It goes back only after a restore of etcd.
+    /// The resourceVersion up to which the store has seen all events. The value decreases only
+    /// after a restore of etcd.
     pub fn observed_rv(&self) -> u64 {
         self.observed_rv
     }
 
-    /// Whether the object exists in a form that cannot be read; what `get` answers is then older, or nothing.
+    /// Whether the object exists but cannot be parsed. `get` then returns an older version or
+    /// `None`.
     pub fn is_unreadable(&self, key: &ObjectKey) -> bool {
         self.unreadable.contains(key)
     }
 
-    /// The keys of all objects that cannot be read.
+    /// The keys of all objects that cannot be parsed.
     pub fn unreadable(&self) -> impl Iterator<Item = &ObjectKey> {
         self.unreadable.iter()
     }
@@ -307,7 +317,8 @@ impl<F> Store<F> {
             Some(ahead) => ahead.watched.entry.as_ref(),
             None => self.entries.get(&key),
         };
-        // Also across UIDs: resourceVersions of one kind are comparable, and an old event says nothing new.
+        // Also across UIDs: resourceVersions of one kind are comparable, and an old event contains
+        // no news.
         if known.is_some_and(|known| entry.resource_version <= known.resource_version) {
             return;
         }
@@ -342,7 +353,7 @@ impl<F> Store<F> {
         }
     }
 
-    /// Takes in that the object was like this at `as_of`, or later.
+    /// Applies a read that returned this entry at the resourceVersion `as_of` or later.
     fn read(&mut self, key: ObjectKey, entry: Entry<F>, as_of: u64, changes: &mut Vec<Change<F>>) {
         let is_older_read = self.ahead.get(&key).is_some_and(|ahead| {
             let is_later = ahead.until < as_of;
@@ -367,7 +378,7 @@ impl<F> Store<F> {
 
     fn read_part(&mut self, list: RelistPart<F>, changes: &mut Vec<Change<F>>) {
         let RelistPart { index, value, items, resource_version } = list;
-        // The watch may be past this list already; then it knows better, also about what is missing.
+        // If the watch has already passed this list, the watch is newer, also for missing objects.
         if resource_version <= self.observed_rv {
             return;
         }
@@ -382,7 +393,8 @@ impl<F> Store<F> {
             .map(|(key, _)| key.clone())
             .collect();
         for key in missing {
-            // Should it merely have left the index, it is shown again once the watch has passed this list.
+            // If the object has only left the index, the store shows it again once the watch has
+            // passed this list.
             self.go_ahead(&key, resource_version, None);
             self.take(&key, resource_version, changes);
         }
@@ -392,7 +404,8 @@ impl<F> Store<F> {
         changes.sort_by(|a, b| a.key.cmp(&b.key));
     }
 
-    /// From now on, something else is shown of this key than the watch says.
+    /// From now on, the store shows the result of a read for this key instead of the state of the
+    /// watch.
     fn go_ahead(&mut self, key: &ObjectKey, until: u64, gone: Option<String>) {
         let watched = match self.ahead.remove(key) {
             Some(ahead) => ahead.watched,
@@ -432,7 +445,7 @@ impl<F> Store<F> {
         for (key, entry) in items {
             let same =
                 |known: &Entry<F>| known.uid == entry.uid && known.resource_version == entry.resource_version;
-            // After a restore, one resourceVersion may have been given twice.
+            // After a restore, two versions of an object may have the same resourceVersion.
             if is_restored || !self.entries.get(&key).is_some_and(same) {
                 self.put(key, entry, changes);
             }
@@ -448,7 +461,7 @@ impl<F> Store<F> {
         self.believe_the_watch(changes);
     }
 
-    /// Where the watch has passed what a read had said, it is believed again.
+    /// Shows the state of the watch again for each key whose read the watch has passed.
     fn believe_the_watch(&mut self, changes: &mut Vec<Change<F>>) {
         let observed = self.observed_rv;
         let passed = self.ahead.extract_if(.., |_, ahead| ahead.is_passed(observed));
@@ -461,7 +474,7 @@ impl<F> Store<F> {
         let Watched { entry, is_unreadable } = watched;
         let known = self.entries.get(&key);
         match (known, entry) {
-            // The last readable facts stay, and a read may have had newer ones than the watch.
+            // The last readable facts stay. A read may have returned newer facts than the watch.
             (Some(_), _) if is_unreadable => {}
             (Some(known), Some(entry))
                 if known.uid == entry.uid && known.resource_version == entry.resource_version => {}

@@ -1,7 +1,8 @@
-//! What the queue and the barrier use of threads and of time.
+//! The locks, notices and clock that the queue and the barrier use.
 //!
-//! They take it from here, so that `tests/interleave` can compile the same two files with other things of these names: locks and
-//! notices at which it decides which thread goes on, and a clock of its own.
+//! `tests/interleave` compiles `queue.rs` and `barrier.rs` with its own module of this name. With
+//! its locks and notices, the test decides which thread continues. The tests also have their own
+//! clock.
 
 pub(crate) use std::sync::{Mutex, MutexGuard};
 pub(crate) use tokio::sync::Notify;

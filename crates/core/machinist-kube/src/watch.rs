@@ -1,21 +1,23 @@
-//! List, then watch: the stream of deltas that feeds a store, whatever happens to the connection.
+//! Lists a kind, then watches it: the stream of deltas that feeds a store across all failures of
+//! the connection.
 //!
-//! A watch can end, stall, break off in the middle of a line, start in a past that the server has forgotten, or be
-//! closed as soon as it is opened. [`run_watch`] goes on through all of it, never faster than its backoff, and lists the
-//! kind anew whenever it cannot be sure to have missed nothing:
+//! A watch can end, stall, break off in the middle of a line, start at a resourceVersion that the
+//! API server no longer has, or be closed as soon as it is opened. [`run_watch`] continues after
+//! each of these failures, never faster than its backoff. If events may be missing, [`run_watch`]
+//! lists the kind again:
 //!
-//! | what happens | what follows |
+//! | failure | reaction |
 //! |---|---|
-//! | the stream ends after a while | resumed at once from the last resourceVersion |
-//! | the stream ends within a second | resumed after a backoff |
-//! | nothing arrives for longer than the server promised | taken as broken: resumed |
-//! | 410, as the answer or within the stream | listed anew |
-//! | other errors | resumed after a backoff; listed anew after three in a row that the server itself answered |
-//! | an object cannot be read | reported, passed on as unreadable, skipped |
+//! | the stream ends after a second or more | resumes at once from the last resourceVersion |
+//! | the stream ends within a second | resumes after a backoff |
+//! | no data arrives past the watch timeout | closes the watch and resumes after a backoff |
+//! | 410, as the answer or within the stream | lists the kind again |
+//! | other errors | resumes after a backoff; lists again after three error answers in a row |
+//! | an object cannot be parsed | reports the object, emits [`Delta::Unreadable`] and continues |
 //!
-//! It reads the stream itself instead of using `kube::runtime::watcher`, which retries an HTTP 410 for ever, reopens a
-//! stream that closes at once without a pause, swallows bookmarks, and cannot tell an unreadable object from a broken
-//! stream.
+//! This module reads the stream without `kube::runtime::watcher`, because that watcher retries an
+//! HTTP 410 forever, reopens a stream that closes at once without a pause, hides bookmarks, and
+//! cannot distinguish an unreadable object from a broken stream.
 
 mod once;
 mod wire;
@@ -37,76 +39,80 @@ use crate::backoff::{Backoff, Jitter};
 use crate::stable_hash::stable_hash;
 use crate::store::{Delta, ObjectKey, Relist};
 
-/// Objects asked for in one page of a list.
+/// Number of objects in one page of a list.
 const PAGE_SIZE: u32 = 500;
 
-/// The server ends a watch after this long; every client resumes at a time of its own, so it is spread.
+/// The API server ends a watch after this time plus jitter. The jitter spreads the resumptions of
+/// all clients.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(290);
 const SERVER_TIMEOUT_SPREAD: f64 = 0.2;
 
-/// How long after the server should have ended a watch it is taken as broken.
+/// A watch that lasts this long past its timeout without data counts as broken.
 const IDLE_MARGIN: Duration = Duration::from_secs(10);
 
-/// A watch that is not even answered within this time is taken as broken.
+/// A watch request without an answer within this time counts as broken.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A stream that ends sooner is suspicious: resuming it without a pause could go on thousands of times a minute.
+/// A stream that ends sooner is resumed after a backoff. Without a pause, the watch could be
+/// resumed thousands of times a minute.
 const SHORT_STREAM: Duration = Duration::from_secs(1);
 
-/// A stream that lasted this long shows that the trouble is over.
+/// A stream that lasted this long resets the backoff.
 const LASTING_STREAM: Duration = Duration::from_secs(30);
 
 const BACKOFF: Backoff =
     Backoff { first: Duration::from_millis(200), cap: Duration::from_secs(30), spread: 0.5 };
 
-/// While short streams still deliver something, waiting longer than this would only make the store older.
+/// Longest pause while short streams still deliver events: a longer pause would only make the store
+/// older.
 const PROGRESS_CAP: Duration = Duration::from_secs(2);
-/// The longest pause while there is no server: to ask costs one connection, and nothing is decided until it is back.
+/// Longest pause while the server is unreachable: an attempt costs only one connection, and no
+/// decision is possible until the server is back.
 const NO_SERVER_CAP: Duration = Duration::from_secs(5);
 
-/// After this many refusals in a row to resume, the resourceVersion itself is doubted (after a restore of etcd it may
-/// lie in the future), and the kind is listed anew.
+/// After this many error answers in a row, the resourceVersion itself may be the cause: after a
+/// restore of etcd it may be in the future. The watch then lists the kind again.
 const REFUSALS_BEFORE_RELIST: u32 = 3;
 
-/// A list whose continue token expires this often is read without pages.
+/// After this many expired continue tokens, the list is read without pages.
 const EXPIRIES_BEFORE_UNPAGED: u32 = 2;
 
-/// What a watch tells besides its deltas. It holds no content of objects.
+/// A note of a watch besides its deltas, for logs and metrics. Notes contain no content of objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchNote {
-    /// The kind was listed as a whole.
+    /// The whole kind was listed.
     Listed {
-        /// How many objects there are.
+        /// Number of listed objects.
         objects: usize,
     },
     /// A watch was opened.
     Opened,
-    /// An object cannot be read.
+    /// An object cannot be parsed.
     Undecodable {
-        /// Its key, when at least its metadata can be read.
+        /// Key of the object, if at least its metadata can be parsed.
         key: Option<ObjectKey>,
-        /// What is wrong with it, without the texts it contains.
+        /// The error, without texts of the object.
         error: String,
     },
-    /// Something failed; the next attempt is under way or due.
+    /// An attempt failed, and the watch tries again.
     Retrying {
-        /// After how long.
+        /// Pause before the next attempt.
         after: Duration,
-        /// What failed.
+        /// The error of the failed attempt.
         error: String,
     },
 }
 
-/// What to watch, and whom to tell about trouble.
+/// Selectors and observer of a watch.
 #[derive(Clone, Default)]
 pub struct WatchOptions {
     /// Restricts the watch by labels.
     pub label_selector: Option<String>,
     /// Restricts the watch by fields.
     pub field_selector: Option<String>,
-    /// The seed of the jitter; watches of several kinds may share one.
+    /// Seed of the jitter. Watches of several kinds may share one seed.
     pub seed: u64,
-    /// Told about lists, reconnects and unreadable objects, when set.
+    /// Receives a note of each list, reconnect and unreadable object.
     pub observer: Option<Arc<dyn Fn(WatchNote) + Send + Sync>>,
 }
 
@@ -120,18 +126,18 @@ impl fmt::Debug for WatchOptions {
     }
 }
 
-/// Why a watch gave up: trying again could not help.
+/// Permanent error of a watch: a retry would fail again.
 #[derive(Debug, thiserror::Error)]
-#[error("watch of {url}: the server rejects the request itself; expected valid label and field selectors")]
+#[error("watch of {url} failed for good: the request is invalid; check its label and field selectors")]
 pub struct WatchFatal {
     /// The path of the watched kind.
     pub url: String,
-    /// The server's, or the client's, objection.
+    /// The error of the API server or of the client.
     pub source: Box<kube::Error>,
 }
 
-/// Lists and watches one kind, handing each delta to `sink` in order, the first being a relist. Runs until it is
-/// dropped or aborted; it returns only when it cannot ever succeed.
+/// Lists and watches one kind, and passes each delta to `sink` in order. The first delta is a
+/// relist. Runs until the future is dropped or aborted, and returns only a permanent error.
 pub async fn run_watch<K, F>(
     api: Api<K>,
     options: WatchOptions,
@@ -155,25 +161,25 @@ struct Watch {
     jitter: Jitter,
 }
 
-/// Where the watch stands.
+/// The position of the watch in the history of the kind.
 enum Position {
-    /// Nothing is known, or not reliably.
+    /// The kind must be listed: the position is unknown or not reliable.
     Unlisted,
-    /// Everything up to this resourceVersion was handed on.
+    /// All events up to this resourceVersion were passed to the sink.
     At(u64),
 }
 
-/// How one stretch of watching ended.
+/// The end of one list or stream.
 enum Ended {
-    /// The server closed the stream, or it stalled.
+    /// The server closed the stream.
     Closed,
-    /// The server has forgotten what happened since our resourceVersion.
+    /// The server no longer has the events since our resourceVersion.
     Expired,
-    /// The server refused, or failed, to go on.
+    /// The server answered with an error.
     Refused(String),
-    /// There was no server, or the connection broke.
+    /// The server was unreachable, the connection broke, or the stream stalled.
     Broken(String),
-    /// The request itself is wrong.
+    /// The request itself is invalid.
     Fatal(Box<kube::Error>),
 }
 
@@ -188,7 +194,7 @@ impl Watch {
         P: Fn(K) -> F + Send,
     {
         let mut position = Position::Unlisted;
-        // Failures since the last stream that lasted; among them, refusals in a row.
+        // Failures since the last stream that lasted, and the error answers in a row among them.
         let (mut failures, mut refusals) = (0_u32, 0_u32);
         let mut listed: Option<Instant> = None;
         loop {
@@ -222,11 +228,11 @@ impl Watch {
                     refusals = 0;
                     continue;
                 }
-                Ended::Closed => "the stream was closed at once".to_owned(),
+                Ended::Closed => "the server closed the stream at once".to_owned(),
                 Ended::Expired => {
                     position = Position::Unlisted;
-                    // The usual end of a long pause, or of an outage, after which a server has forgotten the past: listing at once is
-                    // right, doing so again and again is not.
+                    // The server usually no longer has the events after a long pause or an outage.
+                    // Then list at once, but not repeatedly.
                     if listed.is_none_or(|at| LASTING_STREAM <= at.elapsed()) {
                         failures = 1;
                         continue;
@@ -256,7 +262,7 @@ impl Watch {
         }
     }
 
-    /// Reads the whole kind from the quorum, page by page.
+    /// Lists the whole kind with quorum reads, page by page.
     async fn list<K, F, P>(&self, reader: &Reader<K, P>) -> Result<Relist<F>, Ended>
     where
         K: Resource + DeserializeOwned,
@@ -267,8 +273,8 @@ impl Watch {
             let limit = (expiries < EXPIRIES_BEFORE_UNPAGED).then_some(PAGE_SIZE);
             match self.list_pages(limit, reader).await {
                 Err(Ended::Expired) if limit.is_some() => expiries += 1,
-                // Without pages there is no token that could expire.
-                Err(Ended::Expired) => return Err(Ended::Refused("the list has expired".to_owned())),
+                // Without pages, no token can expire.
+                Err(Ended::Expired) => return Err(Ended::Refused("the list has expired (410)".to_owned())),
                 result => return result,
             }
         }
@@ -291,13 +297,14 @@ impl Watch {
             request.extensions_mut().insert("list");
             let text = self.client.request_text(request).await.map_err(ended_by)?;
             let page: Page<'_> = serde_json::from_str(&text).map_err(|error| {
-                Ended::Refused(format!("not a list: {}", without_quotes(&error.to_string())))
+                Ended::Refused(format!("the answer is not a list: {}", without_quotes(&error.to_string())))
             })?;
             let resource_version = parse_rv(page.metadata.resource_version.as_deref())
                 .ok_or_else(|| Ended::Refused("the list has no numeric resourceVersion".to_owned()))?;
             let list =
                 whole.get_or_insert(Relist { items: Vec::new(), unreadable: Vec::new(), resource_version });
-            // All pages are of one moment; should a server think otherwise, the oldest misses nothing.
+            // All pages have one resourceVersion. If a server returns different ones, the oldest
+            // version misses no event.
             list.resource_version = list.resource_version.min(resource_version);
             for raw in page.items.iter().flatten() {
                 match reader.read(raw) {
@@ -317,7 +324,7 @@ impl Watch {
         }
     }
 
-    /// Watches from `rv`, moving it along, until the stream ends.
+    /// Watches from `rv` until the stream ends. Advances `rv` with each delta.
     async fn stream<K, F, P>(
         &mut self,
         rv: &mut u64,
@@ -342,7 +349,7 @@ impl Watch {
         };
         request.extensions_mut().insert("watch");
         let answer = match timeout(OPEN_TIMEOUT, self.client.request_stream(request)).await {
-            Err(_) => return Ended::Broken("no answer to the watch request".to_owned()),
+            Err(_) => return Ended::Broken("the server did not answer the watch request in time".to_owned()),
             Ok(Err(error)) => return ended_by(error),
             Ok(Ok(answer)) => answer,
         };
@@ -353,7 +360,9 @@ impl Watch {
             line.clear();
             match timeout(server_timeout + IDLE_MARGIN, read_line(&mut answer, &mut line)).await {
                 Err(_) => {
-                    return Ended::Broken("nothing arrived for longer than the server promised".to_owned());
+                    return Ended::Broken(
+                        "no data arrived, and the server did not end the watch in time".to_owned(),
+                    );
                 }
                 Ok(Err(error)) => return Ended::Broken(error.to_string()),
                 Ok(Ok(Line::End)) => return Ended::Closed,
@@ -370,7 +379,7 @@ impl Watch {
         }
     }
 
-    /// One line of the stream.
+    /// Parses one line of the stream.
     fn event<K, F, P>(&self, line: &[u8], reader: &Reader<K, P>) -> Result<Option<Delta<F>>, Ended>
     where
         K: Resource + DeserializeOwned,
@@ -380,7 +389,10 @@ impl Watch {
             return Ok(None);
         }
         let event: Event<'_> = serde_json::from_slice(line).map_err(|error| {
-            Ended::Broken(format!("not an event: {}", without_quotes(&error.to_string())))
+            Ended::Broken(format!(
+                "a line of the watch is not an event: {}",
+                without_quotes(&error.to_string())
+            ))
         })?;
         let delta = match event.kind {
             "ADDED" | "MODIFIED" => match reader.read(event.object) {
@@ -391,7 +403,7 @@ impl Watch {
                     delta.map(|(key, resource_version)| Delta::Unreadable { key, resource_version })
                 }
             },
-            // Who is gone is in the metadata: the rest need not be readable.
+            // The metadata identifies the deleted object, so the rest need not be readable.
             "DELETED" => metadata_of(event.object).and_then(|metadata| {
                 let (key, uid, resource_version) = identity(&metadata)?;
                 Some(Delta::Delete { key, uid, resource_version })
@@ -439,7 +451,7 @@ fn ended_by_error_event(object: &RawValue) -> Ended {
     match serde_json::from_str::<Status>(object.get()) {
         Ok(status) if is_expired(&status) => Ended::Expired,
         Ok(status) => Ended::Refused(status.to_string()),
-        Err(_) => Ended::Refused("an error event without a status".to_owned()),
+        Err(_) => Ended::Refused("the watch sent an error event without a status".to_owned()),
     }
 }
 

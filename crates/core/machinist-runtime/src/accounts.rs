@@ -1,10 +1,11 @@
-//! Cloud accounts: everything that calls to one cloud identity share.
+//! Cloud accounts: the limits and the memory that all calls with one cloud identity share.
 //!
-//! An account is a cloud identity, not a list of Secret names ([`Provider::account`]). All classes and controllers of a process
-//! that use one account share its slots, its token bucket, its pause after a throttled answer, and what its last list has shown. Otherwise a class with a
-//! Secret per roll would get a fresh set of limits with every roll, and the cloud would throttle all of them.
+//! An account is a cloud identity, not a list of Secret names ([`Provider::account`]). All classes
+//! and controllers of a process that use one account share its slots, its token bucket, its pause
+//! after a throttled answer, and the result of its last list. Otherwise a class with a new Secret
+//! per rollout would get new limits with every rollout, and the cloud would throttle all of them.
 //!
-//! Deliberately absent: which calls are made, and what an answer means ([`crate::asks`]).
+//! Deliberately absent: the choice of calls, and the meaning of answers ([`crate::asks`]).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,14 +18,17 @@ use machinist_instance::{AccountId, CallRate, Credential, Error, ErrorKind, Inst
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-/// An account that nobody has used for this long is closed: its driver, its connections and its limits are dropped.
+/// If no call has used an account for this long, the runtime drops its driver, its connections and
+/// its limits.
 const CLOSED_AFTER: Duration = Duration::from_secs(3600);
-/// The first pause after a throttled answer without `Retry-After`; it doubles with each further one.
+/// The first pause after a throttled answer without `Retry-After`. Each further throttled answer
+/// doubles the pause.
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
-/// No pause is longer, whatever `Retry-After` says: a wrong number must not stop an installation for days.
+/// The longest pause, even if `Retry-After` is longer. A wrong `Retry-After` must not stop an
+/// installation for days.
 const LONGEST_PAUSE: Duration = machinist_core::LONGEST_RETRY_AFTER;
 
-/// The accounts that a process has open.
+/// The open accounts of a process.
 #[derive(Default)]
 pub struct Accounts {
     state: Mutex<State>,
@@ -33,94 +37,95 @@ pub struct Accounts {
 #[derive(Default)]
 struct State {
     accounts: BTreeMap<AccountId, Arc<Account>>,
-    /// Drivers by the Secrets that opened them, so that no pass reads a credential which was read before.
+    /// Drivers by the Secrets that opened them. With this memory, no pass reads a credential twice.
     opened: BTreeMap<String, Known>,
 }
 
-/// A driver that Secrets have opened.
+/// A driver that was opened with Secrets.
 struct Known {
-    /// The version of the Secrets.
+    /// The version of the Secrets that opened the driver.
     version: u64,
     opened: Opened,
-    /// When an object of these Secrets was last decided about.
+    /// The last use of the driver by an object.
     last_used: Instant,
 }
 
-/// A driver, and the account whose limits its calls share.
+/// A driver and its account. All drivers of an account share its limits.
 #[derive(Clone)]
 pub struct Opened {
-    /// The driver, for calls with this credential.
+    /// The driver for calls with this credential.
     pub driver: Arc<dyn Driver>,
-    /// The limits that calls with this credential share with all others of the account.
+    /// The account, whose limits apply to the calls.
     pub account: Arc<Account>,
 }
 
 impl Opened {
-    /// What the account's answers prove.
+    /// The promises of the cloud, from which a caller knows what an answer proves.
     pub fn promises(&self) -> Promises {
         self.driver.promises()
     }
 
-    /// The account's name: a hash, which tells nothing of the credential.
+    /// The name of the account: a hash that does not reveal the credential.
     pub fn account(&self) -> &AccountId {
         &self.account.id
     }
 
-    /// Until when no call may begin, if the cloud asked for patience.
+    /// The end of the pause, if the cloud throttles the account.
     pub fn paused_until(&self) -> Option<Instant> {
         self.account.paused_until()
     }
 }
 
-/// The limits of one account.
+/// The limits and the memory of one account.
 pub struct Account {
     id: AccountId,
-    /// Calls in flight at once.
+    /// Limits the number of concurrent calls.
     slots: Arc<Semaphore>,
-    /// Held by the call that is next: calls begin in the order in which they were asked for.
+    /// Locked by the next call. Calls begin in the order of their asks.
     turn: tokio::sync::Mutex<()>,
-    /// Held by the one look that waits for its turn. The other looks wait behind it, so that a call which changes something waits
-    /// for one of them at most: a permit to delete would expire behind hundreds.
+    /// Locked by the one read that waits for `turn`. All other reads wait for this lock. So a call
+    /// that changes something waits for at most one read. Behind hundreds of reads, a permit to
+    /// delete would expire.
     look: tokio::sync::Mutex<()>,
     pace: Mutex<Pace>,
     sightings: Mutex<Option<Arc<Sightings>>>,
 }
 
-/// What a list of an account has shown, and when: one answer for all objects and contracts of a process. It may be old, so it is a hint
-/// and never evidence.
+/// The result and the times of a list call. All objects and contracts of a process share it. The
+/// result may be old, so it is a hint and never evidence.
 #[derive(Debug)]
 pub struct Sightings {
-    /// When the list began.
+    /// The start of the list call.
     pub started: Timestamp,
-    /// When it was answered.
+    /// The time of the answer.
     pub ended: Timestamp,
     instances: BTreeMap<ProviderId, Instance>,
 }
 
 impl Sightings {
-    /// What a list has shown.
+    /// Stores the result of a list call.
     pub fn new(started: Timestamp, ended: Timestamp, instances: Vec<Instance>) -> Self {
         let instances = instances.into_iter().map(|instance| (instance.id.clone(), instance)).collect();
         Self { started, ended, instances }
     }
 
-    /// The instance of that id, as the cloud spells it.
+    /// The instance with that id, in the spelling of the cloud.
     pub fn of(&self, id: &ProviderId) -> Option<&Instance> {
         self.instances.get(id)
     }
 }
 
-/// When the next call may begin.
+/// Determines when the next call may begin.
 struct Pace {
     bucket: Option<Bucket>,
     paused_until: Option<Instant>,
-    /// Throttled answers in a row.
+    /// The number of consecutive throttled answers.
     throttled: u32,
     last_used: Instant,
 }
 
 impl Accounts {
-    /// The driver that these Secrets opened before, at that version of them.
+    /// Returns the driver that was opened with that version of the Secrets.
     pub fn opened(&self, secrets: &str, version: u64) -> Option<Opened> {
         let mut state = self.lock();
         let known = state.opened.get_mut(secrets).filter(|known| known.version == version)?;
@@ -128,10 +133,11 @@ impl Accounts {
         Some(known.opened.clone())
     }
 
-    /// Opens the account of a credential. Another credential of an account that is open shares its limits.
+    /// Opens the account of a credential. If the account is already open, the new driver shares its
+    /// limits.
     ///
     /// # Errors
-    /// When the provider cannot use the credential.
+    /// If the provider cannot use the credential.
     pub fn open(
         &self,
         provider: &dyn Provider,
@@ -150,7 +156,7 @@ impl Accounts {
         Ok(opened)
     }
 
-    /// The limits of an account, for calls that no driver makes.
+    /// Returns the account with its limits, for calls without a driver.
     pub fn limits(&self, id: AccountId, calls_at_once: usize, rate: Option<CallRate>) -> Arc<Account> {
         let new = || Arc::new(Account::new(id.clone(), calls_at_once, rate));
         let account = self.lock().accounts.entry(id.clone()).or_insert_with(new).clone();
@@ -158,8 +164,9 @@ impl Accounts {
         account
     }
 
-    /// Closes the accounts that no call has used for an hour, and the drivers of Secrets that no object has used for as long: a
-    /// class with a Secret per roll leaves one behind with each roll.
+    /// Closes the accounts that no call has used for an hour, and the drivers that no object has
+    /// used for an hour. A class with a new Secret per rollout leaves a driver behind with each
+    /// rollout.
     pub(crate) fn close_unused(&self) {
         let mut state = self.lock();
         let now = Instant::now();
@@ -170,14 +177,15 @@ impl Accounts {
         });
     }
 
-    /// Forgets what lists have shown: after a step of the wall clock their moments compare with nothing.
+    /// Forgets the results of list calls. After a step of the wall clock, their times have no
+    /// meaning.
     pub(crate) fn forget_moments(&self) {
         for account in self.lock().accounts.values() {
             *account.last_sightings() = None;
         }
     }
 
-    /// How many accounts are open, and how many drivers.
+    /// The numbers of open accounts and drivers.
     pub(crate) fn len(&self) -> (usize, usize) {
         let state = self.lock();
         (state.accounts.len(), state.opened.len())
@@ -201,18 +209,18 @@ impl Account {
         Self { id, slots, turn, look, pace: Mutex::new(pace), sightings: Mutex::default() }
     }
 
-    /// The account's name: a hash, which tells nothing of the credential.
+    /// The name of the account: a hash that does not reveal the credential.
     pub fn id(&self) -> &AccountId {
         &self.id
     }
 
-    /// What the last list of the account has shown, if there was one.
+    /// The result of the last list call, if there was one.
     pub fn sightings(&self) -> Option<Arc<Sightings>> {
         self.last_sightings().clone()
     }
 
-    /// Shares what a list has shown. One that began earlier than the last changes nothing, and so does one during which the clock went
-    /// back.
+    /// Stores the result of a list call. A result is ignored if its call began before the call of
+    /// the stored result, or if the clock stepped back during the call.
     pub fn share(&self, sightings: Sightings) {
         let mut last = self.last_sightings();
         let is_newer = last.as_ref().is_none_or(|last| last.started < sightings.started);
@@ -221,16 +229,18 @@ impl Account {
         }
     }
 
-    /// Until when no call may begin, if the cloud asked for patience.
+    /// The end of the pause, if the cloud throttles the account.
     pub fn paused_until(&self) -> Option<Instant> {
         self.pace().paused_until.filter(|until| Instant::now() < *until)
     }
 
-    /// Waits for a slot and a token; calls that change something go before looks, and all but one of the looks give way. `may_begin` is asked once the call is next and again when its token is there; a call that may
-    /// not begin takes no token, so that calls whose permit has expired do not use up the rate of those behind them.
+    /// Waits for a slot and a token. Calls that change something have priority: at most one read
+    /// waits before them. The function calls `may_begin` when the call is next, and again when its
+    /// token is available. A call that may not begin takes no token, so calls with an expired
+    /// permit do not use up the rate of the calls behind them.
     ///
     /// # Errors
-    /// What `may_begin` says.
+    /// The error of `may_begin`.
     pub(crate) async fn admit<E>(
         &self,
         call: Call,
@@ -260,7 +270,7 @@ impl Account {
         }
     }
 
-    /// Takes in how a call ended: a throttled answer pauses every call of the account.
+    /// Records the end of a call. A throttled answer pauses all calls of the account.
     pub(crate) fn note_end(&self, error: Option<&Error>) {
         let now = Instant::now();
         let mut pace = self.pace();
@@ -269,7 +279,8 @@ impl Account {
             Some(ErrorKind::Throttled { retry_after }) => {
                 let doubled = FIRST_PAUSE * 2u32.pow(pace.throttled.min(10));
                 let pause = retry_after.unwrap_or(doubled).clamp(Duration::from_secs(1), LONGEST_PAUSE);
-                // Calls that began together are throttled together: that is one pause, not several in a row.
+                // The cloud throttles concurrent calls together. That counts as one pause, not as
+                // several consecutive ones.
                 if pace.paused_until.is_none_or(|until| until <= now) {
                     pace.throttled = pace.throttled.saturating_add(1);
                 }
@@ -281,7 +292,7 @@ impl Account {
     }
 
     fn is_unused(&self, now: Instant) -> bool {
-        // A permit that is out holds a clone of the slots.
+        // The permit of a call in flight has a clone of `slots`.
         let no_call_in_flight = Arc::strong_count(&self.slots) == 1;
         no_call_in_flight && self.pace().last_used + CLOSED_AFTER <= now
     }
@@ -295,10 +306,10 @@ impl Account {
     }
 }
 
-/// A token bucket, kept as the moment at which it will be full again.
+/// A token bucket, stored as the time at which the bucket will be full again.
 #[derive(Debug)]
 struct Bucket {
-    /// The time in which one token comes back.
+    /// The time in which the bucket regains one token.
     every: Duration,
     /// The time in which an empty bucket fills.
     depth: Duration,
@@ -311,7 +322,7 @@ impl Bucket {
         Self { every, depth: every * rate.burst.max(1), full_at: Instant::now() }
     }
 
-    /// When the next token is there.
+    /// The time of the next available token.
     fn next(&self, now: Instant) -> Instant {
         let after = self.full_at.max(now) + self.every;
         after.checked_sub(self.depth).map_or(now, |at| at.max(now))
@@ -348,18 +359,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_that_changes_something_goes_before_looks_and_does_not_shut_them_out() {
+    async fn changing_calls_go_first_without_starving_reads() {
         let account = account(Some(CallRate { per_hour: 3600, burst: 1 }));
         let begun = Mutex::new(Vec::new());
         let call = async |name: &'static str, call: Call| {
             drop(account.admit(call, || Ok::<(), ()>(())).await);
-            begun.lock().expect("no test panics with it").push(name);
+            begun.lock().expect("no test panics while it has the lock").push(name);
         };
         let looks = || call("look", Call::FIND);
         let changes = || call("change", Call::DELETE);
         tokio::join!(looks(), looks(), looks(), changes(), changes(), changes());
-        let begun = begun.into_inner().expect("no test panics with it");
-        // The second look was next already when the first change came.
+        let begun = begun.into_inner().expect("no test panics while it has the lock");
+        // The second read was already next when the first change arrived.
         assert_eq!(begun, ["look", "look", "change", "change", "change", "look"]);
     }
 
@@ -375,7 +386,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_throttled_answer_pauses_and_the_pause_is_capped() {
+    async fn a_throttled_answer_starts_a_pause_of_limited_length() {
         let account = account(None);
         let throttled = |seconds: Option<u64>| {
             let retry_after = seconds.map(Duration::from_secs);
@@ -385,7 +396,7 @@ mod tests {
         account.note_end(Some(&throttled(Some(60))));
         assert_eq!(left(), Some(60));
         account.note_end(Some(&throttled(Some(10))));
-        assert_eq!(left(), Some(60), "the longer of two pauses holds");
+        assert_eq!(left(), Some(60), "the longer of two pauses applies");
         tokio::time::advance(Duration::from_secs(60)).await;
         assert_eq!(left(), None);
         account.note_end(Some(&throttled(Some(1_000_000))));
@@ -399,31 +410,31 @@ mod tests {
         let mut pauses = Vec::new();
         for _ in 0..3 {
             account.note_end(Some(&throttled));
-            let until = account.paused_until().expect("it is paused");
+            let until = account.paused_until().expect("the account is paused");
             pauses.push((until - Instant::now()).as_secs());
             tokio::time::advance(until - Instant::now()).await;
         }
         assert_eq!(pauses, [5, 10, 20]);
         account.note_end(None);
         account.note_end(Some(&throttled));
-        assert_eq!((account.paused_until().expect("paused") - Instant::now()).as_secs(), 5);
+        assert_eq!((account.paused_until().expect("the account is paused") - Instant::now()).as_secs(), 5);
     }
 
-    /// Otherwise a clock that went back would let every later list pass for an older one.
+    /// Otherwise, after a step back, the account would ignore every later list as an older one.
     #[tokio::test(start_paused = true)]
-    async fn what_a_list_has_shown_is_forgotten_when_the_clock_steps() {
-        let at = |second| Timestamp::from_second(second).expect("a moment");
+    async fn list_results_are_forgotten_when_the_clock_steps() {
+        let at = |second| Timestamp::from_second(second).expect("a valid time");
         let accounts = Accounts::default();
         let account = accounts.limits(AccountId::of([b"a".as_slice()]), 1, None);
         let share = |started, ended| account.share(Sightings::new(at(started), at(ended), Vec::new()));
         let shown = || account.sightings().map(|sightings| sightings.started);
         share(100, 101);
         share(50, 51);
-        assert_eq!(shown(), Some(at(100)), "the later one stays");
+        assert_eq!(shown(), Some(at(100)), "the later result stays");
         accounts.forget_moments();
         assert_eq!(shown(), None);
         share(70, 51);
-        assert_eq!(shown(), None, "the clock went back meanwhile");
+        assert_eq!(shown(), None, "the clock stepped back during the call");
         share(52, 53);
         assert_eq!(shown(), Some(at(52)));
     }

@@ -1,13 +1,14 @@
-//! Asks: calls to a cloud that a pass starts and does not await.
+//! Asks: driver calls that a pass starts and does not await.
 //!
-//! At most one ask per subject is in flight, of any sort. An ask waits for a slot and a token of its account. Everything that
-//! allowed the call is looked at again when it gets its slot: the lease, the permit, the pause of the account, the clock, and
-//! whether the object still wants it. Otherwise an instance could be created for an object that is gone by then.
+//! At most one ask per subject is in flight, of any sort. An ask waits for a slot and a token of
+//! its account. When the ask has its slot, the runtime checks all conditions of the call again: the
+//! lease, the permit, the pause of the account, the clock, and whether the object still needs the
+//! call. Otherwise the runtime could create an instance for an object that was deleted meanwhile.
 //!
 //! ```text
-//! pass -> ask -> in flight -> slot -> token -> still allowed and wanted? -> call -> answer to memory -> the key is woken
-//!                                                      | no
-//!                                                      +-> not made; the key decides again
+//! pass -> ask -> in flight -> slot -> token -> still allowed and needed?
+//!                                              | yes: call -> store the answer -> wake the key
+//!                                              | no:  skip the call -> the planner decides again
 //! ```
 
 use std::collections::BTreeMap;
@@ -29,30 +30,31 @@ use crate::pass::program_failed;
 use crate::passes::Count;
 use crate::runtime::{NOT_NOW_AGAIN, Runtime};
 
-/// One call to a cloud.
+/// One driver call to start.
 pub struct Ask<C: Contract, T> {
-    /// The object that the call is about; at most one call per subject is in flight.
+    /// Identity of the object of the call. At most one call per subject is in flight.
     pub subject: String,
-    /// Woken by the answer.
+    /// The key that the answer wakes.
     pub key: C::Key,
-    /// The sort of call.
+    /// The type of the call.
     pub call: Call,
     /// The account whose limits the call shares.
     pub account: Arc<Account>,
-    /// How long after its start the call may still take effect.
+    /// The longest time between the start of the call and its effect.
     pub bound: Duration,
-    /// The last moment at which the call may begin.
+    /// The latest time at which the call may begin; `None` for no limit.
     pub begins_by: Option<Timestamp>,
-    /// Whether the object still wants the call, evaluated when it gets its slot. It may note in memory that the call begins.
+    /// Checks whether the object still needs the call. The runtime calls it when the ask has its
+    /// slot. The function may record in memory that the call begins.
     pub still_wanted: StillWanted<C>,
-    /// Takes in the answer.
+    /// Stores the answer.
     pub remember: Remember<C, T>,
 }
 
-/// Asks memory whether a call should still be made.
+/// Checks in memory whether an object still needs a call.
 pub type StillWanted<C> = Box<dyn FnOnce(&mut <C as Contract>::Seen) -> bool + Send>;
 
-/// Takes an answer into memory.
+/// Stores an answer in memory.
 pub type Remember<C, T> = Box<dyn FnOnce(&mut <C as Contract>::Seen, Answered<T>) + Send>;
 
 /// The asks in flight, by subject.
@@ -60,23 +62,23 @@ pub type Remember<C, T> = Box<dyn FnOnce(&mut <C as Contract>::Seen, Answered<T>
 pub struct Pending(BTreeMap<String, (Call, Timestamp)>);
 
 impl Pending {
-    /// The call in flight for a subject, and since when.
+    /// The call in flight for a subject, and its start.
     pub fn of(&self, subject: &str) -> Option<(Call, Timestamp)> {
         self.0.get(subject).copied()
     }
 
-    /// How many calls are in flight or wait for their turn.
+    /// The number of calls that are in flight or wait for a slot.
     pub(crate) fn count(&self) -> usize {
         self.0.len()
     }
 }
 
 impl<C: Contract> Runtime<C> {
-    /// Starts a call. The answer wakes the key; nothing is awaited here. `made` does nothing before it is first polled, which is
-    /// when the call gets its slot.
+    /// Starts a call without awaiting it. The answer wakes the key. The runtime first polls `made`
+    /// when the ask has its slot, so `made` must do nothing before that.
     ///
     /// # Errors
-    /// When the call may not be started now.
+    /// If the call may not start now.
     pub fn ask<T: Send + 'static>(
         self: &Arc<Self>,
         ask: Ask<C, T>,
@@ -86,7 +88,7 @@ impl<C: Contract> Runtime<C> {
         {
             let mut world = self.world.lock();
             if let Some((other, _)) = world.asks.of(&ask.subject) {
-                tracing::debug!(key = %ask.key, %other, "A call is in flight already");
+                tracing::debug!(key = %ask.key, %other, "A driver call for this object is already in flight");
                 return Ok(());
             }
             world.asks.0.insert(ask.subject.clone(), (ask.call, self.now()));
@@ -106,11 +108,16 @@ impl<C: Contract> Runtime<C> {
         let _slot = match account.admit(call, may_begin).await {
             Ok(slot) => slot,
             Err(reason) => {
-                tracing::info!(%key, %call, reason, "Skipped a queued call to the cloud");
+                tracing::info!(
+                    %key,
+                    %call,
+                    reason,
+                    "Skipped queued driver call: the lease, the permit, the account or the clock changed"
+                );
                 return self.forgo(&subject, key, account.paused_until());
             }
         };
-        // Counted before the question, and not counted where the answer is no.
+        // The call is counted before the check, so that a stopping process waits for it.
         let begun = self.in_flight.begin(Work::Call);
         if begun.is_none() || self.may_begin(begins_by).is_err() {
             return self.forgo(&subject, key, None);
@@ -118,13 +125,12 @@ impl<C: Contract> Runtime<C> {
         match panics::catch(|| still_wanted(&mut self.world.lock().seen)) {
             Ok(true) => {}
             Ok(false) => {
-                tracing::info!(%key, %call, "Skipped a queued call to the cloud: the object no longer wants it");
+                tracing::info!(%key, %call, "Skipped queued driver call: the object no longer needs it");
                 return self.forgo(&subject, key, None);
             }
             Err(panicked) => {
                 self.world.lock().asks.0.remove(&subject);
-                let why =
-                    program_failed("asking whether a call to the cloud is still wanted failed", panicked);
+                let why = program_failed("checking whether a driver call is still needed failed", panicked);
                 return self.note_panic(&key, why);
             }
         }
@@ -136,7 +142,7 @@ impl<C: Contract> Runtime<C> {
         let remembered = panics::catch(|| {
             let mut world = self.world.lock();
             world.asks.0.remove(&subject);
-            // An answer that was learned across a step of the clock has no moment.
+            // If the clock stepped during the call, the time of the answer has no meaning.
             if self.clock_steps.count() == steps {
                 remember(&mut world.seen, answered);
             }
@@ -144,12 +150,13 @@ impl<C: Contract> Runtime<C> {
         match remembered {
             Ok(()) => self.queue.wake(key),
             Err(panicked) => {
-                self.note_panic(&key, program_failed("taking in an answer of the cloud failed", panicked));
+                self.note_panic(&key, program_failed("storing an answer of the cloud failed", panicked));
             }
         }
     }
 
-    /// The answer of a call, which is ambiguous once its bound has passed.
+    /// Awaits the answer of a call. If no answer arrives within the bound, the outcome is
+    /// ambiguous.
     async fn answer<T>(
         &self,
         key: &C::Key,
@@ -160,14 +167,16 @@ impl<C: Contract> Runtime<C> {
         match panics::catch_async(tokio::time::timeout(bound, made)).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => {
-                let message = format!("{call} was not answered within {} s", bound.as_secs());
+                let message = format!("the cloud did not answer {call} within {} s", bound.as_secs());
                 Err(Error::new(ErrorKind::Ambiguous, message))
             }
-            // What the driver had sent may take effect: like any other failure, it is settled by repeating the call.
+            // A request that the driver sent before the panic may take effect. Repeating the call
+            // determines the outcome, as after any other failure.
             Err(panicked) => {
                 tracing::error!(%key, %call, at = panicked.at, "The driver panicked");
                 self.world.lock().passes.count(Count::Panicked, "driver");
-                let message = format!("the driver has a bug that shows here: it panicked at {}", panicked.at);
+                let message =
+                    format!("internal error (please report it): the driver panicked at {}", panicked.at);
                 Err(Error::new(ErrorKind::Bug, message))
             }
         }
@@ -180,7 +189,7 @@ impl<C: Contract> Runtime<C> {
         steps: u64,
     ) -> Result<(), &'static str> {
         if self.clock_steps.count() != steps {
-            return Err("the clock has stepped");
+            return Err("the system clock has stepped");
         }
         if account.paused_until().is_some() {
             return Err("the cloud throttles this account");
@@ -188,8 +197,8 @@ impl<C: Contract> Runtime<C> {
         self.may_begin(begins_by)
     }
 
-    /// Whether a call may begin now. It may take longer than the lease lasts: the process goes on renewing, and waits for its calls
-    /// before it gives the lease back.
+    /// Checks whether a call may begin now. A call may last longer than the lease: the process
+    /// keeps renewing the lease, and waits for its calls before it releases the lease.
     fn may_begin(&self, begins_by: Option<Timestamp>) -> Result<(), &'static str> {
         if self.in_flight.is_draining() {
             return Err("the process is stopping");
@@ -203,12 +212,13 @@ impl<C: Contract> Runtime<C> {
         Ok(())
     }
 
-    /// A call that was asked for is not made after all: its key decides again.
+    /// Drops an ask without making its call, and wakes the key for a new decision.
     fn forgo(&self, subject: &str, key: C::Key, paused_until: Option<Instant>) {
         {
             let mut world = self.world.lock();
             world.asks.0.remove(subject);
-            // The same facts may lead to the same call. That is no repetition, as the call was not made.
+            // The planner may plan the same call from the same facts. That does not count as a
+            // repetition, because the call was not made.
             world.passes.forget_last(&key);
         }
         let soon = Instant::now() + NOT_NOW_AGAIN;

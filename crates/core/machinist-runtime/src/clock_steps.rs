@@ -1,8 +1,9 @@
-//! Steps of the wall clock: a machine that was suspended, or a time server that was right after all.
+//! Steps of the wall clock, for example after a suspend or a correction by a time server.
 //!
-//! What is remembered about a cloud is compared by the moments at which it was learned: an absence counts from a look that is late
-//! enough. After a step such moments mean nothing, in either direction. So a step is treated as what is always safe, a restart: what was
-//! learned is forgotten, and the time from which an absence counts begins anew.
+//! The planner compares answers of a cloud by their times: a read proves an absence only if it is
+//! late enough. After a step in either direction, earlier times have no meaning. So the runtime
+//! treats a step like a restart, which is always safe: it forgets the answers and restarts the time
+//! from which an absence counts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -11,10 +12,11 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-/// Between two looks, a clock that is only being adjusted does not drift this far from the time that really passed.
+/// The largest drift between two checks that counts as a gradual adjustment of the clock. A larger
+/// one is a step.
 const DRIFT_ALLOWED: Duration = Duration::from_secs(1);
 
-/// Watches the wall clock against the time that really passes.
+/// Detects steps by comparing the wall clock with the monotonic clock.
 #[derive(Debug, Default)]
 pub(crate) struct ClockSteps {
     last: Mutex<Option<(Timestamp, Instant)>>,
@@ -22,7 +24,7 @@ pub(crate) struct ClockSteps {
 }
 
 impl ClockSteps {
-    /// Whether the clock, which shows `now`, has stepped since the last look.
+    /// Whether the wall clock has stepped since the last check. `now` is its current time.
     pub(crate) fn look(&self, now: Timestamp) -> bool {
         let instant = Instant::now();
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).replace((now, instant));
@@ -36,7 +38,7 @@ impl ClockSteps {
         has_stepped
     }
 
-    /// How often it has: whoever remembers a moment can see whether it still means something.
+    /// The number of steps so far. If the number changes, remembered times have no meaning.
     pub(crate) fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
@@ -51,15 +53,15 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_a_step_is_a_step() {
+    async fn steps_are_detected_in_both_directions() {
         let steps = ClockSteps::default();
-        assert!(!steps.look(at(0)), "there is nothing to compare the first look with");
+        assert!(!steps.look(at(0)), "the first check has no earlier time");
         tokio::time::advance(Duration::from_secs(60)).await;
         assert!(!steps.look(at(60)));
-        assert!(steps.look(at(90)), "forward");
-        assert!(!steps.look(at(90)), "once");
+        assert!(steps.look(at(90)), "a step forward");
+        assert!(!steps.look(at(90)), "a step is reported once");
         tokio::time::advance(Duration::from_secs(5)).await;
-        assert!(steps.look(at(65)), "backward");
+        assert!(steps.look(at(65)), "a step backward");
         assert_eq!(steps.count(), 2);
     }
 }

@@ -1,4 +1,4 @@
-//! What a contract tells the runtime.
+//! The interface between a contract and the runtime.
 
 use std::fmt::{Debug, Display};
 use std::future::Future;
@@ -15,44 +15,47 @@ use crate::passes::{Count, WhyRecord};
 use crate::runtime::Runtime;
 use crate::world::World;
 
-/// A set of kinds that one process serves: the machine API, a cloud controller manager, a Cluster API provider.
+/// A set of kinds that one process serves, for example the machine API, a cloud controller manager
+/// or a Cluster API provider.
 pub trait Contract: Sized + Send + Sync + 'static {
-    /// What a worker looks at. Keys of all kinds share one queue.
+    /// The queue key of a pass. Keys of all kinds share one queue.
     type Key: QueueKey;
-    /// The contract's stores, and what it remembers beside them.
+    /// The contract's stores and other memory.
     type Seen: Default + Send + 'static;
-    /// What its kinds need beyond the runtime's options: providers, planners, defaults.
+    /// Inputs of the contract's kinds beyond the runtime's options: providers, planners, defaults.
     type Tools: Send + Sync + 'static;
-    /// What its objects wait for, beyond what every object may wait for.
+    /// The reasons that only objects of this contract have.
     type Reason: ContractReason;
 
-    /// The kinds that are watched. The only list of kinds: readiness, settling of writes without an answer, `why` and metrics are
-    /// derived from it.
+    /// The watched kinds. This is the only list of kinds: readiness, the settling of unanswered
+    /// writes, `why` and metrics are derived from it.
     fn feeds(tools: &Self::Tools) -> Vec<Box<dyn Feed<Self>>>;
 
-    /// Every key there is. They are looked at when the stores are complete, and the safety sweep compares them with the queue.
+    /// All keys of the stored objects. The runtime wakes them when the stores are complete. The
+    /// safety sweep compares them with the queue.
     fn keys(seen: &Self::Seen, tools: &Self::Tools) -> Vec<Self::Key>;
 
-    /// Whether this process decides about the key; others are not queued.
+    /// Whether this process decides about the key. Other keys are not queued.
     fn decides_about(_tools: &Self::Tools, _key: &Self::Key) -> bool {
         true
     }
 
-    /// Looks at one key, with [`crate::pass`] of its kind.
+    /// Performs one pass over a key: calls [`crate::pass`] with the kind of the key.
     fn pass<'a>(runtime: &'a Arc<Runtime<Self>>, key: &'a Self::Key) -> BoxFuture<'a, ()>;
 
-    /// Forgets every moment that was remembered, after a step of the wall clock, which shows `now`.
+    /// Forgets all remembered times after a step of the wall clock. `now` is the new time.
     fn forget_moments(seen: &mut Self::Seen, now: jiff::Timestamp);
 
-    /// Gauges of what the contract remembers beside its stores, by name.
+    /// Gauges of the contract's memory beside its stores, by name.
     fn gauges(_seen: &Self::Seen) -> Vec<(&'static str, usize)> {
         Vec::new()
     }
 
-    /// The key that `/why/<kind>/<name>` names.
+    /// Returns the key for the path `/why/<kind>/<name>`.
     fn key_named(kind: &str, namespace: &str, name: &str) -> Option<Self::Key>;
 
-    /// What a key is told to wait for, where another key's decision says more about it.
+    /// Returns the reason to show for a key. A contract can return the reason of another key that
+    /// explains more.
     fn why<'w>(
         _world: &'w World<Self>,
         _key: &Self::Key,
@@ -63,32 +66,35 @@ pub trait Contract: Sized + Send + Sync + 'static {
     }
 }
 
-/// One thing that is decided about.
+/// The key of one object, or of several objects that one pass decides about.
 pub trait QueueKey: Clone + Ord + Debug + Display + Send + Sync + 'static {
-    /// The kind, as metrics and `why` name it.
+    /// The name of the kind in metrics and `why`.
     fn kind(&self) -> &'static str;
 
-    /// How often the key is looked at, at most. Keys that count many objects collect what happens to them first.
+    /// The shortest time between two passes over the key. A key that counts many objects uses it to
+    /// collect several changes in one pass.
     fn min_interval(&self) -> Duration {
         Duration::ZERO
     }
 }
 
-/// How one kind is observed, decided and acted on.
+/// The observe, plan and act functions of one kind.
 pub trait Kind<C: Contract>: 'static {
-    /// What names one object of the kind.
+    /// The identity of one object of the kind.
     type Id: Send + Sync;
     /// The facts of one decision.
     ///
-    /// Its hash tells whether two decisions were made from the same facts. It leaves out what changes without news, such as the moment.
+    /// Two snapshots with the same hash have the same facts. The hash must not include values that
+    /// change without an event, such as the current time.
     type Snapshot: Hash + Send + Sync;
-    /// One call.
+    /// One planned call.
     type Action: Display + Send + Sync;
 
-    /// Collects the facts. Called under the world's lock: no waiting, no calls.
+    /// Collects the facts. The function runs under the world's lock, so it must not wait or make
+    /// calls.
     fn observe(runtime: &Runtime<C>, world: &World<C>, id: &Self::Id) -> Observed<Self::Snapshot>;
 
-    /// Decides. Pure.
+    /// Decides, as a pure function of the snapshot.
     fn plan(runtime: &Runtime<C>, snapshot: &Self::Snapshot) -> Plan<Self::Action, C::Reason>;
 
     /// Performs one action.
@@ -98,51 +104,52 @@ pub trait Kind<C: Contract>: 'static {
         action: Self::Action,
     ) -> impl Future<Output = Result<(), Stop>> + Send;
 
-    /// Whether this action takes something away for which other objects are counted: it lowers a number, deletes a child, gives one up.
-    /// It waits until no write of a former leader that has died can take effect any more.
+    /// Whether this action reduces a number of objects that a limit counts: it lowers a replica
+    /// number, or deletes or releases a child. After a failover, the action waits until the writes
+    /// of the previous leader can no longer take effect.
     fn takes_away(_action: &Self::Action) -> bool {
         false
     }
 
-    /// Whether this action may be performed beside its neighbours of the same sort.
+    /// Whether this action may run concurrently with adjacent independent actions.
     fn is_independent(_action: &Self::Action) -> bool {
         false
     }
 
-    /// How Events name the object; nothing where a key stands for several.
+    /// The reference for Events; `None` if a key stands for several objects.
     fn reference(snapshot: &Self::Snapshot) -> Option<ObjectReference>;
 }
 
-/// What observing a key came to.
+/// The result of observing a key.
 pub enum Observed<S> {
-    /// The facts.
+    /// The facts are complete.
     Ready(S),
-    /// Something is missing that will wake the key when it arrives.
+    /// A fact is missing. Its arrival will wake the key.
     NotYet,
-    /// There is no such object, or another key has become responsible for it.
+    /// The object does not exist, or another key is responsible for it.
     Gone,
 }
 
-/// Why a pass ended before its plan did.
+/// The reason why a pass ended before its plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stop {
-    /// The view was stale; the store will show what changed.
+    /// The facts were stale. The store will show the change.
     Stale,
-    /// The API server refused, and will refuse again.
+    /// The API server rejected a write, and would reject it again.
     Refused {
-        /// The API server's words.
+        /// The message of the API server.
         message: String,
-        /// Whether there was an Event already, in better words than can be found for any change.
+        /// Whether the contract has already emitted a more specific Event.
         is_told: bool,
     },
-    /// The API server did not answer, or asked for patience.
+    /// The API server did not answer, or throttled the client. The text says why.
     Unanswered(String),
-    /// A call may not be started now.
+    /// A call may not start now. The text says why.
     NotNow(&'static str),
 }
 
 impl Stop {
-    /// The API server refused, and there was no Event yet.
+    /// Creates [`Stop::Refused`] without an earlier Event.
     pub fn refused(message: impl Into<String>) -> Self {
         Self::Refused { message: message.into(), is_told: false }
     }

@@ -1,7 +1,8 @@
-//! Why an object is where it is, from the API servers alone: the same facts and the same planners, without a controller.
+//! Explains the state of an object from the API servers alone, without a running controller.
 //!
-//! Each watched kind is read once and nothing is written. Calls in flight, answers of the cloud and refused evictions are known to
-//! a running controller only; its `/why` has them.
+//! The module uses the same facts and planners as a controller. It lists each watched kind once and
+//! writes nothing. Only the `/why` of a running controller also knows its calls in flight, the
+//! answers of the cloud and the rejected evictions.
 
 use std::sync::{Arc, PoisonError};
 
@@ -15,41 +16,41 @@ use crate::panics;
 use crate::pass::planner_failed;
 use crate::runtime::Runtime;
 
-/// Why an object is where it is, and what would be done next.
+/// The reason for the state of an object, and the planned actions.
 #[derive(Debug, Clone)]
 pub struct Explanation<R> {
-    /// When the facts were read.
+    /// The time of the decision.
     pub at: Timestamp,
-    /// Why.
+    /// The reason and the next step.
     pub why: Why<R>,
-    /// What a controller would do now, rendered.
+    /// The actions that a controller would perform now, rendered as text.
     pub actions: Vec<String>,
 }
 
-/// Why nothing could be explained.
+/// The reason why an explanation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError<K: QueueKey> {
-    /// There is no such object.
-    #[error("{0} does not exist in namespace {1}")]
+    /// The object does not exist.
+    #[error("{0} not found in namespace {1}; check the name and the namespace")]
     NotFound(K, String),
-    /// It exists, and is not what an object of its kind looks like.
-    #[error("{0} exists in namespace {1} and cannot be read: expected an object of its kind")]
+    /// The object exists, but its fields do not match its kind.
+    #[error("cannot parse {0} in namespace {1}: a field has the wrong type; correct the object")]
     Undecodable(K, String),
-    /// It is of a kind that nothing is decided about.
-    #[error("nothing is decided about {0}")]
+    /// No planner decides about objects of this kind.
+    #[error("cannot explain {0}: the controller makes no decisions about this kind")]
     NotDecided(K),
-    /// An API server did not answer.
+    /// A list request to an API server failed.
     #[error("cannot list {kind}")]
     Unreadable {
-        /// What was to be listed.
+        /// The plural name of the kind.
         kind: &'static str,
-        /// What the client says.
+        /// The error of the client.
         #[source]
         source: Box<kube::Error>,
     },
 }
 
-/// A runtime that watches nothing and has no workers.
+/// Creates a runtime without watches and workers.
 pub fn runtime_without_workers<C: Contract>(
     clients: Clients,
     options: Options,
@@ -58,10 +59,10 @@ pub fn runtime_without_workers<C: Contract>(
     Arc::new(Runtime::new(clients, options, tools, None))
 }
 
-/// Lists every watched kind once, so that decisions can be made.
+/// Lists every watched kind once, which completes the stores.
 ///
 /// # Errors
-/// When a kind cannot be listed.
+/// If a list request fails.
 pub async fn read_all<C: Contract>(runtime: &Runtime<C>) -> Result<(), ExplainError<C::Key>> {
     let reads = runtime.feeds.iter().map(|feed| async move {
         let unreadable =
@@ -73,16 +74,16 @@ pub async fn read_all<C: Contract>(runtime: &Runtime<C>) -> Result<(), ExplainEr
     Ok(())
 }
 
-/// Whether an object of a kind exists in a form that cannot be read.
+/// Whether an object exists but cannot be parsed.
 pub fn is_unreadable<C: Contract>(runtime: &Runtime<C>, resource: &str, key: &ObjectKey) -> bool {
     let mut feeds = runtime.feeds.iter().filter(|feed| feed.resource() == resource);
     feeds.any(|feed| feed.is_unreadable(&runtime.lock().seen, key))
 }
 
-/// Decides about one key, and does nothing.
+/// Decides about one key without performing the actions.
 ///
 /// # Errors
-/// When there is no such object.
+/// If the object does not exist.
 pub fn decide<C: Contract, K: Kind<C>>(
     runtime: &Runtime<C>,
     key: &C::Key,

@@ -1,7 +1,7 @@
-//! From watches into the world, and from what changed to the keys that must look again.
+//! Feeds: store the events of watches in the world, and wake the affected keys.
 //!
-//! One rule decides which keys are woken: those that decide from the changed object. Waking too many costs microseconds, waking
-//! too few costs a resync period.
+//! A feed wakes the keys that decide from the changed object. Waking too many keys costs
+//! microseconds. Waking too few costs a resync period.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -19,9 +19,10 @@ use crate::contract::Contract;
 use crate::runtime::Runtime;
 use crate::settle::{Question, ask_api};
 
-/// A kind of object that a process watches: how it becomes facts, where these are kept, and which keys decide from them.
+/// A watched kind: how its objects are parsed, where they are stored, and which keys decide from
+/// them.
 pub trait Fed<C: Contract>: Send + Sync + Sized + 'static {
-    /// The object on the wire.
+    /// The API type of the object.
     type Object: Resource<DynamicType = ()>
         + Clone
         + std::fmt::Debug
@@ -30,48 +31,48 @@ pub trait Fed<C: Contract>: Send + Sync + Sized + 'static {
         + Send
         + Sync
         + 'static;
-    /// The plural name: the store's name in barriers and metrics.
+    /// The plural name of the kind, which names its store in barriers and metrics.
     const RESOURCE: &'static str;
 
-    /// Where the objects live.
+    /// The cluster that has the objects.
     fn cluster() -> Cluster {
         Cluster::Control
     }
-    /// The objects of a namespace; all of them where the kind has none.
+    /// The client for the objects of a namespace, or for all objects of a cluster-scoped kind.
     fn api(runtime: &Runtime<C>, namespace: &str) -> Api<Self::Object>;
-    /// The objects that are watched.
+    /// The watched objects: their client and selectors.
     fn watched(runtime: &Runtime<C>) -> (Api<Self::Object>, WatchOptions) {
         (Self::api(runtime, &runtime.options.namespace), WatchOptions::default())
     }
-    /// Reads an object.
+    /// Parses an object.
     fn parse(object: &Self::Object) -> Self;
-    /// The store of the kind.
+    /// Returns the store of the kind.
     fn store(seen: &C::Seen) -> &Store<Self>;
-    /// The store of the kind.
+    /// Returns the store of the kind for changes.
     fn store_mut(seen: &mut C::Seen) -> &mut Store<Self>;
-    /// Adds the keys that decide from a change.
+    /// Adds the keys that decide from the changed object.
     fn route(seen: &C::Seen, change: &Change<Self>, wake: &mut Vec<C::Key>);
-    /// Remembers what an object does not say about itself: since when it has been as it is.
+    /// Stores facts that the object itself does not contain, such as the time of its last change.
     fn learn(_: &mut C::Seen, _: &Change<Self>, _: Version, _now: Timestamp) {}
-    /// Forgets what was learned about an object that is gone.
+    /// Forgets the learned facts of a deleted object.
     fn forget(_: &mut C::Seen, _uid: &str) {}
 }
 
-/// A watched kind, whatever its type: an entry of [`Contract::feeds`].
+/// A watched kind of any type: an entry of [`Contract::feeds`].
 pub trait Feed<C: Contract>: Send + Sync {
-    /// The plural name.
+    /// The plural name of the kind.
     fn resource(&self) -> &'static str;
-    /// How many objects are stored.
+    /// The number of stored objects.
     fn len(&self, seen: &C::Seen) -> usize;
-    /// Whether the kind was listed at least once.
+    /// Whether the store was filled by at least one list.
     fn is_synced(&self, seen: &C::Seen) -> bool;
-    /// Whether an object exists in a form that cannot be read.
+    /// Whether the object exists but cannot be parsed.
     fn is_unreadable(&self, seen: &C::Seen, key: &ObjectKey) -> bool;
-    /// Watches for ever.
+    /// Watches the kind until an error that the watch cannot recover from.
     fn watch(&self, runtime: Arc<Runtime<C>>) -> BoxFuture<'static, ()>;
-    /// Lists once.
+    /// Lists the kind once.
     fn read_once<'a>(&'a self, runtime: &'a Runtime<C>) -> BoxFuture<'a, Result<(), kube::Error>>;
-    /// Asks the API server what became of a write.
+    /// Reads the outcome of a write from the API server.
     fn ask_about<'a>(
         &'a self,
         runtime: &'a Runtime<C>,
@@ -80,7 +81,7 @@ pub trait Feed<C: Contract>: Send + Sync {
     ) -> BoxFuture<'a, Option<Settled>>;
 }
 
-/// The feed of a kind.
+/// Creates the feed of a kind.
 pub fn feed<C: Contract, F: Fed<C>>() -> Box<dyn Feed<C>> {
     Box::new(Of::<F>(PhantomData))
 }
@@ -109,7 +110,12 @@ impl<C: Contract, F: Fed<C>> Feed<C> for Of<F> {
             let (api, options) = F::watched(&runtime);
             let sink = |delta: Delta<F>| take_in(&runtime, delta);
             let fatal = run_watch(api, options, |object: F::Object| F::parse(&object), sink).await;
-            tracing::error!(kind = F::RESOURCE, error = %fatal, cause = %fatal.source, "A watch cannot go on");
+            tracing::error!(
+                kind = F::RESOURCE,
+                error = %fatal,
+                cause = %fatal.source,
+                "A watch failed permanently"
+            );
         })
     }
 
@@ -118,7 +124,7 @@ impl<C: Contract, F: Fed<C>> Feed<C> for Of<F> {
             let (api, options) = F::watched(runtime);
             let WatchOptions { field_selector, label_selector, .. } = options;
             let params = ListParams { field_selector, label_selector, ..ListParams::default() };
-            // Item by item: an object that cannot be read must not hide the rest.
+            // The list is parsed item by item, because an invalid object must not hide the others.
             let relist = list_once(api, &params, |object: F::Object| F::parse(&object)).await?;
             take_in::<C, F>(runtime, Delta::Relist(relist));
             Ok(())
@@ -135,10 +141,11 @@ impl<C: Contract, F: Fed<C>> Feed<C> for Of<F> {
     }
 }
 
-/// Takes in what was seen, closes the writes that it shows, and wakes the keys that decide from it.
+/// Applies a delta to the store, closes the writes that it shows, and wakes the keys that decide
+/// from it.
 pub fn take_in<C: Contract, F: Fed<C>>(runtime: &Runtime<C>, delta: Delta<F>) {
     let mut wake = Vec::new();
-    // Only the watch shows one version after the other; a list or a read shows what has come of them.
+    // Only a watch shows every version. A list or a read may skip versions.
     let version = if matches!(delta, Delta::Upsert(..)) { Version::Next } else { Version::Later };
     {
         let mut world = runtime.world.lock();
@@ -163,16 +170,17 @@ pub fn take_in<C: Contract, F: Fed<C>>(runtime: &Runtime<C>, delta: Delta<F>) {
     }
 }
 
-/// Reads one object from the API server itself and takes it in, when a watch has not shown a write in time.
+/// Reads one object from the API server and stores it. Used if a watch does not show a write in
+/// time.
 ///
 /// # Errors
-/// When the API server does not answer.
+/// If the request fails.
 pub async fn refresh<C: Contract, F: Fed<C>>(
     runtime: &Runtime<C>,
     key: &ObjectKey,
 ) -> Result<Option<Entry<F>>, kube::Error> {
-    // Read before the request is sent: when the answer comes, the watch may have shown another object of that name, and that one is
-    // not absent.
+    // The UID is read before the request. When the answer arrives, the watch may have shown a new
+    // object of that name, which is not absent.
     let known = F::store(&runtime.world.lock().seen).get(key).map(|entry| entry.uid.clone());
     let api = F::api(runtime, &key.namespace);
     let Some(object) = api.get_opt(&key.name).await? else {
@@ -186,7 +194,7 @@ pub async fn refresh<C: Contract, F: Fed<C>>(
     Ok(Some(entry))
 }
 
-/// An object as the store keeps it.
+/// Converts an object to an entry of the store.
 pub fn entry_of<C: Contract, F: Fed<C>>(object: &F::Object) -> Entry<F> {
     let metadata = object.meta();
     Entry {
@@ -197,7 +205,7 @@ pub fn entry_of<C: Contract, F: Fed<C>>(object: &F::Object) -> Entry<F> {
     }
 }
 
-/// A resourceVersion as a number; 0 for what is none.
+/// Parses a resourceVersion; 0 if it is not a number.
 pub(crate) fn resource_version(text: Option<&str>) -> u64 {
     text.and_then(|text| text.parse().ok()).unwrap_or_default()
 }

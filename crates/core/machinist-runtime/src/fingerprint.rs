@@ -1,10 +1,11 @@
-//! Fingerprints: whether two decisions were made from the same facts.
+//! Fingerprints of snapshots, which show whether two decisions have the same facts.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// A number that differs, as good as surely, where what it is of differs. Good within one process: another version of the program may
-/// compute another one.
-#[expect(clippy::disallowed_methods, reason = "it is compared within one process, and written nowhere")]
+/// Computes a hash of the value. Different values almost certainly have different hashes. Compare
+/// the hashes only within one process, because another version of the program may compute other
+/// hashes.
+#[expect(clippy::disallowed_methods, reason = "the hash is compared within one process and never stored")]
 pub fn fingerprint(of: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     of.hash(&mut hasher);

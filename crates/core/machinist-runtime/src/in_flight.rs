@@ -1,7 +1,7 @@
-//! What a process has begun and not ended: it waits for that before another process may lead.
+//! Counts the work in flight. A stopping process waits for it before another process may lead.
 //!
-//! A call to a cloud may take effect for as long as its driver says, whether or not the process that made it is still there. So a
-//! process that is asked to stop begins nothing more, and gives its Lease back only when nothing is in flight.
+//! A driver call may take effect until its bound ends, even if its process has exited. So a
+//! stopping process begins no more work, and releases its Lease only when no work is in flight.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,18 +9,18 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// What is counted.
+/// The sorts of counted work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// A call to a cloud.
+    /// A driver call.
     Call,
-    /// A pass over one key, and with it its writes to API servers.
+    /// A pass over one key, including its writes to API servers.
     Pass,
-    /// The question what became of a write without an answer.
+    /// A request that reads the outcome of an unanswered write.
     Question,
 }
 
-/// Counts the work of one process.
+/// The counters of one process.
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
     counts: Mutex<Counts>,
@@ -35,28 +35,29 @@ struct Counts {
     is_draining: bool,
 }
 
-/// A piece of work that is in flight until this is dropped.
+/// A guard for a piece of work. The work is in flight until the guard is dropped.
 #[derive(Debug)]
 pub(crate) struct Begun {
     of: Arc<InFlight>,
     work: Work,
 }
 
-/// How the wait for work in flight ended.
+/// The work that was still in flight after a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drained {
-    /// Calls to clouds that had not ended.
+    /// The number of driver calls that had not ended.
     pub calls: usize,
-    /// Passes over an object, with writes to API servers, that had not ended.
+    /// The number of passes, with their writes to API servers, that had not ended.
     pub passes: usize,
-    /// DELETEs, and patches for which objects are deleted, that the API server has not answered: they may still take effect.
+    /// The number of unanswered DELETE requests and unanswered patches that cause deletions. They
+    /// may still take effect.
     pub deletes: usize,
-    /// How long it took.
+    /// The duration of the wait.
     pub waited: Duration,
 }
 
 impl Drained {
-    /// Logs it, where there was something to wait for.
+    /// Logs the result, unless no work was in flight.
     pub fn tell(&self) {
         let Self { calls, passes, deletes, waited } = self;
         if 0 < calls + passes + deletes {
@@ -65,18 +66,20 @@ impl Drained {
                 passes,
                 deletes,
                 ?waited,
-                "Calls and writes in flight have not ended within their bound"
+                "Timed out waiting for driver calls and writes in flight"
             );
         } else if !waited.is_zero() {
-            tracing::info!(?waited, "Nothing is in flight any more");
+            tracing::info!(?waited, "All driver calls and writes have ended");
         }
     }
 }
 
 impl InFlight {
-    /// Counts a piece of work from now on; `None` in a process that is stopping, where nothing may begin.
+    /// Begins to count a piece of work. Returns `None` in a stopping process, where no work may
+    /// begin.
     ///
-    /// The question and the count are one step, so that the process waits for each piece of work that it did not keep from beginning.
+    /// The check and the count are one atomic step. So a stopping process waits for each piece of
+    /// work that it did not prevent.
     pub(crate) fn begin(self: &Arc<Self>, work: Work) -> Option<Begun> {
         let mut counts = self.counts();
         if counts.is_draining {
@@ -86,18 +89,19 @@ impl InFlight {
         Some(Begun { of: self.clone(), work })
     }
 
-    /// Counts a question about a write. It may begin in a process that is stopping: it begins nothing new.
+    /// Counts a request that reads the outcome of a write. The request may begin in a stopping
+    /// process, because it starts no new work.
     pub(crate) fn ask(self: &Arc<Self>) -> Begun {
         *self.counts().of(Work::Question) += 1;
         Begun { of: self.clone(), work: Work::Question }
     }
 
-    /// Whether nothing may begin any more.
+    /// Whether the process is stopping, so that no work may begin.
     pub(crate) fn is_draining(&self) -> bool {
         self.counts().is_draining
     }
 
-    /// Lets nothing begin from now on, and waits until nothing is in flight, or for `at_most`.
+    /// Prevents new work, and waits at most `at_most` until no work is in flight.
     pub(crate) async fn drain(&self, at_most: Duration) -> Drained {
         let began = Instant::now();
         {
@@ -105,15 +109,15 @@ impl InFlight {
             counts.is_draining = true;
             let Counts { calls, passes, .. } = *counts;
             if 0 < calls + passes {
-                tracing::info!(calls, passes, ?at_most, "Waiting for calls and writes in flight");
+                tracing::info!(calls, passes, ?at_most, "Waiting for driver calls and writes in flight");
             }
         }
-        // What has not ended by then is told in the result.
+        // The result contains the work that has not ended.
         let _ = tokio::time::timeout(at_most, self.nothing_left()).await;
         Drained { waited: began.elapsed(), ..self.now() }
     }
 
-    /// What is in flight now.
+    /// The work in flight now.
     pub(crate) fn now(&self) -> Drained {
         let Counts { calls, passes, .. } = *self.counts();
         Drained { calls, passes, deletes: 0, waited: Duration::ZERO }
@@ -121,7 +125,8 @@ impl InFlight {
 
     async fn nothing_left(&self) {
         loop {
-            // Enlisted before the look, so that an end in between is not missed.
+            // Subscribed before the check, so that the task does not miss a notification in
+            // between.
             let ended = self.ended.notified();
             if self.counts().is_empty() {
                 return;
@@ -166,26 +171,26 @@ mod tests {
     const BOUND: Duration = Duration::from_secs(20);
 
     #[tokio::test(start_paused = true)]
-    async fn a_drain_ends_when_the_last_work_has() {
+    async fn a_drain_waits_for_all_work() {
         let in_flight = Arc::new(InFlight::default());
-        let call = in_flight.begin(Work::Call).expect("it works");
-        let pass = in_flight.begin(Work::Pass).expect("it works");
+        let call = in_flight.begin(Work::Call).expect("work may begin");
+        let pass = in_flight.begin(Work::Pass).expect("work may begin");
         let drain = tokio::spawn({
             let in_flight = in_flight.clone();
             async move { in_flight.drain(BOUND).await }
         });
         tokio::time::sleep(Duration::from_secs(3)).await;
-        assert!(in_flight.begin(Work::Call).is_none(), "nothing begins any more");
+        assert!(in_flight.begin(Work::Call).is_none(), "no work may begin while draining");
         drop(pass);
         tokio::time::sleep(Duration::from_secs(4)).await;
-        assert!(!drain.is_finished(), "the call is in flight");
+        assert!(!drain.is_finished(), "the drain waits for the call");
         drop(call);
         let drained = drain.await.expect("no panic");
         assert_eq!((drained.calls, drained.passes, drained.waited.as_secs()), (0, 0, 7));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_drain_ends_at_its_bound_and_says_what_is_left() {
+    async fn a_drain_times_out_and_returns_the_remaining_work() {
         let in_flight = Arc::new(InFlight::default());
         let _call = in_flight.begin(Work::Call);
         let drained = in_flight.drain(BOUND).await;

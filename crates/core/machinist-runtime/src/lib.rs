@@ -1,19 +1,20 @@
-//! The loop that serves any contract: it watches, observes, lets a planner decide, performs and settles.
+//! The controller loop for any contract: watch, observe, plan, act and settle.
 //!
 //! ```text
-//! feed      watches -> World (stores of the contract, barrier, passes) -> wakes keys
-//! pass      key -> observe -> plan (the contract's planner) -> act, for every kind the same
-//! asks      calls to a cloud that a pass starts and does not await; accounts are what they share
-//! in_flight what was begun and has not ended; a process that stops waits for it
-//! write     guarded writes to API servers; settle finds out what became of those without an answer
-//! explain   the same facts and planners without a controller; serve answers over HTTP
-//! process   watches and workers, started and ended together
+//! feed       watches fill the World (the contract's stores, barrier, passes) and wake keys
+//! pass       key -> observe -> plan (the contract's planner) -> act, the same for every kind
+//! asks       driver calls that a pass starts and does not await; calls share accounts
+//! in_flight  work that has begun and not ended; a stopping process waits for it
+//! write      guarded writes to API servers; settle finds out the outcome of unanswered writes
+//! explain    the same facts and planners without a controller; serve answers over HTTP
+//! process    watches and workers, started and ended together
 //! ```
 //!
-//! A [`Contract`] says which kinds are watched, what a queue key is, and how a key is served. This crate names no kind of object:
-//! Cargo proves it, since no crate below this one knows the machine API or Cluster API.
+//! A [`Contract`] defines the watched kinds, the queue keys, and the pass over a key. This crate
+//! names no kind of object. Cargo proves that, because no dependency of this crate knows the
+//! machine API or Cluster API.
 //!
-//! Deliberately absent: decisions. A rule that can be found here is in the wrong place.
+//! Deliberately absent: decisions. Every rule belongs in a planner.
 
 mod accounts;
 mod asks;

@@ -1,44 +1,45 @@
-//! What a process is told.
+//! Options and clients of a process.
 
 use std::fmt;
 use std::time::Duration;
 
 use machinist_kube::{SharedClock, Skew, SystemClock};
 
-/// The clients of one process. Both may be of the same server.
+/// The clients of one process. Both may connect to the same API server.
 #[derive(Clone)]
 pub struct Clients {
-    /// Where the contract's own objects live.
+    /// Client of the cluster that has the contract's own objects.
     pub control: kube::Client,
-    /// Where Nodes live.
+    /// Client of the cluster that has the Nodes.
     pub target: kube::Client,
 }
 
-/// What every process is told.
+/// Options of a process, independent of the contract.
 #[derive(Clone)]
 pub struct Options {
-    /// The namespace of the control cluster that it serves.
+    /// The served namespace of the control cluster.
     pub namespace: String,
-    /// How many keys are looked at at once.
+    /// The number of workers, and so of concurrent passes.
     pub concurrency: usize,
-    /// Each object is looked at at least this often, whatever happens.
+    /// The longest time between two passes over an object.
     pub resync: Duration,
-    /// Where API timestamps come from.
+    /// The clock for API timestamps.
     pub clock: SharedClock,
-    /// How far that clock is from the control cluster's.
+    /// The skew between that clock and the clock of the control cluster.
     pub skew: Skew,
-    /// The same of the target cluster: when its Nodes went silent is judged by its clock.
+    /// The skew between that clock and the clock of the target cluster, which has the Node
+    /// heartbeats.
     pub target_skew: Skew,
-    /// The seed of the jitter of retries.
+    /// The seed for the jitter of retries.
     pub seed: u64,
-    /// Names the program in Events.
+    /// The component name in Events.
     pub component: &'static str,
-    /// Names this process of it in Events; usually the host's name.
+    /// The instance name of this process in Events; usually the host name.
     pub instance: String,
 }
 
 impl Options {
-    /// Options for one namespace, on the system clock.
+    /// Creates the default options for one namespace, with the system clock.
     pub fn new(namespace: impl Into<String>, component: &'static str) -> Self {
         Self {
             namespace: namespace.into(),

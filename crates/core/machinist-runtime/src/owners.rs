@@ -1,4 +1,5 @@
-//! Who controls an object: taken and left, only while its owners are as they were read.
+//! Changes the controller of an object, provided that its owner references did not change since
+//! they were read.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use machinist_kube::{GuardedPatch, ObjectKey};
@@ -8,9 +9,11 @@ use crate::contract::{Contract, Stop};
 use crate::feed::{Fed, refresh};
 use crate::runtime::Runtime;
 
-/// Makes sure, at the API server itself, that an object is still there and not on its way out, before it adopts another.
+/// Checks with the API server that an object exists and is not being deleted, before it adopts
+/// another object.
 ///
-/// Our view may be older than a deletion that means to leave the children behind. Adopted again, they would go with it.
+/// The store may be older than a deletion with orphaned children. If the object adopted such a
+/// child again, the garbage collector would delete the child with it.
 pub async fn stays<C: Contract, F: Fed<C>>(
     runtime: &Runtime<C>,
     key: &ObjectKey,
@@ -23,10 +26,11 @@ pub async fn stays<C: Contract, F: Fed<C>>(
     }
 }
 
-/// Makes `controller` the controller of the object, or nobody; `read` are all its owner references, as they were read.
+/// Creates the patch that makes `controller` the controller of the object, or removes the
+/// controller if it is `None`. `read` contains all owner references, as they were read.
 ///
-/// References of others that control nothing stay, whoever made them: they keep the object, or are told by it, and both is
-/// their business.
+/// The patch keeps the references of owners that are not controllers, because other clients rely on
+/// them.
 pub fn controlled_by(uid: &str, read: Option<&Value>, controller: Option<&OwnerReference>) -> GuardedPatch {
     let path = ["metadata", "ownerReferences"];
     let others = read.and_then(Value::as_array).into_iter().flatten().filter(|reference| {
@@ -68,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_without_owners_is_taken_while_it_has_none() {
+    fn a_controller_is_added_if_there_are_no_owners() {
         let ours = reference("ours", Some(true));
         assert_eq!(
             wire(controlled_by("u1", None, Some(&ours))),
@@ -81,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_that_control_nothing_are_tested_as_they_were_read_and_kept() {
+    fn other_owners_are_tested_and_kept() {
         let (ours, theirs) = (reference("ours", Some(true)), reference("theirs", None));
         let read = value(&[theirs.clone(), reference("ours", Some(false))]);
         assert_eq!(
@@ -95,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn leaving_takes_away_nothing_but_the_controller() {
+    fn release_removes_only_the_controller() {
         let (ours, theirs) = (reference("ours", Some(true)), reference("theirs", Some(false)));
         let read = value(&[ours, theirs.clone()]);
         let patch = wire(controlled_by("u1", Some(&read), None));

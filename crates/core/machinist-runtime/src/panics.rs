@@ -1,10 +1,11 @@
-//! Panics, each kept to the object that it happened about.
+//! Catches panics, so that a panic about one object does not affect other objects.
 //!
-//! A panic is a bug of ours. It must not keep other objects from being looked at, and whoever mends it needs the place. Only
-//! the panic hook of the process knows that, so [`note_places`] puts one before the hook that was there; it notes the place for
-//! the thread that panicked, where whoever catches the panic picks it up.
+//! A panic is a bug of this program. A developer needs its place to fix it, and only the panic hook
+//! of the process knows the place. So [`note_places`] installs a hook before the existing one. The
+//! hook stores the place for the panicking thread, and [`catch`] reads it there.
 //!
-//! Deliberately absent: messages of panics outside planners. Planners never see a secret; everything else might quote one.
+//! Deliberately absent: messages of panics outside planners. Planners never see a secret. The
+//! messages of other code might quote one.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -13,12 +14,12 @@ use std::sync::Once;
 
 use futures::FutureExt;
 
-/// What is known of a panic.
+/// The place and message of a panic.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Panicked {
-    /// The file and line.
+    /// File and line of the panic.
     pub at: String,
-    /// What was said. May quote anything that the code could see.
+    /// The panic message. It may quote any data that the code could read.
     pub message: String,
 }
 
@@ -26,7 +27,7 @@ thread_local! {
     static LAST: RefCell<Option<Panicked>> = const { RefCell::new(None) };
 }
 
-/// Lets panics be caught with their place from here on.
+/// Installs the hook that stores the place of each panic.
 pub(crate) fn note_places() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -40,21 +41,21 @@ pub(crate) fn note_places() {
     });
 }
 
-/// Runs it to its end, or to its panic.
+/// Runs the function and catches its panic.
 ///
-/// What a panic may leave half done is a cache behind a lock or a write whose charge stays open: both are mended by looking
-/// again, so unwinding is safe here.
+/// Unwinding is safe here. A panic can leave only a cache behind a lock or a write with an open
+/// charge unfinished. The next pass corrects both.
 pub(crate) fn catch<T>(run: impl FnOnce() -> T) -> Result<T, Panicked> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|_| last())
 }
 
-/// The same for what waits.
+/// Awaits the future and catches its panic.
 pub(crate) async fn catch_async<T>(run: impl Future<Output = T>) -> Result<T, Panicked> {
     AssertUnwindSafe(run).catch_unwind().await.map_err(|_| last())
 }
 
-/// A panic is caught in the same poll, and so by the same thread, that it happened in.
+/// The last panic of this thread. A panic is caught in the same poll, and so on the same thread.
 fn last() -> Panicked {
-    let unknown = || Panicked { at: "a place that nobody noted".to_owned(), message: String::new() };
+    let unknown = || Panicked { at: "an unknown place".to_owned(), message: String::new() };
     LAST.with_borrow_mut(Option::take).unwrap_or_else(unknown)
 }

@@ -1,10 +1,13 @@
-//! One pass over one key, the same for every kind: observe, decide, perform, come back when told.
+//! One pass over one key, the same for every kind: observe, plan, act, and wake the key later.
 //!
 //! # Guarantees
-//! Nothing is decided about a key that has an own write the stores have not shown. A pass ends at its first call that fails.
-//! The same actions planned twice from the same facts are not performed a second time before a pause, which doubles for as long as
-//! nothing changes.
-//! A panic ends its pass, says so in the object's `why`, and is followed by a pause; other keys go on.
+//! - If the stores do not show all writes of this process that are charged to a key, a pass makes
+//!   no decision about that key.
+//! - A pass ends at its first failed call.
+//! - If a pass plans the same actions from the same facts as the last pass, it performs them only
+//!   after a pause. The pause doubles for as long as nothing changes.
+//! - A panic ends its pass and appears in the object's `why`. The next pass over the key follows
+//!   after a pause. Other keys are not affected.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,12 +23,12 @@ use crate::panics::{self, Panicked};
 use crate::passes::{Count, Repetition};
 use crate::runtime::{NOT_NOW_AGAIN, Runtime};
 
-/// An API server that does not answer is asked again at the latest after this long.
+/// The longest pause before a retry, if an API server does not answer.
 const UNANSWERED_AGAIN: Duration = Duration::from_secs(5);
-/// How many independent calls of one plan are in flight at once.
+/// The number of independent calls of one plan that may be in flight at the same time.
 const CALLS_AT_ONCE: usize = 16;
 
-/// Looks at one key.
+/// Performs one pass over a key.
 pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::Key, id: &K::Id) {
     match runtime.unknown_writes(key) {
         Unknown::None => {}
@@ -35,13 +38,14 @@ pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::K
     runtime.heed_clock();
     let observed = panics::catch(|| {
         let world = runtime.world.lock();
-        // Asked again under this lock: since the key was found free, another worker may have opened a charge on it.
+        // Checked again under this lock: another worker may have opened a charge on the key since
+        // the first check.
         let may_decide = runtime.is_synced(&world.seen) && world.barrier.blocked(key).is_none();
         if may_decide { K::observe(runtime, &world, id) } else { Observed::NotYet }
     });
     let snapshot = match observed {
         Err(panicked) => {
-            return runtime.note_panic(key, program_failed("collecting its facts failed", panicked));
+            return runtime.note_panic(key, program_failed("reading the object's state failed", panicked));
         }
         Ok(Observed::Ready(snapshot)) => snapshot,
         Ok(Observed::NotYet) => return,
@@ -66,7 +70,7 @@ pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::K
     }
     if repetition == Repetition::WithoutEffect {
         let action = rendered.join("; ");
-        tracing::warn!(%key, %action, "Doing the same again would change nothing");
+        tracing::warn!(%key, %action, "Repeated action had no effect; pausing");
         runtime.world.lock().passes.count(Count::NoEffect, key.kind());
         runtime.note(
             key,
@@ -80,19 +84,19 @@ pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::K
     if rendered.is_empty() {
         tracing::debug!(%key, %why, "Nothing to do");
     } else {
-        tracing::info!(%key, actions = ?rendered, %why, "Acting");
+        tracing::info!(%key, actions = ?rendered, %why, "Performing actions");
     }
     runtime.note(key, why, rendered);
     let performed = match panics::catch_async(perform::<C, K>(runtime, &snapshot, actions)).await {
         Ok(performed) => performed,
         Err(panicked) => {
             runtime.forget_pass(key);
-            return runtime.note_panic(key, program_failed("acting on it failed", panicked));
+            return runtime.note_panic(key, program_failed("performing an action failed", panicked));
         }
     };
     match performed {
         Ok(()) => {
-            // What had no effect before is no success until something changes: pauses go on growing.
+            // A repeated action is no success until something changes, so the pauses keep growing.
             if repetition == Repetition::New {
                 runtime.queue.forget(key);
             }
@@ -104,20 +108,22 @@ pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::K
                 Stop::Refused { message, is_told } => {
                     let untold = K::reference(&snapshot).filter(|_| !is_told);
                     runtime.tell_refused(key, untold, message);
-                    // The end of the refused write wakes the key at once, and it would be refused again.
+                    // The end of the rejected write wakes the key at once. Without a pause, the API
+                    // server would reject the same write again.
                     let pause = runtime.queue.retry(key.clone());
                     runtime.world.lock().passes.pause(key, Instant::now() + pause);
                     pause
                 }
                 Stop::Unanswered(_) => {
-                    // The end of the write wakes the key at once, and the server is as it was.
+                    // The end of the write wakes the key at once, but the API server is probably
+                    // still unavailable.
                     let pause = runtime.queue.retry(key.clone()).min(UNANSWERED_AGAIN);
                     let until = Instant::now() + pause;
                     runtime.world.lock().passes.pause(key, until);
                     runtime.queue.wake_at(key.clone(), until);
                     pause
                 }
-                // Nobody refused anything: it only was not the moment.
+                // The call was not rejected. It only may not start yet.
                 Stop::NotNow(_) => {
                     runtime.forget_pass(key);
                     runtime.queue.wake_at(key.clone(), Instant::now() + NOT_NOW_AGAIN);
@@ -125,12 +131,13 @@ pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::K
                 }
             };
             runtime.world.lock().passes.count(stop.count(), key.kind());
-            tracing::info!(%key, reason = ?stop, ?delay, "Stopped; looking again");
+            tracing::info!(%key, reason = ?stop, ?delay, "Pass stopped early; retrying after the delay");
         }
     }
 }
 
-/// The plan up to what must wait for the last writes of a former leader. They may take away something for the same limit.
+/// Cuts the plan before the first action that must wait for the last writes of the previous leader.
+/// Such writes may delete objects that count for the same limit.
 fn hold_back<C: Contract, K: Kind<C>>(
     runtime: &Runtime<C>,
     mut plan: Plan<K::Action, C::Reason>,
@@ -145,13 +152,14 @@ fn hold_back<C: Contract, K: Kind<C>>(
     plan.no_later_than(at)
 }
 
-/// A planner panicked. It sees no secret, so what it said may be told.
+/// The reason after a panic of a planner. A planner sees no secret, so the reason contains the
+/// panic message.
 pub(crate) fn planner_failed<R: ContractReason>(panicked: Panicked) -> Why<R> {
     let message = panicked.message.clone();
     failed("the rule engine failed on this object", panicked, message)
 }
 
-/// Something else panicked, which may have had a secret in its hands.
+/// The reason after a panic of other code. Its message may quote a secret, so the reason omits it.
 pub(crate) fn program_failed<R: ContractReason>(what: &'static str, panicked: Panicked) -> Why<R> {
     failed(what, panicked, String::new())
 }
@@ -161,7 +169,7 @@ fn failed<R: ContractReason>(what: &'static str, panicked: Panicked, message: St
     Why::new(reason, Step::Mend("report this bug; the controller tries again after a pause".to_owned()))
 }
 
-/// Performs the actions in order; neighbours that are independent of each other beside each other.
+/// Performs the actions in order. Adjacent independent actions run concurrently.
 async fn perform<C: Contract, K: Kind<C>>(
     runtime: &Arc<Runtime<C>>,
     snapshot: &K::Snapshot,
@@ -172,7 +180,7 @@ async fn perform<C: Contract, K: Kind<C>>(
         if runtime.in_flight.is_draining() {
             return Err(Stop::NotNow("the process is stopping"));
         }
-        // A process that was stopped for a while may find its Lease run out in the middle of a pass.
+        // If the process was suspended, its Lease may expire in the middle of a pass.
         if !runtime.leadership.as_ref().is_none_or(Leadership::is_held) {
             return Err(Stop::NotNow("the lease was lost"));
         }
@@ -191,12 +199,12 @@ async fn perform<C: Contract, K: Kind<C>>(
     Ok(())
 }
 
-/// Own writes that keep a key from being decided about.
+/// Writes of this process that block decisions about a key.
 pub(crate) enum Unknown {
-    /// There are none.
+    /// No write blocks the key.
     None,
-    /// They were answered; the store will show them.
+    /// The API server answered all writes, and the store will show them.
     Waiting,
-    /// Nobody knows what became of these.
+    /// The outcomes of these writes are unknown.
     Some(Vec<machinist_kube::barrier::Charge>),
 }

@@ -1,4 +1,5 @@
-//! What was decided last about each key. All of it may be lost at any moment: it only saves calls, or tells people.
+//! The last decision about each key. This memory may be lost at any moment, because it only saves
+//! calls and informs users.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +9,16 @@ use tokio::time::Instant;
 
 use crate::contract::QueueKey;
 
-/// The last decisions of one process.
+/// The last decisions of a process, by key.
 #[derive(Debug)]
 pub struct Passes<K: QueueKey, R> {
-    /// What was last decided, and why.
+    /// The last decision about each key, and its reason.
     pub whys: BTreeMap<K, WhyRecord<R>>,
-    /// What was last done, to see when doing it again changes nothing.
+    /// The last actions for each key, used to detect actions without effect.
     last: BTreeMap<K, LastPass>,
-    /// How often passes over keys of a kind did not come to a good end.
+    /// The number of failed passes, by cause and kind.
     counts: BTreeMap<(Count, &'static str), u64>,
-    /// How many keys the safety sweep has found that no queue held.
+    /// The number of lost keys that the safety sweep has found.
     pub(crate) keys_found: u64,
 }
 
@@ -27,36 +28,36 @@ impl<K: QueueKey, R> Default for Passes<K, R> {
     }
 }
 
-/// What was last decided about a key, and why.
+/// The last decision about a key, and its reason.
 #[derive(Debug, Clone)]
 pub struct WhyRecord<R> {
-    /// When.
+    /// The time of the decision.
     pub at: Timestamp,
-    /// Why.
+    /// The reason for the object's state.
     pub why: Why<R>,
-    /// What was done.
+    /// The planned actions, rendered.
     pub actions: Vec<String>,
 }
 
-/// An end of a pass that is counted, for alarms.
+/// A failed pass that is counted for alerts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Count {
-    /// It panicked.
+    /// The pass panicked.
     Panicked,
-    /// It would have done again what changed nothing before.
+    /// The pass planned a repetition of actions that had no effect.
     NoEffect,
-    /// It stopped: the view was stale.
+    /// The pass stopped because its facts were stale.
     Stale,
-    /// It stopped: the API server refused.
+    /// The pass stopped because the API server rejected a write.
     Refused,
-    /// It stopped: the API server did not answer.
+    /// The pass stopped because the API server did not answer.
     Unanswered,
-    /// It stopped: a call may not be started now.
+    /// The pass stopped because a call may not start now.
     NotNow,
 }
 
 impl Count {
-    /// The name under which it is counted, with its labels.
+    /// The name of the metric, with labels.
     pub(crate) fn metric(self, kind: &str) -> String {
         let stopped =
             |reason| format!("machinist_passes_stopped_total{{kind=\"{kind}\",reason=\"{reason}\"}}");
@@ -71,43 +72,44 @@ impl Count {
     }
 }
 
-/// The actions of the last pass over a key, and what they were decided from.
+/// The actions of the last pass over a key, and the facts of their decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LastPass {
-    /// Which versions of which objects.
+    /// The fingerprint of the facts.
     pub version: u64,
     /// The actions, rendered.
     pub actions: Vec<String>,
-    /// How far the pauses between attempts have come.
+    /// Whether the actions were tried once, are paused, or were tried again.
     pub attempt: Attempt,
 }
 
-/// How an action is tried that may change nothing.
+/// The attempts of actions that possibly have no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Attempt {
-    /// For the first time.
+    /// The actions were tried once.
     First,
-    /// Not before then: it has changed nothing.
+    /// The actions had no effect. They are not tried again before this time.
     Pausing(Instant),
-    /// After a pause. If that changes nothing either, the next pause is longer.
+    /// The actions were tried again after a pause. If they have no effect again, the next pause is
+    /// longer.
     Again,
 }
 
-/// What a pass should do with its actions.
+/// How a pass must handle its planned actions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Repetition {
-    /// Perform them: the facts or the actions are new.
+    /// Perform the actions: the facts or the actions are new.
     New,
-    /// Pause: performing them has changed nothing.
+    /// Start a pause: the same actions had no effect before.
     WithoutEffect,
-    /// Go on pausing until then: something woke the key that has nothing to do with it.
+    /// Keep pausing until this time: an unrelated event woke the key.
     Pausing(Instant),
-    /// Perform them: a pause is over.
+    /// Perform the actions again: the pause is over.
     AfterPause,
 }
 
 impl<K: QueueKey, R> Passes<K, R> {
-    /// Notes what a pass over a key is about to do, and says whether it should.
+    /// Records the planned actions of a pass, and returns how the pass must handle them.
     pub(crate) fn repetition(&mut self, key: &K, version: u64, actions: &[String]) -> Repetition {
         if actions.is_empty() {
             self.last.remove(key);
@@ -129,30 +131,30 @@ impl<K: QueueKey, R> Passes<K, R> {
         }
     }
 
-    /// Notes how long the actions of the last pass over a key are not tried again.
+    /// Pauses the last actions for a key until this time.
     pub(crate) fn pause(&mut self, key: &K, until: Instant) {
         if let Some(last) = self.last.get_mut(key) {
             last.attempt = Attempt::Pausing(until);
         }
     }
 
-    /// Forgets the actions of the last pass: the next one may repeat them.
+    /// Forgets the actions of the last pass, so that the next pass may repeat them.
     pub(crate) fn forget_last(&mut self, key: &K) {
         self.last.remove(key);
     }
 
-    /// Counts an end of a pass.
+    /// Counts a failed pass.
     pub(crate) fn count(&mut self, count: Count, kind: &'static str) {
         *self.counts.entry((count, kind)).or_default() += 1;
     }
 
-    /// Forgets what was decided about a key.
+    /// Forgets the last decision about a key.
     pub(crate) fn forget_key(&mut self, key: &K) {
         self.whys.remove(key);
         self.last.remove(key);
     }
 
-    /// The counts, by the name of their metric.
+    /// The counts, with the names of their metrics.
     pub(crate) fn counted(&self) -> impl Iterator<Item = (String, u64)> + '_ {
         self.counts.iter().map(|((count, kind), total)| (count.metric(kind), *total))
     }

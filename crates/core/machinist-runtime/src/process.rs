@@ -16,24 +16,24 @@ use crate::panics;
 use crate::passes::WhyRecord;
 use crate::runtime::Runtime;
 
-/// A process that runs until it is dropped.
+/// The watches and workers of a process. They run until this value is dropped.
 pub struct Running<C: Contract> {
     runtime: Arc<Runtime<C>>,
     tasks: JoinSet<()>,
 }
 
-/// A part of a process ended, which none ever does by itself: the program should end too.
+/// A watch or worker of a process ended, which is always a fault. The program should exit too.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("a watch or worker of the {component} ended: {reason}")]
+#[error("a watch or worker of the {component} ended unexpectedly: {reason}")]
 pub struct Ended {
-    /// Which process.
+    /// The component name of the process.
     pub component: &'static str,
-    /// What is known about it.
+    /// How the task ended.
     pub reason: String,
 }
 
 impl<C: Contract> Running<C> {
-    /// Starts it. `leadership` is absent where no other process could act.
+    /// Starts the watches and workers. `leadership` is `None` if there is no leader election.
     pub fn start(
         clients: Clients,
         options: Options,
@@ -56,59 +56,62 @@ impl<C: Contract> Running<C> {
         Self { runtime, tasks }
     }
 
-    /// Waits until a part of it ends, which is always a fault.
+    /// Waits until a watch or worker ends, which is always a fault.
     pub async fn ended(&mut self) -> Ended {
         let component = self.runtime.options.component;
         let reason = match self.tasks.join_next().await {
-            Some(Err(error)) if error.is_panic() => "it panicked".to_owned(),
-            Some(_) => "it returned".to_owned(),
-            None => "nothing was running".to_owned(),
+            Some(Err(error)) if error.is_panic() => "the task panicked".to_owned(),
+            Some(_) => "the task returned".to_owned(),
+            None => "no task was running".to_owned(),
         };
         Ended { component, reason }
     }
 
-    /// Whether all stores are complete, so that it decides.
+    /// Whether all stores are complete, so that the process makes decisions.
     pub fn is_ready(&self) -> bool {
         self.runtime.started().is_some()
     }
 
-    /// Begins nothing from now on, and waits until no call to a cloud and no pass with its writes is in flight, and until it is known
-    /// what became of each write that takes something away; or for `at_most`. After that another process may lead, unless such a write
-    /// is left: it would know nothing of it, and might delete another object for the same limit.
+    /// Prevents new work, and waits at most `at_most` for the work in flight.
+    ///
+    /// The function waits until no driver call and no pass is in flight, and until the outcome of
+    /// each write that causes deletions is known. Then another process may lead. If the outcome of
+    /// a write is still unknown, no other process may lead yet. A new leader does not know the
+    /// write, and could delete another object for the same limit.
     pub async fn drain(&self, at_most: Duration) -> Drained {
         let began = Instant::now();
         self.runtime.in_flight.drain(at_most).await;
-        // What is not known by then is told in the result.
+        // The result contains the writes whose outcome is still unknown.
         let _ = tokio::time::timeout_at(began + at_most, self.runtime.settle_losses()).await;
         Drained { waited: began.elapsed(), ..self.in_flight() }
     }
 
-    /// What is in flight now.
+    /// The work in flight now.
     pub fn in_flight(&self) -> Drained {
         let deletes = self.runtime.lock().barrier.unknown_losses().len();
         Drained { deletes, ..self.runtime.in_flight.now() }
     }
 
-    /// Something that can be asked while it runs.
+    /// Returns a handle that reads the state of the running process.
     pub fn inspector(&self) -> Inspector<C> {
         Inspector { runtime: self.runtime.clone() }
     }
 }
 
 impl<C: Contract> Drop for Running<C> {
-    /// Ends everything it started, as a crash would.
+    /// Aborts all tasks of the process, as a crash would.
     fn drop(&mut self) {
         self.tasks.abort_all();
         self.runtime.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
     }
 }
 
-/// One worker: looks at one key after the other, for ever.
+/// One worker: performs one pass after another, in an endless loop.
 async fn work<C: Contract>(runtime: Arc<Runtime<C>>) {
     loop {
         let key = runtime.queue.next().await;
         let Some(_begun) = runtime.in_flight.begin(Work::Pass) else {
-            // The process is stopping: the next one takes up the key.
+            // The process is stopping. The next leader continues with the key.
             return std::future::pending().await;
         };
         C::pass(&runtime, &key).await;
@@ -116,7 +119,7 @@ async fn work<C: Contract>(runtime: Arc<Runtime<C>>) {
     }
 }
 
-/// Answers questions about a running process.
+/// A handle that reads the state of a running process.
 pub struct Inspector<C: Contract> {
     runtime: Arc<Runtime<C>>,
 }
@@ -128,17 +131,17 @@ impl<C: Contract> Clone for Inspector<C> {
 }
 
 impl<C: Contract> Inspector<C> {
-    /// What was last decided about a key, and why.
+    /// The last decision about a key, and its reason.
     pub fn why(&self, key: &C::Key) -> Option<WhyRecord<C::Reason>> {
         self.runtime.lock().passes.whys.get(key).cloned()
     }
 
-    /// Everything that was last decided, by key.
+    /// The last decisions about all keys.
     pub fn whys(&self) -> Vec<(C::Key, WhyRecord<C::Reason>)> {
         self.runtime.lock().passes.whys.iter().map(|(key, why)| (key.clone(), why.clone())).collect()
     }
 
-    /// What each object waits for; those that wait for nothing are left out.
+    /// The reasons of all objects that are not up to date.
     pub fn waits(&self) -> BTreeMap<C::Key, Why<C::Reason>> {
         let now = self.runtime.now();
         let world = self.runtime.lock();
@@ -146,8 +149,8 @@ impl<C: Contract> Inspector<C> {
         waiting.map(|(key, record)| (key.clone(), C::why(&world, key, record, now).clone())).collect()
     }
 
-    /// Waits until a decision differs from the one before; returns at once if that happened since the last call. For one caller
-    /// at a time.
+    /// Waits until a decision about a key differs from the previous one. Returns at once if that
+    /// happened since the last call. Only one caller may wait at a time.
     pub async fn decided(&self) {
         self.runtime.decided.notified().await;
     }
@@ -157,17 +160,17 @@ impl<C: Contract> Inspector<C> {
         self.runtime.started().is_some()
     }
 
-    /// Which process this is.
+    /// The component name, as in Events.
     pub fn component(&self) -> &'static str {
         self.runtime.options.component
     }
 
-    /// The namespace it serves.
+    /// The namespace that the process serves.
     pub fn namespace(&self) -> &str {
         &self.runtime.options.namespace
     }
 
-    /// Gauges and counters, by name and labels.
+    /// All metrics of the process, by name with labels.
     pub fn metrics(&self) -> Vec<(String, f64)> {
         let queue = self.runtime.queue.metrics();
         #[expect(clippy::cast_precision_loss, reason = "metrics are floating point numbers")]

@@ -1,4 +1,4 @@
-//! What the workers of one process share, and what every pass asks of it.
+//! The state that the workers of a process share, and the operations of every pass on it.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,43 +24,45 @@ use crate::pass::Unknown;
 use crate::passes::{Count, WhyRecord};
 use crate::world::{SharedWorld, World};
 
-/// A call that may not be started now is tried again after this long.
+/// The delay before the retry of a call that may not start now.
 pub(crate) const NOT_NOW_AGAIN: Duration = Duration::from_secs(1);
-/// So long after it was sent a write may take effect: API servers end requests after a minute, webhooks included.
+/// The longest time between the sending of a write and its effect. API servers end a request after
+/// a minute, including its webhooks.
 pub(crate) const LAST_WRITES: Duration = Duration::from_secs(60);
-/// Reason of the Event that says that the API server refused a change.
+/// Reason of the Event for a change that the API server rejected.
 const CHANGE_REFUSED: &str = "ChangeRefused";
 
-/// Everything the workers of one process share.
+/// The state that the workers of one process share.
 pub struct Runtime<C: Contract> {
-    /// What the process was told.
+    /// The options of the process.
     pub options: Options,
-    /// What the contract's kinds need beyond that.
+    /// Inputs of the contract's kinds beyond the options.
     pub tools: C::Tools,
-    /// The clients of its clusters.
+    /// The clients of the control and the target cluster.
     pub clients: Clients,
-    /// Where Events go.
+    /// Writes Events to the control cluster.
     pub recorder: Recorder,
-    /// The cloud accounts that are open.
+    /// The open cloud accounts.
     pub accounts: Accounts,
-    /// What a process that stops waits for.
+    /// The work for which a stopping process waits.
     pub(crate) in_flight: Arc<InFlight>,
-    /// Which key to look at next.
+    /// The queue of keys for passes.
     pub queue: KeyQueue<C::Key>,
     pub(crate) world: SharedWorld<C>,
     pub(crate) feeds: Vec<Box<dyn Feed<C>>>,
     pub(crate) leadership: Option<Leadership>,
-    /// Calls to clouds and other tasks that outlive a pass; aborted with the process.
+    /// Driver calls and other tasks that outlive a pass. The runtime aborts them at its end.
     pub(crate) tasks: Mutex<JoinSet<()>>,
-    /// When all stores were first complete; or when the clock last stepped, which is a beginning as well.
+    /// The time at which all stores were first complete. A step of the clock resets the time,
+    /// because the runtime treats the step like a restart.
     pub(crate) started: Mutex<Option<Timestamp>>,
     pub(crate) clock_steps: ClockSteps,
-    /// Told whenever a decision differs from the one before.
+    /// Notified when a decision differs from the previous one.
     pub(crate) decided: Notify,
 }
 
 impl<C: Contract> Runtime<C> {
-    /// A runtime that watches nothing yet.
+    /// Creates a runtime whose watches have not started.
     pub(crate) fn new(
         clients: Clients,
         options: Options,
@@ -94,7 +96,7 @@ impl<C: Contract> Runtime<C> {
         }
     }
 
-    /// Takes the lock of all that was seen. The caller must not await while it holds it.
+    /// Locks the memory of the process. The caller must not await while it has the lock.
     pub fn lock(&self) -> MutexGuard<'_, World<C>> {
         self.world.lock()
     }
@@ -104,56 +106,57 @@ impl<C: Contract> Runtime<C> {
         self.feeds.iter().all(|feed| feed.is_synced(seen))
     }
 
-    /// Since when this process leads, in wall-clock time.
+    /// The start of this process's leadership, in wall-clock time.
     pub fn leading_since(&self) -> Option<Timestamp> {
         let held = self.leadership.as_ref()?.held_since()?;
         self.now().checked_sub(Instant::now().duration_since(held)).ok()
     }
 
-    /// Until when a write of the former leader may still take effect, if it has died: an API server ends each request by then.
+    /// If the previous leader did not release the Lease: the end of the time in which its writes
+    /// may take effect. By then, API servers have ended each of its requests.
     pub(crate) fn alone_from(&self) -> Option<Instant> {
         let taken_over = self.leadership.as_ref()?.taken_over_since()?;
         Some(taken_over + LAST_WRITES).filter(|alone_from| Instant::now() < *alone_from)
     }
 
-    /// The moment, for API timestamps and deadlines.
+    /// The current time, for API timestamps and deadlines.
     pub fn now(&self) -> Timestamp {
         self.options.clock.now()
     }
 
-    /// A moment of the monotonic clock as the wall clock will show it, rounded up to a second.
+    /// Converts a time of the monotonic clock to wall-clock time, rounded up to a second.
     pub fn wall(&self, at: Instant) -> Timestamp {
         let ahead = at.saturating_duration_since(Instant::now());
         let shown = self.now().checked_add(ahead).unwrap_or(Timestamp::MAX);
         Timestamp::from_second(shown.as_second().saturating_add(1)).unwrap_or(Timestamp::MAX)
     }
 
-    /// When this process began to decide; `None` before all stores are complete.
+    /// The time at which this process began to decide; `None` before all stores are complete.
     pub fn started(&self) -> Option<Timestamp> {
         *self.started.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins anew, as far as the cloud is concerned, when the clock has stepped.
+    /// Forgets the answers of the cloud if the clock has stepped.
     pub(crate) fn heed_clock(&self) {
         let now = self.now();
         if !self.clock_steps.look(now) {
             return;
         }
-        tracing::warn!(%now, "The clock has stepped; what the cloud answered before proves nothing any more");
+        tracing::warn!(%now, "The system clock has stepped; forgetting earlier answers of the cloud");
         C::forget_moments(&mut self.world.lock().seen, now);
         self.accounts.forget_moments();
         let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
         *started = started.map(|_| now);
     }
 
-    /// How far our clock may be from the worse of the two clusters', as far as is known: never less than it is.
+    /// The upper bound of the known clock skew between this process and the two clusters.
     pub fn skew(&self) -> Duration {
         let now = self.now();
         let of = |skew: &Skew| skew.at_most(now).unwrap_or_default();
         of(&self.options.skew).max(of(&self.options.target_skew))
     }
 
-    /// Remembers that all stores are complete, and wakes everybody when they are.
+    /// Checks whether all stores are complete. If they are, records the time and wakes all keys.
     pub(crate) fn note_synced(&self, world: &World<C>) {
         if !self.is_synced(&world.seen) {
             return;
@@ -168,7 +171,7 @@ impl<C: Contract> Runtime<C> {
         }
     }
 
-    /// What was last decided about a key.
+    /// Records a decision about a key.
     pub(crate) fn note(&self, key: &C::Key, why: Why<C::Reason>, actions: Vec<String>) {
         let at = self.now();
         let mut world = self.world.lock();
@@ -179,7 +182,8 @@ impl<C: Contract> Runtime<C> {
         }
     }
 
-    /// Says where people look that the API server refused a change: otherwise it would only be seen that nothing happens.
+    /// Reports a rejected change in an Event and in `why`. Otherwise users would only see that the
+    /// object does not change.
     pub(crate) fn tell_refused(&self, key: &C::Key, object: Option<ObjectReference>, message: &str) {
         if let Some(object) = object {
             self.recorder.record(&object, EventType::Warning, CHANGE_REFUSED, message);
@@ -192,9 +196,9 @@ impl<C: Contract> Runtime<C> {
         );
     }
 
-    /// Says that a pass panicked, counts it, and looks again after a pause.
+    /// Records the panic of a pass, counts it, and retries after a pause.
     pub(crate) fn note_panic(&self, key: &C::Key, why: Why<C::Reason>) {
-        tracing::error!(%key, reason = %why.reason, "Panicked; looking again after a pause");
+        tracing::error!(%key, reason = %why.reason, "Pass panicked; retrying after a pause");
         self.world.lock().passes.count(Count::Panicked, key.kind());
         self.note(key, why, Vec::new());
         self.queue.retry(key.clone());

@@ -1,15 +1,18 @@
-//! What a process says about itself over HTTP: is it alive, is it ready, what does it count, and why is an object where it is.
+//! The HTTP endpoints of a process: health, readiness, metrics, and the reasons for objects'
+//! states.
 //!
 //! | path | answer |
 //! |---|---|
 //! | `/healthz` | 200 `OK` while the process runs |
 //! | `/readyz` | 200 once all stores are complete, 503 before |
 //! | `/metrics` | counters and gauges, Prometheus text |
-//! | `/why` | what was last decided about every object, JSON |
-//! | `/why/<kind>/<name>` | the same for one |
-//! | `/serves` | which component this is, and which namespace it serves, JSON |
+//! | `/why` | the last decision about every object, JSON |
+//! | `/why/<kind>/<name>` | the last decision about one object, JSON |
+//! | `/serves` | the component and the namespace that it serves, JSON |
 //!
-//! It tells no secrets, because planners never see one. Deliberately absent: TLS and anything that changes something.
+//! The answers contain no secrets, because planners never see a secret.
+//!
+//! Deliberately absent: TLS, and requests that change state.
 
 mod connections;
 
@@ -30,15 +33,15 @@ use crate::contract::Contract;
 use crate::passes::WhyRecord;
 use crate::process::Inspector;
 
-/// Serves until it is dropped.
+/// Serves the endpoints until the future is dropped.
 pub async fn serve<C: Contract>(listener: TcpListener, inspector: Inspector<C>) -> Infallible {
     answer_all(&listener, move |path| answer(&inspector, path)).await
 }
 
-/// Listens on an address, with an error that names it.
+/// Listens on an address. An error names the address.
 ///
 /// # Errors
-/// When the address is in use or not ours.
+/// If the address is in use or does not belong to this host.
 pub async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     TcpListener::bind(address)
         .await
@@ -50,7 +53,7 @@ fn answer<C: Contract>(inspector: &Inspector<C>, path: &str) -> Response<Full<By
     match path {
         "/healthz" | "/livez" => text(StatusCode::OK, "OK"),
         "/readyz" if inspector.is_ready() => text(StatusCode::OK, "OK"),
-        "/readyz" => text(StatusCode::SERVICE_UNAVAILABLE, "the stores are not complete yet"),
+        "/readyz" => text(StatusCode::SERVICE_UNAVAILABLE, "not all watched kinds have been listed yet"),
         "/metrics" => respond(StatusCode::OK, "text/plain; version=0.0.4", metrics(inspector)),
         "/why" => {
             let all = inspector.whys();
@@ -83,7 +86,7 @@ fn render<C: Contract>(inspector: &Inspector<C>, key: &C::Key, record: &WhyRecor
     rendered
 }
 
-/// A `Why` as JSON: what it waits for, since when, the next step and its deadline.
+/// Renders a `Why` as JSON: the reason, its start, the next step and the deadline.
 pub fn render_why<R: ContractReason>(why: &Why<R>) -> Value {
     json!({
         "reason": why.reason.code(),

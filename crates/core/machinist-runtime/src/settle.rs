@@ -1,10 +1,14 @@
-//! Writes whose outcome is unknown, and writes that the watch does not show in time.
+//! Settles writes with an unknown outcome, and writes that the watch does not show in time.
 //!
-//! A POST or a patch without an answer is settled by reading the object. If it takes effect later, it does no harm: a POST has a
-//! fixed name, and a patch tests what it was decided from. A patch for which others are deleted is read a minute after it was sent,
-//! when it can have no more effect: until then its object might look as it did when that was decided. A DELETE is different: it may hang in a webhook and take effect after
-//! another object was deleted for the same limit. So a DELETE is repeated, for the same UID, until an answer says what became of
-//! the object. Until then the keys that count the object stay charged, so nothing else is deleted for that limit.
+//! - **POST or patch without an answer:** the runtime reads the object. A later effect does no
+//!   harm: a POST has a fixed name, and a patch tests the values of its decision.
+//! - **Patch that causes deletions:** the runtime reads the object a minute after it sent the
+//!   patch, because the patch cannot take effect later. An earlier read might show the object
+//!   before the effect.
+//! - **DELETE without an answer:** the request may hang in a webhook, and take effect after the
+//!   controller has deleted another object for the same limit. So the runtime repeats the DELETE
+//!   for the same UID until an answer shows the outcome. Until then, the keys that count the object
+//!   stay charged, and the controller deletes no other object for that limit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,21 +26,21 @@ use crate::pass::program_failed;
 use crate::runtime::{LAST_WRITES, Runtime};
 use crate::write::{by_uid, committed};
 
-/// How often overdue writes are looked for.
+/// The interval of the checks for overdue writes.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What is asked about a write.
+/// The reason for reading the outcome of a write.
 #[derive(Clone, Copy)]
 pub enum Question {
-    /// Nobody knows whether it took effect.
+    /// The effect of the write is unknown.
     Unknown,
-    /// It took effect, and the watch has not shown it.
+    /// The write took effect, but the watch has not shown it.
     Overdue,
 }
 
 impl<C: Contract> Runtime<C> {
-    /// Starts to find out what became of writes without an answer, so that their key may be decided about again. A slow webhook
-    /// holds no worker: the answers are awaited by a task of their own.
+    /// Starts a task that settles unanswered writes, so that passes can decide about their key
+    /// again. A slow webhook blocks no worker, because the task awaits the answers.
     pub(crate) fn settle_unknown(self: &Arc<Self>, key: &C::Key, charges: Vec<Charge>) {
         let mine: Vec<(Charge, Expect, Instant)> = {
             let mut world = self.world.lock();
@@ -66,13 +70,14 @@ impl<C: Contract> Runtime<C> {
                 Ok(true) => runtime.queue.wake(key),
                 Ok(false) => drop(runtime.queue.retry(key)),
                 Err(panicked) => {
-                    runtime.note_panic(&key, program_failed("settling a write of it failed", panicked));
+                    runtime.note_panic(&key, program_failed("reading a write's outcome failed", panicked));
                 }
             }
         });
     }
 
-    /// Asks what became of the writes without an answer that take something away, until that is known of all of them.
+    /// Settles the unanswered writes that cause deletions. Returns when all their outcomes are
+    /// known.
     pub(crate) async fn settle_losses(&self) {
         loop {
             let unknown = self.world.lock().barrier.unknown_losses();
@@ -87,13 +92,13 @@ impl<C: Contract> Runtime<C> {
         }
     }
 
-    /// Takes in what became of a write, and wakes the keys that have waited for nothing else.
+    /// Settles a write, and wakes the keys that waited only for it.
     pub(crate) fn settle_charge(&self, charge: Charge, settled: Settled) {
         let woken = self.world.lock().barrier.settle(charge, settled);
         woken.into_iter().for_each(|key| self.queue.wake(key));
     }
 
-    /// Whether all of them could be settled.
+    /// Settles the writes, and returns whether all outcomes are known.
     async fn settle(&self, charges: Vec<(Charge, Expect, Instant)>) -> bool {
         for (charge, expect, sent) in charges {
             if !self.settle_one(charge, &expect, sent).await {
@@ -108,19 +113,22 @@ impl<C: Contract> Runtime<C> {
             tokio::time::sleep_until(sent + LAST_WRITES).await;
         }
         let Some(settled) = self.ask_about(expect, Question::Unknown).await else { return false };
-        tracing::info!(write = ?expect, ?settled, "Settled a write that had no answer");
+        tracing::info!(write = ?expect, ?settled, "Read the outcome of an unanswered write");
         self.settle_charge(charge, settled);
         true
     }
 
-    /// For ever: reads what own writes the watches have not shown in time.
+    /// Reads the writes that the watches have not shown in time, in an endless loop.
     pub(crate) async fn tend_barrier(self: Arc<Self>) {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
             let overdue = self.world.lock().barrier.overdue();
             for late in overdue {
                 if self.ask_about(&late.expect, Question::Overdue).await.is_some() {
-                    tracing::warn!(write = ?late.expect, "A watch has not shown this write in time; it was read instead");
+                    tracing::warn!(
+                        write = ?late.expect,
+                        "A watch did not show this write in time; read the object instead"
+                    );
                     let woken = self.world.lock().barrier.verified(late.charge);
                     woken.into_iter().for_each(|key| self.queue.wake(key));
                 }
@@ -131,13 +139,14 @@ impl<C: Contract> Runtime<C> {
     async fn ask_about(&self, expect: &Expect, question: Question) -> Option<Settled> {
         match self.feeds.iter().find(|feed| feed.resource() == expect.resource) {
             Some(feed) => feed.ask_about(self, expect, question).await,
-            // No other kind is ever charged; an unknown name would wait for ever, so its charge is closed.
+            // Only watched kinds have charges. A charge of another kind would never close, so it is
+            // closed here.
             None => Some(Settled::NotCommitted),
         }
     }
 }
 
-/// Asks the API server what became of a write of that kind.
+/// Reads the outcome of a write to an object of that kind from the API server.
 pub(crate) async fn ask_api<C: Contract, F: Fed<C>>(
     runtime: &Runtime<C>,
     expect: &Expect,
@@ -157,14 +166,14 @@ async fn read<C: Contract, F: Fed<C>>(runtime: &Runtime<C>, expect: &Expect) -> 
         }
         Ok(None) => Some(Settled::NotCommitted),
         Err(error) => {
-            tracing::info!(object = %expect.key, %error, "Cannot read what became of a write");
+            tracing::info!(object = %expect.key, %error, "Cannot read the outcome of a write; retrying");
             None
         }
     }
 }
 
-/// Repeats a DELETE whose answer was lost. Its deadline is longer than a webhook may take, so the first one has ended by the
-/// time at which this one is answered.
+/// Repeats a DELETE with a lost answer. The deadline of the request is longer than a webhook may
+/// take. So the first DELETE has ended when the API server answers the second one.
 async fn delete_again<C: Contract, F: Fed<C>>(
     runtime: &Runtime<C>,
     expect: &Expect,
@@ -174,7 +183,7 @@ async fn delete_again<C: Contract, F: Fed<C>>(
     let result = api.delete(&expect.key.name, &by_uid(uid)).await;
     match (WriteOutcome::of(&result), &result) {
         (WriteOutcome::Done, Ok(either::Either::Left(object))) => Some(committed(object)),
-        // Stale: an object of that name exists and has another UID.
+        // Stale means that an object of that name has another UID.
         (WriteOutcome::Done | WriteOutcome::NotFound | WriteOutcome::Stale, _) => {
             Some(Settled::Deleted { uid: uid.to_owned() })
         }
@@ -182,7 +191,7 @@ async fn delete_again<C: Contract, F: Fed<C>>(
             Some(Settled::NotCommitted)
         }
         (WriteOutcome::Throttled { .. } | WriteOutcome::Unknown { .. }, _) => {
-            tracing::info!(object = %expect.key, "Cannot find out yet what became of a DELETE");
+            tracing::info!(object = %expect.key, "The outcome of a DELETE is still unknown; retrying");
             None
         }
     }

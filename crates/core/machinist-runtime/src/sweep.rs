@@ -1,7 +1,8 @@
-//! The safety sweep: once a minute, each key that neither the queue nor the barrier holds is woken.
+//! The safety sweep: once a minute, it wakes each key that neither the queue nor the barrier has.
 //!
-//! Every object has a key in the queue, due at the resync at the latest, or a write of it is awaited. A key without either was
-//! lost by a bug, and no event might ever bring it back. The sweep looks at keys only; it reads no object.
+//! The key of every object is in the queue, due at the resync at the latest, or the barrier awaits
+//! a write for it. If a bug loses a key, possibly no event wakes it again. The sweep checks only
+//! keys and reads no objects.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +12,11 @@ use machinist_kube::{Barrier, KeyQueue};
 use crate::contract::{Contract, QueueKey};
 use crate::runtime::Runtime;
 
-/// Between two sweeps.
+/// The time between two sweeps.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
 impl<C: Contract> Runtime<C> {
-    /// For ever: wakes lost keys, and closes accounts that no call has used for long.
+    /// Wakes lost keys and closes unused accounts, in an endless loop.
     pub(crate) async fn sweep(self: Arc<Self>) {
         loop {
             tokio::time::sleep(SWEEP_EVERY).await;
@@ -32,7 +33,7 @@ impl<C: Contract> Runtime<C> {
                 lost
             };
             for key in lost {
-                tracing::warn!(%key, "The queue had lost this key");
+                tracing::warn!(%key, "Internal error (please report it): the queue lost this key; waking it");
                 self.wake(key);
             }
         }
@@ -68,7 +69,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_that_the_queue_lost_is_found() {
+    async fn the_sweep_finds_a_lost_key() {
         let (queue, barrier) = (KeyQueue::new(Key::min_interval, 1), Barrier::new());
         let keys = || vec![Key("lost"), Key("kept"), Key("lost")];
         queue.wake(Key("kept"));

@@ -1,5 +1,6 @@
-//! Everything one process has seen: the contract's stores, its open writes and calls, its last decisions. One lock guards it, and
-//! no caller awaits under it.
+//! The memory of a process: the contract's stores, open writes and calls, and the last decisions.
+//!
+//! One lock guards the memory. A caller must not await while it holds the lock.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,16 +12,16 @@ use crate::asks::Pending;
 use crate::contract::Contract;
 use crate::passes::Passes;
 
-/// All that a process has seen.
+/// The memory of a process.
 pub struct World<C: Contract> {
     /// The contract's stores and memory.
     pub seen: C::Seen,
-    /// What was decided last, by key.
+    /// The last decisions, by key.
     pub passes: Passes<C::Key, C::Reason>,
-    /// Calls to a cloud that have not been answered.
+    /// Driver calls without an answer yet.
     pub asks: Pending,
     pub(crate) barrier: Barrier<C::Key>,
-    /// Writes without an answer whose outcome is being asked for.
+    /// Unanswered writes whose outcome a task is reading.
     pub(crate) settling: BTreeSet<Charge>,
 }
 
@@ -35,13 +36,13 @@ impl<C: Contract> World<C> {
         }
     }
 
-    /// Whether a write that is charged to the key is not shown by its store yet.
+    /// Whether the key has a charged write that its store does not show yet.
     pub fn is_charged(&self, key: &C::Key) -> bool {
         self.barrier.blocked(key).is_some()
     }
 }
 
-/// The world behind its lock.
+/// The world with its lock.
 pub(crate) struct SharedWorld<C: Contract>(Mutex<World<C>>);
 
 impl<C: Contract> SharedWorld<C> {
@@ -49,7 +50,7 @@ impl<C: Contract> SharedWorld<C> {
         Self(Mutex::new(World::new()))
     }
 
-    /// Takes the lock. A panic of another holder does not matter here: the world is only a cache.
+    /// Takes the lock. The function ignores poisoning: the world is only a cache.
     pub(crate) fn lock(&self) -> MutexGuard<'_, World<C>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,6 @@
-//! One write: charged before it is sent, and settled by what its answer means.
+//! Writes to API servers.
+//!
+//! The runtime opens a charge before it sends a write, and settles the charge from the answer.
 
 use std::future::Future;
 
@@ -12,23 +14,24 @@ use crate::contract::{Contract, Stop};
 use crate::feed::{Fed, resource_version};
 use crate::runtime::Runtime;
 
-/// One write of an object that this process watches.
+/// One write to an object that this process watches.
 pub struct Write<'a, C: Contract> {
-    /// The process that writes.
+    /// The runtime of the writing process.
     pub runtime: &'a Runtime<C>,
-    /// The keys that count what it changes: none of them is decided about before the store shows it.
+    /// The keys that decide from the object. The runtime makes no decision about them before the
+    /// store shows the write.
     pub charged: &'a [C::Key],
-    /// The object.
+    /// Namespace and name of the object.
     pub key: ObjectKey,
 }
 
 impl<C: Contract> Write<'_, C> {
-    /// Patches the object, if the patch changes anything.
+    /// Patches the object, unless the patch is empty.
     pub async fn patch<F: Fed<C>>(&self, patch: GuardedPatch) -> Result<(), Stop> {
         self.patch_as::<F>(WriteKind::Update, patch).await
     }
 
-    /// Patches the object so that others are deleted for it, if the patch changes anything.
+    /// Patches the object, unless the patch is empty. As a result, other objects are deleted.
     pub async fn patch_that_takes_away<F: Fed<C>>(&self, patch: GuardedPatch) -> Result<(), Stop> {
         self.patch_as::<F>(WriteKind::TakeAway, patch).await
     }
@@ -38,7 +41,7 @@ impl<C: Contract> Write<'_, C> {
         self.patch_status_as::<F>(WriteKind::Update, patch).await
     }
 
-    /// Patches the status of the object so that it is deleted.
+    /// Patches the status of the object. As a result, the object is deleted.
     pub async fn patch_status_that_takes_away<F: Fed<C>>(&self, patch: GuardedPatch) -> Result<(), Stop> {
         self.patch_status_as::<F>(WriteKind::TakeAway, patch).await
     }
@@ -56,7 +59,7 @@ impl<C: Contract> Write<'_, C> {
         self.send::<F>(kind, api.patch_status(&self.key.name, &params, &patch)).await
     }
 
-    /// Patches the status of a built-in object by strategic merge; `patch` names the UID.
+    /// Patches the status of a built-in object by strategic merge. `patch` contains the UID.
     pub async fn merge_status<F: Fed<C>>(&self, patch: serde_json::Value) -> Result<(), Stop> {
         let api = self.api::<F>();
         let params = PatchParams::default();
@@ -64,7 +67,7 @@ impl<C: Contract> Write<'_, C> {
         self.send::<F>(WriteKind::Update, api.patch_status(&self.key.name, &params, &patch)).await
     }
 
-    /// Creates the object. Its name is fixed, so a repeated POST cannot make a second one.
+    /// Creates the object. Its name is fixed, so a repeated POST cannot create a second object.
     pub async fn create<F: Fed<C>>(&self, object: &F::Object) -> Result<Created, Stop>
     where
         F::Object: serde::Serialize,
@@ -89,8 +92,9 @@ impl<C: Contract> Write<'_, C> {
         }
     }
 
-    /// There is an object of that name already: of an earlier POST of ours, whose answer was lost, or somebody else's. The charge
-    /// stays open until the store shows it, or whoever counts would miss it.
+    /// Reads the existing object of that name. An earlier POST of this process with a lost answer
+    /// or another client created it. The charge stays open until the store shows the object,
+    /// because the planner would not count it before.
     async fn read_existing<K>(&self, api: &Api<K>, charge: OpenCharge<'_, C>) -> Result<Created, Stop>
     where
         K: Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
@@ -100,7 +104,7 @@ impl<C: Contract> Write<'_, C> {
                 charge.settle(committed(&existing));
                 Ok(Created::WasThere { owners: existing.owner_references().to_vec() })
             }
-            // It went in between: the next pass may make it.
+            // The object was deleted in between. The next pass may create it.
             Ok(None) => {
                 charge.settle(Settled::NotCommitted);
                 Err(Stop::Stale)
@@ -112,7 +116,7 @@ impl<C: Contract> Write<'_, C> {
         }
     }
 
-    /// Deletes the object of that UID; deleting what is gone succeeds.
+    /// Deletes the object with that UID. Deleting a missing object succeeds.
     pub async fn delete<F: Fed<C>>(&self, uid: &str) -> Result<(), Stop> {
         let api = self.api::<F>();
         let params = by_uid(uid);
@@ -166,14 +170,16 @@ impl<C: Contract> Write<'_, C> {
     }
 }
 
-/// Deletes an object only if it has that UID.
+/// Parameters that delete an object only if it has that UID.
 pub(crate) fn by_uid(uid: &str) -> DeleteParams {
     let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
     DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() }
 }
 
-/// A charge that is settled once. Whoever panics before that leaves an unknown outcome behind, which is settled by repeating the
-/// write; a charge that stayed open would hold its keys for ever.
+/// A charge that is settled exactly once.
+///
+/// After a panic, dropping the charge settles it as an unknown outcome, which the runtime resolves
+/// later ([`crate::settle`]). A charge that stays open would block its keys for ever.
 struct OpenCharge<'a, C: Contract> {
     runtime: &'a Runtime<C>,
     charge: Option<Charge>,
@@ -196,19 +202,19 @@ impl<C: Contract> Drop for OpenCharge<'_, C> {
     }
 }
 
-/// What a POST came to.
+/// The result of a POST.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Created {
-    /// It made the object.
+    /// The API server created the object.
     Made,
-    /// There was one of that name. Whose it is must be looked at.
+    /// An object of that name existed. The caller must check its owners.
     WasThere {
-        /// Its owners.
+        /// The owner references of the existing object.
         owners: Vec<OwnerReference>,
     },
 }
 
-/// Whether this write was the object's last: nothing holds it any more.
+/// Whether the write removed the object: it is being deleted and has no finalizers left.
 fn is_removed(object: &impl Resource) -> bool {
     object.meta().deletion_timestamp.is_some() && object.finalizers().is_empty()
 }
@@ -220,7 +226,7 @@ pub(crate) fn committed(object: &impl Resource) -> Settled {
     }
 }
 
-/// What a write that did not succeed means for the pass.
+/// Converts the outcome of a failed write to the end of the pass.
 fn stop(outcome: WriteOutcome) -> Stop {
     match outcome {
         WriteOutcome::Done | WriteOutcome::Stale | WriteOutcome::AlreadyExists | WriteOutcome::NotFound => {
@@ -228,7 +234,7 @@ fn stop(outcome: WriteOutcome) -> Stop {
         }
         WriteOutcome::Invalid { message, .. } | WriteOutcome::Denied { message } => Stop::refused(message),
         WriteOutcome::Throttled { .. } => {
-            Stop::Unanswered("the API server cannot be reached, or asks for patience".to_owned())
+            Stop::Unanswered("the API server is unreachable or throttles this client".to_owned())
         }
         WriteOutcome::Unknown { message } => Stop::Unanswered(message),
     }

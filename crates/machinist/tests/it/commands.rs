@@ -69,7 +69,7 @@ fn an_invalid_kubeconfig_is_named_and_never_quoted() {
     fails(
         "why machine/a --kubeconfig no/such/file",
         1,
-        &["kubeconfig no/such/file: expected a readable kubeconfig"],
+        &["cannot use kubeconfig no/such/file; name a readable file"],
     );
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("kubeconfig");
@@ -114,7 +114,7 @@ fn a_lease_must_be_longer_than_its_renew_deadline_only() {
     fails(
         &format!("{line} --leader-elect-renew-deadline 15s"),
         2,
-        &["leader election, renew deadline: expected less than the lease duration"],
+        &["leader election: invalid renew deadline; set it to less than the lease duration"],
     );
     // These flags leave less of the lease than the 1 s of a call. They are accepted; the next error
     // is about the port.

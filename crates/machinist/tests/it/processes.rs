@@ -278,7 +278,10 @@ async fn a_lease_is_released_after_calls_in_flight_have_ended() {
     // moment before it arrived.
     let bound = machinist_driver_sim::PROMISES.call_bound;
     assert!(bound / 2 < held, "released after {held:?}, while the call may take effect for {bound:?}: {log}");
-    assert!(log.contains("Waiting for calls and writes in flight") && log.contains("calls=1"), "{log}");
+    assert!(
+        log.contains("Waiting for driver calls and writes in flight") && log.contains("calls=1"),
+        "{log}"
+    );
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Mail on the wire, what is watched of it, and how its actions are performed.
+//! The API type Mail, its feed, and its actions.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -21,32 +21,32 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::{self, Action, MailReason, SEND, Snapshot};
 
-/// How long a letter may take.
+/// The longest duration of the call that sends a letter.
 const BOUND: Duration = Duration::from_secs(10);
 
-/// A letter.
+/// A letter, as a custom resource.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Mail {
-    /// Name, namespace and the like.
+    /// Standard object metadata.
     pub metadata: ObjectMeta,
-    /// Who gets what.
+    /// The recipient of the letter.
     pub spec: MailSpec,
-    /// How far it is.
+    /// The state of the delivery; absent until the controller records the intent.
     pub status: Option<MailStatus>,
 }
 
-/// Who gets what.
+/// The spec of a Mail.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct MailSpec {
-    /// The recipient.
+    /// The address of the recipient.
     pub to: String,
 }
 
-/// How far a letter is.
+/// The status of a Mail.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct MailStatus {
-    /// Sending, Sent, Failed or Unknown.
+    /// One of `Sending`, `Sent`, `Failed` and `Unknown`.
     pub state: Option<String>,
 }
 
@@ -74,20 +74,20 @@ impl Resource for Mail {
     }
 }
 
-/// The contract.
+/// The contract with the single kind Mail.
 pub struct Mails;
 
-/// What a worker looks at.
+/// The queue key of a Mail: its namespace and name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key(pub ObjectKey);
 
-/// Sends a letter to that recipient.
+/// A function that sends a letter to a recipient.
 pub type Post = Arc<dyn Fn(String) -> BoxFuture<'static, Result<(), Error>> + Send + Sync>;
 
-/// What was seen of letters.
+/// The store and the memory of Mails.
 pub struct Seen {
     mails: Store<Mail>,
-    /// By UID, what this process remembers of letters whose intent it wrote.
+    /// The memory about letters whose intent this process recorded, by UID.
     memory: BTreeMap<String, Memory>,
 }
 
@@ -171,7 +171,7 @@ impl Hash for Letter {
     }
 }
 
-/// Letters, as the loop knows them.
+/// The kind Mail, as the runtime serves it.
 pub struct Letters;
 
 impl Kind<Mails> for Letters {
@@ -241,7 +241,7 @@ fn send(runtime: &Arc<Runtime<Mails>>, mail: &Mail) -> Result<(), Stop> {
         begins_by: None,
         still_wanted: Box::new(move |seen: &mut Seen| {
             let is_there = seen.mails.get(&id).is_some_and(|mail| mail.uid == wanted && !mail.deleting);
-            // From here on the call may take effect: until it is answered, it must not be made again.
+            // From now on the call may take effect, so it must not be repeated before its answer.
             match seen.memory.get_mut(&wanted).filter(|memory| is_there && memory.may_send) {
                 Some(memory) => std::mem::replace(&mut memory.may_send, false),
                 None => false,

@@ -1,7 +1,9 @@
-//! A contract of one kind, `Mail`: its letter is sent at most once, however often the process dies.
+//! A contract with one kind, `Mail`. The controller sends each letter at most once, even if its
+//! process crashes at any point.
 //!
-//! It exists to prove that `machinist-runtime` serves any contract. It uses nothing else of the project but `machinist-kube` and
-//! the pure crates below. `plan` decides; `contract` says what is watched and how actions are performed.
+//! The crate proves that `machinist-runtime` serves any contract. Besides the runtime, it uses only
+//! `machinist-kube` and the pure crates below. `plan` decides. `contract` defines the watched kind
+//! and performs the actions.
 
 mod contract;
 pub mod plan;

@@ -1,11 +1,12 @@
-//! Mail: written down, then sent, then written down again.
+//! The planner of a Mail: record the intent, send the letter, record the result.
 //!
 //! ```text
 //! no state -> Sending (the intent) -> one call -> Sent | Failed | Unknown
 //! ```
 //!
-//! The intent is on the object before the call. A process that finds an intent which it did not write itself cannot know whether
-//! the call was made, so it never repeats it: the outcome is unknown.
+//! The controller records the intent on the object before the call. If a process finds the intent
+//! of another process, it cannot know whether that process made the call. So it never repeats the
+//! call, and records the outcome as unknown.
 
 use std::fmt;
 use std::time::Duration;
@@ -20,35 +21,36 @@ pub const SEND: Call = Call::change("send");
 /// The facts of one decision.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    /// The moment of the decision.
+    /// The time of the decision.
     pub now: Timestamp,
-    /// `status.state`, raw.
+    /// The text of `status.state`, not parsed.
     pub state: Option<String>,
-    /// Whether this process has written the intent and has made no call since whose effect is unknown.
+    /// Whether the call may be made: this process recorded the intent, and no later call of it has
+    /// an unknown effect.
     pub may_send: bool,
-    /// The call in flight, and since when.
+    /// The call in flight, and its start.
     pub in_flight: Option<(Call, Timestamp)>,
-    /// The last answer.
+    /// The last answer to a call.
     pub answered: Option<Answered<()>>,
 }
 
-/// One call.
+/// One planned call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Write that the letter is about to be sent.
+    /// Record the intent to send the letter.
     Intend,
     /// Send the letter.
     Send,
-    /// Write how it ended.
+    /// Record the result in `status.state`.
     Conclude(&'static str),
 }
 
-/// What a Mail waits for.
+/// The reasons that only Mails have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MailReason {
-    /// A process died between the intent and the answer.
+    /// A process crashed between the intent and the answer, or the call failed with unknown effect.
     OutcomeUnknown,
-    /// The post office refused the letter.
+    /// The post office rejected the letter.
     Refused,
 }
 
@@ -95,7 +97,7 @@ fn failed(s: &Snapshot, error: &Error, ended: Timestamp) -> Plan<Action, MailRea
             conclude("Unknown", "recording that the outcome is unknown")
         }
         ErrorKind::InvalidSpec | ErrorKind::Denied | ErrorKind::Exhausted | ErrorKind::Unsupported => {
-            conclude("Failed", "recording that the post office refused the letter")
+            conclude("Failed", "recording that the post office rejected the letter")
         }
     }
 }
@@ -112,8 +114,8 @@ impl ContractReason for MailReason {
 impl fmt::Display for MailReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::OutcomeUnknown => "a process died while it sent the letter",
-            Self::Refused => "the post office refused the letter",
+            Self::OutcomeUnknown => "the outcome of sending the letter is unknown",
+            Self::Refused => "the post office rejected the letter",
         })
     }
 }

@@ -1,6 +1,7 @@
-//! Letters against an embedded server, with a process that dies at every request and in every call.
+//! Runs the Mail controller against the embedded API server. The process crashes at every request
+//! and in every call.
 
-#![expect(clippy::expect_used, reason = "a test that cannot go on says why")]
+#![expect(clippy::expect_used, reason = "a failing test reports the reason")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -25,14 +26,14 @@ const EPOCH: i64 = 1_800_000_000;
 struct World {
     server: Server,
     mails: Api<Mail>,
-    /// The same, with everything that a client writes.
+    /// The same objects, as untyped JSON that a client writes.
     letters: Api<DynamicObject>,
     sent: Arc<Mutex<Vec<String>>>,
-    /// Requests and calls that may still be made before the process dies.
+    /// The number of requests and calls before the process crashes.
     left: Arc<AtomicUsize>,
 }
 
-/// Dies with the last request: before or after it took effect.
+/// A service that simulates a crash at the last request, before or after its effect.
 #[derive(Clone)]
 struct Fuse<S> {
     inner: S,
@@ -75,7 +76,7 @@ where
 
 impl World {
     async fn new() -> Self {
-        let epoch = jiff::Timestamp::from_second(EPOCH).expect("a moment");
+        let epoch = jiff::Timestamp::from_second(EPOCH).expect("a valid time");
         let clock = machinist_apiserver::TokioClock::starting_at(epoch);
         let server = Server::new(Config { clock: Arc::new(clock), ..Config::default() });
         let user = kube::Client::new(server.service_as(Identity::admin()), "default");
@@ -92,15 +93,15 @@ impl World {
                 }],
             },
         });
-        let crd: CustomResourceDefinition = serde_json::from_value(crd).expect("a definition");
-        Api::all(user.clone()).create(&PostParams::default(), &crd).await.expect("accepted");
+        let crd: CustomResourceDefinition = serde_json::from_value(crd).expect("a valid definition");
+        Api::all(user.clone()).create(&PostParams::default(), &crd).await.expect("the CRD is accepted");
         let mails = Api::namespaced(user.clone(), "default");
         let letters = Api::namespaced_with(user, "default", &ApiResource::erase::<Mail>(&()));
         Self { server, mails, letters, sent: Arc::default(), left: Arc::new(AtomicUsize::new(usize::MAX)) }
     }
 
     fn start(&self, after: bool) -> Running<Mails> {
-        let epoch = jiff::Timestamp::from_second(EPOCH).expect("a moment");
+        let epoch = jiff::Timestamp::from_second(EPOCH).expect("a valid time");
         let clock = Arc::new(TokioClock::starting_at(epoch));
         let mut options = ClientOptions::new("mail");
         options.clock = clock.clone();
@@ -110,12 +111,12 @@ impl World {
         let post: machinist_mail::Post = Arc::new(move |to: String| {
             let (sent, left) = (sent.clone(), left.clone());
             Box::pin(async move {
-                if to == "nobody@" {
+                if to == "unknown@" {
                     return Err(Error::new(ErrorKind::Denied, "no such recipient"));
                 }
                 let dies = burns(&left);
                 if !dies || after {
-                    sent.lock().expect("no panic").push(to);
+                    sent.lock().expect("no thread panicked with the lock").push(to);
                 }
                 if dies { std::future::pending().await } else { Ok(()) }
             })
@@ -128,54 +129,54 @@ impl World {
         let mail = json!({
             "apiVersion": "example.com/v1", "kind": "Mail", "metadata": {"name": name}, "spec": {"to": to},
         });
-        let mail = serde_json::from_value(mail).expect("a Mail");
-        self.letters.create(&PostParams::default(), &mail).await.expect("accepted");
+        let mail = serde_json::from_value(mail).expect("a valid Mail");
+        self.letters.create(&PostParams::default(), &mail).await.expect("the API server accepts the object");
     }
 
     async fn state(&self, name: &str) -> Option<String> {
-        self.mails.get(name).await.expect("it is there").status.and_then(|status| status.state)
+        self.mails.get(name).await.expect("the Mail exists").status.and_then(|status| status.state)
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_letter_is_sent_once_and_its_why_says_so() {
+async fn a_letter_is_sent_once_and_why_shows_the_result() {
     let world = World::new().await;
     let running = world.start(false);
     world.write("good", "a@").await;
-    world.write("bad", "nobody@").await;
+    world.write("bad", "unknown@").await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(
         (world.state("good").await.as_deref(), world.state("bad").await.as_deref()),
         (Some("Sent"), Some("Failed"))
     );
-    assert_eq!(*world.sent.lock().expect("no panic"), ["a@"]);
+    assert_eq!(*world.sent.lock().expect("no thread panicked with the lock"), ["a@"]);
     let why = |name: &str| {
         let key = Key(ObjectKey::new("default", name));
-        running.inspector().why(&key).expect("it was decided about").why.to_string()
+        running.inspector().why(&key).expect("the controller decided about the Mail").why.to_string()
     };
     assert!(why("good").starts_with("up to date"), "{}", why("good"));
-    assert!(why("bad").contains("the post office refused the letter"), "{}", why("bad"));
+    assert!(why("bad").contains("the post office rejected the letter"), "{}", why("bad"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn why_is_told_without_a_process() {
+async fn explain_works_without_a_controller() {
     let world = World::new().await;
     world.write("new", "a@").await;
-    let never: machinist_mail::Post = Arc::new(|_| unreachable!("nothing is sent"));
+    let never: machinist_mail::Post = Arc::new(|_| unreachable!("explain must not send a letter"));
     let client = kube::Client::new(world.server.service_as(Identity::admin()), "default");
     let clients = Clients { control: client.clone(), target: client };
     let runtime = runtime_without_workers::<Mails>(clients, Options::new("default", "why"), never);
-    read_all(&runtime).await.expect("the server answers");
-    let key = Mails::key_named("mail", "default", "new").expect("the name of a kind");
-    let explained = decide::<Mails, Letters>(&runtime, &key, &key.0).expect("it is there");
+    read_all(&runtime).await.expect("the API server answers");
+    let key = Mails::key_named("mail", "default", "new").expect("a valid kind name");
+    let explained = decide::<Mails, Letters>(&runtime, &key, &key.0).expect("the Mail exists");
     assert!(explained.why.to_string().contains("the letter is sent at most once"), "{}", explained.why);
     assert_eq!(explained.actions.len(), 1, "{:?}", explained.actions);
-    assert_eq!(world.state("new").await, None, "nothing is written");
+    assert_eq!(world.state("new").await, None, "explain must not write");
 }
 
-/// Dies at each request and call in turn, and is started again.
+/// Crashes the process at each request and call in turn, and starts it again.
 #[tokio::test(start_paused = true)]
-async fn no_letter_is_sent_twice_wherever_the_process_dies() {
+async fn no_letter_is_sent_twice_after_a_crash_at_any_point() {
     let mut sent_at = Vec::new();
     for after in [false, true] {
         let mut point = 0;
@@ -187,28 +188,28 @@ async fn no_letter_is_sent_twice_wherever_the_process_dies() {
             tokio::time::sleep(Duration::from_secs(60)).await;
             drop(first);
             if 0 < world.left.load(Ordering::Relaxed) {
-                // It had nothing left to do: the sweep is past the end.
+                // The process finished all its work before the crash, so the sweep is complete.
                 assert_eq!(world.state("m").await.as_deref(), Some("Sent"));
                 break;
             }
             world.left.store(usize::MAX, Ordering::Relaxed);
             let _second = world.start(after);
             tokio::time::sleep(Duration::from_secs(60)).await;
-            let sent = world.sent.lock().expect("no panic").len();
-            let state = world.state("m").await.expect("it has come to an end");
-            assert!(sent <= 1, "sent {sent} times when it died at {point}, after: {after}");
+            let sent = world.sent.lock().expect("no thread panicked with the lock").len();
+            let state = world.state("m").await.expect("the Mail has a final state");
+            assert!(sent <= 1, "sent {sent} times after a crash at {point} (after the effect: {after})");
             let is_true = match state.as_str() {
                 "Sent" => sent == 1,
                 state => state == "Unknown",
             };
-            assert!(is_true, "{state} with {sent} sent, died at {point}, after: {after}");
+            assert!(is_true, "{state} but sent {sent} times, crash at {point} (after the effect: {after})");
             sent_at.push(sent);
             point += 1;
         }
-        assert!(3 < point, "{point} points")
+        assert!(3 < point, "expected more than 3 crash points, got {point}")
     }
     assert!(
         sent_at.contains(&0) && sent_at.contains(&1),
-        "the sweep reaches both sides of the call: {sent_at:?}"
+        "expected crashes before and after the call, got {sent_at:?}"
     );
 }

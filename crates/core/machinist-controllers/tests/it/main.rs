@@ -532,7 +532,7 @@ async fn a_bug_with_one_object_does_not_affect_other_objects() {
     );
     let observing = why("bug-in-observing");
     assert!(
-        observing.contains("collecting its facts failed at ") && !observing.contains("hunter2"),
+        observing.contains("reading the object's state failed at ") && !observing.contains("hunter2"),
         "{observing}"
     );
 

@@ -1,4 +1,4 @@
-//! What a case works with: one open account, fresh identities, and a broom.
+//! The workbench of a case: one open account, new keys and names, and the cleanup.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -12,13 +12,14 @@ use machinist_instance::{
 use super::{Ending, Hook, Played, Subject, Trouble};
 use crate::Driver;
 
-/// Stands in for a bootstrap token: it must come back in no error.
+/// A stand-in for a bootstrap token. No error message may contain it.
 const CANARY: &str = "canary0123456789";
 
-/// How often the broom asks again for a deletion whose outcome is unknown.
+/// Attempts of the cleanup to delete one instance, in case the outcome of a deletion is unknown.
 const SWEEPS: usize = 3;
 
-/// How often a case looks whether a deletion has ended; the subject's time passes in between.
+/// Number of times that a case checks whether a deletion has ended. The time of the subject passes
+/// between the checks.
 const LOOKS: usize = 20;
 
 pub(crate) struct Bench<'a> {
@@ -42,7 +43,7 @@ impl<'a> Bench<'a> {
         self.driver.promises()
     }
 
-    /// A cluster name of this run.
+    /// The cluster name of this run.
     pub(crate) fn cluster(&self) -> String {
         format!("contract-{}", self.subject.run_id())
     }
@@ -53,13 +54,14 @@ impl<'a> Bench<'a> {
 
     pub(crate) fn name(&self, which: &str) -> NodeName {
         let name = format!("{}-{}-{which}", self.subject.run_id(), self.case.replace('_', "-"));
-        // A node's name is a DNS label in most clouds: 63 characters, the end tells instances apart.
+        // In most clouds an instance name is a DNS label with at most 63 characters. The end of the
+        // name differs between instances, so the beginning is cut.
         let kept = name.len().saturating_sub(63);
         let name = name[kept..].trim_start_matches('-');
         NodeName::new(name).expect("a case has a name")
     }
 
-    /// A valid spec. Its key is swept away when the case is over, whatever becomes of it.
+    /// Returns a valid spec. The cleanup deletes its instance even if the case fails.
     pub(crate) fn spec(&self, which: &str) -> InstanceSpec {
         let (key, name) = (self.key(which), self.name(which));
         let reference = InstanceRef { id: None, key: Some(key.clone()), name: Some(name.clone()) };
@@ -75,7 +77,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// `ensure` that must work.
+    /// Calls `ensure`, which must succeed.
     pub(crate) async fn ensure(&self, spec: &InstanceSpec) -> Played<Instance> {
         let instance = self.quiet(self.driver.instances().ensure(spec).await, "ensure")?;
         if let Some(made) = self.lock().get_mut(&spec.key) {
@@ -84,7 +86,7 @@ impl<'a> Bench<'a> {
         Ok(instance)
     }
 
-    /// `ensure` that must fail with that kind.
+    /// Calls `ensure`, which must fail with the expected kind.
     pub(crate) async fn ensure_fails(
         &self,
         spec: &InstanceSpec,
@@ -96,7 +98,7 @@ impl<'a> Bench<'a> {
         Ok(error)
     }
 
-    /// A result that must be an error, and give no secret away.
+    /// Checks that a result is an error whose message contains no secret.
     pub(crate) fn fails<T: Debug>(
         &self,
         result: Result<T, Error>,
@@ -107,7 +109,7 @@ impl<'a> Bench<'a> {
             Ok(value) => fail(format!("{call}: expected {expected}, got {value:?}")),
             Err(error) => {
                 let tells = error.message.contains(CANARY);
-                check(!tells, || format!("{call}: the error message holds user data"))?;
+                check(!tells, || format!("{call}: the error message contains user data"))?;
                 Ok(error)
             }
         }
@@ -126,7 +128,7 @@ impl<'a> Bench<'a> {
         self.quiet(self.try_delete(which, owner).await, "delete")
     }
 
-    /// Arranges trouble, or skips the case.
+    /// Arranges trouble, or skips the case if the cloud cannot produce it.
     pub(crate) async fn arrange(&self, trouble: Trouble) -> Played {
         match self.subject.arrange(trouble).await {
             Hook::Arranged => Ok(()),
@@ -134,31 +136,31 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Waits until reads must show what was made before.
+    /// Waits until reads must show all instances that were created before.
     pub(crate) async fn wait_until_visible(&self) {
         self.subject.wait(self.promises().visible_within).await;
     }
 
-    /// Waits until nothing that was asked for before can still appear.
+    /// Waits until no earlier call can make another instance appear.
     pub(crate) async fn wait_until_settled(&self) {
         self.subject.wait(self.promises().absence_takes()).await;
     }
 
-    /// Waits for the end of a deletion that was accepted.
+    /// Waits until an accepted deletion has ended.
     pub(crate) async fn wait_until_gone(&self, which: &InstanceRef) -> Played {
         for _ in 0..LOOKS {
             match self.find(which).await? {
                 Sighting::Absent => return Ok(()),
                 Sighting::Present(_) => self.subject.wait(self.promises().call_bound).await,
                 Sighting::Foreign(Foreign { key, .. }) => {
-                    return fail(format!("find {which}: foreign, made for {key}"));
+                    return fail(format!("find {which}: expected absent, got an instance of key {key}"));
                 }
             }
         }
-        fail(format!("{which} is still there after {LOOKS} looks, one call bound apart"))
+        fail(format!("{which} still exists after {LOOKS} checks at intervals of one call bound"))
     }
 
-    /// The number of instances for a key, once all is settled, must be that.
+    /// Checks the number of instances of a key after all calls have taken effect.
     pub(crate) async fn check_alive(&self, key: &InstanceKey, expected: usize) -> Played {
         self.wait_until_settled().await;
         let alive = match self.subject.truly_alive(key).await {
@@ -172,14 +174,15 @@ impl<'a> Bench<'a> {
         check(alive == expected, || format!("{alive} instances exist for {key}, expected {expected}"))
     }
 
-    /// Deletes what the case made. Trouble is over by now, so this must work.
+    /// Deletes the instances of the case. The trouble has ended, so the deletion must succeed.
     pub(crate) async fn clean_up(&self) -> Played {
         let made = std::mem::take(&mut *self.lock());
         if !made.is_empty() {
             self.wait_until_settled().await;
         }
         for (key, which) in made {
-            // By key as well: an ensure of unknown outcome gave no id.
+            // The reference has the key too, because an `ensure` with unknown outcome returns no
+            // id.
             let mut swept = Ok(());
             for _ in 0..SWEEPS {
                 swept = self.try_delete(&which, &key).await;
@@ -189,7 +192,7 @@ impl<'a> Bench<'a> {
             }
             match swept {
                 Ok(()) => {}
-                // The name belongs to an instance of another key, which is swept under that key.
+                // The name belongs to an instance of another key, which is deleted under that key.
                 Err(error) if error.kind == ErrorKind::Denied => {}
                 Err(error) => return fail(format!("cannot delete {which} after the case: {error}")),
             }

@@ -1,4 +1,4 @@
-//! One instance per key, whoever asks, however often.
+//! Rules for creation: a key has one instance, even after repeated and concurrent calls.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use machinist_instance::{CreateGuarantee, InstanceSpec, UserData};
 use super::bench::{Bench, by_key, by_name, check, fail, present};
 use super::{Ending, Hook, Played, cases};
 
-/// Enough callers to meet each other inside one call.
+/// Number of concurrent callers: enough for their calls to overlap.
 const CONCURRENT_CALLERS: usize = 8;
 
 cases![
-    ensure_makes_what_was_asked_for,
-    ensure_twice_gives_the_same_instance,
-    ensure_with_other_user_data_gives_the_same_instance,
-    ensure_at_the_same_time_gives_one_instance,
+    ensure_creates_the_instance_of_the_spec,
+    ensure_twice_returns_the_same_instance,
+    ensure_with_other_user_data_returns_the_same_instance,
+    concurrent_ensure_calls_create_one_instance,
     ensure_never_returns_an_instance_of_another_key,
-    ensure_adopts_what_others_made_since,
-    ensure_does_not_adopt_what_others_made_before,
+    ensure_adopts_a_recent_instance_without_a_key,
+    ensure_does_not_adopt_an_older_instance,
 ];
 
-async fn ensure_makes_what_was_asked_for(bench: &Bench<'_>) -> Played {
+async fn ensure_creates_the_instance_of_the_spec(bench: &Bench<'_>) -> Played {
     let spec = bench.spec("a");
     let made = bench.ensure(&spec).await?;
     check(made.key.as_ref() == Some(&spec.key), || {
@@ -33,14 +33,14 @@ async fn ensure_makes_what_was_asked_for(bench: &Bench<'_>) -> Played {
     bench.check_alive(&spec.key, 1).await
 }
 
-async fn ensure_twice_gives_the_same_instance(bench: &Bench<'_>) -> Played {
+async fn ensure_twice_returns_the_same_instance(bench: &Bench<'_>) -> Played {
     let spec = bench.spec("a");
     let (first, second) = (bench.ensure(&spec).await?, bench.ensure(&spec).await?);
     check(first.id == second.id, || format!("two instances for one key: {} and {}", first.id, second.id))?;
     bench.check_alive(&spec.key, 1).await
 }
 
-async fn ensure_with_other_user_data_gives_the_same_instance(bench: &Bench<'_>) -> Played {
+async fn ensure_with_other_user_data_returns_the_same_instance(bench: &Bench<'_>) -> Played {
     let spec = bench.spec("a");
     let first = bench.ensure(&spec).await?;
     let second = bench.ensure(&InstanceSpec { user_data: UserData::new("other"), ..spec.clone() }).await?;
@@ -48,17 +48,17 @@ async fn ensure_with_other_user_data_gives_the_same_instance(bench: &Bench<'_>) 
     bench.check_alive(&spec.key, 1).await
 }
 
-async fn ensure_at_the_same_time_gives_one_instance(bench: &Bench<'_>) -> Played {
+async fn concurrent_ensure_calls_create_one_instance(bench: &Bench<'_>) -> Played {
     match bench.promises().create {
         CreateGuarantee::NativeKey | CreateGuarantee::UniqueName => {}
         CreateGuarantee::FindThenCreate => {
-            return Err(Ending::Skip("this driver promises it for one caller per key only".to_owned()));
+            return Err(Ending::Skip("this driver supports only one caller per key".to_owned()));
         }
     }
     let spec = bench.spec("a");
     let calls = (0..CONCURRENT_CALLERS).map(|_| bench.driver.instances().ensure(&spec));
     let mut ids: Vec<_> = join_all(calls).await.into_iter().flatten().map(|instance| instance.id).collect();
-    check(!ids.is_empty(), || format!("none of {CONCURRENT_CALLERS} callers got the instance"))?;
+    check(!ids.is_empty(), || format!("ensure failed for all {CONCURRENT_CALLERS} callers"))?;
     ids.dedup();
     check(ids.len() == 1, || format!("several instances for one key: {ids:?}"))?;
     bench.check_alive(&spec.key, 1).await
@@ -72,31 +72,31 @@ async fn ensure_never_returns_an_instance_of_another_key(bench: &Bench<'_>) -> P
         adopt_made_since: Some(jiff::Timestamp::UNIX_EPOCH),
         ..ours.clone()
     };
-    // A cloud may refuse a second instance of a name or make one; it may not give away the first.
+    // The cloud may reject or create a second instance of the name, but must not return the first.
     match bench.driver.instances().ensure(&same_name).await {
         Err(_) => {}
         Ok(made) if made.key.as_ref() == Some(&ours.key) => {}
-        Ok(made) => return fail(format!("asked with {}, got the instance of {:?}", ours.key, made.key)),
+        Ok(made) => return fail(format!("ensure with {}: got the instance of {:?}", ours.key, made.key)),
     }
     bench.check_alive(&theirs.key, 1).await
 }
 
-async fn ensure_adopts_what_others_made_since(bench: &Bench<'_>) -> Played {
+async fn ensure_adopts_a_recent_instance_without_a_key(bench: &Bench<'_>) -> Played {
     let spec = bench.spec("a");
     let since = bench.subject.now();
     made_by_others(bench, &spec, since).await?;
     bench.wait_until_visible().await;
     let found = present(bench.find(&by_name(&spec.name)).await?, "find by name")?;
-    check(found.key.is_none(), || format!("an instance without a key shows the key {:?}", found.key))?;
+    check(found.key.is_none(), || format!("find: expected no key, got {:?}", found.key))?;
     let adopted = bench.ensure(&InstanceSpec { adopt_made_since: Some(since), ..spec.clone() }).await?;
     check(adopted.id == found.id, || format!("expected {}, got a second instance {}", found.id, adopted.id))?;
-    check(adopted.key.as_ref() == Some(&spec.key), || "the adopted instance was not tagged".to_owned())?;
+    check(adopted.key.as_ref() == Some(&spec.key), || "the adopted instance has no key".to_owned())?;
     bench.wait_until_visible().await;
     present(bench.find(&by_key(&spec.key)).await?, "find the adopted instance by key")?;
     bench.check_alive(&spec.key, 1).await
 }
 
-async fn ensure_does_not_adopt_what_others_made_before(bench: &Bench<'_>) -> Played {
+async fn ensure_does_not_adopt_an_older_instance(bench: &Bench<'_>) -> Played {
     let spec = bench.spec("a");
     let created = bench.subject.now();
     made_by_others(bench, &spec, created).await?;
@@ -107,15 +107,15 @@ async fn ensure_does_not_adopt_what_others_made_before(bench: &Bench<'_>) -> Pla
     match bench.driver.instances().ensure(&later).await {
         Err(_) => {}
         Ok(made) if made.id != theirs.id => {}
-        Ok(made) => return fail(format!("{} was made before {since} and was adopted", made.id)),
+        Ok(made) => return fail(format!("{} was created before {since} and was adopted", made.id)),
     }
     let still = present(bench.find(&super::bench::by_id(&theirs)).await?, "find by id")?;
-    check(still.key.is_none(), || "an instance that others made was tagged".to_owned())
+    check(still.key.is_none(), || "ensure tagged an instance of another program".to_owned())
 }
 
 async fn made_by_others(bench: &Bench<'_>, spec: &InstanceSpec, created: jiff::Timestamp) -> Played {
     match bench.subject.made_by_others(&spec.name, created).await {
         Hook::Arranged => Ok(()),
-        Hook::Missing => Err(Ending::Skip("this cloud cannot make instances without a key".to_owned())),
+        Hook::Missing => Err(Ending::Skip("this cloud cannot create instances without a key".to_owned())),
     }
 }

@@ -1,4 +1,4 @@
-//! Deleting asks; only a later read says that it is done.
+//! Rules for deletion: `delete` requests the deletion, and only a later read shows its end.
 
 use machinist_instance::{ErrorKind, InstanceRef, Power, Sighting};
 
@@ -6,15 +6,15 @@ use super::bench::{Bench, by_id, by_key, check, fail, present};
 use super::{Played, Trouble, cases};
 
 cases![
-    delete_ends_with_absence,
-    delete_works_by_key_once_it_is_visible,
+    a_deleted_instance_becomes_absent,
+    delete_finds_a_visible_instance_by_key,
     delete_twice_succeeds,
-    delete_of_what_never_was_succeeds,
+    delete_of_a_missing_instance_succeeds,
     delete_refuses_the_instance_of_another_key,
-    delete_shows_the_instance_until_it_is_gone,
+    find_shows_an_instance_until_its_deletion_ends,
 ];
 
-async fn delete_ends_with_absence(bench: &Bench<'_>) -> Played {
+async fn a_deleted_instance_becomes_absent(bench: &Bench<'_>) -> Played {
     let spec = bench.spec("a");
     let made = bench.ensure(&spec).await?;
     bench.delete(&by_id(&made), &spec.key).await?;
@@ -22,7 +22,7 @@ async fn delete_ends_with_absence(bench: &Bench<'_>) -> Played {
     bench.check_alive(&spec.key, 0).await
 }
 
-async fn delete_works_by_key_once_it_is_visible(bench: &Bench<'_>) -> Played {
+async fn delete_finds_a_visible_instance_by_key(bench: &Bench<'_>) -> Played {
     let spec = bench.spec("a");
     let made = bench.ensure(&spec).await?;
     bench.wait_until_visible().await;
@@ -40,7 +40,7 @@ async fn delete_twice_succeeds(bench: &Bench<'_>) -> Played {
     bench.delete(&by_id(&made), &spec.key).await
 }
 
-async fn delete_of_what_never_was_succeeds(bench: &Bench<'_>) -> Played {
+async fn delete_of_a_missing_instance_succeeds(bench: &Bench<'_>) -> Played {
     let never = bench.key("never");
     let which = InstanceRef { name: Some(bench.name("never")), ..by_key(&never) };
     bench.delete(&which, &never).await
@@ -56,11 +56,11 @@ async fn delete_refuses_the_instance_of_another_key(bench: &Bench<'_>) -> Played
         let error = bench.fails(bench.try_delete(&which, &ours).await, "delete", "denied")?;
         check(error.kind == ErrorKind::Denied, || format!("delete {which}: expected denied, got {error}"))?;
     }
-    let found = present(bench.find(&by_id(&made)).await?, "find what was not to be deleted")?;
-    check(found.power != Power::Deleting, || "it is being deleted although that was refused".to_owned())
+    let found = present(bench.find(&by_id(&made)).await?, "find after the denied delete")?;
+    check(found.power != Power::Deleting, || "delete was denied, but the instance is deleting".to_owned())
 }
 
-async fn delete_shows_the_instance_until_it_is_gone(bench: &Bench<'_>) -> Played {
+async fn find_shows_an_instance_until_its_deletion_ends(bench: &Bench<'_>) -> Played {
     bench.arrange(Trouble::SlowDeletion).await?;
     let spec = bench.spec("a");
     let made = bench.ensure(&spec).await?;
@@ -68,7 +68,7 @@ async fn delete_shows_the_instance_until_it_is_gone(bench: &Bench<'_>) -> Played
     bench.delete(&by_id(&made), &spec.key).await?;
     match bench.find(&by_id(&made)).await? {
         Sighting::Present(instance) if instance.power == Power::Deleting => {}
-        other => return fail(format!("find during a slow deletion: expected it deleting, got {other:?}")),
+        other => return fail(format!("find during a slow deletion: expected deleting, got {other:?}")),
     }
     bench.delete(&by_id(&made), &spec.key).await?;
     bench.wait_until_gone(&by_id(&made)).await?;

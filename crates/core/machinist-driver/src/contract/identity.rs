@@ -1,4 +1,5 @@
-//! What ids mean: which texts are ids of this provider, and which ids name the same instance.
+//! Rules for provider ids: which texts are ids of this provider, and which ids name the same
+//! instance.
 
 use machinist_instance::RecordedId;
 
@@ -6,25 +7,25 @@ use super::bench::{Bench, check, fail};
 use super::{Ending, Played, cases};
 
 cases![
-    its_own_ids_are_ours_and_the_same_instance,
-    another_instance_is_never_the_same,
+    the_id_of_a_created_instance_parses_as_ours,
+    different_instances_are_never_the_same,
     an_empty_id_is_unset,
-    other_spellings_are_the_same_instance,
-    foreign_and_malformed_ids_are_told_from_its_own,
+    other_spellings_name_the_same_instance,
+    foreign_and_malformed_ids_are_recognized,
 ];
 
-async fn its_own_ids_are_ours_and_the_same_instance(bench: &Bench<'_>) -> Played {
+async fn the_id_of_a_created_instance_parses_as_ours(bench: &Bench<'_>) -> Played {
     let made = bench.ensure(&bench.spec("a")).await?;
     let provider = bench.subject.provider();
     match provider.parse_id(made.id.as_str()) {
         RecordedId::Ours(id) => check(provider.same_instance(&id, &made.id), || {
-            format!("{} reads as {id}, and they are not the same instance", made.id)
+            format!("same_instance: expected {} and its parsed form {id} to be the same", made.id)
         }),
         other => fail(format!("parse_id: expected {} to be ours, got {other:?}", made.id)),
     }
 }
 
-async fn another_instance_is_never_the_same(bench: &Bench<'_>) -> Played {
+async fn different_instances_are_never_the_same(bench: &Bench<'_>) -> Played {
     let (a, b) = (bench.ensure(&bench.spec("a")).await?, bench.ensure(&bench.spec("b")).await?);
     let provider = bench.subject.provider();
     let mut ids = vec![b.id.as_str().to_owned()];
@@ -34,7 +35,7 @@ async fn another_instance_is_never_the_same(bench: &Bench<'_>) -> Played {
             return fail(format!("parse_id: expected {id} to be ours"));
         };
         let same = provider.same_instance(&a.id, &id) || provider.same_instance(&id, &a.id);
-        check(!same, || format!("same_instance: {} and {id} are two instances", a.id))?;
+        check(!same, || format!("same_instance: expected {} and {id} to be different instances", a.id))?;
     }
     Ok(())
 }
@@ -44,11 +45,11 @@ async fn an_empty_id_is_unset(bench: &Bench<'_>) -> Played {
     check(read == RecordedId::Unset, || format!("parse_id: expected an empty text to be unset, got {read:?}"))
 }
 
-async fn other_spellings_are_the_same_instance(bench: &Bench<'_>) -> Played {
+async fn other_spellings_name_the_same_instance(bench: &Bench<'_>) -> Played {
     let made = bench.ensure(&bench.spec("a")).await?;
     let spellings = bench.subject.other_spellings(&made.id);
     if spellings.is_empty() {
-        return Err(Ending::Skip("this cloud spells an id in one way only".to_owned()));
+        return Err(Ending::Skip("this cloud has one spelling of an id".to_owned()));
     }
     let provider = bench.subject.provider();
     for spelling in spellings {
@@ -56,15 +57,15 @@ async fn other_spellings_are_the_same_instance(bench: &Bench<'_>) -> Played {
             return fail(format!("parse_id: expected {spelling} to be ours"));
         };
         let same = provider.same_instance(&made.id, &id) && provider.same_instance(&id, &made.id);
-        check(same, || format!("same_instance: {spelling} is another spelling of {}", made.id))?;
+        check(same, || format!("same_instance: expected {spelling} to be the same instance as {}", made.id))?;
     }
     Ok(())
 }
 
-async fn foreign_and_malformed_ids_are_told_from_its_own(bench: &Bench<'_>) -> Played {
+async fn foreign_and_malformed_ids_are_recognized(bench: &Bench<'_>) -> Played {
     let (foreign, malformed) = (bench.subject.foreign_ids(), bench.subject.malformed_ids());
     if foreign.is_empty() && malformed.is_empty() {
-        return Err(Ending::Skip("this provider takes every text for an id of its own".to_owned()));
+        return Err(Ending::Skip("this provider accepts every text as its own id".to_owned()));
     }
     let provider = bench.subject.provider();
     for text in foreign {

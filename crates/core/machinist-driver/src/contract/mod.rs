@@ -1,11 +1,13 @@
-//! The suite that every driver passes, lag, faults and unknown outcomes included.
+//! The contract suite that every driver passes. It covers delayed reads, faults and unknown
+//! outcomes.
 //!
-//! A driver's own tests bring a [`Subject`]: the provider under test, and whatever hooks its cloud offers to
-//! arrange trouble. [`run`] plays every case against it and gives a [`Report`]: a case whose hook is missing is
-//! skipped by name, never silently. Cases make their own instances under fresh keys and delete what they made, so
-//! the suite can run against an account that holds other things.
+//! The tests of a driver implement [`Subject`]: the provider under test, and the hooks with which
+//! its cloud can produce trouble. [`run`] plays every case against the subject and returns a
+//! [`Report`]. If a cloud lacks a hook, the report lists the case as skipped. Each case creates
+//! instances under new keys and deletes them at its end. So the suite can run against an account
+//! that has other instances.
 //!
-//! Deliberately absent: speed, prices, quotas of real clouds, and anything a Kubernetes object could tell.
+//! Deliberately absent: speed, prices, quotas of real clouds, and facts from Kubernetes objects.
 
 mod bench;
 mod creation;
@@ -28,128 +30,133 @@ use serde_json::Value;
 use crate::Provider;
 use bench::Bench;
 
-/// A driver under test, with what its cloud lets a test arrange.
+/// A driver under test, and the hooks of its cloud.
 #[async_trait]
 pub trait Subject: Send + Sync {
     /// The provider under test.
     fn provider(&self) -> &dyn Provider;
 
-    /// An account that may make instances.
+    /// An account that may create instances.
     fn account(&self) -> (AccountId, Credential);
 
-    /// A credential of another account of the same cloud, if there is one.
+    /// A credential of another account of the same cloud, if one exists.
     fn another_account(&self) -> Option<Credential>;
 
-    /// A provider spec that the provider accepts: the smallest and cheapest instance there is.
+    /// A valid provider spec of the smallest and cheapest instance.
     fn provider_spec(&self) -> Value;
 
-    /// A provider spec with one mistake, and the field that an error about it must name.
+    /// A provider spec with one mistake, and the field that the error must name.
     fn broken_spec(&self) -> (Value, &'static str);
 
-    /// How else a Machine or a Node may spell the id of that instance; nothing if there is one way only.
+    /// Other spellings of the instance's id that a Machine or a Node may have; empty if the cloud
+    /// has one spelling only.
     fn other_spellings(&self, _id: &ProviderId) -> Vec<String> {
         Vec::new()
     }
 
-    /// Texts that are ids of another cloud; nothing if the provider takes every text for an id of its own.
+    /// Ids of another cloud; empty if the provider accepts every text as its own id.
     fn foreign_ids(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Texts that look like an id of this provider and are none; nothing if the provider takes every text for one.
+    /// Texts that resemble an id of this provider but are malformed; empty if the provider accepts
+    /// every text as its own id.
     fn malformed_ids(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Something that no other run of the suite against this account has: it becomes part of keys and names.
+    /// An id of this run, unique among all runs against the account. Keys and names contain it.
     fn run_id(&self) -> String;
 
-    /// The time as the cloud shows it.
+    /// The time of the cloud.
     fn now(&self) -> Timestamp;
 
-    /// Lets time pass, for the driver and its cloud alike.
+    /// Waits, or advances the clock of the driver and its cloud.
     async fn wait(&self, span: Duration);
 
-    /// Arranges trouble for the calls that follow.
+    /// Arranges trouble for the following calls.
     async fn arrange(&self, trouble: Trouble) -> Hook;
 
     /// Ends all arranged trouble.
     async fn calm(&self);
 
-    /// Makes an instance that has a name and no key, as another program would, at that time.
+    /// Creates an instance with a name, without a key and with that creation time, as another
+    /// program would.
     async fn made_by_others(&self, name: &NodeName, created: Timestamp) -> Hook;
 
-    /// How many instances exist for a key by the cloud's own books; `None` if only the driver can say.
+    /// Counts the instances of a key in the records of the cloud; `None` if only the driver can
+    /// count them.
     async fn truly_alive(&self, key: &InstanceKey) -> Option<usize>;
 }
 
-/// Whether a subject could do what a case needs.
+/// Whether a subject could arrange the situation that a case needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hook {
-    /// It is arranged.
+    /// The situation is arranged.
     Arranged,
-    /// This cloud offers no way to arrange it.
+    /// This cloud cannot produce the situation.
     Missing,
 }
 
-/// What can be arranged.
+/// The trouble that a case can request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
-    /// The next such call takes effect and is answered with an error.
+    /// The next call takes effect, and the cloud returns an error.
     ErrorAfterEffect(Verb),
-    /// The next such call takes effect and is never answered.
+    /// The next call takes effect, and the cloud never answers.
     SilenceAfterEffect(Verb),
-    /// The next such call breaks off at once and takes effect just before the call bound ends.
+    /// The connection of the next call breaks at once. The call takes effect shortly before the
+    /// call bound ends.
     LateEffect(Verb),
-    /// The next such call is refused before any effect, as a passing outage.
+    /// The cloud rejects the next call without effect, as in a temporary outage.
     Outage(Verb),
-    /// The next such call is refused because there were too many, with a time to come back.
+    /// The cloud throttles the next call and returns a `Retry-After`.
     Throttled(Verb),
-    /// The next instance is shown by reads as late as the promise permits.
+    /// Reads show the next instance as late as the promise permits.
     SlowReads,
-    /// Deletions take a while, during which the instance is still shown.
+    /// Deletions take some time, during which reads still show the instance.
     SlowDeletion,
-    /// The account's credential opens nothing any more.
+    /// The cloud no longer accepts the credential of the account.
     RevokedCredential,
-    /// The account may have no more instances than it has.
+    /// The quota of the account is used up.
     QuotaUsedUp,
-    /// The cloud has no more instances of the kind.
+    /// The cloud has no capacity left for the instance type.
     StockUsedUp,
 }
 
-/// The calls that trouble can be arranged for.
+/// The calls for which trouble can be arranged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
-    /// `ensure`.
+    /// [`Instances::ensure`](crate::Instances::ensure).
     Ensure,
-    /// `find`.
+    /// [`Instances::find`](crate::Instances::find).
     Find,
-    /// `list`.
+    /// [`Instances::list`](crate::Instances::list).
     List,
-    /// `delete`.
+    /// [`Instances::delete`](crate::Instances::delete).
     Delete,
 }
 
-/// How one case ended.
+/// The result of one case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// The driver keeps the rule.
+    /// The driver obeys the rule.
     Passed,
-    /// The case could not be played, and why.
+    /// The case could not be played. The text says why.
     Skipped(String),
-    /// The driver breaks the rule, and how.
+    /// The driver breaks the rule. The text says how.
     Failed(String),
 }
 
-/// How all cases ended, in the order in which they ran.
+/// The results of all cases, in the order in which they ran.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// The name of each case, which is the rule it checks, and its verdict.
+    /// The name of each case and its result. The name is the rule that the case checks.
     pub cases: Vec<(&'static str, Verdict)>,
 }
 
 impl Report {
-    /// The rules that were broken.
+    /// The rules that the driver breaks, each with an explanation.
     pub fn failed(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.cases.iter().filter_map(|(name, verdict)| match verdict {
             Verdict::Failed(how) => Some((*name, how.as_str())),
@@ -157,7 +164,7 @@ impl Report {
         })
     }
 
-    /// The rules that could not be checked.
+    /// The rules that could not be checked, each with the reason.
     pub fn skipped(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.cases.iter().filter_map(|(name, verdict)| match verdict {
             Verdict::Skipped(why) => Some((*name, why.as_str())),
@@ -179,14 +186,14 @@ impl fmt::Display for Report {
     }
 }
 
-/// Why a case ends before its last line.
+/// The reason why a case ends early.
 #[derive(Debug)]
 pub(crate) enum Ending {
     Skip(String),
     Fail(String),
 }
 
-/// What a case returns; `?` on it is how a case stops.
+/// The return type of a case. The operator `?` ends a case early.
 pub(crate) type Played<T = ()> = Result<T, Ending>;
 
 pub(crate) struct Case {
@@ -194,7 +201,7 @@ pub(crate) struct Case {
     play: for<'a> fn(&'a Bench<'a>) -> BoxFuture<'a, Played>,
 }
 
-/// Lists cases by the functions that play them: a rule's name is written once.
+/// Builds the list of cases from their functions, so that the name of a rule is written once.
 macro_rules! cases {
     ($($name:ident),* $(,)?) => {
         pub(crate) const CASES: &[$crate::contract::Case] = &[$(
@@ -204,7 +211,7 @@ macro_rules! cases {
 }
 use cases;
 
-/// Plays every case against the subject, one after the other.
+/// Plays all cases against the subject, one after another.
 pub async fn run(subject: &dyn Subject) -> Report {
     let groups = [
         creation::CASES,

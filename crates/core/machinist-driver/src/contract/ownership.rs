@@ -1,4 +1,4 @@
-//! Whose an instance is: by its key, and by the account that shows it.
+//! Rules for ownership: the key, the cluster and the account of an instance.
 
 use machinist_instance::{ErrorKind, InstanceRef, InstanceSpec, KeyTag, Scope, Sighting};
 
@@ -6,15 +6,15 @@ use super::bench::{Bench, by_id, by_key, by_name, check, fail, present};
 use super::{Ending, Played, cases};
 
 cases![
-    instances_tell_the_cluster_that_they_were_made_for,
-    rekey_gives_the_instance_to_another_key,
+    reads_return_the_cluster_of_an_instance,
+    rekey_changes_the_key,
     rekey_can_be_repeated,
     rekey_refuses_the_instance_of_a_third_key,
-    an_account_has_one_name_and_no_other_account_has_it,
-    another_account_shows_nothing_of_this_one,
+    account_names_are_stable_and_unique,
+    another_account_cannot_see_the_instance,
 ];
 
-async fn instances_tell_the_cluster_that_they_were_made_for(bench: &Bench<'_>) -> Played {
+async fn reads_return_the_cluster_of_an_instance(bench: &Bench<'_>) -> Played {
     let spec = bench.spec("a");
     let made = bench.ensure(&spec).await?;
     bench.wait_until_visible().await;
@@ -31,7 +31,7 @@ async fn instances_tell_the_cluster_that_they_were_made_for(bench: &Bench<'_>) -
     Ok(())
 }
 
-async fn rekey_gives_the_instance_to_another_key(bench: &Bench<'_>) -> Played {
+async fn rekey_changes_the_key(bench: &Bench<'_>) -> Played {
     let (old, new) = (bench.spec("a"), bench.spec("restored"));
     let made = rekeyable(bench, &old).await?;
     rekey(bench, &made, &old, &new).await?;
@@ -75,19 +75,21 @@ async fn rekey_refuses_the_instance_of_a_third_key(bench: &Bench<'_>) -> Played 
     let refused = bench.driver.instances().rekey(&made.id, &old, &new).await;
     let error = bench.fails(refused, "rekey", "denied")?;
     check(error.kind == ErrorKind::Denied, || format!("rekey: expected denied, got {error}"))?;
-    let found = present(bench.find(&by_id(&made)).await?, "find what was not to be changed")?;
-    check(found.key.as_ref() == Some(&theirs.key), || format!("its key was changed to {:?}", found.key))
+    let found = present(bench.find(&by_id(&made)).await?, "find after the denied rekey")?;
+    check(found.key.as_ref() == Some(&theirs.key), || format!("denied rekey: the key is {:?}", found.key))
 }
 
-async fn an_account_has_one_name_and_no_other_account_has_it(bench: &Bench<'_>) -> Played {
+async fn account_names_are_stable_and_unique(bench: &Bench<'_>) -> Played {
     let provider = bench.subject.provider();
     let (account, credential) = bench.subject.account();
-    check(provider.account(&credential) == account, || "the account has two names".to_owned())?;
+    check(provider.account(&credential) == account, || {
+        "account: expected the same name for the same credential".to_owned()
+    })?;
     let other = provider.account(&another(bench)?);
-    check(other != account, || format!("another account is named {account}, too"))
+    check(other != account, || format!("account: two accounts have the name {account}"))
 }
 
-async fn another_account_shows_nothing_of_this_one(bench: &Bench<'_>) -> Played {
+async fn another_account_cannot_see_the_instance(bench: &Bench<'_>) -> Played {
     let credential = another(bench)?;
     let provider = bench.subject.provider();
     let other = provider
@@ -104,17 +106,17 @@ async fn another_account_shows_nothing_of_this_one(bench: &Bench<'_>) -> Played 
             }
         }
     }
-    // Whether it says so or not: nothing happens to what this account has.
+    // The delete may fail or succeed, but must not delete an instance of this account.
     #[expect(clippy::disallowed_methods, reason = "the suite owns every instance that it deletes")]
     let _ = other.instances().delete(&by_id(&made), &spec.key).await;
     bench.check_alive(&spec.key, 1).await
 }
 
-/// An instance whose key can be changed, or the end of the case.
+/// Creates an instance with a changeable key, or skips the case.
 async fn rekeyable(bench: &Bench<'_>, spec: &InstanceSpec) -> Played<machinist_instance::Instance> {
     match bench.promises().keys {
         KeyTag::Rekeyable => {}
-        KeyTag::Fixed => return Err(Ending::Skip("keys are fixed in this cloud".to_owned())),
+        KeyTag::Fixed => return Err(Ending::Skip("this cloud cannot change keys".to_owned())),
     }
     let made = bench.ensure(spec).await?;
     bench.wait_until_visible().await;
@@ -136,6 +138,6 @@ async fn listed(bench: &Bench<'_>, scope: &Scope) -> Played<Vec<machinist_instan
 }
 
 fn another(bench: &Bench<'_>) -> Played<machinist_instance::Credential> {
-    let missing = || Ending::Skip("there is no second account".to_owned());
+    let missing = || Ending::Skip("the subject has no second account".to_owned());
     bench.subject.another_account().ok_or_else(missing)
 }

@@ -1,23 +1,23 @@
-//! What reads show, and what their silence proves.
+//! Rules for reads: the results of `find` and `list`, and the proof of absence.
 
 use machinist_instance::{Foreign, InstanceRef, InstanceSpec, Scope, Sighting};
 
 use super::bench::{Bench, by_id, by_key, by_name, check, fail, present};
 use super::{Played, Trouble, cases};
 
-/// More than one, so that a list that stops after the first is noticed.
+/// Number of listed instances: enough to detect a list that stops early.
 const LISTED: usize = 5;
 
 cases![
-    find_sees_it_by_id_key_and_name,
-    find_sees_nothing_where_nothing_is,
-    find_calls_the_instance_of_another_key_foreign,
-    list_is_complete_and_knows_its_cluster,
-    reads_show_it_as_soon_as_promised,
-    optional_calls_work_or_say_unsupported,
+    find_works_by_id_key_and_name,
+    find_of_a_missing_instance_returns_absent,
+    find_reports_an_instance_of_another_key_as_foreign,
+    list_is_complete_and_filters_by_cluster,
+    reads_show_a_new_instance_within_the_promised_time,
+    optional_calls_work_or_return_unsupported,
 ];
 
-async fn find_sees_it_by_id_key_and_name(bench: &Bench<'_>) -> Played {
+async fn find_works_by_id_key_and_name(bench: &Bench<'_>) -> Played {
     let spec = bench.spec("a");
     let made = bench.ensure(&spec).await?;
     bench.wait_until_visible().await;
@@ -30,12 +30,12 @@ async fn find_sees_it_by_id_key_and_name(bench: &Bench<'_>) -> Played {
     for (by, which) in identities {
         let found = present(bench.find(&which).await?, &format!("find by {by}"))?;
         check(found.id == made.id, || format!("find by {by}: expected {}, got {}", made.id, found.id))?;
-        check(found.key.as_ref() == Some(&spec.key), || format!("find by {by}: the key is {:?}", found.key))?;
+        check(found.key.as_ref() == Some(&spec.key), || format!("find by {by}: wrong key {:?}", found.key))?;
     }
     Ok(())
 }
 
-async fn find_sees_nothing_where_nothing_is(bench: &Bench<'_>) -> Played {
+async fn find_of_a_missing_instance_returns_absent(bench: &Bench<'_>) -> Played {
     bench.wait_until_settled().await;
     for which in [by_key(&bench.key("never")), by_name(&bench.name("never"))] {
         let sighting = bench.find(&which).await?;
@@ -44,7 +44,7 @@ async fn find_sees_nothing_where_nothing_is(bench: &Bench<'_>) -> Played {
     Ok(())
 }
 
-async fn find_calls_the_instance_of_another_key_foreign(bench: &Bench<'_>) -> Played {
+async fn find_reports_an_instance_of_another_key_as_foreign(bench: &Bench<'_>) -> Played {
     let theirs = bench.spec("theirs");
     let made = bench.ensure(&theirs).await?;
     bench.wait_until_visible().await;
@@ -62,7 +62,7 @@ async fn find_calls_the_instance_of_another_key_foreign(bench: &Bench<'_>) -> Pl
             }
             other => {
                 return fail(format!(
-                    "find by {by}: expected foreign, made for {}, got {other:?}",
+                    "find by {by}: expected a foreign instance of key {}, got {other:?}",
                     theirs.key
                 ));
             }
@@ -71,7 +71,7 @@ async fn find_calls_the_instance_of_another_key_foreign(bench: &Bench<'_>) -> Pl
     Ok(())
 }
 
-async fn list_is_complete_and_knows_its_cluster(bench: &Bench<'_>) -> Played {
+async fn list_is_complete_and_filters_by_cluster(bench: &Bench<'_>) -> Played {
     let elsewhere = InstanceSpec { cluster: format!("{}-other", bench.cluster()), ..bench.spec("elsewhere") };
     let elsewhere = bench.ensure(&elsewhere).await?;
     let mut here = Vec::new();
@@ -85,31 +85,29 @@ async fn list_is_complete_and_knows_its_cluster(bench: &Bench<'_>) -> Played {
     };
     let (ours, visible) = (list(Scope::Ours(bench.cluster())).await?, list(Scope::Visible).await?);
     for instance in &here {
-        check(ours.contains(&instance.id), || {
-            format!("{} is missing in the list of its cluster", instance.id)
-        })?;
-        check(visible.contains(&instance.id), || format!("{} is missing in the list of all", instance.id))?;
+        check(ours.contains(&instance.id), || format!("list: {} is missing in its cluster", instance.id))?;
+        check(visible.contains(&instance.id), || format!("list: {} is missing in the account", instance.id))?;
     }
-    check(!ours.contains(&elsewhere.id), || "an instance of another cluster is listed as ours".to_owned())?;
-    check(visible.contains(&elsewhere.id), || "an instance of another cluster is not visible".to_owned())
+    check(!ours.contains(&elsewhere.id), || "an instance of another cluster is listed in ours".to_owned())?;
+    check(visible.contains(&elsewhere.id), || "an instance of another cluster is missing".to_owned())
 }
 
-async fn reads_show_it_as_soon_as_promised(bench: &Bench<'_>) -> Played {
+async fn reads_show_a_new_instance_within_the_promised_time(bench: &Bench<'_>) -> Played {
     bench.arrange(Trouble::SlowReads).await?;
     let spec = bench.spec("a");
     let made = bench.ensure(&spec).await?;
     let again = bench.ensure(&spec).await?;
     check(again.id == made.id, || {
-        "ensure made a second instance while reads did not show the first".to_owned()
+        "ensure created a second instance because reads did not show the first".to_owned()
     })?;
     bench.wait_until_visible().await;
     for (by, which) in [("id", by_id(&made)), ("key", by_key(&spec.key)), ("name", by_name(&spec.name))] {
-        present(bench.find(&which).await?, &format!("find by {by}, as late as promised"))?;
+        present(bench.find(&which).await?, &format!("find by {by} after the promised delay"))?;
     }
     bench.check_alive(&spec.key, 1).await
 }
 
-async fn optional_calls_work_or_say_unsupported(bench: &Bench<'_>) -> Played {
+async fn optional_calls_work_or_return_unsupported(bench: &Bench<'_>) -> Played {
     use machinist_instance::{ErrorKind, Power};
     let spec = bench.spec("a");
     let made = bench.ensure(&spec).await?;
@@ -145,7 +143,7 @@ async fn optional_calls_work_or_say_unsupported(bench: &Bench<'_>) -> Played {
         Err(error) if error.kind == ErrorKind::Unsupported => Ok(()),
         Err(error) => fail(format!("console_tail: {error}")),
         Ok(lines) => {
-            check(lines.len() <= 10, || format!("console_tail: asked for 10 lines, got {}", lines.len()))
+            check(lines.len() <= 10, || format!("console_tail: more than 10 lines: {}", lines.len()))
         }
     }
 }

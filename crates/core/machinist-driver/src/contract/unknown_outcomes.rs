@@ -1,4 +1,4 @@
-//! Calls whose outcome the caller cannot know: repeating them settles it.
+//! Rules for calls with an unknown outcome: repeating the call determines the outcome.
 
 use machinist_instance::ErrorKind;
 
@@ -6,25 +6,23 @@ use super::bench::{Bench, by_id, check};
 use super::{Played, Trouble, Verb, cases};
 
 cases![
-    ensure_answered_with_an_error_after_its_effect_is_ambiguous_and_repeatable,
-    ensure_never_answered_is_ambiguous_and_repeatable,
-    ensure_that_takes_effect_late_is_still_one_instance,
-    delete_answered_with_an_error_after_its_effect_is_ambiguous_and_repeatable,
-    delete_never_answered_is_ambiguous_and_repeatable,
+    ensure_failing_after_its_effect_is_ambiguous_and_repeatable,
+    ensure_without_an_answer_is_ambiguous_and_repeatable,
+    ensure_with_a_late_effect_creates_one_instance,
+    delete_failing_after_its_effect_is_ambiguous_and_repeatable,
+    delete_without_an_answer_is_ambiguous_and_repeatable,
 ];
 
-async fn ensure_answered_with_an_error_after_its_effect_is_ambiguous_and_repeatable(
-    bench: &Bench<'_>,
-) -> Played {
+async fn ensure_failing_after_its_effect_is_ambiguous_and_repeatable(bench: &Bench<'_>) -> Played {
     ensure_again_after(bench, Trouble::ErrorAfterEffect(Verb::Ensure)).await
 }
 
-async fn ensure_never_answered_is_ambiguous_and_repeatable(bench: &Bench<'_>) -> Played {
+async fn ensure_without_an_answer_is_ambiguous_and_repeatable(bench: &Bench<'_>) -> Played {
     ensure_again_after(bench, Trouble::SilenceAfterEffect(Verb::Ensure)).await
 }
 
-/// The first effect comes after the repetition.
-async fn ensure_that_takes_effect_late_is_still_one_instance(bench: &Bench<'_>) -> Played {
+/// The first call takes effect after the repeated call.
+async fn ensure_with_a_late_effect_creates_one_instance(bench: &Bench<'_>) -> Played {
     ensure_again_after(bench, Trouble::LateEffect(Verb::Ensure)).await
 }
 
@@ -33,19 +31,17 @@ async fn ensure_again_after(bench: &Bench<'_>, trouble: Trouble) -> Played {
     let spec = bench.spec("a");
     bench.ensure_fails(&spec, "ambiguous", |kind| kind == ErrorKind::Ambiguous).await?;
     let made = bench.ensure(&spec).await?;
-    check(made.key.as_ref() == Some(&spec.key), || format!("the repetition gave the key {:?}", made.key))?;
+    check(made.key.as_ref() == Some(&spec.key), || format!("repeated ensure: wrong key {:?}", made.key))?;
     bench.check_alive(&spec.key, 1).await?;
     let again = bench.ensure(&spec).await?;
-    check(again.id == made.id, || format!("{} became {}", made.id, again.id))
+    check(again.id == made.id, || format!("ensure: expected {}, got {}", made.id, again.id))
 }
 
-async fn delete_answered_with_an_error_after_its_effect_is_ambiguous_and_repeatable(
-    bench: &Bench<'_>,
-) -> Played {
+async fn delete_failing_after_its_effect_is_ambiguous_and_repeatable(bench: &Bench<'_>) -> Played {
     delete_again_after(bench, Trouble::ErrorAfterEffect(Verb::Delete)).await
 }
 
-async fn delete_never_answered_is_ambiguous_and_repeatable(bench: &Bench<'_>) -> Played {
+async fn delete_without_an_answer_is_ambiguous_and_repeatable(bench: &Bench<'_>) -> Played {
     delete_again_after(bench, Trouble::SilenceAfterEffect(Verb::Delete)).await
 }
 

@@ -1,4 +1,4 @@
-//! Elections, played against the fake server.
+//! Tests of elections against the fake server.
 
 use std::sync::Mutex;
 
@@ -29,7 +29,8 @@ impl Candidate {
         Self::start_with(server, identity, wall, Duration::ZERO, Duration::ZERO)
     }
 
-    /// A process with calls that end `calls_take` after it is asked to stop, and that waits `at_most` for them.
+    /// A process that waits at most `at_most` for its calls, which end `calls_take` after the stop
+    /// signal.
     fn with_calls(server: &FakeServer, identity: &str, calls_take: Duration, at_most: Duration) -> Self {
         Self::start_with(server, identity, "2026-01-01T00:00:00Z", calls_take, at_most)
     }
@@ -52,9 +53,9 @@ impl Candidate {
             }
         };
         let reader = leadership.clone();
-        // A sleep is made when it is first polled, so that its time counts from there.
+        // The sleep is created at the first poll, so its time counts from there.
         let in_flight = async move {
-            assert!(reader.is_held() && !reader.may_start(), "a call could start that nothing waits for");
+            assert!(reader.is_held() && !reader.may_start(), "no call may start during the drain");
             sleep(calls_take).await;
         };
         let task = tokio::spawn(elector.run_and_drain(stopped, in_flight, at_most));
@@ -62,14 +63,14 @@ impl Candidate {
     }
 
     fn ask_to_stop(&mut self) {
-        self.stop.take().expect("not stopped yet").send(()).expect("it still runs");
+        self.stop.take().expect("not stopped yet").send(()).expect("the elector still runs");
     }
 
     fn leads(&self) -> bool {
         self.leadership.is_held()
     }
 
-    /// The process dies: nothing runs any more, nothing is given back.
+    /// The process dies: its task ends, and it does not release the Lease.
     fn kill(self) {
         self.task.abort();
     }
@@ -84,7 +85,7 @@ fn is_write(seen: &Seen) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_lease_reads_like_one_of_client_go() {
+async fn the_lease_has_the_fields_of_client_go() {
     let server = FakeServer::new();
     let one = Candidate::start(&server, "one");
     sleep(SECOND).await;
@@ -117,7 +118,7 @@ async fn a_leader_renews_with_one_write_and_no_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_second_one_waits_until_the_first_is_certainly_gone() {
+async fn a_second_process_waits_until_the_lease_expires() {
     let server = FakeServer::new();
     let one = Candidate::start(&server, "one");
     sleep(SECOND).await;
@@ -131,7 +132,7 @@ async fn a_second_one_waits_until_the_first_is_certainly_gone() {
     one.kill();
     let first = spec(&server);
     let acquired = tokio::time::timeout(SECOND * 60, two.leadership.acquired()).await;
-    acquired.expect("in time").expect("nobody else is there");
+    acquired.expect("in time").expect("no other process competes");
     let waited = Instant::now().duration_since(one_until);
     assert!(waited < SECOND * 5, "{waited:?} longer than necessary");
     assert_eq!(spec(&server)["leaseTransitions"], 1);
@@ -141,7 +142,7 @@ async fn a_second_one_waits_until_the_first_is_certainly_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clock_that_is_an_hour_ahead_takes_nothing_over() {
+async fn a_clock_an_hour_ahead_does_not_take_the_lease() {
     let server = FakeServer::new();
     let one = Candidate::start(&server, "one");
     sleep(SECOND).await;
@@ -151,7 +152,7 @@ async fn a_clock_that_is_an_hour_ahead_takes_nothing_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_given_back_is_taken_at_once() {
+async fn a_released_lease_is_taken_at_once() {
     let server = FakeServer::new();
     let mut one = Candidate::start(&server, "one");
     sleep(SECOND).await;
@@ -163,12 +164,12 @@ async fn a_lease_that_is_given_back_is_taken_at_once() {
     assert_eq!(spec(&server)["holderIdentity"], "");
     let given_back = Instant::now();
     let acquired = tokio::time::timeout(SECOND * 60, two.leadership.acquired()).await;
-    acquired.expect("in time").expect("it is free");
+    acquired.expect("in time").expect("the Lease is free");
     assert!(given_back.elapsed() < SECOND * 3);
 }
 
 #[tokio::test(start_paused = true)]
-async fn stopping_without_the_lease_takes_nothing_from_its_holder() {
+async fn stopping_without_the_lease_leaves_it_to_its_holder() {
     let server = FakeServer::new();
     let one = Candidate::start(&server, "one");
     sleep(SECOND).await;
@@ -181,7 +182,7 @@ async fn stopping_without_the_lease_takes_nothing_from_its_holder() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stopping_in_the_middle_of_a_renewal_gives_back_nothing_that_someone_else_has_by_now() {
+async fn stopping_never_releases_the_lease_of_another_process() {
     let server = FakeServer::new();
     let mut one = Candidate::start(&server, "one");
     sleep(SECOND).await;
@@ -191,7 +192,7 @@ async fn stopping_in_the_middle_of_a_renewal_gives_back_nothing_that_someone_els
     lease["spec"]["holderIdentity"] = "two".into();
     server.put(PATH, lease);
     server.hook(|_| Verdict::Pass);
-    assert!(one.leads(), "it does not know yet");
+    assert!(one.leads(), "the process has not noticed the other holder yet");
     one.ask_to_stop();
     assert_eq!((&mut one.task).await.expect("no panic"), ElectionEnd::Released);
     assert_eq!(spec(&server)["holderIdentity"], "two");
@@ -209,20 +210,24 @@ async fn the_lease_is_renewed_until_calls_in_flight_have_ended() {
     for _ in 0..39 {
         sleep(SECOND).await;
         assert!(one.leads() && !one.leadership.may_start() && !two.leads());
-        assert!(SECOND * 12 < one.leadership.remaining(), "it goes on renewing");
+        assert!(SECOND * 12 < one.leadership.remaining(), "the process continues to renew");
         assert!(matches!(one.leadership.state(), LeaseState::Draining(_)));
-        assert_eq!(one.leadership.acquired().await, Err(LeadershipLost), "nothing begins to lead any more");
+        assert_eq!(
+            one.leadership.acquired().await,
+            Err(LeadershipLost),
+            "a draining process does not start to lead"
+        );
     }
     let asked_for = Instant::now();
     assert_eq!((&mut one.task).await.expect("no panic"), ElectionEnd::Released);
-    assert!(asked_for.elapsed() <= SECOND * 2, "given back when the last call ended");
+    assert!(asked_for.elapsed() <= SECOND * 2, "released when the last call ended");
     assert!(!one.leads());
-    two.leadership.acquired().await.expect("it is free");
+    two.leadership.acquired().await.expect("the Lease is free");
     assert!(asked_for.elapsed() < SECOND * 5);
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_in_flight_are_waited_for_up_to_their_bound() {
+async fn a_drain_waits_for_calls_up_to_its_limit() {
     let server = FakeServer::new();
     let mut one = Candidate::with_calls(&server, "one", SECOND * 3600, SECOND * 60);
     sleep(SECOND).await;
@@ -263,19 +268,19 @@ async fn a_process_that_does_not_lead_has_nothing_to_drain() {
 async fn a_call_longer_than_the_lease_may_start() {
     let server = FakeServer::new();
     let one = Candidate::start(&server, "one");
-    assert!(!one.leadership.may_start(), "not before it leads");
+    assert!(!one.leadership.may_start(), "no call before the process leads");
     for _ in 0..600 {
         sleep(SECOND / 10).await;
-        assert!(one.leadership.may_start(), "renewed within the deadline at every moment");
+        assert!(one.leadership.may_start(), "the Lease is always renewed within the deadline");
         assert!(one.leadership.remaining() <= SECOND * 15);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn past_the_renew_deadline_nothing_starts() {
+async fn no_call_starts_after_the_renew_deadline() {
     let now = Instant::now();
     let term = Term { since: now, start_until: now + SECOND * 10, until: now + SECOND * 15, ran_out: false };
-    // No elector runs, as in a process that was stopped and has just been continued.
+    // No elector runs, as in a process that has just continued after a SIGSTOP.
     let (_elector, state) = channel(LeaseState::Held(term));
     let leadership = Leadership { state, _permanent: None };
     advance(SECOND * 10 - Duration::from_millis(1)).await;
@@ -283,7 +288,7 @@ async fn past_the_renew_deadline_nothing_starts() {
     advance(Duration::from_millis(1)).await;
     assert!(
         leadership.is_held() && !leadership.may_start(),
-        "no other process leads yet, but nothing starts"
+        "no other process leads yet, but no call starts"
     );
     assert_eq!(leadership.remaining(), SECOND * 5);
     advance(SECOND * 5).await;
@@ -291,7 +296,7 @@ async fn past_the_renew_deadline_nothing_starts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_server_leadership_ends_before_anyone_else_may_start() {
+async fn without_a_server_leadership_ends_at_the_renew_deadline() {
     for verdict in [|| Verdict::Refuse, || Verdict::Hang, || Verdict::Answer(503)] {
         let server = FakeServer::new();
         let mut one = Candidate::start(&server, "one");
@@ -299,7 +304,7 @@ async fn without_a_server_leadership_ends_before_anyone_else_may_start() {
         let last_renewal = server.seen().iter().rev().find(|seen| is_write(seen)).map(|seen| seen.at);
         server.hook(move |_| verdict());
         one.leadership.lost().await;
-        let lasted = last_renewal.expect("it has renewed").elapsed();
+        let lasted = last_renewal.expect("the process has renewed the Lease").elapsed();
         assert!(lasted <= SECOND * 10 + SECOND / 10, "{lasted:?}");
         assert_eq!(one.leadership.remaining(), Duration::ZERO);
         let end = (&mut one.task).await.expect("no panic");
@@ -308,7 +313,7 @@ async fn without_a_server_leadership_ends_before_anyone_else_may_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn renewals_that_arrive_without_an_answer_do_not_end_leadership() {
+async fn renewals_with_lost_answers_keep_leadership() {
     let server = FakeServer::new();
     let one = Candidate::start(&server, "one");
     sleep(SECOND).await;
@@ -324,7 +329,7 @@ async fn renewals_that_arrive_without_an_answer_do_not_end_leadership() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn someone_who_only_labels_the_lease_does_not_end_leadership() {
+async fn labelling_the_lease_does_not_end_leadership() {
     let server = FakeServer::new();
     let one = Candidate::start(&server, "one");
     sleep(SECOND).await;
@@ -339,7 +344,7 @@ async fn someone_who_only_labels_the_lease_does_not_end_leadership() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_in_someone_elses_name_ends_leadership() {
+async fn a_lease_with_another_holder_ends_leadership() {
     let server = FakeServer::new();
     let one = Candidate::start(&server, "one");
     sleep(SECOND).await;
@@ -352,7 +357,7 @@ async fn a_lease_in_someone_elses_name_ends_leadership() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_that_was_paused_does_not_lead_when_it_wakes_up() {
+async fn a_paused_process_does_not_lead_when_it_continues() {
     let server = FakeServer::new();
     let one = Candidate::start(&server, "one");
     sleep(SECOND * 3).await;
@@ -363,11 +368,11 @@ async fn a_process_that_was_paused_does_not_lead_when_it_wakes_up() {
     assert!(!one.leads());
     assert_eq!(one.leadership.remaining(), Duration::ZERO);
     one.leadership.lost().await;
-    assert_eq!(server.count(is_write), 0, "it must not even renew");
+    assert_eq!(server.count(is_write), 0, "a process with an expired Lease must not renew");
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_never_lead_at_once_whatever_the_server_does() {
+async fn two_processes_never_lead_at_the_same_time() {
     for seed in 0..20_u64 {
         let server = FakeServer::new();
         let mut random = Jitter::new(seed);
@@ -394,11 +399,12 @@ async fn two_never_lead_at_once_whatever_the_server_does() {
                 candidates.push(Candidate::with_calls(&server, &name, SECOND * 20, SECOND * 60));
             }
             let leaders = candidates.iter().filter(|candidate| candidate.leads()).count();
-            assert!(leaders <= 1, "seed {seed}, step {step}: {leaders} lead");
+            assert!(leaders <= 1, "seed {seed}, step {step}: {leaders} processes lead");
             led += leaders;
             let starters = candidates.iter().filter(|candidate| candidate.leadership.may_start()).count();
-            assert!(starters <= leaders, "seed {seed}, step {step}: only a leader starts anything");
-            // Now and then the leader is asked to stop: its calls take longer than its Lease would last.
+            assert!(starters <= leaders, "seed {seed}, step {step}: only a leader may start calls");
+            // Sometimes the leader is told to stop while its calls take longer than its Lease
+            // lasts.
             if step % 700 == 350
                 && let Some(leader) = candidates.iter_mut().find(|candidate| candidate.leads())
                 && leader.stop.is_some()
@@ -413,13 +419,13 @@ async fn two_never_lead_at_once_whatever_the_server_does() {
             candidates.retain(|candidate| !candidate.task.is_finished());
             sleep(SECOND / 10).await;
         }
-        assert!(500 < led, "seed {seed}: there was a leader for {led} of 3000 steps only");
-        assert!(0 < drained, "seed {seed}: no leader was asked to stop");
+        assert!(500 < led, "seed {seed}: a process led in only {led} of 3000 steps");
+        assert!(0 < drained, "seed {seed}: no leader was told to stop");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn unopposed_leadership_is_held_for_good() {
+async fn leadership_without_an_election_never_ends() {
     let leadership = Leadership::unopposed();
     advance(Duration::from_secs(86_400 * 365)).await;
     assert!(leadership.is_held());
@@ -429,9 +435,9 @@ async fn unopposed_leadership_is_held_for_good() {
 }
 
 #[test]
-fn durations_that_cannot_work_are_named() {
+fn the_error_names_the_invalid_option() {
     let options = || LeaseOptions::new("ns", "mcm", "one");
-    let wrong = |options: LeaseOptions| options.validate().expect_err("it cannot work").to_string();
+    let wrong = |options: LeaseOptions| options.validate().expect_err("the option is invalid").to_string();
     let too_long = LeaseOptions { renew_deadline: SECOND * 15, ..options() };
     assert!(wrong(too_long).contains("renew deadline"));
     let too_rare = LeaseOptions { retry_period: SECOND * 9, ..options() };

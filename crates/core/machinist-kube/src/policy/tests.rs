@@ -1,4 +1,4 @@
-//! The request policy, played against the fake server.
+//! Tests of the request policy against the fake server.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -45,7 +45,7 @@ async fn no_write_is_ever_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_create_whose_answer_was_lost_is_unknown_and_made_one_object() {
+async fn a_create_with_a_lost_answer_is_unknown_and_creates_once() {
     let server = FakeServer::new();
     server.hook(|_| Verdict::ServeThenAnswer(504));
     let outcome = WriteOutcome::of(&maps(&server).create(&PostParams::default(), &named("a")).await);
@@ -54,7 +54,7 @@ async fn a_create_whose_answer_was_lost_is_unknown_and_made_one_object() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_survives_short_trouble() {
+async fn a_read_succeeds_after_a_few_failures() {
     for verdict in [|| Verdict::Answer(503), || Verdict::Answer(429), || Verdict::Refuse, || Verdict::Reset] {
         let server = FakeServer::new();
         server.put(PATH, json!({}));
@@ -72,7 +72,7 @@ async fn a_read_survives_short_trouble() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_gives_up_in_time() {
+async fn a_read_stops_retrying_within_the_window() {
     let server = FakeServer::new();
     server.hook(|_| Verdict::Answer(503));
     let start = Instant::now();
@@ -82,7 +82,7 @@ async fn a_read_gives_up_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_repeating_cannot_change_is_not_repeated() {
+async fn a_read_is_not_repeated_after_a_permanent_error() {
     for code in [400, 403, 404, 410] {
         let server = FakeServer::new();
         server.hook(move |_| Verdict::Answer(code));
@@ -92,7 +92,7 @@ async fn an_answer_that_repeating_cannot_change_is_not_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_waits_as_long_as_it_was_asked_to_unless_that_is_too_long() {
+async fn a_read_obeys_retry_after_within_the_window() {
     for (retry_after, requests, at_least) in [("2", 4, 6), ("30", 1, 0)] {
         let server = FakeServer::new();
         server.hook(move |_| Verdict::Throttle { retry_after });
@@ -104,7 +104,7 @@ async fn a_read_waits_as_long_as_it_was_asked_to_unless_that_is_too_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_wait_that_a_throttled_write_is_asked_for_reaches_its_caller() {
+async fn retry_after_of_a_throttled_write_reaches_the_caller() {
     let server = FakeServer::new();
     server.hook(|_| Verdict::Throttle { retry_after: "7" });
     let outcome = WriteOutcome::of(&maps(&server).create(&PostParams::default(), &named("a")).await);
@@ -112,7 +112,7 @@ async fn the_wait_that_a_throttled_write_is_asked_for_reaches_its_caller() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_without_an_answer_ends_at_its_deadline_and_is_unknown() {
+async fn a_write_without_an_answer_times_out_as_unknown() {
     let server = FakeServer::new();
     server.hook(|_| Verdict::Hang);
     let options = ClientOptions { request_timeout: Duration::from_secs(3), ..ClientOptions::new("test") };
@@ -124,7 +124,7 @@ async fn a_write_without_an_answer_ends_at_its_deadline_and_is_unknown() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_deadline_covers_an_answer_that_stalls_in_the_middle() {
+async fn the_deadline_covers_the_whole_answer() {
     let stalling = tower::service_fn(|_: Request<Body>| async {
         let first = futures::stream::iter([Ok::<_, BoxError>(http_body::Frame::data(Bytes::from("{")))]);
         let stalled = futures::StreamExt::chain(first, futures::stream::pending());
@@ -138,7 +138,7 @@ async fn the_deadline_covers_an_answer_that_stalls_in_the_middle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leases_do_not_wait_for_the_limit_that_others_wait_for() {
+async fn requests_for_leases_bypass_the_rate_limit() {
     let server = FakeServer::new();
     let options = ClientOptions { qps: Some(0.1), burst: Some(1), ..ClientOptions::new("test") };
     let client = server.client_with(&options);
@@ -155,7 +155,7 @@ async fn leases_do_not_wait_for_the_limit_that_others_wait_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_request_says_who_we_are_and_is_reported() {
+async fn every_request_has_a_user_agent_and_is_reported() {
     let server = FakeServer::new();
     server.date("Tue, 14 Nov 2023 22:14:20 GMT");
     let reports = Arc::new(Mutex::new(Vec::new()));
@@ -183,7 +183,7 @@ async fn every_request_says_who_we_are_and_is_reported() {
 }
 
 #[test]
-fn streams_are_told_apart_from_reads() {
+fn watches_are_distinguished_from_reads() {
     let kind = |method: &str, uri: &str| {
         let request = Request::builder().method(method).uri(uri).body(()).expect("a request");
         RequestKind::of(&request)

@@ -1,4 +1,4 @@
-//! What of the recorded Events reaches the server.
+//! Tests of the Events that reach the fake server.
 
 use serde_json::Value;
 use tokio::task::JoinHandle;
@@ -73,7 +73,7 @@ async fn an_event_has_what_kubectl_describe_shows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_name_comes_out_of_every_run() {
+async fn the_name_of_an_event_is_the_same_in_every_run() {
     let name = async || {
         let server = FakeServer::new();
         let recording = Recording::start(&server);
@@ -85,7 +85,7 @@ async fn the_same_name_comes_out_of_every_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loop_makes_one_event_and_few_requests() {
+async fn a_loop_produces_one_event_and_few_requests() {
     let server = FakeServer::new();
     let recording = Recording::start(&server);
     for n in 1..=6_000 {
@@ -98,7 +98,7 @@ async fn a_loop_makes_one_event_and_few_requests() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reasons_and_objects_are_told_apart() {
+async fn each_reason_and_object_has_its_own_event() {
     let server = FakeServer::new();
     let recording = Recording::start(&server);
     recording.warn("u1", "A", "1");
@@ -111,7 +111,7 @@ async fn reasons_and_objects_are_told_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_quiet_time_it_is_a_new_event_and_nothing_is_remembered() {
+async fn a_quiet_series_ends_and_the_next_event_is_new() {
     let server = FakeServer::new();
     let recording = Recording::start(&server);
     recording.warn("u1", "A", "then");
@@ -123,7 +123,7 @@ async fn after_a_quiet_time_it_is_a_new_event_and_nothing_is_remembered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_was_made_without_an_answer_is_not_made_twice() {
+async fn an_event_with_a_lost_answer_is_not_created_twice() {
     let server = FakeServer::new();
     let recording = Recording::start(&server);
     server.hook(|_| Verdict::ServeThenAnswer(504));
@@ -136,7 +136,7 @@ async fn an_event_that_was_made_without_an_answer_is_not_made_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_that_restarts_within_the_second_goes_on_with_its_event() {
+async fn a_restart_within_a_second_continues_the_event() {
     let server = FakeServer::new();
     let first = Recording::start(&server);
     first.warn("u1", "A", "before the restart");
@@ -149,7 +149,7 @@ async fn a_process_that_restarts_within_the_second_goes_on_with_its_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_the_server_forgot_is_made_again() {
+async fn an_event_that_the_server_deleted_is_recreated() {
     let server = FakeServer::new();
     let recording = Recording::start(&server);
     recording.warn("u1", "A", "first");
@@ -162,7 +162,7 @@ async fn an_event_that_the_server_forgot_is_made_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn memory_and_pace_are_bounded() {
+async fn memory_and_request_rate_are_limited() {
     let server = FakeServer::new();
     let recording = Recording::start(&server);
     for n in 0..MAX_SERIES + 50 {

@@ -1,6 +1,8 @@
-//! A store against a model of the server: random histories, a watch that lags, and reads whose answers come late and out of order.
+//! Compares a store with a model of the API server: random histories, a watch that lags, and reads
+//! with late and unordered answers.
 //!
-//! The model keeps the whole history, so it can say which states of an object are still possible after what the store was told.
+//! The model keeps the whole history. So it knows which states of an object are still possible
+//! after the deltas that the store has received.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +12,18 @@ use crate::backoff::Jitter;
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const COLOURS: [&str; 2] = ["red", "blue"];
 
-/// An object as the server has it; `None`: there is none of that name.
+/// State of an object at the server; `None` if no object has that name.
 type State = Option<Entry<String>>;
 
 #[derive(Clone, Default)]
 struct Server {
-    /// What happened, and at which resourceVersion.
+    /// All changes, with their resourceVersions.
     history: Vec<(u64, ObjectKey, State)>,
     resource_version: u64,
     uids: u64,
-    /// The last resourceVersion before a restore. Up to there no object that was restored is changed: what was given the same
-    /// resourceVersion twice cannot be told apart.
+    /// The last resourceVersion before a restore. Up to this version the model does not update
+    /// restored objects, because a store cannot distinguish two versions of an object with the same
+    /// resourceVersion.
     lost: u64,
 }
 
@@ -54,7 +57,7 @@ impl Server {
         self.history.push((resource_version, key, state));
     }
 
-    /// The resourceVersion at which the object of that UID was removed, or replaced.
+    /// The resourceVersion at which the object of that UID was deleted or replaced.
     fn removed_at(&self, key: &ObjectKey, uid: &str) -> Option<u64> {
         let mut seen = false;
         self.history.iter().filter(|(_, of, _)| of == key).find_map(|(rv, _, state)| {
@@ -74,7 +77,7 @@ struct Draw(Jitter);
 impl Draw {
     fn below(&mut self, limit: usize) -> usize {
         let unit = self.0.stretch(std::time::Duration::from_secs(1), 1.0).as_secs_f64() - 1.0;
-        // The stretch is less than the whole spread, apart from rounding.
+        // The stretch is less than the whole spread, except for rounding.
         ((unit * limit as f64) as usize).min(limit - 1)
     }
 }
@@ -91,16 +94,17 @@ struct Run {
     server: Server,
     store: Store<String>,
     draw: Draw,
-    /// Up to where the watch has told.
+    /// The resourceVersion up to which the watch has reported.
     watched: u64,
-    /// A list that was sent and not answered yet: its resourceVersion. The watch waits for it.
+    /// The resourceVersion of a list that was sent but not answered yet. The watch waits for this
+    /// list.
     list: Option<u64>,
     answers: Vec<Answer>,
-    /// From when on a state is still possible for a key.
+    /// For each key, the oldest resourceVersion that is still possible.
     floor: BTreeMap<ObjectKey, u64>,
-    /// Keys that a part of the kind lacked, and until when they may therefore be missing.
+    /// Keys that a partial list lacked, with the resourceVersion until which they may be missing.
     left_part: BTreeMap<ObjectKey, u64>,
-    /// The entries as the reported changes make them.
+    /// The entries that result from the reported changes.
     mirror: BTreeMap<ObjectKey, Arc<String>>,
 }
 
@@ -157,7 +161,7 @@ impl Run {
         }
     }
 
-    /// The watch, or the list that it waits for, tells its next piece.
+    /// Delivers the list that the watch waits for, or else the next event of the watch.
     fn watch(&mut self) {
         if let Some(resource_version) = self.list.take() {
             let items = self.server.list(resource_version);
@@ -172,7 +176,7 @@ impl Run {
         match (state, before) {
             (Some(entry), _) => self.apply(Delta::Upsert(key, entry)),
             (None, Some(Entry { uid, .. })) => self.apply(Delta::Delete { key, uid, resource_version }),
-            (None, None) => unreachable!("only what exists is removed"),
+            (None, None) => unreachable!("only an existing object is deleted"),
         }
         self.watched_until(resource_version);
     }
@@ -197,7 +201,7 @@ impl Run {
                 self.raise(key, resource_version);
             }
             Answer::NotFound(key, uid) => {
-                let removed = self.server.removed_at(&key, &uid).expect("it was not found");
+                let removed = self.server.removed_at(&key, &uid).expect("the read did not find the object");
                 self.apply(Delta::Absent { key: key.clone(), uid });
                 self.raise(key, removed);
             }
@@ -222,10 +226,13 @@ impl Run {
                 Some(new) => self.mirror.insert(change.key, new.clone()),
                 None => self.mirror.remove(&change.key),
             };
-            assert_eq!(before, change.old, "a change starts where the last one ended");
+            assert_eq!(
+                before, change.old,
+                "the old facts of a change equal the new facts of the previous change"
+            );
         }
         let shown = self.store.iter().map(|(key, entry)| (key.clone(), entry.facts.clone()));
-        assert_eq!(shown.collect::<BTreeMap<_, _>>(), self.mirror, "every change is reported");
+        assert_eq!(shown.collect::<BTreeMap<_, _>>(), self.mirror, "the store reports every change");
         for colour in COLOURS {
             let indexed: Vec<&ObjectKey> =
                 self.store.by_index("colour", colour).map(|(key, _)| key).collect();
@@ -234,7 +241,8 @@ impl Run {
         }
     }
 
-    /// Each object is shown as it was at some time, and never as it was before what the store knows already.
+    /// Each object is shown in a state that it once had, and never in a state older than the store
+    /// already knows.
     fn nothing_went_back(&self) {
         for key in NAMES.map(named) {
             let shown = self.store.get(&key);
@@ -243,13 +251,14 @@ impl Run {
             let mut possible = (floor..=self.server.resource_version).map(|rv| self.server.at(&key, rv));
             assert!(
                 possible.any(|state| state.as_ref() == shown) || (shown.is_none() && may_be_hidden),
-                "{key} is shown as {shown:?}, though {floor} was seen of {:?}",
+                "{key} is shown as {shown:?}, but the store has seen version {floor} of {:?}",
                 self.server.history
             );
         }
     }
 
-    /// Once the watch has told everything, the store is as the server is, and remembers nothing else.
+    /// After the watch has reported all events, the store equals the server and keeps no results of
+    /// reads.
     fn settles(&mut self) {
         while self.list.is_some() || self.watched < self.server.resource_version {
             self.watch();
@@ -261,7 +270,7 @@ impl Run {
 }
 
 #[test]
-fn a_store_never_goes_back_and_ends_as_the_server_is() {
+fn a_store_never_goes_back_and_ends_equal_to_the_server() {
     for seed in 0..3_000 {
         let mut run = Run::new(seed);
         for _ in 0..80 {
@@ -273,20 +282,21 @@ fn a_store_never_goes_back_and_ends_as_the_server_is() {
 }
 
 #[test]
-fn after_a_restore_the_store_ends_as_the_server_is() {
+fn after_a_restore_the_store_ends_equal_to_the_server() {
     let (mut told, mut untold) = (0, 0);
     for seed in 0..3_000 {
         let mut run = Run::new(seed);
         for _ in 0..60 {
             run.step();
         }
-        // Answers from before the restore have arrived or never will; the watch breaks off and lists.
+        // Answers from before the restore have arrived or never will. The watch breaks off and
+        // lists.
         run.answers.clear();
         let backup = run.server.resource_version.saturating_sub(run.draw.below(20) as u64);
         run.server.lost = run.server.resource_version;
         run.server.history.retain(|(rv, _, _)| *rv <= backup);
         run.server.resource_version = backup;
-        // What is made from now on has other UIDs than what was lost.
+        // Objects created from now on have other UIDs than the lost objects.
         run.server.uids += 1_000;
         for _ in 0..run.draw.below(5) {
             let key = run.name();
@@ -297,7 +307,7 @@ fn after_a_restore_the_store_ends_as_the_server_is() {
         run.list = Some(run.server.resource_version);
         run.watch();
         if !is_told {
-            // The server goes on past what was lost, and is listed once more.
+            // The server passes the lost resourceVersions, and the watch lists once more.
             for _ in 0..25 {
                 let key = run.name();
                 run.server.change(key, &mut run.draw);
@@ -307,5 +317,5 @@ fn after_a_restore_the_store_ends_as_the_server_is() {
         }
         run.settles();
     }
-    assert!(100 < told && 100 < untold, "both sorts of restore are played: {told}, {untold}");
+    assert!(100 < told && 100 < untold, "both kinds of restore occurred: {told}, {untold}");
 }

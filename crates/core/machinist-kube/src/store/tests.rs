@@ -1,8 +1,8 @@
-//! What a store makes of deltas.
+//! Tests of the changes that a store makes of deltas.
 
 use super::*;
 
-/// Facts of the tests: a colour, which is also the index.
+/// A store of colours. A colour is the facts of an object and also the value in the index.
 type Colours = Store<String>;
 
 fn colours() -> Colours {
@@ -46,7 +46,7 @@ fn in_index(store: &Colours, colour: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_relist_reports_what_vanished_while_nobody_watched() {
+fn a_relist_reports_deletions_since_the_last_list() {
     let mut store = colours();
     assert!(!store.synced());
     store.apply(relist(vec![item("b", "u2", 5, "red"), item("a", "u1", 4, "red")], 9));
@@ -102,7 +102,7 @@ fn another_object_of_the_same_name_is_two_changes() {
 }
 
 #[test]
-fn an_unreadable_object_is_not_gone() {
+fn an_unreadable_object_is_not_deleted() {
     let mut store = colours();
     store.apply(upsert("a", "u1", 5, "red"));
     store.apply(Delta::Unreadable { key: key("a"), resource_version: 6 });
@@ -117,7 +117,7 @@ fn an_unreadable_object_is_not_gone() {
 }
 
 #[test]
-fn bookmarks_move_the_observed_version_and_never_back() {
+fn bookmarks_only_increase_the_observed_version() {
     let mut store = colours();
     store.apply(Delta::Bookmark(7));
     store.apply(Delta::Bookmark(6));
@@ -125,17 +125,17 @@ fn bookmarks_move_the_observed_version_and_never_back() {
 }
 
 #[test]
-fn a_partial_list_shows_what_the_watch_has_not_delivered_yet() {
+fn a_partial_list_can_be_ahead_of_the_watch() {
     let mut store = colours();
     store.apply(relist(vec![item("a", "u1", 5, "red"), item("z", "u9", 5, "blue")], 9));
     let changes = store.apply(part("red", vec![item("b", "u2", 15, "red")], 20));
     assert_eq!(told(&changes), ["a:u1 red>-", "b:u2 ->red"]);
-    assert_eq!(store.observed_rv(), 9, "the watch itself has not got that far");
+    assert_eq!(store.observed_rv(), 9, "the watch itself is not ahead");
     assert_eq!(in_index(&store, "blue"), ["z"]);
 }
 
 #[test]
-fn what_a_partial_list_lacks_is_not_revived_by_older_events() {
+fn older_events_do_not_restore_what_a_part_lacks() {
     let mut store = colours();
     store.apply(relist(vec![item("a", "u1", 5, "red")], 9));
     store.apply(part("red", Vec::new(), 20));
@@ -146,7 +146,7 @@ fn what_a_partial_list_lacks_is_not_revived_by_older_events() {
 }
 
 #[test]
-fn what_merely_left_the_index_comes_back_when_the_watch_has_caught_up() {
+fn an_object_that_left_the_index_returns_with_the_watch() {
     let mut store = colours();
     store.apply(relist(vec![item("a", "u1", 5, "red")], 9));
     store.apply(part("red", Vec::new(), 20));
@@ -163,7 +163,7 @@ fn a_partial_list_older_than_the_watch_removes_nothing() {
 }
 
 #[test]
-fn a_fetched_object_is_shown_but_the_watch_is_no_further() {
+fn a_fetched_object_does_not_advance_the_watch() {
     let mut store = colours();
     store.apply(relist(vec![item("a", "u1", 5, "red")], 9));
     let (key, entry) = item("a", "u1", 20, "blue");
@@ -173,7 +173,7 @@ fn a_fetched_object_is_shown_but_the_watch_is_no_further() {
 }
 
 #[test]
-fn what_is_absent_is_not_revived_by_older_events() {
+fn older_events_do_not_restore_an_absent_object() {
     let mut store = colours();
     store.apply(relist(vec![item("a", "u1", 5, "red")], 9));
     let absent = Delta::Absent { key: key("a"), uid: "u1".into() };
@@ -194,7 +194,7 @@ fn absent(name: &str, uid: &str) -> Delta<String> {
 }
 
 #[test]
-fn a_list_older_than_a_read_takes_nothing_back() {
+fn a_list_older_than_a_read_keeps_the_read() {
     let mut store = colours();
     store.apply(relist(vec![item("a", "u1", 5, "red")], 9));
     store.apply(fetched("a", "u1", 20, "blue"));
@@ -209,7 +209,7 @@ fn a_list_older_than_a_read_takes_nothing_back() {
 }
 
 #[test]
-fn a_list_older_than_an_absence_revives_nothing() {
+fn a_list_older_than_an_absence_restores_nothing() {
     let mut store = colours();
     store.apply(relist(vec![item("a", "u1", 5, "red")], 9));
     store.apply(absent("a", "u1"));
@@ -219,7 +219,7 @@ fn a_list_older_than_an_absence_revives_nothing() {
 }
 
 #[test]
-fn a_list_older_than_a_part_takes_nothing_back() {
+fn a_list_older_than_a_part_keeps_the_part() {
     let mut store = colours();
     store.apply(relist(vec![item("a", "u1", 5, "red")], 9));
     store.apply(part("red", vec![item("b", "u2", 15, "red")], 20));
@@ -228,7 +228,7 @@ fn a_list_older_than_a_part_takes_nothing_back() {
 }
 
 #[test]
-fn a_read_that_comes_late_revives_nothing() {
+fn a_late_read_restores_nothing() {
     let mut store = colours();
     store.apply(relist(vec![item("a", "u1", 5, "red")], 9));
     store.apply(delete("a", "u1", 14));
@@ -237,7 +237,7 @@ fn a_read_that_comes_late_revives_nothing() {
 }
 
 #[test]
-fn a_restore_takes_reads_back_too() {
+fn a_restore_also_drops_reads() {
     let mut store = colours();
     store.apply(relist(vec![item("a", "u1", 5, "red"), item("c", "u3", 6, "red")], 50));
     store.apply(fetched("a", "u1", 60, "blue"));
@@ -248,20 +248,20 @@ fn a_restore_takes_reads_back_too() {
 }
 
 #[test]
-fn a_restore_that_no_list_betrays_is_found_out_when_the_watch_has_passed() {
+fn a_restore_hidden_from_lists_is_found_by_the_watch() {
     let mut store = colours();
     store.apply(relist(vec![item("c", "u3", 6, "red")], 9));
-    // The watch lags, and what it has not told is lost: the backup was taken at 30.
+    // The watch lags, and the events that it has not reported are lost: the backup was taken at 30.
     store.apply(fetched("b", "u2", 61, "blue"));
     store.apply(absent("c", "u3"));
     store.apply(relist(vec![item("c", "u3", 6, "red")], 30));
     assert_eq!(told(&store.apply(Delta::Bookmark(61))), ["b:u2 blue>-"]);
     let changes = store.apply(relist(vec![item("c", "u3", 6, "red")], 62));
-    assert_eq!(told(&changes), ["c:u3 ->red"], "this list was sent after the first, so after the read");
+    assert_eq!(told(&changes), ["c:u3 ->red"], "this list was sent after the first list, so after the read");
 }
 
 #[test]
-fn what_a_read_could_read_is_unreadable_again_once_the_watch_says_so() {
+fn a_newer_event_makes_a_read_object_unreadable_again() {
     let mut store = colours();
     store.apply(relist(vec![item("a", "u1", 5, "red")], 9));
     store.apply(fetched("a", "u1", 20, "blue"));

@@ -1,4 +1,4 @@
-//! A list without a watch, for those who look once: as a watch reads it, item by item.
+//! A single list without a watch. Like a watch, it parses the items one by one.
 
 use std::marker::PhantomData;
 
@@ -9,10 +9,12 @@ use serde::de::DeserializeOwned;
 use super::wire::{Page, Reader, parse_rv};
 use crate::store::Relist;
 
-/// Lists everything that `params` select. An object that cannot be read is logged and named in the answer, and hides no other.
+/// Lists the objects that `params` select. An object that cannot be parsed is logged, and its key
+/// is in [`Relist::unreadable`]. The other objects are not affected.
 ///
 /// # Errors
-/// When the API server does not answer, or not with a list.
+/// Fails if the API server does not answer, or answers with an error or with anything else than a
+/// list.
 pub async fn list_once<K, F>(
     api: Api<K>,
     params: &ListParams,
@@ -34,7 +36,11 @@ where
             Err(unreadable) => {
                 let key = unreadable.place.map(|(key, _)| key);
                 let shown = key.as_ref().map(ToString::to_string).unwrap_or_default();
-                tracing::warn!(object = shown, error = unreadable.error, "An object cannot be read");
+                tracing::warn!(
+                    object = shown,
+                    error = unreadable.error,
+                    "Skipped an object that cannot be parsed"
+                );
                 list.unreadable.extend(key);
             }
         }

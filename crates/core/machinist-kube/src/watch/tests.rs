@@ -1,4 +1,4 @@
-//! Everything that can go wrong with a list or a watch, played against the fake server.
+//! Tests of all failures of a list or a watch, against the fake server.
 
 use std::sync::Mutex;
 
@@ -22,7 +22,7 @@ fn map(value: &str) -> serde_json::Value {
     json!({ "data": { "value": value } })
 }
 
-/// A watch that feeds a store, and what it told.
+/// A watch that feeds a store, with the reported changes and notes.
 struct Watched {
     store: Arc<Mutex<Store<String>>>,
     changes: Arc<Mutex<Vec<String>>>,
@@ -81,7 +81,7 @@ impl Drop for Watched {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_lists_and_then_follows() {
+async fn a_watch_lists_first_and_then_follows() {
     let server = FakeServer::new();
     server.put(&path("a"), map("1"));
     let watched = Watched::start(&server);
@@ -106,7 +106,7 @@ async fn a_bookmark_moves_the_observed_version() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_while_the_watch_was_down_is_found_by_the_relist() {
+async fn a_relist_finds_a_deletion_during_an_outage() {
     let server = FakeServer::new();
     server.put(&path("a"), map("1"));
     server.put(&path("b"), map("2"));
@@ -124,9 +124,9 @@ async fn a_deletion_while_the_watch_was_down_is_found_by_the_relist() {
     assert_eq!(watched.changes(), ["b 2>-"]);
 }
 
-/// A server that was started anew has forgotten the past, and whoever watches it has waited long enough.
+/// A restarted server no longer has the old events, and its clients have waited long enough.
 #[tokio::test(start_paused = true)]
-async fn seconds_after_an_outage_the_store_is_right_again() {
+async fn seconds_after_an_outage_the_store_is_up_to_date() {
     let server = FakeServer::new();
     server.put(&path("a"), map("1"));
     let watched = Watched::start(&server);
@@ -157,7 +157,7 @@ async fn an_http_410_leads_to_a_relist() {
     server.close_watches();
     sleep(SOON).await;
     assert_eq!(watched.changes(), ["a ->1", "a 1>2"]);
-    assert_eq!(server.count(Seen::is_list), 2, "at once, and once");
+    assert_eq!(server.count(Seen::is_list), 2, "the watch lists again at once, and only once");
     server.put(&path("a"), map("3"));
     sleep(SOON).await;
     assert_eq!(watched.changes(), ["a 2>3"]);
@@ -180,7 +180,7 @@ async fn a_410_within_the_stream_leads_to_a_relist() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_always_says_410_is_listed_ever_more_rarely() {
+async fn repeated_410_answers_lead_to_rarer_lists() {
     let server = FakeServer::new();
     server.hook(|seen| if seen.is_watch() { Verdict::Answer(410) } else { Verdict::Pass });
     let _watched = Watched::start(&server);
@@ -190,7 +190,7 @@ async fn a_server_that_always_says_410_is_listed_ever_more_rarely() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_closes_at_once_is_not_hammered() {
+async fn streams_that_close_at_once_are_resumed_slowly() {
     let server = FakeServer::new();
     server.hook(|seen| if seen.is_watch() { Verdict::Stream("") } else { Verdict::Pass });
     let _watched = Watched::start(&server);
@@ -200,7 +200,7 @@ async fn a_server_that_closes_at_once_is_not_hammered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_dies_after_each_event_still_makes_progress_and_is_not_hammered() {
+async fn streams_that_end_after_each_event_make_progress_slowly() {
     let server = FakeServer::new();
     server.put(&path("a"), map("0"));
     let watched = Watched::start(&server);
@@ -219,7 +219,7 @@ async fn a_stream_that_dies_after_each_event_still_makes_progress_and_is_not_ham
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quiet_time_wipes_out_old_trouble() {
+async fn a_lasting_stream_resets_the_backoff() {
     let server = FakeServer::new();
     let watched = Watched::start(&server);
     sleep(SOON).await;
@@ -251,7 +251,7 @@ async fn half_a_line_is_dropped_and_read_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_stalls_is_opened_anew() {
+async fn a_stalled_stream_is_reopened() {
     let server = FakeServer::new();
     let watched = Watched::start(&server);
     sleep(Duration::from_secs(240)).await;
@@ -264,7 +264,7 @@ async fn a_stream_that_stalls_is_opened_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_is_never_answered_is_opened_anew() {
+async fn an_unanswered_watch_is_reopened() {
     let server = FakeServer::new();
     let mut goes_wrong = true;
     server.hook(move |seen| match seen.is_watch() && std::mem::take(&mut goes_wrong) {
@@ -279,7 +279,7 @@ async fn a_watch_that_is_never_answered_is_opened_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_restore_the_future_is_given_up_and_the_past_is_listed() {
+async fn after_a_restore_the_watch_lists_the_restored_state() {
     let server = FakeServer::new();
     server.put(&path("a"), map("old"));
     let (objects, rv) = server.snapshot();
@@ -298,7 +298,7 @@ async fn after_a_restore_the_future_is_given_up_and_the_past_is_listed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unreadable_object_is_reported_without_its_texts_and_stops_nothing() {
+async fn an_unreadable_object_is_reported_without_its_content() {
     let server = FakeServer::new();
     server.put(&path("a"), map("1"));
     let watched = Watched::start(&server);
@@ -315,7 +315,7 @@ async fn an_unreadable_object_is_reported_without_its_texts_and_stops_nothing() 
     let told = format!("{told:?}");
     assert!(told.contains("invalid type: string") && !told.contains("canary"), "{told}");
 
-    // A relist must not take it for deleted either.
+    // A relist must not treat the object as deleted either.
     server.compact();
     server.close_watches();
     server.hook(|seen| if seen.is_watch() { Verdict::Answer(410) } else { Verdict::Pass });
@@ -325,7 +325,7 @@ async fn an_unreadable_object_is_reported_without_its_texts_and_stops_nothing() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn long_lists_are_read_in_pages_and_an_expired_token_starts_over() {
+async fn an_expired_continue_token_restarts_the_list() {
     let server = FakeServer::new();
     for n in 0..1_200 {
         server.put(&path(&format!("m{n:04}")), map("1"));
@@ -348,7 +348,7 @@ async fn long_lists_are_read_in_pages_and_an_expired_token_starts_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_that_always_expire_are_done_without() {
+async fn a_list_with_tokens_that_always_expire_is_not_paged() {
     let server = FakeServer::new();
     for n in 0..600 {
         server.put(&path(&format!("m{n:04}")), map("1"));
@@ -372,7 +372,7 @@ async fn a_request_that_can_never_succeed_ends_the_watch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_seed_waits_the_same_and_another_seed_does_not() {
+async fn waits_depend_only_on_the_seed() {
     let run = async |seed| {
         let server = FakeServer::new();
         server.hook(|_| Verdict::Refuse);
@@ -387,7 +387,7 @@ async fn the_same_seed_waits_the_same_and_another_seed_does_not() {
 }
 
 #[tokio::test]
-async fn a_single_list_names_what_it_cannot_read_and_has_the_rest() {
+async fn a_single_list_names_unreadable_objects() {
     let server = FakeServer::new();
     server.put(&path("a"), json!({ "data": "no map" }));
     server.put(&path("b"), map("2"));

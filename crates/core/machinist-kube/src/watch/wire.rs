@@ -1,4 +1,5 @@
-//! What an API server sends: pages of a list, lines of a watch, and objects that may be unreadable.
+//! Parses the answers of an API server: pages of a list, lines of a watch, and objects that may be
+//! unreadable.
 
 use std::sync::Arc;
 
@@ -12,7 +13,8 @@ use serde_json::value::RawValue;
 use super::WatchNote;
 use crate::store::{Entry, ObjectKey};
 
-/// An object has at most 1.5 MiB in etcd; a longer line is not from an API server.
+/// Longest line of a watch. An object has at most 1.5 MiB in etcd, so a longer line is not from an
+/// API server.
 const MAX_LINE_BYTES: usize = 16 << 20;
 
 /// Turns JSON into entries.
@@ -29,14 +31,15 @@ impl<K: Resource + DeserializeOwned, P> Reader<K, P> {
         let object: K =
             serde_json::from_str(raw.get()).map_err(|error| Unreadable::of(raw, &error.to_string()))?;
         let metadata = object.meta();
-        let (key, uid, resource_version) = identity(metadata)
-            .ok_or_else(|| Unreadable::of(raw, "expected a name, a UID and a numeric resourceVersion"))?;
+        let (key, uid, resource_version) = identity(metadata).ok_or_else(|| {
+            Unreadable::of(raw, "the metadata lacks a name, a UID or a numeric resourceVersion")
+        })?;
         let deleting = metadata.deletion_timestamp.is_some();
         Ok((key, Entry { uid, resource_version, deleting, facts: Arc::new((self.parse)(object)) }))
     }
 }
 
-/// An object that cannot be read, and where it is when at least that can.
+/// An object that cannot be parsed, with its key and resourceVersion if its metadata can be parsed.
 pub(super) struct Unreadable {
     pub(super) place: Option<(ObjectKey, u64)>,
     pub(super) error: String,
@@ -87,7 +90,8 @@ pub(super) fn parse_rv(text: Option<&str>) -> Option<u64> {
     text?.parse().ok()
 }
 
-/// A parser's message quotes what it found, and what it found may be a secret: every quoted text becomes `"..."`.
+/// Replaces each quoted text in a parser's message by `"..."`, because the quoted content may be
+/// secret.
 pub(super) fn without_quotes(message: &str) -> String {
     // Rust quotes a quote within a text as `\"`.
     let message = message.replace("\\\"", "");
@@ -97,7 +101,7 @@ pub(super) fn without_quotes(message: &str) -> String {
 
 pub(super) enum Line {
     Whole,
-    /// The stream is over; a line that was not finished is dropped.
+    /// The stream has ended. An unfinished line is dropped.
     End,
 }
 
@@ -119,7 +123,9 @@ pub(super) async fn read_line(
             return Ok(Line::Whole);
         }
         if MAX_LINE_BYTES < line.len() {
-            return Err(std::io::Error::other("a line of the watch is longer than any object can be"));
+            return Err(std::io::Error::other(
+                "a line of the watch is longer than the maximum size of an object",
+            ));
         }
     }
 }

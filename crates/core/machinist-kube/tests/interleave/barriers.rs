@@ -1,5 +1,6 @@
-//! What threads may do to a barrier, used as the controllers use it: one lock around the stores and the barrier, a charge before each
-//! write, and a wake for each key that a settled or seen write sets free.
+//! Scenarios with a barrier and several threads. The threads use the barrier like the controllers:
+//! one lock around the stores and the barrier, a charge before each write, and a wake for each key
+//! that a settled or seen write unblocks.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,11 +17,11 @@ use crate::sync::{advance, block_on, in_every_order};
 
 const SET: &str = "set";
 const DEPLOYMENT: &str = "deployment";
-/// Both count what is written.
+/// Both keys count the written object.
 const CHARGED: [&str; 2] = [SET, DEPLOYMENT];
 const UID: &str = "u1";
 
-/// One object at an API server, the watch of it, and a process that writes it.
+/// An API server with one object, a watch of this object, and a process that writes the object.
 #[derive(Clone)]
 struct Rig {
     server: Arc<(Mutex<Server>, Condvar)>,
@@ -29,12 +30,12 @@ struct Rig {
     routes: Routes,
 }
 
-/// Which keys a change of the object wakes, besides those that the barrier sets free.
+/// The keys that a change of the object wakes, besides the keys that the barrier unblocks.
 #[derive(Clone, Copy, PartialEq)]
 enum Routes {
-    /// None: the barrier alone must wake enough.
+    /// No keys: the wakes of the barrier must be enough.
     Nothing,
-    /// Those that count it.
+    /// The keys that count the object.
     Changes,
 }
 
@@ -43,11 +44,12 @@ enum Routes {
 enum Write {
     Update,
     Delete,
-    /// An update that lets go what was being deleted.
+    /// An update that removes the last finalizer of an object that is being deleted.
     LastFinalizer,
 }
 
-/// Everything that happened to the object, as the watch will tell it. The resourceVersion of an event is its place, from 1.
+/// All events of the object, in the order in which the watch reports them. The resourceVersion of
+/// an event is its position, from 1.
 #[derive(Default)]
 struct Server {
     log: Vec<Event>,
@@ -77,7 +79,7 @@ impl Server {
         self.log.len() as u64
     }
 
-    /// What a quorum read answers.
+    /// The answer to a quorum read.
     fn get(&self) -> Option<Entry<()>> {
         let written = self.log.last().is_some_and(|event| *event == Event::Written);
         written.then(|| entry(self.newest()))
@@ -85,7 +87,7 @@ impl Server {
 }
 
 impl World {
-    /// Whether the store shows everything that has happened by now, be it from the watch or from a read.
+    /// Whether the store shows the current state of the server, from the watch or from a read.
     fn shows(&self, server: &Server) -> bool {
         self.store.get(&object()).map(|entry| entry.resource_version)
             == server.get().map(|entry| entry.resource_version)
@@ -122,7 +124,7 @@ impl Rig {
         self.world().barrier.open(&CHARGED, expect)
     }
 
-    /// The server commits; returns the resourceVersion.
+    /// Commits an event at the server and returns its resourceVersion.
     fn commit(&self, event: Event) -> u64 {
         let mut server = self.server.0.lock().expect("unpoisoned");
         server.log.push(event);
@@ -135,7 +137,7 @@ impl Rig {
         self.wake(woken);
     }
 
-    /// As `act/write.rs` does it.
+    /// Writes the object in the same steps as `write.rs` of machinist-runtime.
     fn write(&self, write: Write) {
         let (kind, event) = match write {
             Write::Update => (WriteKind::Update, Event::Written),
@@ -153,7 +155,7 @@ impl Rig {
         self.settle(charge, settled);
     }
 
-    /// As `feed.rs` does it.
+    /// Applies a delta in the same steps as `feed.rs` of machinist-runtime.
     fn take_in(&self, delta: Delta<()>) {
         let mut woken = Vec::new();
         {
@@ -168,7 +170,7 @@ impl Rig {
         self.wake(woken);
     }
 
-    /// The watch: tells of that many events, each at some time after it happened.
+    /// The watch: delivers this many events, each at some time after its commit.
     fn watch(&self, events: usize) {
         for place in 0..events {
             let event = {
@@ -186,7 +188,8 @@ impl Rig {
         }
     }
 
-    /// As `act/settle.rs` does it: a quorum read, taken into the store, tells what became of a write.
+    /// Finds out the result of a write in the same steps as `settle.rs` of machinist-runtime: with
+    /// a quorum read that is applied to the store.
     fn look(&self) -> Settled {
         let known = self.world().store.get(&object()).map(|entry| entry.uid.clone());
         let found = self.server.0.lock().expect("unpoisoned").get();
@@ -205,7 +208,7 @@ impl Rig {
         }
     }
 
-    /// A worker, until it has decided about both keys on a view with that many events.
+    /// A worker that runs until it has decided about both keys on a view with this many events.
     fn decide(&self, events: usize, check: impl Fn(&World, &Server)) {
         CHARGED.iter().for_each(|key| self.queue.wake(key));
         let mut left = BTreeSet::from(CHARGED);
@@ -234,11 +237,11 @@ impl Rig {
 }
 
 fn shows_every_write(world: &World, server: &Server) {
-    assert!(world.shows(server), "decided on a view that lacks an own write");
+    assert!(world.shows(server), "the view of a decision lacks a write of this process");
 }
 
 #[test]
-fn nothing_is_decided_before_the_store_shows_an_own_write() {
+fn no_decision_precedes_the_view_of_an_own_write() {
     for last in [Write::Delete, Write::LastFinalizer] {
         in_every_order(move || {
             let rig = Rig::new(Routes::Nothing);
@@ -267,14 +270,14 @@ fn keys_wait_for_the_writes_of_all_threads() {
 }
 
 #[test]
-fn a_write_that_is_read_before_the_watch_shows_it_frees_its_keys() {
+fn a_read_ahead_of_the_watch_unblocks_the_keys() {
     in_every_order(|| {
         let rig = Rig::new(Routes::Nothing);
         rig.write(Write::Update);
         advance(OVERDUE_AFTER);
         let watch = rig.spawn(|rig| rig.watch(1));
         let worker = rig.spawn(|rig| rig.decide(1, shows_every_write));
-        // As `tend_barrier` does it.
+        // The same steps as `tend_barrier` of machinist-runtime.
         let overdue = rig.world().barrier.overdue();
         for late in overdue {
             rig.look();
@@ -287,11 +290,11 @@ fn a_write_that_is_read_before_the_watch_shows_it_frees_its_keys() {
 }
 
 #[test]
-fn a_write_without_an_answer_blocks_no_key_for_ever() {
+fn a_write_without_an_answer_blocks_no_key_forever() {
     in_every_order(|| {
         let rig = Rig::new(Routes::Changes);
         let charge = rig.open(WriteKind::Create);
-        // The request is on its way for any length of time after its sender has given up.
+        // The request may take effect at any time after its sender has stopped waiting.
         let network = rig.spawn(|rig| {
             rig.commit(Event::Written);
             rig.watch(1);

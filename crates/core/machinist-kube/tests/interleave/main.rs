@@ -1,17 +1,20 @@
-//! The queue and the barrier under every order in which a few threads can take turns.
+//! Tests the queue and the barrier in all orders in which a few threads can take turns.
 //!
-//! The simulation runs on one thread, so it never sees two threads meet inside the queue. Here `loom` does: it runs a scenario again
-//! and again, and at each lock and each notice lets another thread go on, until it has tried every order with at most
-//! [`sync::PREEMPTIONS`] interruptions. A lost wake shows itself as threads that all wait for ever, which loom reports.
-//! `LOOM_MAX_PREEMPTIONS=3 cargo test -p machinist-kube --test interleave` tries more, for minutes.
+//! The simulation runs on one thread, so two of its threads never meet inside the queue. These
+//! tests use `loom`, which runs a scenario repeatedly. At each lock and each notice, loom continues
+//! with another thread, until it has tried all orders with at most [`sync::PREEMPTIONS`]
+//! interruptions. After a lost wake all threads wait forever, and loom reports that.
+//! `LOOM_MAX_PREEMPTIONS=3 cargo test -p machinist-kube --test interleave` tries more orders and
+//! takes minutes.
 //!
-//! The files under test are the product's own: this target compiles `src/queue.rs` and `src/barrier.rs` with [`sync`] in the place of the
-//! product's `src/sync.rs`. Everything else (store, tokio's `Notify`) is what the product uses.
+//! The tests use the files of the product: this target compiles `src/queue.rs` and `src/barrier.rs`
+//! with [`sync`] in place of the product's `src/sync.rs`. All other code (the store, tokio's
+//! `Notify`) is the same as in the product.
 //!
-//! loom and not shuttle: shuttle draws orders at random and needs `rand`; loom tries them all, which is possible because the code under
-//! test is a few short critical sections.
+//! The tests use loom and not shuttle, because shuttle chooses random orders and needs `rand`. loom
+//! can try all orders, because the code under test consists of a few short critical sections.
 
-#![expect(dead_code, unreachable_pub, reason = "files of the library, of which the scenarios need a part")]
+#![expect(dead_code, unreachable_pub, reason = "the scenarios use only a part of these files of the library")]
 
 #[path = "../../src/backoff.rs"]
 mod backoff;
@@ -25,7 +28,7 @@ mod cluster {
     pub(crate) use machinist_kube::cluster::Cluster;
 }
 
-/// What the barrier reads of a store.
+/// The types of the store that the barrier uses.
 mod store {
     pub(crate) use machinist_kube::store::{Change, ObjectKey};
 }

@@ -1,4 +1,4 @@
-//! What threads may do to a queue.
+//! Scenarios with a queue and several threads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,8 @@ fn queue() -> Queue {
     KeyQueue::new(|_| Duration::ZERO, 1)
 }
 
-/// What keys are about: a number that a watch counts up, telling the queue each time.
+/// The object of a key: a version that a watch increments. The watch wakes the key after each
+/// increment.
 #[derive(Default)]
 struct Object {
     version: Mutex<usize>,
@@ -44,7 +45,7 @@ fn nothing_is_left(queue: &Queue) {
 }
 
 #[test]
-fn an_object_made_while_its_key_is_removed_is_looked_at() {
+fn an_object_created_during_a_removal_is_reconciled() {
     in_every_order(|| {
         let queue = KeyQueue::new(|_| Duration::from_secs(10), 1);
         let object = Arc::new(Object::default());
@@ -72,7 +73,7 @@ fn an_object_made_while_its_key_is_removed_is_looked_at() {
 }
 
 #[test]
-fn the_last_change_is_seen_and_no_key_is_held_twice() {
+fn the_last_change_is_seen_by_one_worker_at_a_time() {
     const CHANGES: usize = 2;
     in_every_order(|| {
         let queue = queue();
@@ -87,12 +88,16 @@ fn the_last_change_is_seen_and_no_key_is_held_twice() {
                         queue.done(&key);
                         return;
                     }
-                    assert!(!is_held.swap(true, Ordering::SeqCst), "in the hands of two workers");
+                    assert!(
+                        !is_held.swap(true, Ordering::SeqCst),
+                        "two workers have the key at the same time"
+                    );
                     let seen = object.look();
                     is_held.store(false, Ordering::SeqCst);
                     queue.done(&key);
                     if seen == CHANGES {
-                        // The other worker may wait for ever: nothing else will change.
+                        // Stops the other worker, which would otherwise wait forever for another
+                        // change.
                         queue.wake("stop");
                         return;
                     }
@@ -114,7 +119,7 @@ fn the_last_change_is_seen_and_no_key_is_held_twice() {
 fn a_burst_reaches_every_worker() {
     in_every_order(|| {
         let queue = queue();
-        // Each worker keeps its key, so none can take both.
+        // Each worker keeps its key, so no worker can take both keys.
         let worker = || {
             let queue = queue.clone();
             move || block_on(queue.next())

@@ -1,4 +1,4 @@
-//! What the queue and the barrier use of threads and of time, under loom's control.
+//! The locks, notices and clock that the queue and the barrier use, under loom's control.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -12,11 +12,12 @@ use loom::sync::Condvar;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 pub(crate) use loom::sync::{Mutex, MutexGuard};
 
-/// How often threads may be interrupted in one run. Two interruptions show almost every error that threads can make, and each more
-/// multiplies the runs by about ten. Changes of turn where a thread has to wait are not counted.
+/// Maximum number of interruptions of threads in one run. Two interruptions reveal almost all
+/// concurrency errors, and each additional one multiplies the number of runs by about ten. A switch
+/// at which a thread has to wait is not counted.
 pub(crate) const PREEMPTIONS: usize = 2;
 
-/// Runs the scenario in every order.
+/// Runs the scenario in all orders of its threads, within the limit of interruptions.
 pub(crate) fn in_every_order(scenario: impl Fn() + Send + Sync + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = model.preemption_bound.or(Some(PREEMPTIONS));
@@ -27,7 +28,7 @@ pub(crate) fn in_every_order(scenario: impl Fn() + Send + Sync + 'static) {
     });
 }
 
-/// tokio's notice, with a point before each of its operations at which another thread may go on.
+/// tokio's `Notify`, with a switching point for loom before each of its operations.
 #[derive(Default)]
 pub(crate) struct Notify {
     notice: tokio::sync::Notify,
@@ -50,8 +51,8 @@ impl Notify {
     }
 }
 
-/// Runs a future on this thread. Not loom's own `block_on`: its wakers are switching points, and tokio clones them under a lock
-/// that loom does not know.
+/// Runs a future on this thread. loom's own `block_on` is not usable: its wakers are switching
+/// points, and tokio clones wakers under a lock that loom does not know.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let parker = Arc::new(Parker::default());
     let waker = Waker::from(parker.clone());
@@ -68,7 +69,7 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Polls a future once and drops it, as a `select!` does with the branch that lost.
+/// Polls a future once and drops it, as `select!` does with a branch that did not complete.
 pub(crate) fn poll_once<F: Future>(future: F) -> Option<F::Output> {
     let waker = Waker::from(Arc::new(Parker::default()));
     match pin!(future).poll(&mut Context::from_waker(&waker)) {
@@ -91,12 +92,12 @@ impl Wake for Parker {
 }
 
 thread_local! {
-    // loom runs all threads of a model on one thread of the system.
+    // loom runs all threads of a model on one thread of the operating system.
     static NOW: Cell<Duration> = const { Cell::new(Duration::ZERO) };
     static SLEEPERS: RefCell<Vec<(Instant, Waker)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A moment of a clock that stands still until [`advance`] moves it.
+/// A time of a clock that changes only in [`advance`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Instant(Duration);
 
@@ -118,7 +119,7 @@ impl Add<Duration> for Instant {
     }
 }
 
-/// Moves the clock, and wakes the sleepers whose time has come.
+/// Advances the clock and wakes the sleepers that are due.
 pub(crate) fn advance(duration: Duration) {
     NOW.set(NOW.get() + duration);
     let (due, later) = SLEEPERS.take().into_iter().partition(|(at, _)| *at <= Instant::now());

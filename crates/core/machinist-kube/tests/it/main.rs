@@ -1,4 +1,5 @@
-//! The parts of this crate together, against the embedded API server: what unit tests assume of a server is asked here.
+//! Tests all parts of this crate together against the embedded API server. They also check the
+//! assumptions of the unit tests about an API server.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -51,13 +52,13 @@ fn rv(map: &ConfigMap) -> u64 {
     map.metadata.resource_version.as_deref().and_then(|rv| rv.parse().ok()).expect("a number")
 }
 
-/// Sends a patch; what it came to.
+/// Sends a patch and returns the outcome.
 async fn send(maps: &Api<ConfigMap>, name: &str, patch: GuardedPatch) -> WriteOutcome {
     WriteOutcome::of(&maps.patch(name, &Default::default(), &patch.into_kube()).await)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_patch_is_stale_exactly_when_something_it_names_has_changed() {
+async fn a_patch_is_stale_if_and_only_if_a_tested_field_changed() {
     let server = Server::new(Config::default());
     let maps = maps(&server);
     let made = create(&maps, "a", "").await;
@@ -76,7 +77,7 @@ async fn a_patch_is_stale_exactly_when_something_it_names_has_changed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn labels_annotations_and_finalizers_are_written_whether_or_not_their_map_was_there() {
+async fn missing_metadata_maps_are_created_when_needed() {
     let server = Server::new(Config::default());
     let maps = maps(&server);
     let made = create(&maps, "a", "1").await;
@@ -86,9 +87,9 @@ async fn labels_annotations_and_finalizers_are_written_whether_or_not_their_map_
         .set_annotation(made.metadata.annotations.as_ref(), "note", "z")
         .add_finalizer(made.metadata.finalizers.as_deref(), "machinist.dev/ours");
     assert_eq!(send(&maps, "a", first.clone()).await, WriteOutcome::Done);
-    assert_eq!(send(&maps, "a", first).await, WriteOutcome::Stale, "the maps are there now");
+    assert_eq!(send(&maps, "a", first).await, WriteOutcome::Stale, "the maps exist now");
 
-    let now = maps.get("a").await.expect("it is there").metadata;
+    let now = maps.get("a").await.expect("the object exists").metadata;
     let labels = now.labels.clone().unwrap_or_default();
     assert_eq!((labels["machinist.dev/a.b"].as_str(), labels["second"].as_str()), ("x", "y"));
     let second = GuardedPatch::new(&uid(&made))
@@ -96,13 +97,13 @@ async fn labels_annotations_and_finalizers_are_written_whether_or_not_their_map_
         .set_annotation(now.annotations.as_ref(), "note", "zz")
         .remove_finalizer(now.finalizers.as_deref(), "machinist.dev/ours");
     assert_eq!(send(&maps, "a", second).await, WriteOutcome::Done);
-    let now = maps.get("a").await.expect("it is there").metadata;
+    let now = maps.get("a").await.expect("the object exists").metadata;
     assert_eq!(now.labels.unwrap_or_default().len(), 1);
     assert_eq!(now.finalizers.unwrap_or_default(), Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_of_the_server_have_the_meaning_that_callers_count_on() {
+async fn server_answers_have_the_expected_outcomes() {
     let server = Server::new(Config::default());
     let maps = maps(&server);
     let made = create(&maps, "a", "1").await;
@@ -122,25 +123,25 @@ async fn answers_of_the_server_have_the_meaning_that_callers_count_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_eviction_reaches_the_pod_that_was_meant_and_no_other_of_its_name() {
+async fn an_eviction_never_reaches_another_pod_of_the_same_name() {
     let server = Server::new(Config::default());
     let pods: Api<Pod> = Api::namespaced(client(&server), "default");
     let evict = async |name: &str, uid: &str| EvictionOutcome::of(&eviction::evict(&pods, name, uid).await);
-    assert_eq!(evict("nobody", "u").await, EvictionOutcome::Gone);
+    assert_eq!(evict("missing", "u").await, EvictionOutcome::Gone);
     let pod: Pod = serde_json::from_value(json!({
         "metadata": {"name": "p"}, "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]}
     }))
     .expect("a pod");
     let made = pods.create(&PostParams::default(), &pod).await.expect("created");
     assert_eq!(evict("p", "of-another").await, EvictionOutcome::Gone);
-    let held = pods.get("p").await.expect("it is there");
-    assert_eq!(held.metadata.resource_version, made.metadata.resource_version, "nothing happened to it");
+    let held = pods.get("p").await.expect("the object exists");
+    assert_eq!(held.metadata.resource_version, made.metadata.resource_version, "the pod was not changed");
     assert_eq!(evict("p", &held.metadata.uid.expect("a UID")).await, EvictionOutcome::Evicted);
-    let going = pods.get("p").await.expect("it has its grace");
+    let going = pods.get("p").await.expect("the pod exists during its grace period");
     assert!(going.metadata.deletion_timestamp.is_some());
 }
 
-/// A store and a barrier, fed by a watch as a controller feeds them.
+/// A store and a barrier that a watch feeds, as in a controller.
 struct Fed {
     store: Store<String>,
     barrier: Barrier<&'static str>,
@@ -183,7 +184,7 @@ fn expect_map(name: &str, kind: WriteKind) -> Expect {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_is_looked_at_again_only_when_the_store_shows_its_own_writes() {
+async fn a_key_is_woken_when_the_store_shows_its_writes() {
     let server = Server::new(Config::default());
     let maps = maps(&server);
     let (fed, task) = watch(maps.clone());
@@ -205,7 +206,7 @@ async fn a_key_is_looked_at_again_only_when_the_store_shows_its_own_writes() {
         assert_eq!(fed.value("a").as_deref(), Some("1"));
     }
 
-    // A deletion is answered without a resourceVersion.
+    // The answer to a deletion has no resourceVersion.
     let charge = fed.lock().expect("unpoisoned").barrier.open(&["set"], expect_map("a", WriteKind::Delete));
     maps.delete("a", &DeleteParams::default()).await.expect("deleted");
     {
@@ -219,7 +220,7 @@ async fn a_key_is_looked_at_again_only_when_the_store_shows_its_own_writes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_compaction_behind_our_back_costs_a_relist_and_no_deletion() {
+async fn a_relist_after_a_compaction_misses_no_deletion() {
     let server = Server::new(Config::default());
     let maps = maps(&server);
     create(&maps, "a", "1").await;
@@ -228,7 +229,7 @@ async fn a_compaction_behind_our_back_costs_a_relist_and_no_deletion() {
     sleep(SOON).await;
     task.abort();
 
-    // The same store, watched anew by a process that has missed the deletion.
+    // A second watch feeds the same store, after the first has missed the deletion.
     maps.delete("b", &DeleteParams::default()).await.expect("deleted");
     create(&maps, "c", "3").await;
     server.compact();
@@ -246,13 +247,13 @@ async fn a_compaction_behind_our_back_costs_a_relist_and_no_deletion() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_frozen_watch_is_helped_out_by_one_quorum_list() {
+async fn one_quorum_list_replaces_a_watch_that_hangs() {
     let server = Server::new(Config::default());
     let maps = maps(&server);
     let made = create(&maps, "a", "1").await;
     let (fed, task) = watch(maps.clone());
     sleep(SOON).await;
-    // The watch hangs: nobody reads it any more.
+    // The watch hangs: its task no longer reads the stream.
     task.abort();
     let charge = fed.lock().expect("unpoisoned").barrier.open(&["set"], expect_map("a", WriteKind::Delete));
     maps.delete("a", &DeleteParams::default()).await.expect("deleted");
@@ -270,13 +271,13 @@ async fn a_frozen_watch_is_helped_out_by_one_quorum_list() {
     assert_eq!(
         fed.barrier.verified(overdue[0].charge),
         Vec::<&str>::new(),
-        "seeing it gone has closed it already"
+        "the deletion in the list has already closed the charge"
     );
     assert_eq!(fed.woken, ["set"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_of_two_leads_and_the_other_follows() {
+async fn one_process_leads_and_the_other_takes_over() {
     let server = Server::new(Config::default());
     let epoch = "2026-01-01T00:00:00Z".parse().expect("a time");
     let clock: SharedClock = Arc::new(TokioClock::starting_at(epoch));
@@ -286,17 +287,20 @@ async fn one_of_two_leads_and_the_other_follows() {
         (tokio::spawn(elector.run(std::future::pending())), leadership)
     };
     let (one_task, one) = start("one");
-    one.acquired().await.expect("nobody else is there");
+    one.acquired().await.expect("no other process competes");
     let (_two_task, two) = start("two");
     sleep(Duration::from_secs(60)).await;
     assert!(one.is_held() && !two.is_held());
     one_task.abort();
-    timeout(Duration::from_secs(20), two.acquired()).await.expect("in time").expect("the first is gone");
+    timeout(Duration::from_secs(20), two.acquired())
+        .await
+        .expect("in time")
+        .expect("the first process has ended");
     assert!(!one.is_held());
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_arrive_and_count() {
+async fn repeated_events_are_counted() {
     let server = Server::new(Config::default());
     let made = create(&maps(&server), "a", "1").await;
     let epoch = "2026-01-01T00:00:00Z".parse().expect("a time");

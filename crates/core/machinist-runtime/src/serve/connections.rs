@@ -1,7 +1,8 @@
-//! Connections to the HTTP port of a process: accepted for as long as the process lives, and no more than it can bear.
+//! Accepts connections to the HTTP port of a process, up to a limit.
 //!
-//! The port is open to anyone who reaches it, so nothing that a caller does may end the process or hold it up: an accept that
-//! fails is repeated, connections are counted, and whoever sends no request is sent away.
+//! Every client in the network can connect to the port. So no client may end or block the process:
+//! a failed accept is retried, the number of connections is limited, and a connection without a
+//! request is closed.
 
 use std::convert::Infallible;
 use std::io;
@@ -18,14 +19,16 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// Most connections at a time. Probes and scrapers are few; the file descriptors are needed for the API servers.
+/// The limit of concurrent connections. Probes and scrapers need few, and the process needs its
+/// file descriptors for the API servers.
 const MAX_CONNECTIONS: usize = 128;
-/// How long a caller may take to send the head of a request, the first or a later one.
+/// The timeout for the head of each request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Accepting fails when file descriptors run out: connections get time to end.
+/// The pause after a failed accept, for example without free file descriptors. Meanwhile, other
+/// connections can end.
 const PAUSE_AFTER_FAILED_ACCEPT: Duration = Duration::from_millis(100);
 
-/// Answers each request by its path, until it is dropped.
+/// Answers each request by its path, until the future is dropped.
 pub async fn answer_all<A>(listener: &TcpListener, answer: A) -> Infallible
 where
     A: Fn(&str) -> Response<Full<Bytes>> + Clone + Send + Sync + 'static,
@@ -33,7 +36,7 @@ where
     accept_from(listener, answer).await
 }
 
-/// Where connections come from.
+/// A source of connections. Tests replace the TCP listener.
 trait Source {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
@@ -95,7 +98,7 @@ mod tests {
 
     use super::*;
 
-    /// What each accept comes to, in turn; then nobody comes any more.
+    /// A source with the given results. After the last result, no connection arrives.
     struct Script {
         results: Mutex<mpsc::UnboundedReceiver<io::Result<DuplexStream>>>,
     }
@@ -125,7 +128,7 @@ mod tests {
 
     fn arrive(arrivals: &Arrivals) -> DuplexStream {
         let (ours, theirs) = tokio::io::duplex(4096);
-        arrivals.send(Ok(theirs)).expect("somebody accepts");
+        arrivals.send(Ok(theirs)).expect("the accept loop runs");
         ours
     }
 
@@ -140,23 +143,24 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_accept_that_fails_is_repeated() {
+    async fn a_failed_accept_is_retried() {
         let arrivals = serve();
         for kind in [io::ErrorKind::ConnectionAborted, io::ErrorKind::Other] {
-            arrivals.send(Err(kind.into())).expect("somebody accepts");
+            arrivals.send(Err(kind.into())).expect("the accept loop runs");
         }
         let answer = ask(&mut arrive(&arrivals)).await;
         assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("/healthz"), "{answer}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn idle_connections_make_room_for_others() {
+    async fn idle_connections_are_closed_for_new_ones() {
         let arrivals = serve();
         let began = tokio::time::Instant::now();
         let idle: Vec<DuplexStream> = (0..MAX_CONNECTIONS).map(|_| arrive(&arrivals)).collect();
         let answer = ask(&mut arrive(&arrivals)).await;
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-        // Nobody was accepted beyond the limit, and nobody kept a place by saying nothing.
+        // The server accepted no connection above the limit, and closed the idle ones at the
+        // timeout.
         assert_eq!(began.elapsed().as_secs(), HEADER_TIMEOUT.as_secs());
         drop(idle);
     }

@@ -165,11 +165,11 @@ impl Provider for Misreader {
 #[tokio::test(start_paused = true)]
 async fn every_misreading_of_ids_fails_its_rule() {
     let expected = [
-        (Misreading::ItsOwnIdsAreForeign, "its_own_ids_are_ours_and_the_same_instance"),
-        (Misreading::AllIdsAreItsOwn, "foreign_and_malformed_ids_are_told_from_its_own"),
+        (Misreading::ItsOwnIdsAreForeign, "the_id_of_a_created_instance_parses_as_ours"),
+        (Misreading::AllIdsAreItsOwn, "foreign_and_malformed_ids_are_recognized"),
         (Misreading::NothingIsUnset, "an_empty_id_is_unset"),
-        (Misreading::AllInstancesAreTheSame, "another_instance_is_never_the_same"),
-        (Misreading::OneSpellingOnly, "other_spellings_are_the_same_instance"),
+        (Misreading::AllInstancesAreTheSame, "different_instances_are_never_the_same"),
+        (Misreading::OneSpellingOnly, "other_spellings_name_the_same_instance"),
     ];
     for (misreading, rule) in expected {
         let cloud = cloud();
@@ -182,19 +182,19 @@ async fn every_misreading_of_ids_fails_its_rule() {
 #[tokio::test(start_paused = true)]
 async fn every_mutant_fails_the_rule_that_it_breaks() {
     let expected = [
-        (Mutation::FreshKeyOnEveryCall, "ensure_twice_gives_the_same_instance"),
-        (Mutation::ListStopsEarly, "list_is_complete_and_knows_its_cluster"),
+        (Mutation::FreshKeyOnEveryCall, "ensure_twice_returns_the_same_instance"),
+        (Mutation::ListStopsEarly, "list_is_complete_and_filters_by_cluster"),
         (Mutation::DeleteAsAnybody, "delete_refuses_the_instance_of_another_key"),
-        (Mutation::LostMeansNotSent, "ensure_that_takes_effect_late_is_still_one_instance"),
+        (Mutation::LostMeansNotSent, "ensure_with_a_late_effect_creates_one_instance"),
         (
             Mutation::ErrorAfterEffectMeansNoEffect,
-            "ensure_answered_with_an_error_after_its_effect_is_ambiguous_and_repeatable",
+            "ensure_failing_after_its_effect_is_ambiguous_and_repeatable",
         ),
-        (Mutation::QuotaIsAnOutage, "a_used_up_quota_is_exhausted_and_leaves_nothing"),
-        (Mutation::NothingIsEverFoundByName, "find_sees_it_by_id_key_and_name"),
+        (Mutation::QuotaIsAnOutage, "a_used_up_quota_is_exhausted_and_has_no_effect"),
+        (Mutation::NothingIsEverFoundByName, "find_works_by_id_key_and_name"),
         (Mutation::DeniedMeansAbsent, "a_revoked_credential_is_denied"),
         (Mutation::RekeyWithoutLooking, "rekey_refuses_the_instance_of_a_third_key"),
-        (Mutation::OneAccountForAll, "another_account_shows_nothing_of_this_one"),
+        (Mutation::OneAccountForAll, "another_account_cannot_see_the_instance"),
     ];
     for (mutation, rule) in expected {
         let cloud = cloud();

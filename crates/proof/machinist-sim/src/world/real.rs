@@ -26,7 +26,7 @@ use machinist_api::{Machine, MachineDeployment, MachineSet, crd};
 use machinist_cloud_sim::{Clock as CloudClock, Cloud, Settings};
 use machinist_controllers::{Clients, MachineController, MachineOptions, Manager, ProcessOptions, Running};
 use machinist_driver_sim::SimProvider;
-use machinist_kube::client::{RequestObserver, RequestReport};
+use machinist_kube::request::{RequestObserver, RequestReport};
 use machinist_kube::{ClientOptions, Clock as _, KubeconfigSource, SystemClock, connect};
 use machinist_node_sim::{Fleet, FleetOptions, HttpsConnector, Metadata};
 use machinist_plan::mcm::machine::Defaults;
