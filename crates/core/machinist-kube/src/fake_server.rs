@@ -18,7 +18,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tower::BoxError;
 
-use crate::client::{ClientOptions, layer_client};
+use crate::client::layer_client;
+use crate::request::ClientOptions;
 
 /// Duration of each request. Without it, a loop without pauses would take no time and the tests
 /// would not detect the loop.

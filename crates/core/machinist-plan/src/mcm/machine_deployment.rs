@@ -18,12 +18,11 @@ mod freeze;
 pub(crate) mod snapshot;
 pub(crate) mod template;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use machinist_api::constants::{annotations, labels, reasons};
 use machinist_api::{MachineDeploymentStatus, MachineSet, MachineSetStatus, MachineSpec, StrategyType};
 

@@ -16,7 +16,6 @@ mod names;
 mod replicas;
 pub(crate) mod snapshot;
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,10 +32,10 @@ use super::live::is_live;
 use super::machine_deployment::template::is_synced;
 use super::refusal::Refusal;
 use super::status;
-use crate::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts, Preserved, selects};
+use crate::facts::{MachineFacts, MachineSetFacts, Preserved, selects};
 use crate::why::{McmReason, Reason, Step};
 use crate::{Plan, Why};
-use machinist_core::{Attempts, SKEW_LIMIT, plus};
+use machinist_core::{SKEW_LIMIT, plus};
 
 /// Minimum interval between status writes, because the status changes with every Machine.
 const STATUS_EVERY: Duration = Duration::from_secs(1);

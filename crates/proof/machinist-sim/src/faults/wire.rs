@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use kube::client::Body;
 use machinist_apiserver::{ApiService, Server};
 use serde::Deserialize;

@@ -4,7 +4,10 @@ mod chosen;
 mod sizes;
 mod status;
 
+use std::collections::BTreeSet;
+
 use expect_test::{Expect, expect};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::*;

@@ -1,11 +1,14 @@
 //! Tests of the set planner: each test builds a snapshot and checks the plan.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use expect_test::{Expect, expect};
+use machinist_core::Attempts;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::facts::MachineDeploymentFacts;
 
 const NOW: i64 = 1_800_000_000;
 const UID: &str = "uid-s";
