@@ -15,7 +15,7 @@ use clap::ValueEnum;
 use crate::control_plane::{Audit, ControlPlane, ControllerManagers, Durability, Options, Roles};
 use crate::envtest::Assets;
 use crate::real::{CLUSTERS_VARIABLE, ensure_success};
-use crate::workspace::{cargo, release_folder};
+use crate::workspace::{cargo, dist_folder};
 
 #[derive(clap::Args)]
 pub(crate) struct BenchArgs {
@@ -128,7 +128,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<()> {
 
 fn apiserver(args: &ApiserverArgs) -> Result<()> {
     build(&[BENCH])?;
-    let mut command = Command::new(release_folder()?.join(BENCH));
+    let mut command = Command::new(dist_folder()?.join(BENCH));
     command.args([
         "apiserver",
         "--seconds",
@@ -153,7 +153,7 @@ fn apiserver(args: &ApiserverArgs) -> Result<()> {
 }
 
 fn scale(args: &ScaleArgs) -> Result<()> {
-    let mut command = Command::new(release_folder()?.join(BENCH));
+    let mut command = Command::new(dist_folder()?.join(BENCH));
     command.args(["scale", "--machines", &args.machines.to_string()]);
     command.args(["--output", args.output.name()]);
     if let Some(folder) = &args.logs {
@@ -166,7 +166,7 @@ fn scale(args: &ScaleArgs) -> Result<()> {
         }
         Api::Real => {
             build(&[BENCH, MACHINIST])?;
-            command.args(["--api", "real", "--machinist"]).arg(release_folder()?.join(MACHINIST));
+            command.args(["--api", "real", "--machinist"]).arg(dist_folder()?.join(MACHINIST));
             // One cluster, so that R is the rate of the measured server itself; it syncs to disk,
             // as in production.
             let options = Options {
@@ -184,9 +184,9 @@ fn scale(args: &ScaleArgs) -> Result<()> {
 /// Runs `cargo xtask kill`.
 pub(crate) fn kill(args: &KillArgs) -> Result<()> {
     build(&[BENCH, MACHINIST])?;
-    let mut command = Command::new(release_folder()?.join(BENCH));
+    let mut command = Command::new(dist_folder()?.join(BENCH));
     command.args(["kill", "--machines", &args.machines.to_string(), "--points", &args.points.to_string()]);
-    command.args(["--seed", &args.seed.to_string(), "--machinist"]).arg(release_folder()?.join(MACHINIST));
+    command.args(["--seed", &args.seed.to_string(), "--machinist"]).arg(dist_folder()?.join(MACHINIST));
     if let Some(folder) = &args.logs {
         command.arg("--logs").arg(folder);
     }
@@ -205,7 +205,7 @@ pub(crate) fn kill(args: &KillArgs) -> Result<()> {
 /// Builds before any cluster runs, because the compiler would slow it down.
 fn build(packages: &[&str]) -> Result<()> {
     let mut command = cargo();
-    command.args(["build", "--release"]);
+    command.args(["build", "--profile", "dist"]);
     for package in packages {
         command.args(["--package", package]);
     }

@@ -126,9 +126,9 @@ pub(crate) fn packages() -> Result<Vec<Package>> {
     Ok(metadata()?.packages)
 }
 
-/// Returns the folder of programs from `cargo build --release`.
-pub(crate) fn release_folder() -> Result<PathBuf> {
-    Ok(metadata()?.target_directory.join("release"))
+/// Returns the folder of programs from `cargo build --profile dist`.
+pub(crate) fn dist_folder() -> Result<PathBuf> {
+    Ok(metadata()?.target_directory.join("dist"))
 }
 
 #[derive(Deserialize)]
