@@ -1,5 +1,5 @@
-//! Measures the start time on a folder with N objects, after a clean shutdown and after a SIGKILL:
-//! `cargo run --release --example start 10000`.
+//! Measures the start time: in memory, over HTTPS, and on a folder with N objects, after a clean
+//! shutdown and after a SIGKILL: `cargo run --release -p machinist-apiserver --example start 10000`.
 //!
 //! The objects have the size of real ones. The times are only printed and never asserted, because
 //! they depend on the disk.
@@ -10,12 +10,26 @@
 use std::path::Path;
 use std::time::Instant;
 
-use machinist_apiserver::{Config, Folder, Server};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Client;
+use kube::api::{Api, ListParams};
+use machinist_apiserver::{Config, Folder, Identity, Server};
 use serde_json::json;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let count: u32 = std::env::args().nth(1).map_or(Ok(10_000), |text| text.parse())?;
+    let began = Instant::now();
+    let server = Server::new(Config::default());
+    let maps: Api<ConfigMap> =
+        Api::default_namespaced(Client::new(server.service_as(Identity::admin()), "default"));
+    maps.list(&ListParams::default()).await?;
+    println!("in memory, up to the first answer: {:?}", began.elapsed());
+    let files = tempfile::tempdir()?;
+    let began = Instant::now();
+    let serving = server.serve("127.0.0.1:0".parse()?, files.path()).await?;
+    println!("HTTPS with a kubeconfig: {:?}", began.elapsed());
+    serving.shutdown().await;
     let folder = tempfile::tempdir()?;
     let began = Instant::now();
     let server = open(folder.path())?;
@@ -37,7 +51,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // A kill leaves the file as it is while open, so a copy of the open file simulates the kill.
     let killed = tempfile::tempdir()?;
     std::fs::copy(&file, killed.path().join("state.redb"))?;
-    for name in ["ca.crt", "ca.key"] {
+    for name in ["ca.crt", "ca.key", "tokens.key"] {
         std::fs::copy(folder.path().join(name), killed.path().join(name))?;
     }
     let began = Instant::now();

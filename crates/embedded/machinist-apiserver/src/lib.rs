@@ -1,29 +1,52 @@
 //! An embedded API server: a faithful subset of kube-apiserver, for tests, demonstrations and
 //! simulation. Never for production clusters.
 //!
-//! One [`Server`] holds the state of one cluster in memory, or also in a data folder
-//! [`Server::open`] In in a folder. In the same process, each caller gets a [`tower::Service`]
+//! One [`Server`] holds the state of one cluster, in memory or also in a data folder
+//! ([`Server::open`]). In the same process, each caller gets a [`tower::Service`]
 //! ([`Server::service_as`]), made for `kube::Client::new`. Over the network, [`Server::serve`]
-//! serves HTTPS ([`Server::serve`]) and writes a kubeconfig. The server does the work of
-//! kube-apiserver. itself does and no more: garbage collection, signing, node lifecycle and token
-//! cleaning are the work of clients.
+//! serves HTTPS and writes a kubeconfig. The server does only the work of kube-apiserver. Garbage
+//! collection, signing, node lifecycle and token cleaning are the work of clients.
+//!
+//! `Note` is a kind of your own. The attribute `#[derive(CustomResource)]` of kube gives it `crd()`.
 //!
 //! ```
-//! use k8s_openapi::api::core::v1::ConfigMap;
-//! use kube::api::{Api, PostParams};
+//! use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+//! use kube::api::{Api, Patch, PatchParams};
+//! use kube::runtime::wait::{await_condition, conditions};
 //! use machinist_apiserver::{Config, Identity, Server};
-//!
+//! # struct Note;
+//! # impl Note {
+//! #     fn crd() -> CustomResourceDefinition {
+//! #         serde_json::from_value(serde_json::json!({
+//! #             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+//! #             "metadata": {"name": "notes.example.dev"},
+//! #             "spec": {
+//! #                 "group": "example.dev", "scope": "Namespaced",
+//! #                 "names": {"plural": "notes", "kind": "Note"},
+//! #                 "versions": [{
+//! #                     "name": "v1", "served": true, "storage": true,
+//! #                     "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+//! #                         "spec": {"type": "object", "properties": {"text": {"type": "string"}}}
+//! #                     }}}
+//! #                 }]
+//! #             }
+//! #         }))
+//! #         .expect("a definition")
+//! #     }
+//! # }
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!
 //! let server = Server::new(Config::default());
 //! let client = kube::Client::new(server.service_as(Identity::admin()), "default");
-//! let maps: Api<ConfigMap> = Api::default_namespaced(client);
-//! let object = serde_json::from_value(serde_json::json!({"metadata": {"name": "a"}}))?;
-//! let created = maps.create(&PostParams::default(), &object).await?;
-//! assert!(created.metadata.uid.is_some());
+//! let crds: Api<CustomResourceDefinition> = Api::all(client);
+//! crds.patch("notes.example.dev", &PatchParams::apply("test"), &Patch::Apply(Note::crd())).await?;
+//! await_condition(crds, "notes.example.dev", conditions::is_crd_established()).await?;
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! `examples/foreign_controller.rs` tests a whole controller.
 //!
 //! # Stages of a request
 //!
