@@ -43,3 +43,7 @@ real *ARGS:
 # Writes the output of `machinist crds` to deploy/crds
 crds:
     cargo xtask crds
+
+# Packages every crate. A lock file would have to name our own crates in a registry, which has none
+package *ARGS:
+    cargo package --workspace --no-verify --allow-dirty --exclude-lockfile {{ARGS}}

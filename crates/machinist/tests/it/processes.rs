@@ -38,7 +38,7 @@ async fn apply(client: &Client, path: &str, body: Value) {
 
 /// Applies the quick start in a namespace that `up` does not serve.
 async fn quick_start(client: &Client) {
-    let text = include_str!("../../../../examples/quickstart.yaml")
+    let text = include_str!("../../quickstart.yaml")
         .replace("namespace: default", &format!("namespace: {NAMESPACE}"));
     apply(
         client,

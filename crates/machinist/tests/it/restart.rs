@@ -200,7 +200,7 @@ async fn until_gone_ignores_unknown_instances_and_nodes() {
     let Up { process, folder, .. } = up;
     process.terminate().cleanly();
 
-    let quick_start = include_str!("../../../../examples/quickstart.yaml");
+    let quick_start = include_str!("../../quickstart.yaml");
     let node = "---\napiVersion: v1\nkind: Node\nmetadata: {name: by-hand}\n";
     let manifest = tempfile::NamedTempFile::new().expect("a temporary file");
     std::fs::write(manifest.path(), format!("{quick_start}{node}")).expect("written");

@@ -234,7 +234,7 @@ fn a_damaged_ledger_is_named_by_line_with_the_fix() {
 
 #[test]
 fn a_manifest_may_use_its_own_namespace() {
-    let quick_start = include_str!("../../../../examples/quickstart.yaml");
+    let quick_start = include_str!("../../quickstart.yaml");
     let text = format!(
         "apiVersion: v1\nkind: Namespace\nmetadata: {name}\n---\n{}",
         quick_start.replace("namespace: default", "namespace: team"),

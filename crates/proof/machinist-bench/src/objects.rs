@@ -21,7 +21,7 @@ pub(crate) const NAMESPACE: &str = "default";
 const DEPLOYMENT: &str = "workers";
 
 /// The manifest that `machinist up` applies, so that the benchmark measures the same objects.
-const QUICK_START: &str = include_str!("../../../../examples/quickstart.yaml");
+const QUICK_START: &str = include_str!("../quickstart.yaml");
 
 /// Timeout for a new kind; kube-apiserver serves it after a fraction of a second.
 const SERVED_WITHIN: Duration = Duration::from_secs(30);

@@ -24,7 +24,7 @@ use super::view::{Awaited, Identity};
 use crate::documents::{self, DEFAULT_NAMESPACE, Written, refusal};
 
 /// Manifest that is applied without `--manifest`.
-const QUICK_START: &str = include_str!("../../../../../examples/quickstart.yaml");
+const QUICK_START: &str = include_str!("../../../quickstart.yaml");
 
 /// Kinds that create machines, in the order of deletion. Owners come first, or they would replace
 /// their deleted objects.
