@@ -465,7 +465,7 @@ impl Departure<'_> {
     }
 
     fn retry_at(&self, error: &Error, ended: Timestamp) -> Timestamp {
-        if self.answers.is_mended(self.inputs) {
+        if self.answers.is_fixed(self.inputs) {
             return self.now;
         }
         plus(ended, retry_after(error.kind, self.answers.failures, Duration::from_secs(30)))

@@ -238,7 +238,7 @@ impl Answers {
 
     /// Whether the class or the Secrets have changed since the last call, so that a failed call may
     /// succeed now.
-    pub fn is_mended(&self, inputs: u64) -> bool {
+    pub fn is_fixed(&self, inputs: u64) -> bool {
         self.inputs.is_some_and(|last| last != inputs)
     }
 

@@ -144,7 +144,7 @@ pub enum Step {
     /// No step follows.
     Nothing,
     /// A user must act. The text says how to fix the problem.
-    Mend(String),
+    Fix(String),
     /// A controller or the cloud acts. The text says what happens.
     Expect(&'static str),
     /// A driver call is retried at this moment.
@@ -217,7 +217,7 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nothing => f.write_str("nothing"),
-            Self::Mend(what) => f.write_str(what),
+            Self::Fix(what) => f.write_str(what),
             Self::Expect(what) => f.write_str(what),
             Self::Repeat(call, at) => write!(f, "try again to {} at {at:.0}", call.task()),
         }

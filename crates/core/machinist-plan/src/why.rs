@@ -340,7 +340,7 @@ pub(crate) fn why_preserved(machine: &MachineFacts, preserved: Preserved) -> Why
     let why = match preserved.until {
         Some(until) => Why::new(reason, Step::Expect("the Node recovers"))
             .deadline(just_past(until), Step::Expect("the MachineSet deletes and replaces the Machine")),
-        None => Why::new(reason, Step::Mend(next)),
+        None => Why::new(reason, Step::Fix(next)),
     };
     why.since(machine.status.phase_since)
 }
@@ -374,7 +374,7 @@ pub(crate) fn why_updated_in_place(machine: &MachineFacts) -> Why {
         _ => format!("has the label {}={}", labels::UPDATE_RESULT, labels::UPDATE_SUCCESSFUL),
     };
     let next = "finish the update with Go's machine-controller-manager, or delete the Machine";
-    Why::new(McmReason::UpdatedInPlace { machine: machine.name.clone(), what }, Step::Mend(next.to_owned()))
+    Why::new(McmReason::UpdatedInPlace { machine: machine.name.clone(), what }, Step::Fix(next.to_owned()))
         .since(machine.status.phase_since)
 }
 

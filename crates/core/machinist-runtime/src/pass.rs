@@ -166,7 +166,7 @@ pub(crate) fn program_failed<R: ContractReason>(what: &'static str, panicked: Pa
 
 fn failed<R: ContractReason>(what: &'static str, panicked: Panicked, message: String) -> Why<R> {
     let reason = Reason::ProgramFailed { what, at: panicked.at, message };
-    Why::new(reason, Step::Mend("report this bug; the controller tries again after a pause".to_owned()))
+    Why::new(reason, Step::Fix("report this bug; the controller tries again after a pause".to_owned()))
 }
 
 /// Performs the actions in order. Adjacent independent actions run concurrently.

@@ -60,10 +60,10 @@ pub fn plan(s: &Snapshot) -> Plan<Action, MailReason> {
     match (s.state.as_deref(), &s.in_flight, &s.answered) {
         (Some("Sent"), _, _) => Plan::idle(Why::settled()),
         (Some("Failed"), _, _) => {
-            Plan::idle(Why::new(MailReason::Refused, Step::Mend("create another Mail".to_owned())))
+            Plan::idle(Why::new(MailReason::Refused, Step::Fix("create another Mail".to_owned())))
         }
         (Some("Unknown"), _, _) => {
-            Plan::idle(Why::new(MailReason::OutcomeUnknown, Step::Mend("ask the recipient".to_owned())))
+            Plan::idle(Why::new(MailReason::OutcomeUnknown, Step::Fix("ask the recipient".to_owned())))
         }
         (_, Some((call, since)), _) => Plan::idle(
             Why::new(Reason::Calling(*call), Step::Expect("the post office answers")).since(*since),

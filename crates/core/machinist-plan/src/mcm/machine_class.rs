@@ -56,14 +56,14 @@ pub enum Action {
 
 /// Decides the next actions for a class.
 pub fn plan(s: &ClassSnapshot) -> Plan<Action> {
-    let mend = "delete these machines, or replace them with machines of another class. This class creates no new machines";
-    finalize(&s.users, s.class.has_finalizer, s.class.deleting_since, ["Machine", "machines"], mend)
+    let fix = "delete these machines, or replace them with machines of another class. This class creates no new machines";
+    finalize(&s.users, s.class.has_finalizer, s.class.deleting_since, ["Machine", "machines"], fix)
 }
 
 /// Decides the next actions for a Secret.
 pub fn plan_secret(s: &SecretSnapshot) -> Plan<Action> {
-    let mend = "change the classes to refer to another Secret, or delete them";
-    finalize(&s.users, s.secret.has_finalizer, s.secret.deleting_since, ["MachineClass", "classes"], mend)
+    let fix = "change the classes to refer to another Secret, or delete them";
+    finalize(&s.users, s.secret.has_finalizer, s.secret.deleting_since, ["MachineClass", "classes"], fix)
 }
 
 fn finalize(
@@ -71,7 +71,7 @@ fn finalize(
     has_finalizer: bool,
     deleting_since: Option<Timestamp>,
     by: [&'static str; 2],
-    mend: &str,
+    fix: &str,
 ) -> Plan<Action> {
     match (&users.first, has_finalizer) {
         // The API server rejects new finalizers on an object that is being deleted.
@@ -84,8 +84,8 @@ fn finalize(
         ),
         (Some(first), true) if deleting_since.is_some() => {
             let reason = McmReason::InUse { by, users: users.count, first: first.clone() };
-            let message = format!("Deletion is blocked: {reason}. To unblock it: {mend}.");
-            let why = Why::new(reason, Step::Mend(mend.to_owned())).since(deleting_since);
+            let message = format!("Deletion is blocked: {reason}. To unblock it: {fix}.");
+            let why = Why::new(reason, Step::Fix(fix.to_owned())).since(deleting_since);
             if users.told { Plan::idle(why) } else { Plan::act(Action::Warn(message), why) }
         }
         _ => Plan::idle(Why::settled()),

@@ -132,8 +132,8 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
         return thaw;
     }
     if let Some(refusal) = unusable(s) {
-        let mend = Step::Mend(format!("fix {}", refusal.field));
-        let why = Why::new(McmReason::InvalidSpec(refusal.message.clone()), mend);
+        let fix = Step::Fix(format!("fix {}", refusal.field));
+        let why = Why::new(McmReason::InvalidSpec(refusal.message.clone()), fix);
         return with_status(s, &Stage::Refused(refusal), Vec::new(), why);
     }
     let claim = claim(s);
@@ -214,14 +214,14 @@ fn strategy_refusal(s: &Snapshot) -> Option<Refusal> {
 /// Returns why a deployment rests, excluding the bounds of the rollout.
 fn rest(s: &Snapshot) -> Option<Why> {
     if s.deployment.spec.is_paused() {
-        return Some(Why::new(McmReason::Paused, Step::Mend("set spec.paused to false".to_owned())));
+        return Some(Why::new(McmReason::Paused, Step::Fix("set spec.paused to false".to_owned())));
     }
     if let Some(machine) = rollout::updating_in_place(&s.sets) {
         return Some(crate::why::why_updated_in_place(machine));
     }
     strategy_refusal(s).map(|refusal| {
-        let mend = Step::Mend(format!("fix {}", refusal.field));
-        Why::new(McmReason::InvalidSpec(refusal.message), mend)
+        let fix = Step::Fix(format!("fix {}", refusal.field));
+        Why::new(McmReason::InvalidSpec(refusal.message), fix)
     })
 }
 
@@ -255,7 +255,7 @@ fn create_set(s: &Snapshot) -> Plan<Action> {
         };
         let why = Why::new(
             McmReason::ChildFailed { message },
-            Step::Mend("delete MachineSets of other owners".to_owned()),
+            Step::Fix("delete MachineSets of other owners".to_owned()),
         );
         return with_status(s, &Stage::Refused(refusal), Vec::new(), why);
     };

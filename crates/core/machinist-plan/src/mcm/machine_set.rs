@@ -98,8 +98,8 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
         return thaw;
     }
     if let Some(refusal) = invalid(&s.set) {
-        let mend = Step::Mend(format!("fix {}", refusal.field));
-        let why = Why::new(McmReason::InvalidSpec(refusal.message), mend);
+        let fix = Step::Fix(format!("fix {}", refusal.field));
+        let why = Why::new(McmReason::InvalidSpec(refusal.message), fix);
         return with_status(s, Vec::new(), why);
     }
     let claim = claim(s);
@@ -220,8 +220,8 @@ fn why(s: &Snapshot) -> Why {
         return frozen;
     }
     if live < desired && s.set.is_scale_up_disabled() {
-        let mend = "remove the label so that the set can create machines".to_owned();
-        return Why::new(McmReason::ScaleUpDisabled, Step::Mend(mend));
+        let fix = "remove the label so that the set can create machines".to_owned();
+        return Why::new(McmReason::ScaleUpDisabled, Step::Fix(fix));
     }
     if let Some(failure) = s.failure.as_ref().filter(|_| live != desired) {
         let reason = McmReason::ChildFailed { message: failure.message.clone() };

@@ -113,7 +113,7 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
         Some(_) if s.skew > SKEW_LIMIT => {
             let why = Why::new(
                 Reason::ClockSkew { seconds: s.skew.as_secs() },
-                Step::Mend("synchronize the clocks".to_owned()),
+                Step::Fix("synchronize the clocks".to_owned()),
             );
             Plan::until(plus(s.now, Duration::from_secs(60)), why)
         }
@@ -222,7 +222,7 @@ fn gap(s: &Snapshot, live: u32, wanted: u32) -> Why {
     let frozen = s.sets.iter().find(|set| set.is_frozen() && 0 < set.replicas());
     let next = match frozen {
         Some(set) => {
-            Step::Mend(format!("set the annotation {} on MachineSet {}", annotations::UNFREEZE, set.name))
+            Step::Fix(format!("set the annotation {} on MachineSet {}", annotations::UNFREEZE, set.name))
         }
         None => Step::Expect("the missing machines are created"),
     };

@@ -25,7 +25,7 @@ pub(crate) struct Resource {
     pub(crate) categories: Vec<String>,
     pub(crate) namespaced: bool,
     /// Table of the store that contains the objects.
-    pub(crate) table: Arc<str>,
+    pub(crate) collection: Arc<str>,
     /// Version in which objects are stored.
     pub(crate) storage_version: String,
     /// The served versions, preferred one first.
@@ -252,7 +252,7 @@ impl Registry {
                 short_names: row.short_names.iter().map(ToString::to_string).collect(),
                 categories: row.categories.iter().map(ToString::to_string).collect(),
                 namespaced: row.namespaced,
-                table: row.table.into(),
+                collection: row.collection.into(),
                 storage_version: row.version.into(),
                 versions: vec![Version {
                     name: row.version.into(),

@@ -129,14 +129,14 @@ impl Core {
             }
             written.push_back(WrittenEvent { at: Instant::now(), key: key.clone(), revision });
         }
-        let table: Arc<str> = "events".into();
+        let collection: Arc<str> = "events".into();
         for event in over {
             if let Some(read) =
-                self.store.get(&table, &event.key).filter(|held| held.revision() == event.revision)
+                self.store.get(&collection, &event.key).filter(|held| held.revision() == event.revision)
             {
                 // A concurrent write won the race, so the Event stays.
                 let _raced =
-                    self.store.commit(&table, &event.key, Change::Delete { read }, &Origin::default());
+                    self.store.commit(&collection, &event.key, Change::Delete { read }, &Origin::default());
             }
         }
     }
@@ -164,7 +164,7 @@ impl Core {
         }
         for (name, value, description) in scheduling::SYSTEM_CLASSES {
             self.seed(
-                scheduling::TABLE,
+                scheduling::COLLECTION,
                 "",
                 json!({
                     "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name, "generation": 1},
@@ -175,7 +175,7 @@ impl Core {
         self.seed("services", "default", service::of_api_server());
         if self.config.authorization == Authorization::Rbac {
             for initial in roles::initial() {
-                self.seed(initial.table, initial.namespace, initial.object.clone());
+                self.seed(initial.collection, initial.namespace, initial.object.clone());
                 self.renew(initial);
             }
         }
@@ -183,15 +183,16 @@ impl Core {
         self.store.compact(None);
     }
 
-    fn seed(&self, table: &str, namespace: &str, mut object: Value) {
+    fn seed(&self, collection: &str, namespace: &str, mut object: Value) {
         let name = crate::values::object::meta_str(&object, "name").to_owned();
         let key = Key::new(namespace, &name);
         // The object exists from an earlier run.
-        if self.store.get(table, &key).is_some() {
+        if self.store.get(collection, &key).is_some() {
             return;
         }
         let (group, version) = split_api_version(object["apiVersion"].as_str().unwrap_or_default());
-        let served = self.registry().find(group, version, table).cloned().expect("a built-in kind is served");
+        let served =
+            self.registry().find(group, version, collection).cloned().expect("a built-in kind is served");
         // Fields that every write of the kind sets have no field owner.
         let mut said = object.clone();
         for given in ["spec", "status"] {
@@ -201,21 +202,22 @@ impl Core {
         crate::values::object::set_meta(&mut object, MANAGED_FIELDS, Some(json!(owners.text())));
         crate::values::object::set_meta(&mut object, "uid", Some(json!(self.config.ids.uid())));
         crate::values::object::set_meta(&mut object, "creationTimestamp", Some(json!(self.now())));
-        let done = self.store.commit(&Arc::from(table), &key, Change::Create(object), &Origin::default());
+        let done =
+            self.store.commit(&Arc::from(collection), &key, Change::Create(object), &Origin::default());
         done.expect("no other writer uses the store yet");
     }
 
     /// Updates a role or binding that exists from an earlier run.
     fn renew(&self, initial: &roles::Initial) {
         let key = Key::new(initial.namespace, crate::values::object::meta_str(&initial.object, "name"));
-        let read = self.store.get(initial.table, &key).expect("the object was seeded");
+        let read = self.store.get(initial.collection, &key).expect("the object was seeded");
         let Some(mut value) = roles::renewed(read.value(), &initial.object) else { return };
         let (group, version) = split_api_version(initial.object["apiVersion"].as_str().unwrap_or_default());
         let registry = self.registry();
-        let served = registry.find(group, version, initial.table).expect("a built-in kind is served");
+        let served = registry.find(group, version, initial.collection).expect("a built-in kind is served");
         self.own_writes().changed(served, &read, &mut value);
         let change = Change::Update { read, value };
-        let done = self.store.commit(&Arc::from(initial.table), &key, change, &Origin::default());
+        let done = self.store.commit(&Arc::from(initial.collection), &key, change, &Origin::default());
         done.expect("no other writer uses the store yet");
     }
 }

@@ -222,7 +222,7 @@ impl Server {
 
     /// Returns the name of a served resource, as commits and [`Server::snapshot`] use it.
     pub fn resource(&self, group: &str, plural: &str) -> Option<String> {
-        self.core.registry().find_any(group, plural).map(|served| served.resource.table.to_string())
+        self.core.registry().find_any(group, plural).map(|served| served.resource.collection.to_string())
     }
 
     /// Counts the open watches.

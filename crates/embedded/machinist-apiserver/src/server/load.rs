@@ -53,12 +53,12 @@ pub(crate) fn load(core: &Core, mut object: Value) -> Result<Arc<Object>, LoadEr
     } else {
         served.rules().make_stored(&mut object);
     }
-    let stored = core
-        .store
-        .commit(&resource.table, &key, Change::Create(object), &Origin::default())
-        .map_err(|Raced| LoadError::Taken { resource: resource.table.to_string(), key: key.to_string() })?;
-    match &*resource.table {
-        custom_resource_definition::TABLE => register(core, &stored),
+    let stored =
+        core.store.commit(&resource.collection, &key, Change::Create(object), &Origin::default()).map_err(
+            |Raced| LoadError::Taken { resource: resource.collection.to_string(), key: key.to_string() },
+        )?;
+    match &*resource.collection {
+        custom_resource_definition::COLLECTION => register(core, &stored),
         "events" => core.expire_events(&key, stored.revision()),
         _ => {}
     }

@@ -15,7 +15,7 @@ pub(crate) fn resume(core: &Arc<Core>) {
     for (key, event) in objects(core, "events") {
         core.expire_events(&key, event.revision());
     }
-    let mut definitions = objects(core, custom_resource_definition::TABLE);
+    let mut definitions = objects(core, custom_resource_definition::COLLECTION);
     // In the order in which names were assigned: established definitions first.
     definitions.sort_by_key(|(_, definition)| (!is_established(definition.value()), definition.revision()));
     for (_, definition) in &definitions {
@@ -29,6 +29,6 @@ pub(crate) fn resume(core: &Arc<Core>) {
     }
 }
 
-fn objects(core: &Core, table: &str) -> Vec<(crate::store::key::Key, Arc<Object>)> {
-    core.store.slice(table, "", None, None).map(|slice| slice.items).unwrap_or_default()
+fn objects(core: &Core, collection: &str) -> Vec<(crate::store::key::Key, Arc<Object>)> {
+    core.store.slice(collection, "", None, None).map(|slice| slice.items).unwrap_or_default()
 }

@@ -116,7 +116,7 @@ impl Database {
         let mut revision = 0;
         for event in batch {
             revision = event.revision;
-            last.insert(format!("{}\0{}", event.table, event.key), event);
+            last.insert(format!("{}\0{}", event.collection, event.key), event);
         }
         let mut transaction = self.inner.begin_write()?;
         transaction.set_durability(Durability::Immediate)?;

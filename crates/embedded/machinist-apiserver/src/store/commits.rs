@@ -36,7 +36,7 @@ impl Commit {
     pub(crate) fn of(event: &Event, origin: &Origin) -> Self {
         Commit {
             revision: event.revision,
-            resource: event.table.clone(),
+            resource: event.collection.clone(),
             key: event.key.clone(),
             old: event.old(),
             new: (!event.deleted).then(|| event.object()),

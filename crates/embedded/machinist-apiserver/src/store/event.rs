@@ -12,7 +12,7 @@ use crate::values::object::Object;
 #[derive(Debug)]
 pub(crate) struct Event {
     pub(crate) revision: u64,
-    pub(crate) table: Arc<str>,
+    pub(crate) collection: Arc<str>,
     pub(crate) key: Key,
     shown: RwLock<Shown>,
     pub(crate) deleted: bool,
@@ -32,14 +32,14 @@ impl Event {
     /// A new version, or the deletion of `old`.
     pub(super) fn new(
         revision: u64,
-        table: Arc<str>,
+        collection: Arc<str>,
         key: Key,
         old: Option<Arc<Object>>,
         object: Arc<Object>,
         deleted: bool,
     ) -> Self {
         let shown = Shown { old, object, lines: Some([const { OnceLock::new() }; 3]) };
-        Event { revision, table, key, shown: RwLock::new(shown), deleted, at: Instant::now() }
+        Event { revision, collection, key, shown: RwLock::new(shown), deleted, at: Instant::now() }
     }
 
     /// Returns the previous version, if any.

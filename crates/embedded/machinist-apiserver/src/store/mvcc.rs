@@ -124,7 +124,7 @@ struct Inner {
     /// newest commits yet.
     revision: u64,
     compacted: u64,
-    tables: BTreeMap<Arc<str>, Table>,
+    collections: BTreeMap<Arc<str>, Collection>,
     log: VecDeque<Arc<Event>>,
     /// Number of oldest events in the log that are kept as text only.
     cold_events: usize,
@@ -138,7 +138,7 @@ struct Inner {
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct Collection {
     objects: BTreeMap<Key, Vec<Version>>,
     log: VecDeque<Arc<Event>>,
     watchers: BTreeMap<u64, Watcher>,
@@ -186,39 +186,53 @@ impl Store {
 
     /// Returns the newest version for a write to build on. The version may be unsaved, and must not
     /// be shown before it is saved.
-    pub(crate) fn get(&self, table: &str, key: &Key) -> Option<Arc<Object>> {
-        Some(self.shared.read().tables.get(table)?.objects.get(key)?.last()?.object.as_ref()?.opened())
+    pub(crate) fn get(&self, collection: &str, key: &Key) -> Option<Arc<Object>> {
+        Some(
+            self.shared
+                .read()
+                .collections
+                .get(collection)?
+                .objects
+                .get(key)?
+                .last()?
+                .object
+                .as_ref()?
+                .opened(),
+        )
     }
 
     /// Returns the newest visible version.
-    pub(crate) fn get_shown(&self, table: &str, key: &Key) -> Option<Arc<Object>> {
+    pub(crate) fn get_shown(&self, collection: &str, key: &Key) -> Option<Arc<Object>> {
         let inner = self.shared.read();
-        Some(version_at(inner.tables.get(table)?.objects.get(key)?, inner.revision)?.opened())
+        Some(version_at(inner.collections.get(collection)?.objects.get(key)?, inner.revision)?.opened())
     }
 
     /// Returns the object at `revision`.
-    pub(crate) fn get_at(&self, table: &str, key: &Key, revision: u64) -> Option<Arc<Object>> {
+    pub(crate) fn get_at(&self, collection: &str, key: &Key, revision: u64) -> Option<Arc<Object>> {
         let inner = self.shared.read();
-        Some(version_at(inner.tables.get(table)?.objects.get(key)?, revision.min(inner.revision))?.opened())
+        Some(
+            version_at(inner.collections.get(collection)?.objects.get(key)?, revision.min(inner.revision))?
+                .opened(),
+        )
     }
 
     /// Lists the objects under `prefix` (empty, or a namespace with its slash) after `after`, at
     /// `revision` or at the head.
     pub(crate) fn slice(
         &self,
-        table: &str,
+        collection: &str,
         prefix: &str,
         after: Option<&Key>,
         revision: Option<u64>,
     ) -> Result<Slice, Compacted> {
         let inner = self.shared.read();
-        inner.slice(table, prefix, after, revision.unwrap_or(inner.head))
+        inner.slice(collection, prefix, after, revision.unwrap_or(inner.head))
     }
 
     /// Like [`Store::slice`], but stops at the newest visible revision.
     pub(crate) fn slice_shown(
         &self,
-        table: &str,
+        collection: &str,
         prefix: &str,
         after: Option<&Key>,
         revision: Option<u64>,
@@ -226,13 +240,13 @@ impl Store {
         let inner = self.shared.read();
         // Readers do not see unsaved commits, even if they ask for a newer revision.
         let at = revision.map_or(inner.revision, |asked| asked.min(inner.revision));
-        inner.slice(table, prefix, after, at)
+        inner.slice(collection, prefix, after, at)
     }
 
     /// Reports whether the resource has no objects.
-    pub(crate) fn is_empty(&self, table: &str) -> bool {
+    pub(crate) fn is_empty(&self, collection: &str) -> bool {
         let inner = self.shared.read();
-        inner.tables.get(table).is_none_or(|t| {
+        inner.collections.get(collection).is_none_or(|t| {
             t.objects.values().all(|versions| versions.last().is_none_or(|v| v.object.is_none()))
         })
     }
@@ -241,7 +255,7 @@ impl Store {
     /// and watchers and the commit log see it in commit order.
     pub(crate) fn commit(
         &self,
-        table: &Arc<str>,
+        collection: &Arc<str>,
         key: &Key,
         change: Change,
         origin: &Origin,
@@ -258,8 +272,8 @@ impl Store {
         };
         let mut inner = self.shared.write();
         let current = inner
-            .tables
-            .get(table)
+            .collections
+            .get(collection)
             .and_then(|t| t.objects.get(key))
             .and_then(|versions| versions.last())
             .and_then(|v| v.object.as_ref());
@@ -277,7 +291,8 @@ impl Store {
             Some(read) => Object::following(read, value, revision),
             None => Object::new(value, revision),
         };
-        let event = Arc::new(Event::new(revision, table.clone(), key.clone(), read, object.clone(), deleted));
+        let event =
+            Arc::new(Event::new(revision, collection.clone(), key.clone(), read, object.clone(), deleted));
         inner.apply(&event);
         match &self.journal {
             None => {
@@ -336,7 +351,12 @@ impl Store {
     }
 
     /// Opens a watch: the events after `from`, then new events.
-    pub(crate) fn watch(&self, table: &Arc<str>, interest: Interest, from: u64) -> Result<Feed, Compacted> {
+    pub(crate) fn watch(
+        &self,
+        collection: &Arc<str>,
+        interest: Interest,
+        from: u64,
+    ) -> Result<Feed, Compacted> {
         let mut inner = self.shared.write();
         if from < inner.compacted {
             return Err(Compacted { oldest: inner.compacted });
@@ -344,7 +364,7 @@ impl Store {
         let id = inner.next_watcher;
         inner.next_watcher += 1;
         let (sender, receiver) = mpsc::channel(self.watch_buffer);
-        let held = inner.tables.entry(table.clone()).or_default();
+        let held = inner.collections.entry(collection.clone()).or_default();
         let first = held.log.partition_point(|e| e.revision <= from);
         let past: Vec<Arc<Event>> =
             held.log.range(first..).filter(|event| interest.covers_key(&event.key)).cloned().collect();
@@ -357,15 +377,15 @@ impl Store {
     }
 
     /// Ends a watch.
-    pub(crate) fn unwatch(&self, table: &str, id: u64) {
-        if let Some(table) = self.shared.write().tables.get_mut(table) {
-            table.watchers.remove(&id);
+    pub(crate) fn unwatch(&self, collection: &str, id: u64) {
+        if let Some(collection) = self.shared.write().collections.get_mut(collection) {
+            collection.watchers.remove(&id);
         }
     }
 
     /// Counts the open watches; a leak check for tests.
     pub(crate) fn watchers(&self) -> usize {
-        self.shared.read().tables.values().map(|t| t.watchers.len()).sum()
+        self.shared.read().collections.values().map(|t| t.watchers.len()).sum()
     }
 
     /// Returns the newest revision if `feed` has no undelivered events. A bookmark may contain this
@@ -403,8 +423,8 @@ impl Store {
     /// Like [`Store::subscribe`], but first sends each existing object as a creation.
     pub(crate) fn subscribe_from_start(&self, sender: mpsc::UnboundedSender<Arc<Commit>>) {
         let mut inner = self.shared.write();
-        for (resource, table) in &inner.tables {
-            for (key, object) in table.slice("", None, inner.revision) {
+        for (resource, collection) in &inner.collections {
+            for (key, object) in collection.slice("", None, inner.revision) {
                 let origin = Origin::default();
                 // The receiver is alive: the caller still holds it.
                 let _sent = sender.send(Arc::new(Commit {
@@ -464,9 +484,9 @@ impl Inner {
     fn of_saved(saved: State) -> Self {
         let revision = saved.revision;
         let mut inner = Inner { head: revision, revision, compacted: revision, ..Inner::default() };
-        for (table, key, object) in saved.objects {
+        for (collection, key, object) in saved.objects {
             let versions = vec![Version { revision: object.revision(), object: Some(object) }];
-            inner.tables.entry(table).or_default().objects.insert(key, versions);
+            inner.collections.entry(collection).or_default().objects.insert(key, versions);
         }
         inner
     }
@@ -474,8 +494,8 @@ impl Inner {
     /// Applies a commit, so that the next write builds on it.
     fn apply(&mut self, event: &Arc<Event>) {
         self.head = event.revision;
-        let table = self.tables.entry(event.table.clone()).or_default();
-        table
+        let collection = self.collections.entry(event.collection.clone()).or_default();
+        collection
             .objects
             .entry(event.key.clone())
             .or_default()
@@ -485,20 +505,28 @@ impl Inner {
     /// Makes a commit visible to readers and watchers.
     fn show(&mut self, event: &Arc<Event>, origin: &Origin) {
         self.revision = event.revision;
-        let table = self.tables.entry(event.table.clone()).or_default();
-        table.log.push_back(event.clone());
+        let collection = self.collections.entry(event.collection.clone()).or_default();
+        collection.log.push_back(event.clone());
         self.log.push_back(event.clone());
         // A full buffer means that a watcher does not read. The store drops the watcher; its stream
         // ends, and the client resumes or relists.
-        table.watchers.retain(|_, w| !w.interest.covers(event) || w.events.try_send(event.clone()).is_ok());
+        collection
+            .watchers
+            .retain(|_, w| !w.interest.covers(event) || w.events.try_send(event.clone()).is_ok());
         self.commit_feeds.publish(|| Commit::of(event, origin));
     }
 
-    fn slice(&self, table: &str, prefix: &str, after: Option<&Key>, at: u64) -> Result<Slice, Compacted> {
+    fn slice(
+        &self,
+        collection: &str,
+        prefix: &str,
+        after: Option<&Key>,
+        at: u64,
+    ) -> Result<Slice, Compacted> {
         if at < self.compacted {
             return Err(Compacted { oldest: self.compacted });
         }
-        let items = self.tables.get(table).map(|t| t.slice(prefix, after, at)).unwrap_or_default();
+        let items = self.collections.get(collection).map(|t| t.slice(prefix, after, at)).unwrap_or_default();
         Ok(Slice { items, revision: at })
     }
 
@@ -522,7 +550,10 @@ impl Inner {
     /// Reduces the objects of an event to their text, including the current version. Returns the
     /// length of the new object's text.
     fn cool(&mut self, event: &Event) -> usize {
-        let versions = self.tables.get_mut(&event.table).and_then(|table| table.objects.get_mut(&event.key));
+        let versions = self
+            .collections
+            .get_mut(&event.collection)
+            .and_then(|collection| collection.objects.get_mut(&event.key));
         let versions = versions.map(Vec::as_mut_slice).unwrap_or_default();
         let at = |versions: &[Version], revision| {
             versions.binary_search_by_key(&revision, |version| version.revision).ok()
@@ -576,14 +607,14 @@ impl Inner {
                     self.cold_bytes -= event.object().text().len();
                 }
             }
-            let Some(table) = self.tables.get_mut(&event.table) else { continue };
-            table.log.pop_front();
-            table.forget(&event.key, revision);
+            let Some(collection) = self.collections.get_mut(&event.collection) else { continue };
+            collection.log.pop_front();
+            collection.forget(&event.key, revision);
         }
     }
 }
 
-impl Table {
+impl Collection {
     fn slice(&self, prefix: &str, after: Option<&Key>, at: u64) -> Vec<(Key, Arc<Object>)> {
         let start = match after {
             Some(key) if key.as_str() >= prefix => Bound::Excluded(key.clone()),
@@ -619,7 +650,7 @@ mod tests {
 
     use super::*;
 
-    fn table() -> Arc<str> {
+    fn collection() -> Arc<str> {
         "things".into()
     }
 
@@ -630,7 +661,7 @@ mod tests {
             None => Change::Create(value),
             Some(read) => Change::Update { read, value },
         };
-        store.commit(&table(), &key, change, &Origin::default()).expect("there is no other writer")
+        store.commit(&collection(), &key, change, &Origin::default()).expect("there is no other writer")
     }
 
     #[test]
@@ -654,7 +685,7 @@ mod tests {
         let read = put(&store, "a");
         put(&store, "a");
         let late = Change::Update { read, value: json!({"metadata": {"name": "a"}}) };
-        assert!(store.commit(&table(), &Key::new("", "a"), late, &Origin::default()).is_err());
+        assert!(store.commit(&collection(), &Key::new("", "a"), late, &Origin::default()).is_err());
         assert_eq!(store.revision(), 2);
     }
 
@@ -662,10 +693,11 @@ mod tests {
     fn compaction_forgets_deleted_objects() {
         let store = Store::new(History::Manual, 8);
         let read = put(&store, "a");
-        let gone = store.commit(&table(), &Key::new("", "a"), Change::Delete { read }, &Origin::default());
+        let gone =
+            store.commit(&collection(), &Key::new("", "a"), Change::Delete { read }, &Origin::default());
         assert_eq!(gone.expect("there is no other writer").revision(), 2);
         store.compact(None);
-        assert!(store.shared.read().tables["things"].objects.is_empty());
+        assert!(store.shared.read().collections["things"].objects.is_empty());
         assert!(store.shared.read().log.is_empty());
     }
 
@@ -684,7 +716,8 @@ mod tests {
         assert_eq!((warm.len(), bytes), (inner.warm_events, inner.warm_bytes));
         assert!(inner.warm_bytes <= WARM_BYTES);
         let since = warm.first().map_or(inner.revision + 1, |(_, event)| event.revision);
-        let versions = inner.tables.values().flat_map(|table| table.objects.values().flatten());
+        let versions =
+            inner.collections.values().flat_map(|collection| collection.objects.values().flatten());
         let older = versions.filter(|version| version.revision < since);
         assert!(older.filter_map(|version| version.object.as_ref()).all(|object| object.is_cold()));
         cold.len()
@@ -705,7 +738,7 @@ mod tests {
                 0 => Change::Delete { read },
                 _ => Change::Update { value: read.value().clone(), read },
             };
-            store.commit(&table(), &key, change, &Origin::default()).expect("there is no other writer");
+            store.commit(&collection(), &key, change, &Origin::default()).expect("there is no other writer");
             let shown = store.get_shown("things", &Key::new("", &name(number * 7)));
             assert!(shown.is_none_or(|shown| shown.name() == name(number * 7)));
             if number % 400 == 399 {
@@ -731,7 +764,7 @@ mod tests {
                 None => Change::Create(value),
                 Some(read) => Change::Update { read, value },
             };
-            store.commit(&table(), &key, change, &Origin::default()).expect("there is no other writer");
+            store.commit(&collection(), &key, change, &Origin::default()).expect("there is no other writer");
             check_what_is_cold(&store);
         }
         assert_eq!(check_what_is_cold(&store), 21);
@@ -746,7 +779,7 @@ mod tests {
             put(&store, name);
         }
         let interest = Interest { name: Some("a".to_owned()), ..Interest::default() };
-        let mut feed = store.watch(&table(), interest, 1).expect("nothing is compacted");
+        let mut feed = store.watch(&collection(), interest, 1).expect("nothing is compacted");
         put(&store, "b");
         put(&store, "a");
         let mut told = Vec::new();
@@ -776,7 +809,7 @@ mod tests {
     #[test]
     fn a_watcher_that_does_not_read_is_dropped() {
         let store = Store::new(History::Manual, 2);
-        let _feed = store.watch(&table(), Interest::default(), 0).expect("nothing is compacted");
+        let _feed = store.watch(&collection(), Interest::default(), 0).expect("nothing is compacted");
         for _ in 0..3 {
             put(&store, "a");
         }

@@ -139,7 +139,7 @@ fn unheld_class(s: &Snapshot) -> Option<Plan<Action>> {
 /// The reason why an instance cannot be created now.
 enum Obstacle<'s> {
     /// A problem that only a user can fix.
-    Missing { reason: McmReason, mend: String },
+    Missing { reason: McmReason, fix: String },
     /// The driver call failed.
     Refused { error: &'s Error, ended: Timestamp },
 }
@@ -148,18 +148,18 @@ fn obstacle(s: &Snapshot) -> Option<Obstacle<'_>> {
     prerequisite(s).or_else(|| {
         let (error, ended) = Answers::failure(s.answers.ensure.as_ref())?;
         // The class or a Secret has changed since the failure, so the call is retried at once.
-        let mended = s.answers.is_mended(s.inputs);
+        let fixed = s.answers.is_fixed(s.inputs);
         let refused = Obstacle::Refused { error, ended };
-        let again = mended || refused.retry_at(s).is_none_or(|at| at <= s.now);
+        let again = fixed || refused.retry_at(s).is_none_or(|at| at <= s.now);
         (!again).then_some(refused)
     })
 }
 
 fn prerequisite(s: &Snapshot) -> Option<Obstacle<'static>> {
-    let missing = |reason: McmReason, mend: String| Some(Obstacle::Missing { reason, mend });
+    let missing = |reason: McmReason, fix: String| Some(Obstacle::Missing { reason, fix });
     if let Some(error) = machine_name_error(&s.machine.name) {
-        let mend = "delete the Machine, and create one with a shorter name".to_owned();
-        return missing(McmReason::InvalidSpec(error.to_string()), mend);
+        let fix = "delete the Machine, and create one with a shorter name".to_owned();
+        return missing(McmReason::InvalidSpec(error.to_string()), fix);
     }
     let class_name = s.machine.spec.class.name().to_owned();
     if s.machine.spec.class.kind().is_empty() || class_name.is_empty() {
@@ -170,46 +170,46 @@ fn prerequisite(s: &Snapshot) -> Option<Obstacle<'static>> {
     let class = match &s.class {
         Known::Present(class) => class,
         Known::Absent | Known::Unasked => {
-            let mend = format!(
+            let fix = format!(
                 "create MachineClass {}/{class_name}, or change spec.class.name",
                 s.machine.namespace
             );
-            return missing(McmReason::ClassMissing { class: class_name }, mend);
+            return missing(McmReason::ClassMissing { class: class_name }, fix);
         }
     };
     if class.deleting_since.is_some() {
-        let mend =
+        let fix =
             "use another MachineClass, or create this one again when no machine uses it any more".to_owned();
-        return missing(McmReason::ClassDeleting { class: class_name }, mend);
+        return missing(McmReason::ClassDeleting { class: class_name }, fix);
     }
     for need in &s.secrets {
         let (secret, class) = (need.name.clone(), class_name.clone());
         match need.facts {
             Known::Present(_) => {}
             Known::Absent => {
-                let mend = format!("create Secret {secret}");
-                return missing(McmReason::SecretMissing { secret, class }, mend);
+                let fix = format!("create Secret {secret}");
+                return missing(McmReason::SecretMissing { secret, class }, fix);
             }
             Known::Unasked => {
                 let served = s.machine.namespace.clone();
-                let mend = format!(
+                let fix = format!(
                     "create the Secret in namespace {served}, and change the reference in the MachineClass"
                 );
-                return missing(McmReason::SecretElsewhere { secret, class, served }, mend);
+                return missing(McmReason::SecretElsewhere { secret, class, served }, fix);
             }
         }
     }
     if let Some(secret) = lacks_user_data(s) {
-        let mend = format!("add {USER_DATA} to Secret {secret}");
-        return missing(McmReason::SecretIncomplete { secret, entry: USER_DATA.to_owned() }, mend);
+        let fix = format!("add {USER_DATA} to Secret {secret}");
+        return missing(McmReason::SecretIncomplete { secret, entry: USER_DATA.to_owned() }, fix);
     }
     if let Some(message) = class.invalid.as_ref().or(s.class_error.as_ref()) {
         let reason = McmReason::ClassInvalid { class: class_name, message: message.clone() };
         return missing(reason, "fix the MachineClass".to_owned());
     }
     if let Token::Exhausted = s.token {
-        let mend = format!("delete unused Secrets bootstrap-token-* in namespace {TOKEN_NAMESPACE}");
-        return missing(McmReason::TokenIdsTaken, mend);
+        let fix = format!("delete unused Secrets bootstrap-token-* in namespace {TOKEN_NAMESPACE}");
+        return missing(McmReason::TokenIdsTaken, fix);
     }
     None
 }
@@ -229,7 +229,7 @@ fn lacks_user_data(s: &Snapshot) -> Option<String> {
 impl Obstacle<'_> {
     fn why(&self, s: &Snapshot) -> Why {
         match self {
-            Self::Missing { reason, mend } => Why::new(reason.clone(), Step::Mend(mend.clone())),
+            Self::Missing { reason, fix } => Why::new(reason.clone(), Step::Fix(fix.clone())),
             Self::Refused { error, ended } => {
                 let reason = Reason::CallFailed {
                     call: Call::ENSURE,
@@ -295,7 +295,7 @@ fn time_is_up(s: &Snapshot, obstacle: Option<&Obstacle<'_>>) -> Plan<Action> {
         let seconds = s.process.skew.as_secs();
         return Plan::until(
             plus(s.now, Duration::from_secs(60)),
-            Why::new(Reason::ClockSkew { seconds }, Step::Mend("synchronize the clocks".to_owned())),
+            Why::new(Reason::ClockSkew { seconds }, Step::Fix("synchronize the clocks".to_owned())),
         );
     }
     let last = match obstacle {

@@ -151,8 +151,8 @@ fn held(s: &Snapshot, holder: &str, deleting_since: Timestamp) -> Plan<Action> {
         return leave_behind(s, &proof::left_behind(s, &because), deleting_since);
     }
     let reason = McmReason::InstanceShared { instance: s.instance().to_string(), machine: holder.to_owned() };
-    let mend = format!("set label {}=true to leave the instance to Machine {holder}", labels::FORCE_DELETION);
-    let why = Why::new(reason, Step::Mend(mend)).since(deleting_since);
+    let fix = format!("set label {}=true to leave the instance to Machine {holder}", labels::FORCE_DELETION);
+    let why = Why::new(reason, Step::Fix(fix)).since(deleting_since);
     await_person(s, DeletionMarker::FindInstance, why)
 }
 
@@ -199,7 +199,7 @@ fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan
     let never = blocked.filter(|blocked| blocked.never).and_then(|blocked| blocked.budget);
     let next = match never {
         // More pods do not help if all pods must stay: `maxUnavailable: 0`, `minAvailable: 100%`.
-        Some(budget) => Step::Mend(format!("change PodDisruptionBudget {budget} to allow a disruption")),
+        Some(budget) => Step::Fix(format!("change PodDisruptionBudget {budget} to allow a disruption")),
         None => Step::Expect("the pods leave the Node"),
     };
     let why = Why::new(reason, next).since(deleting_since);
@@ -600,7 +600,7 @@ fn record(
 /// retries. Users set the label to skip a drain, and a typing error in a Secret must not orphan an
 /// instance.
 fn cannot_call(s: &Snapshot, deleting_since: Timestamp) -> Option<Plan<Action>> {
-    let (missing, mend) = match &s.class {
+    let (missing, fix) = match &s.class {
         Known::Present(class) => {
             let need = s.secrets.iter().find(|need| !matches!(need.facts, Known::Present(_)))?;
             match need.facts {
@@ -621,8 +621,8 @@ fn cannot_call(s: &Snapshot, deleting_since: Timestamp) -> Option<Plan<Action>> 
         }
         Known::Absent | Known::Unasked => {
             let class = format!("MachineClass {}", s.machine.spec.class.name());
-            let mend = format!("create {class} again");
-            (class, mend)
+            let fix = format!("create {class} again");
+            (class, fix)
         }
     };
     if s.machine.wants_force_deletion() {
@@ -630,8 +630,8 @@ fn cannot_call(s: &Snapshot, deleting_since: Timestamp) -> Option<Plan<Action>> 
         return Some(leave_behind(s, &proof::left_behind(s, &because), deleting_since));
     }
     let reason = McmReason::CannotDeleteInstance { missing };
-    let mend = format!("{mend}, or set label {}=true to leave the instance behind", labels::FORCE_DELETION);
-    let why = Why::new(reason, Step::Mend(mend)).since(deleting_since);
+    let fix = format!("{fix}, or set label {}=true to leave the instance behind", labels::FORCE_DELETION);
+    let why = Why::new(reason, Step::Fix(fix)).since(deleting_since);
     Some(await_person(s, DeletionMarker::DeleteInstance, why))
 }
 
@@ -737,12 +737,12 @@ fn is_node_absent(s: &Snapshot) -> bool {
 /// Handles a recorded id that the provider cannot parse: nothing is called, drained or deleted
 /// until a user decides.
 fn hold(s: &Snapshot, unusable: Why, deleting_since: Timestamp) -> Plan<Action> {
-    let mend = format!(
+    let fix = format!(
         "{}, or set label {}=true to leave the instance behind",
         unusable.next,
         labels::FORCE_DELETION
     );
-    let why = Why::new(unusable.reason, Step::Mend(mend)).since(deleting_since);
+    let why = Why::new(unusable.reason, Step::Fix(fix)).since(deleting_since);
     await_person(s, DeletionMarker::FindInstance, why)
 }
 

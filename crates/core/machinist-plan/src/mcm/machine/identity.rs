@@ -109,15 +109,15 @@ impl Snapshot {
         match &self.identity.recorded {
             RecordedId::Unset | RecordedId::Ours(_) => None,
             RecordedId::NotOurs { expected } => {
-                let mend =
+                let fix =
                     "run the controller of the provider that created this id, or correct spec.providerID";
                 let reason = McmReason::ProviderIdNotOurs { id, expected: expected.clone() };
-                Some(Why::new(reason, Step::Mend(mend.to_owned())))
+                Some(Why::new(reason, Step::Fix(fix.to_owned())))
             }
             RecordedId::Malformed { expected } => {
-                let mend = "set spec.providerID to the id of the machine's instance";
+                let fix = "set spec.providerID to the id of the machine's instance";
                 let reason = McmReason::ProviderIdMalformed { id, expected: expected.clone() };
-                Some(Why::new(reason, Step::Mend(mend.to_owned())))
+                Some(Why::new(reason, Step::Fix(fix.to_owned())))
             }
         }
     }

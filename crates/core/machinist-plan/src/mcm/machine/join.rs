@@ -218,7 +218,7 @@ fn awaiting(s: &Snapshot, reason: McmReason) -> Plan<Action> {
     }
     if !s.process.may_enforce_deadlines() {
         let seconds = s.process.skew.as_secs();
-        let why = Why::new(Reason::ClockSkew { seconds }, Step::Mend("synchronize the clocks".to_owned()));
+        let why = Why::new(Reason::ClockSkew { seconds }, Step::Fix("synchronize the clocks".to_owned()));
         return Plan::until(plus(s.now, std::time::Duration::from_secs(60)), why);
     }
     let description =

@@ -43,7 +43,7 @@ pub(super) fn before_ensure(s: &Snapshot) -> Option<Plan<Action>> {
     };
     let restore = format!("restore the credential in {}, or delete the Machine", secrets(s));
     let deadline = just_past(s.creation_deadline());
-    let why = Why::new(other_account(s), Step::Mend(restore))
+    let why = Why::new(other_account(s), Step::Fix(restore))
         .deadline(deadline, Step::Expect("the Machine is marked Failed"));
     Some(Plan::until(list_again_at.min(deadline), why))
 }
@@ -154,6 +154,6 @@ fn or_leave() -> String {
 }
 
 fn wait(s: &Snapshot, reason: McmReason, fix: String, deleting_since: Timestamp) -> Plan<Action> {
-    let why = Why::new(reason, Step::Mend(fix)).since(deleting_since);
+    let why = Why::new(reason, Step::Fix(fix)).since(deleting_since);
     delete::await_person(s, DeletionMarker::DeleteInstance, why)
 }

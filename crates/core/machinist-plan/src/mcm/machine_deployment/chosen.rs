@@ -118,8 +118,8 @@ impl Chosen {
         let Some((machine, until)) = self.unknown else { return Plan { actions, why, wait } };
         let why = match why.reason {
             Reason::Settled => {
-                let mend = format!("correct the annotation {}", annotations::TRIGGER_DELETION);
-                Why::new(McmReason::ChosenUnknown { machine }, Step::Mend(mend))
+                let fix = format!("correct the annotation {}", annotations::TRIGGER_DELETION);
+                Why::new(McmReason::ChosenUnknown { machine }, Step::Fix(fix))
                     .deadline(until, Step::Expect("the name is removed from the annotation"))
             }
             _ => why,

@@ -61,7 +61,7 @@ pub(super) fn why(s: &Snapshot) -> Option<Why> {
         "wait until Machines are deleted, or set the annotation {} on the MachineSet to lift the freeze now",
         annotations::UNFREEZE
     );
-    Some(Why::new(reason, Step::Mend(next)).since(freeze.condition.and_then(|condition| condition.since)))
+    Some(Why::new(reason, Step::Fix(next)).since(freeze.condition.and_then(|condition| condition.since)))
 }
 
 /// Returns how many Machines a freeze counts: all of the set with its template's labels, including

@@ -225,9 +225,9 @@ impl fmt::Display for Subject {
     }
 }
 
-fn all(store: &Store, table: &str, namespace: &str) -> Vec<Arc<Object>> {
+fn all(store: &Store, collection: &str, namespace: &str) -> Vec<Arc<Object>> {
     let prefix = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
-    let slice = store.slice_shown(table, &prefix, None, None);
+    let slice = store.slice_shown(collection, &prefix, None, None);
     slice.map(|s| s.items.into_iter().map(|(_, object)| object).collect()).unwrap_or_default()
 }
 

@@ -18,9 +18,9 @@ use crate::values::object::child_map;
 /// Annotation that excludes a role or binding from updates if its value is `"false"`.
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
-/// A default object with its table in the store and its namespace.
+/// A default object with its collection in the store and its namespace.
 pub(crate) struct Initial {
-    pub(crate) table: &'static str,
+    pub(crate) collection: &'static str,
     pub(crate) namespace: &'static str,
     pub(crate) object: Value,
 }
@@ -109,18 +109,18 @@ fn read(text: &'static str) -> Vec<Initial> {
                 for label in label {
                     object["metadata"]["labels"][format!("{GROUP}/{label}")] = json!("true");
                 }
-                Initial { table: "clusterroles", namespace: "", object }
+                Initial { collection: "clusterroles", namespace: "", object }
             }
             ["role", namespace, name] => {
-                Initial { table: "roles", namespace, object: object("Role", namespace, name) }
+                Initial { collection: "roles", namespace, object: object("Role", namespace, name) }
             }
             ["clusterbinding", name, role, subjects @ ..] => Initial {
-                table: "clusterrolebindings",
+                collection: "clusterrolebindings",
                 namespace: "",
                 object: binding(object("ClusterRoleBinding", "", name), "ClusterRole", role, subjects),
             },
             ["binding", namespace, name, role, subjects @ ..] => Initial {
-                table: "rolebindings",
+                collection: "rolebindings",
                 namespace,
                 object: binding(object("RoleBinding", namespace, name), "Role", role, subjects),
             },
@@ -200,7 +200,7 @@ fn take_in(all: &mut [Initial]) {
 fn taken_in(role: &Value, all: &[Initial]) -> Option<Vec<Value>> {
     let wanted = role.pointer("/aggregationRule/clusterRoleSelectors/0/matchLabels")?.as_object()?;
     let mut rules: Vec<Value> = Vec::new();
-    for other in all.iter().filter(|it| it.table == "clusterroles") {
+    for other in all.iter().filter(|it| it.collection == "clusterroles") {
         let labels = &other.object["metadata"]["labels"];
         if wanted.iter().all(|(label, value)| labels.get(label) == Some(value)) {
             let own = other.object["rules"].as_array().into_iter().flatten();
@@ -214,8 +214,9 @@ fn taken_in(role: &Value, all: &[Initial]) -> Option<Vec<Value>> {
 #[test]
 fn aggregated_roles_contain_the_rules_of_their_parts() {
     let rules = |name: &str| {
-        let role =
-            initial().iter().find(|it| it.object["metadata"]["name"] == name && it.table == "clusterroles");
+        let role = initial()
+            .iter()
+            .find(|it| it.object["metadata"]["name"] == name && it.collection == "clusterroles");
         Rule::of_role(&role.expect("the role exists").object)
     };
     let (view, edit, admin) = (rules("view"), rules("edit"), rules("admin"));

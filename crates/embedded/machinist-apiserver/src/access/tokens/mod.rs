@@ -118,14 +118,14 @@ fn holder(store: &Store, claims: &Value, now: Timestamp) -> Option<Identity> {
     still_there(store, "serviceaccounts", namespace, name, uid, now)?;
     let mut extra = BTreeMap::new();
     let known = "authentication.kubernetes.io";
-    for (kind, table) in [("pod", "pods"), ("secret", "secrets"), ("node", "nodes")] {
+    for (kind, collection) in [("pod", "pods"), ("secret", "secrets"), ("node", "nodes")] {
         let Some(bound) = private.get(kind) else { continue };
         let (name, uid) = (bound["name"].as_str()?, bound["uid"].as_str()?);
         // The node of a bound pod is informative. The token is not bound to it.
         let is_bound = kind != "node" || private.get("pod").is_none();
         if is_bound {
             let within = if kind == "node" { "" } else { namespace };
-            still_there(store, table, within, name, uid, now)?;
+            still_there(store, collection, within, name, uid, now)?;
         }
         if kind != "secret" {
             extra.insert(format!("{known}/{kind}-name"), vec![name.to_owned()]);
@@ -147,13 +147,13 @@ pub(crate) fn account_user(namespace: &str, name: &str) -> String {
 /// Returns the object, if it still has this uid and was not deleted too long ago.
 fn still_there(
     store: &Store,
-    table: &str,
+    collection: &str,
     namespace: &str,
     name: &str,
     uid: &str,
     now: Timestamp,
 ) -> Option<std::sync::Arc<Object>> {
-    let held = store.get_shown(table, &Key::new(namespace, name)).filter(|held| held.uid() == uid)?;
+    let held = store.get_shown(collection, &Key::new(namespace, name)).filter(|held| held.uid() == uid)?;
     let deleted: Option<Timestamp> = object::meta_str(held.value(), "deletionTimestamp").parse().ok();
     let over = deleted.is_some_and(|at| at.as_second() + DELETION_LEEWAY_SECONDS <= now.as_second());
     (!over).then_some(held)

@@ -52,7 +52,7 @@ pub(crate) fn resource(definition: &Value) -> Option<Resource> {
         return None;
     }
     Some(Resource {
-        table: format!("{plural}.{group}").into(),
+        collection: format!("{plural}.{group}").into(),
         kind: text("/status/acceptedNames/kind"),
         list_kind: text("/status/acceptedNames/listKind"),
         singular: text("/status/acceptedNames/singular"),

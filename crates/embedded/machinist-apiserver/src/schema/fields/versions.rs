@@ -48,7 +48,7 @@ impl<'a> Versions<'a> {
         }
         let found = self.registry.find(group, version, &self.served.resource.plural)?;
         // Another resource with that name is not a version of this one.
-        (found.resource.table == self.served.resource.table).then(|| found.clone())
+        (found.resource.collection == self.served.resource.collection).then(|| found.clone())
     }
 
     /// Converts an object from the request's version to `api_version`. Also returns that version.
@@ -171,7 +171,8 @@ pub(crate) fn unmade(served: &Served) -> Value {
     }
     let kind = served.built_in();
     // A kind that is stored as another kind has the fields of that other kind.
-    let stored = BUILT_INS.iter().find(|row| kind.is_some_and(|k| k.table == row.table) && !row.converted);
+    let stored =
+        BUILT_INS.iter().find(|row| kind.is_some_and(|k| k.collection == row.collection) && !row.converted);
     let schema =
         stored.map_or_else(|| served.version().schema.clone(), |row| notation::schema(row.type_name));
     let mut value = without_content(&schema);

@@ -16,9 +16,9 @@ pub(crate) struct BuiltIn {
     pub(crate) namespaced: bool,
     /// Name in `types/*.txt`.
     pub(crate) type_name: &'static str,
-    /// Table of the objects in the store. Two kinds may share a table.
-    pub(crate) table: &'static str,
-    /// The objects are stored as the core kind of that table, and the rules convert them.
+    /// Collection of the objects in the store. Two kinds may share one.
+    pub(crate) collection: &'static str,
+    /// The objects are stored as the core kind of that collection, and the rules convert them.
     pub(crate) converted: bool,
     pub(crate) names: NameRule,
     pub(crate) has_status: bool,
@@ -56,7 +56,7 @@ pub(crate) const ROW: BuiltIn = BuiltIn {
     categories: &[],
     namespaced: true,
     type_name: "",
-    table: "",
+    collection: "",
     converted: false,
     names: NameRule::Subdomain,
     has_status: false,

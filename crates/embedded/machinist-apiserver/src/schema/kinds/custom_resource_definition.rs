@@ -12,7 +12,7 @@ use crate::values::object::{self, child_map, drop_field, meta_str};
 use crate::values::status::{ApiResult, FieldErrorKind, FieldErrors};
 
 /// Table of the definitions in the store.
-pub(crate) const TABLE: &str = "customresourcedefinitions";
+pub(crate) const COLLECTION: &str = "customresourcedefinitions";
 /// Finalizer that keeps a deleted definition until its instances are deleted.
 pub(crate) const INSTANCES_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 

@@ -1,5 +1,5 @@
-//! The built-in kinds: a table of their names and behaviour, and one module for each kind that
-//! needs more rules than the table can express.
+//! The built-in kinds: one row each for names and behaviour (`rows`), and one module for each kind
+//! that needs more rules than its row can express.
 
 pub(crate) mod built_in;
 pub(crate) mod certificate;
@@ -79,7 +79,7 @@ pub(crate) enum Part {
 
 /// Differences of a kind from a plain object with an optional status. By default there are none.
 pub(crate) trait Rules: Sync {
-    /// Sets the defaults that the table cannot express, and copies values between two names of one
+    /// Sets the defaults that the row cannot express, and copies values between two names of one
     /// field. A client that omits such a field owns it as if the client had set it.
     fn fill_defaults(&self, _object: &mut Value) {}
 
@@ -88,7 +88,7 @@ pub(crate) trait Rules: Sync {
         Ok(())
     }
 
-    /// Restores the fields that a write to `part` may not change. The table has already handled
+    /// Restores the fields that a write to `part` may not change. The row has already handled
     /// `spec` and `status`.
     fn on_update(
         &self,

@@ -1,4 +1,4 @@
-//! Common parts of pods and pod templates: defaults that the table cannot express, and checks.
+//! Common parts of pods and pod templates: defaults that a row cannot express, and checks.
 
 use std::collections::HashSet;
 

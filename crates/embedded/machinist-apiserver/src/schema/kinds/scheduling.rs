@@ -8,7 +8,7 @@ use crate::values::meta::IMMUTABLE;
 use crate::values::object::{child_map, meta_str};
 use crate::values::status::{ApiError, ApiResult, FieldErrors, Target};
 
-pub(crate) const TABLE: &str = "priorityclasses";
+pub(crate) const COLLECTION: &str = "priorityclasses";
 
 /// The classes of every cluster: name, value and description.
 pub(crate) const SYSTEM_CLASSES: [(&str, i64, &str); 2] = [
@@ -95,14 +95,14 @@ fn admit_default(object: &Value, context: &Context<'_>) -> ApiResult<()> {
                 "PriorityClass {} is already marked as default. Only one default can exist",
                 meta_str(&held, "name")
             );
-            Err(ApiError::forbidden(&Target { group: "scheduling.k8s.io", resource: TABLE, name }, &why))
+            Err(ApiError::forbidden(&Target { group: "scheduling.k8s.io", resource: COLLECTION, name }, &why))
         }
         Some(_) | None => Ok(()),
     }
 }
 
 fn default_class(context: &Context<'_>) -> Option<Value> {
-    let all = context.store.slice(TABLE, "", None, None).ok()?;
+    let all = context.store.slice(COLLECTION, "", None, None).ok()?;
     let defaults = all.items.into_iter().map(|(_, class)| class.value().clone());
     defaults.filter(|class| class["globalDefault"] == true).min_by_key(|class| class["value"].as_i64())
 }
@@ -116,7 +116,7 @@ pub(crate) fn admit_priority(pod: &mut Value, context: &Context<'_>) -> ApiResul
     let named = pod.pointer("/spec/priorityClassName").and_then(Value::as_str).unwrap_or_default().to_owned();
     let class = match named.as_str() {
         "" => default_class(context),
-        name => match context.store.get(TABLE, &Key::new("", name)) {
+        name => match context.store.get(COLLECTION, &Key::new("", name)) {
             Some(class) => Some(class.value().clone()),
             None => return forbid(format!("no PriorityClass with name {name} was found")),
         },

@@ -28,7 +28,7 @@ pub(crate) fn apply(call: &Call, part: Part) -> ApiResult<Answer> {
     let wanted = decode(call)?;
     let key = Key::new(&call.path.namespace, &call.path.name);
     for _ in 0..MAX_ATTEMPTS {
-        let outcome = match call.core.store.get(&call.served.resource.table, &key) {
+        let outcome = match call.core.store.get(&call.served.resource.collection, &key) {
             Some(read) => change(call, &read, &wanted, force, part)?,
             None if part == Part::Main => create(call, &wanted, force)?,
             None => return Err(call.served.not_found(&call.path.name)),
@@ -146,7 +146,7 @@ fn create(call: &Call, wanted: &Decoded, force: Force) -> ApiResult<Result<Answe
     finish(call, &mut object)?;
     set_meta(&mut object, MANAGED_FIELDS, Some(json!(applied.managers.text())));
     let key = key_of(&object);
-    Ok(call.commit(&served.resource.table, &key, Change::Create(object)).map(|stored| {
+    Ok(call.commit(&served.resource.collection, &key, Change::Create(object)).map(|stored| {
         after_commit(call, stored.value());
         Answer::json(201, call.render(&stored)).committed(call, stored.revision()).named(stored.name())
     }))

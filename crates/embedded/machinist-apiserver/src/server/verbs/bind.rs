@@ -49,7 +49,7 @@ pub(crate) fn bind(call: &Call) -> ApiResult<Answer> {
         copy_into(&mut value, "labels", Some(&copied));
         copy_into(&mut value, "annotations", annotations);
         let change = Change::Update { read, value };
-        if let Ok(object) = call.commit(&call.served.resource.table, &key, change) {
+        if let Ok(object) = call.commit(&call.served.resource.collection, &key, change) {
             return Ok(success(call, Some(object.revision())));
         }
     }

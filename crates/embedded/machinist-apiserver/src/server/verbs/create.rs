@@ -38,9 +38,9 @@ pub(crate) fn create_object(call: &Call, value: Value) -> ApiResult<Answer> {
         }
         let object = prepare(call, value)?;
         let key = key_of(&object);
-        let table = &call.served.resource.table;
+        let collection = &call.served.resource.collection;
         let exists = ApiError::already_exists(&call.served.target(meta_str(&object, "name")));
-        match call.commit(table, &key, Change::Create(object)) {
+        match call.commit(collection, &key, Change::Create(object)) {
             Ok(stored) => {
                 after_commit(call, stored.value());
                 let body = call.render(&stored);
@@ -48,7 +48,7 @@ pub(crate) fn create_object(call: &Call, value: Value) -> ApiResult<Answer> {
             }
             Err(Raced) if attempt < attempts => {}
             Err(Raced) => {
-                let held = call.core.store.get(table, &key);
+                let held = call.core.store.get(collection, &key);
                 let is_going = held.is_some_and(|held| is_deleting(held.value()));
                 return Err(if is_going { exists.with_preface("object is being deleted: ") } else { exists });
             }

@@ -169,7 +169,7 @@ pub(crate) fn delete(call: &Call) -> ApiResult<Answer> {
 pub(crate) fn delete_one(call: &Call, key: &Key, options: &DeleteOptions) -> ApiResult<Deleted> {
     let name = key.as_str().rsplit('/').next().unwrap_or_default().to_owned();
     for _ in 0..MAX_ATTEMPTS {
-        let Some(read) = call.core.store.get(&call.served.resource.table, key) else {
+        let Some(read) = call.core.store.get(&call.served.resource.collection, key) else {
             return Err(call.served.not_found(&name));
         };
         check_preconditions(call, &read, options)?;
@@ -201,7 +201,7 @@ pub(crate) fn check_preconditions(call: &Call, read: &Object, options: &DeleteOp
 }
 
 fn attempt(call: &Call, key: &Key, read: &Arc<Object>, options: &DeleteOptions) -> Result<Deleted, Raced> {
-    let table = &call.served.resource.table;
+    let collection = &call.served.resource.collection;
     let rules = call.served.rules();
     let mut marked = read.value().clone();
     let graceful = match mark_graceful(call, &mut marked, options) {
@@ -227,18 +227,18 @@ fn attempt(call: &Call, key: &Key, read: &Arc<Object>, options: &DeleteOptions) 
             return Ok(Deleted::Unchanged(read.clone()));
         }
         let change = Change::Update { read: read.clone(), value: marked };
-        let object = call.commit(table, key, change)?;
+        let object = call.commit(collection, key, change)?;
         after_commit(call, object.value());
         return Ok(Deleted::Deleting(object));
     }
     // Kinds with graceful deletion pass through the deleting state even if their grace period is
     // zero.
     let last = if graceful.is_some() && (marked != *read.value() || finalizers_changed) {
-        call.commit(table, key, Change::Update { read: read.clone(), value: marked })?
+        call.commit(collection, key, Change::Update { read: read.clone(), value: marked })?
     } else {
         read.clone()
     };
-    let gone = call.commit(table, key, Change::Delete { read: last })?;
+    let gone = call.commit(collection, key, Change::Delete { read: last })?;
     after_commit(call, gone.value());
     Ok(Deleted::Gone(gone))
 }
@@ -373,7 +373,7 @@ pub(crate) fn delete_collection(call: &Call) -> ApiResult<Answer> {
 }
 
 fn matching(call: &Call, namespace: &str, selector: &Selector) -> Vec<(Key, Arc<Object>)> {
-    let slice = call.core.store.slice(&call.served.resource.table, &prefix(namespace), None, None);
+    let slice = call.core.store.slice(&call.served.resource.collection, &prefix(namespace), None, None);
     let items = slice.map(|s| s.items).unwrap_or_default();
     items.into_iter().filter(|(_, object)| selector.selects(object)).collect()
 }

@@ -172,7 +172,7 @@ fn count(budget: &Value, field: &str) -> i64 {
 /// Uses one of the budget's allowed disruptions. Returns an error if there is none.
 fn take_disruption(call: &Call, name: &str, pod: &str) -> ApiResult<()> {
     let key = Key::new(&call.path.namespace, name);
-    let table: Arc<str> = BUDGETS.into();
+    let collection: Arc<str> = BUDGETS.into();
     for _ in 0..MAX_ATTEMPTS {
         // Deleted meanwhile, so there is no budget any more.
         let Some(budget) = call.core.store.get(BUDGETS, &key) else { return Ok(()) };
@@ -194,7 +194,7 @@ fn take_disruption(call: &Call, name: &str, pod: &str) -> ApiResult<()> {
             call.core.own_writes().changed_status(served, &budget, &mut value);
         }
         let change = Change::Update { read: budget, value };
-        if call.commit(&table, &key, change).is_ok() {
+        if call.commit(&collection, &key, change).is_ok() {
             return Ok(());
         }
     }
@@ -298,7 +298,7 @@ fn mark_disrupted(call: &Call, key: &Key, options: &DeleteOptions) -> ApiResult<
             return Ok(pod);
         }
         let change = Change::Update { read: pod, value };
-        if let Ok(marked) = call.commit(&call.served.resource.table, key, change) {
+        if let Ok(marked) = call.commit(&call.served.resource.collection, key, change) {
             return Ok(marked);
         }
     }

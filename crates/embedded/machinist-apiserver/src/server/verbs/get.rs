@@ -17,17 +17,17 @@ pub(crate) async fn get(call: &Call) -> ApiResult<Answer> {
 /// Reads the object in the path, at least as new as `resourceVersion` demands.
 pub(crate) async fn read(call: &Call) -> ApiResult<Arc<Object>> {
     let key = Key::new(&call.path.namespace, &call.path.name);
-    let table = &call.served.resource.table;
+    let collection = &call.served.resource.collection;
     let wanted = call.query.text("resourceVersion");
     let found = match (wanted, &call.view) {
         ("0", Some(view)) => match view.limit() {
-            Some(limit) => call.core.store.get_at(table, &key, limit),
-            None => call.core.store.get_shown(table, &key),
+            Some(limit) => call.core.store.get_at(collection, &key, limit),
+            None => call.core.store.get_shown(collection, &key),
         },
-        ("" | "0", _) => call.core.store.get_shown(table, &key),
+        ("" | "0", _) => call.core.store.get_shown(collection, &key),
         (text, _) => {
             wait_for(&call.core, parse_revision(text)?).await?;
-            call.core.store.get_shown(table, &key)
+            call.core.store.get_shown(collection, &key)
         }
     };
     found.ok_or_else(|| call.served.not_found(&call.path.name))

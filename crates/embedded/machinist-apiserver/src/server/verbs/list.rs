@@ -65,10 +65,10 @@ pub(crate) async fn list(call: &Call) -> ApiResult<Answer> {
     };
     // A replica's own state is served without paging, as kube-apiserver does from its cache.
     let limit = if freshness == Freshness::Any && page.is_none() { 0 } else { limit };
-    let table = &call.served.resource.table;
+    let collection = &call.served.resource.collection;
     let prefix = prefix(&call.path.namespace);
     let after = page.as_ref().map(|p| &p.after);
-    let slice = match call.core.store.slice_shown(table, &prefix, after, revision) {
+    let slice = match call.core.store.slice_shown(collection, &prefix, after, revision) {
         Ok(slice) => slice,
         Err(Compacted { oldest }) => {
             return Err(expired(page.as_ref(), revision.unwrap_or_default(), oldest));

@@ -184,11 +184,16 @@ impl Call {
     }
 
     /// Commits a change. In a dry run, returns the object that the change would produce.
-    pub(crate) fn commit(&self, table: &Arc<str>, key: &Key, change: Change) -> Result<Arc<Object>, Raced> {
+    pub(crate) fn commit(
+        &self,
+        collection: &Arc<str>,
+        key: &Key,
+        change: Change,
+    ) -> Result<Arc<Object>, Raced> {
         match self.effect {
-            Effect::Commit => self.core.store.commit(table, key, change, &self.origin),
+            Effect::Commit => self.core.store.commit(collection, key, change, &self.origin),
             Effect::DryRun => match change {
-                Change::Create(_) if self.core.store.get(table, key).is_some() => Err(Raced),
+                Change::Create(_) if self.core.store.get(collection, key).is_some() => Err(Raced),
                 Change::Create(value) => Ok(Object::new(value, 0)),
                 Change::Update { read, value } => {
                     let revision = read.revision();

@@ -68,7 +68,7 @@ fn change(call: &Call, wanted: impl Fn(&Value) -> ApiResult<Value>) -> ApiResult
     let paths = paths(call)?;
     let key = Key::new(&call.path.namespace, &call.path.name);
     for _ in 0..MAX_ATTEMPTS {
-        let Some(read) = call.core.store.get(&call.served.resource.table, &key) else {
+        let Some(read) = call.core.store.get(&call.served.resource.collection, &key) else {
             return Err(call.served.not_found(&call.path.name));
         };
         let scale = wanted(&scale_of(read.value(), paths))?;
@@ -194,7 +194,7 @@ fn apply(call: &Call) -> ApiResult<Answer> {
     }
     let key = Key::new(&call.path.namespace, &call.path.name);
     for _ in 0..MAX_ATTEMPTS {
-        let Some(read) = call.core.store.get(&served.resource.table, &key) else {
+        let Some(read) = call.core.store.get(&served.resource.collection, &key) else {
             return Err(served.not_found(&call.path.name));
         };
         let claimed = meta_str(&wanted, "resourceVersion");

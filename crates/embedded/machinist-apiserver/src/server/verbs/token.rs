@@ -114,7 +114,7 @@ fn bound_to(call: &Call, asked: &Value) -> ApiResult<Map<String, Value>> {
     };
     let text = |key: &str| reference.get(key).and_then(Value::as_str).unwrap_or_default();
     let (kind, name, api_version) = (text("kind"), text("name"), text("apiVersion"));
-    let (claim, table) = match (kind, api_version) {
+    let (claim, collection) = match (kind, api_version) {
         ("Pod", "" | "v1") => ("pod", "pods"),
         ("Secret", "" | "v1") => ("secret", "secrets"),
         ("Node", "" | "v1") => ("node", "nodes"),
@@ -125,8 +125,8 @@ fn bound_to(call: &Call, asked: &Value) -> ApiResult<Map<String, Value>> {
         }
     };
     let namespace = if kind == "Node" { "" } else { call.path.namespace.as_str() };
-    let held = call.core.store.get_shown(table, &Key::new(namespace, name));
-    let held = held.ok_or_else(|| ApiError::not_found(&Target { group: "", resource: table, name }))?;
+    let held = call.core.store.get_shown(collection, &Key::new(namespace, name));
+    let held = held.ok_or_else(|| ApiError::not_found(&Target { group: "", resource: collection, name }))?;
     if kind == "Pod" {
         bind_pod(call, &held, &mut claims)?;
     }

@@ -24,7 +24,7 @@ pub(crate) fn update(call: &Call, part: Part) -> ApiResult<Answer> {
     check_name(call, &value)?;
     let key = Key::new(&call.path.namespace, &call.path.name);
     for _ in 0..MAX_ATTEMPTS {
-        let Some(read) = call.core.store.get(&call.served.resource.table, &key) else {
+        let Some(read) = call.core.store.get(&call.served.resource.collection, &key) else {
             if call.served.allows_create_on_update() && part == Part::Main {
                 check_uid(call, &value, "")?;
                 // There is no current revision to compare with.
@@ -116,7 +116,7 @@ pub(crate) fn patch(call: &Call, part: Part) -> ApiResult<Answer> {
     let sees_owners = memory_contains(&call.body, MANAGED_FIELDS.as_bytes());
     let key = Key::new(&call.path.namespace, &call.path.name);
     for _ in 0..MAX_ATTEMPTS {
-        let Some(read) = call.core.store.get(&call.served.resource.table, &key) else {
+        let Some(read) = call.core.store.get(&call.served.resource.collection, &key) else {
             return Err(call.served.not_found(&call.path.name));
         };
         let base = match sees_owners {

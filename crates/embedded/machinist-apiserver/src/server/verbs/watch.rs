@@ -63,7 +63,7 @@ pub(crate) async fn watch(call: &Call) -> ApiResult<Body> {
         node_name: selector.fixed("spec.nodeName").map(str::to_owned),
     };
     let store = &call.core.store;
-    let table = &call.served.resource.table;
+    let collection = &call.served.resource.collection;
     // A lagging replica does not know newer events: its watches are as late as its state.
     let view = call.view.clone();
     let stale_state_allowed = call.query.text("resourceVersion") == "0";
@@ -79,7 +79,7 @@ pub(crate) async fn watch(call: &Call) -> ApiResult<Body> {
         Start::State | Start::StateAndMark => {
             let lagging = view.as_ref().filter(|_| stale_state_allowed).and_then(ReplicaView::limit);
             let at = lagging.map(|at| at.max(store.compacted()));
-            match store.slice_shown(table, &interest.prefix, None, at) {
+            match store.slice_shown(collection, &interest.prefix, None, at) {
                 Err(Compacted { oldest }) => return Ok(ended(too_old(0, oldest))),
                 Ok(slice) => {
                     let wanted = slice.items.iter().filter(|(_, object)| selector.selects(object));
@@ -94,13 +94,13 @@ pub(crate) async fn watch(call: &Call) -> ApiResult<Body> {
             }
         }
     };
-    let feed = match store.watch(table, interest, from) {
+    let feed = match store.watch(collection, interest, from) {
         Ok(feed) => feed,
         Err(Compacted { oldest }) => return Ok(ended(too_old(from, oldest))),
     };
     let now = Instant::now();
     let stream = Watch {
-        open: Open { core: call.core.clone(), table: table.clone(), id: feed.id() },
+        open: Open { core: call.core.clone(), collection: collection.clone(), id: feed.id() },
         feed,
         first,
         lines,
@@ -225,13 +225,13 @@ impl Lines {
 /// Registration in the store. Dropping it always unregisters the watch.
 struct Open {
     core: Arc<Core>,
-    table: Arc<str>,
+    collection: Arc<str>,
     id: u64,
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.core.store.unwatch(&self.table, self.id);
+        self.core.store.unwatch(&self.collection, self.id);
     }
 }
 

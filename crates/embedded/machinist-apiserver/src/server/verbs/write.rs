@@ -388,8 +388,8 @@ pub(crate) fn commit_update(call: &Call, read: &Arc<Object>, mut new: Value) -> 
         set_meta(&mut new, MANAGED_FIELDS, Some(owners));
     }
     if ends(call, &new, read.value()) {
-        let table = &call.served.resource.table;
-        let gone = call.commit(table, &key, Change::Delete { read: read.clone() })?;
+        let collection = &call.served.resource.collection;
+        let gone = call.commit(collection, &key, Change::Delete { read: read.clone() })?;
         after_commit(call, gone.value());
         return Ok(Written::Ended(Object::following(read, new, read.revision()), gone.revision()));
     }
@@ -397,7 +397,7 @@ pub(crate) fn commit_update(call: &Call, read: &Arc<Object>, mut new: Value) -> 
         return Ok(Written::Kept(read.clone()));
     }
     let change = Change::Update { read: read.clone(), value: new };
-    let object = call.commit(&call.served.resource.table, &key, change)?;
+    let object = call.commit(&call.served.resource.collection, &key, change)?;
     after_commit(call, object.value());
     Ok(Written::Kept(object))
 }
@@ -450,14 +450,14 @@ pub(crate) fn after_commit(call: &Call, object: &Value) {
     }
     let core = &call.core;
     if call.served.is_custom() {
-        finish_definition(call, &call.served.resource.table);
-    } else if &*call.served.resource.table == "events" {
+        finish_definition(call, &call.served.resource.collection);
+    } else if &*call.served.resource.collection == "events" {
         let revision = meta_str(object, "resourceVersion").parse().unwrap_or_default();
         core.expire_events(&key_of(object), revision);
-    } else if &*call.served.resource.table == custom_resource_definition::TABLE {
+    } else if &*call.served.resource.collection == custom_resource_definition::COLLECTION {
         let name = meta_str(object, "name");
         let key = Key::new("", name);
-        match core.store.get(custom_resource_definition::TABLE, &key) {
+        match core.store.get(custom_resource_definition::COLLECTION, &key) {
             None => {
                 unregister(core, object);
                 reconsider(core, registration::group_and_plural(object).0);
@@ -483,15 +483,15 @@ pub(crate) fn register(core: &Core, definition: &Arc<Object>) {
     let before = names(&current);
     if let Some(mut value) = registration::established(&current, &taken, &core.now()) {
         let registry = core.registry();
-        let served = registry.find("apiextensions.k8s.io", "v1", custom_resource_definition::TABLE);
+        let served = registry.find("apiextensions.k8s.io", "v1", custom_resource_definition::COLLECTION);
         if let Some(served) = served {
             core.own_writes().changed_status(served, &current, &mut value);
         }
-        let table: Arc<str> = custom_resource_definition::TABLE.into();
+        let collection: Arc<str> = custom_resource_definition::COLLECTION.into();
         let change = Change::Update { read: current.clone(), value };
         // A concurrent writer also calls this function.
         match core.store.commit(
-            &table,
+            &collection,
             &Key::new("", current.name()),
             change,
             &crate::store::commits::Origin::default(),
@@ -516,7 +516,7 @@ pub(crate) fn register(core: &Core, definition: &Arc<Object>) {
 }
 
 fn definitions(core: &Core) -> Vec<Arc<Object>> {
-    let slice = core.store.slice(custom_resource_definition::TABLE, "", None, None);
+    let slice = core.store.slice(custom_resource_definition::COLLECTION, "", None, None);
     slice.map(|slice| slice.items.into_iter().map(|(_, it)| it.opened()).collect()).unwrap_or_default()
 }
 
@@ -545,13 +545,13 @@ fn is_built_in(core: &Core, definition: &Value) -> bool {
     core.registry().is_built_in(group, plural)
 }
 
-/// Finishes the deletion of a definition after its last instance is deleted. `table` is the
+/// Finishes the deletion of a definition after its last instance is deleted. `collection` is the
 /// definition's name.
-fn finish_definition(call: &Call, table: &str) {
+fn finish_definition(call: &Call, collection: &str) {
     let core = &call.core;
-    let key = Key::new("", table);
-    let Some(definition) = core.store.get(custom_resource_definition::TABLE, &key) else { return };
-    let has_instances = !is_built_in(core, definition.value()) && !core.store.is_empty(table);
+    let key = Key::new("", collection);
+    let Some(definition) = core.store.get(custom_resource_definition::COLLECTION, &key) else { return };
+    let has_instances = !is_built_in(core, definition.value()) && !core.store.is_empty(collection);
     if !is_deleting(definition.value()) || has_instances {
         return;
     }
@@ -560,7 +560,7 @@ fn finish_definition(call: &Call, table: &str) {
         .filter(|f| *f != custom_resource_definition::INSTANCES_FINALIZER)
         .map(Value::from)
         .collect();
-    let definitions: Arc<str> = custom_resource_definition::TABLE.into();
+    let definitions: Arc<str> = custom_resource_definition::COLLECTION.into();
     let origin = crate::store::commits::Origin::default();
     if kept.is_empty() {
         let change = Change::Delete { read: definition.clone() };
