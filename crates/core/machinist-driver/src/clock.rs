@@ -7,6 +7,19 @@ use jiff::fmt::rfc2822::DateTimeParser;
 use jiff::{SignedDuration, Timestamp};
 
 /// The clock of a cloud, as a driver over HTTP measures it. Clones share the measurement.
+///
+/// ```
+/// use jiff::{SignedDuration, Timestamp};
+/// use machinist_driver::CloudClock;
+///
+/// let sent: Timestamp = "2023-11-14T22:13:20Z".parse()?;
+/// let received: Timestamp = "2023-11-14T22:13:21Z".parse()?;
+/// let clock = CloudClock::default();
+/// assert_eq!(clock.skew(), None);
+/// clock.observe("Tue, 14 Nov 2023 22:14:00 GMT", sent, received);
+/// assert_eq!(clock.skew(), Some(SignedDuration::from_secs(40)));
+/// # Ok::<(), jiff::Error>(())
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct CloudClock {
     skew: Arc<Mutex<Option<SignedDuration>>>,

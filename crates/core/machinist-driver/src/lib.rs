@@ -25,6 +25,46 @@ use serde_json::Value;
 pub use clock::CloudClock;
 
 /// A cloud that users can name in a MachineClass.
+///
+/// ```
+/// use std::sync::Arc;
+/// use machinist_driver::{Driver, Provider};
+/// use machinist_instance::{AccountId, Credential, Error, ErrorKind, ProviderId};
+/// use serde_json::{Value, json};
+///
+/// struct Example;
+///
+/// impl Provider for Example {
+///     fn name(&self) -> &str {
+///         "example"
+///     }
+///     fn validate(&self, provider_spec: &Value) -> Result<(), Error> {
+///         let expected = "providerSpec.size: expected a text";
+///         let missing = || Error::new(ErrorKind::InvalidSpec, expected);
+///         provider_spec["size"].as_str().map(|_| ()).ok_or_else(missing)
+///     }
+///     fn account(&self, credential: &Credential) -> AccountId {
+///         AccountId::of([b"example", credential.text("token").unwrap_or_default().as_bytes()])
+///     }
+///     fn open(&self, _: &AccountId, credential: &Credential) -> Result<Arc<dyn Driver>, Error> {
+///         match credential.text("token") {
+///             Some(_) => Err(Error::unsupported("open")), // a provider returns its driver here
+///             None => Err(Error::new(ErrorKind::Denied, "token: expected text")),
+///         }
+///     }
+/// }
+///
+/// assert!(Example.serves("Example"));
+/// assert!(Example.validate(&json!({"size": "small"})).is_ok());
+/// let nothing = Credential::default();
+/// let refused = Example.open(&Example.account(&nothing), &nothing).err();
+/// assert_eq!(refused.map(|error| error.kind), Some(ErrorKind::Denied));
+///
+/// // A provider with ids of its own form overrides these two.
+/// let id = ProviderId::parse("example:///i-1").expect("not empty");
+/// assert_eq!(Example.parse_id("example:///i-1").ours(), Some(&id));
+/// assert!(Example.same_instance(&id, &id));
+/// ```
 pub trait Provider: Send + Sync {
     /// The provider name in a MachineClass, for example `sim`.
     fn name(&self) -> &str;
@@ -112,6 +152,81 @@ pub trait Driver: Send + Sync {
 }
 
 /// Calls for the instances of one account.
+///
+/// ```
+/// use std::collections::BTreeMap;
+/// use std::sync::Mutex;
+/// use async_trait::async_trait;
+/// use machinist_driver::Instances;
+/// use machinist_instance::*;
+///
+/// /// A cloud in memory: one instance per key.
+/// #[derive(Default)]
+/// struct Memory(Mutex<BTreeMap<InstanceKey, Instance>>);
+///
+/// #[async_trait]
+/// impl Instances for Memory {
+///     async fn ensure(&self, spec: &InstanceSpec) -> Result<Instance, Error> {
+///         let made = || Instance {
+///             id: ProviderId::parse(&format!("memory:///{}", spec.name)).expect("not empty"),
+///             key: Some(spec.key.clone()),
+///             cluster: Some(spec.cluster.clone()),
+///             name: spec.name.clone(),
+///             power: Power::Running,
+///             addresses: Vec::new(),
+///             instance_type: None,
+///             zone: None,
+///             region: None,
+///             tags: spec.tags.clone(),
+///             created: jiff::Timestamp::UNIX_EPOCH,
+///         };
+///         let mut all = self.0.lock().expect("no panic");
+///         Ok(all.entry(spec.key.clone()).or_insert_with(made).clone())
+///     }
+///     async fn find(&self, which: &InstanceRef) -> Result<Sighting, Error> {
+///         let all = self.0.lock().expect("no panic");
+///         let is_it = |it: &&Instance| which.id.as_ref() == Some(&it.id) || which.key == it.key;
+///         let found = all.values().find(is_it).cloned();
+///         Ok(found.map_or(Sighting::Absent, Sighting::Present))
+///     }
+///     async fn list(&self, _: &Scope) -> Result<Vec<Instance>, Error> {
+///         Ok(self.0.lock().expect("no panic").values().cloned().collect())
+///     }
+///     async fn delete(&self, _: &InstanceRef, owner: &InstanceKey) -> Result<(), Error> {
+///         self.0.lock().expect("no panic").remove(owner);
+///         Ok(())
+///     }
+/// }
+///
+/// # let key = InstanceKey::new("uid-1");
+/// # let spec = InstanceSpec {
+/// #     key: key.clone(),
+/// #     name: NodeName::new("workers-1").expect("not empty"),
+/// #     cluster: "default".to_owned(),
+/// #     provider_spec: serde_json::json!({}),
+/// #     user_data: UserData::default(),
+/// #     tags: BTreeMap::new(),
+/// #     adopt_made_since: None,
+/// # };
+/// # use futures::FutureExt as _;
+/// # let played = async {
+/// let cloud = Memory::default();
+/// let made = cloud.ensure(&spec).await?;
+/// assert_eq!(cloud.ensure(&spec).await?, made, "the same key gives the same instance");
+/// assert_eq!(cloud.list(&Scope::Visible).await?.len(), 1);
+///
+/// let which = InstanceRef { id: Some(made.id.clone()), ..InstanceRef::default() };
+/// cloud.delete(&which, &key).await?;
+/// cloud.delete(&which, &key).await?; // deleting what is absent succeeds
+/// assert_eq!(cloud.find(&which).await?, Sighting::Absent);
+///
+/// // Optional calls have a default.
+/// let rekeyed = cloud.rekey(&made.id, &key, &InstanceKey::new("uid-2")).await;
+/// assert_eq!(rekeyed.map_err(|error| error.kind), Err(ErrorKind::Unsupported));
+/// # Ok::<(), Error>(())
+/// # };
+/// # played.now_or_never().expect("nothing waits").expect("the cloud in memory never fails");
+/// ```
 #[async_trait]
 pub trait Instances: Send + Sync {
     /// Creates the instance of `spec.key`, or returns the existing one. The call returns as soon as

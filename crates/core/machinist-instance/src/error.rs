@@ -6,6 +6,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 /// A failed driver call: the kind for the caller, and the message for people.
+///
+/// ```
+/// use machinist_instance::{Error, ErrorKind};
+///
+/// let error = Error::new(ErrorKind::Exhausted, "quota of 3 instances is used up");
+/// assert_eq!(error.to_string(), "exhausted: quota of 3 instances is used up");
+/// assert_eq!(Error::unsupported("rekey").kind, ErrorKind::Unsupported);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
 #[error("{kind}: {message}")]
 pub struct Error {
@@ -28,6 +36,19 @@ impl Error {
 }
 
 /// How the caller of a failed driver call can react. Each kind stands for a different reaction.
+///
+/// ```
+/// use std::time::Duration;
+/// use machinist_instance::ErrorKind;
+///
+/// // A caller decides by the kind, never by the message.
+/// let is_repeated_at_once = |kind| matches!(kind, ErrorKind::Ambiguous | ErrorKind::Unavailable);
+/// assert!(is_repeated_at_once(ErrorKind::Unavailable));
+/// assert!(!is_repeated_at_once(ErrorKind::Denied));
+///
+/// let throttled = ErrorKind::Throttled { retry_after: Some(Duration::from_secs(30)) };
+/// assert_eq!(throttled.to_string(), "throttled");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ErrorKind {
     /// The provider spec is invalid. A user must correct it.

@@ -21,6 +21,20 @@ pub struct IdentityError {
 /// Every text except the empty one is valid. Most clouds write `scheme://identity`, and some write
 /// a bare name. Only the provider knows the form of its ids, so no other code checks it: see
 /// [`RecordedId`].
+///
+/// ```
+/// use machinist_instance::ProviderId;
+///
+/// let id = ProviderId::parse("aws:///eu-west-1/i-0a1b2c")?;
+/// assert_eq!((id.scheme(), id.identity()), ("aws", "eu-west-1/i-0a1b2c"));
+///
+/// // Some clouds write a bare name.
+/// let bare = ProviderId::parse("machine-workers-1")?;
+/// assert_eq!((bare.scheme(), bare.identity()), ("", "machine-workers-1"));
+///
+/// assert!(ProviderId::parse("").is_err());
+/// # Ok::<(), machinist_instance::IdentityError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ProviderId(String);
@@ -81,6 +95,17 @@ impl fmt::Display for ProviderId {
 /// Every text except the empty one records an instance that exists or existed. If the provider
 /// cannot read the record, the controller neither creates nor deletes an instance for it, because
 /// the record does not identify one.
+///
+/// ```
+/// use machinist_instance::RecordedId;
+///
+/// assert_eq!(RecordedId::any(""), RecordedId::Unset);
+/// let recorded = RecordedId::any("sim:///workers-1");
+/// assert_eq!(recorded.ours().map(|id| id.as_str()), Some("sim:///workers-1"));
+///
+/// let foreign = RecordedId::NotOurs { expected: "sim:///IDENTITY".to_owned() };
+/// assert_eq!(foreign.ours(), None);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum RecordedId {
     /// The text is empty: no instance is recorded.
@@ -118,6 +143,14 @@ impl RecordedId {
 ///
 /// The core chooses the key (the UID of a Machine), and the cloud stores it as a tag or a client
 /// token. A key is never reused.
+///
+/// ```
+/// use machinist_instance::InstanceKey;
+///
+/// let key = InstanceKey::new("7ece3c7f-0388-476c-b336-c09b9c9745d4");
+/// assert_eq!(key.to_string(), key.as_str());
+/// assert_ne!(key, InstanceKey::new("afc3b9cd-c170-421b-b805-221992a6f233"));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct InstanceKey(String);
@@ -141,6 +174,14 @@ impl fmt::Display for InstanceKey {
 }
 
 /// The name with which the kubelet of an instance registers its Node.
+///
+/// ```
+/// use machinist_instance::NodeName;
+///
+/// let name = NodeName::new("workers-1").expect("not empty");
+/// assert_eq!((name.as_str(), name.to_string()), ("workers-1", "workers-1".to_owned()));
+/// assert_eq!(NodeName::new(""), None);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct NodeName(String);

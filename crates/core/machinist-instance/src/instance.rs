@@ -76,6 +76,17 @@ pub enum AddressKind {
 
 /// A reference to one instance. A driver uses the strongest identity given: id, then key, then
 /// name.
+///
+/// ```
+/// use machinist_instance::{InstanceKey, InstanceRef, NodeName, ProviderId};
+///
+/// let by_key = InstanceRef { key: Some(InstanceKey::new("uid-1")), ..InstanceRef::default() };
+/// assert_eq!(by_key.to_string(), "key uid-1");
+/// let by_name = InstanceRef { name: NodeName::new("workers-1"), ..by_key };
+/// assert_eq!(by_name.to_string(), "workers-1");
+/// let by_id = InstanceRef { id: ProviderId::parse("sim:///workers-1").ok(), ..by_name };
+/// assert_eq!(by_id.to_string(), "sim:///workers-1");
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default, Hash, Serialize, Deserialize)]
 pub struct InstanceRef {
     /// The cloud's identity, if known.

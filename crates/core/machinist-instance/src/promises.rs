@@ -5,6 +5,21 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 /// The guarantees on which the core relies for one cloud account.
+///
+/// ```
+/// use std::time::Duration;
+/// use machinist_instance::{CreateGuarantee, KeyTag, Promises};
+///
+/// let promises = Promises {
+///     visible_within: Duration::from_secs(10),
+///     call_bound: Duration::from_secs(30),
+///     create: CreateGuarantee::NativeKey,
+///     rate: None,
+///     keys: KeyTag::Rekeyable,
+/// };
+/// // An instance that was requested now may appear until then.
+/// assert_eq!(promises.absence_takes(), Duration::from_secs(40));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Promises {
     /// The longest time between the effect of `ensure` and the moment from which `find` and `list`

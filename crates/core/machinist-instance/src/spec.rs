@@ -33,6 +33,14 @@ pub struct InstanceSpec {
 
 /// The user data of an instance. The data may contain secrets, so `Debug` prints only its length
 /// and the type has no comparison.
+///
+/// ```
+/// use machinist_instance::UserData;
+///
+/// let user_data = UserData::new(*b"token: s3cret");
+/// assert_eq!(user_data.expose(), b"token: s3cret");
+/// assert_eq!(format!("{user_data:?}"), "UserData(13 bytes)");
+/// ```
 #[derive(Clone, Default)]
 pub struct UserData(Vec<u8>);
 
@@ -56,6 +64,17 @@ impl fmt::Debug for UserData {
 
 /// The credential of a cloud account: the data of the Secrets that a class refers to. `Debug`
 /// prints only the names of the entries, and the type has no comparison.
+///
+/// ```
+/// use std::collections::BTreeMap;
+/// use machinist_instance::Credential;
+///
+/// let data = BTreeMap::from([("token".to_owned(), b"s3cret".to_vec())]);
+/// let credential = Credential::new(data);
+/// assert_eq!(credential.text("token"), Some("s3cret"));
+/// assert_eq!(credential.text("project"), None);
+/// assert_eq!(format!("{credential:?}"), r#"{"token"}"#);
+/// ```
 #[derive(Clone, Default)]
 pub struct Credential(BTreeMap<String, Vec<u8>>);
 
@@ -81,6 +100,15 @@ impl fmt::Debug for Credential {
 ///
 /// The name is a truncated SHA-256 hash. The credential cannot be derived from it, so the name may
 /// be written on API objects.
+///
+/// ```
+/// use machinist_instance::AccountId;
+///
+/// let account = AccountId::of([&b"sim"[..], b"http://127.0.0.1:7070", b"s3cret"]);
+/// assert_eq!(account, AccountId::of([&b"sim"[..], b"http://127.0.0.1:7070", b"s3cret"]));
+/// assert_ne!(account, AccountId::of([&b"sim"[..], b"http://127.0.0.1:7070", b"renewed"]));
+/// assert_eq!(AccountId::recorded(account.as_str()), Some(account));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AccountId(Arc<str>);
 

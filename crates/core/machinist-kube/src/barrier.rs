@@ -129,6 +129,33 @@ pub struct BarrierMetrics {
 }
 
 /// The open charges of one process.
+///
+/// ```
+/// use machinist_kube::barrier::{Expect, Settled, WriteKind};
+/// use machinist_kube::{Barrier, Change, Cluster, ObjectKey};
+///
+/// let mut barrier: Barrier<&str> = Barrier::new();
+/// let create = Expect {
+///     cluster: Cluster::Control,
+///     resource: "machines",
+///     key: ObjectKey::new("default", "workers-1"),
+///     kind: WriteKind::Create,
+///     uid: None,
+/// };
+/// // Before the POST is sent: the set must not count its machines until it sees this one.
+/// let charge = barrier.open(&["set workers"], create);
+/// assert!(barrier.blocked(&"set workers").is_some());
+/// assert!(barrier.blocked(&"set other").is_none());
+///
+/// // The answer alone is not enough: the store has not seen the write yet.
+/// let committed = Settled::Committed { uid: "uid-1".to_owned(), resource_version: 42 };
+/// assert!(barrier.settle(charge, committed).is_empty());
+///
+/// let no_changes: [Change<()>; 0] = [];
+/// let woken = barrier.observe(Cluster::Control, "machines", 42, &no_changes);
+/// assert_eq!(woken, ["set workers"]);
+/// assert!(barrier.blocked(&"set workers").is_none());
+/// ```
 #[derive(Debug)]
 pub struct Barrier<Q: Ord> {
     charges: BTreeMap<Charge, Open<Q>>,

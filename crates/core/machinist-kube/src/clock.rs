@@ -40,6 +40,19 @@ impl Clock for SystemClock {
 }
 
 /// A clock that starts at a given time and advances with tokio's clock, paused or not.
+///
+/// ```
+/// use std::time::Duration;
+/// use machinist_kube::{Clock, TokioClock};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let clock = TokioClock::starting_at("2027-01-15T08:00:00Z".parse().expect("a time"));
+/// // Under tokio's paused time, a day passes at once.
+/// tokio::time::advance(Duration::from_secs(24 * 3600)).await;
+/// assert_eq!(clock.now().to_string(), "2027-01-16T08:00:00Z");
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct TokioClock {
     epoch: Timestamp,
@@ -78,6 +91,21 @@ impl Clock for TokioClock {
 ///
 /// There is deliberately no "best guess": the middle of a wide interval is often near zero and
 /// means nothing. A deadline that may destroy something uses [`Skew::at_most`].
+///
+/// ```
+/// use std::time::Duration;
+/// use jiff::Timestamp;
+/// use machinist_kube::Skew;
+///
+/// let at = |second: i64| Timestamp::from_second(1_700_000_000 + second).expect("a valid second");
+/// let skew = Skew::default();
+/// assert_eq!(skew.at_most(at(0)), None, "nothing is known before the first answer");
+///
+/// // The server is 40 s ahead. The answer took a second, and `Date` has whole seconds.
+/// skew.observe(at(41), at(0), at(1));
+/// let known = skew.at_most(at(1)).expect("known by now");
+/// assert!((Duration::from_secs(40)..Duration::from_secs(43)).contains(&known), "{known:?}");
+/// ```
 #[derive(Clone, Default)]
 pub struct Skew {
     known: Arc<Mutex<Option<Known>>>,

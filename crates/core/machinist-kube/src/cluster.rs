@@ -8,6 +8,15 @@ use std::sync::Arc;
 ///
 /// A process always has a control cluster and a target cluster, even if one API server has both
 /// roles.
+///
+/// ```
+/// use machinist_kube::Cluster;
+///
+/// assert_eq!(Cluster::Target.to_string(), "target");
+/// let shop = Cluster::workload("team-a/shop");
+/// assert_eq!(shop.to_string(), "workload team-a/shop");
+/// assert_ne!(shop, Cluster::workload("team-a/blog"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cluster {
     /// The cluster of Machines, MachineClasses and MachineSets.

@@ -45,6 +45,21 @@ use crate::clock::SharedClock;
 use crate::outcome::WriteOutcome;
 
 /// The Lease of an election, the identity of this process, and the durations.
+///
+/// ```
+/// use std::time::Duration;
+/// use machinist_kube::LeaseOptions;
+///
+/// let mut options = LeaseOptions::new("default", "machine-controller", "host-1_7f3a");
+/// assert_eq!(options.validate(), Ok(()));
+///
+/// options.renew_deadline = options.lease_duration;
+/// let error = options.validate().expect_err("a leader could still act after its lease");
+/// assert_eq!(
+///     error.to_string(),
+///     "leader election, renew deadline: expected less than the lease duration"
+/// );
+/// ```
 #[derive(Clone, Debug)]
 pub struct LeaseOptions {
     /// Namespace of the Lease.
@@ -160,6 +175,17 @@ impl LeaseState {
 }
 
 /// Reports whether this process leads. Read it before each action. A clone shares the state.
+///
+/// ```
+/// use machinist_kube::Leadership;
+/// use machinist_kube::lease::LeaseState;
+///
+/// // A process that is alone needs no election, and asks in the same way.
+/// let leadership = Leadership::unopposed();
+/// assert!(leadership.is_held() && leadership.may_start());
+/// assert!(matches!(leadership.state(), LeaseState::Held(_)));
+/// assert_eq!(leadership.taken_over_since(), None);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Leadership {
     state: watch::Receiver<LeaseState>,

@@ -12,6 +12,22 @@ use kube::core::response::StatusDetails;
 use crate::client::is_connection_refused;
 
 /// The meaning of the answer to a create, update, patch or delete.
+///
+/// ```
+/// use kube::core::Status;
+/// use machinist_kube::WriteOutcome;
+///
+/// let answer = |code, reason: &str| {
+///     let status = Status::failure("no", reason).with_code(code).boxed();
+///     WriteOutcome::of_error(&kube::Error::Api(status))
+/// };
+/// assert_eq!(answer(409, "Conflict"), WriteOutcome::Stale);
+/// assert_eq!(answer(409, "AlreadyExists"), WriteOutcome::AlreadyExists);
+/// assert_eq!(answer(403, "Forbidden"), WriteOutcome::Denied { message: "no".to_owned() });
+/// // After an error of the server the write may have taken effect.
+/// assert!(!answer(500, "InternalError").is_without_effect());
+/// assert_eq!(WriteOutcome::of(&Ok(())), WriteOutcome::Done);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WriteOutcome {
     /// The write is committed.

@@ -25,6 +25,29 @@ const FINALIZERS: [&str; 2] = ["metadata", "finalizers"];
 
 /// A JSON patch under construction. The tests precede the changes, independent of the order of the
 /// calls.
+///
+/// ```
+/// use std::collections::BTreeMap;
+/// use machinist_kube::GuardedPatch;
+/// use serde_json::json;
+///
+/// let labels = BTreeMap::from([("pool".to_owned(), "a".to_owned())]);
+/// let patch = GuardedPatch::new("uid-1").set_label(Some(&labels), "pool", "b");
+/// assert_eq!(
+///     serde_json::to_value(patch.build())?,
+///     json!([
+///         {"op": "test", "path": "/metadata/uid", "value": "uid-1"},
+///         {"op": "test", "path": "/metadata/labels/pool", "value": "a"},
+///         {"op": "add", "path": "/metadata/labels/pool", "value": "b"},
+///     ])
+/// );
+///
+/// // A finalizer that is there already needs no write.
+/// let finalizers = ["example.com/a".to_owned()];
+/// let patch = GuardedPatch::new("uid-1").add_finalizer(Some(&finalizers), "example.com/a");
+/// assert!(patch.is_empty());
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct GuardedPatch {
     tests: Vec<PatchOperation>,

@@ -25,6 +25,31 @@ use crate::sync::{Instant, Mutex, MutexGuard, Notify, sleep_until};
 const RETRY: Backoff = Backoff { first: Duration::from_secs(1), cap: Duration::from_secs(300), spread: 0.2 };
 
 /// A queue of keys with due times. A clone is another handle to the same queue.
+///
+/// ```
+/// use std::time::Duration;
+/// use machinist_kube::KeyQueue;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let queue: KeyQueue<&str> = KeyQueue::new(|_| Duration::ZERO, 0);
+/// queue.wake("a");
+/// queue.wake("a"); // a key is in the queue once
+/// let key = queue.next().await;
+/// assert_eq!((key, queue.len()), ("a", 1));
+///
+/// // A wake while a worker has the key is not lost.
+/// queue.wake("a");
+/// queue.done(&key);
+/// assert_eq!(queue.next().await, "a");
+///
+/// // Failures are retried after growing delays.
+/// let first = queue.retry("a");
+/// let second = queue.retry("a");
+/// assert!(first < second);
+/// queue.done(&"a");
+/// # }
+/// ```
 pub struct KeyQueue<K> {
     shared: Arc<Shared<K>>,
 }

@@ -79,6 +79,25 @@ pub struct RecorderMetrics {
 }
 
 /// Records Events. A clone is another handle to the same recorder.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::ObjectReference;
+/// use machinist_kube::recorder::{EventType, Recorder};
+/// use machinist_kube::SystemClock;
+///
+/// let recorder = Recorder::new("machine-controller", "host-1", SystemClock::shared());
+/// let machine = ObjectReference {
+///     api_version: Some("machine.sapcloud.io/v1alpha1".to_owned()),
+///     kind: Some("Machine".to_owned()),
+///     namespace: Some("default".to_owned()),
+///     name: Some("workers-1".to_owned()),
+///     uid: Some("uid-1".to_owned()),
+///     ..ObjectReference::default()
+/// };
+/// recorder.record(&machine, EventType::Normal, "MachineJoined", "The Node is ready");
+/// // Only `run` sends Events, so nothing here waits for an API server.
+/// assert_eq!((recorder.metrics().recorded, recorder.metrics().sent), (1, 0));
+/// ```
 #[derive(Clone)]
 pub struct Recorder {
     shared: Arc<Shared>,

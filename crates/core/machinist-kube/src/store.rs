@@ -32,6 +32,13 @@ use std::fmt;
 use std::sync::Arc;
 
 /// The name of an object within its kind.
+///
+/// ```
+/// use machinist_kube::ObjectKey;
+///
+/// assert_eq!(ObjectKey::new("default", "workers-1").to_string(), "default/workers-1");
+/// assert_eq!(ObjectKey::cluster_scoped("node-1").to_string(), "node-1");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
     /// Namespace of the object; empty for cluster-scoped kinds.
@@ -170,6 +177,37 @@ pub struct Change<F> {
 pub type IndexFn<F> = fn(&F, &mut Vec<String>);
 
 /// The last seen state of one kind in one cluster.
+///
+/// ```
+/// use std::sync::Arc;
+/// use machinist_kube::store::{IndexFn, Relist};
+/// use machinist_kube::{Delta, Entry, ObjectKey, Store};
+///
+/// // The facts are the name of the Node on which a pod runs.
+/// let by_node: IndexFn<String> = |node, found| found.push(node.clone());
+/// let mut pods = Store::new(&[("by node", by_node)]);
+/// let key = ObjectKey::new("default", "web");
+/// let on = |node: &str, resource_version| Entry {
+///     uid: "uid-1".to_owned(),
+///     resource_version,
+///     deleting: false,
+///     facts: Arc::new(node.to_owned()),
+/// };
+/// let items = vec![(key.clone(), on("a", 5))];
+/// pods.apply(Delta::Relist(Relist { items, unreadable: Vec::new(), resource_version: 7 }));
+/// assert!(pods.synced());
+/// assert_eq!(pods.by_index("by node", "a").count(), 1);
+///
+/// let changes = pods.apply(Delta::Upsert(key.clone(), on("b", 8)));
+/// assert_eq!(changes[0].old.as_deref().map(String::as_str), Some("a"));
+/// assert_eq!(pods.by_index("by node", "a").count(), 0);
+///
+/// // What is not in the next list is gone, although no event said so.
+/// let nothing = Relist { items: Vec::new(), unreadable: Vec::new(), resource_version: 9 };
+/// let changes = pods.apply(Delta::Relist(nothing));
+/// assert_eq!((changes.len(), pods.get(&key)), (1, None));
+/// assert_eq!(changes[0].new, None);
+/// ```
 pub struct Store<F> {
     entries: BTreeMap<ObjectKey, Entry<F>>,
     indexes: BTreeMap<&'static str, Index<F>>,
