@@ -81,9 +81,9 @@ fn token(rest: &str, before: Option<char>) -> Option<(usize, Piece<'_>)> {
         let length = quoted(rest, '"')?;
         return Some((length, Piece::Text(&rest[1..length - 1])));
     }
-    if rest.starts_with('\'') {
+    if let Some(after) = rest.strip_prefix('\'') {
         // A lifetime has no closing quote after one character.
-        let mut characters = rest[1..].chars();
+        let mut characters = after.chars();
         let is_literal = match characters.next()? {
             '\\' => true,
             _ => characters.next() == Some('\''),

@@ -55,10 +55,7 @@ use crate::outcome::WriteOutcome;
 ///
 /// options.renew_deadline = options.lease_duration;
 /// let error = options.validate().expect_err("a leader could still act after its lease");
-/// assert_eq!(
-///     error.to_string(),
-///     "leader election, renew deadline: expected less than the lease duration"
-/// );
+/// assert!(error.to_string().contains("renew deadline"), "{error}");
 /// ```
 #[derive(Clone, Debug)]
 pub struct LeaseOptions {

@@ -7,7 +7,8 @@
 //! serves HTTPS and writes a kubeconfig. The server does only the work of kube-apiserver. Garbage
 //! collection, signing, node lifecycle and token cleaning are the work of clients.
 //!
-//! `Note` is a kind of your own. The attribute `#[derive(CustomResource)]` of kube gives it `crd()`.
+//! `Note` is a kind of your own. The attribute `#[derive(CustomResource)]` of kube gives it
+//! `crd()`.
 //!
 //! ```
 //! use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
