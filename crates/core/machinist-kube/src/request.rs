@@ -1,6 +1,6 @@
 //! How requests are made: the options of a client, the report of a request, its own error.
 //!
-//! [`crate::client`] connects with these options; [`crate::policy`] applies them to each request.
+//! [`crate::client`] connects with these options; the policy applies them to each request.
 
 use std::fmt;
 use std::sync::Arc;

@@ -151,7 +151,8 @@ pub async fn run(endpoint: &Endpoint, case: &Case, namespace: &str) -> Result<Tr
     })
 }
 
-/// Returns an unused name for a case's namespace, as long as [`TRACED`].
+/// Returns an unused name for a case's namespace, as long as the namespace of recorded
+/// traces.
 pub fn unused_namespace() -> String {
     format!("case-{}", RandomIds.suffix())
 }

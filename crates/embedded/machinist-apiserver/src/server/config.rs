@@ -8,7 +8,7 @@ use crate::values::token_key::TokenKey;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Configuration of a [`Server`]. `Config::default()` suits `machinist up`; a simulation sets every
+/// Configuration of a [`Server`](crate::Server). `Config::default()` suits `machinist up`; a simulation sets every
 /// field.
 #[derive(Debug)]
 pub struct Config {
