@@ -1,6 +1,6 @@
 //! Measures the start time: in memory, over HTTPS, and on a folder with N objects, after a clean
-//! shutdown and after a SIGKILL. Run it with `cargo run --release -p machinist-apiserver --example
-//! start 10000`.
+//! shutdown and after a SIGKILL. Run it with `cargo run --profile dist -p machinist-apiserver
+//! --example start 10000`.
 //!
 //! The objects have the size of real ones. The times are only printed and never asserted, because
 //! they depend on the disk.

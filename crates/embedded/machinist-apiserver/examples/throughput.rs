@@ -1,4 +1,4 @@
-//! Measures the server's throughput in process: `cargo run --release -p machinist-apiserver
+//! Measures the server's throughput in process: `cargo run --profile dist -p machinist-apiserver
 //! --example throughput -- [WATCHERS]`.
 //!
 //! A few writers patch ConfigMaps while watchers read the events. The program prints writes and

@@ -8,8 +8,8 @@ use crate::values::token_key::TokenKey;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Configuration of a [`Server`](crate::Server). `Config::default()` suits `machinist up`; a simulation sets every
-/// field.
+/// Configuration of a [`Server`](crate::Server). `Config::default()` suits `machinist up`; a
+/// simulation sets every field.
 #[derive(Debug)]
 pub struct Config {
     /// Source of timestamps.
