@@ -25,6 +25,10 @@ clippy:
 docs:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 
+# Builds the book into target/book
+book:
+    cargo xtask book
+
 deny:
     cargo deny check bans licenses sources
 
@@ -47,3 +51,19 @@ crds:
 # Packages every crate. A lock file would have to name our own crates in a registry, which has none
 package *ARGS:
     cargo package --workspace --no-verify --allow-dirty --exclude-lockfile {{ARGS}}
+
+# Measures the controllers (scale) or the embedded API server (apiserver), in the build that production uses
+bench *ARGS:
+    cargo xtask bench {{ARGS}}
+
+# Scales on real clusters while it kills the controllers
+kill *ARGS:
+    cargo xtask kill {{ARGS}}
+
+# Compares the embedded API server with recorded answers
+conformance *ARGS:
+    cargo xtask conformance {{ARGS}}
+
+# Runs the tests of the simulator
+sim *ARGS:
+    cargo test --package machinist-sim --test it {{ARGS}}

@@ -18,7 +18,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::workspace::output_of;
+use crate::workspace::{self, output_of};
 
 /// Default versions. All measurements use the same ones, so that figures can be compared.
 pub(crate) const KUBERNETES_VERSION: &str = "1.36.3";
@@ -172,17 +172,8 @@ impl std::fmt::Display for Version {
 }
 
 fn cache_folder() -> Result<PathBuf> {
-    let cache = match std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute())
-    {
-        Some(folder) => folder,
-        None => std::env::home_dir()
-            .context("no folder for the cache: neither XDG_CACHE_HOME nor a home folder is known. Set XDG_CACHE_HOME")?
-            .join(".cache"),
-    };
-    Ok(cache
-        .join("machinist")
-        .join("envtest")
-        .join(format!("kubernetes-{KUBERNETES_VERSION}-etcd-{ETCD_VERSION}")))
+    let name = format!("kubernetes-{KUBERNETES_VERSION}-etcd-{ETCD_VERSION}");
+    Ok(workspace::cache()?.join("envtest").join(name))
 }
 
 fn missing_from(folder: &Path) -> Vec<&'static str> {

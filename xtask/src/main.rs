@@ -8,6 +8,7 @@
 //! | `real` | runs the test lanes that need real clusters |
 //! | `bench` | measures the controllers on the embedded or the real API server, and compares the two servers |
 //! | `kill` | scales on real clusters while it kills the controllers |
+//! | `book` | checks the links of the book in `docs`, and builds it |
 //! | `crds` | writes the output of `machinist crds` to `deploy/crds` |
 //! | `tidy` | checks the rules of this workspace that the compiler cannot check |
 //!
@@ -23,6 +24,7 @@
 #![expect(clippy::disallowed_methods, reason = "real programs run in real time")]
 
 mod bench;
+mod book;
 mod conformance;
 mod control_plane;
 mod crds;
@@ -60,6 +62,8 @@ enum Task {
     /// Scale up and down on real clusters while the controllers are killed, and check that nothing
     /// is lost or duplicated
     Kill(bench::KillArgs),
+    /// Check the links of the book in docs, and build it with mdbook into target/book
+    Book,
     /// Write the output of `machinist crds` to deploy/crds
     Crds,
     /// Check the rules of this workspace that the compiler cannot check
@@ -74,6 +78,7 @@ fn main() -> ExitCode {
         Task::Real(args) => real::run(&args),
         Task::Bench(args) => bench::bench(&args),
         Task::Kill(args) => bench::kill(&args),
+        Task::Book => book::run(),
         Task::Crds => crds::run(),
         Task::Tidy => tidy::run(),
     };

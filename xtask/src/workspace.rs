@@ -15,6 +15,18 @@ pub(crate) fn root() -> PathBuf {
     here.parent().map_or_else(|| here.clone(), Path::to_path_buf)
 }
 
+/// Returns the folder for what is built once per computer, and not once per checkout.
+pub(crate) fn cache() -> Result<PathBuf> {
+    let cache = match std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute())
+    {
+        Some(folder) => folder,
+        None => std::env::home_dir()
+            .context("no folder for the cache: neither XDG_CACHE_HOME nor a home folder is known. Set XDG_CACHE_HOME")?
+            .join(".cache"),
+    };
+    Ok(cache.join("machinist"))
+}
+
 /// Returns the Cargo that runs this program, with the root of the workspace as its working folder.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -128,7 +140,12 @@ pub(crate) fn packages() -> Result<Vec<Package>> {
 
 /// Returns the folder of programs from `cargo build --profile dist`.
 pub(crate) fn dist_folder() -> Result<PathBuf> {
-    Ok(metadata()?.target_directory.join("dist"))
+    Ok(target()?.join("dist"))
+}
+
+/// Returns the folder of everything that is built.
+pub(crate) fn target() -> Result<PathBuf> {
+    Ok(metadata()?.target_directory)
 }
 
 #[derive(Deserialize)]

@@ -171,6 +171,19 @@ impl<R: ContractReason> Reason<R> {
             Self::Contract(reason) => reason.code(),
         }
     }
+
+    /// Returns the name of the page about this reason in the book: the code in lower case, with
+    /// hyphens. The page about `ClassMissing` is `docs/src/stuck/class-missing.md`.
+    pub fn page(&self) -> String {
+        let mut page = String::new();
+        for letter in self.code().chars() {
+            if letter.is_ascii_uppercase() && !page.is_empty() {
+                page.push('-');
+            }
+            page.push(letter.to_ascii_lowercase());
+        }
+        page
+    }
 }
 
 impl<R: ContractReason> fmt::Display for Reason<R> {
@@ -274,6 +287,12 @@ mod tests {
         ] {
             assert_eq!(failed(failures).to_string(), expected);
         }
+    }
+
+    #[test]
+    fn a_page_is_named_after_the_code() {
+        assert_eq!(Reason::<Other>::AccountPaused.page(), "account-paused");
+        assert_eq!(Reason::Contract(Other).page(), "other");
     }
 
     #[test]

@@ -14,6 +14,9 @@ pub use machinist_core::{Deadline, Step};
 
 use crate::facts::{MachineFacts, Preserved, PreservedBy};
 
+#[cfg(test)]
+mod pages;
+
 /// The reason for the state of an object of the machine API, with the next step.
 pub type Why = machinist_core::Why<McmReason>;
 /// The reason for the state of an object of the machine API.

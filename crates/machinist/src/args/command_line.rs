@@ -196,6 +196,16 @@ mod tests {
     }
 
     #[test]
+    fn the_book_lists_rejected_and_removed_flags() {
+        let page = include_str!("../../../../docs/src/reference/flags.md");
+        let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `--")).collect();
+        let rejected = NOT_YET.iter().map(|(name, feature)| format!("| `--{name}` | {feature} |"));
+        let removed = REMOVED.iter().map(|it| format!("| `--{}` | {} |", it.name, it.reason));
+        let expected: Vec<String> = rejected.chain(removed).collect();
+        assert_eq!(rows, expected);
+    }
+
+    #[test]
     fn a_flag_of_a_missing_feature_is_an_error() {
         let error = words("machinist machine-controller --machine-preserve-timeout=1h").expect_err("refused");
         assert_eq!(

@@ -56,3 +56,16 @@ fn binding(name: &str, role: &str, group: &str) -> ClusterRoleBinding {
         }]),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_book_lists_the_bindings() {
+        let page = include_str!("../../../../docs/src/reference/permissions.md");
+        let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `machinist:")).collect();
+        let expected = BINDINGS.map(|(name, role, group)| format!("| `{name}` | `{role}` | `{group}` |"));
+        assert_eq!(rows, expected);
+    }
+}

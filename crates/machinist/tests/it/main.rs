@@ -1,6 +1,7 @@
 //! End-to-end tests of the built binary: output, exit codes and processes.
 
 mod api_server;
+mod book;
 mod commands;
 mod completion;
 mod data_folder;

@@ -15,12 +15,12 @@ use crate::process::{Ended, Process, Stopped, Up, call, free_port, machinist};
 /// Timeout of every wait, far longer than needed on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-const NAMESPACE: &str = "team";
+pub(crate) const NAMESPACE: &str = "team";
 
 const LEASES: &str =
     "--leader-elect-lease-duration=3s --leader-elect-renew-deadline=2s --leader-elect-retry-period=500ms";
 
-async fn until<K>(api: Api<K>, name: &str, condition: impl Condition<K>)
+pub(crate) async fn until<K>(api: Api<K>, name: &str, condition: impl Condition<K>)
 where
     K: Clone + std::fmt::Debug + Send + serde::de::DeserializeOwned + kube::Resource + 'static,
 {
@@ -30,14 +30,14 @@ where
         .expect("the watch works");
 }
 
-async fn apply(client: &Client, path: &str, body: Value) {
+pub(crate) async fn apply(client: &Client, path: &str, body: Value) {
     let request = http::Request::post(path).header("content-type", "application/json");
     let request = request.body(body.to_string().into_bytes()).expect("a request");
     client.request::<Value>(request).await.unwrap_or_else(|error| panic!("{path}: {error}"));
 }
 
 /// Applies the quick start in a namespace that `up` does not serve.
-async fn quick_start(client: &Client) {
+pub(crate) async fn quick_start(client: &Client) {
     let text = include_str!("../../quickstart.yaml")
         .replace("namespace: default", &format!("namespace: {NAMESPACE}"));
     apply(
@@ -58,7 +58,7 @@ async fn quick_start(client: &Client) {
     }
 }
 
-fn are_ready(count: i32) -> impl Condition<MachineDeployment> {
+pub(crate) fn are_ready(count: i32) -> impl Condition<MachineDeployment> {
     move |deployment: Option<&MachineDeployment>| {
         let status = deployment.and_then(|it| it.status.as_ref());
         status.is_some_and(|status| status.ready_replicas == count && status.replicas == count)
@@ -71,14 +71,14 @@ fn holder(lease: Option<&Lease>) -> Option<String> {
 }
 
 /// The three processes, on free ports.
-struct Fleet {
+pub(crate) struct Fleet {
     cloud: Option<Process>,
     cloud_url: String,
-    kubeconfig: String,
+    pub kubeconfig: String,
 }
 
 impl Fleet {
-    fn start(up: &Up) -> Self {
+    pub(crate) fn start(up: &Up) -> Self {
         let data = up.folder.path().join("cloud");
         let ca = up.folder.path().join("ca.crt");
         let mut cloud = Process::start(&mut machinist(&format!(
@@ -93,7 +93,7 @@ impl Fleet {
         Self { cloud: Some(cloud), cloud_url, kubeconfig: up.kubeconfig.display().to_string() }
     }
 
-    fn machine_controller(&self, port: u16) -> Process {
+    pub(crate) fn machine_controller(&self, port: u16) -> Process {
         Process::start(&mut machinist(&format!(
             "machine-controller --provider sim --sim-endpoint {} --target-kubeconfig {} --namespace {NAMESPACE} \
              --address 127.0.0.1 --port {port} {LEASES}",
@@ -101,7 +101,7 @@ impl Fleet {
         )))
     }
 
-    fn manager(&self, port: u16) -> Process {
+    pub(crate) fn manager(&self, port: u16) -> Process {
         Process::start(&mut machinist(&format!(
             "machine-controller-manager --target-kubeconfig {} --namespace {NAMESPACE} --address 127.0.0.1 --port {port} {LEASES}",
             self.kubeconfig

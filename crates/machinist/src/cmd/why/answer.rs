@@ -229,3 +229,17 @@ fn ago_or_ahead(at: Timestamp, now: Timestamp) -> String {
     let distance = GoDuration::from_seconds(seconds.saturating_abs());
     if seconds < 0 { format!("in {distance}") } else { format!("{distance} ago") }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_book_quotes_the_reason_for_an_unserved_namespace() {
+        let page = include_str!("../../../../../docs/src/stuck/namespace-not-served.md");
+        let served = "the machine-controller serves default";
+        let reported = Reported::unserved("team", served, Timestamp::UNIX_EPOCH);
+        assert!(page.contains(&format!("```text\n{}\n```\n", reported.waits_for)), "{}", reported.waits_for);
+        assert_eq!(reported.reason, "NamespaceNotServed", "the name of the page");
+    }
+}
