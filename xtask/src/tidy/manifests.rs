@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_compatible_up_to_the_first_number_that_is_not_zero() {
+    fn versions_agree_up_to_the_first_number_that_is_not_zero() {
         assert_eq!(compatibility_of("1.2.3"), "1");
         assert_eq!(compatibility_of("0.12.3"), "0.12");
     }

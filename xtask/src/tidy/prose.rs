@@ -61,7 +61,8 @@ pub(super) fn widths(workspace: &Workspace) -> Result<Findings> {
         let mut in_block = false;
         for (index, line) in text.lines().enumerate() {
             let prose = if file.ends_with(".md") { line } else { comment_of(file, line) };
-            if prose.trim_start().starts_with("```") {
+            let body = prose.trim_start().trim_start_matches(['/', '!', '#']).trim_start();
+            if body.starts_with("```") {
                 in_block = !in_block;
             }
             let width = line.chars().count();
@@ -148,7 +149,8 @@ fn refused_in(line: &str) -> Vec<&'static str> {
 /// Whether a line could be shorter: tables cannot be wrapped, nor can a single long word.
 fn is_breakable(prose: &str) -> bool {
     let text = prose.trim_start().trim_start_matches(['/', '!', '#']).trim_start();
-    !text.starts_with('|') && text.split_whitespace().nth(1).is_some() && {
+    // Neither a table's row nor a link can be wrapped.
+    !text.starts_with('|') && !text.starts_with("- [") && text.split_whitespace().nth(1).is_some() && {
         let longest = text.split_whitespace().map(|word| word.chars().count()).max().unwrap_or_default();
         longest < WIDEST_PROSE / 2
     }
