@@ -67,3 +67,7 @@ conformance *ARGS:
 # Runs the tests of the simulator
 sim *ARGS:
     cargo test --package machinist-sim --test it {{ARGS}}
+
+# Generates the type tables of the embedded API server
+types *ARGS:
+    cargo xtask types {{ARGS}}

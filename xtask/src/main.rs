@@ -10,6 +10,7 @@
 //! | `kill` | scales on real clusters while it kills the controllers |
 //! | `book` | checks the links of the book in `docs`, and builds it |
 //! | `crds` | writes the output of `machinist crds` to `deploy/crds` |
+//! | `types` | generates the type tables of the embedded API server |
 //! | `tidy` | checks the rules of this workspace that the compiler cannot check |
 //!
 //! `xtask/README.md` explains how to use them. Deliberately absent: an async runtime and a
@@ -29,8 +30,10 @@ mod conformance;
 mod control_plane;
 mod crds;
 mod envtest;
+mod go_modules;
 mod real;
 mod tidy;
+mod types;
 mod workspace;
 
 use std::process::ExitCode;
@@ -66,6 +69,9 @@ enum Task {
     Book,
     /// Write the output of `machinist crds` to deploy/crds
     Crds,
+    /// Generate the type tables of the embedded API server from the descriptions that Kubernetes
+    /// publishes
+    Types(types::Args),
     /// Check the rules of this workspace that the compiler cannot check
     Tidy,
 }
@@ -80,6 +86,7 @@ fn main() -> ExitCode {
         Task::Kill(args) => bench::kill(&args),
         Task::Book => book::run(),
         Task::Crds => crds::run(),
+        Task::Types(args) => types::run(&args),
         Task::Tidy => tidy::run(),
     };
     match outcome {

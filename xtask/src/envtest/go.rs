@@ -8,12 +8,13 @@
 //! public constructor of its command.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use super::{ETCD_VERSION, KUBERNETES_VERSION, Program};
+use crate::go_modules;
 use crate::workspace::output_of;
 
 /// The version at which a module requires parts of its own repository.
@@ -65,7 +66,8 @@ impl Toolchain {
     }
 
     fn go_mod(&self, source: &Source) -> Result<String> {
-        let upstream = fs::read_to_string(download(source.module, &source.version)?)
+        let module = go_modules::provide(source.module, &source.version, go_modules::Source::CacheOrProxy)?;
+        let upstream = fs::read_to_string(module.go_mod)
             .with_context(|| format!("cannot read the go.mod of {}", source.module))?;
         let go = go_directive(&upstream)
             .with_context(|| format!("the go.mod of {} names no Go version", source.module))?;
@@ -134,34 +136,6 @@ fn polite_go() -> Command {
     let mut command = Command::new("nice");
     command.args(["-n", "10", "go"]);
     command
-}
-
-/// Downloads a module and returns the path of its go.mod.
-fn download(module: &str, version: &str) -> Result<PathBuf> {
-    #[derive(serde::Deserialize)]
-    #[serde(rename_all = "PascalCase")]
-    struct Downloaded {
-        go_mod: Option<PathBuf>,
-        error: Option<String>,
-    }
-
-    let mut command = Command::new("go");
-    command.args(["mod", "download", "-json", &format!("{module}@{version}")]);
-    // Runs outside of any module, because the current folder may be a module with other settings.
-    command.current_dir(std::env::temp_dir()).env("GOFLAGS", "").env("GOWORK", "off");
-    let output = command.output().context("cannot start `go mod download`")?;
-    // The output contains the reason of a failure, too.
-    let answer: Downloaded = serde_json::from_slice(&output.stdout).with_context(|| {
-        format!(
-            "`go mod download {module}@{version}` failed: {}",
-            String::from_utf8_lossy(&output.stderr).trim()
-        )
-    })?;
-    match answer {
-        Downloaded { error: Some(error), .. } => bail!("cannot download {module}@{version}: {error}"),
-        Downloaded { go_mod: Some(path), error: None } => Ok(path),
-        Downloaded { go_mod: None, error: None } => bail!("the download of {module}@{version} has no go.mod"),
-    }
 }
 
 /// Returns the Go version in the `go` line of a go.mod.

@@ -303,6 +303,7 @@ fn type_path(name: &str, group: &str, version: &str) -> String {
         | "TypedLocalObjectReference"
         | "SecretReference"
         | "EventSource" => built_in_name("", "v1", name),
+        "EventsEventSeries" => built_in_name("events.k8s.io", "v1", "EventSeries"),
         "Eviction" => built_in_name("policy", "v1", name),
         "TokenRequest" | "TokenRequestSpec" | "TokenRequestStatus" | "BoundObjectReference" => {
             built_in_name("authentication.k8s.io", "v1", name)

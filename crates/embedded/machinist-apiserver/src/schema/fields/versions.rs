@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock};
 use serde_json::{Value, json};
 
 use crate::schema::conversion::in_version;
-use crate::schema::crd::schema::{Schema, Type, Zero};
+use crate::schema::crd::schema::{Schema, Zero};
 use crate::schema::fields::merge::{joined, problems};
 use crate::schema::fields::set::FieldSet;
 use crate::schema::fields::view::View;
@@ -186,20 +186,12 @@ pub(crate) fn unmade(served: &Served) -> Value {
 fn without_content(schema: &Schema) -> Value {
     let mut value = json!({});
     for (name, below) in &schema.properties {
-        let required = schema.required.contains(name);
-        let is_struct = !below.name.is_empty() && !below.pointer;
+        let is_struct = !below.name.is_empty();
         let field = match &below.default {
-            default if is_struct && (required || default.as_ref().is_some_and(is_zero)) => {
-                let mut inside = without_content(below);
-                for (name, value) in default.iter().filter_map(Value::as_object).flatten() {
-                    inside[name.as_str()] = value.clone();
-                }
-                Some(inside)
-            }
-            Some(default) if !below.pointer && is_zero(default) => Some(default.clone()),
-            _ if below.zero == Zero::Null => Some(Value::Null),
-            _ if required && below.zero == Zero::Keep && below.of == Some(Type::String) => Some(json!("")),
-            _ => None,
+            Some(default) if below.pointer || !is_zero(default) => None,
+            Some(_) if is_struct => Some(without_content(below)),
+            Some(default) => Some(default.clone()),
+            None => (below.zero == Zero::Null).then_some(Value::Null),
         };
         if let Some(field) = field {
             value[name.as_str()] = field;

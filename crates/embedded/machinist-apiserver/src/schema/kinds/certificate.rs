@@ -159,10 +159,12 @@ fn stamp_conditions(new: &mut Value, old: &Value, now: &str) {
     let list = new.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
     for condition in list.into_iter().flatten() {
         let is_same = |it: &&Value| it["type"] == condition["type"] && it["status"] == condition["status"];
-        let since = before.iter().find(is_same).and_then(|it| it.get("lastTransitionTime")).cloned();
-        if let Some(condition) = condition.as_object_mut() {
-            condition.entry("lastUpdateTime").or_insert_with(|| json!(now));
-            condition.entry("lastTransitionTime").or_insert_with(|| since.unwrap_or_else(|| json!(now)));
+        let mut times = before.iter().filter(is_same).map(|it| &it["lastTransitionTime"]);
+        let since = times.find(|time| !time.is_null()).cloned().unwrap_or_else(|| json!(now));
+        for (field, time) in [("lastUpdateTime", json!(now)), ("lastTransitionTime", since)] {
+            if condition[field].is_null() {
+                condition[field] = time;
+            }
         }
     }
 }

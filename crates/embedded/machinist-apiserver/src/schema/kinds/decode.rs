@@ -8,6 +8,8 @@ use crate::schema::crd::validate::type_name;
 use crate::schema::kinds::notation;
 use crate::values::status::{ApiError, ApiResult};
 
+const INT32: std::ops::RangeInclusive<f64> = -2_147_483_648.0..=2_147_483_647.0;
+
 /// Rejects an object if a value in it has another type than in its schema. Nulls count as absent.
 pub(crate) fn check_types(object: &Value, schema: &Schema, kind: &str, version: &str) -> ApiResult<()> {
     refused(mismatch(object, schema, kind), kind, version)
@@ -43,10 +45,10 @@ fn mismatch_at(value: &Value, schema: &Schema, field: &str, depth: usize) -> Opt
     let admitted = if schema.int_or_string {
         value.is_string() || value.is_number()
     } else {
-        schema.of.is_none_or(|of| of.admits(value))
+        schema.of.is_none_or(|of| of.admits(value)) && fits(value, schema.format)
     };
     if !admitted {
-        let wanted = schema.of.map_or("intstr.IntOrString", go_type);
+        let wanted = schema.of.map_or("intstr.IntOrString", |of| go_type(of, schema.format));
         let found = match value {
             Value::Number(number) if schema.of == Some(Type::Integer) => format!("number {number}"),
             Value::Bool(_) => "bool".to_owned(),
@@ -78,12 +80,18 @@ pub(crate) fn unregistered(kind: &str, version: &str) -> String {
     format!("no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\"")
 }
 
-fn go_type(of: Type) -> &'static str {
+/// Whether a number is not too large for its format.
+fn fits(value: &Value, format: Option<Format>) -> bool {
+    format != Some(Format::Int32) || value.as_f64().is_none_or(|number| INT32.contains(&number))
+}
+
+fn go_type(of: Type, format: Option<Format>) -> &'static str {
     match of {
         Type::Object => "map[string]string",
         Type::Array => "[]string",
         Type::String => "string",
-        Type::Integer => "int32",
+        Type::Integer if format == Some(Format::Int32) => "int32",
+        Type::Integer => "int64",
         Type::Number => "float64",
         Type::Boolean => "bool",
     }

@@ -183,8 +183,9 @@ pub(crate) fn normalise_applied(value: &mut Value, served: &Served) -> ApiResult
         decode::check_types(value, &version.schema, &served.resource.kind, &version.name)?;
         claim = Claim::of(take_managed_fields(value).as_ref());
         prune::normalise(value, &version.schema);
-        served.rules().make_stored(value);
+        // The schema is that of the served form, so it cannot describe the stored one.
         default::fill(value, &version.schema);
+        served.rules().make_stored(value);
         served.rules().fill_defaults(value);
         if !served.is_converted() {
             prune::normalise(value, &version.schema);

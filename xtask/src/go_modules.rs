@@ -1,0 +1,56 @@
+//! Downloads Go modules with the Go toolchain of this computer.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+
+/// A module in Go's cache.
+pub(crate) struct Module {
+    pub(crate) go_mod: PathBuf,
+    /// Folder of the sources.
+    pub(crate) folder: PathBuf,
+}
+
+/// Where a module may come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    CacheOrProxy,
+    CacheOnly,
+}
+
+/// Finds a module in Go's cache, or downloads it.
+pub(crate) fn provide(module: &str, version: &str, source: Source) -> Result<Module> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Downloaded {
+        go_mod: Option<PathBuf>,
+        dir: Option<PathBuf>,
+        error: Option<String>,
+    }
+
+    let mut command = Command::new("go");
+    command.args(["mod", "download", "-json", &format!("{module}@{version}")]);
+    // Runs outside of any module, because the current folder may be a module with other settings.
+    command.current_dir(std::env::temp_dir()).env("GOFLAGS", "").env("GOWORK", "off");
+    if source == Source::CacheOnly {
+        command.env("GOPROXY", "off");
+    }
+    let output = command.output().context("cannot start `go mod download`")?;
+    // The output contains the reason of a failure, too.
+    let answer: Downloaded = serde_json::from_slice(&output.stdout).with_context(|| {
+        format!(
+            "`go mod download {module}@{version}` failed: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        )
+    })?;
+    match answer {
+        Downloaded { error: Some(_), .. } if source == Source::CacheOnly => {
+            bail!("{module}@{version} is not in Go's module cache")
+        }
+        Downloaded { error: Some(error), .. } => bail!("cannot download {module}@{version}: {error}"),
+        Downloaded { go_mod: Some(go_mod), dir: Some(folder), error: None } => Ok(Module { go_mod, folder }),
+        Downloaded { error: None, .. } => bail!("the download of {module}@{version} has no files"),
+    }
+}
