@@ -13,6 +13,7 @@
 //! | a duration in a table's cell | `<age>` |
 //! | rules of an access review | sorted: a server lists them in cache order |
 //! | causes of a rejection | sorted, also in the message that lists them |
+//! | type errors of an apply patch | sorted: a server lists them in the random order of a Go map |
 
 use std::collections::BTreeMap;
 
@@ -201,9 +202,23 @@ impl<'a> Canonical<'a> {
     }
 }
 
-/// Sorts causes and access rules, because schema errors arrive in the random order of a Go map and
-/// access rules in the order of a cache. Also sorts the message that lists the causes.
+/// Separates what failed from the lines that list why, one type error a line.
+const TYPE_ERRORS: &str = ": errors:\n";
+
+/// Sorts the type errors that a rejected apply patch lists.
+fn type_errors_in_order(message: &str) -> Option<String> {
+    let (head, list) = message.split_once(TYPE_ERRORS)?;
+    let mut lines: Vec<&str> = list.split('\n').collect();
+    lines.sort_unstable();
+    Some([head, TYPE_ERRORS, &lines.join("\n")].concat())
+}
+
+/// Sorts causes, type errors and access rules, because schema errors arrive in the random order of a
+/// Go map and access rules in the order of a cache. Also sorts the message that lists the causes.
 fn in_order(mut body: Value) -> Value {
+    if let Some(sorted) = body["message"].as_str().and_then(type_errors_in_order) {
+        body["message"] = Value::String(sorted);
+    }
     for list in ["/status/resourceRules", "/status/nonResourceRules"] {
         if let Some(Value::Array(rules)) = body.pointer_mut(list) {
             rules.sort_by_key(Value::to_string);
@@ -366,6 +381,15 @@ mod tests {
         let replaced =
             [json!({"metadata": {"uid": "U1"}}), json!({"metadata": {"uid": "U2"}, "message": "not U1"})];
         assert_eq!(check(&[short, long]), replaced);
+    }
+
+    #[test]
+    fn type_errors_are_compared_in_any_order() {
+        let listed = |lines: &str| json!({"message": format!("failed to create typed patch object (/c): errors:\n{lines}")});
+        let one = listed("  .stringData.l: expected string\n  .stringData.k: expected string");
+        let other = listed("  .stringData.k: expected string\n  .stringData.l: expected string");
+        assert_eq!(check(&[one.clone()]), check(&[other]));
+        assert_ne!(check(&[one]), check(&[listed("  .stringData.k: expected string")]));
     }
 
     #[test]
