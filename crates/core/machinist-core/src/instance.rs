@@ -669,6 +669,7 @@ mod tests {
             zone: None,
             region: None,
             tags: std::collections::BTreeMap::new(),
+            node_labels: std::collections::BTreeMap::new(),
             created: at(second),
         }
     }

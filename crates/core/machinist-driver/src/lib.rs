@@ -17,8 +17,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use jiff::SignedDuration;
 use machinist_instance::{
-    AccountId, Credential, Error, Instance, InstanceKey, InstanceRef, InstanceSpec, Promises, ProviderId,
-    RecordedId, Scope, Sighting,
+    AccountId, Balancer, BalancerDeletion, BalancerRef, BalancerSpec, Credential, Ensured, Error, Instance,
+    InstanceKey, InstanceRef, InstanceSpec, Progress, Promises, ProviderId, RecordedId, Route, RouteSpec,
+    RouteTable, Scope, Sighting,
 };
 use serde_json::Value;
 
@@ -178,6 +179,7 @@ pub trait Driver: Send + Sync {
 ///             zone: None,
 ///             region: None,
 ///             tags: spec.tags.clone(),
+///             node_labels: BTreeMap::new(),
 ///             created: jiff::Timestamp::UNIX_EPOCH,
 ///         };
 ///         let mut all = self.0.lock().expect("no panic");
@@ -290,12 +292,59 @@ pub trait Instances: Send + Sync {
     }
 }
 
-/// Calls for the load balancers of one account. They will be added with the service controller and
+/// Calls for the load balancers of one account: for Services, and for the control plane endpoint of
 /// Cluster API.
-pub trait Balancers: Send + Sync {}
+#[async_trait]
+pub trait Balancers: Send + Sync {
+    /// Creates the balancer of `spec.key`, or changes the existing one so that it matches the spec.
+    /// If none has the key, the driver adopts the balancer that has the spec's name, unless that
+    /// one has a key in `spec.keys_in_use`.
+    ///
+    /// # Guarantees
+    /// A key never has two balancers. If the balancer matches the spec, the call only reads. The
+    /// driver changes nothing that the spec does not mention.
+    ///
+    /// # Errors
+    /// `InvalidSpec` names the option. `Denied` if the balancer of that name has the key of another
+    /// object. `Ambiguous` if the effect of a change is unknown; repeating the call is safe.
+    async fn ensure(&self, spec: &BalancerSpec) -> Result<Progress<Ensured>, Error>;
 
-/// Calls for the routes of one account. They will be added with the route controller.
-pub trait Routes: Send + Sync {}
+    /// Finds one balancer. `None` if the cloud has none of that id or key.
+    ///
+    /// # Errors
+    /// `InvalidSpec` if several balancers have the key.
+    async fn find(&self, which: &BalancerRef) -> Result<Option<Balancer>, Error>;
+
+    /// Lists all balancers that the account may see. The result is complete or an error.
+    async fn list(&self) -> Result<Vec<Balancer>, Error>;
+
+    /// Deletes a balancer. Deleting an absent balancer succeeds. A balancer that a user protected
+    /// against deletion stays, and loses its key.
+    ///
+    /// # Errors
+    /// `Denied` if the key of the balancer is not `which.key`.
+    async fn delete(&self, which: &BalancerRef) -> Result<Progress<BalancerDeletion>, Error>;
+}
+
+/// Calls for the routes of one account.
+#[async_trait]
+pub trait Routes: Send + Sync {
+    /// Lists all routes, including those that other programs made. The result is complete or an
+    /// error.
+    async fn list(&self) -> Result<RouteTable, Error>;
+
+    /// Creates a route. If the route exists, the call only reads. A route of the same destination
+    /// to another gateway is deleted first.
+    ///
+    /// # Errors
+    /// `InvalidSpec` if the instance has none of the addresses, or the cloud has no routes of that
+    /// IP family.
+    async fn create(&self, spec: &RouteSpec) -> Result<Progress<()>, Error>;
+
+    /// Deletes exactly this route: its destination and its gateway. Deleting an absent route
+    /// succeeds.
+    async fn delete(&self, route: &Route) -> Result<Progress<()>, Error>;
+}
 
 /// Calls for the volumes of one account. They will be added with volume detachment.
 pub trait Volumes: Send + Sync {}

@@ -32,6 +32,9 @@ pub struct Instance {
     pub region: Option<String>,
     /// Tags of the instance in the cloud, without the tag that stores the key.
     pub tags: BTreeMap<String, String>,
+    /// Labels that the cloud's Nodes have, beyond type, zone and region.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_labels: BTreeMap<String, String>,
     /// When the cloud accepted the creation.
     pub created: Timestamp,
 }
@@ -46,6 +49,8 @@ pub enum Power {
     Running,
     /// The instance is stopped and can be started again.
     Stopped,
+    /// The cloud is stopping, moving or rebuilding the instance, or does not say.
+    Changing,
     /// The cloud is deleting the instance, which still exists.
     Deleting,
 }

@@ -8,14 +8,21 @@
 //! Deliberately absent: Machines, classes, conditions, retries. A driver never sees a Kubernetes
 //! object, and this crate performs no call.
 
+mod balancer;
 mod error;
 mod identity;
 mod instance;
 mod promises;
+mod route;
 mod spec;
 
+pub use balancer::{
+    Balancer, BalancerDeletion, BalancerKey, BalancerNote, BalancerRef, BalancerSpec, BalancerTarget, Ensured,
+    Ingress, Listener, Progress, TransportProtocol,
+};
 pub use error::{Error, ErrorKind};
 pub use identity::{IdentityError, InstanceKey, NodeName, ProviderId, RecordedId};
 pub use instance::{Address, AddressKind, Foreign, Instance, InstanceRef, Power, Scope, Sighting};
 pub use promises::{CallRate, CreateGuarantee, KeyTag, Promises};
+pub use route::{Route, RouteSpec, RouteTable};
 pub use spec::{AccountId, Credential, InstanceSpec, UserData};

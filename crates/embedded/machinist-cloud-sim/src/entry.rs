@@ -115,6 +115,7 @@ impl Entry {
             zone: Some(self.zone.clone()),
             region: Some(self.region.clone()),
             tags: self.tags.clone(),
+            node_labels: BTreeMap::new(),
             created: self.created,
         }
     }

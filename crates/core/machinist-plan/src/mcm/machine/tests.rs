@@ -136,6 +136,7 @@ fn instance() -> Instance {
         zone: None,
         region: None,
         tags: BTreeMap::new(),
+        node_labels: BTreeMap::new(),
         created: at(-4),
     }
 }

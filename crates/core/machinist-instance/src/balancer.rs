@@ -1,0 +1,188 @@
+//! Load balancers: what a caller wants, and what a cloud shows.
+//!
+//! A balancer has a [`BalancerKey`] that the core chose (the UID of a Service or of a Cluster) and
+//! an id that the cloud chose. Its options are the cloud's own: the caller passes them as text, and
+//! the driver parses and validates them, as it does for the provider spec of an instance.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ProviderId;
+
+/// The key of a balancer, which the cloud stores as a label. A key is never reused.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct BalancerKey(String);
+
+impl BalancerKey {
+    /// Wraps an identity that stays unique for ever, such as the UID of a Service.
+    pub fn new(unique: impl Into<String>) -> Self {
+        Self(unique.into())
+    }
+
+    /// The text as it is stored in the cloud.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for BalancerKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Everything that a driver needs to create or update one balancer.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct BalancerSpec {
+    /// The key that makes creation idempotent: at most one balancer ever has it.
+    pub key: BalancerKey,
+    /// The name for the balancer, unless the options contain another one.
+    pub name: String,
+    /// The ports of the balancer, each once.
+    pub listeners: Vec<Listener>,
+    /// The instances behind the balancer. If the cloud has none of that id, or cannot reach one,
+    /// the driver skips it and returns a [`BalancerNote`].
+    pub targets: Vec<BalancerTarget>,
+    /// Options in the words of the cloud, by name, for example `algorithm-type`.
+    pub options: BTreeMap<String, String>,
+    /// Keys of other objects that exist. A balancer that carries one of them is never adopted.
+    pub keys_in_use: Vec<BalancerKey>,
+}
+
+/// One port of a balancer.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Listener {
+    /// The transport protocol.
+    pub protocol: TransportProtocol,
+    /// The port on which the balancer listens.
+    pub port: u16,
+    /// The port of the targets, for example the node port of a Service.
+    pub target_port: u16,
+}
+
+/// A transport protocol of a Service port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TransportProtocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+    /// SCTP.
+    Sctp,
+}
+
+impl fmt::Display for TransportProtocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "TCP",
+            Self::Udp => "UDP",
+            Self::Sctp => "SCTP",
+        })
+    }
+}
+
+/// One instance behind a balancer.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BalancerTarget {
+    /// The name of the Node, for messages.
+    pub node: String,
+    /// The instance.
+    pub instance: ProviderId,
+}
+
+/// A balancer as the cloud shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Balancer {
+    /// The cloud's own id.
+    pub id: String,
+    /// The key of the balancer; absent if another program created it.
+    pub key: Option<BalancerKey>,
+    /// The name of the balancer.
+    pub name: String,
+    /// Where clients reach the balancer, in the order in which a Service shows it.
+    pub ingress: Vec<Ingress>,
+    /// The ports on which the balancer listens.
+    pub ports: Vec<u16>,
+    /// The instances behind the balancer.
+    pub targets: Vec<ProviderId>,
+    /// Whether the cloud refuses to delete the balancer until a user removes its protection.
+    pub is_protected: bool,
+}
+
+/// An address or a host name of a balancer.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Ingress {
+    /// An IP address.
+    Ip {
+        /// The address.
+        address: IpAddr,
+        /// Whether the balancer replaces the client's address, so that traffic from inside the
+        /// cluster must pass through the balancer, too (`ipMode: Proxy`).
+        is_proxy: bool,
+    },
+    /// A host name, shown instead of the addresses.
+    Hostname(String),
+}
+
+/// A reference to one balancer. A driver uses the id if it is given, then the key.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct BalancerRef {
+    /// The cloud's own id, if known.
+    pub id: Option<String>,
+    /// The key of the balancer.
+    pub key: BalancerKey,
+}
+
+/// The result of a call that changes a cloud in several steps.
+///
+/// Clouds carry out changes as actions that take seconds. A driver never waits for an action: it
+/// returns [`Progress::Working`], and the caller repeats the call later. Because the call compares
+/// what is wanted with what exists, it continues where the earlier call ended.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Progress<T> {
+    /// The cloud is as requested.
+    Done(T),
+    /// The cloud carries out a change. The text names it, for example `attach_to_network`.
+    Working(String),
+}
+
+impl<T> Progress<T> {
+    /// The result, if the call has ended.
+    pub fn done(self) -> Option<T> {
+        match self {
+            Self::Done(value) => Some(value),
+            Self::Working(_) => None,
+        }
+    }
+}
+
+/// The result of a completed `ensure` of a balancer.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Ensured {
+    /// The balancer.
+    pub balancer: Balancer,
+    /// What the driver skipped, for users.
+    pub notes: Vec<BalancerNote>,
+}
+
+/// A part of a spec that the driver skipped, or a hint about it. It becomes an Event.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BalancerNote {
+    /// The reason of the Event, in CamelCase.
+    pub reason: &'static str,
+    /// The message of the Event.
+    pub message: String,
+}
+
+/// How the deletion of a balancer ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BalancerDeletion {
+    /// The balancer does not exist any more.
+    Gone,
+    /// A user protected the balancer against deletion. It stays, without its key.
+    Retained,
+}
