@@ -1,4 +1,4 @@
-//! Shared process logic of the two controllers: connect, get the Lease, run, serve HTTP, stop.
+//! Shared process logic of the controllers: connect, get the Lease, run, serve HTTP, stop.
 //!
 //! ```text
 //! check the flags -> listen -> connect -> check that the kinds are served -> get the Lease -> start
@@ -23,11 +23,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use machinist_controllers::{Clients, Drained, ProcessOptions, Running, listen, serve};
+use machinist_controllers::{Clients, Contract, Drained, ProcessOptions, RunningProcess, listen, serve};
 use machinist_kube::ClientOptions;
 use machinist_kube::lease::{Leadership, LeaseOptions};
 
-use crate::args::{ClusterArgs, CompatibilityArgs, LeaderArgs, ServerArgs, WrongFlags};
+use crate::args::{ClusterArgs, CompatibilityArgs, LeaderArgs, WrongFlags};
 use crate::{cmd, stop};
 
 pub(crate) use self::advice::{in_shell, set_aside};
@@ -37,22 +37,30 @@ use self::election::Election;
 pub(crate) use self::identity::{host_name, seed};
 pub(crate) use self::ledger::{LEDGER_FILE, open_ledger, read_ledger, resume_ledger};
 
-/// One of the two controllers, configured by its flags.
+/// One of the controllers, configured by its flags.
 pub(crate) struct Process<'a> {
-    /// Name of the controller in Events and in its User-Agent, and name of its Lease.
+    /// Name of the controller in Events and in its User-Agent.
     pub component: &'static str,
-    /// Resources that the control cluster must serve.
+    /// Machine kinds that the control cluster must serve; none for a controller of other kinds.
     pub resources: &'static [&'static str],
     pub clusters: &'a ClusterArgs,
-    pub server: &'a ServerArgs,
-    pub port: u16,
+    /// Address and port of the HTTP server.
+    pub listen: SocketAddr,
+    /// Namespace and name of the Lease.
+    pub lease: LeaseName<'a>,
     /// Number of objects that are reconciled at the same time.
     pub concurrency: u16,
     pub leader: &'a LeaderArgs,
     /// How long after its start a call to the cloud may take effect; absent for a controller
     /// without a cloud.
     pub call_bound: Option<Duration>,
-    pub compatibility: &'a CompatibilityArgs,
+}
+
+/// Namespace and name of the Lease that the processes of a controller share.
+#[derive(Clone, Copy)]
+pub(crate) struct LeaseName<'a> {
+    pub namespace: &'a str,
+    pub name: &'a str,
 }
 
 impl Process<'_> {
@@ -61,17 +69,16 @@ impl Process<'_> {
     /// # Errors
     /// If the controller cannot start, if it loses its Lease, or if a part of it ends. The
     /// supervisor should then restart the process.
-    pub(crate) async fn run(
+    pub(crate) async fn run<C: Contract>(
         self,
-        start: impl FnOnce(Clients, ProcessOptions, Option<Leadership>) -> Running,
+        start: impl FnOnce(Clients, ProcessOptions, Option<Leadership>) -> RunningProcess<C>,
     ) -> anyhow::Result<ExitCode> {
         let lease = election::lease_options(&self).map_err(WrongFlags::new)?;
         let agent = format!("machinist-{}/{}", self.component, cmd::version::VERSION);
         let (sources, control_options) = clusters::sources(self.clusters, &agent)?;
         let mut stop = stop::Requests::listen().context("cannot listen for signals")?;
         tracing::info!(component = self.component, version = cmd::version::VERSION, "Starting");
-        self.compatibility.warn();
-        let listener = listen(SocketAddr::new(self.server.address, self.port)).await?;
+        let listener = listen(self.listen).await?;
         let longest_request = control_options.request_timeout.max(control_options.delete_timeout);
         let at_most = self.longest_call().max(longest_request);
         let ready = tokio::select! {
@@ -175,7 +182,8 @@ struct Ready {
 }
 
 impl CompatibilityArgs {
-    fn warn(&self) {
+    /// Warns about flags that have no effect.
+    pub(crate) fn warn(&self) {
         let pprof = [("profiling", self.profiling), ("contention-profiling", self.contention_profiling)];
         for (flag, asked) in pprof {
             if asked == Some(true) {

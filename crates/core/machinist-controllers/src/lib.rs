@@ -9,7 +9,8 @@
 pub mod mcm;
 
 pub use machinist_runtime::{
-    Clients, Drained, Ended, Options as ProcessOptions, answer_all, listen, render_why, serve,
+    Clients, Contract, Drained, Ended, Options as ProcessOptions, Running as RunningProcess, answer_all,
+    listen, render_why, serve,
 };
 pub use mcm::{
     Entropy, Inspector, Key, MachineController, MachineOptions, Manager, Mcm, Options, Planners, Running,

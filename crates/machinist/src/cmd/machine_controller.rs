@@ -1,6 +1,7 @@
 //! `machinist machine-controller`: runs the controller of Machines, instances and Nodes in a
 //! separate process.
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use machinist_driver_sim::{PROMISES, SimProvider};
 use machinist_plan::mcm::machine::Defaults;
 
 use crate::args::{MachineControllerArgs, MachineDefaultArgs, ProviderName};
-use crate::wiring::Process;
+use crate::wiring::{LeaseName, Process};
 
 pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode> {
     let cluster = args.cluster_name.clone().unwrap_or_else(|| args.clusters.namespace.clone());
@@ -23,13 +24,13 @@ pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode
         component: "machine-controller",
         resources: &["machines", "machinesets", "machineclasses"],
         clusters: &args.clusters,
-        server: &args.server,
-        port: args.port,
+        listen: SocketAddr::new(args.server.address, args.port),
+        lease: LeaseName { namespace: &args.clusters.namespace, name: "machine-controller" },
         concurrency: args.concurrent_syncs,
         leader: &args.leader,
         call_bound: Some(call_bound),
-        compatibility: &args.compatibility,
     };
+    args.compatibility.warn();
     process
         .run(|clients, common, leadership| MachineController::start(clients, common, options, leadership))
         .await

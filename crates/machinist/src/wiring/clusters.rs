@@ -100,6 +100,9 @@ pub(super) async fn wait_until_served(
     let target = describe(target_title, &sources.target);
     wait_for_answer(&clients.control, &control).await?;
     wait_for_answer(&clients.target, &target).await?;
+    if resources.is_empty() {
+        return Ok(());
+    }
     let served = match clients.control.list_api_group_resources(API_VERSION).await {
         Ok(list) => list.resources,
         Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),

@@ -24,7 +24,7 @@ pub(super) fn lease_options(process: &Process<'_>) -> anyhow::Result<Option<Leas
         return Ok(None);
     }
     let mut options =
-        LeaseOptions::new(&process.clusters.namespace, process.component, identity::of_this_process());
+        LeaseOptions::new(process.lease.namespace, process.lease.name, identity::of_this_process());
     options.lease_duration = flags.leader_elect_lease_duration;
     options.renew_deadline = flags.leader_elect_renew_deadline;
     options.retry_period = flags.leader_elect_retry_period;
@@ -125,8 +125,11 @@ async fn dropped(receiver: oneshot::Receiver<()>) {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use clap::Parser as _;
 
+    use super::super::LeaseName;
     use super::*;
     use crate::args::{Cli, Command};
 
@@ -139,12 +142,11 @@ mod tests {
             component: "machine-controller",
             resources: &[],
             clusters: &args.clusters,
-            server: &args.server,
-            port: args.port,
+            listen: SocketAddr::new(args.server.address, args.port),
+            lease: LeaseName { namespace: &args.clusters.namespace, name: "machine-controller" },
             concurrency: args.concurrent_syncs,
             leader: &args.leader,
             call_bound: Some(call_bound),
-            compatibility: &args.compatibility,
         })
     }
 
