@@ -51,5 +51,6 @@ pub use passes::{Passes, WhyRecord};
 pub use process::{Ended, Inspector, Running};
 pub use runtime::Runtime;
 pub use serve::{answer_all, listen, render_why, serve};
+pub use settle::Question;
 pub use world::World;
 pub use write::{Created, Write};

@@ -157,7 +157,7 @@ impl<C: Contract> Runtime<C> {
     }
 
     /// Checks whether all stores are complete. If they are, records the time and wakes all keys.
-    pub(crate) fn note_synced(&self, world: &World<C>) {
+    pub fn note_synced(&self, world: &World<C>) {
         if !self.is_synced(&world.seen) {
             return;
         }
