@@ -6,6 +6,8 @@
 //!
 //! Deliberately absent: decisions. Every rule about machines belongs into `machinist-plan`.
 
+pub mod ccm;
+mod evidence;
 pub mod mcm;
 
 pub use machinist_runtime::{

@@ -43,6 +43,8 @@ pub struct Expect {
     /// The UID in the precondition of a DELETE, so that the DELETE can be repeated for the same
     /// object.
     pub uid: Option<String>,
+    /// The resourceVersion in the precondition of a DELETE, if it has one.
+    pub unchanged_since: Option<String>,
 }
 
 /// The kind of a write.
@@ -141,6 +143,7 @@ pub struct BarrierMetrics {
 ///     key: ObjectKey::new("default", "workers-1"),
 ///     kind: WriteKind::Create,
 ///     uid: None,
+///     unchanged_since: None,
 /// };
 /// // Before the POST is sent: the set must not count its machines until it sees this one.
 /// let charge = barrier.open(&["set workers"], create);

@@ -16,6 +16,7 @@ fn expect(kind: WriteKind) -> Expect {
         key: ObjectKey::new("ns", "m1"),
         kind,
         uid: None,
+        unchanged_since: None,
     }
 }
 

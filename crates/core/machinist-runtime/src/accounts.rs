@@ -14,7 +14,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use machinist_core::Call;
 use machinist_driver::{Driver, Provider};
-use machinist_instance::{AccountId, CallRate, Credential, Error, ErrorKind, Instance, Promises, ProviderId};
+use machinist_instance::{
+    AccountId, CallRate, Credential, Error, ErrorKind, Instance, NodeName, Promises, ProviderId,
+};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
@@ -99,19 +101,46 @@ pub struct Sightings {
     pub started: Timestamp,
     /// The time of the answer.
     pub ended: Timestamp,
-    instances: BTreeMap<ProviderId, Instance>,
+    instances: BTreeMap<ProviderId, Arc<Instance>>,
+    /// The ids by name; `None` if several instances have the name.
+    by_name: BTreeMap<NodeName, Option<ProviderId>>,
 }
 
 impl Sightings {
     /// Stores the result of a list call.
     pub fn new(started: Timestamp, ended: Timestamp, instances: Vec<Instance>) -> Self {
-        let instances = instances.into_iter().map(|instance| (instance.id.clone(), instance)).collect();
-        Self { started, ended, instances }
+        let mut by_name = BTreeMap::new();
+        for instance in &instances {
+            let id = Some(instance.id.clone());
+            by_name.entry(instance.name.clone()).and_modify(|ids| *ids = None).or_insert(id);
+        }
+        let by_id = |instance: Instance| (instance.id.clone(), Arc::new(instance));
+        Self { started, ended, instances: instances.into_iter().map(by_id).collect(), by_name }
     }
 
     /// The instance with that id, in the spelling of the cloud.
-    pub fn of(&self, id: &ProviderId) -> Option<&Instance> {
+    pub fn of(&self, id: &ProviderId) -> Option<&Arc<Instance>> {
         self.instances.get(id)
+    }
+
+    /// The instance with that name, if exactly one has it.
+    pub fn named(&self, name: &NodeName) -> Option<&Arc<Instance>> {
+        self.of(self.by_name.get(name)?.as_ref()?)
+    }
+
+    /// All instances, in the order of their ids.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Instance>> {
+        self.instances.values()
+    }
+
+    /// The number of instances.
+    pub fn len(&self) -> usize {
+        self.instances.len()
+    }
+
+    /// Whether the list was empty.
+    pub fn is_empty(&self) -> bool {
+        self.instances.is_empty()
     }
 }
 

@@ -1,9 +1,12 @@
 //! Options and clients of a process.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use machinist_kube::{SharedClock, Skew, SystemClock};
+
+use crate::accounts::Accounts;
 
 /// The clients of one process. Both may connect to the same API server.
 #[derive(Clone)]
@@ -32,6 +35,9 @@ pub struct Options {
     pub target_skew: Skew,
     /// The seed for the jitter of retries.
     pub seed: u64,
+    /// The open cloud accounts. Contracts in one program share them, so that together they keep the
+    /// limits of an account.
+    pub accounts: Arc<Accounts>,
     /// The component name in Events.
     pub component: &'static str,
     /// The instance name of this process in Events; usually the host name.
@@ -49,6 +55,7 @@ impl Options {
             skew: Skew::default(),
             target_skew: Skew::default(),
             seed: 0,
+            accounts: Arc::default(),
             component,
             instance: String::new(),
         }

@@ -43,7 +43,7 @@ pub struct Runtime<C: Contract> {
     /// Writes Events to the control cluster.
     pub recorder: Recorder,
     /// The open cloud accounts.
-    pub accounts: Accounts,
+    pub accounts: Arc<Accounts>,
     /// The work for which a stopping process waits.
     pub(crate) in_flight: Arc<InFlight>,
     /// The queue of keys for passes.
@@ -72,7 +72,7 @@ impl<C: Contract> Runtime<C> {
         Self {
             queue: KeyQueue::new(C::Key::min_interval, options.seed),
             recorder: Recorder::new(options.component, options.instance.clone(), options.clock.clone()),
-            accounts: Accounts::default(),
+            accounts: options.accounts.clone(),
             in_flight: Arc::default(),
             world: SharedWorld::new(),
             feeds: C::feeds(&tools),

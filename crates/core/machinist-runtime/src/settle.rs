@@ -24,7 +24,7 @@ use crate::feed::{Fed, refresh};
 use crate::panics;
 use crate::pass::program_failed;
 use crate::runtime::{LAST_WRITES, Runtime};
-use crate::write::{by_uid, committed};
+use crate::write::{committed, preconditions};
 
 /// The interval of the checks for overdue writes.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -180,9 +180,12 @@ async fn delete_again<C: Contract, F: Fed<C>>(
     uid: &str,
 ) -> Option<Settled> {
     let api = F::api(runtime, &expect.key.namespace);
-    let result = api.delete(&expect.key.name, &by_uid(uid)).await;
+    let params = preconditions(uid, expect.unchanged_since.as_deref());
+    let result = api.delete(&expect.key.name, &params).await;
     match (WriteOutcome::of(&result), &result) {
         (WriteOutcome::Done, Ok(either::Either::Left(object))) => Some(committed(object)),
+        // The object has another UID, or a client has changed it since the first DELETE.
+        (WriteOutcome::Stale, _) if expect.unchanged_since.is_some() => read::<C, F>(runtime, expect).await,
         // Stale means that an object of that name has another UID.
         (WriteOutcome::Done | WriteOutcome::NotFound | WriteOutcome::Stale, _) => {
             Some(Settled::Deleted { uid: uid.to_owned() })

@@ -118,9 +118,20 @@ impl<C: Contract> Write<'_, C> {
 
     /// Deletes the object with that UID. Deleting a missing object succeeds.
     pub async fn delete<F: Fed<C>>(&self, uid: &str) -> Result<(), Stop> {
+        self.delete_if::<F>(uid, None).await
+    }
+
+    /// Deletes the object with that UID, unless a client has changed it since it had that
+    /// resourceVersion.
+    pub async fn delete_unchanged<F: Fed<C>>(&self, uid: &str, resource_version: &str) -> Result<(), Stop> {
+        self.delete_if::<F>(uid, Some(resource_version)).await
+    }
+
+    async fn delete_if<F: Fed<C>>(&self, uid: &str, unchanged_since: Option<&str>) -> Result<(), Stop> {
         let api = self.api::<F>();
-        let params = by_uid(uid);
-        let charge = self.open::<F>(WriteKind::Delete, Some(uid.to_owned()));
+        let params = preconditions(uid, unchanged_since);
+        let unchanged_since = unchanged_since.map(str::to_owned);
+        let charge = self.open_as::<F>(WriteKind::Delete, Some(uid.to_owned()), unchanged_since);
         let result = api.delete(&self.key.name, &params).await;
         let outcome = WriteOutcome::of(&result);
         let settled = match &result {
@@ -163,16 +174,28 @@ impl<C: Contract> Write<'_, C> {
     }
 
     fn open<F: Fed<C>>(&self, kind: WriteKind, uid: Option<String>) -> OpenCharge<'_, C> {
+        self.open_as::<F>(kind, uid, None)
+    }
+
+    fn open_as<F: Fed<C>>(
+        &self,
+        kind: WriteKind,
+        uid: Option<String>,
+        unchanged_since: Option<String>,
+    ) -> OpenCharge<'_, C> {
+        let key = self.key.clone();
         let expect =
-            Expect { cluster: F::cluster(), resource: F::RESOURCE, key: self.key.clone(), kind, uid };
+            Expect { cluster: F::cluster(), resource: F::RESOURCE, key, kind, uid, unchanged_since };
         let charge = self.runtime.world.lock().barrier.open(self.charged, expect);
         OpenCharge { runtime: self.runtime, charge: Some(charge) }
     }
 }
 
-/// Parameters that delete an object only if it has that UID.
-pub(crate) fn by_uid(uid: &str) -> DeleteParams {
-    let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+/// Parameters that delete an object only if it has that UID, and that resourceVersion if one is
+/// given.
+pub(crate) fn preconditions(uid: &str, unchanged_since: Option<&str>) -> DeleteParams {
+    let preconditions =
+        Preconditions { uid: Some(uid.to_owned()), resource_version: unchanged_since.map(str::to_owned) };
     DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() }
 }
 

@@ -1,110 +1,23 @@
 //! Evidence from the accounts of a process: it shows whether a credential opens the account in
 //! which an instance was created. The rules are in `machinist_core::ownership`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
-use machinist_core::ownership::{List, Others, Ownership};
-use machinist_core::{Answers, MadeIn, Process, plus};
+use machinist_core::ownership::{Others, Ownership};
+use machinist_core::{Answers, Process};
 use machinist_driver::Provider;
 use machinist_instance::{AccountId, Instance, ProviderId, Sighting};
 use machinist_plan::facts::{ClassFacts, MachineFacts, Token};
 
 use super::seen::{BY_CLASS, Seen};
 
-/// Minimum interval between two lists of an account that serve only as evidence.
-const LIST_AT_MOST_EVERY: Duration = Duration::from_secs(300);
-/// Delay before a list that failed, or did not begin, is repeated.
-const LIST_AGAIN_AFTER: Duration = Duration::from_secs(30);
-/// Maximum number of remembered accounts: each change of a Secret may open another account. A
-/// forgotten account costs one list.
-const MOST_ACCOUNTS: usize = 64;
-
-/// The evidence of all accounts.
-#[derive(Debug, Default)]
-pub(crate) struct Evidence(BTreeMap<AccountId, Shown>);
-
-/// Evidence from one account.
-#[derive(Debug, Default)]
-struct Shown {
-    /// Accounts that Machines recorded and whose instances this account shows: other names of this
-    /// account.
-    same_as: BTreeSet<AccountId>,
-    /// Evidence by Secret.
-    by_secret: BTreeMap<Secret, ShownOfSecret>,
-    list: List,
-}
+/// The evidence of all accounts, by the Secret that opens the account of a class.
+pub(crate) type Evidence = crate::evidence::Evidence<Secret>;
 
 /// The Secret that opens an account, if a class refers to one.
 type Secret = Option<(String, String)>;
-
-#[derive(Debug)]
-struct ShownOfSecret {
-    /// Creation time of the oldest object whose instance was shown.
-    oldest: Timestamp,
-    /// Whether one of these objects has no recorded account.
-    has_unrecorded: bool,
-}
-
-impl Evidence {
-    /// Records that an account shows the instance of a Machine.
-    pub(crate) fn add(&mut self, account: &AccountId, machine: &MachineFacts, class: Option<&ClassFacts>) {
-        let recorded = machine.account();
-        let shown = self.of(account);
-        shown.same_as.extend(recorded.clone());
-        let Some(class) = class else { return };
-        let of_secret = shown.by_secret.entry(class.opened_by().cloned());
-        let of_secret = of_secret.or_insert(ShownOfSecret { oldest: machine.created, has_unrecorded: false });
-        of_secret.oldest = of_secret.oldest.min(machine.created);
-        of_secret.has_unrecorded |= recorded.is_none();
-    }
-
-    /// Returns whether an account may be listed now, given the end of its last list. If so, other
-    /// Machines wait for this list. They do not wait long, because the call may never begin.
-    pub(crate) fn may_list(&mut self, account: &AccountId, last: Option<Timestamp>, now: Timestamp) -> bool {
-        let shown = self.of(account);
-        let may = match shown.list {
-            List::NotAsked => true,
-            // Planners ask again only after a longer time, or while many instances are being
-            // deleted.
-            List::Ended(_) => last.is_none_or(|last| plus(last, LIST_AGAIN_AFTER) <= now),
-            List::Asked(again_at) | List::Failed(again_at) => again_at <= now,
-        };
-        if may {
-            shown.list = List::Asked(plus(now, LIST_AGAIN_AFTER));
-        }
-        may
-    }
-
-    /// Records that a list call begins.
-    pub(crate) fn list_begins(&mut self, account: &AccountId, now: Timestamp) {
-        self.of(account).list = List::Asked(plus(now, LIST_AT_MOST_EVERY));
-    }
-
-    /// Records that a list call ended.
-    pub(crate) fn list_ended(&mut self, account: &AccountId, worked: bool, now: Timestamp) {
-        self.of(account).list = match worked {
-            true => List::Ended(plus(now, LIST_AT_MOST_EVERY)),
-            false => List::Failed(plus(now, LIST_AGAIN_AFTER)),
-        };
-    }
-
-    /// Resets the times of all lists. The evidence itself stays valid.
-    pub(crate) fn forget_moments(&mut self) {
-        for shown in self.0.values_mut() {
-            shown.list = List::NotAsked;
-        }
-    }
-
-    fn of(&mut self, account: &AccountId) -> &mut Shown {
-        if self.0.len() >= MOST_ACCOUNTS && !self.0.contains_key(account) {
-            self.0.clear();
-        }
-        self.0.entry(account.clone()).or_default()
-    }
-}
 
 /// Inputs of the decision about ownership.
 pub(crate) struct Asked<'a> {
@@ -128,23 +41,13 @@ pub(crate) fn ownership(
     let recorded = machine.account();
     let mut ownership = Ownership { account, recorded, intended, ..Ownership::default() };
     let Some(today) = &ownership.account else { return ownership };
-    if let Some(shown) = seen.memory.evidence.0.get(today) {
-        ownership.list = shown.list;
-        ownership.shows_recorded =
-            ownership.recorded.as_ref().is_some_and(|account| shown.same_as.contains(account));
-        ownership.shows_made_in = match (&asked.answers.made_in, &ownership.intended) {
-            (MadeIn::Account(account), _) => shown.same_as.contains(account),
-            (MadeIn::Nowhere, Some(account)) => shown.same_as.contains(account),
-            (MadeIn::Nowhere, None) | (MadeIn::Several, _) => false,
-        };
-        let of_secret = class.and_then(|class| shown.by_secret.get(&class.opened_by().cloned()));
-        ownership.oldest_shown = of_secret.map(|shown| shown.oldest);
-        ownership.shows_unrecorded = of_secret.is_some_and(|shown| shown.has_unrecorded);
-    }
+    let today = today.clone();
+    let opener = class.map(|class| class.opened_by().cloned());
+    seen.memory.evidence.complete(&mut ownership, opener.as_ref(), &asked.answers.made_in);
     if let Some(class) = class
         && is_compared(machine, &ownership, asked)
     {
-        let (others, oldest) = compare(seen, machine, class, today);
+        let (others, oldest) = compare(seen, machine, class, &today);
         ownership.others = others;
         ownership.oldest_shown = [ownership.oldest_shown, oldest].into_iter().flatten().min();
     }
@@ -265,7 +168,8 @@ pub(crate) fn take_sighting(
 
 fn take_shown(seen: &mut Seen, account: &AccountId, machine: &MachineFacts) {
     let class = seen.class_of(machine).map(|class| class.facts.clone());
-    seen.memory.evidence.add(account, machine, class.as_deref());
+    let opener = class.as_deref().map(|class| class.opened_by().cloned());
+    seen.memory.evidence.add(account, opener, machine.account(), machine.created);
     // For Machines with this recorded account, the record itself is the evidence.
     if machine.account().as_ref() != Some(account) {
         let answers = seen.memory.answers.entry(machine.uid.clone()).or_default();

@@ -120,7 +120,7 @@ impl Rig {
 
     fn open(&self, kind: WriteKind) -> Charge {
         let expect =
-            Expect { cluster: Cluster::Control, resource: "machines", key: object(), kind, uid: None };
+            Expect { cluster: Cluster::Control, resource: "machines", key: object(), kind, uid: None, unchanged_since: None };
         self.world().barrier.open(&CHARGED, expect)
     }
 

@@ -180,7 +180,7 @@ fn watch(api: Api<ConfigMap>) -> (Arc<Mutex<Fed>>, tokio::task::JoinHandle<Watch
 
 fn expect_map(name: &str, kind: WriteKind) -> Expect {
     let key = ObjectKey::new("default", name);
-    Expect { cluster: Cluster::Control, resource: "configmaps", key, kind, uid: None }
+    Expect { cluster: Cluster::Control, resource: "configmaps", key, kind, uid: None, unchanged_since: None }
 }
 
 #[tokio::test(start_paused = true)]
