@@ -1,0 +1,134 @@
+//! Connects the list of the account's instances with the work loop. The rules are in
+//! `machinist_plan::ccm::account`.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use machinist_core::Answered;
+use machinist_instance::{Error, Instance, RecordedId};
+use machinist_plan::ccm::Plan;
+use machinist_plan::ccm::account::{Action, Snapshot, plan};
+use machinist_plan::facts::CloudNodeFacts;
+use machinist_runtime::{Account, Kind, Observed, Sightings, Stop};
+
+use super::contract::{Ccm, Runtime, World};
+use super::key::Key;
+use super::memory::{self, next_failure};
+use super::seen::{BY_ID, Seen};
+use super::{cloud, evidence, reference_of_program, tell};
+
+/// The list of the account in the work loop.
+pub(crate) struct AccountLists;
+
+impl Kind<Ccm> for AccountLists {
+    type Id = ();
+    type Snapshot = Snapshot;
+    type Action = Action;
+
+    fn observe(runtime: &Runtime, world: &World, (): &()) -> Observed<Snapshot> {
+        let opened = cloud::open(runtime, &world.seen).ok();
+        let provider = &runtime.tools.options.provider;
+        let records_ours = |node: &CloudNodeFacts| {
+            node.provider_id().is_some_and(|id| matches!(provider.parse_id(id), RecordedId::Ours(_)))
+        };
+        let listed = opened.as_ref().and_then(|opened| opened.account.sightings());
+        Observed::Ready(Snapshot {
+            now: runtime.now(),
+            account: cloud::account(runtime, world, opened.as_ref()),
+            listed: listed.map(|listed| listed.ended),
+            has_nodes: world.seen.nodes.iter().any(|(_, node)| records_ours(&node.facts)),
+            status_period: runtime.tools.options.nodes.status_period,
+            told: world.seen.memory.told(memory::ACCOUNT),
+        })
+    }
+
+    fn plan(_: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
+        plan(snapshot)
+    }
+
+    async fn act(runtime: &Arc<Runtime>, _: &Snapshot, action: Action) -> Result<(), Stop> {
+        match action {
+            Action::List => cloud::list(runtime, Key::Account),
+            Action::Tell(event) => {
+                tell(runtime, &reference_of_program(runtime), memory::ACCOUNT, &event);
+                Ok(())
+            }
+        }
+    }
+
+    /// The account is no object of the API.
+    fn reference(_: &Snapshot) -> Option<ObjectReference> {
+        None
+    }
+}
+
+/// Evaluates the result of a list.
+#[derive(Clone)]
+pub(super) struct Witness {
+    pub runtime: Arc<Runtime>,
+    /// Absent if the account cannot be opened; no call is made in this case.
+    pub account: Option<Arc<Account>>,
+}
+
+impl Witness {
+    /// Records that the list begins.
+    pub(super) fn begins(&self) {
+        if let Some(account) = &self.account {
+            let now = self.runtime.now();
+            self.runtime.lock().seen.memory.evidence.list_begins(account.id(), now);
+        }
+    }
+
+    /// Stores the answer, and wakes the Nodes that it concerns.
+    pub(super) fn ended(&self, seen: &mut Seen, answered: Answered<Vec<Instance>>) {
+        let Answered { started, ended, answer, .. } = answered;
+        if let Some(account) = &self.account {
+            seen.memory.evidence.list_ended(account.id(), answer.is_ok(), ended);
+        }
+        match (answer, &self.account) {
+            (Ok(instances), Some(account)) => {
+                seen.memory.account.list_failed = None;
+                seen.memory.first_uninitialized = None;
+                let before = account.sightings();
+                account.share(Sightings::new(started, ended, instances));
+                if let Some(now) = account.sightings() {
+                    evidence::take_list(seen, account.id(), &*self.runtime.tools.options.provider, &now);
+                    self.wake_changed(seen, before.as_deref(), &now);
+                }
+            }
+            (Ok(_), None) => {}
+            (Err(error), _) => self.failed(seen, error, ended),
+        }
+        self.runtime.wake(Key::Account);
+        self.runtime.wake(Key::NodeRemoval);
+    }
+
+    fn failed(&self, seen: &mut Seen, error: Error, ended: jiff::Timestamp) {
+        let last = seen.memory.account.list_failed.take();
+        seen.memory.account.list_failed = Some(next_failure(last.as_ref(), error, ended));
+        let waiting = seen.nodes.by_index(super::seen::UNINITIALIZED, super::seen::YES);
+        waiting.for_each(|(key, _)| self.runtime.wake(Key::Node(key.name.clone())));
+    }
+
+    /// Wakes the Nodes that wait for the list, and those whose instance differs from the last list.
+    fn wake_changed(&self, seen: &Seen, before: Option<&Sightings>, now: &Sightings) {
+        let provider = &self.runtime.tools.options.provider;
+        for (key, node) in seen.nodes.iter() {
+            let waits = node.facts.is_uninitialized() || !node.facts.is_ready();
+            let is_changed = || {
+                let recorded = provider.parse_id(node.facts.provider_id().unwrap_or_default());
+                let Some(id) = recorded.ours() else { return false };
+                before.and_then(|before| before.of(id)) != now.of(id)
+            };
+            if waits || is_changed() {
+                self.runtime.wake(Key::Node(key.name.clone()));
+            }
+        }
+    }
+}
+
+/// Returns the name of another Node that records this instance.
+pub(super) fn claimed_by(seen: &Seen, node: &CloudNodeFacts, instance: &Instance) -> Option<String> {
+    let same = seen.nodes.by_index(BY_ID, instance.id.as_str());
+    same.map(|(key, _)| &key.name).find(|name| **name != node.name).cloned()
+}

@@ -1,0 +1,170 @@
+//! Opens the account of the cloud, and starts its calls.
+//!
+//! A call is started and not awaited ([`machinist_runtime::Ask`]). Its answer goes to the memory and
+//! wakes the key.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use machinist_core::{Answered, Call, Process};
+use machinist_driver::Driver;
+use machinist_instance::{CreateGuarantee, Error, ErrorKind, KeyTag, Promises};
+use machinist_plan::ccm::account::Account;
+use machinist_runtime::{Ask, Opened, Stop};
+
+use super::account::Witness;
+use super::contract::{Runtime, World};
+use super::key::Key;
+use super::seen::{BALANCED, NOT_READY, Seen, UNINITIALIZED, YES};
+
+/// Subject of the list of all instances.
+pub(super) const LIST_SUBJECT: &str = "list";
+/// Name under which the accounts remember the driver.
+const CREDENTIAL: &str = "cloud-controller-manager";
+/// The cloud returns at most this many instances per page.
+const PAGE: usize = 50;
+/// The longest time of a call that changes a load balancer or a route. Such a call consists of
+/// several requests.
+pub(super) const LONG_CALL: Duration = Duration::from_secs(60);
+
+/// Assumed promises of an account that cannot be opened: cautious enough for every known cloud.
+const CAUTIOUS: Promises = Promises {
+    visible_within: Duration::from_secs(60),
+    call_bound: Duration::from_secs(60),
+    create: CreateGuarantee::FindThenCreate,
+    rate: None,
+    keys: KeyTag::Fixed,
+};
+
+/// Opens the account of today's credential.
+pub(super) fn open(runtime: &Runtime, seen: &Seen) -> Result<Opened, Error> {
+    let Some(current) = &seen.credential else {
+        return Err(Error::new(ErrorKind::Denied, "the credential of the cloud was not read yet"));
+    };
+    if let Some(opened) = runtime.accounts.opened(CREDENTIAL, current.version) {
+        return Ok(opened);
+    }
+    let options = &runtime.tools.options;
+    let (at_once, provider) = (options.calls_at_once, &*options.provider);
+    runtime.accounts.open(provider, at_once, CREDENTIAL, current.version, &current.credential)
+}
+
+/// Returns the state of the account for planners.
+pub(super) fn account(runtime: &Runtime, world: &World, opened: Option<&Opened>) -> Account {
+    let memory = &world.seen.memory.account;
+    let listed = opened.and_then(|opened| opened.account.sightings());
+    let pages = listed.map_or(1, |listed| listed.len().div_ceil(PAGE).max(1));
+    Account {
+        id: opened.map(|opened| opened.account().clone()),
+        paused_until: opened.and_then(Opened::paused_until).map(|until| runtime.wall(until)),
+        list_since: world.asks.of(LIST_SUBJECT).map(|(_, since)| since),
+        list_failed: memory.list_failed.clone(),
+        works_since: memory.works_since,
+        list_cost: u32::try_from(pages).unwrap_or(u32::MAX),
+    }
+}
+
+/// Returns the facts about this process.
+pub(super) fn process(runtime: &Runtime, opened: Option<&Opened>) -> Process {
+    Process {
+        started: runtime.started().unwrap_or_else(|| runtime.now()),
+        leading_since: runtime.leading_since(),
+        skew: runtime.skew(),
+        cloud_skew: opened.and_then(|opened| opened.driver.clock_skew()),
+        promises: opened.map_or(CAUTIOUS, Opened::promises),
+    }
+}
+
+/// One call to start.
+pub(super) struct Start<T> {
+    /// The identity of the object that the call is about. At most one call per subject is in flight.
+    pub subject: String,
+    /// The key that the answer wakes.
+    pub key: Key,
+    pub call: Call,
+    /// The longest time that the call may take, if it is longer than a call for one instance.
+    pub bound: Duration,
+    /// The last moment at which the call may begin.
+    pub begins_by: Option<Timestamp>,
+    /// Whether the object still needs the call when the call gets its slot.
+    pub still_wanted: Box<dyn FnOnce(&Seen) -> bool + Send>,
+    /// Stores the answer.
+    pub remember: Box<dyn FnOnce(&mut Seen, Answered<T>) + Send>,
+}
+
+/// Starts a call. Without an account, the error is remembered like a failed call.
+pub(super) fn start<T: Send + 'static, F>(
+    runtime: &Arc<Runtime>,
+    start: Start<T>,
+    made: impl FnOnce(Arc<dyn Driver>) -> F,
+) -> Result<(), Stop>
+where
+    F: Future<Output = Result<T, Error>> + Send + 'static,
+{
+    let Start { subject, key, call, bound, begins_by, still_wanted, remember } = start;
+    let opened = open(runtime, &runtime.lock().seen);
+    let waker = runtime.clone();
+    let remember = Box::new(move |seen: &mut Seen, answered: Answered<T>| {
+        let has_recovered = seen.memory.account.note(&answered);
+        remember(seen, answered);
+        if has_recovered {
+            // Calls that failed during an outage are repeated at once.
+            waiting(seen).into_iter().for_each(|key| waker.wake(key));
+        }
+    });
+    let opened = match opened {
+        Ok(opened) => opened,
+        Err(error) => {
+            let now = runtime.now();
+            let answered = Answered { started: now, ended: now, account: None, answer: Err(error) };
+            remember(&mut runtime.lock().seen, answered);
+            runtime.wake(key);
+            return Ok(());
+        }
+    };
+    let (account, bound) = (opened.account.clone(), opened.promises().call_bound.max(bound));
+    let made = made(opened.driver.clone());
+    let still_wanted = Box::new(move |seen: &mut Seen| still_wanted(seen));
+    runtime.ask::<T>(Ask { subject, key, call, account, bound, begins_by, still_wanted, remember }, made)
+}
+
+/// Returns the keys that wait for the cloud.
+fn waiting(seen: &Seen) -> Vec<Key> {
+    let node = |index: &'static str| {
+        seen.nodes.by_index(index, YES).map(|(key, _)| Key::Node(key.name.clone()))
+    };
+    let services = seen.services.by_index(BALANCED, YES);
+    let services = services.map(|(key, _)| Key::Service(key.clone()));
+    let shared = [Key::Account, Key::NodeRemoval, Key::Routes, Key::BalancerDrift];
+    node(UNINITIALIZED).chain(node(NOT_READY)).chain(services).chain(shared).collect()
+}
+
+/// Starts a list of all instances, unless one is in flight. All Nodes share its result.
+pub(super) fn list(runtime: &Arc<Runtime>, key: Key) -> Result<(), Stop> {
+    let account = {
+        let world = runtime.lock();
+        if world.asks.of(LIST_SUBJECT).is_some() {
+            return Ok(());
+        }
+        open(runtime, &world.seen).ok().map(|opened| opened.account)
+    };
+    let witness = Witness { runtime: runtime.clone(), account };
+    let remember = {
+        let witness = witness.clone();
+        Box::new(move |seen: &mut Seen, answered| witness.ended(seen, answered))
+    };
+    let start_list = Start {
+        subject: LIST_SUBJECT.to_owned(),
+        key,
+        call: Call::LIST,
+        bound: Duration::ZERO,
+        begins_by: None,
+        still_wanted: Box::new(|_: &Seen| true),
+        remember,
+    };
+    start(runtime, start_list, |driver| async move {
+        witness.begins();
+        driver.instances().list(&machinist_instance::Scope::Visible).await
+    })
+}

@@ -1,0 +1,112 @@
+//! Evidence whether today's credential opens the account of the Nodes' instances. The rules are in
+//! `machinist_core::ownership`.
+//!
+//! A cloud-controller-manager has one credential for all Nodes, so all Nodes are compared with each
+//! other.
+
+use jiff::Timestamp;
+use machinist_core::ownership::{Others, Ownership};
+use machinist_core::{Answers, MadeIn};
+use machinist_driver::Provider;
+use machinist_instance::{AccountId, Instance, Sighting};
+use machinist_plan::facts::CloudNodeFacts;
+use machinist_runtime::Sightings;
+
+use super::seen::Seen;
+
+/// The evidence of all accounts. One credential opens them all.
+pub(crate) type Evidence = crate::evidence::Evidence<()>;
+
+/// Collects the evidence about the account of one Node.
+pub(crate) fn ownership(
+    seen: &Seen,
+    node: &CloudNodeFacts,
+    account: Option<AccountId>,
+    answers: &Answers,
+) -> Ownership {
+    let mut ownership = Ownership { account, recorded: node.account(), ..Ownership::default() };
+    if ownership.account.is_none() {
+        return ownership;
+    }
+    seen.memory.evidence.complete(&mut ownership, Some(&()), &MadeIn::Nowhere);
+    let is_known = ownership.recorded.is_some()
+        || ownership.oldest_shown.is_some_and(|oldest| oldest <= node.created);
+    // The comparison takes time, so it is made only for a Node whose instance is missing.
+    if answers.absence.is_some() && !is_known {
+        ownership.others = others(seen, node);
+    }
+    ownership
+}
+
+/// Returns the age of the other Nodes that record an instance.
+fn others(seen: &Seen, node: &CloudNodeFacts) -> Others {
+    let mut others = Others::None;
+    for (_, other) in seen.nodes.iter() {
+        if other.uid == node.uid || other.facts.provider_id().is_none() {
+            continue;
+        }
+        if other.facts.created <= node.created {
+            return Others::AsOld;
+        }
+        others = Others::Younger;
+    }
+    others
+}
+
+/// Adds the evidence from a list of an account.
+pub(crate) fn take_list(seen: &mut Seen, account: &AccountId, provider: &dyn Provider, list: &Sightings) {
+    let shown: Vec<Shown> = seen
+        .nodes
+        .iter()
+        .filter_map(|(_, node)| {
+            let id = provider.parse_id(node.facts.provider_id()?).ours().cloned()?;
+            list.of(&id).map(|_| Shown::of(&node.facts))
+        })
+        .collect();
+    for node in shown {
+        take_shown(seen, account, node);
+    }
+}
+
+/// Adds the evidence from a lookup of a Node's instance by id.
+pub(crate) fn take_sighting(
+    seen: &mut Seen,
+    account: &AccountId,
+    provider: &dyn Provider,
+    node: &CloudNodeFacts,
+    sighting: &Sighting,
+) {
+    if let Sighting::Present(instance) = sighting
+        && is_recorded(provider, node, instance)
+    {
+        take_shown(seen, account, Shown::of(node));
+    }
+}
+
+/// Whether the Node records this instance.
+fn is_recorded(provider: &dyn Provider, node: &CloudNodeFacts, instance: &Instance) -> bool {
+    let recorded = node.provider_id().map(|id| provider.parse_id(id));
+    recorded.is_some_and(|id| id.ours().is_some_and(|id| provider.same_instance(id, &instance.id)))
+}
+
+/// A Node whose instance an account shows.
+struct Shown {
+    uid: String,
+    recorded: Option<AccountId>,
+    created: Timestamp,
+}
+
+impl Shown {
+    fn of(node: &CloudNodeFacts) -> Self {
+        Self { uid: node.uid.clone(), recorded: node.account(), created: node.created }
+    }
+}
+
+fn take_shown(seen: &mut Seen, account: &AccountId, node: Shown) {
+    seen.memory.evidence.add(account, Some(()), node.recorded.clone(), node.created);
+    // For Nodes with this recorded account, the record itself is the evidence.
+    if node.recorded.as_ref() != Some(account) {
+        let answers = seen.memory.answers.entry(node.uid).or_default();
+        answers.shown_in = Some(account.clone());
+    }
+}

@@ -1,0 +1,204 @@
+//! Memory of a process besides its stores. All of it may be lost at any time: it only saves calls
+//! and repeated Events.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use machinist_core::{Answered, Answers, Attempts};
+use machinist_instance::{Balancer, BalancerKey, Error, ErrorKind};
+use machinist_plan::ccm::account::Failure;
+use machinist_plan::ccm::backends::Backends;
+use machinist_plan::ccm::node_removal;
+use machinist_plan::ccm::route::RouteMemory;
+use machinist_plan::ccm::service::BalancerAnswers;
+use machinist_plan::{EventText, Told};
+
+use super::evidence::Evidence;
+
+/// Subject of Events about the account.
+pub(crate) const ACCOUNT: &str = "account";
+/// Subject of Events about the removal of Nodes.
+pub(crate) const REMOVAL: &str = "removal";
+/// Subject of Events about routes.
+pub(crate) const ROUTES: &str = "routes";
+/// Subject of Events about load balancers without a Service.
+pub(crate) const DRIFT: &str = "drift";
+
+pub(crate) struct Memory {
+    /// Answers about instances, by Node UID.
+    pub answers: BTreeMap<String, Answers>,
+    /// Answers about load balancers, by Service UID.
+    pub balancers: BTreeMap<String, BalancerAnswers>,
+    /// Answers about routes.
+    pub routes: RouteMemory,
+    /// The list of load balancers.
+    pub drift: Drift,
+    /// The list of instances, and whether calls work.
+    pub account: AccountMemory,
+    /// Evidence from the accounts.
+    pub evidence: Evidence,
+    /// Emitted Events, by UID of the object or by one of the constants of this module.
+    told: BTreeMap<String, Arc<Told>>,
+    /// Names of the Nodes whose instance was absent in the last lookup by id, by Node UID.
+    pub suspects: BTreeMap<String, String>,
+    /// DELETEs that the API server rejected, by Node UID.
+    pub refused: BTreeMap<String, Attempts>,
+    /// When this process deleted Nodes; only recent times.
+    pub removed: Vec<Timestamp>,
+    /// Number of Nodes that this process deleted.
+    pub removed_in_all: usize,
+    /// Whether the last decision suspended the deletion of Nodes.
+    pub is_braked: bool,
+    /// The Nodes behind load balancers; absent until they were computed for the first time.
+    pub backends: Option<Arc<Backends>>,
+    /// Whether a Node has changed since the Nodes behind load balancers were computed.
+    pub are_backends_stale: bool,
+    /// The keys of all Services; absent if they must be collected again.
+    pub service_keys: Option<Arc<Vec<BalancerKey>>>,
+    /// When the first of the Nodes that wait for a lookup appeared.
+    pub first_uninitialized: Option<Timestamp>,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self {
+            answers: BTreeMap::new(),
+            balancers: BTreeMap::new(),
+            routes: RouteMemory::default(),
+            drift: Drift::default(),
+            account: AccountMemory::default(),
+            evidence: Evidence::default(),
+            told: BTreeMap::new(),
+            suspects: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            removed: Vec::new(),
+            removed_in_all: 0,
+            is_braked: false,
+            backends: None,
+            are_backends_stale: true,
+            service_keys: None,
+            first_uninitialized: None,
+        }
+    }
+}
+
+/// The list of the account's instances, and whether its calls work.
+#[derive(Debug, Default)]
+pub(crate) struct AccountMemory {
+    /// The last list, if it failed.
+    pub list_failed: Option<Failure>,
+    /// Start of the first successful call after the last failed one.
+    pub works_since: Option<Timestamp>,
+    /// Whether the cloud rejected the credential in the last call.
+    pub is_denied: bool,
+}
+
+/// The list of the account's load balancers.
+#[derive(Debug, Default)]
+pub(crate) struct Drift {
+    /// The last successful list.
+    pub listed: Option<Arc<Answered<Vec<Balancer>>>>,
+    /// The last list, if it failed.
+    pub failed: Option<Failure>,
+}
+
+/// Returns the failure that follows an earlier one of the same call.
+pub(crate) fn next_failure(last: Option<&Failure>, error: Error, ended: Timestamp) -> Failure {
+    Failure { error, ended, count: last.map_or(0, |last| last.count).saturating_add(1) }
+}
+
+impl AccountMemory {
+    /// Records whether a call worked. Returns whether an outage has just ended.
+    pub(crate) fn note<T>(&mut self, answered: &Answered<T>) -> bool {
+        match &answered.answer {
+            Ok(_) => {
+                self.is_denied = false;
+                let has_ended = self.works_since.is_none();
+                self.works_since.get_or_insert(answered.started);
+                has_ended
+            }
+            Err(error) => {
+                self.is_denied = error.kind == ErrorKind::Denied;
+                if is_outage(error.kind) {
+                    self.works_since = None;
+                }
+                false
+            }
+        }
+    }
+}
+
+/// Whether a failure of this kind says something about all calls of the account, and not only about
+/// one of them.
+fn is_outage(kind: ErrorKind) -> bool {
+    match kind {
+        ErrorKind::Denied
+        | ErrorKind::Throttled { .. }
+        | ErrorKind::Unavailable
+        | ErrorKind::Ambiguous => true,
+        ErrorKind::InvalidSpec | ErrorKind::Exhausted | ErrorKind::Unsupported | ErrorKind::Bug => false,
+    }
+}
+
+impl Memory {
+    /// Returns the Events that were emitted about a subject.
+    pub(crate) fn told(&self, subject: &str) -> Arc<Told> {
+        self.told.get(subject).cloned().unwrap_or_default()
+    }
+
+    /// Records that an Event was emitted.
+    pub(crate) fn note_told(&mut self, subject: &str, event: &EventText, now: Timestamp) {
+        Arc::make_mut(self.told.entry(subject.to_owned()).or_default()).note(event, now);
+    }
+
+    /// Records whether the last lookup of a Node's instance found nothing.
+    pub(crate) fn suspect(&mut self, uid: &str, name: &str) {
+        let is_absent = self.answers.get(uid).is_some_and(|answers| answers.absence.is_some());
+        if is_absent {
+            self.suspects.insert(uid.to_owned(), name.to_owned());
+        } else {
+            self.suspects.remove(uid);
+        }
+    }
+
+    /// Records that a Node was deleted.
+    pub(crate) fn note_removed(&mut self, now: Timestamp) {
+        let is_recent = |at: &Timestamp| now.duration_since(*at).unsigned_abs() <= node_removal::RECENT;
+        self.removed.retain(is_recent);
+        self.removed.push(now);
+        self.removed_in_all += 1;
+    }
+
+    /// Forgets a deleted Node.
+    pub(crate) fn forget_node(&mut self, uid: &str) {
+        self.answers.remove(uid);
+        self.told.remove(uid);
+        self.suspects.remove(uid);
+        self.refused.remove(uid);
+    }
+
+    /// Forgets a deleted Service.
+    pub(crate) fn forget_service(&mut self, uid: &str) {
+        self.balancers.remove(uid);
+        self.told.remove(uid);
+    }
+
+    /// Forgets the facts that depend on the time at which they were learned. Which instances an
+    /// account has shown stays valid.
+    pub(crate) fn forget_moments(&mut self) {
+        for answers in self.answers.values_mut() {
+            *answers = Answers { shown_in: answers.shown_in.take(), ..Answers::default() };
+        }
+        self.evidence.forget_moments();
+        self.suspects = BTreeMap::new();
+        self.balancers.clear();
+        self.routes = RouteMemory::default();
+        self.drift = Drift::default();
+        self.account = AccountMemory::default();
+        self.refused.clear();
+        self.removed.clear();
+        self.told.clear();
+        self.first_uninitialized = None;
+    }
+}

@@ -1,0 +1,166 @@
+//! Connects the deletion of Nodes with the work loop. The rules are in
+//! `machinist_plan::ccm::node_removal`. This is the only module that deletes Nodes.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use machinist_core::{Attempts, Reason};
+use machinist_instance::RecordedId;
+use machinist_kube::ObjectKey;
+use machinist_plan::ccm::node_removal::{Action, NodeRemoval, Snapshot, Suspect, plan};
+use machinist_plan::ccm::{CcmReason, Plan};
+use machinist_plan::facts::CloudNodeFacts;
+use machinist_runtime::{Kind, Observed, Opened, Stop};
+
+use super::contract::{Ccm, Runtime, World, Write};
+use super::key::Key;
+use super::memory::{self, REMOVAL};
+use super::node::{listed, owner, recorded, reference_of};
+use super::options::SETTINGS_NAMESPACE;
+use super::{cloud, evidence, reference_of_program, tell};
+
+/// The removal of Nodes in the work loop.
+pub(crate) struct NodeRemovals;
+
+impl Kind<Ccm> for NodeRemovals {
+    type Id = ();
+    type Snapshot = Snapshot;
+    type Action = Action;
+
+    fn observe(runtime: &Runtime, world: &World, (): &()) -> Observed<Snapshot> {
+        let opened = cloud::open(runtime, &world.seen).ok();
+        let suspects: Vec<Suspect> = world
+            .seen
+            .memory
+            .suspects
+            .iter()
+            .filter_map(|(uid, name)| suspect(runtime, world, opened.as_ref(), uid, name))
+            .collect();
+        // Only a suspect makes the other Nodes matter.
+        let (nodes, shown) =
+            if suspects.is_empty() { (0, None) } else { count(runtime, world, opened.as_ref()) };
+        let settings = ObjectKey::new(SETTINGS_NAMESPACE, &runtime.tools.options.settings_name);
+        let settings = world.seen.settings.get(&settings);
+        Observed::Ready(Snapshot {
+            now: runtime.now(),
+            process: cloud::process(runtime, opened.as_ref()),
+            options: runtime.tools.options.nodes.clone(),
+            account: cloud::account(runtime, world, opened.as_ref()),
+            nodes,
+            shown,
+            suspects,
+            removed: world.seen.memory.removed.clone(),
+            allowed_until: settings.and_then(|it| it.facts.allow_deletion_until.clone()),
+            told: world.seen.memory.told(REMOVAL),
+        })
+    }
+
+    fn plan(_: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
+        plan(snapshot)
+    }
+
+    async fn act(runtime: &Arc<Runtime>, _: &Snapshot, action: Action) -> Result<(), Stop> {
+        match action {
+            Action::List => cloud::list(runtime, Key::NodeRemoval),
+            Action::Delete(_) if runtime.tools.options.dry_run => Ok(()),
+            Action::Delete(removal) => delete(runtime, &removal).await,
+            Action::Tell { node, event } => {
+                let object = node.as_ref().map_or_else(|| reference_of_program(runtime), |it| reference_of(it));
+                if event.reason == machinist_plan::ccm::names::NODE_DELETION_SUSPENDED {
+                    tracing::warn!(message = event.message, "Deletion of Nodes is suspended");
+                }
+                tell(runtime, &object, REMOVAL, &event);
+                Ok(())
+            }
+        }
+    }
+
+    fn takes_away(action: &Action) -> bool {
+        matches!(action, Action::Delete(_))
+    }
+
+    /// The key stands for all Nodes.
+    fn reference(_: &Snapshot) -> Option<ObjectReference> {
+        None
+    }
+}
+
+/// Collects the facts about a Node whose instance was absent.
+fn suspect(
+    runtime: &Runtime,
+    world: &World,
+    opened: Option<&Opened>,
+    uid: &str,
+    name: &str,
+) -> Option<Suspect> {
+    let seen = &world.seen;
+    let node = seen.nodes.get(&ObjectKey::cluster_scoped(name)).filter(|node| node.uid == uid)?;
+    let node = node.facts.clone();
+    let recorded = recorded(runtime, &node);
+    let answers = seen.memory.answers.get(uid).cloned().unwrap_or_default();
+    let account = opened.map(|opened| opened.account().clone());
+    Some(Suspect {
+        ownership: evidence::ownership(seen, &node, account, &answers),
+        listed: opened.and_then(|opened| listed(opened, &node, &recorded)),
+        owner: owner(seen, &node),
+        refused: seen.memory.refused.get(uid).cloned(),
+        recorded,
+        answers,
+        node,
+    })
+}
+
+/// Counts the Nodes with an instance of this cloud, and those of them that the last list shows.
+fn count(
+    runtime: &Runtime,
+    world: &World,
+    opened: Option<&Opened>,
+) -> (u32, Option<(jiff::Timestamp, u32)>) {
+    let list = opened.and_then(|opened| opened.account.sightings());
+    let (mut nodes, mut shown) = (0, 0);
+    for (_, node) in world.seen.nodes.iter() {
+        let node = &node.facts;
+        if node.deleting_since.is_some() || node.is_uninitialized() {
+            continue;
+        }
+        if let RecordedId::Ours(id) = recorded(runtime, node) {
+            nodes += 1;
+            shown += u32::from(list.as_ref().is_some_and(|list| list.of(&id).is_some()));
+        }
+    }
+    (nodes, list.map(|list| (list.ended, shown)))
+}
+
+async fn delete(runtime: &Arc<Runtime>, removal: &NodeRemoval) -> Result<(), Stop> {
+    if removal.valid_until() < runtime.now() {
+        return Err(Stop::NotNow("the permission to delete the Node has expired"));
+    }
+    let node = removal.node();
+    let charged = [Key::NodeRemoval, Key::Node(node.name.clone())];
+    let write = Write { runtime, charged: &charged, key: ObjectKey::cluster_scoped(&node.name) };
+    tracing::info!(node = node.name, evidence = %removal, "Deleting the Node of a missing instance");
+    let deleted = write.delete_unchanged::<CloudNodeFacts>(&node.uid, node.resource_version.as_precondition());
+    let (now, deleted) = (runtime.now(), deleted.await);
+    let memory: &mut memory::Memory = &mut runtime.lock().seen.memory;
+    match deleted {
+        Ok(()) => {
+            memory.refused.remove(&node.uid);
+            memory.note_removed(now);
+            Ok(())
+        }
+        // One rejected DELETE must not hold up the other Nodes. The planner retries it later.
+        Err(Stop::Refused { message, .. }) => {
+            tracing::warn!(node = node.name, message, "The API server rejected the deletion of a Node");
+            let count = memory.refused.get(&node.uid).map_or(0, |before| before.count).saturating_add(1);
+            memory.refused.insert(node.uid.clone(), Attempts { count, last: now });
+            Ok(())
+        }
+        Err(stop) => Err(stop),
+    }
+}
+
+/// Whether the last decision suspended the deletion of Nodes.
+pub(super) fn is_suspended(world: &World) -> bool {
+    let why = world.passes.whys.get(&Key::NodeRemoval).map(|record| &record.why.reason);
+    matches!(why, Some(Reason::Contract(CcmReason::NodeDeletionSuspended { .. })))
+}

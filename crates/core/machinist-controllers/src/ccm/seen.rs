@@ -1,0 +1,83 @@
+//! Everything that a process has seen: its stores, the credential, and its memory.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use machinist_kube::Store;
+use machinist_plan::ccm::names::ALLOW_NODE_DELETION_UNTIL;
+use machinist_plan::facts::{CloudNodeFacts, MachineFacts, ServiceFacts};
+
+use super::credential::Versioned;
+use super::memory::Memory;
+
+/// Index: Nodes by their `spec.providerID`, if it is set.
+pub(crate) const BY_ID: &str = "id";
+/// Index: Nodes that wait for their initialisation, under [`YES`].
+pub(crate) const UNINITIALIZED: &str = "uninitialized";
+/// Index: initialised Nodes that are not ready, under [`YES`].
+pub(crate) const NOT_READY: &str = "notready";
+/// Index: Services that have or want a load balancer, under [`YES`].
+pub(crate) const BALANCED: &str = "balanced";
+/// Index: Machines by the name of their Node.
+pub(crate) const BY_NODE: &str = "node";
+/// The single value of indexes with a yes-or-no answer.
+pub(crate) const YES: &str = "yes";
+
+/// The stores and the memory of a process.
+pub struct Seen {
+    pub(crate) credential: Option<Versioned>,
+    pub(crate) nodes: Store<CloudNodeFacts>,
+    pub(crate) services: Store<ServiceFacts>,
+    pub(crate) settings: Store<Settings>,
+    pub(crate) machines: Store<MachineFacts>,
+    pub(crate) memory: Memory,
+}
+
+/// The settings that a user changes while the process runs: annotations of one ConfigMap.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The time until which the limit on deletions does not apply, as text.
+    pub allow_deletion_until: Option<String>,
+}
+
+impl Settings {
+    pub(crate) fn parse(object: &ConfigMap) -> Self {
+        let annotation = |key: &str| object.metadata.annotations.as_ref()?.get(key).cloned();
+        Self { allow_deletion_until: annotation(ALLOW_NODE_DELETION_UNTIL) }
+    }
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        let yes = |holds: bool| holds.then(|| YES.to_owned());
+        Self {
+            credential: None,
+            nodes: Store::new(&[
+                (BY_ID, |n: &CloudNodeFacts, keys| keys.extend(n.provider_id().map(str::to_owned))),
+                (UNINITIALIZED, move |n, keys| keys.extend(yes(n.is_uninitialized()))),
+                (NOT_READY, move |n, keys| keys.extend(yes(!n.is_uninitialized() && !n.is_ready()))),
+            ]),
+            services: Store::new(&[(BALANCED, move |s: &ServiceFacts, keys| {
+                keys.extend(yes(s.is_load_balancer || s.has_finalizer));
+            })]),
+            settings: Store::new(&[]),
+            machines: Store::new(&[(BY_NODE, |m: &MachineFacts, keys| {
+                keys.push(m.node_name().to_owned());
+            })]),
+            memory: Memory::default(),
+        }
+    }
+}
+
+impl Seen {
+    /// Returns gauges beside the numbers of stored objects.
+    pub(crate) fn gauges(&self) -> Vec<(&'static str, usize)> {
+        vec![
+            ("machinist_ccm_tainted_nodes", self.nodes.by_index(UNINITIALIZED, YES).count()),
+            ("machinist_ccm_nodes_not_ready", self.nodes.by_index(NOT_READY, YES).count()),
+            ("machinist_ccm_nodes_missing", self.memory.suspects.len()),
+            ("machinist_ccm_deletion_brake", usize::from(self.memory.is_braked)),
+            ("machinist_ccm_nodes_deleted_total", self.memory.removed_in_all),
+            ("machinist_ccm_remembered_nodes", self.memory.answers.len()),
+            ("machinist_ccm_remembered_services", self.memory.balancers.len()),
+        ]
+    }
+}
