@@ -4,10 +4,14 @@
 //! facts/     the content of one object, parsed once
 //! snapshot   the frozen facts of one decision, with `now`
 //! looks      reads from the API server, because a store may be older
-//! mcm/       plan(&Snapshot) -> Plan, one file per kind; machinist-controllers has the same paths
+//! mcm/       the machine API: plan(&Snapshot) -> Plan, one file per kind
+//! ccm/       the cloud-controller-manager, in the same form
 //! drain      which pods leave a Node, and how
+//! event      Events as values, and which were emitted
 //! why        why objects of the machine API wait
 //! ```
+//!
+//! `machinist-controllers` has the same paths below `mcm/` and `ccm/`.
 //!
 //! `machinist-core` has the parts that all contracts share: plans, permits, and the rules about
 //! instances and accounts.
@@ -15,12 +19,15 @@
 //! Clients, an async runtime, clocks, randomness and logs are deliberately absent, and this crate's
 //! dependencies exclude them. A planner returns no `Result`: every problem is a [`Why`].
 
+pub mod ccm;
 pub mod drain;
+mod event;
 pub mod facts;
 mod looks;
 pub mod mcm;
 mod why;
 
+pub use event::{EventText, Severity, Told};
 pub use looks::{LeaseLook, Looks, NodeLook, NodeSeen, PodList, Renewal};
 pub use why::{Deadline, McmReason, Reason, Step, TokenUse, Why};
 

@@ -2,7 +2,7 @@
 //!
 //! Facts hold the fields that planners use, typed. They also hold the raw values that guards must
 //! repeat, because a JSON patch `test` distinguishes an absent field from an empty one. They hold
-//! no secret, and no resourceVersion that a planner can read.
+//! no secret, and no resourceVersion that a planner compares.
 
 use std::hash::{Hash, Hasher};
 
@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 mod attachment;
 mod class;
+mod cloud_node;
 mod freeze;
 pub(crate) mod generated;
 mod machine;
@@ -17,10 +18,12 @@ mod machine_deployment;
 mod machine_set;
 mod node;
 mod pod;
+mod service;
 mod token;
 
 pub use attachment::AttachmentFacts;
 pub use class::{ClassFacts, SecretFacts, TOKEN_PLACEHOLDER, TOKEN_PLACEHOLDER_ENCODED, USER_DATA};
+pub use cloud_node::{CloudNodeFacts, NodeConditionFacts, RawVersion};
 pub use freeze::{FreezeFacts, FrozenCondition};
 pub use machine::{
     ACCOUNT, ConditionFacts, MachineFacts, OwnerFacts, Preserved, PreservedBy, ReadPhase, StatusFacts,
@@ -30,6 +33,7 @@ pub use machine_set::{MachineSetFacts, RESERVED_NUMBERS};
 pub use node::NodeFacts;
 pub(crate) use pod::selects;
 pub use pod::{BudgetFacts, PodFacts};
+pub use service::{ServiceFacts, ServicePortFacts};
 pub use token::{
     TOKEN_NAMESPACE, TOKEN_OWNER, TOKEN_TYPE, Token, TokenFacts, description as token_description,
     legacy_token_id, token_id,
@@ -61,11 +65,13 @@ hash_by_version!(
     AttachmentFacts,
     BudgetFacts,
     ClassFacts,
+    CloudNodeFacts,
     MachineDeploymentFacts,
     MachineFacts,
     MachineSetFacts,
     NodeFacts,
     PodFacts,
     SecretFacts,
+    ServiceFacts,
     TokenFacts
 );

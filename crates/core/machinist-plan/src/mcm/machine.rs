@@ -38,6 +38,7 @@ pub use self::join::health;
 pub use self::node_sync::NodeSync;
 pub use self::status::{OperationWrite, PhaseWrite, StatusWrite, code_of};
 use crate::drain::{self, Eviction};
+pub use crate::event::Severity;
 use crate::facts::{
     AttachmentFacts, BudgetFacts, ClassFacts, MachineFacts, NodeFacts, PodFacts, SecretFacts, Token,
     TokenFacts,
@@ -285,15 +286,6 @@ pub enum Action {
         /// Message for users.
         message: String,
     },
-}
-
-/// Type of an Event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Severity {
-    /// An Event of type Normal.
-    Normal,
-    /// An Event of type Warning, which a user should check.
-    Warning,
 }
 
 /// Decides the next actions for one Machine.

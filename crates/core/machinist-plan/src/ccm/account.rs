@@ -1,0 +1,184 @@
+//! The account of the cloud: its state for all planners, and the periodic list of its instances.
+//!
+//! One list serves all Nodes: the addresses and labels of every Node follow it, and it proves which
+//! account the credential opens. A Node never asks for its own periodic lookup.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use machinist_core::{Call, LONGEST_RETRY_AFTER, Step, plus};
+use machinist_instance::{AccountId, Error, ErrorKind};
+
+use super::{CcmReason, Plan, Reason, Why, names};
+use crate::event::{EventText, Told};
+
+/// The state of today's account.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Account {
+    /// The account that today's credential opens; absent while the credential opens none.
+    pub id: Option<AccountId>,
+    /// Until when the cloud throttles the account. No call begins earlier.
+    pub paused_until: Option<Timestamp>,
+    /// Since when a list of the instances is in flight.
+    pub list_since: Option<Timestamp>,
+    /// The last list, if it failed.
+    pub list_failed: Option<Failure>,
+    /// Start of the first successful call after the last failed one. Calls that failed before are
+    /// repeated without waiting.
+    pub works_since: Option<Timestamp>,
+    /// Number of calls that one list takes: its pages.
+    pub list_cost: u32,
+}
+
+impl Hash for Account {
+    /// The end of a pause is converted from the monotonic clock, so its value varies slightly.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { id, paused_until, list_since, list_failed, works_since, list_cost } = self;
+        (id, paused_until.is_some(), list_since, list_failed, works_since, list_cost).hash(state);
+    }
+}
+
+/// A failed call.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Failure {
+    /// The error of the driver.
+    pub error: Error,
+    /// When the answer arrived.
+    pub ended: Timestamp,
+    /// Number of consecutive failures.
+    pub count: u32,
+}
+
+/// All facts for one decision about the list of the account.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// The moment of the decision.
+    pub now: Timestamp,
+    /// The state of the account.
+    pub account: Account,
+    /// When the last successful list was answered.
+    pub listed: Option<Timestamp>,
+    /// Whether the cluster has a Node with an instance of this cloud.
+    pub has_nodes: bool,
+    /// `--node-status-update-frequency`
+    pub status_period: Duration,
+    /// Events that were emitted about the account.
+    pub told: Arc<Told>,
+}
+
+impl Hash for Snapshot {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { now: _, account, listed, has_nodes, status_period: _, told } = self;
+        (account, listed, has_nodes, told).hash(state);
+    }
+}
+
+/// One call for the account.
+#[derive(Debug)]
+pub enum Action {
+    /// Asks the driver to list the account.
+    List,
+    /// Emits an Event. This planner decides about no object of the API, so the controller chooses
+    /// the object.
+    Tell(EventText),
+}
+
+/// Wait before a failed list is repeated: at first, and at most.
+const FAILED_AGAIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
+
+/// Decides whether the account is listed.
+pub fn plan(s: &Snapshot) -> Plan<Action> {
+    let mut plan = list(s);
+    let denied = s.account.list_failed.as_ref().filter(|failure| failure.error.kind == ErrorKind::Denied);
+    if let Some(failure) = denied {
+        let message = format!(
+            "The cloud rejects the credential: {}. Nothing is created or deleted. Renew the credential.",
+            failure.error.message
+        );
+        let event = s.told.if_due(EventText::warning(names::CREDENTIAL_DENIED, message), s.now);
+        plan.actions.splice(0..0, event.map(Action::Tell));
+    }
+    plan
+}
+
+fn list(s: &Snapshot) -> Plan<Action> {
+    if let Some(since) = s.account.list_since {
+        return Plan::idle(calling(Call::LIST).since(since));
+    }
+    if !s.has_nodes {
+        return Plan::idle(Why::settled());
+    }
+    let due_at = match (&s.account.list_failed, s.listed) {
+        (Some(failure), _) => plus(failure.ended, failure_wait(failure, FAILED_AGAIN)),
+        (None, Some(listed)) => plus(listed, s.status_period),
+        (None, None) => Timestamp::MIN,
+    };
+    if s.now < due_at {
+        return match &s.account.list_failed {
+            Some(failure) => Plan::until(due_at, failed(Call::LIST, &failure.error, failure.count, due_at)),
+            None => Plan::until(due_at, Why::settled()),
+        };
+    }
+    if let Some(plan) = s.account.cannot_call(s.now) {
+        return plan;
+    }
+    Plan::act(Action::List, calling(Call::LIST))
+}
+
+impl Account {
+    /// Returns a plan that waits, if no call can be made now: the credential opens no account, or
+    /// the cloud throttles it.
+    pub(super) fn cannot_call<A>(&self, now: Timestamp) -> Option<Plan<A>> {
+        if self.id.is_none() {
+            let next = "correct the credential of the cloud: the log of this program names the missing entry";
+            return Some(Plan::idle(Why::new(CcmReason::NoAccount, Step::Fix(next.to_owned()))));
+        }
+        let until = self.paused_until.filter(|until| now < *until)?;
+        let why = Why::new(Reason::AccountPaused, Step::Expect("the controller makes the call"));
+        Some(Plan::until(until, why.deadline(until, Step::Expect("the pause ends"))))
+    }
+
+    /// Whether calls work again after a failure that ended at `ended`.
+    pub(super) fn has_recovered_since(&self, ended: Timestamp) -> bool {
+        self.works_since.is_some_and(|works| ended < works)
+    }
+}
+
+/// Returns why an object waits for an answer.
+pub(super) fn calling(call: Call) -> Why {
+    Why::new(Reason::Calling(call), Step::Expect("the cloud answers"))
+}
+
+/// Returns why an object waits for the retry of a failed call.
+pub(super) fn failed(call: Call, error: &Error, failures: u32, retry_at: Timestamp) -> Why {
+    let reason = Reason::CallFailed { call, kind: error.kind, message: error.message.clone(), failures };
+    Why::new(reason, Step::Repeat(call, retry_at))
+}
+
+/// Returns the wait after a failed call: exactly as long as the cloud asks for, else a wait that
+/// doubles from the first to the second value.
+pub(super) fn failure_wait(failure: &Failure, (first, most): (Duration, Duration)) -> Duration {
+    match failure.error.kind {
+        ErrorKind::Throttled { retry_after: Some(asked) } => asked.min(LONGEST_RETRY_AFTER),
+        ErrorKind::InvalidSpec
+        | ErrorKind::Denied
+        | ErrorKind::Exhausted
+        | ErrorKind::Throttled { retry_after: None }
+        | ErrorKind::Unavailable
+        | ErrorKind::Ambiguous
+        | ErrorKind::Unsupported
+        | ErrorKind::Bug => (first * 2u32.pow(failure.count.saturating_sub(1).min(10))).min(most),
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::List => f.write_str("driver: list"),
+            Self::Tell(event) => event.fmt(f),
+        }
+    }
+}

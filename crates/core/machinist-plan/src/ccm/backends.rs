@@ -1,0 +1,78 @@
+//! The Nodes behind load balancers.
+//!
+//! A cluster changes its Nodes often. So the controller computes one set for all Services, at most
+//! once every two seconds, and a Service decides from that set.
+
+use std::collections::BTreeMap;
+use std::hash::Hash;
+
+use machinist_api::constants::labels::parse_bool;
+use machinist_instance::{BalancerTarget, ProviderId, RecordedId};
+
+use super::names::{AUTOSCALER_DELETION_TAINT, EXCLUDE_FROM_BALANCERS};
+use super::selector::Selector;
+use crate::facts::CloudNodeFacts;
+
+/// The Nodes that may receive traffic of load balancers, by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Backends(Vec<Backend>);
+
+/// A Node that may receive traffic.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Backend {
+    name: String,
+    /// The instance; absent while the Node has no provider id of this cloud.
+    instance: Option<ProviderId>,
+    /// The labels, which a Service may select by.
+    labels: Option<BTreeMap<String, String>>,
+}
+
+impl Backends {
+    /// Collects the Nodes that may receive traffic. The second part of each item is
+    /// `spec.providerID`, as the provider classifies it.
+    pub fn of<'n>(nodes: impl IntoIterator<Item = (&'n CloudNodeFacts, RecordedId)>) -> Self {
+        let eligible = nodes.into_iter().filter(|(node, _)| is_eligible(node));
+        let mut all: Vec<Backend> = eligible
+            .map(|(node, recorded)| Backend {
+                name: node.name.clone(),
+                instance: recorded.ours().cloned(),
+                labels: node.labels.clone(),
+            })
+            .collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        Self(all)
+    }
+
+    /// Returns the targets of one load balancer. Nodes without an instance of this cloud are left
+    /// out; they return when their provider id appears.
+    pub fn targets(&self, selector: &Selector) -> Vec<BalancerTarget> {
+        let selected = self.0.iter().filter(|backend| selector.matches(backend.labels.as_ref()));
+        selected
+            .filter_map(|backend| {
+                let instance = backend.instance.clone()?;
+                Some(BalancerTarget { node: backend.name.clone(), instance })
+            })
+            .collect()
+    }
+}
+
+/// Whether a Node may receive traffic. Readiness is not considered: the load balancer checks the
+/// health of its targets, and connections should drain.
+pub fn is_eligible(node: &CloudNodeFacts) -> bool {
+    let is_leaving = node.taints().iter().any(|taint| taint.key == AUTOSCALER_DELETION_TAINT);
+    node.deleting_since.is_none() && !is_excluded(node) && !is_leaving
+}
+
+/// Whether the label excludes a Node: any value that is not false in Go's spelling.
+fn is_excluded(node: &CloudNodeFacts) -> bool {
+    node.label(EXCLUDE_FROM_BALANCERS).is_some_and(|value| parse_bool(value) != Some(false))
+}
+
+/// Whether a change of a Node may change the targets of a load balancer, so that the set must be
+/// computed again.
+///
+/// A taint or a deletion alone is no reason: the Node still serves connections. The next
+/// computation considers both.
+pub fn is_affected_by(old: &CloudNodeFacts, new: &CloudNodeFacts) -> bool {
+    is_excluded(old) != is_excluded(new) || old.provider_id() != new.provider_id() || old.labels != new.labels
+}

@@ -1,0 +1,93 @@
+//! The newest knowledge about the instance of a Node, from the driver's last lookup and the
+//! account's last list.
+
+use jiff::Timestamp;
+use machinist_core::Found;
+use machinist_instance::{Error, Instance, InstanceRef, NodeName, RecordedId, Sighting};
+
+use super::Snapshot;
+
+/// The newest knowledge about the instance of a Node.
+#[derive(Debug)]
+pub(super) enum Sight<'s> {
+    /// The cloud showed the instance.
+    Present {
+        /// The instance.
+        instance: &'s Instance,
+        /// When the answer arrived.
+        ended: Timestamp,
+    },
+    /// The instance exists and has the key of another object.
+    Foreign {
+        /// When the answer arrived.
+        ended: Timestamp,
+    },
+    /// A lookup found nothing.
+    Absent {
+        /// When the answer arrived.
+        ended: Timestamp,
+    },
+    /// A list lacked the instance, and no lookup has found it absent. This is only a hint.
+    NotListed {
+        /// When the list was answered.
+        ended: Timestamp,
+    },
+    /// The lookup failed.
+    Failed {
+        /// The error of the driver.
+        error: &'s Error,
+        /// When the answer arrived.
+        ended: Timestamp,
+    },
+    /// Nothing was asked yet.
+    Unknown,
+}
+
+impl Snapshot {
+    /// The reference by which the instance is looked up: by id, else by the name of the Node.
+    /// `None` if the provider id belongs to another cloud or cannot be parsed.
+    pub(super) fn which(&self) -> Option<InstanceRef> {
+        match &self.recorded {
+            RecordedId::Ours(id) => Some(InstanceRef { id: Some(id.clone()), ..InstanceRef::default() }),
+            RecordedId::Unset => {
+                Some(InstanceRef { name: NodeName::new(self.node.name.clone()), ..InstanceRef::default() })
+            }
+            RecordedId::NotOurs { .. } | RecordedId::Malformed { .. } => None,
+        }
+    }
+
+    /// Returns the newest knowledge about the instance. Answers of another account do not count.
+    pub(super) fn sight(&self) -> Sight<'_> {
+        let found = self.found();
+        let listed = self.listed.as_ref();
+        let listed =
+            listed.filter(|listed| found.is_none_or(|found| found.answered.started < listed.started));
+        if let Some(listed) = listed {
+            if let Some(instance) = &listed.instance {
+                return Sight::Present { instance, ended: listed.ended };
+            }
+            // A list proves nothing, so an earlier lookup that found nothing still counts.
+            let was_absent = found.is_some_and(|found| found.answered.answer == Ok(Sighting::Absent));
+            if !was_absent {
+                return Sight::NotListed { ended: listed.ended };
+            }
+        }
+        let Some(found) = found else { return Sight::Unknown };
+        let ended = found.answered.ended;
+        match &found.answered.answer {
+            Ok(Sighting::Present(instance)) => Sight::Present { instance, ended },
+            Ok(Sighting::Foreign(_)) => Sight::Foreign { ended },
+            Ok(Sighting::Absent) => Sight::Absent { ended },
+            Err(error) => Sight::Failed { error, ended },
+        }
+    }
+
+    /// Returns the last answer to the lookup that would be made now, in today's account.
+    fn found(&self) -> Option<&Found> {
+        let which = self.which();
+        self.answers
+            .find
+            .as_ref()
+            .filter(|found| Some(&found.by) == which.as_ref() && found.answered.account == self.account.id)
+    }
+}

@@ -1,0 +1,327 @@
+//! Routes: one for each pod network of each Node, and the condition NetworkUnavailable.
+//!
+//! All routes have one key. Clouds lock a network per change, so one change is in flight at a time.
+//! A route is matched by the provider id of its instance, never by a name. Wrong routes are deleted
+//! before new ones are created, because a destination can have only one route.
+//!
+//! A route is deleted if its destination is in the cluster's networks, and
+//!
+//! - no instance has its gateway, or
+//! - another Node wants its destination, or
+//! - its Node wants other destinations.
+//!
+//! The route of an instance without a Node stays until the instance is deleted: the store of Nodes
+//! may be incomplete, and the route does no harm until its destination is wanted.
+
+mod condition;
+mod desired;
+mod memory;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use machinist_core::{Call, Step, plus};
+use machinist_instance::{RecordedId, Route, RouteSpec};
+
+use self::desired::{Differences, Impossible};
+use super::account::{Account, Failure};
+use super::cidr::Cidr;
+use super::{CcmReason, Plan, Reason, Why, names};
+use crate::event::{EventText, Told};
+use crate::facts::CloudNodeFacts;
+
+pub use self::condition::NetworkCondition;
+pub use self::desired::is_affected_by;
+pub use self::memory::{Change, ListedRoutes, RouteMemory, Working};
+
+/// Lists the routes of the account.
+pub const LIST_ROUTES: Call = Call::look("list the routes");
+/// Creates a route.
+pub const CREATE_ROUTE: Call = Call::change("create the route");
+/// Deletes a route.
+pub const DELETE_ROUTE: Call = Call::change("delete the route");
+
+/// All facts for one decision about the routes.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// The moment of the decision.
+    pub now: Timestamp,
+    /// The flags of the route controller.
+    pub options: Arc<Options>,
+    /// All Nodes of the cluster.
+    pub nodes: Vec<RoutedNode>,
+    /// Whether the store of Nodes is complete.
+    pub is_synced: bool,
+    /// The state of today's account.
+    pub account: Account,
+    /// The driver's answers about routes.
+    pub memory: RouteMemory,
+    /// Events that were emitted about routes.
+    pub told: Arc<Told>,
+}
+
+impl Hash for Snapshot {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { now: _, options: _, nodes, is_synced, account, memory, told } = self;
+        (nodes, is_synced, account, memory, told).hash(state);
+    }
+}
+
+/// A Node that may need routes.
+#[derive(Debug, Clone, Hash)]
+pub struct RoutedNode {
+    /// The Node.
+    pub node: Arc<CloudNodeFacts>,
+    /// `spec.providerID` of the Node, as the provider classifies it.
+    pub recorded: RecordedId,
+}
+
+/// The flags of the route controller.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// `--cluster-cidr`: the networks of all pods. Routes to other destinations are left alone.
+    pub cluster: Vec<Cidr>,
+    /// `--route-reconciliation-period`: the longest time between two lists of the routes.
+    pub period: Duration,
+    /// Whether a route whose gateway is no longer an address of its Node is replaced.
+    pub follows_addresses: bool,
+}
+
+/// One call.
+#[derive(Debug)]
+pub enum Action {
+    /// Asks the driver to list the routes.
+    List,
+    /// Asks the driver to create a route.
+    Create(RouteSpec),
+    /// Asks the driver to delete a route.
+    Delete(Route),
+    /// Writes the condition NetworkUnavailable of a Node.
+    SetNetwork(NetworkCondition),
+    /// Emits an Event.
+    Tell {
+        /// The Node of the Event; absent for an Event about the cluster.
+        node: Option<Arc<CloudNodeFacts>>,
+        /// The Event.
+        event: EventText,
+    },
+}
+
+/// Time between two questions whether the cloud has carried out a change: at first, and at most.
+const WORKING_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
+/// First and longest wait after a failed change or list.
+const FAILED_AGAIN: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
+/// A warning is emitted when this part of the possible routes exists, in percent.
+const WARN_FROM_PERCENT: usize = 80;
+
+/// Decides the next change of a route, and the conditions of the Nodes.
+pub fn plan(s: &Snapshot) -> Plan<Action> {
+    if !s.is_synced || s.nodes.is_empty() {
+        return Plan::idle(Why::new(CcmReason::NoNodes, Step::Expect("a Node registers")));
+    }
+    if let Some((call, since)) = s.memory.in_flight {
+        return Plan::idle(Why::new(Reason::Calling(call), Step::Expect("the cloud answers")).since(since));
+    }
+    let Some(listed) = &s.memory.listed else { return list(s) };
+    let is_outdated = plus(listed.ended, s.options.period) <= s.now;
+    let differences = desired::compare(&s.options, &s.nodes, &listed.table.routes);
+    let mut plan = next_call(s, listed, &differences);
+    if is_outdated && plan.actions.is_empty() && s.memory.working.is_none() {
+        plan = list(s);
+    }
+    let plan = plan.no_later_than(plus(listed.ended, s.options.period).max(s.now));
+    with_reports(s, listed, &differences, plan)
+}
+
+/// Plans a list, unless the account is paused or the last list has just failed.
+fn list(s: &Snapshot) -> Plan<Action> {
+    if let Some(plan) = s.account.cannot_call(s.now) {
+        return plan;
+    }
+    if let Some(failure) = &s.memory.list_failed {
+        let again_at = again_at(failure);
+        if s.now < again_at {
+            return Plan::until(again_at, failed_call(LIST_ROUTES, failure, again_at));
+        }
+    }
+    Plan::act(Action::List, Why::new(Reason::Calling(LIST_ROUTES), Step::Expect("the cloud answers")))
+}
+
+/// Plans the next change: deletions first, and only one change at a time.
+fn next_call(s: &Snapshot, listed: &ListedRoutes, differences: &Differences) -> Plan<Action> {
+    if let Some(working) = &s.memory.working {
+        let look_at = plus(working.ended, wait_for_work(working.since, working.ended));
+        if s.now < look_at {
+            let why = Why::new(
+                CcmReason::RouteWorking { change: working.change.clone() },
+                Step::Expect("the controller asks again"),
+            );
+            return Plan::until(look_at, why.since(working.since));
+        }
+    }
+    let deletions = differences.delete.iter().map(|route| (Change::delete(route), Next::Delete(route)));
+    let creations =
+        differences.create.iter().map(|missing| (Change::create(&missing.spec), Next::Create(&missing.spec)));
+    let mut first_retry: Option<Timestamp> = None;
+    for (change, next) in deletions.chain(creations) {
+        if let Some(failure) = s.memory.failed.get(&change) {
+            let again_at = again_at(failure);
+            if s.now < again_at {
+                first_retry = Some(first_retry.map_or(again_at, |first| first.min(again_at)));
+                continue;
+            }
+            // The table may be the reason for the failure.
+            if listed.ended <= failure.ended {
+                return list(s);
+            }
+        }
+        if let Some(plan) = s.account.cannot_call(s.now) {
+            return plan;
+        }
+        return match next {
+            Next::Delete(_) if listed.has_assumed => list(s),
+            Next::Delete(route) => calling(Action::Delete(route.clone()), DELETE_ROUTE),
+            Next::Create(spec) => calling(Action::Create(spec.clone()), CREATE_ROUTE),
+        };
+    }
+    match first_retry {
+        None => Plan::idle(Why::settled()),
+        Some(retry_at) => Plan::until(retry_at, failing(s, differences, retry_at)),
+    }
+}
+
+enum Next<'a> {
+    Delete(&'a Route),
+    Create(&'a RouteSpec),
+}
+
+fn calling(action: Action, call: Call) -> Plan<Action> {
+    Plan::act(action, Why::new(Reason::Calling(call), Step::Expect("the cloud answers")))
+}
+
+/// Returns why changes wait for their retry.
+fn failing(s: &Snapshot, differences: &Differences, retry_at: Timestamp) -> Why {
+    let pending = differences.delete.iter().map(Change::delete);
+    let pending = pending.chain(differences.create.iter().map(|missing| Change::create(&missing.spec)));
+    let failed: Vec<_> = pending.filter_map(|change| Some((s.memory.failed.get(&change)?, change))).collect();
+    let Some((failure, change)) = failed.first() else { return Why::settled() };
+    let reason = CcmReason::RouteFailed {
+        change: change.to_string(),
+        message: failure.error.message.clone(),
+        failing: u32::try_from(failed.len()).unwrap_or(u32::MAX),
+    };
+    Why::new(reason, Step::Expect("the controller tries again"))
+        .deadline(retry_at, Step::Expect("the controller tries again"))
+}
+
+/// Adds the conditions of the Nodes, and the Events.
+fn with_reports(
+    s: &Snapshot,
+    listed: &ListedRoutes,
+    differences: &Differences,
+    mut plan: Plan<Action>,
+) -> Plan<Action> {
+    let mut actions: Vec<Action> = conditions(s, differences).into_iter().map(Action::SetNetwork).collect();
+    let tell = |node: Option<&Arc<CloudNodeFacts>>, event: EventText| {
+        let event = s.told.if_due(event, s.now)?;
+        Some(Action::Tell { node: node.cloned(), event })
+    };
+    for missing in &differences.create {
+        if let Some(failure) = s.memory.failed.get(&Change::create(&missing.spec)) {
+            let message = format!(
+                "Could not create route to {} for Node {}: {}",
+                missing.spec.destination, missing.node.name, failure.error.message
+            );
+            let event = EventText::warning(names::FAILED_TO_CREATE_ROUTE, message);
+            actions.extend(tell(Some(&missing.node), event));
+        }
+    }
+    for route in &differences.delete {
+        if let Some(failure) = s.memory.failed.get(&Change::delete(route)) {
+            let message = format!(
+                "Could not delete route to {} over {}: {}",
+                route.destination, route.gateway, failure.error.message
+            );
+            actions.extend(tell(None, EventText::warning(names::FAILED_TO_DELETE_ROUTE, message)));
+        }
+    }
+    for Impossible { node, destination } in &differences.impossible {
+        let reason =
+            CcmReason::RouteDestinationTaken { destination: destination.clone(), node: node.name.clone() };
+        let event = EventText::warning(names::FAILED_TO_CREATE_ROUTE, reason.to_string());
+        actions.extend(tell(Some(node), event));
+        if matches!(plan.why.reason, Reason::Settled) {
+            plan.why = Why::new(reason, Step::Fix("give each Node its own podCIDRs".to_owned()));
+        }
+    }
+    let count = listed.table.routes.len();
+    if let Some(limit) = listed.table.limit
+        && limit.saturating_mul(WARN_FROM_PERCENT) <= count.saturating_mul(100)
+    {
+        // The number changes with every Node, so the Event does not contain it.
+        let message = format!(
+            "The cloud accepts at most {limit} routes, and at least {WARN_FROM_PERCENT} % of them exist. Use \
+             fewer Nodes, or a network plugin that needs no routes."
+        );
+        actions.extend(tell(None, EventText::warning(names::ROUTE_LIMIT_NEAR, message)));
+    }
+    actions.append(&mut plan.actions);
+    plan.actions = actions;
+    plan
+}
+
+/// Returns the conditions to write. A Node whose routes were not tried yet keeps its condition.
+fn conditions(s: &Snapshot, differences: &Differences) -> Vec<NetworkCondition> {
+    let mut failed: BTreeSet<&str> = BTreeSet::new();
+    let mut untried: BTreeSet<&str> = BTreeSet::new();
+    for missing in &differences.create {
+        let set = match s.memory.failed.contains_key(&Change::create(&missing.spec)) {
+            true => &mut failed,
+            false => &mut untried,
+        };
+        set.insert(&missing.node.uid);
+    }
+    failed.extend(differences.impossible.iter().map(|impossible| impossible.node.uid.as_str()));
+    let nodes = differences.nodes.iter().filter(|node| {
+        node.deleting_since.is_none()
+            && (failed.contains(node.uid.as_str()) || !untried.contains(node.uid.as_str()))
+    });
+    nodes
+        .filter_map(|node| NetworkCondition::needed(node, !failed.contains(node.uid.as_str()), s.now))
+        .collect()
+}
+
+/// Returns when a failed call is repeated: exactly when the cloud asks for it, else after a wait
+/// that doubles.
+fn again_at(failure: &Failure) -> Timestamp {
+    plus(failure.ended, super::account::failure_wait(failure, FAILED_AGAIN))
+}
+
+fn failed_call(call: Call, failure: &Failure, again_at: Timestamp) -> Why {
+    super::account::failed(call, &failure.error, failure.count, again_at)
+}
+
+/// Returns the wait before the next question about a change: as long as it has taken so far.
+fn wait_for_work(since: Timestamp, ended: Timestamp) -> Duration {
+    machinist_core::since(ended, since).clamp(WORKING_AGAIN.0, WORKING_AGAIN.1)
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::List => f.write_str("driver: list routes"),
+            Self::Create(spec) => write!(f, "driver: {}", Change::create(spec)),
+            Self::Delete(route) => write!(f, "driver: {}", Change::delete(route)),
+            Self::SetNetwork(condition) => condition.fmt(f),
+            Self::Tell { node: Some(node), event } => write!(f, "node {}: {event}", node.name),
+            Self::Tell { node: None, event } => event.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+//! The driver's answers for one load balancer, as this process remembers them.
+
+use std::hash::Hash;
+
+use jiff::Timestamp;
+use machinist_core::{Answered, Call};
+use machinist_instance::{Balancer, BalancerDeletion, Ensured, ErrorKind, Progress};
+
+/// The driver's answers for one load balancer. They may be lost at any moment: then the calls are
+/// repeated, and only read what matches.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct BalancerAnswers {
+    /// The call in flight and its start.
+    pub in_flight: Option<(Call, Timestamp)>,
+    /// The last answer to `ensure`, with the inputs of the call.
+    pub ensure: Option<(Inputs, Answered<Progress<Ensured>>)>,
+    /// The inputs of the last `ensure` that ended with `Done`.
+    pub done: Option<Inputs>,
+    /// The inputs of the one before, if they were others. They show whether only Nodes changed.
+    pub replaced: Option<Inputs>,
+    /// The last answer to `delete`.
+    pub delete: Option<Answered<Progress<BalancerDeletion>>>,
+    /// Start of the first of several calls that all answered `Working`.
+    pub working_since: Option<Timestamp>,
+    /// Consecutive failures of the last kind of call; 0 after a success. An answer that asks for a
+    /// certain delay is not counted.
+    pub failures: u32,
+}
+
+/// Fingerprint of a [`machinist_instance::BalancerSpec`] and of the Service's spec.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Inputs {
+    /// Fingerprint of everything but the targets.
+    pub shape: u64,
+    /// Fingerprint of the targets.
+    pub targets: u64,
+}
+
+/// The result of the last list of load balancers for one Service.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ListedBalancer {
+    /// When the list began.
+    pub started: Timestamp,
+    /// The load balancer with the key of the Service, if the list contained one.
+    pub balancer: Option<Balancer>,
+}
+
+impl BalancerAnswers {
+    /// Stores an answer to `ensure`.
+    pub fn take_ensure(&mut self, inputs: Inputs, answered: Answered<Progress<Ensured>>) {
+        self.count(&answered);
+        if matches!(answered.answer, Ok(Progress::Done(_))) {
+            self.replaced = self.done.replace(inputs).filter(|before| *before != inputs);
+        }
+        self.delete = None;
+        self.ensure = Some((inputs, answered));
+    }
+
+    /// Stores an answer to `delete`.
+    pub fn take_delete(&mut self, answered: Answered<Progress<BalancerDeletion>>) {
+        self.count(&answered);
+        self.ensure = None;
+        (self.done, self.replaced) = (None, None);
+        self.delete = Some(answered);
+    }
+
+    fn count<T>(&mut self, answered: &Answered<Progress<T>>) {
+        self.working_since = match &answered.answer {
+            Ok(Progress::Working(_)) => self.working_since.or(Some(answered.started)),
+            Ok(Progress::Done(_)) | Err(_) => None,
+        };
+        match &answered.answer {
+            Ok(_) => self.failures = 0,
+            Err(error) if matches!(error.kind, ErrorKind::Throttled { retry_after: Some(_) }) => {}
+            Err(_) => self.failures = self.failures.saturating_add(1),
+        }
+    }
+}

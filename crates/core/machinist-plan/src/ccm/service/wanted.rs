@@ -1,0 +1,91 @@
+//! The load balancer that a Service wants, as a spec for the driver.
+
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
+
+use fnv::FnvHasher;
+use machinist_instance::{BalancerSpec, Listener};
+
+use super::{Inputs, Snapshot};
+use crate::ccm::names::NODE_SELECTOR;
+use crate::ccm::selector::Selector;
+
+/// Length of the longest name of a load balancer.
+const LONGEST_NAME: usize = 32;
+
+/// A load balancer that a Service wants.
+pub(super) struct Wanted {
+    pub(super) spec: BalancerSpec,
+    pub(super) inputs: Inputs,
+    /// Ports that no load balancer can reach, each with the reason.
+    pub(super) skipped: Vec<String>,
+}
+
+/// Computes the load balancer that a Service wants.
+///
+/// # Errors
+/// If the annotation that selects Nodes cannot be read. The text names the annotation.
+pub(super) fn of(s: &Snapshot) -> Result<Wanted, String> {
+    let service = &s.service;
+    let mut options = options(s);
+    let selector = match options.remove(NODE_SELECTOR) {
+        None => Selector::default(),
+        Some(text) => {
+            text.parse().map_err(|error| format!("annotation {}{NODE_SELECTOR} {error}", s.options.prefix))?
+        }
+    };
+    let mut listeners = Vec::new();
+    let mut skipped = Vec::new();
+    for port in &service.ports {
+        match (port.protocol, port.node_port) {
+            (Some(protocol), Some(target_port)) => {
+                listeners.push(Listener { protocol, port: port.port, target_port });
+            }
+            (None, _) => skipped.push(format!("port {}: its protocol is unknown", port.port)),
+            (Some(_), None) => skipped.push(format!(
+                "port {}: it has no node port. Set spec.allocateLoadBalancerNodePorts to true",
+                port.port
+            )),
+        }
+    }
+    let targets = s.backends.targets(&selector);
+    let inputs = Inputs {
+        shape: fingerprint(&(service.spec_fingerprint, &listeners, &options, selector_text(s))),
+        targets: fingerprint(&targets),
+    };
+    let spec = BalancerSpec {
+        key: service.key(),
+        name: default_name(&service.uid),
+        listeners,
+        targets,
+        options,
+        keys_in_use: s.keys_in_use.iter().filter(|key| **key != service.key()).cloned().collect(),
+    };
+    Ok(Wanted { spec, inputs, skipped })
+}
+
+/// Returns the name of a load balancer whose Service names none: the letter `a` and the UID without
+/// dashes.
+fn default_name(uid: &str) -> String {
+    let letters = uid.chars().filter(|letter| *letter != '-');
+    std::iter::once('a').chain(letters).take(LONGEST_NAME).collect()
+}
+
+/// Returns the options from the annotations with the cloud's prefix.
+fn options(s: &Snapshot) -> BTreeMap<String, String> {
+    let annotations = s.service.annotations.iter();
+    annotations
+        .filter_map(|(key, value)| Some((key.strip_prefix(&s.options.prefix)?.to_owned(), value.clone())))
+        .filter(|(option, _)| !option.is_empty())
+        .collect()
+}
+
+fn selector_text(s: &Snapshot) -> Option<&String> {
+    s.service.annotations.get(&format!("{}{NODE_SELECTOR}", s.options.prefix))
+}
+
+fn fingerprint(value: &impl Hash) -> u64 {
+    let mut hash = FnvHasher::default();
+    value.hash(&mut hash);
+    hash.finish()
+}

@@ -1,0 +1,80 @@
+//! The two taints of a Node that this program changes. All other taints stay in order.
+
+use k8s_openapi::api::core::v1::Taint;
+
+use super::names::{NO_SCHEDULE, SHUTDOWN_TAINT, UNINITIALIZED_TAINT};
+
+/// Returns the taints of an initialised Node, if they differ: those without the taint
+/// `uninitialized`, whatever its value and effect.
+pub fn initialized(current: &[Taint]) -> Option<Vec<Taint>> {
+    let kept: Vec<Taint> = current.iter().filter(|taint| taint.key != UNINITIALIZED_TAINT).cloned().collect();
+    (kept.len() != current.len()).then_some(kept)
+}
+
+/// Returns the taints of the Node of a stopped instance, if they differ.
+pub fn shut_down(current: &[Taint]) -> Option<Vec<Taint>> {
+    let ours = Taint {
+        key: SHUTDOWN_TAINT.to_owned(),
+        effect: NO_SCHEDULE.to_owned(),
+        value: None,
+        time_added: None,
+    };
+    match current.iter().position(is_shutdown) {
+        Some(at) if current[at].value.as_deref().unwrap_or_default().is_empty() => None,
+        Some(at) => {
+            let mut taints = current.to_vec();
+            taints[at] = ours;
+            Some(taints)
+        }
+        None => Some(current.iter().cloned().chain([ours]).collect()),
+    }
+}
+
+/// Returns the taints of the Node of a running instance, if they differ.
+pub fn running(current: &[Taint]) -> Option<Vec<Taint>> {
+    let kept: Vec<Taint> = current.iter().filter(|taint| !is_shutdown(taint)).cloned().collect();
+    (kept.len() != current.len()).then_some(kept)
+}
+
+/// Whether this is the taint of a stopped instance: key and effect identify a taint.
+fn is_shutdown(taint: &Taint) -> bool {
+    taint.key == SHUTDOWN_TAINT && taint.effect == NO_SCHEDULE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taint(key: &str, effect: &str, value: Option<&str>) -> Taint {
+        let value = value.map(str::to_owned);
+        Taint { key: key.to_owned(), effect: effect.to_owned(), value, time_added: None }
+    }
+
+    /// TN-05
+    #[test]
+    fn only_the_uninitialized_taint_is_removed() {
+        let other = taint("other", "NoExecute", Some("1"));
+        let all = [
+            taint(UNINITIALIZED_TAINT, "NoSchedule", Some("true")),
+            other.clone(),
+            taint(UNINITIALIZED_TAINT, "NoExecute", None),
+        ];
+        assert_eq!(initialized(&all), Some(vec![other.clone()]));
+        assert_eq!(initialized(&[other]), None);
+    }
+
+    #[test]
+    fn the_shutdown_taint_is_added_once_and_removed() {
+        let other = taint("other", "NoSchedule", None);
+        let ours = taint(SHUTDOWN_TAINT, "NoSchedule", None);
+        let both = vec![other.clone(), ours.clone()];
+        assert_eq!(shut_down(std::slice::from_ref(&other)), Some(both.clone()));
+        assert_eq!(shut_down(&both), None);
+        let valued = [taint(SHUTDOWN_TAINT, "NoSchedule", Some("x")), other.clone()];
+        assert_eq!(shut_down(&valued), Some(vec![ours, other.clone()]), "the value is replaced");
+        assert_eq!(running(&both), Some(vec![other.clone()]));
+        assert_eq!(running(&[other]), None);
+        let execute = taint(SHUTDOWN_TAINT, "NoExecute", None);
+        assert_eq!(running(&[execute]), None, "another effect is another taint");
+    }
+}

@@ -1,0 +1,282 @@
+//! The reasons that only objects of the cloud-controller-manager have.
+
+use std::fmt;
+
+use machinist_core::ContractReason;
+
+/// The reason for the state of a Node, a Service or the routes, with the next step.
+pub type Why = machinist_core::Why<CcmReason>;
+/// The reason for the state of a Node, a Service or the routes.
+pub type Reason = machinist_core::Reason<CcmReason>;
+
+/// A reason that only objects of the cloud-controller-manager have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CcmReason {
+    /// The credential opens no account, so no call to the cloud is possible.
+    NoAccount,
+    /// The cloud shows no instance for an uninitialised Node.
+    InstanceNotFound {
+        /// The id or name that was looked up.
+        instance: String,
+    },
+    /// The Node waits a moment, so that one list serves several new Nodes.
+    LookupBatched,
+    /// The provider id of the Node belongs to another cloud.
+    NodeOfAnotherCloud {
+        /// The provider id.
+        id: String,
+        /// Format of this provider's ids.
+        expected: String,
+    },
+    /// The provider id of the Node cannot be parsed.
+    NodeIdMalformed {
+        /// The text in `spec.providerID`.
+        id: String,
+        /// Format of this provider's ids.
+        expected: String,
+    },
+    /// The Node was initialised without a provider id.
+    NodeWithoutId,
+    /// The address of `--node-ip` does not fit the instance.
+    NodeIpMismatch {
+        /// Both sides.
+        message: String,
+    },
+    /// Another Node has the same instance.
+    InstanceClaimed {
+        /// The instance.
+        instance: String,
+        /// The other Node.
+        node: String,
+    },
+    /// The Node is not ready, but its instance exists.
+    NodeNotReady {
+        /// The instance.
+        instance: String,
+    },
+    /// The instance is stopped.
+    InstanceStopped {
+        /// The instance.
+        instance: String,
+    },
+    /// A lookup found no instance. A second lookup follows.
+    InstanceMissing {
+        /// The instance.
+        instance: String,
+    },
+    /// Two lookups found no instance, and the deletion of the Node is next.
+    NodeRemovable {
+        /// The instance.
+        instance: String,
+    },
+    /// The instance is missing, and nothing proves that the credential opens its account.
+    NodeAccountUnproven {
+        /// The instance.
+        instance: String,
+    },
+    /// The instance is missing, and the Node is too young to be deleted.
+    NodeTooYoung {
+        /// The instance.
+        instance: String,
+    },
+    /// This process has just begun to act, so it deletes and taints no Node yet.
+    LeaderTooYoung,
+    /// The instance is missing, and a user excluded the Node from deletion.
+    NodeDeletionSkipped {
+        /// The instance.
+        instance: String,
+    },
+    /// The instance is missing, and the Machine of the Node is expected to handle that.
+    NodeOwned {
+        /// The instance.
+        instance: String,
+        /// `namespace/name` of the Machine.
+        machine: String,
+    },
+    /// Too many instances are missing, so no Node is deleted.
+    NodeDeletionSuspended {
+        /// Number of Nodes whose instance is missing, including those deleted recently.
+        missing: u32,
+        /// Number of Nodes with an instance of this cloud, including those deleted recently.
+        nodes: u32,
+        /// The rule that holds the deletion.
+        held_by: BrakeRule,
+    },
+    /// A DELETE of the Node was rejected.
+    NodeDeletionRefused {
+        /// Name of the Node.
+        node: String,
+    },
+    /// Another program provides the load balancer.
+    OtherBalancerClass {
+        /// Value of `spec.loadBalancerClass`.
+        class: String,
+    },
+    /// The annotation that selects Nodes cannot be read.
+    NodeSelectorInvalid {
+        /// The annotation, and the expected value.
+        message: String,
+    },
+    /// The cloud is changing or deleting the load balancer.
+    BalancerWorking {
+        /// The change, in words of the cloud.
+        change: String,
+    },
+    /// No Node is behind the load balancer.
+    NoBackends,
+    /// The cluster has no Nodes, so no route is changed.
+    NoNodes,
+    /// The cloud is changing a route.
+    RouteWorking {
+        /// The change, in words of the cloud.
+        change: String,
+    },
+    /// A change of a route failed and will be retried.
+    RouteFailed {
+        /// The change.
+        change: String,
+        /// The message of the cloud.
+        message: String,
+        /// Number of failing changes.
+        failing: u32,
+    },
+    /// Two Nodes want a route to the same destination.
+    RouteDestinationTaken {
+        /// The destination.
+        destination: String,
+        /// The Node without a route.
+        node: String,
+    },
+}
+
+/// The rule of the brake that holds the deletion of Nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BrakeRule {
+    /// More instances are missing than the limit allows.
+    Limit {
+        /// Number of instances that may be missing.
+        most: u32,
+    },
+    /// The instances of all Nodes are missing.
+    All,
+    /// The last list of the account shows the instance of no Node.
+    NothingShown,
+}
+
+impl fmt::Display for BrakeRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Limit { most } => write!(f, "at most {most} may be missing"),
+            Self::All => f.write_str("all instances are missing"),
+            Self::NothingShown => f.write_str("the account shows the instance of no Node"),
+        }
+    }
+}
+
+impl ContractReason for CcmReason {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::NoAccount => "NoAccount",
+            Self::InstanceNotFound { .. } => "InstanceNotFound",
+            Self::LookupBatched => "LookupBatched",
+            Self::NodeOfAnotherCloud { .. } => "NodeOfAnotherCloud",
+            Self::NodeIdMalformed { .. } => "NodeIdMalformed",
+            Self::NodeWithoutId => "NodeWithoutId",
+            Self::NodeIpMismatch { .. } => "NodeIpMismatch",
+            Self::InstanceClaimed { .. } => "InstanceClaimed",
+            Self::NodeNotReady { .. } => "NodeNotReady",
+            Self::InstanceStopped { .. } => "InstanceStopped",
+            Self::InstanceMissing { .. } => "InstanceMissing",
+            Self::NodeRemovable { .. } => "NodeRemovable",
+            Self::NodeAccountUnproven { .. } => "NodeAccountUnproven",
+            Self::NodeTooYoung { .. } => "NodeTooYoung",
+            Self::LeaderTooYoung => "LeaderTooYoung",
+            Self::NodeDeletionSkipped { .. } => "NodeDeletionSkipped",
+            Self::NodeOwned { .. } => "NodeOwned",
+            Self::NodeDeletionSuspended { .. } => "NodeDeletionSuspended",
+            Self::NodeDeletionRefused { .. } => "NodeDeletionRefused",
+            Self::OtherBalancerClass { .. } => "OtherBalancerClass",
+            Self::NodeSelectorInvalid { .. } => "NodeSelectorInvalid",
+            Self::BalancerWorking { .. } => "BalancerWorking",
+            Self::NoBackends => "NoBackends",
+            Self::NoNodes => "NoNodes",
+            Self::RouteWorking { .. } => "RouteWorking",
+            Self::RouteFailed { .. } => "RouteFailed",
+            Self::RouteDestinationTaken { .. } => "RouteDestinationTaken",
+        }
+    }
+}
+
+impl fmt::Display for CcmReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoAccount => f.write_str("the credential of the cloud cannot be used"),
+            Self::InstanceNotFound { instance } => write!(f, "the cloud shows no instance {instance}"),
+            Self::LookupBatched => f.write_str("waiting a moment to look up several new Nodes at once"),
+            Self::NodeOfAnotherCloud { id, expected } => {
+                write!(f, "provider id {id} belongs to another cloud (expected {expected})")
+            }
+            Self::NodeIdMalformed { id, expected } => {
+                write!(f, "provider id {id:?} is malformed: expected {expected}")
+            }
+            Self::NodeWithoutId => f.write_str("the Node has no provider id, although it is initialized"),
+            Self::NodeIpMismatch { message } => f.write_str(message),
+            Self::InstanceClaimed { instance, node } => {
+                write!(f, "instance {instance} already belongs to Node {node}")
+            }
+            Self::NodeNotReady { instance } => {
+                write!(f, "the Node is not ready, but its instance {instance} exists")
+            }
+            Self::InstanceStopped { instance } => write!(f, "instance {instance} is stopped"),
+            Self::InstanceMissing { instance } => {
+                write!(f, "instance {instance} was not found; a second lookup follows")
+            }
+            Self::NodeRemovable { instance } => {
+                write!(f, "instance {instance} does not exist; the Node will be deleted")
+            }
+            Self::NodeAccountUnproven { instance } => write!(
+                f,
+                "instance {instance} was not found, but the credential may belong to another account, so the \
+                 Node is kept"
+            ),
+            Self::NodeTooYoung { instance } => {
+                write!(f, "instance {instance} was not found, but the Node is too young to be deleted")
+            }
+            Self::LeaderTooYoung => {
+                f.write_str("this process has just started to lead, so it changes no Node yet")
+            }
+            Self::NodeDeletionSkipped { instance } => {
+                write!(f, "instance {instance} does not exist, but an annotation keeps the Node")
+            }
+            Self::NodeOwned { instance, machine } => {
+                write!(f, "instance {instance} does not exist; waiting for Machine {machine} to handle it")
+            }
+            Self::NodeDeletionSuspended { missing, nodes, held_by } => {
+                write!(
+                    f,
+                    "the instances of {missing} of {nodes} Nodes are missing; no Node is deleted: {held_by}"
+                )
+            }
+            Self::NodeDeletionRefused { node } => {
+                write!(f, "the API server rejected the deletion of Node {node}")
+            }
+            Self::OtherBalancerClass { class } => {
+                write!(f, "another program provides load balancers of class {class}")
+            }
+            Self::NodeSelectorInvalid { message } => f.write_str(message),
+            Self::BalancerWorking { change } => {
+                write!(f, "waiting for the cloud to change the load balancer: {change}")
+            }
+            Self::NoBackends => f.write_str("the load balancer has no Nodes"),
+            Self::NoNodes => f.write_str("the cluster has no Nodes, so no route is changed"),
+            Self::RouteWorking { change } => write!(f, "waiting for the cloud to change a route: {change}"),
+            Self::RouteFailed { change, message, failing } => {
+                write!(f, "the cloud failed to {change}: {message}")?;
+                if *failing > 1 { write!(f, " (and {} more)", failing - 1) } else { Ok(()) }
+            }
+            Self::RouteDestinationTaken { destination, node } => {
+                write!(f, "Node {node} has no route to {destination}, because another Node has it")
+            }
+        }
+    }
+}
