@@ -76,8 +76,7 @@ impl<Opener: Ord> Evidence<Opener> {
     pub(crate) fn complete(&self, facts: &mut Ownership, opener: Option<&Opener>, made_in: &MadeIn) {
         let Some(shown) = facts.account.as_ref().and_then(|today| self.0.get(today)) else { return };
         facts.list = shown.list;
-        facts.shows_recorded =
-            facts.recorded.as_ref().is_some_and(|account| shown.same_as.contains(account));
+        facts.shows_recorded = facts.recorded.as_ref().is_some_and(|account| shown.same_as.contains(account));
         facts.shows_made_in = match (made_in, &facts.intended) {
             (MadeIn::Account(account), _) => shown.same_as.contains(account),
             (MadeIn::Nowhere, Some(account)) => shown.same_as.contains(account),

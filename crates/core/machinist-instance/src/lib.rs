@@ -17,8 +17,8 @@ mod route;
 mod spec;
 
 pub use balancer::{
-    Balancer, BalancerDeletion, BalancerKey, BalancerNote, BalancerRef, BalancerSpec, BalancerTarget, Ensured,
-    Ingress, Listener, Progress, TransportProtocol,
+    Balancer, BalancerDeletion, BalancerKey, BalancerNote, BalancerRef, BalancerSpec, BalancerTarget,
+    Ensured, Ingress, Listener, Progress, TransportProtocol,
 };
 pub use error::{Error, ErrorKind};
 pub use identity::{IdentityError, InstanceKey, NodeName, ProviderId, RecordedId};

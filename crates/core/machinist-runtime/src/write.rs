@@ -184,8 +184,7 @@ impl<C: Contract> Write<'_, C> {
         unchanged_since: Option<String>,
     ) -> OpenCharge<'_, C> {
         let key = self.key.clone();
-        let expect =
-            Expect { cluster: F::cluster(), resource: F::RESOURCE, key, kind, uid, unchanged_since };
+        let expect = Expect { cluster: F::cluster(), resource: F::RESOURCE, key, kind, uid, unchanged_since };
         let charge = self.runtime.world.lock().barrier.open(self.charged, expect);
         OpenCharge { runtime: self.runtime, charge: Some(charge) }
     }

@@ -11,10 +11,10 @@ use machinist_core::{Answered, Call, Process};
 use machinist_driver::Driver;
 use machinist_instance::{CreateGuarantee, Error, ErrorKind, KeyTag, Promises};
 use machinist_plan::ccm::account::Account;
-use machinist_runtime::{Ask, Opened, Stop};
+use machinist_runtime::{Ask, Opened, Remember, Stop};
 
 use super::account::Witness;
-use super::contract::{Runtime, World};
+use super::contract::{Ccm, Runtime, World};
 use super::key::Key;
 use super::seen::{BALANCED, NOT_READY, Seen, UNINITIALIZED, YES};
 
@@ -105,7 +105,7 @@ where
     let Start { subject, key, call, bound, begins_by, still_wanted, remember } = start;
     let opened = open(runtime, &runtime.lock().seen);
     let waker = runtime.clone();
-    let remember = Box::new(move |seen: &mut Seen, answered: Answered<T>| {
+    let remember: Remember<Ccm, T> = Box::new(move |seen: &mut Seen, answered: Answered<T>| {
         let has_recovered = seen.memory.account.note(&answered);
         remember(seen, answered);
         if has_recovered {
@@ -131,9 +131,8 @@ where
 
 /// Returns the keys that wait for the cloud.
 fn waiting(seen: &Seen) -> Vec<Key> {
-    let node = |index: &'static str| {
-        seen.nodes.by_index(index, YES).map(|(key, _)| Key::Node(key.name.clone()))
-    };
+    let node =
+        |index: &'static str| seen.nodes.by_index(index, YES).map(|(key, _)| Key::Node(key.name.clone()));
     let services = seen.services.by_index(BALANCED, YES);
     let services = services.map(|(key, _)| Key::Service(key.clone()));
     let shared = [Key::Account, Key::NodeRemoval, Key::Routes, Key::BalancerDrift];

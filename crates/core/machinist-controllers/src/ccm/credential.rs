@@ -72,12 +72,7 @@ impl Feed<Ccm> for CredentialFeed {
     }
 
     /// Nothing is written to a credential, so there is no write to ask about.
-    fn ask_about<'a>(
-        &'a self,
-        _: &'a Runtime,
-        _: &'a Expect,
-        _: Question,
-    ) -> BoxFuture<'a, Option<Settled>> {
+    fn ask_about<'a>(&'a self, _: &'a Runtime, _: &'a Expect, _: Question) -> BoxFuture<'a, Option<Settled>> {
         Box::pin(std::future::ready(None))
     }
 }

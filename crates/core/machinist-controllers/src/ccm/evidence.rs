@@ -29,8 +29,8 @@ pub(crate) fn ownership(
         return ownership;
     }
     seen.memory.evidence.complete(&mut ownership, Some(&()), &MadeIn::Nowhere);
-    let is_known = ownership.recorded.is_some()
-        || ownership.oldest_shown.is_some_and(|oldest| oldest <= node.created);
+    let is_known =
+        ownership.recorded.is_some() || ownership.oldest_shown.is_some_and(|oldest| oldest <= node.created);
     // The comparison takes time, so it is made only for a Node whose instance is missing.
     if answers.absence.is_some() && !is_known {
         ownership.others = others(seen, node);

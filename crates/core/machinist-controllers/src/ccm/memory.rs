@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use machinist_core::{Answered, Answers, Attempts};
-use machinist_instance::{Balancer, BalancerKey, Error, ErrorKind};
+use machinist_instance::{BalancerKey, Error, ErrorKind};
 use machinist_plan::ccm::account::Failure;
 use machinist_plan::ccm::backends::Backends;
+use machinist_plan::ccm::balancer_drift::ListedBalancers;
 use machinist_plan::ccm::node_removal;
 use machinist_plan::ccm::route::RouteMemory;
 use machinist_plan::ccm::service::BalancerAnswers;
@@ -98,7 +99,7 @@ pub(crate) struct AccountMemory {
 #[derive(Debug, Default)]
 pub(crate) struct Drift {
     /// The last successful list.
-    pub listed: Option<Arc<Answered<Vec<Balancer>>>>,
+    pub listed: Option<Arc<ListedBalancers>>,
     /// The last list, if it failed.
     pub failed: Option<Failure>,
 }
@@ -133,10 +134,9 @@ impl AccountMemory {
 /// one of them.
 fn is_outage(kind: ErrorKind) -> bool {
     match kind {
-        ErrorKind::Denied
-        | ErrorKind::Throttled { .. }
-        | ErrorKind::Unavailable
-        | ErrorKind::Ambiguous => true,
+        ErrorKind::Denied | ErrorKind::Throttled { .. } | ErrorKind::Unavailable | ErrorKind::Ambiguous => {
+            true
+        }
         ErrorKind::InvalidSpec | ErrorKind::Exhausted | ErrorKind::Unsupported | ErrorKind::Bug => false,
     }
 }
@@ -162,11 +162,14 @@ impl Memory {
         }
     }
 
-    /// Records that a Node was deleted.
-    pub(crate) fn note_removed(&mut self, now: Timestamp) {
+    /// Records that a Node was deleted. A deletion that another program announced does not count
+    /// towards the brake.
+    pub(crate) fn note_removed(&mut self, is_expected: bool, now: Timestamp) {
         let is_recent = |at: &Timestamp| now.duration_since(*at).unsigned_abs() <= node_removal::RECENT;
         self.removed.retain(is_recent);
-        self.removed.push(now);
+        if !is_expected {
+            self.removed.push(now);
+        }
         self.removed_in_all += 1;
     }
 

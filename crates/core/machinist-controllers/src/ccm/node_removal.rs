@@ -55,8 +55,12 @@ impl Kind<Ccm> for NodeRemovals {
         })
     }
 
-    fn plan(_: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
-        plan(snapshot)
+    fn plan(runtime: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
+        let plan = plan(snapshot);
+        let reason = &plan.why.reason;
+        let is_braked = matches!(reason, Reason::Contract(CcmReason::NodeDeletionSuspended { .. }));
+        runtime.lock().seen.memory.is_braked = is_braked;
+        plan
     }
 
     async fn act(runtime: &Arc<Runtime>, _: &Snapshot, action: Action) -> Result<(), Stop> {
@@ -65,7 +69,8 @@ impl Kind<Ccm> for NodeRemovals {
             Action::Delete(_) if runtime.tools.options.dry_run => Ok(()),
             Action::Delete(removal) => delete(runtime, &removal).await,
             Action::Tell { node, event } => {
-                let object = node.as_ref().map_or_else(|| reference_of_program(runtime), |it| reference_of(it));
+                let object =
+                    node.as_ref().map_or_else(|| reference_of_program(runtime), |it| reference_of(it));
                 if event.reason == machinist_plan::ccm::names::NODE_DELETION_SUSPENDED {
                     tracing::warn!(message = event.message, "Deletion of Nodes is suspended");
                 }
@@ -111,11 +116,7 @@ fn suspect(
 }
 
 /// Counts the Nodes with an instance of this cloud, and those of them that the last list shows.
-fn count(
-    runtime: &Runtime,
-    world: &World,
-    opened: Option<&Opened>,
-) -> (u32, Option<(jiff::Timestamp, u32)>) {
+fn count(runtime: &Runtime, world: &World, opened: Option<&Opened>) -> (u32, Option<(jiff::Timestamp, u32)>) {
     let list = opened.and_then(|opened| opened.account.sightings());
     let (mut nodes, mut shown) = (0, 0);
     for (_, node) in world.seen.nodes.iter() {
@@ -138,14 +139,15 @@ async fn delete(runtime: &Arc<Runtime>, removal: &NodeRemoval) -> Result<(), Sto
     let node = removal.node();
     let charged = [Key::NodeRemoval, Key::Node(node.name.clone())];
     let write = Write { runtime, charged: &charged, key: ObjectKey::cluster_scoped(&node.name) };
-    tracing::info!(node = node.name, evidence = %removal, "Deleting the Node of a missing instance");
-    let deleted = write.delete_unchanged::<CloudNodeFacts>(&node.uid, node.resource_version.as_precondition());
+    tracing::info!(node = node.name, evidence = %removal.absences(), "Deleting the Node of a missing instance");
+    let deleted =
+        write.delete_unchanged::<CloudNodeFacts>(&node.uid, node.resource_version.as_precondition());
     let (now, deleted) = (runtime.now(), deleted.await);
     let memory: &mut memory::Memory = &mut runtime.lock().seen.memory;
     match deleted {
         Ok(()) => {
             memory.refused.remove(&node.uid);
-            memory.note_removed(now);
+            memory.note_removed(removal.is_expected(), now);
             Ok(())
         }
         // One rejected DELETE must not hold up the other Nodes. The planner retries it later.
@@ -157,10 +159,4 @@ async fn delete(runtime: &Arc<Runtime>, removal: &NodeRemoval) -> Result<(), Sto
         }
         Err(stop) => Err(stop),
     }
-}
-
-/// Whether the last decision suspended the deletion of Nodes.
-pub(super) fn is_suspended(world: &World) -> bool {
-    let why = world.passes.whys.get(&Key::NodeRemoval).map(|record| &record.why.reason);
-    matches!(why, Some(Reason::Contract(CcmReason::NodeDeletionSuspended { .. })))
 }

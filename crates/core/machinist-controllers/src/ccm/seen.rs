@@ -33,7 +33,7 @@ pub struct Seen {
 
 /// The settings that a user changes while the process runs: annotations of one ConfigMap.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// The time until which the limit on deletions does not apply, as text.
     pub allow_deletion_until: Option<String>,
 }
@@ -45,17 +45,21 @@ impl Settings {
     }
 }
 
+/// Returns the value of an index with a yes-or-no answer.
+fn yes(holds: bool) -> Option<String> {
+    holds.then(|| YES.to_owned())
+}
+
 impl Default for Seen {
     fn default() -> Self {
-        let yes = |holds: bool| holds.then(|| YES.to_owned());
         Self {
             credential: None,
             nodes: Store::new(&[
                 (BY_ID, |n: &CloudNodeFacts, keys| keys.extend(n.provider_id().map(str::to_owned))),
-                (UNINITIALIZED, move |n, keys| keys.extend(yes(n.is_uninitialized()))),
-                (NOT_READY, move |n, keys| keys.extend(yes(!n.is_uninitialized() && !n.is_ready()))),
+                (UNINITIALIZED, |n, keys| keys.extend(yes(n.is_uninitialized()))),
+                (NOT_READY, |n, keys| keys.extend(yes(!n.is_uninitialized() && !n.is_ready()))),
             ]),
-            services: Store::new(&[(BALANCED, move |s: &ServiceFacts, keys| {
+            services: Store::new(&[(BALANCED, |s: &ServiceFacts, keys| {
                 keys.extend(yes(s.is_load_balancer || s.has_finalizer));
             })]),
             settings: Store::new(&[]),

@@ -119,8 +119,14 @@ impl Rig {
     }
 
     fn open(&self, kind: WriteKind) -> Charge {
-        let expect =
-            Expect { cluster: Cluster::Control, resource: "machines", key: object(), kind, uid: None, unchanged_since: None };
+        let expect = Expect {
+            cluster: Cluster::Control,
+            resource: "machines",
+            key: object(),
+            kind,
+            uid: None,
+            unchanged_since: None,
+        };
         self.world().barrier.open(&CHARGED, expect)
     }
 

@@ -1,0 +1,100 @@
+//! Connects the list of load balancers with the work loop. The rules are in
+//! `machinist_plan::ccm::balancer_drift`.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use machinist_core::Answered;
+use machinist_instance::{Balancer, Error};
+use machinist_plan::ccm::Plan;
+use machinist_plan::ccm::balancer_drift::{Action, ListedBalancers, Snapshot, plan};
+use machinist_plan::ccm::service::LIST_BALANCERS;
+use machinist_runtime::{Kind, Observed, Stop};
+
+use super::cloud::{self, Start};
+use super::contract::{Ccm, Runtime, World};
+use super::key::Key;
+use super::memory::{self, next_failure};
+use super::seen::{BALANCED, Seen, YES};
+use super::{reference_of_program, tell};
+
+/// Subject of the list of load balancers.
+const SUBJECT: &str = "balancers";
+
+/// The list of load balancers in the work loop.
+pub(crate) struct BalancerDrifts;
+
+impl Kind<Ccm> for BalancerDrifts {
+    type Id = ();
+    type Snapshot = Snapshot;
+    type Action = Action;
+
+    fn observe(runtime: &Runtime, world: &World, (): &()) -> Observed<Snapshot> {
+        let opened = cloud::open(runtime, &world.seen).ok();
+        let memory = &world.seen.memory;
+        Observed::Ready(Snapshot {
+            now: runtime.now(),
+            account: cloud::account(runtime, world, opened.as_ref()),
+            in_flight: world.asks.of(SUBJECT).map(|(_, since)| since),
+            listed: memory.drift.listed.clone(),
+            failed: memory.drift.failed.clone(),
+            services: memory.service_keys.clone().unwrap_or_default(),
+            has_balancers: world.seen.services.by_index(BALANCED, YES).next().is_some(),
+            period: runtime.tools.options.drift_period,
+            told: memory.told(memory::DRIFT),
+        })
+    }
+
+    fn plan(_: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
+        plan(snapshot)
+    }
+
+    async fn act(runtime: &Arc<Runtime>, _: &Snapshot, action: Action) -> Result<(), Stop> {
+        match action {
+            Action::List => list(runtime),
+            Action::Tell(event) => {
+                tell(runtime, &reference_of_program(runtime), memory::DRIFT, &event);
+                Ok(())
+            }
+        }
+    }
+
+    /// The list is no object of the API.
+    fn reference(_: &Snapshot) -> Option<ObjectReference> {
+        None
+    }
+}
+
+fn list(runtime: &Arc<Runtime>) -> Result<(), Stop> {
+    let waker = runtime.clone();
+    let remember = Box::new(move |seen: &mut Seen, answered: Answered<Vec<Balancer>>| {
+        let Answered { started, ended, answer, .. } = answered;
+        match answer {
+            Ok(balancers) => {
+                seen.memory.drift.failed = None;
+                seen.memory.drift.listed = Some(Arc::new(ListedBalancers { started, ended, balancers }));
+                let services = seen.services.by_index(BALANCED, YES);
+                services.for_each(|(key, _)| waker.wake(Key::Service(key.clone())));
+            }
+            Err(error) => {
+                let last = seen.memory.drift.failed.take();
+                seen.memory.drift.failed = Some(next_failure(last.as_ref(), error, ended));
+            }
+        }
+    });
+    let start = Start {
+        subject: SUBJECT.to_owned(),
+        key: Key::BalancerDrift,
+        call: LIST_BALANCERS,
+        bound: cloud::LONG_CALL,
+        begins_by: None,
+        still_wanted: Box::new(|_: &Seen| true),
+        remember,
+    };
+    cloud::start(runtime, start, |driver| async move {
+        match driver.balancers() {
+            Some(balancers) => balancers.list().await,
+            None => Err(Error::unsupported("load balancers")),
+        }
+    })
+}

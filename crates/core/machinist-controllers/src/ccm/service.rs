@@ -1,0 +1,196 @@
+//! Connects Services with the work loop. The rules are in `machinist_plan::ccm::service`.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use machinist_core::{Answered, Call};
+use machinist_driver::Driver;
+use machinist_instance::{
+    BalancerDeletion, BalancerKey, BalancerRef, BalancerSpec, Ensured, Error, Progress,
+};
+use machinist_kube::{GuardedPatch, ObjectKey};
+use machinist_plan::ccm::Plan;
+use machinist_plan::ccm::names::BALANCER_FINALIZER;
+use machinist_plan::ccm::service::{
+    Action, BalancerAnswers, DELETE_BALANCER, ENSURE_BALANCER, Inputs, Snapshot, ingress_entry, plan,
+    wants_balancer,
+};
+use machinist_plan::facts::ServiceFacts;
+use machinist_runtime::{Kind, Observed, Stop};
+use serde_json::Value;
+
+use super::cloud::{self, Start};
+use super::contract::{Ccm, Runtime, World, Write};
+use super::key::Key;
+use super::seen::Seen;
+use super::{reference, tell};
+
+/// Path of the status that a Service shows to its clients.
+const INGRESS: [&str; 3] = ["status", "loadBalancer", "ingress"];
+
+/// Services in the work loop.
+pub(crate) struct Services;
+
+impl Kind<Ccm> for Services {
+    type Id = ObjectKey;
+    type Snapshot = Snapshot;
+    type Action = Action;
+
+    fn observe(runtime: &Runtime, world: &World, id: &ObjectKey) -> Observed<Snapshot> {
+        let seen = &world.seen;
+        let Some(service) = seen.services.get(id) else { return Observed::Gone };
+        // The computation of the Nodes wakes this key.
+        let Some(backends) = seen.memory.backends.clone() else { return Observed::NotYet };
+        let service = service.facts.clone();
+        let opened = cloud::open(runtime, seen).ok();
+        let mut answers = seen.memory.balancers.get(&service.uid).cloned().unwrap_or_default();
+        answers.in_flight = world.asks.of(&subject(&service.uid));
+        Observed::Ready(Snapshot {
+            now: runtime.now(),
+            options: runtime.tools.options.services.clone(),
+            backends,
+            keys_in_use: seen.memory.service_keys.clone().unwrap_or_default(),
+            account: cloud::account(runtime, world, opened.as_ref()),
+            listed: seen.memory.drift.listed.as_ref().map(|listed| listed.of(&service.key())),
+            told: seen.memory.told(&service.uid),
+            answers,
+            service,
+        })
+    }
+
+    fn plan(_: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
+        plan(snapshot)
+    }
+
+    async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
+        let service = &s.service;
+        let key = ObjectKey::new(&service.namespace, &service.name);
+        let own_key = [Key::Service(key.clone())];
+        let write = Write { runtime, charged: &own_key, key };
+        let patch = || GuardedPatch::new(&service.uid);
+        let finalizers = service.finalizers.as_deref();
+        match action {
+            Action::Tell(event) => {
+                tell(runtime, &reference_of(service), &service.uid, &event);
+                Ok(())
+            }
+            _ if runtime.tools.options.dry_run => Ok(()),
+            Action::AddFinalizer => {
+                let patch = patch().add_finalizer(finalizers, BALANCER_FINALIZER);
+                write.patch_status::<ServiceFacts>(patch).await
+            }
+            Action::Ensure { spec, inputs } => ensure(runtime, service, *spec, inputs),
+            Action::Delete(which) => delete(runtime, service, which),
+            Action::SetStatus(ingress) => {
+                let ingress: Vec<_> = ingress.iter().map(ingress_entry).collect();
+                let ingress = serde_json::to_value(ingress).unwrap_or(Value::Null);
+                let patch = patch().test(&INGRESS, read(service).as_ref());
+                write.patch_status::<ServiceFacts>(patch.add(&INGRESS, ingress)).await
+            }
+            Action::Release => {
+                let mut patch = patch().remove_finalizer(finalizers, BALANCER_FINALIZER);
+                if let Some(read) = read(service) {
+                    patch = patch.test(&INGRESS, Some(&read)).remove(&INGRESS);
+                }
+                write.patch_status::<ServiceFacts>(patch).await
+            }
+        }
+    }
+
+    fn reference(s: &Snapshot) -> Option<ObjectReference> {
+        Some(reference_of(&s.service))
+    }
+}
+
+fn reference_of(service: &ServiceFacts) -> ObjectReference {
+    reference("Service", Some(&service.namespace), &service.name, &service.uid)
+}
+
+/// Returns the ingress as it was read; absent if the Service has none.
+fn read(service: &ServiceFacts) -> Option<Value> {
+    service.ingress.as_ref().and_then(|ingress| serde_json::to_value(ingress).ok())
+}
+
+/// Returns the name of the calls for one Service.
+fn subject(uid: &str) -> String {
+    format!("service/{uid}")
+}
+
+fn ensure(
+    runtime: &Arc<Runtime>,
+    service: &ServiceFacts,
+    spec: BalancerSpec,
+    inputs: Inputs,
+) -> Result<(), Stop> {
+    let options = runtime.tools.options.services.clone();
+    // Between the decision and the call, the Service may have been deleted or its type changed.
+    let is_wanted = move |service: &ServiceFacts| {
+        service.has_finalizer && service.deleting_since.is_none() && wants_balancer(service, &options)
+    };
+    let remember = move |answers: &mut BalancerAnswers, answered: Answered<Progress<Ensured>>| {
+        answers.take_ensure(inputs, answered);
+    };
+    start(runtime, service, ENSURE_BALANCER, is_wanted, remember, |driver| async move {
+        match driver.balancers() {
+            Some(balancers) => balancers.ensure(&spec).await,
+            None => Err(Error::unsupported("load balancers")),
+        }
+    })
+}
+
+fn delete(runtime: &Arc<Runtime>, service: &ServiceFacts, which: BalancerRef) -> Result<(), Stop> {
+    // A Service that wants a load balancer again keeps it.
+    let is_wanted = |service: &ServiceFacts| {
+        service.has_finalizer && (service.deleting_since.is_some() || !service.is_load_balancer)
+    };
+    let remember = |answers: &mut BalancerAnswers, answered: Answered<Progress<BalancerDeletion>>| {
+        answers.take_delete(answered);
+    };
+    start(runtime, service, DELETE_BALANCER, is_wanted, remember, |driver| async move {
+        match driver.balancers() {
+            Some(balancers) => balancers.delete(&which).await,
+            None => Err(Error::unsupported("load balancers")),
+        }
+    })
+}
+
+fn start<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'static>(
+    runtime: &Arc<Runtime>,
+    service: &ServiceFacts,
+    call: Call,
+    is_wanted: impl FnOnce(&ServiceFacts) -> bool + Send + 'static,
+    remember: impl FnOnce(&mut BalancerAnswers, Answered<T>) + Send + 'static,
+    made: impl FnOnce(Arc<dyn Driver>) -> F,
+) -> Result<(), Stop> {
+    let (id, uid) = (ObjectKey::new(&service.namespace, &service.name), service.uid.clone());
+    let still_wanted = {
+        let (id, uid) = (id.clone(), uid.clone());
+        Box::new(move |seen: &Seen| {
+            seen.services.get(&id).is_some_and(|entry| entry.uid == uid && is_wanted(&entry.facts))
+        })
+    };
+    let remember = {
+        let (id, uid) = (id.clone(), uid.clone());
+        Box::new(move |seen: &mut Seen, answered: Answered<T>| {
+            // The Service may have been deleted, and memory must not grow.
+            if seen.services.get(&id).is_some_and(|entry| entry.uid == uid) {
+                remember(seen.memory.balancers.entry(uid).or_default(), answered);
+            }
+        })
+    };
+    let start = Start {
+        subject: subject(&uid),
+        key: Key::Service(id),
+        call,
+        bound: cloud::LONG_CALL,
+        begins_by: None,
+        still_wanted,
+        remember,
+    };
+    cloud::start(runtime, start, made)
+}
+
+/// Collects the keys of all Services.
+pub(super) fn keys(seen: &Seen) -> Arc<Vec<BalancerKey>> {
+    Arc::new(seen.services.iter().map(|(_, service)| service.facts.key()).collect())
+}
