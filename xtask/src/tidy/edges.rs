@@ -29,6 +29,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // A machine follows its cloud's ledger, and is a client of the cluster like any other.
     ("machinist-node-sim", &["machinist-instance", "machinist-cloud-sim", "machinist-kube"]),
     ("machinist-driver-sim", &["machinist-instance", "machinist-driver", "machinist-cloud-sim"]),
+    // The cloud is another program: only its HTTP API is known here.
+    ("machinist-driver-hcloud", &["machinist-instance", "machinist-driver"]),
     ("machinist-kcm", &["machinist-kube"]),
     (
         "machinist-controllers",
