@@ -26,6 +26,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // A driver never sees a Machine.
     ("machinist-driver", &["machinist-instance"]),
     ("machinist-cloud-sim", &["machinist-instance"]),
+    // Servers that boot are instances of the simulated cloud.
+    ("machinist-standin-hcloud", &["machinist-instance", "machinist-cloud-sim"]),
     // A machine follows its cloud's ledger, and is a client of the cluster like any other.
     ("machinist-node-sim", &["machinist-instance", "machinist-cloud-sim", "machinist-kube"]),
     ("machinist-driver-sim", &["machinist-instance", "machinist-driver", "machinist-cloud-sim"]),
