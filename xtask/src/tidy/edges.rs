@@ -26,9 +26,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // A driver never sees a Machine.
     ("machinist-driver", &["machinist-instance"]),
     ("machinist-cloud-sim", &["machinist-instance"]),
+    // Servers that boot are instances of the simulated cloud.
+    ("machinist-standin-hcloud", &["machinist-instance", "machinist-cloud-sim"]),
     // A machine follows its cloud's ledger, and is a client of the cluster like any other.
     ("machinist-node-sim", &["machinist-instance", "machinist-cloud-sim", "machinist-kube"]),
     ("machinist-driver-sim", &["machinist-instance", "machinist-driver", "machinist-cloud-sim"]),
+    // The cloud is another program: only its HTTP API is known here.
+    ("machinist-driver-hcloud", &["machinist-instance", "machinist-driver"]),
     ("machinist-kcm", &["machinist-kube"]),
     (
         "machinist-controllers",

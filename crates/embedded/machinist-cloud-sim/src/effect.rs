@@ -250,6 +250,21 @@ pub(crate) fn rekey(
     })
 }
 
+/// Checks that a commit of another API fits the ledger.
+pub(crate) fn outside(facts: Facts<'_>, commit: Commit) -> Result<Effect, Refusal> {
+    if let Commit::Made { entry } = &commit {
+        let is_taken = facts.state.by_id(&entry.id).is_some()
+            || facts.state.ever().any(|other| other.serial == entry.serial);
+        if is_taken {
+            let message = format!("{} or its serial number is already used", entry.id);
+            return Err(Refusal::new(Code::WrongState, message));
+        }
+    } else {
+        existing(facts, commit.id())?;
+    }
+    Ok(Effect::commit(Outcome::Done, commit))
+}
+
 /// The instance of that id, if it exists.
 pub(crate) fn existing<'a>(facts: Facts<'a>, id: &ProviderId) -> Result<&'a Entry, Refusal> {
     facts

@@ -144,6 +144,17 @@ impl Cloud {
         self.operate(on, UserData::default()).map(drop)
     }
 
+    /// Commits a change that another API in front of this cloud decided. The commit must fit the
+    /// ledger: a new instance has an unused id and serial number, and every other commit names an
+    /// instance that exists.
+    ///
+    /// # Errors
+    /// When the commit does not fit, or the ledger cannot be written.
+    pub fn commit(&self, commit: Commit, user_data: UserData) -> Result<(), Refusal> {
+        let fits = |facts: Facts<'_>| effect::outside(facts, commit);
+        self.operate(fits, user_data).map(drop)
+    }
+
     /// User data of an instance, for the instance's own simulated machine only.
     pub fn user_data(&self, id: &ProviderId) -> Option<UserData> {
         self.lock().user_data.get(id).cloned()

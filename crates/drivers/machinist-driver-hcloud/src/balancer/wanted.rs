@@ -1,0 +1,218 @@
+//! The wanted state of one balancer. Pure.
+
+use std::collections::BTreeSet;
+
+use machinist_instance::{
+    BalancerKey, BalancerNote, BalancerSpec, BalancerTarget, Error, ErrorKind, RecordedId, TransportProtocol,
+};
+
+use super::service::WantedService;
+use super::settings::{PREFIX, Settings};
+use crate::id;
+
+/// The type of a new balancer if no option names one.
+pub(crate) const DEFAULT_TYPE: &str = "lb11";
+
+/// The wanted state of one balancer.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Wanted {
+    pub(crate) key: BalancerKey,
+    pub(crate) name: String,
+    pub(crate) settings: Settings,
+    /// The network to which the balancer is attached. `None` leaves the networks unchanged.
+    pub(crate) network: Option<i64>,
+    pub(crate) services: Vec<WantedService>,
+    pub(crate) targets: Vec<WantedTarget>,
+    /// Whether the cluster has servers of Hetzner Robot. The driver cannot assign their addresses,
+    /// so it leaves all targets with an IP address unchanged.
+    pub(crate) has_robot_targets: bool,
+    pub(crate) notes: Vec<BalancerNote>,
+}
+
+/// A server behind the balancer.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct WantedTarget {
+    pub(crate) server: i64,
+    /// The name of the Node, for messages.
+    pub(crate) node: String,
+}
+
+impl Wanted {
+    /// The wanted state of a spec, whose options were parsed before. The certificates are ids.
+    ///
+    /// # Errors
+    /// `InvalidSpec` if an option needs the network and the account has none.
+    pub(crate) fn new(
+        spec: &BalancerSpec,
+        settings: Settings,
+        network: Option<i64>,
+        certificates: Option<&[i64]>,
+    ) -> Result<Self, Error> {
+        let needs_network =
+            [(settings.use_private_ip, "use-private-ip"), (settings.private_ipv4.is_some(), "private-ipv4")];
+        if let (None, Some((_, name))) = (network, needs_network.iter().find(|(is_set, _)| *is_set)) {
+            let text = format!("{PREFIX}{name}: expected a network in HCLOUD_NETWORK");
+            return Err(Error::new(ErrorKind::InvalidSpec, text));
+        }
+        let mut notes = notes_about(&settings);
+        let services = services(spec, &settings, certificates, &mut notes);
+        let targets = targets(&spec.targets, &mut notes);
+        Ok(Self {
+            key: spec.key.clone(),
+            name: settings.name.clone().unwrap_or_else(|| spec.name.clone()),
+            settings,
+            network,
+            services,
+            targets,
+            has_robot_targets: spec.targets.iter().any(|target| id::is_robot(&target.instance)),
+            notes,
+        })
+    }
+}
+
+fn notes_about(settings: &Settings) -> Vec<BalancerNote> {
+    let unknown = settings.unknown.iter().map(|name| BalancerNote {
+        reason: "UnknownAnnotation",
+        message: format!("annotation {PREFIX}{name} is unknown and has no effect"),
+    });
+    let unconfigured = settings.balancer_type.is_none().then(|| BalancerNote {
+        reason: "LoadBalancerTypeUnconfigured",
+        message: format!(
+            "no load balancer type is configured, so a new load balancer has the type {DEFAULT_TYPE}; set \
+             {PREFIX}type"
+        ),
+    });
+    unknown.chain(unconfigured).collect()
+}
+
+/// The services of all TCP listeners. The cloud has no other transport protocol.
+fn services(
+    spec: &BalancerSpec,
+    settings: &Settings,
+    certificates: Option<&[i64]>,
+    notes: &mut Vec<BalancerNote>,
+) -> Vec<WantedService> {
+    let mut services = Vec::new();
+    for listener in &spec.listeners {
+        match listener.protocol {
+            TransportProtocol::Tcp => services.push(WantedService::new(listener, settings, certificates)),
+            TransportProtocol::Udp | TransportProtocol::Sctp => notes.push(BalancerNote {
+                reason: "UnsupportedProtocolConfigured",
+                message: format!(
+                    "port {} is skipped: load balancers of this cloud support TCP, not {}",
+                    listener.port, listener.protocol
+                ),
+            }),
+        }
+    }
+    services
+}
+
+/// The servers of all targets, each once and in the order of their ids.
+fn targets(targets: &[BalancerTarget], notes: &mut Vec<BalancerNote>) -> Vec<WantedTarget> {
+    let mut wanted = BTreeSet::new();
+    for target in targets {
+        let note = |reason: &'static str, why: &str| BalancerNote {
+            reason,
+            message: format!("Node {} is skipped: provider id {} {why}", target.node, target.instance),
+        };
+        match id::parse(target.instance.as_str()) {
+            RecordedId::Ours(id) => {
+                let server = id::server(&id).expect("the id was just parsed");
+                wanted.insert(WantedTarget { server, node: target.node.clone() });
+            }
+            RecordedId::NotOurs { .. } | RecordedId::Unset => {
+                notes.push(note("UnknownProviderIDPrefix", "belongs to another cloud"));
+            }
+            RecordedId::Malformed { expected } => {
+                notes.push(note("MalformedProviderID", &format!("has another form than {expected}")));
+            }
+        }
+    }
+    let mut targets: Vec<WantedTarget> = wanted.into_iter().collect();
+    targets.dedup_by_key(|target| target.server);
+    targets
+}
+
+#[cfg(test)]
+mod tests {
+    use machinist_instance::{Listener, ProviderId};
+
+    use super::*;
+    use crate::BalancerDefaults;
+
+    fn spec(targets: &[&str], options: &[(&str, &str)]) -> BalancerSpec {
+        let listener = |protocol, port| Listener { protocol, port, target_port: 30000 + port };
+        let target = |id: &&str| BalancerTarget {
+            node: format!("node of {id}"),
+            instance: ProviderId::parse(id).expect("not empty"),
+        };
+        BalancerSpec {
+            key: BalancerKey::new("uid-1"),
+            name: "a1".to_owned(),
+            listeners: vec![
+                listener(TransportProtocol::Tcp, 80),
+                listener(TransportProtocol::Udp, 53),
+                listener(TransportProtocol::Sctp, 54),
+            ],
+            targets: targets.iter().map(target).collect(),
+            options: options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+            keys_in_use: Vec::new(),
+        }
+    }
+
+    fn wanted(spec: &BalancerSpec, network: Option<i64>) -> Result<Wanted, Error> {
+        let settings = Settings::parse(&spec.options, &BalancerDefaults::default(), &spec.key)?;
+        Wanted::new(spec, settings, network, None)
+    }
+
+    fn reasons(wanted: &Wanted) -> Vec<&'static str> {
+        wanted.notes.iter().map(|note| note.reason).collect()
+    }
+
+    /// TS-02, the part of the provider, and TH-27, the unknown prefix.
+    #[test]
+    fn unusable_ports_and_targets_become_notes() {
+        let ids = ["hcloud://7", "hcloud://3", "aws:///z/i-1", "hcloud://x", "hcloud://7"];
+        let wanted = wanted(&spec(&ids, &[("type", "lb11")]), None).expect("valid");
+        assert_eq!(wanted.services.iter().map(|it| it.listen_port).collect::<Vec<_>>(), [80]);
+        assert_eq!(wanted.targets.iter().map(|it| it.server).collect::<Vec<_>>(), [3, 7]);
+        let expected = [
+            "UnsupportedProtocolConfigured",
+            "UnsupportedProtocolConfigured",
+            "UnknownProviderIDPrefix",
+            "MalformedProviderID",
+        ];
+        assert_eq!(reasons(&wanted), expected);
+        assert!(!wanted.has_robot_targets);
+    }
+
+    #[test]
+    fn robot_targets_are_skipped_and_remembered() {
+        let wanted = wanted(&spec(&["hrobot://1"], &[("type", "lb11")]), None).expect("valid");
+        assert!(wanted.targets.is_empty() && wanted.has_robot_targets);
+    }
+
+    #[test]
+    fn the_name_is_the_annotation_or_that_of_the_spec() {
+        assert_eq!(wanted(&spec(&[], &[]), None).expect("valid").name, "a1");
+        assert_eq!(wanted(&spec(&[], &[("name", "edge")]), None).expect("valid").name, "edge");
+    }
+
+    #[test]
+    fn options_of_the_network_need_a_network() {
+        for option in [("use-private-ip", "true"), ("private-ipv4", "10.0.0.9")] {
+            let spec = spec(&[], &[option]);
+            let error = wanted(&spec, None).expect_err(option.0);
+            assert!(error.message.contains(option.0) && error.message.contains("HCLOUD_NETWORK"), "{error}");
+            assert!(wanted(&spec, Some(1)).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_missing_type_and_unknown_annotations_are_noted() {
+        let wanted = wanted(&spec(&[], &[("nmae", "x")]), None).expect("valid");
+        let last = &reasons(&wanted)[..2];
+        assert_eq!(last, ["UnknownAnnotation", "LoadBalancerTypeUnconfigured"]);
+    }
+}

@@ -1,0 +1,210 @@
+//! A thin client of the Hetzner Cloud API: one attempt per call, no retries.
+//!
+//! The client sees every header. `RateLimit-*` and `Retry-After` become the wait of a throttled
+//! call, `Date` measures the cloud's clock, and `X-Correlation-Id` is part of every error message.
+//! `call`, `failure`, `page` and `rate` are pure; only this file and `transport` await.
+//!
+//! Deliberately absent: retries, a token bucket and a cache. The runtime does all of these.
+
+pub(crate) mod call;
+pub(crate) mod failure;
+mod page;
+mod rate;
+mod traffic;
+mod transport;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE, USER_AGENT};
+use http::{HeaderMap, HeaderValue, Request, Response};
+use jiff::{SignedDuration, Timestamp};
+use machinist_driver::CloudClock;
+use machinist_instance::{AccountId, ErrorKind};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+pub use failure::NoAnswer;
+pub use rate::RateState;
+pub use traffic::{CallLabels, Traffic};
+pub use transport::{Http, Transport};
+
+use crate::Endpoint;
+use call::{Call, Nature};
+use failure::{Failure, Refusal, no_answer, refused, unreadable};
+use page::{Meta, PER_PAGE, Pages, Turn};
+
+/// Time limit of one attempt (HZ-11).
+pub(crate) const ATTEMPT_WITHIN: Duration = Duration::from_secs(15);
+
+/// Number of attempts to read a list whose pages agree (HZ-04).
+const LIST_ATTEMPTS: usize = 2;
+
+const AGENT: &str = concat!("machinist/", env!("CARGO_PKG_VERSION"));
+
+/// Reads the wall clock.
+pub(crate) type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// The API of one project.
+pub(crate) struct Client {
+    pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) endpoint: Endpoint,
+    /// The header `Authorization`, marked as sensitive.
+    pub(crate) authorization: HeaderValue,
+    pub(crate) account: AccountId,
+    pub(crate) traffic: Traffic,
+    pub(crate) cloud_clock: CloudClock,
+    pub(crate) now: Now,
+}
+
+/// The JSON document of a successful answer.
+pub(crate) struct Document {
+    value: Value,
+    nature: Nature,
+    call: String,
+}
+
+impl Document {
+    /// Removes one member and parses it.
+    pub(crate) fn take<T: DeserializeOwned>(&mut self, member: &str) -> Result<T, Failure> {
+        let value = self.value.get_mut(member).map(Value::take).unwrap_or_default();
+        serde_json::from_value(value)
+            .map_err(|error| unreadable(self.nature, &self.call, &format!("the member {member} ({error})")))
+    }
+}
+
+impl Client {
+    /// The header `Authorization` for a token. `None` if the token has characters that a header
+    /// must not have (HZ-01).
+    pub(crate) fn authorization(token: &str) -> Option<HeaderValue> {
+        let mut value = HeaderValue::from_str(&format!("Bearer {token}")).ok()?;
+        value.set_sensitive(true);
+        Some(value)
+    }
+
+    /// Makes one attempt.
+    pub(crate) async fn call(&self, call: Call) -> Result<Document, Failure> {
+        let (nature, label) = (call.nature(), call.label());
+        let request = self.request(&call)?;
+        let sent = (self.now)();
+        let answer =
+            tokio::time::timeout(ATTEMPT_WITHIN, self.transport.send(request)).await.unwrap_or_else(|_| {
+                Err(NoAnswer::Lost(format!("no answer within {} s", ATTEMPT_WITHIN.as_secs())))
+            });
+        let code = answer.as_ref().ok().map(|answer| answer.status().as_u16());
+        self.traffic.count(CallLabels { method: call.method.to_string(), endpoint: call.endpoint, code });
+        let answer = answer.map_err(|lost| no_answer(nature, &label, &lost))?;
+        self.observe(answer.headers(), sent);
+        self.read(nature, label, &answer)
+    }
+
+    /// Reads the object with an id. `None` if the cloud proves its absence.
+    pub(crate) async fn find<T: DeserializeOwned>(
+        &self,
+        call: Call,
+        member: &str,
+    ) -> Result<Option<T>, Failure> {
+        match self.call(call).await {
+            Ok(mut document) => document.take(member).map(Some),
+            Err(failure) if failure.is_absence() => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Reads all pages of a list. The result is complete or an error.
+    pub(crate) async fn list<T: DeserializeOwned>(
+        &self,
+        call: &Call,
+        member: &str,
+    ) -> Result<Vec<T>, Failure> {
+        for _ in 0..LIST_ATTEMPTS {
+            if let Some(entries) = self.pages(call, member).await? {
+                return Ok(entries);
+            }
+        }
+        let text = format!("{}: the list changed between its pages", call.label());
+        Err(Failure::new(ErrorKind::Unavailable, text))
+    }
+
+    /// Reads the pages once. `None` if they do not agree.
+    async fn pages<T: DeserializeOwned>(&self, call: &Call, member: &str) -> Result<Option<Vec<T>>, Failure> {
+        let mut pages = Pages::default();
+        let mut number = 1;
+        loop {
+            let page = call
+                .clone()
+                .with("sort", "id:asc")
+                .with("per_page", PER_PAGE)
+                .with("page", &number.to_string());
+            let mut document = self.call(page).await?;
+            let Meta { pagination } = document.take("meta")?;
+            match pages.add(document.take(member)?, pagination) {
+                Turn::Next(next) => number = next,
+                Turn::Complete => return Ok(Some(pages.into_entries())),
+                Turn::Inconsistent => return Ok(None),
+            }
+        }
+    }
+
+    fn request(&self, call: &Call) -> Result<Request<Bytes>, Failure> {
+        let body = call.body.as_ref().map(|body| Bytes::from(body.to_string()));
+        let mut builder = Request::builder()
+            .method(call.method.clone())
+            .uri(self.endpoint.uri(&call.path))
+            .header(AUTHORIZATION, self.authorization.clone())
+            .header(ACCEPT, "application/json")
+            .header(USER_AGENT, AGENT);
+        if body.is_some() {
+            builder = builder.header(CONTENT_TYPE, "application/json");
+        }
+        builder.body(body.unwrap_or_default()).map_err(|error| {
+            Failure::new(
+                ErrorKind::InvalidSpec,
+                format!("{}: cannot build the request: {error}", call.label()),
+            )
+        })
+    }
+
+    fn observe(&self, headers: &HeaderMap, sent: Timestamp) {
+        if let Some(date) = text(headers, DATE.as_str()) {
+            self.cloud_clock.observe(date, sent, (self.now)());
+        }
+        if let Some(rate) = rate::state(headers) {
+            self.traffic.note_rate(&self.account, rate);
+        }
+    }
+
+    fn read(&self, nature: Nature, call: String, answer: &Response<Bytes>) -> Result<Document, Failure> {
+        let (status, body) = (answer.status(), answer.body());
+        if !status.is_success() {
+            let is_throttled = status.as_u16() == 429;
+            return Err(refused(
+                nature,
+                &call,
+                &Refusal {
+                    status,
+                    body,
+                    retry_after: is_throttled.then(|| rate::retry_after(answer.headers(), self.cloud_time())),
+                    correlation: text(answer.headers(), "x-correlation-id"),
+                },
+            ));
+        }
+        let value = match body.as_ref() {
+            [] => Value::Null,
+            body => serde_json::from_slice(body).map_err(|_| unreadable(nature, &call, "a JSON document"))?,
+        };
+        Ok(Document { value, nature, call })
+    }
+
+    /// The present time of the cloud, as far as it is known.
+    fn cloud_time(&self) -> Timestamp {
+        let skew = self.cloud_clock.skew().unwrap_or(SignedDuration::ZERO);
+        let now = (self.now)();
+        now.checked_add(skew).unwrap_or(now)
+    }
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}

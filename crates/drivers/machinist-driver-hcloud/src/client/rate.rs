@@ -1,0 +1,107 @@
+//! The rate limit as the cloud's headers describe it. Pure functions.
+//!
+//! The cloud has a bucket per project: 3600 calls, refilled with one call per second. All programs
+//! that use the project share the bucket.
+
+use std::time::Duration;
+
+use http::HeaderMap;
+use http::header::RETRY_AFTER;
+use jiff::Timestamp;
+
+/// The state of the project's bucket, from the headers of one answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RateState {
+    /// Number of calls that the full bucket admits.
+    pub limit: u32,
+    /// Number of calls that the bucket admits now.
+    pub remaining: u32,
+    /// When the bucket is full again, in seconds since 1970.
+    pub reset: i64,
+}
+
+/// After throttling, calls stop until the bucket has a sixtieth of its limit (60 of 3600 calls), so
+/// that the first calls of all programs do not meet the limit again.
+const REFILLED_SHARE: u32 = 60;
+
+/// The wait if an answer with status 429 has no usable header.
+const DEFAULT_WAIT: Duration = Duration::from_secs(60);
+
+/// The longest wait: the bucket fills within an hour.
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+
+/// Reads the three `RateLimit-*` headers.
+pub(crate) fn state(headers: &HeaderMap) -> Option<RateState> {
+    Some(RateState {
+        limit: number(headers, "ratelimit-limit")?,
+        remaining: number(headers, "ratelimit-remaining")?,
+        reset: number(headers, "ratelimit-reset")?,
+    })
+}
+
+/// The wait after an answer with status 429. A `Retry-After` header wins. Otherwise the wait ends
+/// when the bucket has the share of its calls that the constant names.
+pub(crate) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Duration {
+    if let Some(seconds) = number(headers, RETRY_AFTER.as_str()) {
+        return Duration::from_secs(seconds).min(LONGEST_WAIT);
+    }
+    let Some(state) = state(headers) else { return DEFAULT_WAIT };
+    let until_full = u64::try_from(state.reset.saturating_sub(now.as_second())).unwrap_or_default();
+    // The bucket fills evenly, so the wait is the missing part of the time until it is full.
+    let missing = u64::from(state.limit.saturating_sub(state.remaining).max(1));
+    let wanted = u64::from((state.limit / REFILLED_SHARE).max(1));
+    let seconds = until_full.saturating_mul(wanted).div_ceil(missing);
+    Duration::from_secs(seconds.max(1)).min(LONGEST_WAIT)
+}
+
+fn number<T: std::str::FromStr>(headers: &HeaderMap, name: &str) -> Option<T> {
+    headers.get(name)?.to_str().ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let pair = |(name, value): &(&'static str, &'static str)| {
+            (HeaderName::from_static(name), HeaderValue::from_static(value))
+        };
+        pairs.iter().map(pair).collect()
+    }
+
+    fn now() -> Timestamp {
+        Timestamp::from_second(1_000).expect("a valid second")
+    }
+
+    #[test]
+    fn the_rate_is_read_from_three_headers() {
+        let all = [("ratelimit-limit", "3600"), ("ratelimit-remaining", "12"), ("ratelimit-reset", "4588")];
+        let expected = RateState { limit: 3600, remaining: 12, reset: 4588 };
+        assert_eq!(state(&headers(&all)), Some(expected));
+        assert_eq!(state(&headers(&all[..2])), None);
+    }
+
+    #[test]
+    fn an_empty_bucket_waits_for_a_sixtieth_of_its_limit() {
+        let empty = [("ratelimit-limit", "3600"), ("ratelimit-remaining", "0"), ("ratelimit-reset", "4600")];
+        assert_eq!(retry_after(&headers(&empty), now()), Duration::from_secs(60));
+        let tiny = [("ratelimit-limit", "10"), ("ratelimit-remaining", "0"), ("ratelimit-reset", "1010")];
+        assert_eq!(retry_after(&headers(&tiny), now()), Duration::from_secs(1));
+    }
+
+    #[test]
+    fn a_retry_after_header_wins() {
+        let both = [
+            ("retry-after", "5"),
+            ("ratelimit-limit", "3600"),
+            ("ratelimit-remaining", "0"),
+            ("ratelimit-reset", "4600"),
+        ];
+        assert_eq!(retry_after(&headers(&both), now()), Duration::from_secs(5));
+        assert_eq!(retry_after(&headers(&[]), now()), DEFAULT_WAIT);
+        let absurd = [("retry-after", "999999")];
+        assert_eq!(retry_after(&headers(&absurd), now()), LONGEST_WAIT);
+    }
+}

@@ -1,0 +1,370 @@
+//! The provider, its accounts, and the calls for instances. Besides `client`, only the files named
+//! `driver` await calls of the cloud.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::{SignedDuration, Timestamp};
+use machinist_driver::{Balancers, CloudClock, Driver, Instances, Provider, Routes};
+use machinist_instance::{
+    AccountId, CallRate, CreateGuarantee, Credential, Error, ErrorKind, Instance, InstanceKey, InstanceRef,
+    InstanceSpec, KeyTag, NodeName, Promises, ProviderId, RecordedId, Scope, Sighting,
+};
+use serde_json::Value;
+use tokio::sync::OnceCell;
+
+use crate::client::call::Call;
+use crate::client::failure::{Code, Failure};
+use crate::client::{ATTEMPT_WITHIN, Client, Http, Now, Traffic, Transport};
+use crate::label::{self, CLUSTER, KEY, Labels};
+use crate::model::{Id, Server};
+use crate::reply::{self, View};
+use crate::{HcloudOptions, ProviderSpec, id, request};
+
+/// The entries of a credential that may hold the token, in the order in which they are tried.
+const TOKEN_ENTRIES: [&str; 2] = ["token", "hcloudToken"];
+
+/// `ensure` makes at most this number of calls: by key, creation, by name, labels.
+const LONGEST_CHAIN: u32 = 4;
+
+/// The promises of Hetzner Cloud.
+pub const PROMISES: Promises = Promises {
+    // The API shows a server at once. The time covers a list whose pages changed while it was read.
+    visible_within: Duration::from_secs(10),
+    call_bound: ATTEMPT_WITHIN.saturating_mul(LONGEST_CHAIN),
+    create: CreateGuarantee::UniqueName,
+    // A full bucket admits 3600 calls at once, but other programs of the project use it, too.
+    rate: Some(CallRate { per_hour: 3600, burst: 360 }),
+    keys: KeyTag::Rekeyable,
+};
+
+/// Hetzner Cloud as a provider. A class names it `hcloud`.
+///
+/// ```
+/// use machinist_driver::Provider;
+/// use machinist_driver_hcloud::{Endpoint, HcloudOptions, HcloudProvider};
+/// use machinist_instance::Credential;
+///
+/// let endpoint = Endpoint::parse("http://127.0.0.1:7070/v1").expect("a URL");
+/// let hcloud = HcloudProvider::new(HcloudOptions { endpoint, ..HcloudOptions::default() })?;
+/// assert!(hcloud.parse_id("hcloud://42").ours().is_some());
+///
+/// // A credential needs a token.
+/// let nothing = Credential::default();
+/// let refused = hcloud.open(&hcloud.account(&nothing), &nothing).err();
+/// assert!(refused.is_some_and(|error| error.message.starts_with("token: expected")));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct HcloudProvider {
+    options: Arc<HcloudOptions>,
+    transport: Arc<dyn Transport>,
+    traffic: Traffic,
+    now: Now,
+}
+
+impl HcloudProvider {
+    /// Uses the endpoint of the options over TCP. Nothing is sent.
+    ///
+    /// # Errors
+    /// If the endpoint uses HTTPS and the system has no root certificates.
+    pub fn new(options: HcloudOptions) -> io::Result<Self> {
+        let transport: Arc<dyn Transport> =
+            if options.endpoint.is_https() { Arc::new(Http::with_tls()?) } else { Arc::new(Http::plain()) };
+        Ok(Self::over(transport, options))
+    }
+
+    /// Uses any transport.
+    #[expect(clippy::disallowed_methods, reason = "this is where the clock is injected from")]
+    pub fn over(transport: Arc<dyn Transport>, options: HcloudOptions) -> Self {
+        let now = Arc::new(Timestamp::now);
+        Self { options: Arc::new(options), transport, traffic: Traffic::default(), now }
+    }
+
+    /// Sets the clock that is compared with the cloud's clock.
+    #[must_use]
+    pub fn with_clock(self, now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        Self { now: Arc::new(now), ..self }
+    }
+
+    /// Number of calls and last rate limit, of all accounts that this provider opened.
+    pub fn traffic(&self) -> &Traffic {
+        &self.traffic
+    }
+}
+
+impl Provider for HcloudProvider {
+    fn name(&self) -> &str {
+        "hcloud"
+    }
+
+    fn validate(&self, provider_spec: &Value) -> Result<(), Error> {
+        ProviderSpec::parse(provider_spec).map(drop)
+    }
+
+    fn account(&self, credential: &Credential) -> AccountId {
+        let endpoint = self.options.endpoint.to_string();
+        AccountId::of([self.name(), &endpoint, token(credential).unwrap_or_default()].map(str::as_bytes))
+    }
+
+    fn parse_id(&self, text: &str) -> RecordedId {
+        id::parse(text)
+    }
+
+    fn open(&self, account: &AccountId, credential: &Credential) -> Result<Arc<dyn Driver>, Error> {
+        let authorization = token(credential).and_then(Client::authorization).ok_or_else(|| {
+            let [name, other] = TOKEN_ENTRIES;
+            let text = format!("{name}: expected an API token without spaces in the entry {name} or {other}");
+            Error::new(ErrorKind::Denied, text)
+        })?;
+        let client = Client {
+            transport: self.transport.clone(),
+            endpoint: self.options.endpoint.clone(),
+            authorization,
+            account: account.clone(),
+            traffic: self.traffic.clone(),
+            cloud_clock: CloudClock::default(),
+            now: self.now.clone(),
+        };
+        Ok(Arc::new(Account { client, options: self.options.clone(), network: OnceCell::new() }))
+    }
+}
+
+/// The token without surrounding white space: a file often ends with a newline.
+fn token(credential: &Credential) -> Option<&str> {
+    let mut found = TOKEN_ENTRIES.iter().filter_map(|name| credential.text(name)).map(str::trim);
+    found.find(|token| !token.is_empty())
+}
+
+/// One project of the cloud.
+pub(crate) struct Account {
+    pub(crate) client: Client,
+    pub(crate) options: Arc<HcloudOptions>,
+    /// The id of the configured network. The id of a network never changes.
+    network: OnceCell<i64>,
+}
+
+impl Driver for Account {
+    fn instances(&self) -> &dyn Instances {
+        self
+    }
+
+    fn balancers(&self) -> Option<&dyn Balancers> {
+        self.options.balancers_enabled.then_some(self)
+    }
+
+    fn routes(&self) -> Option<&dyn Routes> {
+        self.options.has_routes().then_some(self)
+    }
+
+    fn promises(&self) -> Promises {
+        PROMISES
+    }
+
+    fn clock_skew(&self) -> Option<SignedDuration> {
+        self.client.cloud_clock.skew()
+    }
+}
+
+impl Account {
+    /// The id of the configured network. The first call may have to search the network by name.
+    pub(crate) async fn network(&self) -> Result<Option<i64>, Failure> {
+        let Some(configured) = &self.options.network else { return Ok(None) };
+        if let Ok(id) = configured.parse() {
+            return Ok(Some(id));
+        }
+        let find = async || {
+            let found: Vec<Id> =
+                self.client.list(&Call::list("/networks").with("name", configured), "networks").await?;
+            found.first().map(|network| network.id).ok_or_else(|| {
+                let text = format!(
+                    "HCLOUD_NETWORK: expected the name or id of a network, but {configured:?} does not exist"
+                );
+                Failure::new(ErrorKind::InvalidSpec, text)
+            })
+        };
+        self.network.get_or_try_init(find).await.copied().map(Some)
+    }
+
+    async fn view(&self) -> Result<View, Error> {
+        let network = self.network().await?;
+        Ok(View { family: self.options.address_family, has_zone: self.options.zone_label, network })
+    }
+
+    pub(crate) async fn servers(&self, call: Call) -> Result<Vec<Server>, Failure> {
+        self.client.list(&call, "servers").await
+    }
+
+    pub(crate) async fn server(&self, id: i64) -> Result<Option<Server>, Failure> {
+        self.client.find(request::get(id), "server").await
+    }
+
+    /// Finds a server by the strongest given identity.
+    async fn lookup(&self, which: &InstanceRef) -> Result<Option<Server>, Error> {
+        if let Some(id) = &which.id {
+            return Ok(self.server(id::server(id)?).await?);
+        }
+        if let Some(key) = &which.key
+            && let Some(server) = self.by_key(key).await?
+        {
+            return Ok(Some(server));
+        }
+        match &which.name {
+            Some(name) => self.by_name(name).await,
+            None => Ok(None),
+        }
+    }
+
+    async fn by_key(&self, key: &InstanceKey) -> Result<Option<Server>, Error> {
+        // A text that cannot be the value of a label is the key of no server.
+        if !label::is_segment(key.as_str()) {
+            return Ok(None);
+        }
+        let found = self.servers(request::by_label(KEY, key.as_str())).await?;
+        Ok(found.into_iter().next())
+    }
+
+    async fn by_name(&self, name: &NodeName) -> Result<Option<Server>, Error> {
+        let found = self.servers(request::by_name(name.as_str())).await?;
+        Ok(found.into_iter().find(|server| server.name == name.as_str()))
+    }
+
+    /// Returns the server that has the name of the spec: our own, or one that may be adopted.
+    async fn of_that_name(&self, spec: &InstanceSpec) -> Result<Server, Error> {
+        let name = &spec.name;
+        let Some(server) = self.by_name(name).await? else {
+            let text = format!("a server has the name {name}, but lists do not show it yet");
+            return Err(Error::new(ErrorKind::Unavailable, text));
+        };
+        let denied = |why: &str| {
+            let text = format!("server {} has the name {name} and {why}", server.id);
+            Err(Error::new(ErrorKind::Denied, text))
+        };
+        match reply::key(&server.labels) {
+            Some(key) if key == spec.key.as_str() => Ok(server),
+            Some(key) => denied(&format!("the key {key}")),
+            None if spec.adopt_made_since.is_some_and(|since| since <= server.created) => {
+                let mut labels = server.labels.clone();
+                labels.extend(request::labels(spec, Labels::new())?);
+                self.set_labels(server.id, &labels).await
+            }
+            None => denied("was not created for this purpose"),
+        }
+    }
+
+    /// Reads a server that must exist, because its id was recorded.
+    async fn existing(&self, id: &ProviderId) -> Result<Server, Error> {
+        let found = self.server(id::server(id)?).await?;
+        found.ok_or_else(|| Error::new(ErrorKind::Unavailable, format!("{id} does not exist")))
+    }
+
+    async fn set_labels(&self, id: i64, labels: &Labels) -> Result<Server, Error> {
+        Ok(self.client.call(request::set_labels(id, labels)).await?.take("server")?)
+    }
+}
+
+#[async_trait]
+impl Instances for Account {
+    async fn ensure(&self, spec: &InstanceSpec) -> Result<Instance, Error> {
+        let create = request::create(spec)?;
+        let view = self.view().await?;
+        if let Some(server) = self.by_key(&spec.key).await? {
+            return reply::instance(view, server);
+        }
+        let server = match self.client.call(create).await {
+            Ok(mut answer) => answer.take("server")?,
+            Err(failure) if is_name_taken(&failure) => self.of_that_name(spec).await?,
+            // An object to which the spec refers does not exist, for example the image.
+            Err(failure) if failure.is_absence() => {
+                return Err(Error::new(ErrorKind::InvalidSpec, failure.error.message));
+            }
+            Err(failure) => return Err(failure.error),
+        };
+        reply::instance(view, server)
+    }
+
+    async fn find(&self, which: &InstanceRef) -> Result<Sighting, Error> {
+        let view = self.view().await?;
+        let found = self.lookup(which).await?;
+        let found = found.map(|server| reply::instance(view, server)).transpose()?;
+        Ok(reply::sighting(which, found))
+    }
+
+    async fn list(&self, scope: &Scope) -> Result<Vec<Instance>, Error> {
+        let view = self.view().await?;
+        let call = match scope {
+            Scope::Ours(cluster) => {
+                label::check_value("cluster", cluster)?;
+                request::by_label(CLUSTER, cluster)
+            }
+            Scope::Visible => request::all(),
+        };
+        self.servers(call).await?.into_iter().map(|server| reply::instance(view, server)).collect()
+    }
+
+    async fn delete(&self, which: &InstanceRef, owner: &InstanceKey) -> Result<(), Error> {
+        let Some(server) = self.lookup(which).await? else { return Ok(()) };
+        if reply::key(&server.labels) != Some(owner.as_str()) {
+            return Err(wrong_key(&server, owner));
+        }
+        if reply::is_deleting(&server) {
+            return Ok(());
+        }
+        match self.client.call(request::delete(server.id)).await {
+            Ok(_) => Ok(()),
+            Err(failure) if failure.is_absence() => Ok(()),
+            Err(failure) => Err(failure.error),
+        }
+    }
+
+    async fn rekey(&self, id: &ProviderId, from: &InstanceKey, to: &InstanceKey) -> Result<(), Error> {
+        label::check_value("key", to.as_str())?;
+        let server = self.existing(id).await?;
+        let key = reply::key(&server.labels);
+        if key == Some(to.as_str()) {
+            return Ok(());
+        }
+        if key != Some(from.as_str()) {
+            return Err(wrong_key(&server, from));
+        }
+        let mut labels = server.labels;
+        labels.insert(KEY.to_owned(), to.as_str().to_owned());
+        self.set_labels(server.id, &labels).await.map(drop)
+    }
+
+    async fn update_tags(&self, id: &ProviderId, tags: &BTreeMap<String, String>) -> Result<(), Error> {
+        label::check_all("tags", tags)?;
+        let server = self.existing(id).await?;
+        let mut labels = server.labels.clone();
+        labels.extend(tags.clone());
+        if labels == server.labels {
+            return Ok(());
+        }
+        self.set_labels(server.id, &labels).await.map(drop)
+    }
+
+    async fn start(&self, id: &ProviderId) -> Result<(), Error> {
+        self.client.call(request::power_on(id::server(id)?)).await?;
+        Ok(())
+    }
+
+    async fn stop(&self, id: &ProviderId) -> Result<(), Error> {
+        self.client.call(request::power_off(id::server(id)?)).await?;
+        Ok(())
+    }
+}
+
+/// Whether the name of the new server is taken. The cloud reports other unique fields with the same
+/// code.
+fn is_name_taken(failure: &Failure) -> bool {
+    failure.is(Code::UniquenessError)
+        && (failure.fields.is_empty() || failure.fields.iter().any(|field| field == "name"))
+}
+
+fn wrong_key(server: &Server, expected: &InstanceKey) -> Error {
+    let key = reply::key(&server.labels).unwrap_or("no key");
+    Error::new(ErrorKind::Denied, format!("server {}: expected the key {expected}, got {key}", server.id))
+}

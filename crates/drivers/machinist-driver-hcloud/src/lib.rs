@@ -1,0 +1,38 @@
+//! The driver for Hetzner Cloud: instances, load balancers and routes over the public API.
+//!
+//! An [`HcloudProvider`] opens an account per credential; a token belongs to exactly one project.
+//! As in every driver, `spec` parses the class's `providerSpec`, `request` builds the cloud's
+//! requests, `reply` converts the cloud's answers (all three pure), and `driver` awaits. `balancer`
+//! and `route` have the same parts: a pure planner compares the wanted state with the cloud's, and
+//! their `driver` performs the differences one by one. `client` is a thin HTTP client that makes
+//! one attempt per call and sees every header.
+//!
+//! Identity: the key and the installation of an instance are labels of the server. Names of servers
+//! are unique in a project, so two concurrent creations never make two servers.
+//!
+//! Deliberately absent: retries, a token bucket, caches and waits for long actions, which are the
+//! task of the runtime. Dedicated servers of Hetzner Robot (`hrobot://` and `hcloud://bm-` ids) are
+//! not supported: their ids count as ids of another cloud, and no controller acts on them.
+
+mod action;
+mod balancer;
+mod cidr;
+mod client;
+mod driver;
+mod go_syntax;
+mod id;
+mod label;
+mod model;
+mod options;
+mod reply;
+mod request;
+mod route;
+mod spec;
+
+pub use client::{CallLabels, Http, NoAnswer, RateState, Traffic, Transport};
+pub use driver::{HcloudProvider, PROMISES};
+pub use options::{
+    AddressFamily, Algorithm, BalancerDefaults, Endpoint, EndpointError, HcloudOptions, OptionsError,
+    TokenSource,
+};
+pub use spec::ProviderSpec;

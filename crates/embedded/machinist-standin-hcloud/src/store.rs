@@ -1,0 +1,197 @@
+//! All stored objects. A change marks the object, and [`Store::commit`] writes all marked objects as
+//! one line of the journal.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+use serde::{Deserialize, Serialize};
+
+use crate::journal::{Change, Journal, Line};
+use crate::model::{Action, Certificate, LoadBalancer, Network, Server, SshKey};
+
+/// Identifiers begin above 32 bits, so that a client that stores them in fewer bits fails.
+pub(crate) const FIRST_ID: i64 = 1 << 33;
+
+/// Finished actions are kept for a while, because clients ask for them. This number is far above
+/// what a client remembers.
+const MOST_ACTIONS: usize = 20_000;
+
+/// All objects of all projects, as in a dump.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct State {
+    /// The last identifier that was given to an object; 0 if there was none.
+    pub last_id: i64,
+    /// Every server that ever existed.
+    pub servers: BTreeMap<i64, Server>,
+    /// The networks.
+    pub networks: BTreeMap<i64, Network>,
+    /// The load balancers.
+    pub load_balancers: BTreeMap<i64, LoadBalancer>,
+    /// The certificates.
+    pub certificates: BTreeMap<i64, Certificate>,
+    /// The SSH keys.
+    pub ssh_keys: BTreeMap<i64, SshKey>,
+    /// Actions that run, and the last ones that ended.
+    pub actions: BTreeMap<i64, Action>,
+}
+
+/// The sort of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Sort {
+    Server,
+    Network,
+    LoadBalancer,
+    Certificate,
+    SshKey,
+    Action,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Store {
+    state: State,
+    changed: BTreeSet<(Sort, i64)>,
+    journal: Option<Journal>,
+}
+
+/// Access to one sort of object. Every access that may change an object marks it.
+macro_rules! objects {
+    ($put:ident, $edit:ident, $remove:ident, $map:ident, $type:ty, $sort:expr) => {
+        pub(crate) fn $put(&mut self, object: $type) {
+            self.changed.insert(($sort, object.id));
+            self.state.$map.insert(object.id, object);
+        }
+
+        #[allow(dead_code, reason = "SSH keys are never changed")]
+        pub(crate) fn $edit(&mut self, id: i64) -> Option<&mut $type> {
+            self.changed.insert(($sort, id));
+            self.state.$map.get_mut(&id)
+        }
+
+        #[allow(dead_code, reason = "servers are never removed")]
+        pub(crate) fn $remove(&mut self, id: i64) {
+            self.changed.insert(($sort, id));
+            self.state.$map.remove(&id);
+        }
+    };
+}
+
+impl Store {
+    pub(crate) fn new(state: State, journal: Option<Journal>) -> Self {
+        Self { state, changed: BTreeSet::new(), journal }
+    }
+
+    pub(crate) fn state(&self) -> &State {
+        &self.state
+    }
+
+    objects!(put_server, edit_server, remove_server, servers, Server, Sort::Server);
+    objects!(put_network, edit_network, remove_network, networks, Network, Sort::Network);
+    objects!(
+        put_load_balancer,
+        edit_load_balancer,
+        remove_load_balancer,
+        load_balancers,
+        LoadBalancer,
+        Sort::LoadBalancer
+    );
+    objects!(
+        put_certificate,
+        edit_certificate,
+        remove_certificate,
+        certificates,
+        Certificate,
+        Sort::Certificate
+    );
+    objects!(put_ssh_key, edit_ssh_key, remove_ssh_key, ssh_keys, SshKey, Sort::SshKey);
+    objects!(put_action, edit_action, remove_action, actions, Action, Sort::Action);
+
+    /// The servers that changed since the last commit.
+    pub(crate) fn changed_servers(&self) -> impl Iterator<Item = i64> {
+        self.changed.iter().filter(|(sort, _)| *sort == Sort::Server).map(|(_, id)| *id)
+    }
+
+    /// A new identifier.
+    pub(crate) fn next_id(&mut self, seed: u32) -> i64 {
+        let first = FIRST_ID + i64::from(seed) * 1_000_000;
+        self.state.last_id = (self.state.last_id + 1).max(first);
+        self.state.last_id
+    }
+
+    /// The sequence number of the next server.
+    pub(crate) fn next_serial(&self) -> u64 {
+        self.state.servers.values().map(|server| server.serial).max().unwrap_or(0) + 1
+    }
+
+    /// Replaces everything, as from a dump.
+    pub(crate) fn replace(&mut self, state: State) -> io::Result<()> {
+        if let Some(journal) = &mut self.journal {
+            journal.rewrite(&state)?;
+        }
+        self.state = state;
+        self.changed.clear();
+        Ok(())
+    }
+
+    /// Writes the marked objects to the journal. After an error they stay marked, and the next
+    /// commit writes them.
+    pub(crate) fn commit(&mut self) -> io::Result<()> {
+        if self.changed.is_empty() {
+            return Ok(());
+        }
+        self.forget_old_actions();
+        if let Some(journal) = &mut self.journal {
+            let changes = self.changed.iter().map(|(sort, id)| self.state.change(*sort, *id)).collect();
+            journal.append(&Line { last_id: self.state.last_id, changes })?;
+        }
+        self.changed.clear();
+        Ok(())
+    }
+
+    fn forget_old_actions(&mut self) {
+        while MOST_ACTIONS < self.state.actions.len() {
+            let ended = self.state.actions.values().find(|action| action.finished.is_some());
+            let Some(id) = ended.map(|action| action.id) else { return };
+            self.remove_action(id);
+        }
+    }
+}
+
+impl State {
+    fn change(&self, sort: Sort, id: i64) -> Change {
+        let removed = Change::Removed { sort, id };
+        match sort {
+            Sort::Server => self.servers.get(&id).cloned().map_or(removed, |it| Change::Server(Box::new(it))),
+            Sort::Network => self.networks.get(&id).cloned().map_or(removed, Change::Network),
+            Sort::LoadBalancer => {
+                self.load_balancers.get(&id).cloned().map_or(removed, |it| Change::LoadBalancer(Box::new(it)))
+            }
+            Sort::Certificate => self.certificates.get(&id).cloned().map_or(removed, Change::Certificate),
+            Sort::SshKey => self.ssh_keys.get(&id).cloned().map_or(removed, Change::SshKey),
+            Sort::Action => self.actions.get(&id).cloned().map_or(removed, |it| Change::Action(Box::new(it))),
+        }
+    }
+
+    pub(crate) fn apply(&mut self, line: Line) {
+        self.last_id = line.last_id;
+        for change in line.changes {
+            match change {
+                Change::Server(it) => drop(self.servers.insert(it.id, *it)),
+                Change::Network(it) => drop(self.networks.insert(it.id, it)),
+                Change::LoadBalancer(it) => drop(self.load_balancers.insert(it.id, *it)),
+                Change::Certificate(it) => drop(self.certificates.insert(it.id, it)),
+                Change::SshKey(it) => drop(self.ssh_keys.insert(it.id, it)),
+                Change::Action(it) => drop(self.actions.insert(it.id, *it)),
+                Change::Removed { sort, id } => match sort {
+                    Sort::Server => drop(self.servers.remove(&id)),
+                    Sort::Network => drop(self.networks.remove(&id)),
+                    Sort::LoadBalancer => drop(self.load_balancers.remove(&id)),
+                    Sort::Certificate => drop(self.certificates.remove(&id)),
+                    Sort::SshKey => drop(self.ssh_keys.remove(&id)),
+                    Sort::Action => drop(self.actions.remove(&id)),
+                },
+            }
+        }
+    }
+}
