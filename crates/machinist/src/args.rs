@@ -4,6 +4,7 @@
 //! machine-controller-manager use. Parsing turns each value into a type, such as a duration or a
 //! cluster; the rest of the program never sees the text.
 
+mod cloud_controller_manager;
 mod command_line;
 mod controllers;
 mod value;
@@ -17,6 +18,7 @@ use std::time::Duration;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub(crate) use self::cloud_controller_manager::{CloudControllerManagerArgs, CloudName, Controller};
 pub(crate) use self::controllers::{
     ClusterArgs, CompatibilityArgs, LeaderArgs, LogArgs, MachineControllerArgs, MachineDefaultArgs,
     ManagerArgs, ProviderName, ServerArgs,
@@ -77,6 +79,17 @@ pub(crate) enum Command {
     /// health of the Node. When the Machine is deleted, it drains the Node and deletes the
     /// instance.
     MachineController(Box<MachineControllerArgs>),
+    /// Run the controllers of Nodes, load balancers and routes of a cloud
+    ///
+    /// The cloud controller manager initialises Nodes, keeps their addresses and labels as the
+    /// cloud shows them, deletes the Nodes of servers that are gone, programs load balancers for
+    /// Services, and programs routes to the pods of Nodes.
+    CloudControllerManager(Box<CloudControllerManagerArgs>),
+    /// Run a stand-in for the API of a real cloud, for tests without an account
+    ///
+    /// The stand-in answers as the cloud does, with projects, tokens, rate limits, actions and
+    /// faults on request at /_control. Its servers boot if a target cluster is given.
+    StandIn(StandInArgs),
     /// Run the simulated cloud as a separate process
     ///
     /// The instances also run in this process. They join the target cluster like a kubelet: with
@@ -290,6 +303,37 @@ pub(crate) struct SimCloudArgs {
     /// node-monitor grace period
     #[arg(long, value_name = "DURATION", value_parser = value::some_duration, default_value = "10s")]
     pub node_lease_renewal: Duration,
+
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// Flags of `machinist stand-in`.
+#[derive(Debug, Args)]
+pub(crate) struct StandInArgs {
+    /// Cloud to stand in for
+    #[arg(value_name = "CLOUD", value_enum)]
+    pub cloud: CloudName,
+
+    /// Loopback address and port of the API (plain HTTP)
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7071", value_parser = value::loopback)]
+    pub listen: SocketAddr,
+
+    /// Directory that keeps all objects across restarts; without it, they are in memory
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+
+    /// Token that may read and write [default: $HCLOUD_TOKEN, else 64 letters; printed at the start]
+    #[arg(long, value_name = "TOKEN")]
+    pub token: Option<String>,
+
+    /// API server that the servers join, for example https://127.0.0.1:6443
+    #[arg(long, value_name = "URL", value_parser = https_url, requires = "target_ca")]
+    pub target_server: Option<String>,
+
+    /// PEM file with the CA certificate of --target-server
+    #[arg(long, value_name = "FILE", requires = "target_server")]
+    pub target_ca: Option<PathBuf>,
 
     #[command(flatten)]
     pub log: LogArgs,

@@ -86,6 +86,14 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             log::start(&args.log, Voice::Command, &output);
             block_on(cmd::why::run(&args, &output))
         }
+        Command::CloudControllerManager(args) => {
+            log::start(&args.log, Voice::Daemon, &output);
+            block_on(cmd::cloud_controller_manager::run(&args))
+        }
+        Command::StandIn(args) => {
+            log::start(&args.log, Voice::Daemon, &output);
+            block_on(cmd::stand_in::run(&args, &output))
+        }
         Command::SimCloud(args) => {
             log::start(&args.log, Voice::Daemon, &output);
             block_on(cmd::sim_cloud::run(&args, &output))

@@ -13,7 +13,9 @@
 
 mod advice;
 mod clusters;
+pub(crate) mod credential;
 mod election;
+pub(crate) mod hcloud;
 mod identity;
 mod ledger;
 mod standby;

@@ -39,12 +39,13 @@ pub(crate) struct CloudControllerManagerArgs {
     /// Name of the cluster, for messages
     #[arg(long, value_name = "NAME", default_value = "kubernetes", help_heading = CLOUD)]
     pub cluster_name: String,
+    /// Namespace of Machines that may own Nodes: their controller gets two minutes to replace a
+    /// Node before it is deleted here [default: no Machines]
+    #[arg(long, value_name = "NAME", help_heading = CLOUD)]
+    pub machine_namespace: Option<String>,
     /// Decide and log, but change nothing in the cluster or the cloud
     #[arg(long, help_heading = CLOUD)]
     pub dry_run: bool,
-    /// Age up to which a list of all servers answers lookups
-    #[arg(long, value_name = "DURATION", value_parser = value::some_duration, default_value = "10s", help_heading = CLOUD)]
-    pub server_cache_max_age: Duration,
 
     /// Kubeconfig of the cluster [default: the cluster of this pod]
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true, help_heading = CLUSTER)]
@@ -129,6 +130,9 @@ pub(crate) enum CloudName {
 /// Flags of other cloud controller managers that have no effect here.
 #[derive(Debug, Args)]
 pub(crate) struct UnusedArgs {
+    /// Ignored: one list of servers serves all controllers
+    #[arg(long, value_name = "DURATION", value_parser = value::duration, help_heading = UNUSED)]
+    pub server_cache_max_age: Option<Duration>,
     /// Ignored: settings of the cloud come from the environment
     #[arg(long, value_name = "FILE", help_heading = UNUSED)]
     pub cloud_config: Option<String>,

@@ -63,9 +63,10 @@ pub(crate) struct MachineControllerArgs {
     #[arg(long, value_name = "NAME", value_enum, default_value_t = ProviderName::Sim, help_heading = CLOUD)]
     pub provider: ProviderName,
     /// URL of the simulated cloud, as `machinist sim-cloud` prints it, for example
-    /// http://127.0.0.1:7070
-    #[arg(long, value_name = "URL", value_parser = value::sim_endpoint, help_heading = CLOUD)]
-    pub sim_endpoint: Endpoint,
+    /// http://127.0.0.1:7070; required for the provider sim
+    #[arg(long, value_name = "URL", value_parser = value::sim_endpoint, required_unless_present = "provider",
+          required_if_eq("provider", "sim"), help_heading = CLOUD)]
+    pub sim_endpoint: Option<Endpoint>,
     /// Name of this installation in the cloud [default: the value of --namespace]
     #[arg(long, value_name = "NAME", help_heading = CLOUD)]
     pub cluster_name: Option<String>,
@@ -94,6 +95,8 @@ pub(crate) struct MachineControllerArgs {
 pub(crate) enum ProviderName {
     /// Simulated cloud
     Sim,
+    /// Hetzner Cloud; settings come from HCLOUD_ENDPOINT, HCLOUD_NETWORK and HCLOUD_INSTANCES_*
+    Hcloud,
 }
 
 /// Defaults for fields that a Machine leaves empty.

@@ -6,17 +6,19 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::bail;
 use machinist_controllers::{MachineController, MachineOptions};
 use machinist_driver::Provider;
 use machinist_driver_sim::{PROMISES, SimProvider};
 use machinist_plan::mcm::machine::Defaults;
 
-use crate::args::{MachineControllerArgs, MachineDefaultArgs, ProviderName};
+use crate::args::{MachineControllerArgs, MachineDefaultArgs, ProviderName, WrongFlags};
+use crate::wiring::hcloud;
 use crate::wiring::{LeaseName, Process};
 
 pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode> {
     let cluster = args.cluster_name.clone().unwrap_or_else(|| args.clusters.namespace.clone());
-    let (provider, call_bound) = provider(args);
+    let (provider, call_bound) = provider(args)?;
     let mut options = MachineOptions::new(provider, cluster);
     options.defaults = Arc::new(defaults(&args.machines));
     options.token_groups = args.machines.bootstrap_token_auth_extra_groups.clone();
@@ -37,9 +39,24 @@ pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode
 }
 
 /// Returns the cloud, and how long after their start its calls may take effect.
-fn provider(args: &MachineControllerArgs) -> (Arc<dyn Provider>, Duration) {
-    match args.provider {
-        ProviderName::Sim => (Arc::new(SimProvider::at(args.sim_endpoint.clone())), PROMISES.call_bound),
+///
+/// # Errors
+/// If the settings of the cloud are wrong.
+fn provider(args: &MachineControllerArgs) -> anyhow::Result<(Arc<dyn Provider>, Duration)> {
+    match (args.provider, &args.sim_endpoint) {
+        (ProviderName::Sim, Some(endpoint)) => {
+            Ok((Arc::new(SimProvider::at(endpoint.clone())), PROMISES.call_bound))
+        }
+        (ProviderName::Sim, None) => {
+            bail!(WrongFlags::new("--sim-endpoint: expected the URL of the simulated cloud"))
+        }
+        (ProviderName::Hcloud, None) => {
+            let provider = hcloud::provider(hcloud::options()?)?;
+            Ok((Arc::new(provider), machinist_driver_hcloud::PROMISES.call_bound))
+        }
+        (ProviderName::Hcloud, Some(_)) => {
+            bail!(WrongFlags::new("--sim-endpoint: expected only with --provider sim"))
+        }
     }
 }
 

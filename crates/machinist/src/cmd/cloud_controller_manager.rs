@@ -1,0 +1,118 @@
+//! `machinist cloud-controller-manager`: runs the controllers of Nodes, load balancers and routes.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use machinist_controllers::ccm::{CcmOptions, CloudControllerManager, Controllers};
+use machinist_plan::ccm::cidr::{Cidr, parse_cluster_cidrs};
+use machinist_plan::ccm::node::{self, Brake};
+use machinist_plan::ccm::{route, service};
+
+use crate::args::{CloudControllerManagerArgs, CloudName, ClusterArgs, ClusterFlag, Controller, WrongFlags};
+use crate::wiring::{LeaseName, Process, credential, hcloud};
+
+/// Fewer missing servers than this never stop the deletion of Nodes.
+const BRAKE_ALWAYS_ALLOWS: u32 = 3;
+/// The longest call of the cloud: a change of a load balancer consists of several requests.
+const LONGEST_CALL: Duration = Duration::from_secs(60);
+/// The class of Services whose load balancers this program provides, beside no class.
+const BALANCER_CLASS: &str = "machinist.dev/hcloud";
+/// The prefix of the annotations of Services with options of load balancers.
+const ANNOTATION_PREFIX: &str = "load-balancer.hetzner.cloud/";
+
+pub(crate) async fn run(args: &CloudControllerManagerArgs) -> anyhow::Result<ExitCode> {
+    let options = options(args)?;
+    let clusters = clusters(args);
+    let process = Process {
+        component: "cloud-controller-manager",
+        resources: &[],
+        clusters: &clusters,
+        listen: SocketAddr::new(args.bind_address, args.secure_port),
+        lease: LeaseName {
+            namespace: &args.leader_elect_resource_namespace,
+            name: &args.leader_elect_resource_name,
+        },
+        concurrency: args.concurrent_node_syncs.saturating_add(args.concurrent_service_syncs),
+        leader: &args.leader,
+        call_bound: Some(LONGEST_CALL),
+    };
+    args.unused.warn();
+    tracing::info!(cloud = %args.cloud_provider, controllers = ?options.controllers, "Serving Nodes of a cloud");
+    process
+        .run(|clients, common, leadership| {
+            CloudControllerManager::start(clients, common, options, leadership)
+        })
+        .await
+}
+
+/// Converts flags and environment to options.
+///
+/// # Errors
+/// If a flag or a variable is wrong. The error names it and the expected value.
+fn options(args: &CloudControllerManagerArgs) -> anyhow::Result<CcmOptions> {
+    let CloudName::Hcloud = args.cloud_provider;
+    let (cloud, token) = hcloud::options_and_token()?;
+    let has_routes = args.configure_cloud_routes && cloud.has_routes();
+    let has_balancers = cloud.balancers_enabled;
+    let runs = |controller: Controller| controller.runs(&args.controllers);
+    let controllers = Controllers {
+        node: runs(Controller::Node),
+        node_lifecycle: runs(Controller::NodeLifecycle),
+        service: runs(Controller::Service) && has_balancers,
+        route: runs(Controller::Route) && has_routes,
+    };
+    let routes = route::Options {
+        cluster: cluster_cidrs(args, controllers.route)?,
+        period: args.route_reconciliation_period,
+        follows_addresses: true,
+    };
+    let services =
+        service::Options { class: BALANCER_CLASS.to_owned(), prefix: ANNOTATION_PREFIX.to_owned() };
+    let provider = Arc::new(hcloud::provider(cloud)?);
+    let mut options = CcmOptions::new(provider, credential::follow(token)?, services, routes);
+    options.controllers = controllers;
+    options.dry_run = args.dry_run;
+    options.machines.clone_from(&args.machine_namespace);
+    options.nodes = Arc::new(node::Options {
+        trusted: trusted(args)?,
+        status_period: args.node_status_update_frequency,
+        monitor_period: args.node_monitor_period,
+        confirm_period: args.node_deletion_confirm_period,
+        min_age: args.node_deletion_min_age,
+        brake: Some(Brake { nodes: BRAKE_ALWAYS_ALLOWS, percent: args.node_deletion_brake.into() }),
+        ..node::Options::default()
+    });
+    Ok(options)
+}
+
+fn cluster_cidrs(args: &CloudControllerManagerArgs, is_needed: bool) -> anyhow::Result<Vec<Cidr>> {
+    if !is_needed && args.cluster_cidr.is_empty() {
+        return Ok(Vec::new());
+    }
+    parse_cluster_cidrs(&args.cluster_cidr.join(",")).map_err(|error| {
+        WrongFlags::new(format!(
+            "--cluster-cidr {error}. Routes need the networks of the pods; use --configure-cloud-routes=false without routes"
+        ))
+        .into()
+    })
+}
+
+fn trusted(args: &CloudControllerManagerArgs) -> anyhow::Result<Vec<Cidr>> {
+    let parse = |text: &String| {
+        text.trim().parse().map_err(|error| WrongFlags::new(format!("--trusted-node-cidrs {error}")).into())
+    };
+    args.trusted_node_cidrs.iter().map(parse).collect()
+}
+
+/// The cluster of the Nodes is the only one.
+fn clusters(args: &CloudControllerManagerArgs) -> ClusterArgs {
+    ClusterArgs {
+        target_kubeconfig: args.kubeconfig.clone(),
+        control_kubeconfig: ClusterFlag::Unset,
+        namespace: args.leader_elect_resource_namespace.clone(),
+        kube_api_qps: args.kube_api_qps,
+        kube_api_burst: args.kube_api_burst,
+    }
+}

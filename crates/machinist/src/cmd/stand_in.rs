@@ -1,0 +1,59 @@
+//! `machinist stand-in`: the API of a real cloud without the cloud, for tests and demonstrations.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context;
+use machinist_cloud_sim::Clock;
+use machinist_node_sim::{Fleet, FleetOptions, HttpsConnector, Metadata};
+use machinist_standin_hcloud::http::Server;
+use machinist_standin_hcloud::{Access, Settings, Standin, Tokens};
+
+use crate::args::{CloudName, StandInArgs};
+use crate::output::Output;
+use crate::{cmd, stop, wiring};
+
+/// The project of the token. More projects and tokens can be added at `/_control`.
+const PROJECT: &str = "default";
+/// Length of a token of the real cloud.
+const TOKEN_LENGTH: usize = 64;
+
+pub(crate) async fn run(args: &StandInArgs, output: &Output) -> anyhow::Result<ExitCode> {
+    let CloudName::Hcloud = args.cloud;
+    let stop = stop::requested().context("cannot listen for signals")?;
+    tracing::info!(version = cmd::version::VERSION, "Starting");
+    let from_environment = || std::env::var("HCLOUD_TOKEN").ok().filter(|token| !token.is_empty());
+    let token = args.token.clone().or_else(from_environment).unwrap_or_else(new_token);
+    let tokens = Tokens::default().with(&token, PROJECT, Access::ReadWrite);
+    let settings = Settings { tokens, ..Settings::default() };
+    let standin = match &args.data_dir {
+        None => Standin::in_memory(settings, Clock::wall()),
+        Some(folder) => Standin::open(folder, settings, Clock::wall())
+            .with_context(|| format!("--data-dir {}", folder.display()))?,
+    };
+    let _fleet = fleet(args, &standin)?;
+    let server = Server::bind(standin, args.listen).await.context("--listen")?;
+    output.line(&format!("Stand-in for Hetzner Cloud at {}", server.endpoint()))?;
+    output.line(&format!("export HCLOUD_ENDPOINT={} HCLOUD_TOKEN={token}", server.endpoint()))?;
+    server.serve(stop).await;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Starts the machines of the servers, if they have a cluster to join.
+fn fleet(args: &StandInArgs, standin: &Standin) -> anyhow::Result<Option<Fleet>> {
+    let (Some(server), Some(ca)) = (&args.target_server, &args.target_ca) else { return Ok(None) };
+    let ca_pem = std::fs::read_to_string(ca)
+        .with_context(|| format!("--target-ca {}: cannot read the file", ca.display()))?;
+    let metadata = Metadata { server: server.clone(), ca_pem };
+    let options = FleetOptions::new(metadata, Arc::new(HttpsConnector));
+    Ok(Some(Fleet::start(standin.machines(), options)))
+}
+
+/// Returns a token in the form of the real cloud.
+fn new_token() -> String {
+    let mut token = String::with_capacity(TOKEN_LENGTH);
+    while token.len() < TOKEN_LENGTH {
+        token.push_str(&format!("{:016x}", wiring::seed()));
+    }
+    token
+}
