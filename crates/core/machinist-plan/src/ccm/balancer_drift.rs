@@ -132,3 +132,6 @@ impl fmt::Display for Action {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

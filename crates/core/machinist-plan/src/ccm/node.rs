@@ -248,6 +248,10 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
         };
         writes.push(Action::Patch(Box::new(patch)));
     }
+    let is_writing = writes.iter().any(|action| !matches!(action, Action::Tell(_)));
+    if is_writing && plan.why.reason == Reason::Settled {
+        plan.why = Why::new(Reason::Writing("updating the Node from its instance"), Step::Nothing);
+    }
     plan.actions.splice(0..0, writes);
     plan
 }
