@@ -421,7 +421,7 @@ fn an_initialized_node_follows_its_instance() {
     expect![[r#"
         do    node/status: addresses InternalIP 10.0.0.1, ExternalIP 1.2.3.4, Hostname n
         do    node: labels beta.kubernetes.io/instance-type=large node.kubernetes.io/instance-type=large
-        why   up to date
+        why   updating the Node from its instance
         wait  for a change
     "#]]
     .assert_eq(&listed(|it| {

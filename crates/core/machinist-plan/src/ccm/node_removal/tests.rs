@@ -136,7 +136,15 @@ fn missing(count: u32) -> Snapshot {
 /// TL-01, TL-12
 #[test]
 fn the_node_of_a_missing_instance_is_deleted() {
-    check(&cluster(), expect![[r#""#]]);
+    check(
+        &cluster(),
+        expect![[r#"
+        do    node n1: event DeletingNode: Deleting node n1 because it does not exist in the cloud provider
+        do    node n1: delete because sim://1 was absent at 2027-01-15T07:59:40Z and 2027-01-15T07:59:55Z
+        why   deleting the Nodes of instances that do not exist; next: the Nodes are deleted
+        wait  for a change
+    "#]],
+    );
     let removal = plan(&cluster()).actions.into_iter().find_map(|action| match action {
         Action::Delete(removal) => Some(removal),
         Action::List | Action::Tell { .. } => None,
@@ -273,7 +281,14 @@ fn a_live_machine_has_two_minutes() {
 fn the_brake_holds_if_too_many_are_missing() {
     assert_eq!(deleted(&missing(3)).len(), 3, "three may always be missing");
     assert_eq!(deleted(&missing(4)), Vec::<String>::new());
-    check(&missing(4), expect![[r#""#]]);
+    check(
+        &missing(4),
+        expect![[r#"
+        do    warning NodeDeletionSuspended: the instances of 4 of 10 Nodes are missing; no Node is deleted: at most 3 may be missing. To go on, check the credential and the instances in the cloud. If the instances were deleted on purpose, set the annotation machinist.dev/allow-node-deletion-until to a time in the future.
+        why   the instances of 4 of 10 Nodes are missing; no Node is deleted: at most 3 may be missing; next: check the credential and the instances in the cloud. If the instances were deleted on purpose, set the annotation machinist.dev/allow-node-deletion-until to a time in the future
+        wait  until 2027-01-15T08:01:00Z
+    "#]],
+    );
     let of_hundred = |count| Snapshot { nodes: 100, shown: Some((at(-1), 70)), ..missing(count) };
     assert_eq!(deleted(&of_hundred(30)), Vec::<String>::new(), "TL-20");
     assert_eq!(deleted(&of_hundred(20)).len(), MOST_AT_ONCE);
@@ -360,11 +375,23 @@ fn a_rejected_deletion_is_retried_later() {
     assert_eq!(deleted(&refused(1, -10)), ["n1", "n2"]);
     assert_eq!(deleted(&refused(9, -299)), ["n2"]);
     let alone = changed(|suspect| suspect.refused = Some(Attempts { count: 1, last: at(-1) }));
-    check(&alone, expect![[r#""#]]);
+    check(
+        &alone,
+        expect![[r#"
+        why   the API server rejected the deletion of Node n1; next: the controller tries again
+        wait  until 2027-01-15T08:00:09Z
+    "#]],
+    );
 }
 
 #[test]
 fn without_suspects_nothing_is_planned() {
     let s = Snapshot { suspects: Vec::new(), shown: None, ..cluster() };
-    check(&s, expect![[r#""#]]);
+    check(
+        &s,
+        expect![[r#"
+        why   up to date
+        wait  for a change
+    "#]],
+    );
 }

@@ -119,10 +119,25 @@ fn play(mut s: Snapshot) -> Vec<Route> {
 /// TR-02
 #[test]
 fn every_pod_network_gets_a_route() {
-    check(&cluster(&[]), expect![[r#""#]]);
+    check(
+        &cluster(&[]),
+        expect![[r#"
+        do    driver: create the route to 10.244.1.0/24 over sim://1
+        why   waiting for the cloud to create the route; next: the cloud answers
+        wait  until 2027-01-15T08:04:00Z
+    "#]],
+    );
     let one = cluster(&both()[1..]);
     assert_eq!(calls(&one), ["driver: create the route to 10.244.1.0/24 over sim://1"]);
-    check(&cluster(&both()), expect![[r#""#]]);
+    check(
+        &cluster(&both()),
+        expect![[r#"
+        do    node n1: NetworkUnavailable=False, RouteCreated
+        do    node n2: NetworkUnavailable=False, RouteCreated
+        why   up to date
+        wait  until 2027-01-15T08:04:00Z
+    "#]],
+    );
     for routes in [&[][..], &both()[..1], &both()] {
         assert_eq!(play(cluster(routes)), both());
     }
@@ -197,7 +212,15 @@ fn a_changed_gateway_replaces_the_route() {
 #[test]
 fn a_destination_belongs_to_one_node() {
     let twice = vec![node(1, &["10.244.1.0/24", "10.244.1.0/24"])];
-    check(&with_nodes(&both()[..1], twice), expect![[r#""#]]);
+    check(
+        &with_nodes(&both()[..1], twice),
+        expect![[r#"
+        do    node n1: NetworkUnavailable=True, NoRouteCreated
+        do    node n1: warning FailedToCreateRoute: Node n1 has no route to 10.244.1.0/24, because another Node has it
+        why   Node n1 has no route to 10.244.1.0/24, because another Node has it; next: give each Node its own podCIDRs
+        wait  until 2027-01-15T08:04:00Z
+    "#]],
+    );
     let two = with_nodes(&both()[..1], vec![node(2, &["10.244.1.0/24"]), node(1, &["10.244.1.0/24"])]);
     let conditions: Vec<_> = actions(&two).into_iter().filter(|text| text.contains("Network")).collect();
     assert_eq!(
@@ -257,7 +280,16 @@ fn a_failed_route_is_retried_without_an_event() {
     let mut s = cluster(&[]);
     let Some(Action::Create(first)) = plan(&s).actions.pop() else { panic!("a creation is planned") };
     s.memory.take_create(&first, answered(0, Err(Error::new(ErrorKind::Unavailable, "locked"))));
-    check(&s, expect![[r#""#]]);
+    check(
+        &s,
+        expect![[r#"
+        do    node n1: NetworkUnavailable=True, NoRouteCreated
+        do    node n1: warning FailedToCreateRoute: Could not create route to 10.244.1.0/24 for Node n1: locked
+        do    driver: create the route to 10.244.2.0/24 over sim://2
+        why   waiting for the cloud to create the route; next: the cloud answers
+        wait  until 2027-01-15T08:04:00Z
+    "#]],
+    );
     let Some(Action::Create(second)) = plan(&s).actions.pop() else { panic!("a creation is planned") };
     s.memory.take_create(&second, answered(1, Ok(Progress::Done(()))));
     s.now = at(2);

@@ -160,14 +160,26 @@ fn settled() -> World {
 #[test]
 fn a_service_without_a_balancer_needs_no_call() {
     let world = new_service().set("/spec/type", json!("ClusterIP"));
-    world.check(expect![[r#""#]]);
+    world.check(expect![[r#"
+        why   up to date
+        wait  for a change
+    "#]]);
 }
 
 /// TS-02, SC-01: the finalizer is written before the first call.
 #[test]
 fn the_finalizer_precedes_every_call() {
-    new_service().check(expect![[r#""#]]);
-    held_service().check(expect![[r#""#]]);
+    new_service().check(expect![[r#"
+        do    service: add finalizer
+        why   adding the finalizer, which records that a load balancer may exist; next: the cloud creates the load balancer
+        wait  for a change
+    "#]]);
+    held_service().check(expect![[r#"
+        do    event EnsuringLoadBalancer: Ensuring load balancer
+        do    driver: ensure balancer 0a-1b, ports 80/TCP, nodes [a b]
+        why   waiting for the cloud to ensure the load balancer; next: the cloud answers
+        wait  for a change
+    "#]]);
     for protocol in ["TCP", "UDP", "SCTP"] {
         let planned = held_service().set("/spec/ports/0/protocol", json!(protocol)).plan();
         assert!(planned.contains(&format!("ports 80/{protocol}")), "{planned}");
@@ -185,7 +197,12 @@ fn another_class_belongs_to_another_program() {
 /// TS-06
 #[test]
 fn the_status_shows_the_balancer() {
-    held_service().told().ensured(1, done()).later(2).check(expect![[r#""#]]);
+    held_service().told().ensured(1, done()).later(2).check(expect![[r#"
+        do    status: [8.8.8.8]
+        do    event EnsuredLoadBalancer: Ensured load balancer
+        why   updating the addresses in the status
+        wait  for a change
+    "#]]);
 }
 
 /// TS-15, SC-11
@@ -209,9 +226,19 @@ fn the_status_is_written_only_if_it_differs() {
 #[test]
 fn another_type_deletes_the_balancer() {
     let changed = || settled().set("/spec/type", json!("ClusterIP"));
-    changed().check(expect![[r#""#]]);
+    changed().check(expect![[r#"
+        do    event DeletingLoadBalancer: Deleting load balancer
+        do    driver: delete balancer 0a-1b
+        why   waiting for the cloud to delete the load balancer; next: the cloud answers
+        wait  for a change
+    "#]]);
     let gone = changed().told().deleted(1, Ok(Progress::Done(BalancerDeletion::Gone))).later(2);
-    gone.check(expect![[r#""#]]);
+    gone.check(expect![[r#"
+        do    service: remove finalizer, clear status
+        do    event DeletedLoadBalancer: Deleted load balancer
+        why   removing the finalizer
+        wait  for a change
+    "#]]);
 }
 
 /// TS-05, SC-02: the finalizer stays until the load balancer does not exist any more.
@@ -221,7 +248,7 @@ fn a_deleted_service_deletes_its_balancer_first() {
     assert!(deleted().plan().contains("do    driver: delete balancer 0a-1b\n"));
     let foreign = deleted().set("/spec/loadBalancerClass", json!("other"));
     assert!(foreign.plan().contains("driver: delete balancer"), "the class does not matter here");
-    let working = deleted().deleted(-1, Ok(Progress::Working("delete".to_owned())));
+    let working = deleted().deleted(0, Ok(Progress::Working("delete".to_owned())));
     assert!(working.plan().starts_with("why   waiting for the cloud to change the load balancer: delete"));
     assert!(working.later(1).plan().contains("driver: delete balancer 0a-1b"));
     let gone = deleted().deleted(-1, Ok(Progress::Done(BalancerDeletion::Gone)));
@@ -235,7 +262,13 @@ fn a_deleted_service_deletes_its_balancer_first() {
 fn a_protected_balancer_is_kept_and_reported() {
     let deleted = settled().set("/metadata/deletionTimestamp", json!(at(-1).to_string()));
     let retained = deleted.deleted(-1, Ok(Progress::Done(BalancerDeletion::Retained)));
-    retained.check(expect![[r#""#]]);
+    retained.check(expect![[r#"
+        do    warning LoadBalancerRetained: The load balancer is protected against deletion in the cloud, so it was kept. Its label was removed; delete it there if it is not needed.
+        do    service: remove finalizer, clear status
+        do    event DeletedLoadBalancer: Deleted load balancer
+        why   removing the finalizer
+        wait  for a change
+    "#]]);
 }
 
 /// TS-20
@@ -243,7 +276,11 @@ fn a_protected_balancer_is_kept_and_reported() {
 fn a_failed_deletion_is_reported_and_retried() {
     let deleted = settled().set("/metadata/deletionTimestamp", json!(at(-9).to_string()));
     let failed = deleted.deleted(-1, Err(Error::new(ErrorKind::Unavailable, "no")));
-    failed.check(expect![[r#""#]]);
+    failed.check(expect![[r#"
+        do    warning SyncLoadBalancerFailed: Error syncing load balancer: no
+        why   the cloud failed once to delete the load balancer (unavailable): no; next: try again to delete the load balancer at 2027-01-15T08:00:04Z
+        wait  until 2027-01-15T08:00:04Z
+    "#]]);
 }
 
 /// TS-13
@@ -308,7 +345,12 @@ fn only_relevant_changes_lead_to_another_call() {
 fn other_nodes_update_the_balancer() {
     let three = backends(&[node("a", |_| {}), node("b", |_| {}), node("c", |_| {})]);
     let grown = || settled().with(|s| s.backends = three.clone());
-    grown().check(expect![[r#""#]]);
+    grown().check(expect![[r#"
+        do    event EnsuringLoadBalancer: Ensuring load balancer
+        do    driver: ensure balancer 0a-1b, ports 80/TCP, nodes [a b c]
+        why   waiting for the cloud to ensure the load balancer; next: the cloud answers
+        wait  for a change
+    "#]]);
     let failed = grown().ensured(-1, Err(Error::new(ErrorKind::Unavailable, "no"))).later(10);
     assert!(failed.plan().contains("nodes [a b c]"), "TS-10: {}", failed.plan());
     let four = backends(&["a", "b", "c", "d"].map(|name| node(name, |_| {})));
@@ -382,7 +424,11 @@ fn an_annotation_selects_the_nodes() {
     assert!(planned.contains("nodes [b]"), "{planned}");
     let wanted = wanted::of(&selecting("pool=b").snapshot()).unwrap_or_else(|text| panic!("{text}"));
     assert_eq!(wanted.spec.options.into_iter().collect::<Vec<_>>(), [("x".to_owned(), "y".to_owned())]);
-    selecting("pool in b").check(expect![[r#""#]]);
+    selecting("pool in b").check(expect![[r#"
+        do    warning SyncLoadBalancerFailed: Error syncing load balancer: annotation balancer.sim/node-selector "pool in b": expected a label selector such as pool=web,!retired,zone in (a,b)
+        why   annotation balancer.sim/node-selector "pool in b": expected a label selector such as pool=web,!retired,zone in (a,b); next: correct the annotation of the Service
+        wait  for a change
+    "#]]);
     assert!(selecting("pool=c").plan().contains("warning UnAvailableLoadBalancer"), "no Node is left");
 }
 
@@ -414,7 +460,10 @@ fn failures_are_retried_less_and_less_often() {
 #[test]
 fn a_slow_change_holds_no_worker() {
     let working = |second| held_service().ensured(second, Ok(Progress::Working("attach".to_owned())));
-    working(0).check(expect![[r#""#]]);
+    working(0).check(expect![[r#"
+        why   waiting for the cloud to change the load balancer: attach; since 2027-01-15T08:00:00Z; next: the controller asks again
+        wait  until 2027-01-15T08:00:01Z
+    "#]]);
     assert!(working(-1).plan().contains("driver: ensure"));
     let long = working(-60).ensured(-2, Ok(Progress::Working("attach".to_owned())));
     assert!(long.plan().contains(&format!("wait  until {}", at(3))), "{}", long.plan());
@@ -430,7 +479,7 @@ fn what_the_driver_skipped_is_reported_once() {
     let world = settled().ensured(-1, Ok(Progress::Done(ensured)));
     assert_eq!(world.plan().matches("warning MaxTargetsReached").count(), 2);
     assert_eq!(world.told().plan().matches("warning").count(), 0);
-    let no_port = settled().set("/spec/ports/0", json!({"port": 80, "protocol": "TCP"}));
+    let no_port = settled().set("/spec/ports", json!([{"port": 80, "protocol": "TCP"}]));
     assert!(no_port.plan().contains("warning LoadBalancerPortSkipped: port 80: it has no node port"));
 }
 
@@ -471,7 +520,7 @@ fn the_spec_names_the_balancer_and_the_other_keys() {
     let uid = "0a1b2c3d-0000-1111-2222-333344445555";
     let world = held_service().set("/metadata/uid", json!(uid));
     let wanted = wanted::of(&world.snapshot()).unwrap_or_else(|text| panic!("{text}"));
-    assert_eq!(wanted.spec.name, "a0a1b2c3d0000111122223333444455");
+    assert_eq!(wanted.spec.name, "a0a1b2c3d00001111222233334444555");
     assert!(!wanted.spec.keys_in_use.contains(&BalancerKey::new(uid)));
     assert!(wanted.spec.keys_in_use.contains(&BalancerKey::new("other")));
 }
