@@ -32,6 +32,9 @@ pub mod service;
 pub mod taints;
 mod why;
 
+#[cfg(test)]
+mod toy;
+
 pub use why::{BrakeRule, CcmReason, Reason, Why};
 
 /// The result of one decision about one object of the cloud-controller-manager.

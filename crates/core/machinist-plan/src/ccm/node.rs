@@ -32,6 +32,7 @@ use machinist_instance::{AccountId, Instance, InstanceRef, ProviderId, RecordedI
 
 use self::lifecycle::Lifecycle;
 use self::refresh::Refresh;
+pub use self::sight::take_listed;
 use super::account::Account;
 use super::addresses::NodeIpError;
 use super::cidr::Cidr;
@@ -61,7 +62,8 @@ pub struct Snapshot {
     pub claimed_by: Option<String>,
     /// How many other Nodes need a lookup.
     pub crowd: Crowd,
-    /// The driver's answers for this Node, by its UID.
+    /// The driver's answers for this Node, by its UID. Each list that shows the instance is noted
+    /// in them with [`take_listed`].
     pub answers: Answers,
     /// Evidence whether today's credential opens the account of the instance.
     pub ownership: Ownership,

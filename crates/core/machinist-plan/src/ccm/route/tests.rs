@@ -215,11 +215,11 @@ fn a_destination_belongs_to_one_node() {
     check(
         &with_nodes(&both()[..1], twice),
         expect![[r#"
-        do    node n1: NetworkUnavailable=True, NoRouteCreated
-        do    node n1: warning FailedToCreateRoute: Node n1 has no route to 10.244.1.0/24, because another Node has it
-        why   Node n1 has no route to 10.244.1.0/24, because another Node has it; next: give each Node its own podCIDRs
-        wait  until 2027-01-15T08:04:00Z
-    "#]],
+            do    node n1: NetworkUnavailable=True, NoRouteCreated
+            do    node n1: warning FailedToCreateRoute: Node n1 cannot have a route to 10.244.1.0/24: it is in use, or not a network
+            why   Node n1 cannot have a route to 10.244.1.0/24: it is in use, or not a network; next: give each Node its own podCIDRs
+            wait  until 2027-01-15T08:04:00Z
+        "#]],
     );
     let two = with_nodes(&both()[..1], vec![node(2, &["10.244.1.0/24"]), node(1, &["10.244.1.0/24"])]);
     let conditions: Vec<_> = actions(&two).into_iter().filter(|text| text.contains("Network")).collect();

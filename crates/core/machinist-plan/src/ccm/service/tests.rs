@@ -277,7 +277,7 @@ fn a_failed_deletion_is_reported_and_retried() {
     let deleted = settled().set("/metadata/deletionTimestamp", json!(at(-9).to_string()));
     let failed = deleted.deleted(-1, Err(Error::new(ErrorKind::Unavailable, "no")));
     failed.check(expect![[r#"
-        do    warning SyncLoadBalancerFailed: Error syncing load balancer: no
+        do    warning DeleteLoadBalancerFailed: Error deleting load balancer: no
         why   the cloud failed once to delete the load balancer (unavailable): no; next: try again to delete the load balancer at 2027-01-15T08:00:04Z
         wait  until 2027-01-15T08:00:04Z
     "#]]);
@@ -353,6 +353,8 @@ fn other_nodes_update_the_balancer() {
     "#]]);
     let failed = grown().ensured(-1, Err(Error::new(ErrorKind::Unavailable, "no"))).later(10);
     assert!(failed.plan().contains("nodes [a b c]"), "TS-10: {}", failed.plan());
+    let failed = grown().ensured(-1, Err(Error::new(ErrorKind::Unavailable, "no")));
+    assert!(failed.plan().contains("warning UpdateLoadBalancerFailed"), "SC-25: {}", failed.plan());
     let four = backends(&["a", "b", "c", "d"].map(|name| node(name, |_| {})));
     let newer = grown().with(|s| s.answers.in_flight = Some((ENSURE_BALANCER, at(-1))));
     let newer = newer.with(|s| s.backends = four.clone());
