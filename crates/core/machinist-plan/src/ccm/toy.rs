@@ -22,7 +22,7 @@ use super::account::Account;
 use super::node::{self, Crowd, Listed, Options, take_listed};
 use super::node_removal::{self, Suspect};
 use crate::event::Told;
-use crate::facts::CloudNodeFacts;
+use crate::facts::{CloudNodeFacts, NodeConditionFacts};
 
 const NODES: u32 = 10;
 const SECONDS: i64 = 400;
@@ -43,6 +43,7 @@ impl Dice {
 /// The real state of one Node, and the memory of the controller.
 struct Member {
     id: ProviderId,
+    node: CloudNodeFacts,
     /// Whether the instance exists; the kubelet of a running one keeps the Node ready.
     exists: bool,
     power: Power,
@@ -62,6 +63,8 @@ struct World {
     last_list: Option<(i64, AccountId)>,
     members: Vec<Member>,
     removed: Vec<Timestamp>,
+    /// Without the brake in half of the stories, so that the evidence alone must suffice.
+    options: Arc<Options>,
     /// Number of Nodes that were deleted.
     deletions: u32,
 }
@@ -85,10 +88,25 @@ fn process() -> Process {
     Process { started: at(0), leading_since: None, skew: Duration::ZERO, cloud_skew: None, promises }
 }
 
+/// A Node after its initialisation.
+fn node(number: u32) -> CloudNodeFacts {
+    let node = json!({
+        "metadata": {
+            "name": format!("n{number}"), "uid": format!("uid-{number}"), "resourceVersion": "1",
+            "creationTimestamp": at(-3600).to_string(),
+            "annotations": {"machinist.dev/account": account(true).as_str()},
+        },
+        "spec": {"providerID": format!("toy://{number}")},
+    });
+    let node: Node = serde_json::from_value(node).expect("a Node");
+    CloudNodeFacts::parse(&node)
+}
+
 impl World {
     fn new(seed: u64) -> Self {
         let member = |number: u32| Member {
             id: ProviderId::parse(&format!("toy://{number}")).expect("not empty"),
+            node: node(number),
             exists: true,
             power: Power::Running,
             unready_since: None,
@@ -97,6 +115,8 @@ impl World {
             listed: None,
             told: Told::default(),
         };
+        let options = Options { follows_labels: false, ..Options::default() };
+        let brake = options.brake;
         Self {
             dice: Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
             now: 0,
@@ -105,6 +125,7 @@ impl World {
             last_list: None,
             members: (0..NODES).map(member).collect(),
             removed: Vec::new(),
+            options: Arc::new(Options { brake: brake.filter(|_| seed.is_multiple_of(2)), ..options }),
             deletions: 0,
         }
     }
@@ -147,19 +168,9 @@ impl World {
             None => ("True", 0),
             Some(since) => ("Unknown", since),
         };
-        let node = json!({
-            "metadata": {
-                "name": format!("n{index}"), "uid": format!("uid-{index}"), "resourceVersion": "1",
-                "creationTimestamp": at(-3600).to_string(),
-                "annotations": {"machinist.dev/account": account(true).as_str()},
-            },
-            "spec": {"providerID": member.id.as_str()},
-            "status": {"conditions": [
-                {"type": "Ready", "status": status, "lastTransitionTime": at(since).to_string()},
-            ]},
-        });
-        let node: Node = serde_json::from_value(node).expect("a Node");
-        Arc::new(CloudNodeFacts::parse(&node))
+        let ready =
+            NodeConditionFacts { status: status.to_owned(), reason: String::new(), since: Some(at(since)) };
+        Arc::new(CloudNodeFacts { ready: Some(ready), ..member.node.clone() })
     }
 
     fn account(&self) -> Account {
@@ -188,7 +199,7 @@ impl World {
         let snapshot = node::Snapshot {
             now: at(self.now),
             process: process(),
-            options: Arc::new(Options { follows_labels: false, ..Options::default() }),
+            options: self.options.clone(),
             node: self.facts(index),
             recorded: RecordedId::Ours(member.id.clone()),
             account: self.account(),
@@ -276,7 +287,7 @@ impl World {
         let snapshot = node_removal::Snapshot {
             now: at(self.now),
             process: process(),
-            options: Arc::default(),
+            options: self.options.clone(),
             account: self.account(),
             nodes: u32::try_from(with_node.len()).expect("few Nodes"),
             shown: last_list.map(|(second, _)| {
