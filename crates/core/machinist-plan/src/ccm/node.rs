@@ -20,7 +20,6 @@ mod sight;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -306,15 +305,9 @@ fn ip_mismatch(error: &NodeIpError) -> (EventText, Why) {
 }
 
 /// Returns the Event for addresses that are accepted although the cloud does not offer them.
-fn trusted_event(s: &Snapshot, trusted: &[IpAddr]) -> Option<Action> {
-    if trusted.is_empty() {
-        return None;
-    }
-    let all: Vec<_> = trusted.iter().map(ToString::to_string).collect();
-    let message = format!(
-        "--node-ip {} is not an address of the instance. It is accepted because --trusted-node-cidrs contains it.",
-        all.join(",")
-    );
+fn trusted_event(s: &Snapshot, trusted: &[NodeIpError]) -> Option<Action> {
+    let first = trusted.first()?;
+    let message = format!("{first}. It is accepted because --trusted-node-cidrs contains it.");
     tell(s, EventText::warning(names::NODE_IP_MISMATCH, message))
 }
 

@@ -11,13 +11,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use machinist_core::ownership::{List, Others, Ownership};
-use machinist_core::{Answered, Answers, Found, Process};
+use machinist_core::{Answered, Answers, Found, Process, Wait};
 use machinist_instance::{
     AccountId, CreateGuarantee, Error, ErrorKind, Instance, InstanceRef, KeyTag, NodeName, Power, Promises,
     ProviderId, RecordedId, Sighting,
 };
 use serde_json::json;
 
+use super::Plan;
 use super::account::Account;
 use super::node::{self, Crowd, Listed, Options, take_listed};
 use super::node_removal::{self, Suspect};
@@ -211,7 +212,9 @@ impl World {
             owner: None,
             told: Arc::new(member.told.clone()),
         };
-        for action in node::plan(&snapshot).actions {
+        let plan = node::plan(&snapshot);
+        self.check_wait(&plan);
+        for action in plan.actions {
             match action {
                 node::Action::Find(which) => self.find(index, which),
                 node::Action::List => self.list(),
@@ -219,6 +222,13 @@ impl World {
                 node::Action::Patch(_) | node::Action::SetAddresses { .. } => {}
             }
         }
+    }
+
+    /// A plan without actions waits for a later moment. Otherwise the planner would be called again
+    /// at once, without an end.
+    fn check_wait<A: std::fmt::Display>(&self, plan: &Plan<A>) {
+        let is_later = !matches!(plan.wait, Wait::Until(until) if until <= at(self.now));
+        assert!(is_later || !plan.actions.is_empty(), "{plan}");
     }
 
     fn find(&mut self, index: usize, by: InstanceRef) {
@@ -296,9 +306,12 @@ impl World {
             suspects: suspects.collect(),
             removed: self.removed.clone(),
             allowed_until: None,
+            allowed_on: "".into(),
             told: Arc::default(),
         };
-        for action in node_removal::plan(&snapshot).actions {
+        let plan = node_removal::plan(&snapshot);
+        self.check_wait(&plan);
+        for action in plan.actions {
             match action {
                 node_removal::Action::List => self.list(),
                 node_removal::Action::Tell { .. } => {}
@@ -316,7 +329,7 @@ impl World {
     }
 }
 
-/// Whatever the cloud answers, only Nodes of missing instances are deleted. In all stories
+/// For all answers of the cloud, only Nodes of missing instances are deleted. In all stories
 /// together, many of them are.
 #[test]
 fn no_node_of_an_existing_instance_is_deleted() {

@@ -106,6 +106,8 @@ impl World {
         let repeated = plan(&s);
         let is_warning = |action: &&Action| matches!(action, Action::Tell(event) if event.severity == crate::Severity::Warning);
         assert_eq!(repeated.actions.iter().filter(is_warning).count(), 0, "an Event is planned twice");
+        let is_later = !matches!(repeated.wait, machinist_core::Wait::Until(until) if until <= s.now);
+        assert!(is_later || !repeated.actions.is_empty(), "called again at once: {repeated}");
         planned.to_string()
     }
 

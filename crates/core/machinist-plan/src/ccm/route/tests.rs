@@ -70,7 +70,10 @@ fn answered<T>(second: i64, answer: Result<T, Error>) -> Answered<T> {
 
 /// Returns the planned calls and conditions.
 fn actions(s: &Snapshot) -> Vec<String> {
-    plan(s).actions.iter().map(ToString::to_string).collect()
+    let plan = plan(s);
+    let is_later = !matches!(plan.wait, machinist_core::Wait::Until(until) if until <= s.now);
+    assert!(is_later || !plan.actions.is_empty(), "called again at once: {plan}");
+    plan.actions.iter().map(ToString::to_string).collect()
 }
 
 /// Returns the planned calls of the driver.

@@ -73,7 +73,10 @@ impl World {
     }
 
     fn plan(&self) -> String {
-        plan(&self.snapshot()).to_string()
+        let plan = plan(&self.snapshot());
+        let is_later = !matches!(plan.wait, machinist_core::Wait::Until(until) if until <= self.snapshot.now);
+        assert!(is_later || !plan.actions.is_empty(), "called again at once: {plan}");
+        plan.to_string()
     }
 
     fn check(self, expected: Expect) {
