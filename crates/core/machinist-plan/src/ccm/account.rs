@@ -182,3 +182,6 @@ impl fmt::Display for Action {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,8 +17,8 @@ use super::cidr::{Cidr, parse_ip};
 pub struct NodeAddresses {
     /// The addresses in order; empty if nothing is known about them.
     pub addresses: Vec<NodeAddress>,
-    /// Addresses of the annotation that are trusted although the cloud does not offer them.
-    pub trusted: Vec<IpAddr>,
+    /// The addresses of the annotation that are trusted although the cloud does not offer them.
+    pub trusted: Vec<NodeIpError>,
 }
 
 /// An annotation `provided-node-ip` that does not fit the addresses of the instance.
@@ -101,14 +101,17 @@ fn filter(
         let matching: Vec<_> = all.iter().filter(is_it).cloned().collect();
         if !matching.is_empty() {
             kept.extend(matching);
-        } else if trusted.iter().any(|network| network.contains(*ip)) {
+            continue;
+        }
+        let offered: Vec<_> =
+            all.iter().map(|address| format!("{} {}", address.type_, address.address)).collect();
+        let offered = if offered.is_empty() { "no addresses".to_owned() } else { offered.join(", ") };
+        let error = NodeIpError::NotOffered { given: *ip, offered };
+        if trusted.iter().any(|network| network.contains(*ip)) {
             kept.push(NodeAddress { type_: INTERNAL_IP.to_owned(), address: ip.to_string() });
-            without_cloud.push(*ip);
+            without_cloud.push(error);
         } else {
-            let offered: Vec<_> =
-                all.iter().map(|address| format!("{} {}", address.type_, address.address)).collect();
-            let offered = if offered.is_empty() { "no addresses".to_owned() } else { offered.join(", ") };
-            return Err(NodeIpError::NotOffered { given: *ip, offered });
+            return Err(error);
         }
     }
     let matched = kept.len();
@@ -271,7 +274,8 @@ mod tests {
         let of = |provided| of_node(&list("E 1.2.3.4, H h"), &[], Some(provided), &trusted);
         let desired = of("10.0.0.2").expect("trusted");
         assert_eq!(desired.addresses, node_list("I 10.0.0.2, E 1.2.3.4, H h"));
-        assert_eq!(desired.trusted, ["10.0.0.2".parse::<IpAddr>().expect("an address")]);
+        let [error] = &desired.trusted[..] else { panic!("{desired:?}") };
+        assert!(error.to_string().starts_with("--node-ip 10.0.0.2 is not"), "{error}");
         assert!(of("192.168.0.2").is_err());
         assert_eq!(of("1.2.3.4").map(|desired| desired.trusted), Ok(Vec::new()));
     }

@@ -32,7 +32,7 @@ pub struct Snapshot {
     pub listed: Option<Arc<ListedBalancers>>,
     /// The last list, if it failed.
     pub failed: Option<Failure>,
-    /// The keys of all Services that exist, whatever their type.
+    /// The keys of all Services that exist, of every type.
     pub services: Arc<Vec<BalancerKey>>,
     /// Whether a Service has a load balancer.
     pub has_balancers: bool,
@@ -132,3 +132,6 @@ impl fmt::Display for Action {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! The cloud-controller-manager: Nodes, load balancers of Services, and routes.
 //!
 //! ```text
-//! node            initialises a Node, follows its instance, taints it while the instance is stopped
+//! node            initialises a Node, follows its instance, taints it while that is stopped
 //! node_removal    deletes the Nodes of missing instances: one decision for all Nodes
 //! service         creates, updates and deletes the load balancer of a Service
 //! balancer_drift  lists the load balancers, to find those that other programs changed
@@ -31,6 +31,9 @@ pub mod selector;
 pub mod service;
 pub mod taints;
 mod why;
+
+#[cfg(test)]
+mod toy;
 
 pub use why::{BrakeRule, CcmReason, Reason, Why};
 

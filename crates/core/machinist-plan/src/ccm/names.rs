@@ -87,7 +87,11 @@ pub const DELETED_BALANCER: &str = "DeletedLoadBalancer";
 pub const BALANCER_RETAINED: &str = "LoadBalancerRetained";
 /// Event: no Node is behind a load balancer.
 pub const UNAVAILABLE_BALANCER: &str = "UnAvailableLoadBalancer";
-/// Event: a load balancer could not be created, changed or deleted.
+/// Event: the Nodes behind a load balancer could not be changed.
+pub const UPDATE_BALANCER_FAILED: &str = "UpdateLoadBalancerFailed";
+/// Event: a load balancer could not be deleted.
+pub const DELETE_BALANCER_FAILED: &str = "DeleteLoadBalancerFailed";
+/// Event: a load balancer could not be created or changed.
 pub const SYNC_BALANCER_FAILED: &str = "SyncLoadBalancerFailed";
 /// Event: a port of a Service has no node port, so no load balancer can reach it.
 pub const PORT_SKIPPED: &str = "LoadBalancerPortSkipped";

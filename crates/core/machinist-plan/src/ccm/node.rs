@@ -20,7 +20,6 @@ mod sight;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +31,7 @@ use machinist_instance::{AccountId, Instance, InstanceRef, ProviderId, RecordedI
 
 use self::lifecycle::Lifecycle;
 use self::refresh::Refresh;
+pub use self::sight::take_listed;
 use super::account::Account;
 use super::addresses::NodeIpError;
 use super::cidr::Cidr;
@@ -61,7 +61,8 @@ pub struct Snapshot {
     pub claimed_by: Option<String>,
     /// How many other Nodes need a lookup.
     pub crowd: Crowd,
-    /// The driver's answers for this Node, by its UID.
+    /// The driver's answers for this Node, by its UID. Each list that shows the instance is noted
+    /// in them with [`take_listed`].
     pub answers: Answers,
     /// Evidence whether today's credential opens the account of the instance.
     pub ownership: Ownership,
@@ -248,6 +249,10 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
         };
         writes.push(Action::Patch(Box::new(patch)));
     }
+    let is_writing = writes.iter().any(|action| !matches!(action, Action::Tell(_)));
+    if is_writing && plan.why.reason == Reason::Settled {
+        plan.why = Why::new(Reason::Writing("updating the Node from its instance"), Step::Nothing);
+    }
     plan.actions.splice(0..0, writes);
     plan
 }
@@ -300,15 +305,9 @@ fn ip_mismatch(error: &NodeIpError) -> (EventText, Why) {
 }
 
 /// Returns the Event for addresses that are accepted although the cloud does not offer them.
-fn trusted_event(s: &Snapshot, trusted: &[IpAddr]) -> Option<Action> {
-    if trusted.is_empty() {
-        return None;
-    }
-    let all: Vec<_> = trusted.iter().map(ToString::to_string).collect();
-    let message = format!(
-        "--node-ip {} is not an address of the instance. It is accepted because --trusted-node-cidrs contains it.",
-        all.join(",")
-    );
+fn trusted_event(s: &Snapshot, trusted: &[NodeIpError]) -> Option<Action> {
+    let first = trusted.first()?;
+    let message = format!("{first}. It is accepted because --trusted-node-cidrs contains it.");
     tell(s, EventText::warning(names::NODE_IP_MISMATCH, message))
 }
 

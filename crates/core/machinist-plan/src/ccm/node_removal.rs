@@ -61,6 +61,8 @@ pub struct Snapshot {
     pub removed: Vec<Timestamp>,
     /// Value of the annotation [`super::names::ALLOW_NODE_DELETION_UNTIL`].
     pub allowed_until: Option<String>,
+    /// Kind and name of the object that may have this annotation, for messages.
+    pub allowed_on: Arc<str>,
     /// Events that were emitted about the removal of Nodes.
     pub told: Arc<Told>,
 }
@@ -77,6 +79,7 @@ impl Hash for Snapshot {
             suspects,
             removed,
             allowed_until,
+            allowed_on: _,
             told,
         } = self;
         (account, nodes, shown, suspects, removed, allowed_until, told).hash(state);
@@ -177,7 +180,8 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
         judged.iter().filter(|(suspect, verdict)| is_missing(verdict) && !suspect.is_expected()).count();
     let missing = judged.iter().filter(|(_, verdict)| is_missing(verdict)).count();
     let wakes_at = judged.iter().filter_map(|(_, verdict)| match verdict {
-        Verdict::LookAgain { look_at, .. } => Some(*look_at),
+        // A lookup that is due wakes this key with its answer.
+        Verdict::LookAgain { look_at, .. } => Some(*look_at).filter(|look_at| s.now < *look_at),
         Verdict::Held { until, .. } => *until,
         Verdict::Present | Verdict::ListFirst | Verdict::Proven(_) => None,
     });
@@ -296,8 +300,9 @@ fn hold(s: &Snapshot, reason: CcmReason, plan: &mut Plan<Action>) {
     });
     let next = format!(
         "check the credential and the instances in the cloud. If the instances were deleted on purpose, set the \
-         annotation {} to a time in the future{invalid}",
-        names::ALLOW_NODE_DELETION_UNTIL
+         annotation {} of {} to a time in the future{invalid}",
+        names::ALLOW_NODE_DELETION_UNTIL,
+        s.allowed_on
     );
     let event = EventText::warning(names::NODE_DELETION_SUSPENDED, format!("{reason}. To go on, {next}."));
     plan.actions.extend(s.told.if_due(event, s.now).map(|event| Action::Tell { node: None, event }));

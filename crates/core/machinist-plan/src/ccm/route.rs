@@ -127,13 +127,14 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
         return Plan::idle(Why::new(Reason::Calling(call), Step::Expect("the cloud answers")).since(since));
     }
     let Some(listed) = &s.memory.listed else { return list(s) };
-    let is_outdated = plus(listed.ended, s.options.period) <= s.now;
+    let outdated_at = plus(listed.ended, s.options.period);
     let differences = desired::compare(&s.options, &s.nodes, &listed.table.routes);
     let mut plan = next_call(s, listed, &differences);
-    if is_outdated && plan.actions.is_empty() && s.memory.working.is_none() {
+    if s.now < outdated_at {
+        plan = plan.no_later_than(outdated_at);
+    } else if plan.actions.is_empty() && s.memory.working.is_none() {
         plan = list(s);
     }
-    let plan = plan.no_later_than(plus(listed.ended, s.options.period).max(s.now));
     with_reports(s, listed, &differences, plan)
 }
 

@@ -185,7 +185,17 @@ fn ensured(s: &Snapshot, wanted: &Wanted) -> Plan<Action> {
         },
         // A change of the Service or its Nodes may remove the cause.
         Err(_) if !is_same => call_ensure(s, wanted),
-        Err(error) => failed(s, ENSURE_BALANCER, error, last.ended).unwrap_or_else(|| call_ensure(s, wanted)),
+        Err(error) => {
+            let only_nodes_differ = s.answers.done.is_some_and(|done| done.shape == wanted.inputs.shape);
+            let event = match only_nodes_differ {
+                true => EventText::warning(
+                    names::UPDATE_BALANCER_FAILED,
+                    format!("Error updating load balancer with new Nodes: {}", error.message),
+                ),
+                false => failed_event(&error.message),
+            };
+            failed(s, ENSURE_BALANCER, error, last.ended, event).unwrap_or_else(|| call_ensure(s, wanted))
+        }
     }
 }
 
@@ -268,7 +278,11 @@ fn delete(s: &Snapshot) -> Plan<Action> {
     match &last.answer {
         Ok(Progress::Done(ended)) => release(s, *ended),
         Ok(Progress::Working(change)) => working(s, change, last.ended).unwrap_or_else(|| call_delete(s)),
-        Err(error) => failed(s, DELETE_BALANCER, error, last.ended).unwrap_or_else(|| call_delete(s)),
+        Err(error) => {
+            let message = format!("Error deleting load balancer: {}", error.message);
+            let event = EventText::warning(names::DELETE_BALANCER_FAILED, message);
+            failed(s, DELETE_BALANCER, error, last.ended, event).unwrap_or_else(|| call_delete(s))
+        }
     }
 }
 
@@ -311,7 +325,13 @@ fn working(s: &Snapshot, change: &str, ended: Timestamp) -> Option<Plan<Action>>
 }
 
 /// Waits after a failed call, and reports it. Absent when the retry is due.
-fn failed(s: &Snapshot, call: Call, error: &Error, ended: Timestamp) -> Option<Plan<Action>> {
+fn failed(
+    s: &Snapshot,
+    call: Call,
+    error: &Error,
+    ended: Timestamp,
+    event: EventText,
+) -> Option<Plan<Action>> {
     if s.account.has_recovered_since(ended) {
         return None;
     }
@@ -321,7 +341,7 @@ fn failed(s: &Snapshot, call: Call, error: &Error, ended: Timestamp) -> Option<P
         return None;
     }
     let mut plan = Plan::until(retry_at, account::failed(call, error, s.answers.failures, retry_at));
-    plan.actions.extend(tell(s, failed_event(&error.message)));
+    plan.actions.extend(tell(s, event));
     Some(plan)
 }
 

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Taint;
 use super::names::{NO_SCHEDULE, SHUTDOWN_TAINT, UNINITIALIZED_TAINT};
 
 /// Returns the taints of an initialised Node, if they differ: those without the taint
-/// `uninitialized`, whatever its value and effect.
+/// `uninitialized`, with any value and effect.
 pub fn initialized(current: &[Taint]) -> Option<Vec<Taint>> {
     let kept: Vec<Taint> = current.iter().filter(|taint| taint.key != UNINITIALIZED_TAINT).cloned().collect();
     (kept.len() != current.len()).then_some(kept)

@@ -140,7 +140,7 @@ pub enum CcmReason {
         /// Number of failing changes.
         failing: u32,
     },
-    /// Two Nodes want a route to the same destination.
+    /// Two Nodes want a route to the same destination, or it is not a network.
     RouteDestinationTaken {
         /// The destination.
         destination: String,
@@ -275,8 +275,11 @@ impl fmt::Display for CcmReason {
                 if *failing > 1 { write!(f, " (and {} more)", failing - 1) } else { Ok(()) }
             }
             Self::RouteDestinationTaken { destination, node } => {
-                write!(f, "Node {node} has no route to {destination}, because another Node has it")
+                write!(f, "Node {node} cannot have a route to {destination}: it is in use, or not a network")
             }
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

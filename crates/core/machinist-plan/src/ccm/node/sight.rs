@@ -2,8 +2,8 @@
 //! account's last list.
 
 use jiff::Timestamp;
-use machinist_core::Found;
-use machinist_instance::{Error, Instance, InstanceRef, NodeName, RecordedId, Sighting};
+use machinist_core::{Answers, Found};
+use machinist_instance::{AccountId, Error, Instance, InstanceRef, NodeName, RecordedId, Sighting};
 
 use super::Snapshot;
 
@@ -89,5 +89,15 @@ impl Snapshot {
             .find
             .as_ref()
             .filter(|found| Some(&found.by) == which.as_ref() && found.answered.account == self.account.id)
+    }
+}
+
+/// Stores in the answers of a Node that a list of its account showed its instance by id. Absences
+/// that were seen before the list no longer count. The controller calls this for each Node after
+/// each list.
+pub fn take_listed(answers: &mut Answers, account: &AccountId, started: Timestamp) {
+    answers.shown_in = Some(account.clone());
+    if answers.find.as_ref().is_none_or(|found| found.answered.started < started) {
+        answers.absence = None;
     }
 }

@@ -82,7 +82,8 @@ pub(super) fn compare(options: &Options, nodes: &[RoutedNode], routes: &[Route])
             kept.insert(destination);
             continue;
         }
-        let is_ours = options.cluster.iter().any(|cluster| cluster.touches(&destination));
+        // The pod network of a Node is ours, even if the flag does not contain it.
+        let is_ours = claim.is_some() || options.cluster.iter().any(|cluster| cluster.touches(&destination));
         let is_wrong = match &route.instance {
             None => true,
             Some(instance) => claim.is_some() || claiming.contains(instance),

@@ -1,1 +1,370 @@
+//! Tests of the route planner: each test builds a snapshot and checks the plan.
 
+use expect_test::{Expect, expect};
+use k8s_openapi::api::core::v1::Node;
+use machinist_core::Answered;
+use machinist_instance::{AccountId, Error, ErrorKind, Progress, ProviderId, RouteTable};
+use serde_json::{Value, json};
+
+use super::*;
+
+const NOW: i64 = 1_800_000_000;
+
+fn at(seconds_from_now: i64) -> Timestamp {
+    Timestamp::from_second(NOW + seconds_from_now).expect("a moment of this century")
+}
+
+fn parse(node: Value) -> CloudNodeFacts {
+    let node: Node = serde_json::from_value(node).expect("a Node");
+    CloudNodeFacts::parse(&node)
+}
+
+/// A Node with these pod networks, and the internal address 10.0.0.NUMBER.
+fn node(number: u32, pod_cidrs: &[&str]) -> RoutedNode {
+    let node = json!({
+        "metadata": {
+            "name": format!("n{number}"), "uid": format!("uid-{number}"),
+            "creationTimestamp": at(i64::from(number)).to_string(),
+        },
+        "spec": {"providerID": format!("sim://{number}"), "podCIDRs": pod_cidrs},
+        "status": {"addresses": [{"type": "InternalIP", "address": format!("10.0.0.{number}")}]},
+    });
+    RoutedNode { node: Arc::new(parse(node)), recorded: RecordedId::any(&format!("sim://{number}")) }
+}
+
+/// A route to an instance and its address; instance 0 does not exist.
+fn route(destination: &str, number: u32) -> Route {
+    let instance = (number > 0).then(|| ProviderId::parse(&format!("sim://{number}")).expect("not empty"));
+    let gateway = format!("10.0.0.{number}").parse().expect("an address");
+    Route { destination: destination.to_owned(), gateway, instance }
+}
+
+/// Two Nodes, and these routes.
+fn cluster(routes: &[Route]) -> Snapshot {
+    let table = RouteTable { routes: routes.to_vec(), limit: Some(100) };
+    let listed = ListedRoutes { ended: at(-60), table: Arc::new(table), has_assumed: false };
+    let cluster = ["10.244.0.0/16", "fd00::/48"].map(|text| text.parse().expect("a network")).to_vec();
+    let period = Duration::from_secs(300);
+    Snapshot {
+        now: at(0),
+        options: Arc::new(Options { cluster, period, follows_addresses: false }),
+        nodes: vec![node(1, &["10.244.1.0/24"]), node(2, &["10.244.2.0/24"])],
+        is_synced: true,
+        account: Account { id: Some(AccountId::of([&b"sim"[..]])), ..Account::default() },
+        memory: RouteMemory { listed: Some(listed), ..RouteMemory::default() },
+        told: Arc::default(),
+    }
+}
+
+fn both() -> Vec<Route> {
+    vec![route("10.244.1.0/24", 1), route("10.244.2.0/24", 2)]
+}
+
+fn with_nodes(routes: &[Route], nodes: Vec<RoutedNode>) -> Snapshot {
+    Snapshot { nodes, ..cluster(routes) }
+}
+
+fn answered<T>(second: i64, answer: Result<T, Error>) -> Answered<T> {
+    Answered { started: at(second), ended: at(second), account: None, answer }
+}
+
+/// Returns the planned calls and conditions.
+fn actions(s: &Snapshot) -> Vec<String> {
+    let plan = plan(s);
+    let is_later = !matches!(plan.wait, machinist_core::Wait::Until(until) if until <= s.now);
+    assert!(is_later || !plan.actions.is_empty(), "called again at once: {plan}");
+    plan.actions.iter().map(ToString::to_string).collect()
+}
+
+/// Returns the planned calls of the driver.
+fn calls(s: &Snapshot) -> Vec<String> {
+    actions(s).into_iter().filter(|action| action.starts_with("driver")).collect()
+}
+
+fn check(s: &Snapshot, expected: Expect) {
+    expected.assert_eq(&plan(s).to_string());
+}
+
+/// Carries out all planned calls without failures, and returns the routes at the end. The cloud
+/// allows one route per destination.
+fn play(mut s: Snapshot) -> Vec<Route> {
+    for _ in 0..50 {
+        let Some(call) = plan(&s)
+            .actions
+            .into_iter()
+            .find(|action| matches!(action, Action::List | Action::Create(_) | Action::Delete(_)))
+        else {
+            let mut routes = s.memory.listed.expect("listed").table.routes.clone();
+            routes.sort();
+            return routes;
+        };
+        let table = &s.memory.listed.as_ref().expect("listed").table;
+        match call {
+            Action::Create(spec) => {
+                let is_free = table.routes.iter().all(|route| route.destination != spec.destination);
+                assert!(is_free, "RC-10: {} is deleted before it is created", spec.destination);
+                s.memory.take_create(&spec, answered(0, Ok(Progress::Done(()))));
+            }
+            Action::Delete(route) => {
+                assert!(table.routes.contains(&route), "only listed routes are deleted");
+                s.memory.take_delete(&route, answered(0, Ok(Progress::Done(()))));
+            }
+            Action::List => {
+                let table = (**table).clone();
+                s.memory.take_list(answered(0, Ok(table)));
+            }
+            Action::SetNetwork(_) | Action::Tell { .. } => {}
+        }
+    }
+    panic!("the routes are never complete")
+}
+
+/// TR-02
+#[test]
+fn every_pod_network_gets_a_route() {
+    check(
+        &cluster(&[]),
+        expect![[r#"
+        do    driver: create the route to 10.244.1.0/24 over sim://1
+        why   waiting for the cloud to create the route; next: the cloud answers
+        wait  until 2027-01-15T08:04:00Z
+    "#]],
+    );
+    let one = cluster(&both()[1..]);
+    assert_eq!(calls(&one), ["driver: create the route to 10.244.1.0/24 over sim://1"]);
+    check(
+        &cluster(&both()),
+        expect![[r#"
+        do    node n1: NetworkUnavailable=False, RouteCreated
+        do    node n2: NetworkUnavailable=False, RouteCreated
+        why   up to date
+        wait  until 2027-01-15T08:04:00Z
+    "#]],
+    );
+    for routes in [&[][..], &both()[..1], &both()] {
+        assert_eq!(play(cluster(routes)), both());
+    }
+    let dual = vec![node(1, &["10.244.1.0/24", "fd00:1::/64"])];
+    let expected = vec![route("10.244.1.0/24", 1), route("fd00:1::/64", 1)];
+    assert_eq!(play(with_nodes(&[], dual)), expected);
+}
+
+/// TR-03, TR-06, RC-14
+#[test]
+fn routes_without_an_instance_are_deleted() {
+    let plus = |extra: Route| -> Vec<Route> { both().into_iter().chain([extra]).collect() };
+    assert_eq!(play(cluster(&plus(route("10.244.9.0/24", 0)))), both(), "TR-03, TR-06: inside");
+    let outside = plus(route("10.9.9.0/24", 0));
+    assert_eq!(calls(&cluster(&outside)), Vec::<String>::new(), "TR-06: outside");
+    let of_server = plus(route("10.244.9.0/24", 9));
+    assert_eq!(calls(&cluster(&of_server)), Vec::<String>::new(), "RC-14: the instance exists");
+    let of_node = plus(route("10.244.9.0/24", 1));
+    assert_eq!(play(cluster(&of_node)), both(), "its Node wants other destinations");
+    let unparsable = plus(route("default", 0));
+    assert_eq!(calls(&cluster(&unparsable)), Vec::<String>::new());
+}
+
+/// TR-04
+#[test]
+fn crossed_routes_are_replaced() {
+    let crossed = [route("10.244.1.0/24", 2), route("10.244.2.0/24", 1)];
+    assert_eq!(calls(&cluster(&crossed)), ["driver: delete the route to 10.244.1.0/24 over 10.0.0.2"]);
+    assert_eq!(play(cluster(&crossed)), both());
+    let nodes = vec![node(1, &["10.244.1.0/24", "fd00:1::/64"]), node(2, &["10.244.2.0/24", "fd00:2::/64"])];
+    let crossed = [
+        route("10.244.1.0/24", 1),
+        route("10.244.2.0/24", 2),
+        route("fd00:1::/64", 2),
+        route("fd00:2::/64", 1),
+    ];
+    let expected = [
+        route("10.244.1.0/24", 1),
+        route("10.244.2.0/24", 2),
+        route("fd00:1::/64", 1),
+        route("fd00:2::/64", 2),
+    ];
+    let mut expected = expected.to_vec();
+    expected.sort();
+    assert_eq!(play(with_nodes(&crossed, nodes)), expected);
+    let twice = [route("10.244.1.0/24", 1), route("10.244.1.0/24", 2), route("10.244.2.0/24", 2)];
+    assert_eq!(play(cluster(&twice)), both(), "one destination has one route");
+}
+
+/// TR-05
+#[test]
+fn a_node_without_pod_networks_is_skipped() {
+    let s = with_nodes(&both(), vec![node(1, &["10.244.1.0/24"]), node(2, &[])]);
+    assert_eq!(actions(&s), ["node n1: NetworkUnavailable=False, RouteCreated"]);
+    let foreign = RoutedNode { recorded: RecordedId::Unset, ..node(3, &["10.244.3.0/24"]) };
+    assert_eq!(actions(&with_nodes(&[], vec![foreign])), Vec::<String>::new());
+}
+
+/// TR-07
+#[test]
+fn a_changed_gateway_replaces_the_route() {
+    let moved = Route { gateway: "10.0.0.77".parse().expect("an address"), ..route("10.244.1.0/24", 1) };
+    let routes = [moved, route("10.244.2.0/24", 2)];
+    assert_eq!(calls(&cluster(&routes)), Vec::<String>::new(), "only if asked for");
+    let options = Options { follows_addresses: true, ..(*cluster(&[]).options).clone() };
+    let s = Snapshot { options: Arc::new(options), ..cluster(&routes) };
+    assert_eq!(calls(&s), ["driver: delete the route to 10.244.1.0/24 over 10.0.0.77"]);
+    assert_eq!(play(s), both());
+}
+
+/// TR-08
+#[test]
+fn a_destination_belongs_to_one_node() {
+    let twice = vec![node(1, &["10.244.1.0/24", "10.244.1.0/24"])];
+    check(
+        &with_nodes(&both()[..1], twice),
+        expect![[r#"
+            do    node n1: NetworkUnavailable=True, NoRouteCreated
+            do    node n1: warning FailedToCreateRoute: Node n1 cannot have a route to 10.244.1.0/24: it is in use, or not a network
+            why   Node n1 cannot have a route to 10.244.1.0/24: it is in use, or not a network; next: give each Node its own podCIDRs
+            wait  until 2027-01-15T08:04:00Z
+        "#]],
+    );
+    let two = with_nodes(&both()[..1], vec![node(2, &["10.244.1.0/24"]), node(1, &["10.244.1.0/24"])]);
+    let conditions: Vec<_> = actions(&two).into_iter().filter(|text| text.contains("Network")).collect();
+    assert_eq!(
+        conditions,
+        [
+            "node n1: NetworkUnavailable=False, RouteCreated",
+            "node n2: NetworkUnavailable=True, NoRouteCreated"
+        ],
+        "the older Node has it"
+    );
+}
+
+/// TR-09, RC-13
+#[test]
+fn the_condition_is_written_only_if_it_differs() {
+    let with = |condition: Value| {
+        let mut node =
+            json!({"metadata": {"name": "n", "uid": "u"}, "spec": {}, "status": {"conditions": []}});
+        if !condition.is_null() {
+            node["status"]["conditions"] = json!([condition]);
+        }
+        Arc::new(parse(node))
+    };
+    let condition = |status: &str, reason: &str| {
+        let since = at(-500).to_string();
+        json!({"type": "NetworkUnavailable", "status": status, "reason": reason, "lastTransitionTime": since})
+    };
+    for (current, has_routes, expected) in [
+        (Value::Null, true, Some(("False", 0))),
+        (Value::Null, false, Some(("True", 0))),
+        (condition("False", "RouteCreated"), true, None),
+        (condition("False", "CalicoIsUp"), true, Some(("False", -500))),
+        (condition("True", "Other"), false, Some(("True", -500))),
+        (condition("False", "RouteCreated"), false, Some(("True", 0))),
+        (condition("True", "NoRouteCreated"), false, None),
+        (condition("True", "NoRouteCreated"), true, Some(("False", 0))),
+    ] {
+        let written = NetworkCondition::needed(&with(current.clone()), has_routes, at(0));
+        let written = written.map(|write| (write.status, write.transition));
+        assert_eq!(written, expected.map(|(status, second)| (status, at(second))), "{current}, {has_routes}");
+    }
+}
+
+/// TR-10
+#[test]
+fn only_some_changes_of_a_node_matter() {
+    let plain = || (*node(1, &["10.244.1.0/24"]).node).clone();
+    assert!(is_affected_by(&plain(), &node(1, &["10.244.3.0/24"]).node));
+    assert!(is_affected_by(&plain(), &CloudNodeFacts { addresses: None, ..plain() }));
+    assert!(is_affected_by(&plain(), &CloudNodeFacts { provider_id: None, ..plain() }));
+    assert!(!is_affected_by(&plain(), &CloudNodeFacts { labels: None, taints: Some(Vec::new()), ..plain() }));
+}
+
+/// TR-11, RC-04: a failed change is retried, and does not delay the others.
+#[test]
+fn a_failed_route_is_retried_without_an_event() {
+    let mut s = cluster(&[]);
+    let Some(Action::Create(first)) = plan(&s).actions.pop() else { panic!("a creation is planned") };
+    s.memory.take_create(&first, answered(0, Err(Error::new(ErrorKind::Unavailable, "locked"))));
+    check(
+        &s,
+        expect![[r#"
+        do    node n1: NetworkUnavailable=True, NoRouteCreated
+        do    node n1: warning FailedToCreateRoute: Could not create route to 10.244.1.0/24 for Node n1: locked
+        do    driver: create the route to 10.244.2.0/24 over sim://2
+        why   waiting for the cloud to create the route; next: the cloud answers
+        wait  until 2027-01-15T08:04:00Z
+    "#]],
+    );
+    let Some(Action::Create(second)) = plan(&s).actions.pop() else { panic!("a creation is planned") };
+    s.memory.take_create(&second, answered(1, Ok(Progress::Done(()))));
+    s.now = at(2);
+    assert_eq!(calls(&s), Vec::<String>::new());
+    assert!(plan(&s).to_string().contains(&format!("wait  until {}", at(10))), "{}", plan(&s));
+    s.now = at(10);
+    assert_eq!(calls(&s), ["driver: list routes"], "the table may be the reason");
+    s.memory.take_list(answered(10, Ok(RouteTable { routes: both()[1..].to_vec(), limit: None })));
+    assert_eq!(calls(&s), ["driver: create the route to 10.244.1.0/24 over sim://1"]);
+    s.memory.take_create(&first, answered(11, Err(Error::new(ErrorKind::Unavailable, "locked"))));
+    assert!(plan(&s).to_string().contains(&format!("wait  until {}", at(31))), "{}", plan(&s));
+    let asked = ErrorKind::Throttled { retry_after: Some(Duration::from_secs(42)) };
+    s.memory.take_create(&first, answered(20, Err(Error::new(asked, "later"))));
+    assert!(plan(&s).to_string().contains(&format!("wait  until {}", at(62))), "{}", plan(&s));
+}
+
+/// TR-12: the name of an instance is not part of a route, so a renamed instance changes nothing.
+#[test]
+fn complete_routes_need_no_call() {
+    let mut s = cluster(&both());
+    s.nodes.reverse();
+    assert_eq!(calls(&s), Vec::<String>::new());
+}
+
+/// RC-11
+#[test]
+fn one_change_is_in_flight_at_a_time() {
+    assert_eq!(calls(&cluster(&[])).len(), 1);
+    let mut s = cluster(&[]);
+    s.memory.in_flight = Some((CREATE_ROUTE, at(-1)));
+    assert_eq!(actions(&s), Vec::<String>::new());
+    let mut s = cluster(&[]);
+    let Some(Action::Create(spec)) = plan(&s).actions.pop() else { panic!("a creation is planned") };
+    s.memory.take_create(&spec, answered(0, Ok(Progress::Working("add_route".to_owned()))));
+    assert_eq!(calls(&s), Vec::<String>::new());
+    assert!(plan(&s).why.to_string().contains("add_route"), "{}", plan(&s));
+    s.now = at(1);
+    assert_eq!(calls(&s), ["driver: create the route to 10.244.1.0/24 over sim://1"]);
+}
+
+/// RC-14
+#[test]
+fn nothing_is_deleted_while_nodes_are_unknown() {
+    let stale = [route("10.244.1.0/24", 0)];
+    assert_eq!(actions(&Snapshot { is_synced: false, ..cluster(&stale) }), Vec::<String>::new());
+    assert_eq!(actions(&with_nodes(&stale, Vec::new())), Vec::<String>::new());
+}
+
+/// RC-15
+#[test]
+fn many_routes_are_reported() {
+    let warns = |limit| {
+        let mut s = cluster(&both());
+        Arc::make_mut(&mut s.memory.listed.as_mut().expect("listed").table).limit = limit;
+        actions(&s).iter().any(|action| action.contains("RouteLimitNear"))
+    };
+    assert!(warns(Some(2)));
+    assert!(!warns(Some(3)));
+    assert!(!warns(None));
+}
+
+/// RC-16, FL-04
+#[test]
+fn routes_are_listed_from_time_to_time() {
+    let mut s = cluster(&both());
+    assert!(plan(&s).to_string().contains(&format!("wait  until {}", at(240))));
+    s.now = at(240);
+    assert_eq!(calls(&s), ["driver: list routes"]);
+    s.memory.take_list(answered(240, Err(Error::new(ErrorKind::Unavailable, "no"))));
+    assert!(plan(&s).to_string().contains(&format!("wait  until {}", at(250))), "{}", plan(&s));
+    s.memory = RouteMemory::default();
+    assert_eq!(calls(&s), ["driver: list routes"]);
+    s.account.paused_until = Some(at(300));
+    assert_eq!(calls(&s), Vec::<String>::new());
+}

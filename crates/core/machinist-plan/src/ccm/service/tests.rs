@@ -1,1 +1,531 @@
+//! Tests of the Service planner: each test builds a snapshot and checks the plan.
 
+use expect_test::{Expect, expect};
+use k8s_openapi::api::core::v1::{Node, Service};
+use machinist_instance::{AccountId, BalancerNote, ErrorKind, ProviderId, RecordedId};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::facts::CloudNodeFacts;
+
+const NOW: i64 = 1_800_000_000;
+
+fn at(seconds_from_now: i64) -> Timestamp {
+    Timestamp::from_second(NOW + seconds_from_now).expect("a moment of this century")
+}
+
+fn account() -> AccountId {
+    AccountId::of([&b"sim"[..], b"token"])
+}
+
+/// A Service and what is known about it. A test changes it step by step into its situation.
+struct World {
+    service: Value,
+    snapshot: Snapshot,
+}
+
+impl World {
+    fn set(mut self, pointer: &str, value: Value) -> Self {
+        let (parent, key) = pointer.rsplit_once('/').expect("a pointer");
+        self.service.pointer_mut(parent).expect("the parent exists")[key] = value;
+        self
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Snapshot)) -> Self {
+        change(&mut self.snapshot);
+        self
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let service: Service = serde_json::from_value(self.service.clone()).expect("a Service");
+        Snapshot { service: Arc::new(ServiceFacts::parse(&service)), ..self.snapshot.clone() }
+    }
+
+    /// Answers the `ensure` that the Service plans now.
+    fn ensured(mut self, second: i64, answer: Result<Progress<Ensured>, Error>) -> Self {
+        let inputs =
+            wanted::of(&self.snapshot()).map(|wanted| wanted.inputs).unwrap_or_else(|text| panic!("{text}"));
+        let answered = answered(second, answer);
+        self.snapshot.answers.take_ensure(inputs, answered);
+        self
+    }
+
+    fn deleted(mut self, second: i64, answer: Result<Progress<BalancerDeletion>, Error>) -> Self {
+        self.snapshot.answers.take_delete(answered(second, answer));
+        self
+    }
+
+    /// Performs the Events of the plan, as the controller does.
+    fn told(mut self) -> Self {
+        let mut told = (*self.snapshot.told).clone();
+        for action in plan(&self.snapshot()).actions {
+            if let Action::Tell(event) = action {
+                told.note(&event, self.snapshot.now);
+            }
+        }
+        self.snapshot.told = Arc::new(told);
+        self
+    }
+
+    /// The moment of the decision is later.
+    fn later(self, second: i64) -> Self {
+        self.with(|s| s.now = at(second))
+    }
+
+    fn plan(&self) -> String {
+        let plan = plan(&self.snapshot());
+        let is_later = !matches!(plan.wait, machinist_core::Wait::Until(until) if until <= self.snapshot.now);
+        assert!(is_later || !plan.actions.is_empty(), "called again at once: {plan}");
+        plan.to_string()
+    }
+
+    fn check(self, expected: Expect) {
+        expected.assert_eq(&self.plan());
+    }
+}
+
+fn answered<T>(second: i64, answer: Result<T, Error>) -> Answered<T> {
+    Answered { started: at(second), ended: at(second), account: Some(account()), answer }
+}
+
+fn node(name: &str, change: impl FnOnce(&mut Value)) -> CloudNodeFacts {
+    let mut node = json!({
+        "metadata": {"name": name, "uid": name, "labels": {"pool": name}},
+        "spec": {"providerID": format!("sim://{name}")},
+    });
+    change(&mut node);
+    let node: Node = serde_json::from_value(node).expect("a Node");
+    CloudNodeFacts::parse(&node)
+}
+
+fn backends(nodes: &[CloudNodeFacts]) -> Arc<Backends> {
+    let recorded = |node: &CloudNodeFacts| RecordedId::any(node.provider_id().unwrap_or_default());
+    Arc::new(Backends::of(nodes.iter().map(|node| (node, recorded(node)))))
+}
+
+/// A Service of type LoadBalancer that a user has just created, in a cluster of two Nodes.
+fn new_service() -> World {
+    let service = json!({
+        "metadata": {"namespace": "default", "name": "web", "uid": "0a-1b", "annotations": {}},
+        "spec": {
+            "type": "LoadBalancer",
+            "ports": [{"name": "http", "protocol": "TCP", "port": 80, "nodePort": 30080, "targetPort": 8080}],
+        },
+        "status": {"loadBalancer": {}},
+    });
+    let parsed: Service = serde_json::from_value(service.clone()).expect("a Service");
+    let options = Options { class: "machinist.dev/sim".to_owned(), prefix: "balancer.sim/".to_owned() };
+    let snapshot = Snapshot {
+        now: at(0),
+        options: Arc::new(options),
+        service: Arc::new(ServiceFacts::parse(&parsed)),
+        backends: backends(&[node("a", |_| {}), node("b", |_| {})]),
+        keys_in_use: Arc::new(vec![BalancerKey::new("0a-1b"), BalancerKey::new("other")]),
+        account: Account { id: Some(account()), ..Account::default() },
+        answers: BalancerAnswers::default(),
+        listed: None,
+        told: Arc::default(),
+    };
+    World { service, snapshot }
+}
+
+/// The same Service with its finalizer.
+fn held_service() -> World {
+    new_service().set("/metadata/finalizers", json!(["service.kubernetes.io/load-balancer-cleanup"]))
+}
+
+fn balancer() -> Balancer {
+    Balancer {
+        id: "7".to_owned(),
+        key: Some(BalancerKey::new("0a-1b")),
+        name: "a0a1b".to_owned(),
+        ingress: vec![Ingress::Ip { address: "8.8.8.8".parse().expect("an address"), is_proxy: false }],
+        ports: vec![80],
+        targets: ["sim://a", "sim://b"].map(|id| ProviderId::parse(id).expect("not empty")).to_vec(),
+        is_protected: false,
+    }
+}
+
+fn done() -> Result<Progress<Ensured>, Error> {
+    Ok(Progress::Done(Ensured { balancer: balancer(), notes: Vec::new() }))
+}
+
+fn shown_status() -> Value {
+    json!([{"ip": "8.8.8.8", "ipMode": "VIP"}])
+}
+
+/// A Service whose load balancer exists and is shown.
+fn settled() -> World {
+    held_service().set("/status/loadBalancer/ingress", shown_status()).ensured(-100, done())
+}
+
+/// TS-01
+#[test]
+fn a_service_without_a_balancer_needs_no_call() {
+    let world = new_service().set("/spec/type", json!("ClusterIP"));
+    world.check(expect![[r#"
+        why   up to date
+        wait  for a change
+    "#]]);
+}
+
+/// TS-02, SC-01: the finalizer is written before the first call.
+#[test]
+fn the_finalizer_precedes_every_call() {
+    new_service().check(expect![[r#"
+        do    service: add finalizer
+        why   adding the finalizer, which records that a load balancer may exist; next: the cloud creates the load balancer
+        wait  for a change
+    "#]]);
+    held_service().check(expect![[r#"
+        do    event EnsuringLoadBalancer: Ensuring load balancer
+        do    driver: ensure balancer 0a-1b, ports 80/TCP, nodes [a b]
+        why   waiting for the cloud to ensure the load balancer; next: the cloud answers
+        wait  for a change
+    "#]]);
+    for protocol in ["TCP", "UDP", "SCTP"] {
+        let planned = held_service().set("/spec/ports/0/protocol", json!(protocol)).plan();
+        assert!(planned.contains(&format!("ports 80/{protocol}")), "{planned}");
+    }
+}
+
+/// TS-03
+#[test]
+fn another_class_belongs_to_another_program() {
+    let other = |class: &str| new_service().set("/spec/loadBalancerClass", json!(class)).plan();
+    assert!(other("custom-loadbalancer").starts_with("why   another program provides"), "no patch, no call");
+    assert!(other("machinist.dev/sim").contains("service: add finalizer"), "our own class");
+}
+
+/// TS-06
+#[test]
+fn the_status_shows_the_balancer() {
+    held_service().told().ensured(1, done()).later(2).check(expect![[r#"
+        do    status: [8.8.8.8]
+        do    event EnsuredLoadBalancer: Ensured load balancer
+        why   updating the addresses in the status
+        wait  for a change
+    "#]]);
+}
+
+/// TS-15, SC-11
+#[test]
+fn the_status_is_written_only_if_it_differs() {
+    assert!(settled().plan().starts_with("why   up to date"), "{}", settled().plan());
+    let differs = |status: Value| settled().set("/status/loadBalancer/ingress", status).plan();
+    assert!(differs(json!([])).contains("do    status: [8.8.8.8]"));
+    assert!(differs(json!([{"ip": "8.8.8.8", "ipMode": "Proxy"}])).contains("do    status: [8.8.8.8]"));
+    assert!(
+        differs(json!([{"ip": "8.8.8.8"}])).contains("do    status: [8.8.8.8]"),
+        "an absent mode is another"
+    );
+    assert!(differs(json!([{"hostname": "h"}])).contains("do    status: [8.8.8.8]"));
+    let empty = Ensured { balancer: Balancer { ingress: Vec::new(), ..balancer() }, notes: Vec::new() };
+    let world = held_service().ensured(-1, Ok(Progress::Done(empty)));
+    assert!(!world.plan().contains("status:"), "cleared and empty are equal");
+}
+
+/// TS-04
+#[test]
+fn another_type_deletes_the_balancer() {
+    let changed = || settled().set("/spec/type", json!("ClusterIP"));
+    changed().check(expect![[r#"
+        do    event DeletingLoadBalancer: Deleting load balancer
+        do    driver: delete balancer 0a-1b
+        why   waiting for the cloud to delete the load balancer; next: the cloud answers
+        wait  for a change
+    "#]]);
+    let gone = changed().told().deleted(1, Ok(Progress::Done(BalancerDeletion::Gone))).later(2);
+    gone.check(expect![[r#"
+        do    service: remove finalizer, clear status
+        do    event DeletedLoadBalancer: Deleted load balancer
+        why   removing the finalizer
+        wait  for a change
+    "#]]);
+}
+
+/// TS-05, SC-02: the finalizer stays until the load balancer does not exist any more.
+#[test]
+fn a_deleted_service_deletes_its_balancer_first() {
+    let deleted = || settled().set("/metadata/deletionTimestamp", json!(at(-1).to_string()));
+    assert!(deleted().plan().contains("do    driver: delete balancer 0a-1b\n"));
+    let foreign = deleted().set("/spec/loadBalancerClass", json!("other"));
+    assert!(foreign.plan().contains("driver: delete balancer"), "the class does not matter here");
+    let working = deleted().deleted(0, Ok(Progress::Working("delete".to_owned())));
+    assert!(working.plan().starts_with("why   waiting for the cloud to change the load balancer: delete"));
+    assert!(working.later(1).plan().contains("driver: delete balancer 0a-1b"));
+    let gone = deleted().deleted(-1, Ok(Progress::Done(BalancerDeletion::Gone)));
+    assert!(gone.plan().contains("do    service: remove finalizer, clear status\n"));
+    let without = new_service().set("/metadata/deletionTimestamp", json!(at(-1).to_string()));
+    assert!(without.plan().starts_with("why   up to date"), "TS-20: never had a load balancer");
+}
+
+/// SC-12
+#[test]
+fn a_protected_balancer_is_kept_and_reported() {
+    let deleted = settled().set("/metadata/deletionTimestamp", json!(at(-1).to_string()));
+    let retained = deleted.deleted(-1, Ok(Progress::Done(BalancerDeletion::Retained)));
+    retained.check(expect![[r#"
+        do    warning LoadBalancerRetained: The load balancer is protected against deletion in the cloud, so it was kept. Its label was removed; delete it there if it is not needed.
+        do    service: remove finalizer, clear status
+        do    event DeletedLoadBalancer: Deleted load balancer
+        why   removing the finalizer
+        wait  for a change
+    "#]]);
+}
+
+/// TS-20
+#[test]
+fn a_failed_deletion_is_reported_and_retried() {
+    let deleted = settled().set("/metadata/deletionTimestamp", json!(at(-9).to_string()));
+    let failed = deleted.deleted(-1, Err(Error::new(ErrorKind::Unavailable, "no")));
+    failed.check(expect![[r#"
+        do    warning DeleteLoadBalancerFailed: Error deleting load balancer: no
+        why   the cloud failed once to delete the load balancer (unavailable): no; next: try again to delete the load balancer at 2027-01-15T08:00:04Z
+        wait  until 2027-01-15T08:00:04Z
+    "#]]);
+}
+
+/// TS-13
+#[test]
+fn cleanup_needs_the_finalizer() {
+    let deleting = |world: World| world.set("/metadata/deletionTimestamp", json!(at(0).to_string()));
+    let cluster_ip = |world: World| world.set("/spec/type", json!("ClusterIP"));
+    for (world, expected) in [
+        (new_service(), false),
+        (held_service(), false),
+        (cluster_ip(held_service()), true),
+        (deleting(held_service()), true),
+        (cluster_ip(new_service()), false),
+        (deleting(new_service()), false),
+    ] {
+        assert_eq!(needs_cleanup(&world.snapshot().service), expected, "{}", world.service);
+    }
+}
+
+/// TS-14
+#[test]
+fn only_relevant_changes_lead_to_another_call() {
+    let asks = |pointer: &str, value: Value| settled().set(pointer, value).plan().contains("driver: ensure");
+    for (pointer, value) in [
+        ("/spec/loadBalancerSourceRanges", json!(["10.0.0.0/8"])),
+        ("/spec/ports/0/name", json!("web")),
+        ("/spec/ports/0/protocol", json!("UDP")),
+        ("/spec/ports/0/port", json!(81)),
+        ("/spec/ports/0/nodePort", json!(30081)),
+        ("/spec/ports/0/targetPort", json!("http")),
+        ("/spec/ports/0/appProtocol", json!("h2c")),
+        ("/spec/ports", json!([])),
+        ("/spec/sessionAffinity", json!("ClientIP")),
+        ("/spec/sessionAffinityConfig", json!({"clientIP": {"timeoutSeconds": 5}})),
+        ("/spec/loadBalancerIP", json!("1.2.3.4")),
+        ("/spec/externalIPs", json!(["1.2.3.4"])),
+        ("/metadata/annotations", json!({"balancer.sim/algorithm": "random"})),
+        ("/spec/externalTrafficPolicy", json!("Local")),
+        ("/spec/healthCheckNodePort", json!(30090)),
+        ("/spec/ipFamilies", json!(["IPv4", "IPv6"])),
+    ] {
+        assert!(asks(pointer, value), "{pointer}");
+    }
+    for (pointer, value) in [
+        ("/metadata/labels", json!({"a": "b"})),
+        ("/spec/selector", json!({"a": "b"})),
+        ("/spec/allocateLoadBalancerNodePorts", json!(true)),
+        ("/metadata/annotations", json!({"kubectl.kubernetes.io/last-applied-configuration": "{}"})),
+        ("/metadata/annotations", json!({"other.example/a": "b"})),
+    ] {
+        assert!(!asks(pointer, value), "{pointer}");
+    }
+    let two = settled().set("/spec/ipFamilies", json!(["IPv4"])).ensured(-10, done());
+    assert!(
+        !two.set("/spec/ipFamilies", json!(["IPv6"])).plan().contains("driver"),
+        "only the number counts"
+    );
+}
+
+/// TS-07, TS-10, TS-18, SC-25
+#[test]
+fn other_nodes_update_the_balancer() {
+    let three = backends(&[node("a", |_| {}), node("b", |_| {}), node("c", |_| {})]);
+    let grown = || settled().with(|s| s.backends = three.clone());
+    grown().check(expect![[r#"
+        do    event EnsuringLoadBalancer: Ensuring load balancer
+        do    driver: ensure balancer 0a-1b, ports 80/TCP, nodes [a b c]
+        why   waiting for the cloud to ensure the load balancer; next: the cloud answers
+        wait  for a change
+    "#]]);
+    let failed = grown().ensured(-1, Err(Error::new(ErrorKind::Unavailable, "no"))).later(10);
+    assert!(failed.plan().contains("nodes [a b c]"), "TS-10: {}", failed.plan());
+    let failed = grown().ensured(-1, Err(Error::new(ErrorKind::Unavailable, "no")));
+    assert!(failed.plan().contains("warning UpdateLoadBalancerFailed"), "SC-25: {}", failed.plan());
+    let four = backends(&["a", "b", "c", "d"].map(|name| node(name, |_| {})));
+    let newer = grown().with(|s| s.answers.in_flight = Some((ENSURE_BALANCER, at(-1))));
+    let newer = newer.with(|s| s.backends = four.clone());
+    assert!(newer.plan().starts_with("why   waiting for the cloud to ensure the load balancer"));
+    let answered = grown().ensured(1, done()).with(|s| s.backends = four);
+    assert!(answered.plan().contains("nodes [a b c d]"), "TS-18: the newest set wins");
+    let updated = grown().told().ensured(1, done()).later(2);
+    assert!(updated.plan().contains("event UpdatedLoadBalancer"), "{}", updated.plan());
+}
+
+/// TS-09, TS-21, SC-20 to SC-22, SC-27
+#[test]
+fn some_nodes_receive_no_traffic() {
+    let excluded = |value: &str| {
+        let value = value.to_owned();
+        move |node: &mut Value| node["metadata"]["labels"][names::EXCLUDE_FROM_BALANCERS] = json!(value)
+    };
+    let tainted = |key: &str| {
+        let key = key.to_owned();
+        move |node: &mut Value| node["spec"]["taints"] = json!([{"key": key, "effect": "NoSchedule"}])
+    };
+    let is_target = |node: CloudNodeFacts| !backends(&[node]).targets(&Default::default()).is_empty();
+    for value in ["", "true", "1", "abc"] {
+        assert!(!is_target(node("a", excluded(value))), "{value:?}");
+    }
+    for value in ["false", "0", "F"] {
+        assert!(is_target(node("a", excluded(value))), "{value:?}");
+    }
+    assert!(!is_target(node("a", tainted("ToBeDeletedByClusterAutoscaler"))));
+    assert!(!is_target(node("a", |node| node["metadata"]["deletionTimestamp"] = json!(at(0).to_string()))));
+    assert!(!is_target(node("a", |node| node["spec"] = json!({}))), "SC-27: no provider id");
+    assert!(is_target(node("a", tainted(names::SHUTDOWN_TAINT))), "SC-22");
+    assert!(is_target(node("a", tainted(names::UNINITIALIZED_TAINT))), "SC-22");
+    assert!(is_target(node("a", |node| node["spec"]["unschedulable"] = json!(true))), "SC-22");
+}
+
+/// TS-08, TS-11, TS-12
+#[test]
+fn only_some_changes_of_a_node_matter() {
+    use crate::ccm::backends::is_affected_by;
+    let plain = || node("a", |_| {});
+    let excluded =
+        || node("a", |node| node["metadata"]["labels"][names::EXCLUDE_FROM_BALANCERS] = json!("true"));
+    assert!(is_affected_by(&plain(), &excluded()) && is_affected_by(&excluded(), &plain()));
+    assert!(is_affected_by(&node("a", |node| node["spec"] = json!({})), &plain()), "TS-11");
+    assert!(is_affected_by(&plain(), &node("a", |node| node["spec"]["providerID"] = json!("sim://x"))));
+    let change: [fn(&mut Value); 4] = [
+        |node| node["status"] = json!({"conditions": [{"type": "Ready", "status": "False"}]}),
+        |node| {
+            node["spec"]["taints"] =
+                json!([{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}])
+        },
+        |node| node["metadata"]["deletionTimestamp"] = json!(at(0).to_string()),
+        |node| node["metadata"]["annotations"] = json!({"a": "b"}),
+    ];
+    for change in change {
+        assert!(!is_affected_by(&plain(), &node("a", change)), "{:?}", node("a", change));
+    }
+}
+
+/// SC-26, 4.4 step 1
+#[test]
+fn an_annotation_selects_the_nodes() {
+    let selecting = |text: &str| {
+        held_service()
+            .set("/metadata/annotations", json!({"balancer.sim/node-selector": text, "balancer.sim/x": "y"}))
+    };
+    let planned = selecting("pool=b").plan();
+    assert!(planned.contains("nodes [b]"), "{planned}");
+    let wanted = wanted::of(&selecting("pool=b").snapshot()).unwrap_or_else(|text| panic!("{text}"));
+    assert_eq!(wanted.spec.options.into_iter().collect::<Vec<_>>(), [("x".to_owned(), "y".to_owned())]);
+    selecting("pool in b").check(expect![[r#"
+        do    warning SyncLoadBalancerFailed: Error syncing load balancer: annotation balancer.sim/node-selector "pool in b": expected a label selector such as pool=web,!retired,zone in (a,b)
+        why   annotation balancer.sim/node-selector "pool in b": expected a label selector such as pool=web,!retired,zone in (a,b); next: correct the annotation of the Service
+        wait  for a change
+    "#]]);
+    assert!(selecting("pool=c").plan().contains("warning UnAvailableLoadBalancer"), "no Node is left");
+}
+
+/// TS-17, CI-26
+#[test]
+fn the_cloud_chooses_the_time_of_a_retry() {
+    let asked = ErrorKind::Throttled { retry_after: Some(Duration::from_secs(42)) };
+    let world = held_service().ensured(0, Err(Error::new(asked, "later")));
+    assert_eq!(world.snapshot.answers.failures, 0, "the wait of other failures does not grow");
+    assert!(world.plan().contains(&format!("wait  until {}", at(42))), "{}", world.plan());
+    assert!(world.later(42).plan().contains("driver: ensure"));
+}
+
+/// SC-05
+#[test]
+fn failures_are_retried_less_and_less_often() {
+    let mut world = held_service();
+    for wait in [5, 10, 20, 40, 80, 160, 300, 300] {
+        world = world.ensured(0, Err(Error::new(ErrorKind::Exhausted, "no")));
+        assert!(world.plan().contains(&format!("wait  until {}", at(wait))), "{wait}: {}", world.plan());
+    }
+    let fixed = world.set("/metadata/annotations", json!({"balancer.sim/location": "here"}));
+    assert!(fixed.plan().contains("driver: ensure"), "a change of the Service may fix it");
+    let told =
+        held_service().ensured(0, Err(Error::new(ErrorKind::InvalidSpec, "balancer.sim/type: no"))).told();
+    assert!(!told.plan().contains("warning"), "the Event is not repeated at once");
+}
+
+#[test]
+fn a_slow_change_holds_no_worker() {
+    let working = |second| held_service().ensured(second, Ok(Progress::Working("attach".to_owned())));
+    working(0).check(expect![[r#"
+        why   waiting for the cloud to change the load balancer: attach; since 2027-01-15T08:00:00Z; next: the controller asks again
+        wait  until 2027-01-15T08:00:01Z
+    "#]]);
+    assert!(working(-1).plan().contains("driver: ensure"));
+    let long = working(-60).ensured(-2, Ok(Progress::Working("attach".to_owned())));
+    assert!(long.plan().contains(&format!("wait  until {}", at(3))), "{}", long.plan());
+}
+
+#[test]
+fn what_the_driver_skipped_is_reported_once() {
+    let notes = ["a", "b"].map(|node| BalancerNote {
+        reason: "MaxTargetsReached",
+        message: format!("Node {node} is not behind the load balancer"),
+    });
+    let ensured = Ensured { balancer: balancer(), notes: notes.to_vec() };
+    let world = settled().ensured(-1, Ok(Progress::Done(ensured)));
+    assert_eq!(world.plan().matches("warning MaxTargetsReached").count(), 2);
+    assert_eq!(world.told().plan().matches("warning").count(), 0);
+    let no_port = settled().set("/spec/ports", json!([{"port": 80, "protocol": "TCP"}]));
+    assert!(no_port.plan().contains("warning LoadBalancerPortSkipped: port 80: it has no node port"));
+}
+
+/// SC-04
+#[test]
+fn a_balancer_that_another_program_changed_is_repaired() {
+    let listed = |change: fn(&mut Balancer)| {
+        let mut balancer = balancer();
+        change(&mut balancer);
+        settled()
+            .with(|s| s.listed = Some(ListedBalancer { started: at(-1), balancer: Some(balancer) }))
+            .plan()
+    };
+    assert!(listed(|_| {}).starts_with("why   up to date"));
+    assert!(listed(|it| it.targets.reverse()).starts_with("why   up to date"), "the order does not matter");
+    assert!(listed(|it| it.is_protected = true).starts_with("why   up to date"));
+    assert!(listed(|it| it.ports.push(443)).contains("driver: ensure"));
+    assert!(listed(|it| it.targets.clear()).contains("driver: ensure"));
+    assert!(listed(|it| it.name.clear()).contains("event EnsuringLoadBalancer"));
+    let gone = settled().with(|s| s.listed = Some(ListedBalancer { started: at(-1), balancer: None }));
+    assert!(gone.plan().contains("driver: ensure"));
+    let older = settled().with(|s| s.listed = Some(ListedBalancer { started: at(-200), balancer: None }));
+    assert!(older.plan().starts_with("why   up to date"), "the list is older than the last call");
+}
+
+/// SC-13: after a restart every load balancer is checked, without Events.
+#[test]
+fn a_check_after_a_restart_is_silent() {
+    let restarted = || held_service().set("/status/loadBalancer/ingress", shown_status());
+    let planned = restarted().plan();
+    assert!(planned.starts_with("do    driver: ensure"), "{planned}");
+    assert!(restarted().ensured(1, done()).plan().starts_with("why   up to date"));
+}
+
+/// The spec contains the name of the load balancer and the keys that must not be adopted.
+#[test]
+fn the_spec_names_the_balancer_and_the_other_keys() {
+    let uid = "0a1b2c3d-0000-1111-2222-333344445555";
+    let world = held_service().set("/metadata/uid", json!(uid));
+    let wanted = wanted::of(&world.snapshot()).unwrap_or_else(|text| panic!("{text}"));
+    assert_eq!(wanted.spec.name, "a0a1b2c3d00001111222233334444555");
+    assert!(!wanted.spec.keys_in_use.contains(&BalancerKey::new(uid)));
+    assert!(wanted.spec.keys_in_use.contains(&BalancerKey::new("other")));
+}

@@ -1,0 +1,56 @@
+//! Tests of the periodic list.
+
+use super::*;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + second).expect("a moment of this century")
+}
+
+fn snapshot() -> Snapshot {
+    Snapshot {
+        now: at(0),
+        account: Account { id: Some(AccountId::of([&b"sim"[..]])), ..Account::default() },
+        listed: Some(at(-100)),
+        has_nodes: true,
+        status_period: Duration::from_secs(300),
+        told: Arc::default(),
+    }
+}
+
+fn failed(kind: ErrorKind, count: u32) -> Option<Failure> {
+    Some(Failure { error: Error::new(kind, "no"), ended: at(0), count })
+}
+
+/// BU-06, BU-09: one list per period serves all Nodes.
+#[test]
+fn the_account_is_listed_once_per_period() {
+    assert!(plan(&snapshot()).to_string().contains(&format!("wait  until {}", at(200))));
+    let due = |listed| Snapshot { listed, ..snapshot() };
+    assert!(plan(&due(Some(at(-300)))).to_string().starts_with("do    driver: list\n"));
+    assert!(plan(&due(None)).to_string().starts_with("do    driver: list\n"));
+    assert!(plan(&Snapshot { has_nodes: false, ..due(None) }).actions.is_empty());
+    let flying = Account { list_since: Some(at(-1)), ..snapshot().account };
+    assert!(plan(&Snapshot { account: flying, ..due(None) }).actions.is_empty());
+    let paused = Account { paused_until: Some(at(9)), ..snapshot().account };
+    assert!(plan(&Snapshot { account: paused, ..due(None) }).actions.is_empty());
+}
+
+#[test]
+fn a_failed_list_is_repeated_soon() {
+    for (count, wait) in [(1, 5), (2, 10), (9, 60)] {
+        let account = Account { list_failed: failed(ErrorKind::Unavailable, count), ..snapshot().account };
+        let planned = plan(&Snapshot { account, ..snapshot() }).to_string();
+        assert!(planned.contains(&format!("wait  until {}", at(wait))), "{planned}");
+    }
+}
+
+#[test]
+fn a_rejected_credential_is_reported_once() {
+    let account = Account { list_failed: failed(ErrorKind::Denied, 1), ..snapshot().account };
+    let s = Snapshot { account, ..snapshot() };
+    let planned = plan(&s);
+    let [Action::Tell(event)] = &planned.actions[..] else { panic!("one Event is planned: {planned}") };
+    let mut told = Told::default();
+    told.note(event, s.now);
+    assert!(plan(&Snapshot { told: Arc::new(told), ..s }).actions.is_empty());
+}

@@ -1,0 +1,67 @@
+//! Tests of the list of load balancers.
+
+use machinist_instance::{AccountId, Error, ErrorKind};
+
+use super::*;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + second).expect("a moment of this century")
+}
+
+fn balancer(key: Option<&str>) -> Balancer {
+    Balancer {
+        id: "7".to_owned(),
+        key: key.map(BalancerKey::new),
+        name: "web".to_owned(),
+        ingress: Vec::new(),
+        ports: Vec::new(),
+        targets: Vec::new(),
+        is_protected: false,
+    }
+}
+
+fn snapshot(balancers: Vec<Balancer>) -> Snapshot {
+    Snapshot {
+        now: at(0),
+        account: Account { id: Some(AccountId::of([&b"sim"[..]])), ..Account::default() },
+        in_flight: None,
+        listed: Some(Arc::new(ListedBalancers { started: at(-100), ended: at(-100), balancers })),
+        failed: None,
+        services: Arc::new(vec![BalancerKey::new("ours")]),
+        has_balancers: true,
+        period: Duration::from_secs(600),
+        told: Arc::default(),
+    }
+}
+
+#[test]
+fn balancers_are_listed_once_per_period() {
+    assert!(plan(&snapshot(Vec::new())).to_string().contains(&format!("wait  until {}", at(500))));
+    let due = || Snapshot { listed: None, ..snapshot(Vec::new()) };
+    assert!(plan(&due()).to_string().starts_with("do    driver: list balancers\n"));
+    assert!(plan(&Snapshot { has_balancers: false, ..due() }).actions.is_empty());
+    assert!(plan(&Snapshot { in_flight: Some(at(-1)), ..due() }).actions.is_empty());
+    let failed = Failure { error: Error::new(ErrorKind::Unavailable, "no"), ended: at(0), count: 1 };
+    assert!(plan(&Snapshot { failed: Some(failed), ..due() }).actions.is_empty());
+}
+
+/// 4.8: never deleted, because another cluster may own it.
+#[test]
+fn a_balancer_without_a_service_is_reported_once() {
+    let all = [Some("ours"), Some("other"), None].map(balancer).to_vec();
+    let s = snapshot(all);
+    let planned = plan(&s);
+    let [Action::Tell(event)] = &planned.actions[..] else { panic!("one Event is planned: {planned}") };
+    assert!(event.message.contains("web (7)"), "{event}");
+    let mut told = Told::default();
+    told.note(event, s.now);
+    let again = plan(&Snapshot { told: Arc::new(told), now: at(400), ..s });
+    assert!(again.actions.is_empty(), "{again}");
+}
+
+#[test]
+fn a_service_finds_its_balancer_in_the_list() {
+    let listed = snapshot(vec![balancer(Some("ours"))]).listed.expect("listed");
+    assert!(listed.of(&BalancerKey::new("ours")).balancer.is_some());
+    assert!(listed.of(&BalancerKey::new("none")).balancer.is_none());
+}
