@@ -179,8 +179,9 @@ async fn power_actions_change_the_status() {
         let server = client.get(&format!("/v1/servers/{id}")).await;
         assert_eq!(server.json["server"]["status"], status, "{command}");
     }
-    let reply = client.post(&format!("/v1/servers/{id}/actions/change_type"), json!({"server_type": "cx32"}));
-    assert_eq!(reply.await.code(), "server_not_stopped");
+    let reply =
+        client.post(&format!("/v1/servers/{id}/actions/change_type"), json!({"server_type": "cx32"})).await;
+    assert_eq!(reply.code(), "server_not_stopped");
     client.post(&format!("/v1/servers/{id}/actions/poweroff"), json!({})).await;
     assert_eq!(
         client.post(&format!("/v1/servers/{id}/actions/reboot"), json!({})).await.code(),
