@@ -17,7 +17,7 @@ pub(crate) const TOKEN: &str = "token-of-the-account";
 pub(crate) const OTHER_TOKEN: &str = "token-of-another-account";
 pub(crate) const PROJECT: &str = "a";
 
-/// The id of the network `cluster` of the project.
+/// The id of the network `cluster` of the project. The other project has one of the same name.
 pub(crate) const NETWORK: i64 = 4711;
 
 pub(crate) struct Cloud {
@@ -61,7 +61,9 @@ impl Cloud {
         let epoch: Timestamp = "2026-01-01T00:00:00Z".parse().expect("a time");
         let standin = Standin::in_memory(settings, Clock::starting_at(epoch));
         let mut state = standin.dump();
-        state.networks.insert(NETWORK, network());
+        for (id, project) in [(NETWORK, PROJECT), (NETWORK + 1, "b")] {
+            state.networks.insert(id, network(id, project));
+        }
         standin.load(state).expect("in memory");
         let clock = standin.clone();
         let provider = HcloudProvider::over(Arc::new(Http::over(Pipes(standin.clone()))), options)
@@ -119,10 +121,10 @@ pub(crate) fn instance_spec(name: &str) -> InstanceSpec {
     }
 }
 
-fn network() -> Network {
+fn network(id: i64, project: &str) -> Network {
     Network {
-        id: NETWORK,
-        project: PROJECT.to_owned(),
+        id,
+        project: project.to_owned(),
         name: "cluster".to_owned(),
         created: "2026-01-01T00:00:00Z".parse().expect("a time"),
         ip_range: "10.0.0.0/8".to_owned(),

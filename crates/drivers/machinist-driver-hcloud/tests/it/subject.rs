@@ -32,7 +32,6 @@ impl Subject for Cloud {
     }
 
     fn provider_spec(&self) -> Value {
-        // The other project has no network, so its servers are never created by the suite.
         json!({"serverType": "cx22", "image": "ubuntu-24.04", "location": "fsn1", "networks": [NETWORK]})
     }
 
