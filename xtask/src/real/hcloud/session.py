@@ -155,7 +155,8 @@ def load_balancers(client, server, network):
     balancer.detach_from_network(network).wait_until_finished()
     balancer.reload()
     check("load_balancer after removals", (balancer.services, balancer.targets, balancer.private_net), ([], [], []))
-    check("load_balancer.delete", balancer.delete(), True)
+    balancer.delete().action.wait_until_finished()
+    check("load_balancer.delete", client.load_balancers.get_by_name("py"), None)
 
     certificate = client.certificates.create_managed(name="py", domain_names=["example.org"])
     certificate.action.wait_until_finished()
