@@ -9,10 +9,12 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
+use crate::control_plane::pause;
 use crate::go_modules;
 use crate::workspace::{cargo, output_of};
 
@@ -170,6 +172,10 @@ struct User {
     home: PathBuf,
 }
 
+/// Far longer than any action of the stand-in takes.
+const LONGEST_LOCK: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
 /// More than one page of 50.
 const SERVERS: usize = 53;
 
@@ -192,7 +198,8 @@ impl User {
         let labelled = self.run("server list -o noheader -o columns=name -l role=worker")?;
         self.expect("server add-label", labelled.trim(), "cli-0")?;
         self.run("server poweroff cli-0")?;
-        self.expect("server poweroff", self.run("server describe cli-0")?.contains("off"), true)?;
+        let status = self.run("server describe cli-0 -o format={{.Status}}")?;
+        self.expect("server poweroff", status.trim(), "off")?;
         self.run("server poweron cli-0")?;
         self.networks()?;
         self.load_balancers()?;
@@ -252,11 +259,22 @@ impl User {
         self.refused_with("unknown", "server list", "unauthorized")
     }
 
-    /// Runs a command that must succeed, and returns its output.
+    /// Runs a command that must succeed, and returns its output. Some commands do not wait for their
+    /// action, so the next one may find the resource locked, and is repeated.
     fn run(&self, line: &str) -> Result<String> {
-        let output = output_of(&mut self.command("stand-in", line))?;
-        println!("ok hcloud {line}");
-        Ok(output)
+        let deadline = Instant::now() + LONGEST_LOCK;
+        loop {
+            match output_of(&mut self.command("stand-in", line)) {
+                Ok(output) => {
+                    println!("ok hcloud {line}");
+                    return Ok(output);
+                }
+                Err(error) if error.to_string().contains("(locked)") && Instant::now() < deadline => {
+                    pause(LOOK_EVERY);
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     fn refused(&self, line: &str, expected: &str) -> Result<()> {
