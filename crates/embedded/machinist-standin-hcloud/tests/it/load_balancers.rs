@@ -1,6 +1,7 @@
 //! Load balancers and certificates.
 
 use http::StatusCode;
+use machinist_standin_hcloud::BalancerDeletion;
 use serde_json::{Value, json};
 
 use crate::client::{Client, Reply, instant, names, standin};
@@ -50,6 +51,14 @@ async fn a_load_balancer_lives_from_create_to_delete() {
     act(&client, &path, "change_protection", json!({"delete": true})).await;
     assert_eq!(client.delete(&path).await.failure(), (423, "protected"));
     act(&client, &path, "change_protection", json!({"delete": false})).await;
+    let reply = client.delete(&path).await;
+    assert_eq!(
+        (reply.status, &reply.json["action"]["command"]),
+        (StatusCode::CREATED, &json!("delete_load_balancer"))
+    );
+    assert_eq!(client.get(&path).await.failure(), (404, "not_found"));
+    let path = balancer(&client, json!({})).await;
+    standin.configure(|settings| settings.balancer_deletion = BalancerDeletion::NoContent);
     assert_eq!(client.delete(&path).await.status, StatusCode::NO_CONTENT);
     assert_eq!(client.get(&path).await.failure(), (404, "not_found"));
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use machinist_standin_hcloud::{LargePages, Settings};
+use machinist_standin_hcloud::{LargePages, ReadOnlyCode, Settings};
 use serde_json::{Value, json};
 
 use crate::client::{Client, READ_ONLY, instant, names, settings, standin};
@@ -316,4 +316,6 @@ async fn a_read_only_token_reads_and_does_not_write() {
     ] {
         assert_eq!(reply.failure(), (403, "token_readonly"));
     }
+    standin.configure(|settings| settings.read_only_code = ReadOnlyCode::Forbidden);
+    assert_eq!(reader.post("/v1/servers", json!({})).await.failure(), (403, "forbidden"));
 }
