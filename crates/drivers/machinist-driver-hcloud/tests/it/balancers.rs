@@ -8,7 +8,7 @@ use machinist_instance::{
     BalancerDeletion, BalancerKey, BalancerRef, BalancerSpec, BalancerTarget, Ensured, ErrorKind, Ingress,
     Listener, Progress, ProviderId, TransportProtocol,
 };
-use machinist_standin_hcloud::{Fault, FaultRule, LoadBalancer};
+use machinist_standin_hcloud::{BalancerDeletion as BalancerDeletionReply, Fault, FaultRule, LoadBalancer};
 use tokio::time::Instant;
 
 use crate::cloud::{Cloud, NETWORK};
@@ -178,6 +178,25 @@ async fn a_protected_balancer_is_kept_without_its_key() {
     let which = BalancerRef { id: Some(id), key: BalancerKey::new("uid-1") };
     let again = driver.balancers().expect("enabled").delete(&which).await;
     assert_eq!(again, Ok(Progress::Done(BalancerDeletion::Retained)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_is_an_action_or_ends_at_once() {
+    for deletion in [BalancerDeletionReply::Action, BalancerDeletionReply::NoContent] {
+        let cloud = Cloud::instant();
+        cloud.standin.configure(|settings| settings.balancer_deletion = deletion);
+        let driver = cloud.driver();
+        ensured(&*driver, &spec(&[], &[])).await;
+        assert_eq!(delete(&*driver).await, Progress::Done(BalancerDeletion::Gone));
+        assert!(cloud.standin.dump().load_balancers.is_empty());
+    }
+    let cloud = Cloud::new();
+    let driver = cloud.driver();
+    ensured(&*driver, &spec(&[], &[])).await;
+    cloud.standin.freeze_actions();
+    for _ in 0..2 {
+        assert_eq!(delete(&*driver).await, Progress::Working("delete_load_balancer".to_owned()));
+    }
 }
 
 /// TH-32.
