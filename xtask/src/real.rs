@@ -1,10 +1,11 @@
 //! `cargo xtask real`: the tests that need real clusters.
 //!
-//! A *lane* is a check of this crate or a test target of another one. Each lane gets a fresh
-//! control plane. Test targets receive the JSON of `cargo xtask control-plane` in the variable
+//! A *lane* is a check of this crate or a test target of another one. Each lane that needs clusters
+//! gets a fresh control plane. Test targets receive the JSON of `cargo xtask control-plane` in the variable
 //! [`CLUSTERS_VARIABLE`]. A lane that cannot run here is reported as skipped, with the reason. The
 //! command fails if a lane fails or does not exist.
 
+mod hcloud_clients;
 mod join;
 mod kubectl;
 
@@ -16,6 +17,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::control_plane::{Audit, ControlPlane, ControllerManagers, Durability, Options, Roles};
 use crate::envtest::Assets;
 use crate::workspace::{self, Package};
+use hcloud_clients::Ending;
 
 /// Variable that describes the clusters to a test target, or to `machinist-bench`.
 pub(crate) const CLUSTERS_VARIABLE: &str = "MACHINIST_REAL_CLUSTERS";
@@ -49,7 +51,12 @@ struct Lane {
 
 enum Form {
     Check(fn(&mut ControlPlane) -> Result<()>),
-    TestTarget { package: &'static str, target: &'static str },
+    TestTarget {
+        package: &'static str,
+        target: &'static str,
+    },
+    /// A check that needs no cluster.
+    Alone(fn() -> Result<Ending>),
 }
 
 /// Short enough to observe the replacement of a lost Node.
@@ -98,7 +105,34 @@ const LANES: &[Lane] = &[
         node_grace: SHORT_GRACE,
         form: Form::TestTarget { package: "machinist-sim", target: "real" },
     },
+    alone(
+        "hcloud-python",
+        "the official Python client works with the stand-in for Hetzner Cloud",
+        hcloud_clients::python,
+    ),
+    alone(
+        "hcloud-go",
+        "the official Go library works with the stand-in for Hetzner Cloud",
+        hcloud_clients::go,
+    ),
+    alone(
+        "hcloud-cli",
+        "the hcloud command works with the stand-in for Hetzner Cloud",
+        hcloud_clients::command,
+    ),
 ];
+
+/// A lane that needs no cluster.
+const fn alone(name: &'static str, about: &'static str, check: fn() -> Result<Ending>) -> Lane {
+    Lane {
+        name,
+        about,
+        roles: Roles::OneClusterForBoth,
+        controller_managers: ControllerManagers::None,
+        node_grace: SHORT_GRACE,
+        form: Form::Alone(check),
+    }
+}
 
 enum Verdict {
     Passed(Duration),
@@ -114,10 +148,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         return Ok(());
     }
-    let verdicts = match Assets::reason_they_cannot_be_had() {
-        Some(reason) => chosen.iter().map(|lane| (*lane, Verdict::Skipped(reason.clone()))).collect(),
-        None => run_all(&chosen, &args.test_arguments)?,
+    let (alone, with_clusters): (Vec<_>, Vec<_>) =
+        chosen.into_iter().partition(|lane| matches!(lane.form, Form::Alone(_)));
+    let mut verdicts = match Assets::reason_they_cannot_be_had() {
+        _ if with_clusters.is_empty() => Vec::new(),
+        Some(reason) => with_clusters.iter().map(|lane| (*lane, Verdict::Skipped(reason.clone()))).collect(),
+        None => run_all(&with_clusters, &args.test_arguments)?,
     };
+    verdicts.extend(alone.into_iter().map(|lane| (lane, run_alone(lane))));
     summarise(&verdicts)
 }
 
@@ -148,6 +186,17 @@ fn run_all(lanes: &[&'static Lane], test_arguments: &[String]) -> Result<Vec<(&'
     Ok(verdicts)
 }
 
+fn run_alone(lane: &Lane) -> Verdict {
+    let Form::Alone(check) = lane.form else { return Verdict::Failed("needs clusters".to_owned()) };
+    eprintln!("== {}: {}", lane.name, lane.about);
+    let started = Instant::now();
+    match check() {
+        Ok(Ending::Passed) => Verdict::Passed(started.elapsed()),
+        Ok(Ending::Skipped(reason)) => Verdict::Skipped(reason),
+        Err(error) => Verdict::Failed(format!("{error:#}")),
+    }
+}
+
 /// Returns why a lane cannot exist. A lane with a renamed target must fail, not be skipped.
 fn what_is_missing(lane: &Lane, packages: &[Package]) -> Option<String> {
     let Form::TestTarget { package, target } = lane.form else { return None };
@@ -164,7 +213,7 @@ fn what_is_missing(lane: &Lane, packages: &[Package]) -> Option<String> {
 fn run_one(lane: &Lane, packages: &[Package], assets: &Assets, test_arguments: &[String]) -> Result<()> {
     // Compiled before the clusters run: they would idle for minutes, and slow the compiler down.
     let compiled = match lane.form {
-        Form::Check(_) => None,
+        Form::Check(_) | Form::Alone(_) => None,
         Form::TestTarget { package, target } => {
             let package = packages.iter().find(|candidate| candidate.name == package);
             Some(workspace::test_target(package.context("package not found in the workspace")?, target)?)

@@ -1,9 +1,11 @@
 //! Serves the stand-in on a loopback address, for experiments with other clients.
 //!
-//! Usage: `serve [ADDRESS [SPEED]]`. With `instant` as the speed, actions have ended when they are
-//! answered.
+//! Usage: `serve [ADDRESS [SPEED]]`. SPEED is `instant` (actions have ended when they are answered),
+//! `quick` (actions take a tenth of a second) or `usual` (actions take a second). The first line of
+//! output is the endpoint. Tokens: `stand-in`, `read-only` for the same project, and `other`.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use machinist_cloud_sim::Clock;
 use machinist_standin_hcloud::http::Server;
@@ -15,6 +17,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address: SocketAddr = arguments.next().as_deref().unwrap_or("127.0.0.1:7080").parse()?;
     let mut settings = match arguments.next().as_deref() {
         Some("instant") => Settings::instant(),
+        Some("quick") => {
+            let tenth = Duration::from_millis(100);
+            Settings { action: tenth, create: tenth, start: tenth, ..Settings::default() }
+        }
         _ => Settings::default(),
     };
     settings.tokens.set("read-only", "default", Access::ReadOnly);

@@ -145,7 +145,7 @@ impl Standin {
     }
 
     /// Replaces all objects by those of a dump. A server without a machine gets one without user
-    /// data.
+    /// data. A machine that was removed does not come back, so load dumps into new stand-ins.
     ///
     /// # Errors
     /// When the journal cannot be written.

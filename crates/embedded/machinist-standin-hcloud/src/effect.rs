@@ -67,6 +67,7 @@ pub(crate) fn apply(store: &mut Store, effect: Effect, at: Timestamp) {
                 change_load_balancer(load_balancer, change);
             }
         }
+        Effect::DeleteLoadBalancer { load_balancer } => store.remove_load_balancer(load_balancer),
         Effect::IssueCertificate { certificate } => {
             if let Some(certificate) = store.edit_certificate(certificate) {
                 certificate.certificate = Some(STAND_IN_CERTIFICATE.to_owned());
@@ -96,6 +97,7 @@ pub(crate) fn undo(store: &mut Store, effect: Effect) {
         | Effect::ChangeIpRange { .. }
         | Effect::ProtectNetwork { .. }
         | Effect::LoadBalancer { .. }
+        | Effect::DeleteLoadBalancer { .. }
         | Effect::IssueCertificate { .. } => {}
     }
 }

@@ -68,7 +68,7 @@ pub use model::{
     Labels, LbPrivateNet, LoadBalancer, Network, PrivateNet, Protocol, PublicIp, ResourceRef, Route, Server,
     ServerStatus, Service, ServiceHttp, SshKey, Subnet, Target, TargetKind,
 };
-pub use settings::{Access, Busy, Grant, LargePages, Settings, Tokens};
+pub use settings::{Access, BalancerDeletion, Busy, Grant, LargePages, ReadOnlyCode, Settings, Tokens};
 pub use standin::Standin;
 pub use store::State;
 

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// One request, in the unit of the bucket. Thousandths keep the arithmetic exact.
-const REQUEST: i64 = 1000;
+/// One request, in the unit of the bucket. A bucket of N requests gains N units in each millisecond
+/// of an hour, so the arithmetic is exact.
+const REQUEST: i64 = 3_600_000;
 
 /// The buckets by project.
 #[derive(Debug, Default)]
@@ -17,7 +18,7 @@ pub(crate) struct Buckets(BTreeMap<String, Bucket>);
 struct Bucket {
     /// Size of the bucket if the operator set one for this project.
     own_limit: Option<u32>,
-    /// Thousandths of requests that are left.
+    /// Units that are left.
     left: i64,
     at: Timestamp,
 }
@@ -62,11 +63,9 @@ impl Buckets {
         let limit = i64::from(bucket.own_limit.unwrap_or(limit));
         let milliseconds =
             i64::try_from(now.duration_since(bucket.at).as_millis()).unwrap_or(i64::MAX).max(0);
-        let gained = milliseconds.saturating_mul(limit) / 3600;
+        let gained = milliseconds.saturating_mul(limit);
         bucket.left = bucket.left.saturating_add(gained).min(limit * REQUEST);
-        if 0 < gained {
-            bucket.at = now;
-        }
+        bucket.at = bucket.at.max(now);
         bucket
     }
 }
@@ -75,7 +74,7 @@ impl Bucket {
     fn rate(&self, limit: u32) -> Rate {
         let limit = self.own_limit.unwrap_or(limit);
         let missing = (i64::from(limit) * REQUEST - self.left).max(0);
-        let full_after = SignedDuration::from_millis(missing * 3600 / i64::from(limit));
+        let full_after = SignedDuration::from_millis(missing / i64::from(limit));
         let full_at = self.at.checked_add(full_after).unwrap_or(Timestamp::MAX);
         Rate {
             limit,

@@ -8,7 +8,7 @@ use machinist_instance::{NodeName, ProviderId, UserData};
 
 use crate::catalogue::Image;
 use crate::model::{Server, ServerStatus};
-use crate::store::State;
+use crate::store::Store;
 
 /// Records a new server without power, and its user data.
 pub(crate) fn record(cloud: &Cloud, server: &Server, user_data: UserData) -> Result<(), Refusal> {
@@ -55,10 +55,14 @@ pub(crate) fn bring(cloud: &Cloud, server: &Server, now: Timestamp) {
 }
 
 /// Brings everything after a start, or after the objects were replaced.
-pub(crate) fn bring_all(cloud: &Cloud, state: &State, now: Timestamp) {
-    for entry in cloud.ledger().alive() {
-        let number = entry.id.identity().parse::<i64>().ok();
-        if number.is_none_or(|number| !state.servers.contains_key(&number)) {
+pub(crate) fn bring_all(cloud: &Cloud, store: &mut Store, now: Timestamp) {
+    let ledger = cloud.ledger();
+    for entry in ledger.ever() {
+        store.reserve(number_of(entry), entry.serial);
+    }
+    let state = store.state();
+    for entry in ledger.alive() {
+        if !state.servers.contains_key(&number_of(entry)) {
             // A crash came before the server was written, or the objects were replaced.
             let gone = Commit::Gone { id: entry.id.clone(), at: now };
             if let Err(refusal) = cloud.commit(gone, UserData::default()) {
@@ -78,4 +82,9 @@ pub(crate) fn bring_all(cloud: &Cloud, state: &State, now: Timestamp) {
 /// The provider id of a server's machine.
 pub(crate) fn id_of(server: &Server) -> ProviderId {
     ProviderId::parse(&server.provider_id()).expect("a scheme and a number are not empty")
+}
+
+/// The id of the server of a machine; 0 if the text is of another form.
+fn number_of(entry: &Entry) -> i64 {
+    entry.id.identity().parse().unwrap_or(0)
 }

@@ -41,6 +41,11 @@ pub struct Settings {
     pub datacenter: bool,
     /// The reply to a page larger than 50.
     pub large_pages: LargePages,
+    /// Whether the deletion of a load balancer is an action, as since October 2026, or done at once
+    /// and answered without content, as before.
+    pub balancer_deletion: BalancerDeletion,
+    /// The error code for a write with a read-only token.
+    pub read_only_code: ReadOnlyCode,
     /// Requests that each project may save up, and makes per hour.
     pub requests_per_hour: NonZeroU32,
     /// Maximum number of servers of a project; no limit if absent.
@@ -68,6 +73,8 @@ impl Default for Settings {
             visible_in_lists: Duration::ZERO,
             datacenter: false,
             large_pages: LargePages::Clamp,
+            balancer_deletion: BalancerDeletion::Action,
+            read_only_code: ReadOnlyCode::TokenReadonly,
             requests_per_hour: NonZeroU32::new(3600).expect("not zero"),
             server_limit: None,
             route_limit: 100,
@@ -107,6 +114,26 @@ pub enum LargePages {
     Clamp,
     /// The request is invalid.
     Reject,
+}
+
+/// The reply to the deletion of a load balancer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum BalancerDeletion {
+    /// 201 with an action.
+    Action,
+    /// 204 without content.
+    NoContent,
+}
+
+/// The error code for a write with a read-only token. The status is 403 in both cases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ReadOnlyCode {
+    /// `token_readonly`.
+    TokenReadonly,
+    /// `forbidden`, which new versions of the official clients expect.
+    Forbidden,
 }
 
 /// The permissions of a token.

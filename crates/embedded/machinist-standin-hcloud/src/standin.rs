@@ -80,8 +80,8 @@ impl Standin {
         let books = Mutex::new(Books::new(settings, store));
         let due = Arc::new(Notify::new());
         let standin = Self(Arc::new(Inner { time, cloud, books, due: due.clone() }));
-        standin.turn(|books, _| books.recount());
-        machines::bring_all(&standin.0.cloud, standin.lock().store.state(), standin.now());
+        standin.turn(|_, _| ());
+        machines::bring_all(&standin.0.cloud, &mut standin.lock().store, standin.now());
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(settle_in_time(Arc::downgrade(&standin.0), due));
         }
@@ -142,7 +142,7 @@ impl Standin {
         let mut books = self.lock();
         books.store.replace(state)?;
         books.recount();
-        machines::bring_all(&self.0.cloud, books.store.state(), self.now());
+        machines::bring_all(&self.0.cloud, &mut books.store, self.now());
         self.0.due.notify_one();
         Ok(())
     }

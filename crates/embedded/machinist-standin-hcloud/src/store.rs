@@ -10,7 +10,7 @@ use crate::journal::{Change, Journal, Line};
 use crate::model::{Action, Certificate, LoadBalancer, Network, Server, SshKey};
 
 /// Identifiers begin above 32 bits, so that a client that stores them in fewer bits fails.
-pub(crate) const FIRST_ID: i64 = 1 << 33;
+pub(crate) const FIRST_ID: i64 = (1 << 33) + 65_537;
 
 /// Finished actions are kept for a while, because clients ask for them. This number is far above
 /// what a client remembers.
@@ -53,6 +53,8 @@ pub(crate) struct Store {
     state: State,
     changed: BTreeSet<(Sort, i64)>,
     journal: Option<Journal>,
+    /// The highest sequence number of a machine; its server may be lost.
+    last_serial: u64,
 }
 
 /// Access to one sort of object. Every access that may change an object marks it.
@@ -79,7 +81,7 @@ macro_rules! objects {
 
 impl Store {
     pub(crate) fn new(state: State, journal: Option<Journal>) -> Self {
-        Self { state, changed: BTreeSet::new(), journal }
+        Self { state, changed: BTreeSet::new(), journal, last_serial: 0 }
     }
 
     pub(crate) fn state(&self) -> &State {
@@ -121,7 +123,14 @@ impl Store {
 
     /// The sequence number of the next server.
     pub(crate) fn next_serial(&self) -> u64 {
-        self.state.servers.values().map(|server| server.serial).max().unwrap_or(0) + 1
+        let serials = self.state.servers.values().map(|server| server.serial);
+        serials.chain([self.last_serial]).max().unwrap_or(0) + 1
+    }
+
+    /// Prevents that an id and a sequence number are given to a new server.
+    pub(crate) fn reserve(&mut self, id: i64, serial: u64) {
+        self.state.last_id = self.state.last_id.max(id);
+        self.last_serial = self.last_serial.max(serial);
     }
 
     /// Replaces everything, as from a dump.

@@ -1,12 +1,12 @@
 //! The workbench of a case: one open account, new keys and names, and the cleanup.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use machinist_instance::{
-    Error, ErrorKind, Foreign, Instance, InstanceKey, InstanceRef, InstanceSpec, NodeName, Promises,
-    Sighting, UserData,
+    BalancerKey, Error, ErrorKind, Foreign, Instance, InstanceKey, InstanceRef, InstanceSpec, NodeName,
+    Promises, Sighting, UserData,
 };
 
 use super::{Ending, Hook, Played, Subject, Trouble};
@@ -27,6 +27,8 @@ pub(crate) struct Bench<'a> {
     pub(crate) driver: Arc<dyn Driver>,
     case: &'static str,
     made: Mutex<BTreeMap<InstanceKey, InstanceRef>>,
+    balancers: Mutex<BTreeSet<BalancerKey>>,
+    routes: Mutex<BTreeSet<String>>,
 }
 
 impl<'a> Bench<'a> {
@@ -36,7 +38,14 @@ impl<'a> Bench<'a> {
             .provider()
             .open(&account, &credential)
             .map_err(|error| Ending::Fail(format!("cannot open the account: {error}")))?;
-        Ok(Self { subject, driver, case, made: Mutex::default() })
+        Ok(Self {
+            subject,
+            driver,
+            case,
+            made: Mutex::default(),
+            balancers: Mutex::default(),
+            routes: Mutex::default(),
+        })
     }
 
     pub(crate) fn promises(&self) -> Promises {
@@ -49,16 +58,36 @@ impl<'a> Bench<'a> {
     }
 
     pub(crate) fn key(&self, which: &str) -> InstanceKey {
-        InstanceKey::new(format!("{}-{}-{which}", self.subject.run_id(), self.case))
+        InstanceKey::new(last_letters(&format!("{}-{}-{which}", self.subject.run_id(), self.case)))
+    }
+
+    /// The key of a balancer. The cleanup deletes the balancer even if the case fails.
+    pub(crate) fn balancer_key(&self, which: &str) -> BalancerKey {
+        let key = BalancerKey::new(self.key(which).as_str());
+        self.balancers.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone());
+        key
+    }
+
+    /// The keys of all balancers of the case.
+    pub(crate) fn balancer_keys(&self) -> BTreeSet<BalancerKey> {
+        self.balancers.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The destination of a route. The cleanup deletes the route even if the case fails.
+    pub(crate) fn destination(&self, number: u8) -> String {
+        let destination = self.subject.pod_range(number);
+        self.routes.lock().unwrap_or_else(PoisonError::into_inner).insert(destination.clone());
+        destination
+    }
+
+    /// The destinations of all routes of the case.
+    pub(crate) fn destinations(&self) -> BTreeSet<String> {
+        self.routes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn name(&self, which: &str) -> NodeName {
         let name = format!("{}-{}-{which}", self.subject.run_id(), self.case.replace('_', "-"));
-        // In most clouds an instance name is a DNS label with at most 63 characters. The end of the
-        // name differs between instances, so the beginning is cut.
-        let kept = name.len().saturating_sub(63);
-        let name = name[kept..].trim_start_matches('-');
-        NodeName::new(name).expect("a case has a name")
+        NodeName::new(last_letters(&name)).expect("a case has a name")
     }
 
     /// Returns a valid spec. The cleanup deletes its instance even if the case fails.
@@ -200,13 +229,20 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    fn quiet<T>(&self, result: Result<T, Error>, call: &str) -> Played<T> {
+    pub(crate) fn quiet<T>(&self, result: Result<T, Error>, call: &str) -> Played<T> {
         result.or_else(|error| fail(format!("{call}: expected success, got {error}")))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<InstanceKey, InstanceRef>> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// In most clouds an instance name is a DNS label, and a key is the value of a label, with at most
+/// 63 characters. The end of the text differs between instances, so the beginning is cut.
+fn last_letters(text: &str) -> &str {
+    let kept = text.len().saturating_sub(63);
+    text[kept..].trim_start_matches(['-', '_'])
 }
 
 pub(crate) fn by_id(instance: &Instance) -> InstanceRef {

@@ -5,10 +5,11 @@
 //! its cloud can produce trouble. [`run`] plays every case against the subject and returns a
 //! [`Report`]. If a cloud lacks a hook, the report lists the case as skipped. Each case creates
 //! instances under new keys and deletes them at its end. So the suite can run against an account
-//! that has other instances.
+//! that has other instances. Cases for balancers and routes are skipped for a driver without them.
 //!
 //! Deliberately absent: speed, prices, quotas of real clouds, and facts from Kubernetes objects.
 
+mod balancing;
 mod bench;
 mod creation;
 mod deletion;
@@ -16,8 +17,10 @@ mod identity;
 mod ownership;
 mod reading;
 mod refusals;
+mod routing;
 mod unknown_outcomes;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -87,6 +90,22 @@ pub trait Subject: Send + Sync {
     /// Counts the instances of a key in the records of the cloud; `None` if only the driver can
     /// count them.
     async fn truly_alive(&self, key: &InstanceKey) -> Option<usize>;
+
+    /// Counts the requests so far that can change the cloud; `None` if the cloud does not count.
+    async fn changing_requests(&self) -> Option<u64> {
+        None
+    }
+
+    /// Options without which the cloud creates no balancer.
+    fn balancer_options(&self) -> BTreeMap<String, String> {
+        BTreeMap::new()
+    }
+
+    /// A range of pod addresses in CIDR notation for a route. Different numbers give different
+    /// ranges.
+    fn pod_range(&self, number: u8) -> String {
+        format!("10.244.{number}.0/24")
+    }
 }
 
 /// Whether a subject could arrange the situation that a case needs.
@@ -221,6 +240,8 @@ pub async fn run(subject: &dyn Subject) -> Report {
         ownership::CASES,
         unknown_outcomes::CASES,
         refusals::CASES,
+        balancing::CASES,
+        routing::CASES,
     ];
     let mut cases = Vec::new();
     for case in groups.into_iter().flatten() {
@@ -238,6 +259,8 @@ async fn play(subject: &dyn Subject, case: &Case) -> Played {
     let bench = Bench::open(subject, case.name)?;
     let ended = (case.play)(&bench).await;
     subject.calm().await;
-    let cleaned = bench.clean_up().await;
-    ended.and(cleaned)
+    let balancers = balancing::clean_up(&bench).await;
+    let routes = routing::clean_up(&bench).await;
+    let instances = bench.clean_up().await;
+    ended.and(balancers).and(routes).and(instances)
 }

@@ -22,7 +22,7 @@ use crate::client::call::Call;
 use crate::client::failure::{Code, Failure};
 use crate::driver::Account;
 use crate::label;
-use crate::model::{Id, LoadBalancer};
+use crate::model::{Action, Id, LoadBalancer};
 
 const BALANCER: &str = "/load_balancers/-";
 const BALANCERS: &str = "/load_balancers";
@@ -30,6 +30,9 @@ const CERTIFICATES: &str = "/certificates";
 
 /// The command of a creation, for callers.
 const CREATION: &str = "create_load_balancer";
+
+/// The command of a deletion, for callers.
+const DELETION: &str = "delete_load_balancer";
 
 /// Number of plans during one call: network changes, services and targets, and one more to see
 /// that no difference is left.
@@ -97,9 +100,9 @@ impl Balancers for Account {
             return self.retain(&shown).await;
         }
         match self.client.call(Call::delete(BALANCER, shown.id)).await {
-            Ok(_) => Ok(Progress::Done(BalancerDeletion::Gone)),
+            Ok(mut answer) => self.deletion(answer.take("action")?).await,
             Err(failure) if failure.is_absence() => Ok(Progress::Done(BalancerDeletion::Gone)),
-            Err(failure) if failure.is_busy() => Ok(Progress::Working("delete_load_balancer".to_owned())),
+            Err(failure) if failure.is_busy() => Ok(Progress::Working(DELETION.to_owned())),
             // A user protected the balancer after it was read.
             Err(failure) if failure.is(Code::Protected) => self.retain(&shown).await,
             Err(failure) => Err(failure.error),
@@ -263,6 +266,20 @@ impl Account {
                 Refused::Skipped(note) => Ok(Performed::Skipped(note)),
                 Refused::Fatal(failure) => Err(failure.error),
             },
+        }
+    }
+
+    /// Follows an accepted deletion. Older versions of the API delete at once and answer without an
+    /// action.
+    async fn deletion(&self, action: Option<Action>) -> Result<Progress<BalancerDeletion>, Error> {
+        let gone = Progress::Done(BalancerDeletion::Gone);
+        let Some(action) = action else { return Ok(gone) };
+        match self.client.follow(action, &mut Patience::default()).await {
+            Ok(End::Success) => Ok(gone),
+            Ok(End::Pending) => Ok(Progress::Working(DELETION.to_owned())),
+            // The cloud may forget the action together with the balancer.
+            Err(failure) if failure.is_absence() => Ok(gone),
+            Err(failure) => Err(failure.error),
         }
     }
 

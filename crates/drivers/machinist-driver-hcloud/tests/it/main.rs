@@ -1,1 +1,11 @@
-//! Tests of the driver with a stand-in of its cloud.
+//! Tests of the driver with a stand-in of its cloud: the contract over HTTP, and the faults, limits
+//! and details that only this cloud has.
+
+mod balancers;
+mod cloud;
+mod contract;
+mod instances;
+mod limits;
+mod pipe;
+mod routes;
+mod subject;

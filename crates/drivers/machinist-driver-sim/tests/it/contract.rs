@@ -40,8 +40,11 @@ async fn the_driver_measures_the_clouds_clock_over_http() {
     assert!((-41.0..=-39.0).contains(&skew), "{skew}");
 }
 
-/// The simulated cloud can arrange every case, so no case may be skipped.
+/// The simulated cloud can arrange every case of an instance, so only the cases of other objects may
+/// be skipped.
 fn expect_all_passed(report: &Report) {
-    assert!(report.failed().next().is_none() && report.skipped().next().is_none(), "\n{report}");
+    let absent = ["this driver has no balancers", "this driver has no routes"];
+    let mut skipped = report.skipped().filter(|(_, why)| !absent.contains(why));
+    assert!(report.failed().next().is_none() && skipped.next().is_none(), "\n{report}");
     assert!(!report.cases.is_empty());
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::actions::{json_with_id, of_resource};
+use super::actions::{begun, json_with_id, of_resource};
 use super::balancer_services::read_service;
 use super::balancer_targets::{check_target, json_of_target, read_target};
 use super::body::{Body, IdOrName};
@@ -13,8 +13,8 @@ use super::{Call, Handled, MaybeHandled, Reply, balancer_actions, found, id_of};
 use crate::addresses::{free_private, free_public_ipv4, public_ipv6};
 use crate::catalogue::{LOAD_BALANCER_TYPES, LOCATIONS, LoadBalancerType, Location};
 use crate::error::ApiError;
-use crate::later;
 use crate::model::{Algorithm, Effect, LbChange, LbPrivateNet, LoadBalancer, PublicIp, ResourceRef};
+use crate::{BalancerDeletion, later};
 
 pub(super) fn handle(call: &mut Call<'_>, method: &str, segments: &[&str]) -> MaybeHandled {
     match (method, segments) {
@@ -224,8 +224,19 @@ fn delete(call: &mut Call<'_>, id: &str) -> Handled {
         return Err(ApiError::new("protected", "load balancer deletion is protected"));
     }
     let id = balancer.id;
-    call.books.store.remove_load_balancer(id);
-    Ok(Reply::empty())
+    match call.books.settings.balancer_deletion {
+        BalancerDeletion::NoContent => {
+            call.books.store.remove_load_balancer(id);
+            Ok(Reply::empty())
+        }
+        BalancerDeletion::Action => {
+            call.books.ensure_idle("load_balancer", id)?;
+            let effect = Effect::DeleteLoadBalancer { load_balancer: id };
+            let resources = vec![ResourceRef::new("load_balancer", id)];
+            let action = call.begin("delete_load_balancer", resources, effect);
+            Ok(begun(call, action))
+        }
+    }
 }
 
 fn ensure_name_is_free(call: &Call<'_>, name: &str) -> Result<(), ApiError> {

@@ -66,7 +66,7 @@ fn route(standin: &Standin, method: &str, segments: &[&str], query: &Query, body
         }
         ("POST", ["rate"]) => {
             let Rate { project, limit, remaining } = parse(body)?;
-            done(standin.set_rate(&project, limit, remaining))
+            done(|| standin.set_rate(&project, limit, remaining))
         }
         ("POST", ["tokens", "revoke"]) => {
             let Token { token } = parse(body)?;
@@ -75,7 +75,7 @@ fn route(standin: &Standin, method: &str, segments: &[&str], query: &Query, body
         (_, ["faults", rest @ ..]) => faults(standin, method, rest, body),
         (_, ["actions", rest @ ..]) => actions(standin, method, rest, body),
         ("GET", ["requests"]) => Ok(json!(standin.requests())),
-        ("DELETE", ["requests"]) => done(standin.clear_requests()),
+        ("DELETE", ["requests"]) => done(|| standin.clear_requests()),
         ("GET", ["counters"]) => Ok(json!(standin.counters())),
         ("GET", ["state"]) => Ok(json!(standin.dump())),
         ("PUT", ["state"]) => written(standin.load(parse::<State>(body)?)),
@@ -85,7 +85,7 @@ fn route(standin: &Standin, method: &str, segments: &[&str], query: &Query, body
             Ok(json!(standin.truly_alive(key)))
         }
         (_, ["servers", rest @ ..]) => servers(standin, method, rest, body),
-        ("DELETE", ["projects", project]) => done(standin.empty_project(project)),
+        ("DELETE", ["projects", project]) => done(|| standin.empty_project(project)),
         _ => Err((StatusCode::NOT_FOUND, format!("/_control has no {method} {}", segments.join("/")))),
     }
 }
@@ -94,10 +94,10 @@ fn faults(standin: &Standin, method: &str, segments: &[&str], body: &[u8]) -> Ro
     match (method, segments) {
         ("GET", []) => Ok(json!(standin.faults())),
         ("POST", []) => Ok(json!({"number": standin.add_fault(parse::<FaultRule>(body)?)})),
-        ("DELETE", []) => done(standin.clear_faults()),
+        ("DELETE", []) => done(|| standin.clear_faults()),
         ("DELETE", [number]) => {
             let number = number.parse().map_err(|_| invalid("fault: expected the number of a rule"))?;
-            done(standin.remove_fault(number))
+            done(|| standin.remove_fault(number))
         }
         _ => Err((StatusCode::NOT_FOUND, format!("/_control/faults has no {method}"))),
     }
@@ -105,11 +105,11 @@ fn faults(standin: &Standin, method: &str, segments: &[&str], body: &[u8]) -> Ro
 
 fn actions(standin: &Standin, method: &str, segments: &[&str], body: &[u8]) -> Routed {
     match (method, segments) {
-        ("POST", ["freeze"]) => done(standin.freeze_actions()),
-        ("POST", ["thaw"]) => done(standin.thaw_actions()),
+        ("POST", ["freeze"]) => done(|| standin.freeze_actions()),
+        ("POST", ["thaw"]) => done(|| standin.thaw_actions()),
         ("POST", ["fail-next"]) => {
             let FailNext { command, code, message } = parse(body)?;
-            done(standin.fail_next_action(command.as_deref(), &code, &message))
+            done(|| standin.fail_next_action(command.as_deref(), &code, &message))
         }
         _ => Err((StatusCode::NOT_FOUND, "expected POST freeze, thaw or fail-next".to_owned())),
     }
@@ -123,14 +123,14 @@ fn servers(standin: &Standin, method: &str, segments: &[&str], body: &[u8]) -> R
     match (method, segments) {
         ("GET", []) => Ok(json!(standin.servers_ever())),
         ("POST", []) => Ok(json!(standin.create_server(&parse::<NewServer>(body)?).map_err(refused)?)),
-        ("DELETE", [_]) => standin.delete_server(id()?).map_err(refused).and_then(done),
+        ("DELETE", [_]) => standin.delete_server(id()?).map_err(refused).map(|()| json!({})),
         ("PATCH", [_]) => change_server(standin, id()?, body),
         ("GET", [_, "console"]) => Ok(json!(standin.console(id()?, CONSOLE_LINES))),
-        ("POST", [_, "power-off"]) => standin.power_off(id()?).map_err(refused).and_then(done),
-        ("POST", [_, "power-on"]) => standin.power_on(id()?).map_err(refused).and_then(done),
+        ("POST", [_, "power-off"]) => standin.power_off(id()?).map_err(refused).map(|()| json!({})),
+        ("POST", [_, "power-on"]) => standin.power_on(id()?).map_err(refused).map(|()| json!({})),
         ("POST", [_, "detach"]) => {
             let Detach { network } = parse(body)?;
-            standin.detach_server(id()?, network).map_err(refused).and_then(done)
+            standin.detach_server(id()?, network).map_err(refused).map(|()| json!({}))
         }
         _ => {
             Err((StatusCode::NOT_FOUND, format!("/_control/servers has no {method} {}", segments.join("/"))))
@@ -232,6 +232,7 @@ fn written(result: std::io::Result<()>) -> Routed {
         .map_err(|error| (StatusCode::SERVICE_UNAVAILABLE, format!("cannot write the journal: {error}")))
 }
 
-fn done((): ()) -> Routed {
+fn done(act: impl FnOnce()) -> Routed {
+    act();
     Ok(json!({}))
 }

@@ -13,7 +13,7 @@ use crate::api::{Call, Failure, Query, Reply, handle};
 use crate::books::Books;
 use crate::error::{ApiError, status_of};
 use crate::limit::Buckets;
-use crate::settings::Access;
+use crate::settings::{Access, ReadOnlyCode};
 use crate::{Fault, Rate, RequestRecord, Standin};
 
 /// User data has at most 32 KiB; a load balancer with all its targets is far smaller.
@@ -109,7 +109,11 @@ fn arrive(books: &mut Books, parts: &Parts, now: Timestamp) -> Arrived {
             format!("limit of {} requests per hour reached", rate.limit),
         )),
         Some(grant) if grant.access == Access::ReadOnly && parts.method != Method::GET => {
-            Some(ApiError::new("token_readonly", "token is only allowed to perform GET requests"))
+            let code = match books.settings.read_only_code {
+                ReadOnlyCode::TokenReadonly => "token_readonly",
+                ReadOnlyCode::Forbidden => "forbidden",
+            };
+            Some(ApiError::new(code, "token is only allowed to perform GET requests"))
         }
         Some(_) => None,
     };

@@ -182,6 +182,9 @@ pub(crate) enum Effect {
     IssueCertificate {
         certificate: i64,
     },
+    DeleteLoadBalancer {
+        load_balancer: i64,
+    },
 }
 
 /// The change of an action on a load balancer.

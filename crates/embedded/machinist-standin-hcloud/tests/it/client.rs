@@ -121,6 +121,8 @@ impl Client {
         let result = result.await;
         connection.abort();
         server.abort();
+        // Until the task has ended, it holds the stand-in and its folder.
+        let _ = server.await;
         result
     }
 

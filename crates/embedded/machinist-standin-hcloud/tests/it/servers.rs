@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use machinist_standin_hcloud::{LargePages, Settings};
+use machinist_standin_hcloud::{LargePages, ReadOnlyCode, Settings};
 use serde_json::{Value, json};
 
 use crate::client::{Client, READ_ONLY, instant, names, settings, standin};
@@ -179,8 +179,9 @@ async fn power_actions_change_the_status() {
         let server = client.get(&format!("/v1/servers/{id}")).await;
         assert_eq!(server.json["server"]["status"], status, "{command}");
     }
-    let reply = client.post(&format!("/v1/servers/{id}/actions/change_type"), json!({"server_type": "cx32"}));
-    assert_eq!(reply.await.code(), "server_not_stopped");
+    let reply =
+        client.post(&format!("/v1/servers/{id}/actions/change_type"), json!({"server_type": "cx32"})).await;
+    assert_eq!(reply.code(), "server_not_stopped");
     client.post(&format!("/v1/servers/{id}/actions/poweroff"), json!({})).await;
     assert_eq!(
         client.post(&format!("/v1/servers/{id}/actions/reboot"), json!({})).await.code(),
@@ -315,4 +316,6 @@ async fn a_read_only_token_reads_and_does_not_write() {
     ] {
         assert_eq!(reply.failure(), (403, "token_readonly"));
     }
+    standin.configure(|settings| settings.read_only_code = ReadOnlyCode::Forbidden);
+    assert_eq!(reader.post("/v1/servers", json!({})).await.failure(), (403, "forbidden"));
 }

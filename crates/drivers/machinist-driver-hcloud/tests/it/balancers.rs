@@ -1,0 +1,313 @@
+//! Balancers: the number of requests, adoption, actions, and the options of this cloud.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use machinist_driver::Driver;
+use machinist_instance::{
+    BalancerDeletion, BalancerKey, BalancerRef, BalancerSpec, BalancerTarget, Ensured, ErrorKind, Ingress,
+    Listener, Progress, ProviderId, TransportProtocol,
+};
+use machinist_standin_hcloud::{BalancerDeletion as BalancerDeletionReply, Fault, FaultRule, LoadBalancer};
+use tokio::time::Instant;
+
+use crate::cloud::{Cloud, NETWORK};
+
+const KEY: &str = "hcloud-ccm/service-uid";
+
+fn spec(servers: &[i64], options: &[(&str, &str)]) -> BalancerSpec {
+    let target = |server: &i64| BalancerTarget {
+        node: format!("node-{server}"),
+        instance: ProviderId::parse(&format!("hcloud://{server}")).expect("not empty"),
+    };
+    BalancerSpec {
+        key: BalancerKey::new("uid-1"),
+        name: "a1".to_owned(),
+        listeners: vec![Listener { protocol: TransportProtocol::Tcp, port: 80, target_port: 30080 }],
+        targets: servers.iter().map(target).collect(),
+        options: options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+        keys_in_use: Vec::new(),
+    }
+}
+
+async fn ensure(
+    driver: &dyn Driver,
+    spec: &BalancerSpec,
+) -> Result<Progress<Ensured>, machinist_instance::Error> {
+    driver.balancers().expect("enabled").ensure(spec).await
+}
+
+/// Calls `ensure` until it has ended.
+async fn ensured(driver: &dyn Driver, spec: &BalancerSpec) -> Ensured {
+    for _ in 0..20 {
+        match ensure(driver, spec).await.expect("success") {
+            Progress::Done(ensured) => return ensured,
+            Progress::Working(_) => tokio::time::sleep(Duration::from_secs(2)).await,
+        }
+    }
+    panic!("ensure has not ended")
+}
+
+async fn delete(driver: &dyn Driver) -> Progress<BalancerDeletion> {
+    let which = BalancerRef { id: None, key: BalancerKey::new("uid-1") };
+    driver.balancers().expect("enabled").delete(&which).await.expect("success")
+}
+
+/// The only balancer of the cloud.
+fn shown(cloud: &Cloud) -> LoadBalancer {
+    let mut all: Vec<LoadBalancer> = cloud.standin.dump().load_balancers.into_values().collect();
+    assert_eq!(all.len(), 1, "{all:?}");
+    all.remove(0)
+}
+
+fn change(cloud: &Cloud, change: impl Fn(&mut LoadBalancer)) {
+    let mut state = cloud.standin.dump();
+    state.load_balancers.values_mut().for_each(change);
+    cloud.standin.load(state).expect("in memory");
+}
+
+fn commands(cloud: &Cloud) -> Vec<String> {
+    let changes = cloud.standin.requests().into_iter().filter(|request| request.method != "GET");
+    changes.map(|request| format!("{} {}", request.method, request.template)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_post_creates_the_whole_balancer() {
+    let cloud = Cloud::instant();
+    let (a, b) = (cloud.server("a").id, cloud.server("b").id);
+    let made = ensured(&*cloud.driver(), &spec(&[a, b], &[("use-private-ip", "true")])).await;
+    assert_eq!(commands(&cloud), ["POST /v1/load_balancers"]);
+    let shown = shown(&cloud);
+    assert_eq!((shown.services.len(), shown.targets.len()), (1, 2));
+    assert_eq!(shown.private_net.first().map(|net| net.network), Some(NETWORK));
+    assert_eq!(made.notes, []);
+    let addresses =
+        made.balancer.ingress.iter().filter(|it| matches!(it, Ingress::Ip { is_proxy: false, .. }));
+    assert_eq!(addresses.count(), 3, "{:?}", made.balancer.ingress);
+}
+
+/// TH-31.
+#[tokio::test(start_paused = true)]
+async fn an_equal_balancer_costs_one_read_and_no_write() {
+    let cloud = Cloud::instant();
+    let spec = spec(&[cloud.server("a").id], &[]);
+    let driver = cloud.driver();
+    let made = ensured(&*driver, &spec).await;
+    let (reads, changes) = (cloud.reads(), cloud.changes());
+    assert_eq!(ensured(&*driver, &spec).await, made);
+    assert_eq!((cloud.reads() - reads, cloud.changes() - changes), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_action_is_not_waited_for() {
+    let cloud = Cloud::new();
+    cloud.standin.freeze_actions();
+    let driver = cloud.driver();
+    let spec = spec(&[], &[]);
+    let began = Instant::now();
+    let working = ensure(&*driver, &spec).await.expect("success");
+    assert_eq!(working, Progress::Working("create_load_balancer".to_owned()));
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    cloud.standin.thaw_actions();
+    ensured(&*driver, &spec).await;
+    assert_eq!(commands(&cloud), ["POST /v1/load_balancers"]);
+}
+
+/// TH-26.
+#[tokio::test(start_paused = true)]
+async fn a_locked_balancer_is_tried_again_by_the_next_call() {
+    let cloud = Cloud::instant();
+    let driver = cloud.driver();
+    ensured(&*driver, &spec(&[], &[])).await;
+    change(&cloud, |balancer| balancer.private_net.clear());
+    for code in ["locked", "conflict"] {
+        let path = "/v1/load_balancers/{id}/actions/attach_to_network";
+        let fault = Fault::Error { code: code.to_owned(), status: None };
+        cloud.standin.add_fault(FaultRule::once("POST", path, fault));
+        let working = ensure(&*driver, &spec(&[], &[])).await.expect("success");
+        assert_eq!(working, Progress::Working("attach_to_network".to_owned()));
+    }
+    ensured(&*driver, &spec(&[], &[])).await;
+    assert_eq!(shown(&cloud).private_net.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_action_is_reported() {
+    let cloud = Cloud::instant();
+    let driver = cloud.driver();
+    ensured(&*driver, &spec(&[], &[])).await;
+    cloud.standin.fail_next_action(Some("change_algorithm"), "action_failed", "out of luck");
+    let changed = spec(&[], &[("algorithm-type", "least_connections")]);
+    let error = ensure(&*driver, &changed).await.expect_err("the action failed");
+    assert_eq!(error.kind, ErrorKind::Unavailable);
+    assert!(error.message.contains("out of luck"), "{error}");
+    ensured(&*driver, &changed).await;
+}
+
+/// TH-24.
+#[tokio::test(start_paused = true)]
+async fn two_balancers_of_one_key_are_an_error() {
+    let cloud = Cloud::instant();
+    let driver = cloud.driver();
+    ensured(&*driver, &spec(&[], &[])).await;
+    let other = BalancerSpec { key: BalancerKey::new("uid-2"), name: "a2".to_owned(), ..spec(&[], &[]) };
+    ensured(&*driver, &other).await;
+    change(&cloud, |balancer| {
+        balancer.labels.insert(KEY.to_owned(), "uid-1".to_owned());
+    });
+    let error = ensure(&*driver, &spec(&[], &[])).await.expect_err("two have the key");
+    assert_eq!(error.kind, ErrorKind::InvalidSpec);
+    assert!(error.message.contains("expected one"), "{error}");
+}
+
+/// TH-29.
+#[tokio::test(start_paused = true)]
+async fn a_protected_balancer_is_kept_without_its_key() {
+    let cloud = Cloud::instant();
+    let driver = cloud.driver();
+    ensured(&*driver, &spec(&[], &[])).await;
+    change(&cloud, |balancer| {
+        balancer.protected = true;
+        balancer.labels.insert("env".to_owned(), "prod".to_owned());
+    });
+    cloud.standin.clear_requests();
+    assert_eq!(delete(&*driver).await, Progress::Done(BalancerDeletion::Retained));
+    assert_eq!(commands(&cloud), ["PUT /v1/load_balancers/{id}"]);
+    assert_eq!(shown(&cloud).labels, BTreeMap::from([("env".to_owned(), "prod".to_owned())]));
+    let id = shown(&cloud).id.to_string();
+    let which = BalancerRef { id: Some(id), key: BalancerKey::new("uid-1") };
+    let again = driver.balancers().expect("enabled").delete(&which).await;
+    assert_eq!(again, Ok(Progress::Done(BalancerDeletion::Retained)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_is_an_action_or_ends_at_once() {
+    for deletion in [BalancerDeletionReply::Action, BalancerDeletionReply::NoContent] {
+        let cloud = Cloud::instant();
+        cloud.standin.configure(|settings| settings.balancer_deletion = deletion);
+        let driver = cloud.driver();
+        ensured(&*driver, &spec(&[], &[])).await;
+        assert_eq!(delete(&*driver).await, Progress::Done(BalancerDeletion::Gone));
+        assert!(cloud.standin.dump().load_balancers.is_empty());
+    }
+    let cloud = Cloud::new();
+    let driver = cloud.driver();
+    ensured(&*driver, &spec(&[], &[])).await;
+    cloud.standin.freeze_actions();
+    for _ in 0..2 {
+        assert_eq!(delete(&*driver).await, Progress::Working("delete_load_balancer".to_owned()));
+    }
+}
+
+/// TH-32.
+#[tokio::test(start_paused = true)]
+async fn a_balancer_of_another_live_service_is_refused() {
+    let cloud = Cloud::instant();
+    let driver = cloud.driver();
+    ensured(&*driver, &spec(&[], &[("name", "shared")])).await;
+    let thief = BalancerSpec {
+        key: BalancerKey::new("uid-2"),
+        keys_in_use: vec![BalancerKey::new("uid-1")],
+        ..spec(&[], &[("name", "shared")])
+    };
+    let before = shown(&cloud);
+    let error = ensure(&*driver, &thief).await.expect_err("refused");
+    assert_eq!(error.kind, ErrorKind::Denied);
+    assert!(error.message.contains("uid-1") && error.message.contains("shared"), "{error}");
+    assert_eq!(shown(&cloud), before);
+}
+
+/// TH-27.
+#[tokio::test(start_paused = true)]
+async fn targets_beyond_the_limit_are_noted() {
+    let cloud = Cloud::instant();
+    let servers: Vec<i64> = (0..27).map(|number| cloud.server(&format!("w-{number}")).id).collect();
+    let made = ensured(&*cloud.driver(), &spec(&servers, &[])).await;
+    assert_eq!(made.balancer.targets.len(), 25);
+    let reasons: Vec<&str> = made.notes.iter().map(|note| note.reason).collect();
+    assert_eq!(reasons, ["MaxTargetsReached"; 2]);
+}
+
+/// TH-27 and 4.6: one target that the cloud refuses does not affect the others.
+#[tokio::test(start_paused = true)]
+async fn a_target_outside_the_network_is_skipped() {
+    let cloud = Cloud::instant();
+    let (attached, detached) = (cloud.server("a"), cloud.server("b"));
+    cloud.standin.detach_server(detached.id, NETWORK).expect("it exists");
+    let spec = spec(&[attached.id, detached.id], &[("use-private-ip", "true")]);
+    let made = ensured(&*cloud.driver(), &spec).await;
+    assert_eq!(made.balancer.targets, [spec.targets[0].instance.clone()]);
+    let notes: Vec<_> = made.notes.iter().map(|note| (note.reason, note.message.contains("node-"))).collect();
+    assert_eq!(notes, [("TargetSkipped", true)], "{:?}", made.notes);
+}
+
+/// TH-28.
+#[tokio::test(start_paused = true)]
+async fn https_uses_uploaded_and_managed_certificates() {
+    let cloud = Cloud::instant();
+    let driver = cloud.driver();
+    let managed = [
+        ("protocol", "https"),
+        ("certificate-type", "managed"),
+        ("http-managed-certificate-domains", "example.com"),
+    ];
+    ensured(&*driver, &spec(&[], &managed)).await;
+    let certificate = cloud.standin.dump().certificates.into_values().next().expect("created");
+    assert_eq!(certificate.name, "ccm-managed-certificate-uid-1");
+    let used = || shown(&cloud).services[0].http.as_ref().expect("HTTP").certificates.clone();
+    assert_eq!(used(), [certificate.id]);
+    let changes = cloud.changes();
+    ensured(&*driver, &spec(&[], &managed)).await;
+    assert_eq!(cloud.changes(), changes, "the certificate is found again");
+    let by_name = [("protocol", "https"), ("http-certificates", "ccm-managed-certificate-uid-1")];
+    ensured(&*driver, &spec(&[], &by_name)).await;
+    assert_eq!((used(), cloud.changes()), (vec![certificate.id], changes));
+    let unknown = [("protocol", "https"), ("http-certificates", "nowhere")];
+    let error = ensure(&*driver, &spec(&[], &unknown)).await.expect_err("no certificate");
+    assert!(error.message.contains("nowhere"), "{error}");
+}
+
+/// 4.4, step 5.
+#[tokio::test(start_paused = true)]
+async fn every_part_of_a_balancer_is_changed_in_place() {
+    let cloud = Cloud::instant();
+    let server = cloud.server("a").id;
+    let driver = cloud.driver();
+    let before = ensured(&*driver, &spec(&[server], &[])).await.balancer;
+    let options = [
+        ("name", "edge"),
+        ("type", "lb21"),
+        ("algorithm-type", "least_connections"),
+        ("ipv4-rdns", "edge.example"),
+        ("private-ipv4", "10.0.0.99"),
+        ("use-private-ip", "true"),
+        ("disable-public-network", "true"),
+        ("uses-proxyprotocol", "true"),
+        ("health-check-interval", "20s"),
+    ];
+    let changed = spec(&[server], &options);
+    let after = ensured(&*driver, &changed).await.balancer;
+    assert_eq!(after.id, before.id);
+    let shown = shown(&cloud);
+    assert_eq!((shown.name.as_str(), shown.load_balancer_type.as_str()), ("edge", "lb21"));
+    assert_eq!((shown.ipv4_dns_ptr.as_str(), shown.public_interface), ("edge.example", false));
+    assert_eq!(shown.private_net[0].ip, "10.0.0.99");
+    assert!(shown.targets[0].use_private_ip && shown.services[0].proxyprotocol);
+    assert_eq!(shown.services[0].health_check.interval, 20);
+    let only = Ingress::Ip { address: "10.0.0.99".parse().expect("an address"), is_proxy: true };
+    assert_eq!(after.ingress, [only]);
+    let changes = cloud.changes();
+    ensured(&*driver, &changed).await;
+    assert_eq!(cloud.changes(), changes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_to_a_creation_is_repeated_safely() {
+    let cloud = Cloud::instant();
+    let driver = cloud.driver();
+    cloud.standin.add_fault(FaultRule::once("POST", "/v1/load_balancers", Fault::EffectThenReset));
+    let error = ensure(&*driver, &spec(&[], &[])).await.expect_err("the answer is lost");
+    assert_eq!(error.kind, ErrorKind::Ambiguous);
+    ensured(&*driver, &spec(&[], &[])).await;
+    assert_eq!(shown(&cloud).labels.get(KEY).map(String::as_str), Some("uid-1"));
+}

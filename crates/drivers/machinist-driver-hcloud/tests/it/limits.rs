@@ -1,0 +1,83 @@
+//! Pages, the rate limit and the counters of the client.
+
+use std::time::Duration;
+
+use machinist_driver_hcloud::{CallLabels, HcloudOptions};
+use machinist_instance::{ErrorKind, Scope};
+use machinist_standin_hcloud::{Fault, FaultRule, Settings};
+
+use crate::cloud::{Cloud, PROJECT, TOKEN, options, settings};
+
+/// Number of servers for three pages.
+const SERVERS: usize = 120;
+
+fn large_cloud() -> Cloud {
+    let instant = Settings { tokens: settings().tokens, ..Settings::instant() };
+    let cloud = Cloud::with(instant, HcloudOptions { network: None, ..options() });
+    for number in 0..SERVERS {
+        cloud.server(&format!("w-{number}"));
+    }
+    cloud
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_reads_pages_of_fifty() {
+    let cloud = large_cloud();
+    let listed = cloud.driver().instances().list(&Scope::Visible).await.expect("a list");
+    assert_eq!(listed.len(), SERVERS);
+    assert_eq!(cloud.reads(), 3);
+}
+
+/// HZ-04.
+#[tokio::test(start_paused = true)]
+async fn a_list_that_changes_between_pages_is_read_again() {
+    let cloud = large_cloud();
+    let second_page =
+        FaultRule { skip: 1, ..FaultRule::once("GET", "/v1/servers", Fault::OmitAtPageBoundary) };
+    cloud.standin.add_fault(second_page);
+    let listed = cloud.driver().instances().list(&Scope::Visible).await.expect("the second list agrees");
+    assert_eq!((listed.len(), cloud.reads()), (SERVERS, 6));
+}
+
+/// HZ-04.
+#[tokio::test(start_paused = true)]
+async fn an_incomplete_list_is_an_error() {
+    let cloud = large_cloud();
+    cloud.standin.add_fault(FaultRule::always("GET", "/v1/servers", Fault::OmitAtPageBoundary));
+    let error = cloud.driver().instances().list(&Scope::Visible).await.expect_err("incomplete");
+    assert_eq!(error.kind, ErrorKind::Unavailable);
+    assert!(error.message.contains("changed between its pages"), "{error}");
+}
+
+/// HZ-06 and HZ-10.
+#[tokio::test(start_paused = true)]
+async fn an_empty_bucket_throttles_with_a_wait() {
+    let cloud = Cloud::with(settings(), HcloudOptions { network: None, ..options() });
+    let driver = cloud.driver();
+    cloud.standin.set_rate(PROJECT, 3600, 1);
+    driver.instances().list(&Scope::Visible).await.expect("the last call");
+    let error = driver.instances().list(&Scope::Visible).await.expect_err("throttled");
+    let wait = Some(Duration::from_secs(60));
+    assert_eq!(error.kind, ErrorKind::Throttled { retry_after: wait });
+    let (account, _) = cloud.account();
+    let rate = cloud.provider.traffic().rate(&account).expect("an answer arrived");
+    assert_eq!((rate.limit, rate.remaining), (3600, 0));
+    assert!(driver.clock_skew().is_some(), "answers have a date");
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_are_counted_by_method_path_and_status() {
+    let cloud = Cloud::with(settings(), HcloudOptions { network: None, ..options() });
+    let driver = cloud.driver();
+    cloud.standin.add_fault(FaultRule::once("GET", "/v1/servers", Fault::Reset));
+    let _ = driver.instances().list(&Scope::Visible).await;
+    cloud.standin.revoke_token(TOKEN);
+    let error = driver.instances().list(&Scope::Visible).await.expect_err("revoked");
+    assert_eq!(error.kind, ErrorKind::Denied);
+    assert!(error.message.contains("unauthorized"), "{error}");
+    let labels = |code| CallLabels { method: "GET".to_owned(), endpoint: "/servers", code };
+    let expected = [(labels(None), 1), (labels(Some(401)), 1)].into();
+    assert_eq!(cloud.provider.traffic().calls(), expected);
+    let agents = cloud.standin.requests().into_iter().map(|request| request.user_agent);
+    assert!(agents.into_iter().all(|agent| agent.starts_with("machinist/")));
+}

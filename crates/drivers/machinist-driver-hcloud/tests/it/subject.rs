@@ -1,0 +1,140 @@
+//! The stand-in as a subject of the contract. It can arrange every trouble.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use machinist_driver::Provider;
+use machinist_driver::contract::{Hook, Subject, Trouble, Verb};
+use machinist_driver_hcloud::PROMISES;
+use machinist_instance::{AccountId, Credential, InstanceKey, NodeName};
+use machinist_standin_hcloud::{Access, Fault, FaultRule, NewServer};
+use serde_json::{Value, json};
+
+use crate::cloud::{Cloud, NETWORK, OTHER_TOKEN, PROJECT, TOKEN, credential, settings};
+
+/// Longer than the driver waits for an answer.
+const FOR_EVER: Duration = Duration::from_secs(600);
+
+#[async_trait]
+impl Subject for Cloud {
+    fn provider(&self) -> &dyn Provider {
+        &self.provider
+    }
+
+    fn account(&self) -> (AccountId, Credential) {
+        Self::account(self)
+    }
+
+    fn another_account(&self) -> Option<Credential> {
+        Some(credential(OTHER_TOKEN))
+    }
+
+    fn provider_spec(&self) -> Value {
+        json!({"serverType": "cx22", "image": "ubuntu-24.04", "location": "fsn1", "networks": [NETWORK]})
+    }
+
+    fn broken_spec(&self) -> (Value, &'static str) {
+        (json!({"serverType": "cx22", "image": 1.5}), "providerSpec.image")
+    }
+
+    fn foreign_ids(&self) -> Vec<String> {
+        ["aws:///eu-west-1a/i-1", "hrobot://1", "hcloud://bm-1"].map(str::to_owned).into()
+    }
+
+    fn malformed_ids(&self) -> Vec<String> {
+        ["hcloud://", "hcloud://workers-1"].map(str::to_owned).into()
+    }
+
+    fn run_id(&self) -> String {
+        "run-1".to_owned()
+    }
+
+    fn now(&self) -> Timestamp {
+        // Creation times of servers have no fractions of a second.
+        let seconds = self.standin.now().as_second();
+        Timestamp::from_second(seconds).expect("a valid second")
+    }
+
+    async fn wait(&self, span: Duration) {
+        tokio::time::sleep(span).await;
+    }
+
+    async fn arrange(&self, trouble: Trouble) -> Hook {
+        let error = |code: &str| Fault::Error { code: code.to_owned(), status: None };
+        let (verb, fault) = match trouble {
+            Trouble::ErrorAfterEffect(verb) => {
+                (verb, Fault::EffectThenError { code: "server_error".to_owned() })
+            }
+            Trouble::SilenceAfterEffect(verb) => (verb, Fault::EffectThenHang { span: FOR_EVER }),
+            Trouble::LateEffect(verb) => {
+                (verb, Fault::Delay { by: PROMISES.call_bound - Duration::from_secs(1) })
+            }
+            Trouble::Outage(verb) => (verb, error("unavailable")),
+            Trouble::Throttled(verb) => (verb, error("rate_limit_exceeded")),
+            Trouble::SlowReads => {
+                self.standin.configure(|settings| {
+                    settings.visible_by_id = PROMISES.visible_within;
+                    settings.visible_in_lists = PROMISES.visible_within;
+                });
+                return Hook::Arranged;
+            }
+            Trouble::SlowDeletion => {
+                self.standin.configure(|settings| settings.action = PROMISES.call_bound * 3);
+                return Hook::Arranged;
+            }
+            Trouble::RevokedCredential => {
+                self.standin.revoke_token(TOKEN);
+                return Hook::Arranged;
+            }
+            Trouble::QuotaUsedUp => {
+                let alive = self.standin.servers_ever().iter().filter(|it| it.deleted.is_none()).count();
+                self.standin.configure(|settings| settings.server_limit = Some(alive));
+                return Hook::Arranged;
+            }
+            Trouble::StockUsedUp => {
+                self.standin.configure(|settings| settings.out_of_stock.push("cx22".to_owned()));
+                return Hook::Arranged;
+            }
+        };
+        let (method, path) = request_of(verb);
+        self.standin.add_fault(FaultRule::once(method, path, fault));
+        Hook::Arranged
+    }
+
+    async fn calm(&self) {
+        self.standin.clear_faults();
+        self.standin.configure(|current| {
+            *current = settings();
+            current.tokens.set(TOKEN, PROJECT, Access::ReadWrite);
+        });
+    }
+
+    async fn made_by_others(&self, name: &NodeName, created: Timestamp) -> Hook {
+        let server = self.standin.create_server(&NewServer::new(PROJECT, name.as_str())).expect("a server");
+        self.standin.change_server(server.id, |server| server.created = created).expect("the server exists");
+        Hook::Arranged
+    }
+
+    async fn truly_alive(&self, key: &InstanceKey) -> Option<usize> {
+        let label = "machinist.dev/key";
+        let alive = self.standin.truly_alive(label);
+        let has_key =
+            |labels: &BTreeMap<String, String>| labels.get(label).map(String::as_str) == Some(key.as_str());
+        Some(alive.iter().filter(|server| has_key(&server.labels)).count())
+    }
+
+    async fn changing_requests(&self) -> Option<u64> {
+        Some(self.changes())
+    }
+}
+
+/// The request by which the driver makes a call.
+fn request_of(verb: Verb) -> (&'static str, &'static str) {
+    match verb {
+        Verb::Ensure => ("POST", "/v1/servers"),
+        Verb::Find | Verb::List => ("GET", "/v1/servers"),
+        Verb::Delete => ("DELETE", "/v1/servers/{id}"),
+    }
+}
