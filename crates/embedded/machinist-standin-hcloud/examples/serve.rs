@@ -2,7 +2,8 @@
 //!
 //! Usage: `serve [ADDRESS [SPEED]]`. SPEED is `instant` (actions have ended when they are
 //! answered), `quick` (actions take a tenth of a second) or `usual` (actions take a second). The
-//! first line of output is the endpoint. Tokens: `stand-in`, `read-only` for the same project, and `other`.
+//! first line of output is the endpoint. Tokens: `stand-in`, `read-only` for the same project, and
+//! `other`.
 
 use std::net::SocketAddr;
 use std::time::Duration;
