@@ -1,9 +1,9 @@
 //! `cargo xtask real`: the tests that need real clusters.
 //!
 //! A *lane* is a check of this crate or a test target of another one. Each lane that needs clusters
-//! gets a fresh control plane. Test targets receive the JSON of `cargo xtask control-plane` in the variable
-//! [`CLUSTERS_VARIABLE`]. A lane that cannot run here is reported as skipped, with the reason. The
-//! command fails if a lane fails or does not exist.
+//! gets a fresh control plane. Test targets receive the JSON of `cargo xtask control-plane` in the
+//! variable [`CLUSTERS_VARIABLE`]. A lane that cannot run here is reported as skipped, with the
+//! reason. The command fails if a lane fails or does not exist.
 
 mod hcloud_clients;
 mod join;

@@ -259,8 +259,8 @@ impl User {
         self.refused_with("unknown", "server list", "unauthorized")
     }
 
-    /// Runs a command that must succeed, and returns its output. Some commands do not wait for their
-    /// action, so the next one may find the resource locked, and is repeated.
+    /// Runs a command that must succeed, and returns its output. Some commands do not wait for
+    /// their action, so the next one may find the resource locked, and is repeated.
     fn run(&self, line: &str) -> Result<String> {
         let deadline = Instant::now() + LONGEST_LOCK;
         loop {

@@ -1,6 +1,6 @@
 //! Brings the power of servers to the simulated cloud, which boots them.
 //!
-//! Every function compares both sides first, so that it can run at any time and any number of times.
+//! Every function compares both sides first, so that it can run at any time, and again.
 
 use jiff::Timestamp;
 use machinist_cloud_sim::{Cloud, Commit, Entry, Refusal};

@@ -1,5 +1,5 @@
-//! All stored objects. A change marks the object, and [`Store::commit`] writes all marked objects as
-//! one line of the journal.
+//! All stored objects. A change marks the object, and [`Store::commit`] writes all marked objects
+//! as one line of the journal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
