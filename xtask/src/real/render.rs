@@ -198,22 +198,26 @@ fn chart() -> PathBuf {
     root().join(FOLDER).join("chart")
 }
 
-/// Checks that no rule allows more than named verbs of named resources, and that none opens a
-/// Secret or a ConfigMap.
+/// Checks that no rule allows more than named verbs of named resources, that none opens a Secret,
+/// and that a rule for ConfigMaps names them.
 fn rules_are_narrow(objects: &Objects) -> Result<()> {
     let rules = objects.iter().filter_map(|(title, object)| Some((title, object.get("rules")?.as_array()?)));
-    for (title, rules) in rules {
-        for rule in rules {
-            for field in ["apiGroups", "resources", "verbs"] {
-                let entries = rule.get(field).and_then(Value::as_array);
-                for entry in entries.into_iter().flatten().filter_map(Value::as_str) {
-                    let is_too_wide = ["*", "secrets", "configmaps"].contains(&entry);
-                    ensure!(!is_too_wide, "{title}: a rule has {entry:?} in {field}");
-                }
+    for (title, rule) in rules.flat_map(|(title, rules)| rules.iter().map(move |rule| (title, rule))) {
+        let names_objects = !entries(rule, "resourceNames").is_empty();
+        for field in ["apiGroups", "resources", "verbs"] {
+            for entry in entries(rule, field) {
+                let is_too_wide =
+                    entry == "*" || entry == "secrets" || (entry == "configmaps" && !names_objects);
+                ensure!(!is_too_wide, "{title}: a rule has {entry:?} in {field}");
             }
         }
     }
     Ok(())
+}
+
+fn entries<'a>(rule: &'a Value, field: &str) -> Vec<&'a str> {
+    let entries = rule.get(field).and_then(Value::as_array);
+    entries.into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
 fn the_image_has_our_version(objects: &Objects) -> Result<()> {
@@ -228,19 +232,21 @@ fn the_image_has_our_version(objects: &Objects) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
-    fn a_rule_for_secrets_is_rejected() {
-        let role = |resource: &str| {
-            objects::parse(&format!(
-                r#"{{"kind": "Role", "metadata": {{"name": "a"}}, "rules": [{{"resources": ["{resource}"], "verbs": ["get"]}}]}}"#
-            ))
-            .expect("an object")
+    fn a_rule_for_all_secrets_or_config_maps_is_rejected() {
+        let role = |resource: &str, names: &[&str]| {
+            let rule = json!({"resources": [resource], "resourceNames": names, "verbs": ["get"]});
+            let role = json!({"kind": "Role", "metadata": {"name": "a"}, "rules": [rule]});
+            objects::parse(&role.to_string()).expect("an object")
         };
-        assert!(rules_are_narrow(&role("nodes")).is_ok());
-        for resource in ["secrets", "configmaps", "*"] {
-            let error = rules_are_narrow(&role(resource)).expect_err("too wide").to_string();
+        assert!(rules_are_narrow(&role("nodes", &[])).is_ok());
+        assert!(rules_are_narrow(&role("configmaps", &["b"])).is_ok());
+        for (resource, names) in [("configmaps", &[][..]), ("secrets", &["b"][..]), ("*", &["b"][..])] {
+            let error = rules_are_narrow(&role(resource, names)).expect_err("too wide").to_string();
             assert!(error.contains("Role /a") && error.contains(resource), "{error}");
         }
     }
