@@ -214,8 +214,8 @@ fn build_once(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Takes the lock of the cache. Prints a message if another process holds it.
-fn lock(path: &Path) -> Result<File> {
+/// Takes the lock of a cache. Prints a message if another process holds it.
+pub(crate) fn lock(path: &Path) -> Result<File> {
     let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
     match file.try_lock() {
         Ok(()) => {}
@@ -230,7 +230,8 @@ fn lock(path: &Path) -> Result<File> {
     Ok(file)
 }
 
-fn put_in_place(built: &Path, folder: &Path) -> Result<()> {
+/// Makes a complete folder visible under its name.
+pub(crate) fn put_in_place(built: &Path, folder: &Path) -> Result<()> {
     // An existing folder is incomplete here: it has an older layout, or a user removed files.
     if folder.exists() {
         fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))?;

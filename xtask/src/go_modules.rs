@@ -1,4 +1,4 @@
-//! Downloads Go modules with the Go toolchain of this computer.
+//! Downloads Go modules with the Go toolchain of this computer, and runs that toolchain.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -53,4 +53,16 @@ pub(crate) fn provide(module: &str, version: &str, source: Source) -> Result<Mod
         Downloaded { go_mod: Some(go_mod), dir: Some(folder), error: None } => Ok(Module { go_mod, folder }),
         Downloaded { error: None, .. } => bail!("the download of {module}@{version} has no files"),
     }
+}
+
+/// Returns Go with a low priority: it uses every core for minutes, and the user may work on this
+/// computer.
+pub(crate) fn polite_go() -> Command {
+    let can_be_nice = Command::new("nice").arg("true").output().is_ok_and(|output| output.status.success());
+    if !can_be_nice {
+        return Command::new("go");
+    }
+    let mut command = Command::new("nice");
+    command.args(["-n", "10", "go"]);
+    command
 }

@@ -31,6 +31,7 @@ mod control_plane;
 mod crds;
 mod envtest;
 mod go_modules;
+mod go_programs;
 mod real;
 mod tidy;
 mod types;

@@ -8,6 +8,7 @@
 mod hcloud_clients;
 mod join;
 mod kubectl;
+mod render;
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -16,6 +17,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::control_plane::{Audit, ControlPlane, ControllerManagers, Durability, Options, Roles};
 use crate::envtest::Assets;
+use crate::go_programs::{GoProgram, HELM};
 use crate::workspace::{self, Package};
 use hcloud_clients::Ending;
 
@@ -46,6 +48,8 @@ struct Lane {
     controller_managers: ControllerManagers,
     /// Time after which a silent Node becomes Unknown.
     node_grace: Duration,
+    /// A program that the lane needs beside the control plane. Without it, the lane is skipped.
+    needs: Option<GoProgram>,
     form: Form,
 }
 
@@ -71,6 +75,7 @@ const LANES: &[Lane] = &[
         roles: Roles::OneClusterForBoth,
         controller_managers: ControllerManagers::All,
         node_grace: SHORT_GRACE,
+        needs: None,
         form: Form::Check(join::check),
     },
     Lane {
@@ -79,6 +84,7 @@ const LANES: &[Lane] = &[
         roles: Roles::OneClusterForBoth,
         controller_managers: ControllerManagers::None,
         node_grace: SHORT_GRACE,
+        needs: None,
         form: Form::TestTarget { package: "machinist-conformance", target: "real" },
     },
     Lane {
@@ -87,7 +93,17 @@ const LANES: &[Lane] = &[
         roles: Roles::OneClusterForBoth,
         controller_managers: ControllerManagers::All,
         node_grace: LONG_GRACE,
+        needs: None,
         form: Form::Check(kubectl::check),
+    },
+    Lane {
+        name: "render",
+        about: "the manifests and the chart of the cloud controller manager are valid and equal",
+        roles: Roles::OneClusterForBoth,
+        controller_managers: ControllerManagers::None,
+        node_grace: LONG_GRACE,
+        needs: Some(HELM),
+        form: Form::Check(render::check),
     },
     Lane {
         name: "kcm",
@@ -95,6 +111,7 @@ const LANES: &[Lane] = &[
         roles: Roles::OneClusterEach,
         controller_managers: ControllerManagers::Target,
         node_grace: SHORT_GRACE,
+        needs: None,
         form: Form::TestTarget { package: "machinist-kcm", target: "real" },
     },
     Lane {
@@ -103,6 +120,7 @@ const LANES: &[Lane] = &[
         roles: Roles::OneClusterEach,
         controller_managers: ControllerManagers::All,
         node_grace: SHORT_GRACE,
+        needs: None,
         form: Form::TestTarget { package: "machinist-sim", target: "real" },
     },
     alone(
@@ -174,12 +192,15 @@ fn run_all(lanes: &[&'static Lane], test_arguments: &[String]) -> Result<Vec<(&'
     for lane in lanes {
         eprintln!("== {}: {}", lane.name, lane.about);
         let started = Instant::now();
-        let verdict = match what_is_missing(lane, &packages) {
-            Some(missing) => Verdict::Failed(missing),
-            None => match run_one(lane, &packages, &assets, test_arguments) {
+        let verdict = if let Some(missing) = what_is_missing(lane, &packages) {
+            Verdict::Failed(missing)
+        } else if let Some(reason) = lane.needs.and_then(|program| program.reason_it_cannot_be_had()) {
+            Verdict::Skipped(reason)
+        } else {
+            match run_one(lane, &packages, &assets, test_arguments) {
                 Ok(()) => Verdict::Passed(started.elapsed()),
                 Err(error) => Verdict::Failed(format!("{error:#}")),
-            },
+            }
         };
         verdicts.push((*lane, verdict));
     }
@@ -212,6 +233,9 @@ fn what_is_missing(lane: &Lane, packages: &[Package]) -> Option<String> {
 
 fn run_one(lane: &Lane, packages: &[Package], assets: &Assets, test_arguments: &[String]) -> Result<()> {
     // Compiled before the clusters run: they would idle for minutes, and slow the compiler down.
+    if let Some(program) = lane.needs {
+        program.provide()?;
+    }
     let compiled = match lane.form {
         Form::Check(_) | Form::Alone(_) => None,
         Form::TestTarget { package, target } => {
@@ -283,6 +307,7 @@ mod tests {
             roles: Roles::OneClusterEach,
             controller_managers: ControllerManagers::None,
             node_grace: SHORT_GRACE,
+            needs: None,
             form: Form::TestTarget { package: "xtask", target: "real" },
         };
         let packages = workspace::packages().expect("cargo describes this workspace");

@@ -44,7 +44,7 @@ impl Toolchain {
         fs::create_dir_all(&package)?;
         fs::write(package.join("main.go"), main_go(program))?;
 
-        let status = polite_go()
+        let status = go_modules::polite_go()
             .current_dir(&module)
             // With -mod=mod, Go adds the missing requirements and checksums to the generated
             // go.mod, which names only one.
@@ -124,18 +124,6 @@ impl Source {
             linker_flags: format!("-s -w{variables}"),
         }
     }
-}
-
-/// Returns Go with a low priority: it uses every core for minutes, and the user may work on this
-/// computer.
-fn polite_go() -> Command {
-    let can_be_nice = Command::new("nice").arg("true").output().is_ok_and(|output| output.status.success());
-    if !can_be_nice {
-        return Command::new("go");
-    }
-    let mut command = Command::new("nice");
-    command.args(["-n", "10", "go"]);
-    command
 }
 
 /// Returns the Go version in the `go` line of a go.mod.
