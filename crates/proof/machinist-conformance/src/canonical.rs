@@ -213,8 +213,8 @@ fn type_errors_in_order(message: &str) -> Option<String> {
     Some([head, TYPE_ERRORS, &lines.join("\n")].concat())
 }
 
-/// Sorts causes, type errors and access rules, because schema errors arrive in the random order of a
-/// Go map and access rules in the order of a cache. Also sorts the message that lists the causes.
+/// Sorts causes, type errors and access rules: schema errors arrive in the random order of a Go map,
+/// and access rules in the order of a cache. Also sorts the message that lists the causes.
 fn in_order(mut body: Value) -> Value {
     if let Some(sorted) = body["message"].as_str().and_then(type_errors_in_order) {
         body["message"] = Value::String(sorted);
