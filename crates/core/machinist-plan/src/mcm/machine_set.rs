@@ -24,9 +24,9 @@ use jiff::Timestamp;
 use machinist_api::constants::reasons;
 use machinist_api::{MachineSetStatus, Phase};
 
-pub use self::names::{Reserved, child_name};
+pub use self::names::{RESERVED_NUMBERS, Reserved, child_name};
 pub use self::replicas::{child, owner_reference};
-pub(crate) use self::snapshot::invalid;
+use self::snapshot::invalid;
 pub use self::snapshot::{ChildFailure, SafetyMargins, Snapshot};
 use super::live::is_live;
 use super::machine_deployment::template::is_synced;
@@ -178,13 +178,19 @@ fn with_status(s: &Snapshot, mut actions: Vec<Action>, why: Why) -> Plan<Action>
 /// Returns the Machines to adopt or release, by selector and owner. A Machine that is being deleted
 /// is not adopted.
 fn claim(s: &Snapshot) -> Vec<Action> {
-    let adopted = s.adoptable.iter().filter(|machine| s.set.would_adopt(machine)).cloned();
+    let adopted = s.adoptable.iter().filter(|machine| would_adopt(&s.set, machine)).cloned();
     let released = s.machines.iter().filter(|machine| !is_selected(&s.set, machine)).cloned();
     adopted.map(Action::Adopt).chain(released.map(Action::Release)).collect()
 }
 
+/// Whether a set adopts this Machine, which has no controlling owner.
+pub fn would_adopt(set: &MachineSetFacts, machine: &MachineFacts) -> bool {
+    let stay = set.deleting_since.is_none() && machine.deleting_since.is_none();
+    stay && invalid(set).is_none() && is_selected(set, machine)
+}
+
 /// Whether the set's selector matches a Machine.
-pub(crate) fn is_selected(set: &MachineSetFacts, machine: &MachineFacts) -> bool {
+fn is_selected(set: &MachineSetFacts, machine: &MachineFacts) -> bool {
     let selector = set.spec.selector.as_ref();
     selector.zip(machine.labels.as_ref()).is_some_and(|(selector, labels)| selects(selector, labels))
 }
