@@ -328,6 +328,12 @@ pub enum McmReason {
     },
 }
 
+/// Returns why an object that is being deleted, without our finalizer, still exists.
+pub(crate) fn why_finalizers_of_others(deleting_since: Option<Timestamp>) -> Why {
+    let reason = Reason::Awaiting("waiting for other clients to remove their finalizers");
+    Why::new(reason, Step::Expect("each client removes its finalizer")).since(deleting_since)
+}
+
 /// Returns why a failed Machine is preserved, and how that ends.
 pub(crate) fn why_preserved(machine: &MachineFacts, preserved: Preserved) -> Why {
     let node = (preserved.by == PreservedBy::Node).then(|| machine.node_name().to_owned());

@@ -12,7 +12,7 @@ use std::str::FromStr;
 use machinist_api::constants::labels;
 
 use crate::facts::MachineSetFacts;
-use crate::facts::generated::{SUFFIX_LENGTH, SUFFIXES, stable_hash, suffix};
+use crate::facts::generated::{SUFFIX_LENGTH, SUFFIXES, hash_of_bytes, suffix};
 
 /// Annotation on a set: the numbers that its children may have, as `next:pending`, for example
 /// `50:30-32,40`.
@@ -29,7 +29,7 @@ const LONGEST_NAME: usize = labels::LONGEST_VALUE;
 /// The UID of the set shuffles the numbers; they are not hashed one by one. With hashes, one in
 /// thirty sets of a thousand Machines would have a duplicate name.
 pub fn child_name(set_name: &str, set_uid: &str, number: u64) -> String {
-    let hash = stable_hash(set_uid.as_bytes());
+    let hash = hash_of_bytes(set_uid.as_bytes());
     let (high, low) = ((hash >> 32) % SUFFIXES, hash % SUFFIXES);
     // A step that shares no factor with 27^5 visits every suffix once.
     let step = if high.is_multiple_of(3) { high + 1 } else { high };
