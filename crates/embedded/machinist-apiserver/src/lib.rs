@@ -96,7 +96,7 @@ pub use storage::{Folder, StorageError};
 pub use store::commits::{Commit, Subscription};
 pub use store::key::Key;
 pub use store::mvcc::History;
-pub use values::clock::{Clock, Ids, RandomIds, SeededIds, SystemClock, TokioClock};
+pub use values::clock::{Clock, Ids, RandomIds, SeededIds, SystemClock, TokioClock, is_generated_suffix};
 pub use values::identity::Identity;
 pub use values::object::Object;
 pub use values::status::{ApiError, ApiResult, Target};
