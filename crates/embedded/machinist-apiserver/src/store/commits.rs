@@ -1,8 +1,7 @@
 //! The commit log: who changed which object, in commit order.
 //!
-//! Subscriptions are unbounded on purpose. A dropped record reader would
-//! make a count wrong, and readers
-//! live in the same process.
+//! Subscriptions are unbounded on purpose: a dropped record would make the count of a reader wrong,
+//! and readers are in the same process.
 
 use std::fmt;
 use std::sync::Arc;
