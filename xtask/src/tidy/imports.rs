@@ -21,7 +21,6 @@ const LAYERS: &[&str] = &["values", "log", "storage", "store", "schema", "access
 type Module = Vec<String>;
 
 /// One name that a module takes from elsewhere with `use`.
-#[derive(Clone)]
 struct Use {
     path: String,
     /// The last part of the path, or the name after `as`.
@@ -231,7 +230,8 @@ fn resolve(path: &str, from: &Module, uses: &Uses) -> Option<Module> {
     for _ in 0..LONGEST_CHAIN {
         let Some((module, name)) = walk(&path, &from, uses) else { break };
         found = Some(module.clone());
-        let used = uses[&module].iter().find(|used| Some(&used.name) == name.as_ref() && used.path != path);
+        let mut used = uses.get(&module).into_iter().flatten();
+        let used = used.find(|used| Some(&used.name) == name.as_ref() && used.path != path);
         let Some(used) = used else { break };
         path.clone_from(&used.path);
         from = module;
