@@ -210,8 +210,9 @@ fn summarise(verdicts: &[(&Lane, Verdict)]) -> Result<()> {
     Ok(())
 }
 
-/// One line per lane, in a form from which a script can read the skipped ones. If every lane was
-/// skipped, a last line says so of the whole command, so that `.ci/run` does not count it as passed.
+/// Returns one line per lane, in a form from which a script can read the skipped ones. If every
+/// lane was skipped, a last line says so of the whole command, so that `.ci/run` does not count it
+/// as passed.
 fn lines_of(verdicts: &[(&Lane, Verdict)]) -> Vec<String> {
     let line = |(lane, verdict): &(&Lane, Verdict)| match verdict {
         Verdict::Passed(took) => format!("PASSED  real lane {} ({took:.0?})", lane.name),

@@ -77,7 +77,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "machinist-controllers",
         ],
     ),
-    // Measures the controllers as processes. On the embedded server it runs them in its own process.
+    // Measures the controllers as processes. On the embedded server it runs them in its own
+    // process.
     (
         "machinist-bench",
         &[

@@ -68,10 +68,10 @@
 //! | stable storage, if there is a data folder | `storage/` |
 //! | answer: whole object, metadata, table | `schema/shape.rs`, `schema/table/` |
 //!
-//! Each layer imports only layers below it: `values`, then `log`, `storage`, `store`,
-//! `schema`, `access` and `server`. Time and randomness are injected ([`Clock`], [`Ids`]), so that a
-//! simulation repeats exactly. [`Server::load`] is for tests and for restoring: it stores an object
-//! as it is, without any of these stages.
+//! Each layer imports only layers below it. They are, lowest first: `values`, `log`, `storage`,
+//! `store`, `schema`, `access` and `server`. Time and randomness are injected ([`Clock`],
+//! [`Ids`]), so that a simulation repeats exactly. [`Server::load`] is for tests and for restoring:
+//! it stores an object as it is, without any of these stages.
 
 mod access;
 mod log;

@@ -59,8 +59,8 @@ impl Server {
     ///
     /// # Errors
     /// When the backend's content cannot be read, or is not what a server wrote.
-    // Hidden because it shows a type of redb, whose versions are no concern of other users. Only the
-    // power cuts of machinist-conformance need it.
+    // Hidden because it shows a type of redb: a new major version of redb must not break other
+    // users. Only the power cuts of machinist-conformance need it.
     #[doc(hidden)]
     pub fn open_on(config: Config, backend: impl redb::StorageBackend) -> Result<Self, StorageError> {
         let (database, state) = Database::open_on(backend)?;

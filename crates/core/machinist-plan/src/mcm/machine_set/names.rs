@@ -52,8 +52,8 @@ pub struct Reserved {
 }
 
 impl Reserved {
-    /// Reads the numbers of a set from its annotation. If the annotation cannot be parsed, no number
-    /// is reserved, and each POST decides whether a name is free.
+    /// Reads the numbers of a set from its annotation. If the annotation cannot be parsed, no
+    /// number is reserved, and each POST decides whether a name is free.
     pub fn of(set: &MachineSetFacts) -> Self {
         set.annotation(RESERVED_NUMBERS).and_then(|text| text.parse().ok()).unwrap_or_default()
     }

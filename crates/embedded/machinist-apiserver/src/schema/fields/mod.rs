@@ -7,10 +7,10 @@
 //!
 //! All functions here work on values. A [`place::Place`] is one place of an object with its schema,
 //! and knows whether the place is owned field by field, item by item, or as a whole. An
-//! [`element::Element`] identifies a field, and a [`set::FieldSet`] collects fields. The store keeps
-//! the managers of an object as one text next to it (`object::Object`). That text is parsed if a
-//! write changes something, shared by versions with the same ownership, and copied into responses
-//! unchanged.
+//! [`element::Element`] identifies a field, and a [`set::FieldSet`] collects fields. The store
+//! keeps the managers of an object as one text next to it (`object::Object`). That text is parsed
+//! if a write changes something, shared by versions with the same ownership, and copied into
+//! responses unchanged.
 //!
 //! Not included: CBOR, and the schemas of `any` in `types/*.txt`. Inside an `any`, maps are owned
 //! field by field and lists as a whole.
