@@ -48,7 +48,7 @@ real *ARGS:
 crds:
     cargo xtask crds
 
-# Packages every crate. A lock file would have to name our own crates in a registry, which has none
+# Packages every crate; CONTRIBUTING.md explains the flags
 package *ARGS:
     cargo package --workspace --no-verify --allow-dirty --exclude-lockfile {{ARGS}}
 

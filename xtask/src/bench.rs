@@ -1,4 +1,4 @@
-//! `cargo xtask bench` and `cargo xtask kill`: tasks that need the release build, and usually real
+//! `cargo xtask bench` and `cargo xtask kill`: tasks that need the profile `dist`, and usually real
 //! clusters.
 //!
 //! `machinist-bench` does the work, with the async runtime and the Kubernetes client that this

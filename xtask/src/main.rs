@@ -61,7 +61,8 @@ enum Task {
     Conformance(conformance::Args),
     /// Run the test lanes that need real clusters
     Real(real::Args),
-    /// Measure the controllers, or the embedded API server, in the release build
+    /// Measure the controllers, or the embedded API server, in a build with the profile
+    /// `dist`
     Bench(bench::BenchArgs),
     /// Scale up and down on real clusters while the controllers are killed, and check that nothing
     /// is lost or duplicated

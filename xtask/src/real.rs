@@ -272,21 +272,32 @@ pub(crate) fn ensure_success(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Prints one line per lane, in a form from which a script can read the skipped ones.
+/// Prints the verdicts. Fails if a lane failed.
 fn summarise(verdicts: &[(&Lane, Verdict)]) -> Result<()> {
-    let mut failed = Vec::new();
-    for (lane, verdict) in verdicts {
-        match verdict {
-            Verdict::Passed(took) => println!("PASSED  real lane {} ({took:.0?})", lane.name),
-            Verdict::Skipped(reason) => println!("SKIPPED real lane {}: {reason}", lane.name),
-            Verdict::Failed(reason) => {
-                println!("FAILED  real lane {}: {reason}", lane.name);
-                failed.push(lane.name);
-            }
-        }
+    for line in lines_of(verdicts) {
+        println!("{line}");
     }
+    let failed = verdicts.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Failed(_)));
+    let failed: Vec<&str> = failed.map(|(lane, _)| lane.name).collect();
     ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
     Ok(())
+}
+
+/// Returns one line per lane, in a form from which a script can read the skipped ones. If every
+/// lane was skipped, a last line says so of the whole command, so that `.ci/run` does not count it
+/// as passed.
+fn lines_of(verdicts: &[(&Lane, Verdict)]) -> Vec<String> {
+    let line = |(lane, verdict): &(&Lane, Verdict)| match verdict {
+        Verdict::Passed(took) => format!("PASSED  real lane {} ({took:.0?})", lane.name),
+        Verdict::Skipped(reason) => format!("SKIPPED real lane {}: {reason}", lane.name),
+        Verdict::Failed(reason) => format!("FAILED  real lane {}: {reason}", lane.name),
+    };
+    let mut lines: Vec<String> = verdicts.iter().map(line).collect();
+    let ran = |(_, verdict): &(&Lane, Verdict)| !matches!(verdict, Verdict::Skipped(_));
+    if let (Some((_, Verdict::Skipped(reason))), false) = (verdicts.first(), verdicts.iter().any(ran)) {
+        lines.push(format!("SKIPPED real lane: {reason}"));
+    }
+    lines
 }
 
 #[cfg(test)]
@@ -297,6 +308,17 @@ mod tests {
     fn an_unknown_lane_is_rejected_with_the_known_ones() {
         let message = choose(&["jion".to_owned()]).err().expect("no such lane").to_string();
         assert!(message.contains("jion") && message.contains("join, goldens"), "{message}");
+    }
+
+    #[test]
+    fn only_a_run_without_any_lane_counts_as_skipped() {
+        let skipped = |lane| (lane, Verdict::Skipped("no Go".to_owned()));
+        let (join, goldens) = (&LANES[0], &LANES[1]);
+        let all = lines_of(&[skipped(join), skipped(goldens)]);
+        let expected = ["real lane join", "real lane goldens", "real lane"];
+        assert_eq!(all, expected.map(|name| format!("SKIPPED {name}: no Go")));
+        let some = lines_of(&[skipped(join), (goldens, Verdict::Passed(Duration::from_secs(3)))]);
+        assert_eq!(some, ["SKIPPED real lane join: no Go", "PASSED  real lane goldens (3s)"]);
     }
 
     #[test]

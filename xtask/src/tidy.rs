@@ -15,7 +15,7 @@ use anyhow::{Result, ensure};
 
 use crate::{crds, workspace};
 
-/// What one rule found.
+/// The findings of one rule.
 #[derive(Debug, Default)]
 struct Findings {
     faults: Vec<String>,
@@ -34,7 +34,7 @@ impl Findings {
 
 type Rule = fn(&Workspace) -> Result<Findings>;
 
-/// What the rules look at, read once.
+/// The files and packages that the rules check, read once.
 struct Workspace {
     root: std::path::PathBuf,
     packages: Vec<workspace::Package>,

@@ -1,34 +1,34 @@
-//! Who may depend on whom. Cargo enforces that the graph has no cycle; these rules say which way it
-//! flows.
+//! The allowed dependencies between the crates. Cargo rejects cycles; these rules also fix the
+//! direction of each dependency.
 
 use anyhow::Result;
 
 use super::{Findings, Workspace};
 use crate::workspace::{cargo, output_of};
 
-/// A package, and those of ours that it may need to be built. Tests may need more: a contract is
-/// tested against its implementation.
+/// A package, and the packages of this workspace that its build may depend on. Its tests may depend
+/// on more: the tests of a contract use its implementation.
 const ALLOWED: &[(&str, &[&str])] = &[
-    // The floor: words that others use to speak to each other.
+    // The lowest crates: types that the others share.
     ("machinist-api", &[]),
     ("machinist-instance", &[]),
     // Kinds arrive at the server as CRDs, so it knows none of ours.
     ("machinist-apiserver", &[]),
     ("machinist-conformance", &["machinist-apiserver"]),
     ("machinist-kube", &[]),
-    // What every contract's decisions are made of: no API types.
+    // The parts of a decision that all contracts share. It has no API types.
     ("machinist-core", &["machinist-instance"]),
     ("machinist-plan", &["machinist-api", "machinist-instance", "machinist-core"]),
     // The loop names no kind of object: neither it nor a crate below it knows the machine API.
     ("machinist-runtime", &["machinist-core", "machinist-instance", "machinist-driver", "machinist-kube"]),
-    // A made-up contract, for tests: it gets by with what every contract gets.
+    // An example contract for tests. It may use only the crates that every contract may use.
     ("machinist-mail", &["machinist-core", "machinist-instance", "machinist-kube", "machinist-runtime"]),
     // A driver never sees a Machine.
     ("machinist-driver", &["machinist-instance"]),
     ("machinist-cloud-sim", &["machinist-instance"]),
     // Servers that boot are instances of the simulated cloud.
     ("machinist-standin-hcloud", &["machinist-instance", "machinist-cloud-sim"]),
-    // A machine follows its cloud's ledger, and is a client of the cluster like any other.
+    // A simulated machine reads the ledger of its cloud, and is an ordinary client of the cluster.
     ("machinist-node-sim", &["machinist-instance", "machinist-cloud-sim", "machinist-kube"]),
     ("machinist-driver-sim", &["machinist-instance", "machinist-driver", "machinist-cloud-sim"]),
     // The cloud is another program: only its HTTP API is known here.
@@ -63,7 +63,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "machinist-controllers",
         ],
     ),
-    // Everything but the simulator: faults and mutants have no place in the product.
+    // The product uses everything except the simulator, which has the faults and mutants.
     (
         "machinist",
         &[
@@ -81,7 +81,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "machinist-controllers",
         ],
     ),
-    // Looks from outside; only on the embedded server does it hold the controllers itself.
+    // Measures the controllers as processes. On the embedded server it runs them in its own
+    // process.
     (
         "machinist-bench",
         &[
@@ -98,7 +99,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// What would let a planner wait, ask, or be surprised.
+/// Crates with which a planner could wait, call other programs, or use a clock or randomness.
 const FORBIDDEN_TO_PLANNERS: &[&str] = &[
     "tokio",
     "hyper",

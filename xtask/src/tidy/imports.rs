@@ -1,8 +1,11 @@
 //! Which module imports which: no circle beyond one folder, and the layers of the embedded server.
 //!
 //! Modules are found by their files. An import is a path that starts with `crate`, `self` or
-//! `super`, in a `use` or in code. What a module takes from its own submodules is not counted: a
-//! `mod.rs` is the face of its folder. Tests are not counted either.
+//! `super`, in a `use` or in code. If the path leads to a name that a module takes from another
+//! module with a `use`, the other module is imported: with `pub use pod::PodFacts` in
+//! `facts/mod.rs`, `crate::facts::PodFacts` imports `facts/pod.rs`. What a module takes from its
+//! own submodules is not counted: a `mod.rs` is the face of its folder. Tests are not counted
+//! either.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,9 +16,18 @@ use super::{Findings, Workspace};
 
 /// The layers of the embedded server, lowest first. A layer imports itself and what is below it.
 const SERVER: &str = "crates/embedded/machinist-apiserver/src/";
-const LAYERS: &[&[&str]] = &[&["values"], &["storage", "store"], &["schema"], &["access"], &["server"]];
+const LAYERS: &[&str] = &["values", "log", "storage", "store", "schema", "access", "server"];
 
 type Module = Vec<String>;
+
+/// One name that a module takes from elsewhere with `use`.
+struct Use {
+    path: String,
+    /// The last part of the path, or the name after `as`.
+    name: String,
+}
+
+type Uses = BTreeMap<Module, Vec<Use>>;
 
 pub(super) fn circles(workspace: &Workspace) -> Result<Findings> {
     let mut findings = Findings::default();
@@ -40,7 +52,7 @@ pub(super) fn layers(workspace: &Workspace) -> Result<Findings> {
     let graph = Graph::read(workspace, SERVER)?;
     let layer_of = |module: &Module| {
         let top = module.first()?;
-        LAYERS.iter().position(|layer| layer.contains(&top.as_str()))
+        LAYERS.iter().position(|layer| layer == top)
     };
     for (module, imported) in &graph.imports {
         let Some(own) = layer_of(module) else {
@@ -79,15 +91,24 @@ impl Graph {
             .files_ending(".rs")
             .filter_map(|file| Some((module_of(file.strip_prefix(source)?), file)))
             .collect();
-        let mut imports = BTreeMap::new();
+        let mut codes = BTreeMap::new();
         for (module, file) in &files {
-            let text = rust::code(&without_tests(&workspace.text_of(file)?));
-            let paths = paths_in(&text);
-            let imported = paths.iter().filter_map(|path| resolve(path, module, &files));
-            let imported = imported.filter(|other| other != module && !other.starts_with(module));
-            imports.insert(module.clone(), imported.collect());
+            codes.insert(module.clone(), rust::code(&without_tests(&workspace.text_of(file)?)));
         }
-        Ok(Graph { imports })
+        Ok(Self::of(&codes))
+    }
+
+    /// The graph of modules with this code.
+    fn of(codes: &BTreeMap<Module, String>) -> Self {
+        let uses: Uses = codes.iter().map(|(module, code)| (module.clone(), uses_in(code))).collect();
+        let imported_by = |module: &Module, code: &str| {
+            let in_uses = uses[module].iter().map(|used| used.path.clone());
+            let paths: Vec<String> = in_uses.chain(paths_in(code)).collect();
+            let imported = paths.iter().filter_map(|path| resolve(path, module, &uses));
+            imported.filter(|other| other != module && !other.starts_with(module)).collect()
+        };
+        let imports = codes.iter().map(|(module, code)| (module.clone(), imported_by(module, code)));
+        Graph { imports: imports.collect() }
     }
 
     /// The strongly connected components of more than one module.
@@ -134,15 +155,21 @@ fn without_tests(source: &str) -> String {
     tests.map_or(source, |(at, _)| &source[..at]).to_owned()
 }
 
-/// Every path that starts with `crate`, `self` or `super`, and every first part of a `use`.
-fn paths_in(code: &str) -> Vec<String> {
-    let mut paths = Vec::new();
+/// Every name that a `use` brings into scope.
+fn uses_in(code: &str) -> Vec<Use> {
+    let mut uses = Vec::new();
     for (at, _) in code.match_indices("use ") {
         let starts_a_word = code[..at].chars().next_back().is_none_or(|it| !is_of_word(it));
         if let (true, Some(length)) = (starts_a_word, code[at..].find(';')) {
-            expand(&code[at + "use ".len()..at + length], "", &mut paths);
+            expand(&code[at + "use ".len()..at + length], "", &mut uses);
         }
     }
+    uses
+}
+
+/// Every path that starts with `crate`, `self` or `super`.
+fn paths_in(code: &str) -> Vec<String> {
+    let mut paths = Vec::new();
     for start in ["crate::", "super::", "self::"] {
         for (at, _) in code.match_indices(start) {
             let starts_a_word = code[..at].chars().next_back().is_none_or(|it| !is_of_word(it) && it != ':');
@@ -163,13 +190,17 @@ fn is_of_word(character: char) -> bool {
     character.is_alphanumeric() || character == '_'
 }
 
-/// The paths of one `use` tree.
-fn expand(tree: &str, prefix: &str, into: &mut Vec<String>) {
+/// The names of one `use` tree.
+fn expand(tree: &str, prefix: &str, into: &mut Vec<Use>) {
     let tree = tree.trim();
     let Some((head, rest)) = tree.split_once('{') else {
-        let path = tree.split(" as ").next().unwrap_or_default().trim();
+        let (path, alias) = tree.split_once(" as ").map_or((tree, None), |(path, name)| (path, Some(name)));
         if !path.is_empty() {
-            into.push(format!("{prefix}{path}"));
+            let path = format!("{prefix}{}", path.trim());
+            // `a::{self}` brings `a` into scope.
+            let path = path.strip_suffix("::self").map_or(path.clone(), str::to_owned);
+            let name = alias.or_else(|| path.rsplit("::").next()).unwrap_or_default().trim().to_owned();
+            into.push(Use { path, name });
         }
         return;
     };
@@ -191,7 +222,25 @@ fn expand(tree: &str, prefix: &str, into: &mut Vec<String>) {
 }
 
 /// The module of this crate that a path leads into.
-fn resolve(path: &str, from: &Module, files: &BTreeMap<Module, &str>) -> Option<Module> {
+fn resolve(path: &str, from: &Module, uses: &Uses) -> Option<Module> {
+    /// Longer chains of `use` do not occur; a `use` of itself would not end.
+    const LONGEST_CHAIN: usize = 8;
+    let (mut path, mut from) = (path.to_owned(), from.clone());
+    let mut found = None;
+    for _ in 0..LONGEST_CHAIN {
+        let Some((module, name)) = walk(&path, &from, uses) else { break };
+        found = Some(module.clone());
+        let mut used = uses.get(&module).into_iter().flatten();
+        let used = used.find(|used| Some(&used.name) == name.as_ref() && used.path != path);
+        let Some(used) = used else { break };
+        path.clone_from(&used.path);
+        from = module;
+    }
+    found
+}
+
+/// The module whose file a path leads into, and the first part of the path inside that file.
+fn walk(path: &str, from: &Module, uses: &Uses) -> Option<(Module, Option<String>)> {
     let mut parts = path.split("::").map(str::trim).peekable();
     let mut module = match *parts.peek()? {
         "crate" => {
@@ -210,25 +259,41 @@ fn resolve(path: &str, from: &Module, files: &BTreeMap<Module, &str>) -> Option<
         _ => from.clone(),
     };
     let start = module.len();
+    let mut name = None;
     for part in parts {
         module.push(part.to_owned());
-        if !files.contains_key(&module) {
-            module.pop();
+        if !uses.contains_key(&module) {
+            name = module.pop();
             break;
         }
     }
-    let is_relative = path.starts_with("crate") || path.starts_with("super") || path.starts_with("self");
-    (is_relative || start < module.len()).then_some(module)
+    let is_relative = ["crate", "super", "self"].iter().any(|start| path.starts_with(start));
+    (is_relative || start < module.len()).then_some((module, name))
+}
+
+#[cfg(test)]
+fn graph_of(files: &[(&str, &str)]) -> Graph {
+    Graph::of(&files.iter().map(|(file, code)| (module_of(file), (*code).to_owned())).collect())
 }
 
 #[test]
 fn a_use_tree_leads_to_each_of_its_modules() {
-    let files: BTreeMap<Module, &str> =
-        ["a", "a/b", "c"].into_iter().map(|file| (module_of(&format!("{file}.rs")), file)).collect();
-    let from = module_of("a/b.rs");
-    let code = "use crate::{a::{self, b::X}, c::Y as Z}; use super::W; fn f() { crate::c::g() }";
-    let found: BTreeSet<Module> =
-        paths_in(code).iter().filter_map(|path| resolve(path, &from, &files)).collect();
-    let names: Vec<String> = found.iter().map(|module| module.join("/")).collect();
-    assert_eq!(names, ["a", "a/b", "c"]);
+    let code = "use crate::{a::{self, b::X}, c::Y as Z}; use super::W; fn f() { crate::d::g() }";
+    let graph = graph_of(&[("a.rs", ""), ("a/b.rs", ""), ("a/e.rs", code), ("c.rs", ""), ("d.rs", "")]);
+    let names: Vec<String> = graph.imports[&module_of("a/e.rs")].iter().map(|it| it.join("/")).collect();
+    assert_eq!(names, ["a", "a/b", "c", "d"]);
+}
+
+#[test]
+fn a_circle_through_the_faces_of_two_folders_is_found() {
+    let graph = graph_of(&[
+        ("lib.rs", "mod facts; mod plan; pub use plan::Outer as Y;"),
+        ("facts/mod.rs", "mod set; pub use set::{Facts, Other as Renamed};"),
+        ("facts/set.rs", "use crate::Y;"),
+        ("plan/mod.rs", "pub(crate) mod set; pub use self::set::Inner as Outer;"),
+        ("plan/set.rs", "use crate::facts::Renamed;"),
+    ]);
+    let circles: Vec<Vec<String>> =
+        graph.circles().iter().map(|circle| circle.iter().map(|it| it.join("/")).collect()).collect();
+    assert_eq!(circles, [["facts/set", "plan/set"]]);
 }

@@ -108,8 +108,8 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes a type and then the types of its fields, unless the tables have them already. A type
-    /// that is only embedded may have no schema. Then `outer`, the schema of the type around it, has
-    /// its fields.
+    /// that is only embedded may have no schema. Then `outer`, the schema of the type around it,
+    /// has its fields.
     fn write(&mut self, of: &TypeId, outer: Option<&'a Schema>, lines: &mut Vec<String>) -> Result<()> {
         let name = self.name_of(of);
         ensure!(

@@ -123,9 +123,9 @@ pub enum Reason<R> {
         /// The panic message; empty if it might quote a secret.
         message: String,
     },
-    /// The clocks differ too much to enforce a deadline.
+    /// The clocks may differ too much to enforce a deadline.
     ClockSkew {
-        /// The difference in seconds.
+        /// Upper bound of the difference, in seconds.
         seconds: u64,
     },
     /// A reason that only objects of this contract have.
@@ -210,7 +210,7 @@ impl<R: ContractReason> fmt::Display for Reason<R> {
                 if message.is_empty() { Ok(()) } else { write!(f, ": {message}") }
             }
             Self::ClockSkew { seconds } => {
-                write!(f, "clock skew: this process differs from the API server by {seconds} s")
+                write!(f, "clock skew: this process may differ from the API server by {seconds} s")
             }
             Self::Contract(reason) => fmt::Display::fmt(reason, f),
         }

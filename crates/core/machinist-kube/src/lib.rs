@@ -39,10 +39,10 @@ pub mod recorder;
 mod backoff;
 #[cfg(test)]
 mod fake_server;
+mod hash_of_parts;
 mod limiter;
 mod policy;
 pub mod request;
-mod stable_hash;
 mod sync;
 
 // These tests are outside of their modules, because `tests/interleave` compiles the modules a

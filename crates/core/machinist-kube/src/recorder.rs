@@ -24,9 +24,9 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::clock::SharedClock;
+use crate::hash_of_parts::hash_of_parts;
 use crate::limiter::Limiter;
 use crate::outcome::WriteOutcome;
-use crate::stable_hash::stable_hash;
 
 /// Maximum number of Events in memory. Beyond that, the recorder drops new Events.
 const MAX_SERIES: usize = 4096;
@@ -249,7 +249,7 @@ impl Shared {
         first_seen: Timestamp,
     ) -> Event {
         let uid = object.uid.as_deref().unwrap_or_default();
-        let hash = stable_hash(&[uid, reason, &first_seen.as_second().to_string()]);
+        let hash = hash_of_parts(&[uid, reason, &first_seen.as_second().to_string()]);
         let hash = format!(".{hash:016x}");
         let object_name = object.name.as_deref().unwrap_or_default();
         let name = format!("{}{hash}", shortened(object_name, MAX_NAME_BYTES - hash.len()));

@@ -36,7 +36,7 @@ use tokio::time::{Instant, timeout};
 pub use self::once::list_once;
 use self::wire::{Event, Line, Page, Reader, identity, metadata_of, parse_rv, read_line, without_quotes};
 use crate::backoff::{Backoff, Jitter};
-use crate::stable_hash::stable_hash;
+use crate::hash_of_parts::hash_of_parts;
 use crate::store::{Delta, ObjectKey, Relist};
 
 /// Number of objects in one page of a list.
@@ -148,7 +148,7 @@ where
     K: Resource + DeserializeOwned,
 {
     let url = api.resource_url().to_owned();
-    let jitter = Jitter::new(options.seed ^ stable_hash(&[&url]));
+    let jitter = Jitter::new(options.seed ^ hash_of_parts(&[&url]));
     let mut watch =
         Watch { request: kube::core::Request::new(url), client: api.into_client(), options, jitter };
     watch.run(&Reader { parse, kind: std::marker::PhantomData }, sink).await

@@ -37,8 +37,8 @@ pub enum McmReason {
         /// Name of the class.
         class: String,
     },
-    /// The class has no finalizer yet, so it might be deleted before its instances. This program
-    /// adds the finalizer.
+    /// The class has no finalizer yet, so it might be deleted before its instances. The machine
+    /// controller adds the finalizer.
     ClassUnheld {
         /// Name of the class.
         class: String,
@@ -57,7 +57,7 @@ pub enum McmReason {
         /// The class that refers to it.
         class: String,
     },
-    /// A Secret that the class refers to is in a namespace that the controller does not read.
+    /// The class refers to a Secret in a namespace that the controller does not read.
     SecretElsewhere {
         /// `namespace/name`.
         secret: String,
@@ -294,7 +294,7 @@ pub enum McmReason {
         /// Name in the annotation.
         machine: String,
     },
-    /// The Machine is unhealthy for too long, but the set that owns it is unknown.
+    /// The Machine is unhealthy for too long, but the set that owns it was not found.
     OwnerUnknown {
         /// Name of the set.
         set: String,
@@ -321,11 +321,17 @@ pub enum McmReason {
     },
     /// A rollout is in progress.
     RollingOut {
-        /// Number of Machines with the new template.
+        /// Number of available Machines with the new template.
         updated: u32,
         /// Number of desired Machines.
         desired: u32,
     },
+}
+
+/// Returns why an object that is being deleted, without our finalizer, still exists.
+pub(crate) fn why_finalizers_of_others(deleting_since: Option<Timestamp>) -> Why {
+    let reason = Reason::Awaiting("waiting for other clients to remove their finalizers");
+    Why::new(reason, Step::Expect("each client removes its finalizer")).since(deleting_since)
 }
 
 /// Returns why a failed Machine is preserved, and how that ends.
@@ -439,7 +445,7 @@ impl fmt::Display for McmReason {
             Self::InvalidSpec(message) => write!(f, "invalid spec: {message}"),
             Self::ClassMissing { class } => write!(f, "MachineClass {class} not found"),
             Self::ClassDeleting { class } => {
-                write!(f, "MachineClass {class} is being deleted and creates no new machines")
+                write!(f, "MachineClass {class} is being deleted: no new instances are created from it")
             }
             Self::ClassUnheld { class } => {
                 write!(
@@ -555,8 +561,8 @@ impl fmt::Display for McmReason {
             }
             Self::OtherAccount { instance, opened_by } => write!(
                 f,
-                "instance {instance} not found: the credential in {opened_by} seems to open another account, which has \
-                 no instance created with this credential"
+                "instance {instance} not found: the credential in {opened_by} seems to open another account, \
+                 because the cloud shows no other instance created with it either"
             ),
             Self::SecondLook { instance } => write!(
                 f,

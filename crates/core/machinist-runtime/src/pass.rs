@@ -96,7 +96,8 @@ pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::K
     };
     match performed {
         Ok(()) => {
-            // A repeated action is no success until something changes, so the pauses keep growing.
+            // A repeated action does not count as a success before something changes, so the pauses
+            // keep growing.
             if repetition == Repetition::New {
                 runtime.queue.forget(key);
             }
@@ -159,7 +160,8 @@ pub(crate) fn planner_failed<R: ContractReason>(panicked: Panicked) -> Why<R> {
     failed("the rule engine failed on this object", panicked, message)
 }
 
-/// The reason after a panic of other code. Its message may quote a secret, so the reason omits it.
+/// The reason after a panic of code outside a planner. The panic message may quote a secret, so the
+/// reason omits the message.
 pub(crate) fn program_failed<R: ContractReason>(what: &'static str, panicked: Panicked) -> Why<R> {
     failed(what, panicked, String::new())
 }

@@ -81,12 +81,6 @@ impl SimProvider {
         self.other_names.push(name.into());
         self
     }
-
-    /// Replaces the cloud's default promises.
-    #[must_use]
-    pub fn promising(self, promises: Promises) -> Self {
-        Self { promises, ..self }
-    }
 }
 
 impl Provider for SimProvider {

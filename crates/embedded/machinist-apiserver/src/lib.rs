@@ -68,12 +68,13 @@
 //! | stable storage, if there is a data folder | `storage/` |
 //! | answer: whole object, metadata, table | `schema/shape.rs`, `schema/table/` |
 //!
-//! Each layer imports only layers below it: `values`, then `storage` and `store`, then `schema`,
-//! `access` and `server`. Time and randomness are injected ([`Clock`], [`Ids`]), so that a
-//! simulation repeats exactly. [`Server::load`] is for tests and for restoring: it stores an object
-//! as it is, without any of these stages.
+//! Each layer imports only layers below it. They are, lowest first: `values`, `log`, `storage`,
+//! `store`, `schema`, `access` and `server`. Time and randomness are injected ([`Clock`],
+//! [`Ids`]), so that a simulation repeats exactly. [`Server::load`] is for tests and for restoring:
+//! it stores an object as it is, without any of these stages.
 
 mod access;
+mod log;
 mod schema;
 mod server;
 mod storage;
@@ -94,10 +95,10 @@ pub use server::service::{ApiService, PANICKED, Unanswered};
 
 pub use storage::{Folder, StorageError};
 pub use store::commits::{Commit, Subscription};
-pub use store::key::Key;
 pub use store::mvcc::History;
-pub use values::clock::{Clock, Ids, RandomIds, SeededIds, SystemClock, TokioClock};
+pub use values::clock::{Clock, Ids, RandomIds, SeededIds, SystemClock, TokioClock, is_generated_suffix};
 pub use values::identity::Identity;
+pub use values::key::Key;
 pub use values::object::Object;
 pub use values::status::{ApiError, ApiResult, Target};
 pub use values::tls::{CertificateAuthority, Issued, TlsError};

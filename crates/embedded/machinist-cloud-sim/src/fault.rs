@@ -132,12 +132,6 @@ impl FaultRule {
         Self { name: Some(name), ..self }
     }
 
-    /// Limits the rule to calls that name the instance of this key.
-    #[must_use]
-    pub fn for_key(self, key: InstanceKey) -> Self {
-        Self { key: Some(key), ..self }
-    }
-
     fn hits(&self, call: &Call) -> bool {
         self.fault.fits(call.operation)
             && self.times != Some(0)

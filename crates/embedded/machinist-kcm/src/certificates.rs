@@ -1,5 +1,5 @@
-//! Handles CertificateSigningRequests of kubelets: approves those that need no person, signs
-//! approved ones, and deletes old ones.
+//! Handles CertificateSigningRequests of kubelets: approves those whose requester has the
+//! permission, signs approved ones, and deletes old ones.
 //!
 //! Deliberately absent: the other built-in signers. Other clients and servers get their
 //! certificates elsewhere.
@@ -87,7 +87,7 @@ impl Controller for Certificates {
                         }
                     }
                 }
-                // A person may still approve the request, or grant the permission.
+                // A user may still approve the request, or grant the permission.
                 let asked_again = Next::In(ASK_AGAIN_AFTER);
                 self.clear_up(key, &request, resource_version).await.sooner(asked_again)
             }

@@ -26,8 +26,8 @@ use crate::kinds::Resource;
 pub struct Config {
     /// The time of day, for timestamps in API objects and for deadlines that start at one.
     pub clock: SharedClock,
-    /// Difference between the server's clock and ours. If it is large, nothing is deleted because
-    /// of its age.
+    /// Difference between the server's clock and ours. If the difference is large, the controllers
+    /// delete no object because of its age.
     pub skew: Skew,
     /// Signs the certificates of kubelets; `None` leaves signing to another controller.
     pub ca: Option<CaPair>,
@@ -36,21 +36,23 @@ pub struct Config {
     /// Time without a sign of life after which a Node is declared lost. It must be longer than a
     /// kubelet's interval between Lease renewals.
     pub node_monitor_grace: Duration,
-    /// The same time for a Node with a kubelet that has not posted a status yet.
+    /// The time for a Node with a kubelet that has not posted a status yet, instead of
+    /// [`Self::node_monitor_grace`].
     pub node_startup_grace: Duration,
-    /// Interval at which the controller checks that its own process was running. Only such time
-    /// counts as silence of a Node.
+    /// Interval at which the controller checks that its own process was running. A Node counts as
+    /// silent only during time in which the process was running.
     pub node_monitor_period: Duration,
     /// Time that a Pod stays on a lost Node if it has no toleration for that. API servers add a
     /// toleration of 300 s to each Pod.
     pub pod_eviction_after: Duration,
     /// Time that a Node has to be missing before Pods bound to it are deleted.
     pub missing_node_quarantine: Duration,
-    /// Kinds of objects that are collected and that count as owners. Owners of other kinds are read
-    /// when needed. All of these kinds should be served when the controllers start.
+    /// Kinds of objects that are collected and that count as owners. The server should serve all of
+    /// them when the controllers start. The collector reads an owner of another kind when it needs
+    /// that owner.
     pub gc_resources: Vec<GcResource>,
-    /// Whether the kinds of CustomResourceDefinitions are collected, too, from when they are
-    /// established until they are deleted.
+    /// Whether objects of CustomResourceDefinitions are also collected, from the moment a
+    /// definition is established until it is deleted.
     pub collect_defined_kinds: bool,
     /// Seed of the jitter between retries.
     pub seed: u64,

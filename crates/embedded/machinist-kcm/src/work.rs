@@ -67,7 +67,7 @@ impl Next {
         Self::Failed(format!("cannot {what}: {error}"))
     }
 
-    /// Returns the sooner of two: a failure first, then the shorter delay.
+    /// Returns the failure if either of the two is one, otherwise the shorter delay.
     pub(crate) fn sooner(self, other: Self) -> Self {
         match (self, other) {
             (Self::Failed(why), _) | (_, Self::Failed(why)) => Self::Failed(why),

@@ -6,6 +6,8 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use machinist_kube::{ClientOptions, layer_client};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 
 /// User agent of simulated machines; it distinguishes their writes from those of controllers.
 pub const NODE_USER_AGENT: &str = concat!("machinist-node/", env!("CARGO_PKG_VERSION"));
@@ -82,7 +84,7 @@ impl Connector for HttpsConnector {
         if server.scheme_str() != Some("https") {
             return Err(ConnectError(format!("server {:?}: expected https://", metadata.server)));
         }
-        let certificates: Vec<Vec<u8>> = rustls_pemfile::certs(&mut metadata.ca_pem.as_bytes())
+        let certificates: Vec<Vec<u8>> = CertificateDer::pem_slice_iter(metadata.ca_pem.as_bytes())
             .map(|certificate| certificate.map(|certificate| certificate.to_vec()))
             .collect::<Result<_, _>>()
             .map_err(|_| ConnectError("CA: expected certificates in PEM".to_owned()))?;

@@ -29,7 +29,7 @@ const HOW_IT_ENDS: &str = "Shutdown: on Ctrl-C or SIGTERM, the process starts no
 pub(crate) struct ManagerArgs {
     #[command(flatten)]
     pub clusters: ClusterArgs,
-    /// Port of the HTTP server with /healthz, /readyz, /metrics and /why
+    /// Port of the HTTP server with /healthz, /readyz, /metrics, /why and /serves
     #[arg(long, value_name = "PORT", default_value_t = 10258, value_parser = clap::value_parser!(u16).range(1..), help_heading = SERVER)]
     pub port: u16,
     #[command(flatten)]
@@ -43,11 +43,11 @@ pub(crate) struct ManagerArgs {
     pub log: LogArgs,
     #[command(flatten)]
     pub compatibility: CompatibilityArgs,
-    /// Machines beyond replicas and surge at which Go's manager freezes a set; this manager only
-    /// lifts freezes
+    /// Number of machines beyond replicas and surge at which Go's manager freezes a set; this
+    /// manager only lifts freezes
     #[arg(long, value_name = "N", default_value_t = 2, help_heading = WORK)]
     pub safety_up: u32,
-    /// Lift a freeze when the set has this many machines fewer than the limit of --safety-up
+    /// Number of machines below the limit of --safety-up at which the manager lifts a freeze
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = WORK)]
     pub safety_down: u32,
     /// Ignored: the manager checks freezes at every change
@@ -72,7 +72,7 @@ pub(crate) struct MachineControllerArgs {
     pub cluster_name: Option<String>,
     #[command(flatten)]
     pub clusters: ClusterArgs,
-    /// Port of the HTTP server with /healthz, /readyz, /metrics and /why
+    /// Port of the HTTP server with /healthz, /readyz, /metrics, /why and /serves
     #[arg(long, value_name = "PORT", default_value_t = 10259, value_parser = clap::value_parser!(u16).range(1..), help_heading = SERVER)]
     pub port: u16,
     #[command(flatten)]
@@ -111,7 +111,7 @@ pub(crate) struct MachineDefaultArgs {
     /// Time for a drain; after it, the controller deletes the remaining pods without grace
     #[arg(long, value_name = "DURATION", value_parser = value::duration, default_value = "2h", help_heading = MACHINES)]
     pub machine_drain_timeout: Duration,
-    /// Time that a forced drain waits for the volumes of a pod to be detached
+    /// Time that a forced drain waits for the volumes of the Node to be detached
     #[arg(long, value_name = "DURATION", value_parser = value::duration, default_value = "2m", help_heading = MACHINES)]
     pub machine_pv_detach_timeout: Duration,
     /// Number of eviction attempts for a pod before the controller deletes it

@@ -9,7 +9,7 @@
 
 mod cluster;
 mod data_folder;
-mod kept;
+mod earlier_run;
 mod manifest;
 mod progress;
 mod screen;
@@ -28,7 +28,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use self::cluster::Cluster;
-use self::kept::Note;
+use self::earlier_run::Note;
 use self::manifest::{Applied, Kinds, Manifest};
 use self::progress::{End, Reachable, State, Stopped, Summary};
 use self::screen::Screen;
@@ -138,8 +138,11 @@ impl Story {
         cluster: &mut Cluster,
     ) -> anyhow::Result<End> {
         let deadline = Instant::now() + args.timeout.unwrap_or(DEFAULT_TIMEOUT);
-        let found = cluster.kept.is_some().then(|| {
-            Manifest::of(kept::machine_objects(&cluster.server, &cluster.namespace), &cluster.namespace)
+        let found = cluster.note.is_some().then(|| {
+            Manifest::of(
+                earlier_run::machine_objects(&cluster.server, &cluster.namespace),
+                &cluster.namespace,
+            )
         });
         let manifest = found.as_ref().unwrap_or(manifest);
         let awaited = manifest.awaited_to_run();

@@ -17,6 +17,7 @@
 
 use std::collections::BTreeMap;
 
+use machinist_apiserver::is_generated_suffix;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -47,10 +48,6 @@ impl Answer {
         self
     }
 }
-
-/// The letters that generated names consist of.
-const NAME_ALPHABET: &str = "bcdfghjklmnpqrstvwxz2456789";
-const NAME_LENGTH: usize = 5;
 
 pub(crate) struct Canonical<'a> {
     namespace: &'a str,
@@ -213,8 +210,8 @@ fn type_errors_in_order(message: &str) -> Option<String> {
     Some([head, TYPE_ERRORS, &lines.join("\n")].concat())
 }
 
-/// Sorts causes, type errors and access rules, because schema errors arrive in the random order of a
-/// Go map and access rules in the order of a cache. Also sorts the message that lists the causes.
+/// Sorts causes, type errors and access rules: schema errors arrive in the random order of a Go
+/// map, and access rules in the order of a cache. Also sorts the message that lists the causes.
 fn in_order(mut body: Value) -> Value {
     if let Some(sorted) = body["message"].as_str().and_then(type_errors_in_order) {
         body["message"] = Value::String(sorted);
@@ -297,10 +294,11 @@ fn time_format(text: &str) -> Option<&'static str> {
 }
 
 fn generated_name(prefix: &str, name: &str) -> String {
-    let fits = name
-        .strip_prefix(prefix)
-        .is_some_and(|end| end.len() == NAME_LENGTH && end.chars().all(|c| NAME_ALPHABET.contains(c)));
-    if fits { format!("{prefix}<random>") } else { name.to_owned() }
+    if name.strip_prefix(prefix).is_some_and(is_generated_suffix) {
+        format!("{prefix}<random>")
+    } else {
+        name.to_owned()
+    }
 }
 
 /// Replaces the revisions that messages quote. Their presence matters, their value does not.
@@ -388,8 +386,9 @@ mod tests {
         let listed = |lines: &str| json!({"message": format!("failed to create typed patch object (/c): errors:\n{lines}")});
         let one = listed("  .stringData.l: expected string\n  .stringData.k: expected string");
         let other = listed("  .stringData.k: expected string\n  .stringData.l: expected string");
-        assert_eq!(check(&[one.clone()]), check(&[other]));
-        assert_ne!(check(&[one]), check(&[listed("  .stringData.k: expected string")]));
+        let sorted = check(&[one]);
+        assert_eq!(sorted, check(&[other]));
+        assert_ne!(sorted, check(&[listed("  .stringData.k: expected string")]));
     }
 
     #[test]

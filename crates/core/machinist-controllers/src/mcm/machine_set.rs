@@ -8,8 +8,10 @@ use machinist_api::MachineSetStatus;
 use machinist_api::constants::{finalizers, reasons};
 use machinist_kube::recorder::EventType;
 use machinist_kube::{Entry, GuardedPatch, ObjectKey};
-use machinist_plan::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts, RESERVED_NUMBERS};
-use machinist_plan::mcm::machine_set::{Action, ChildFailure, Snapshot, child, owner_reference};
+use machinist_plan::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
+use machinist_plan::mcm::machine_set::{
+    Action, ChildFailure, RESERVED_NUMBERS, Snapshot, child, owner_reference,
+};
 use serde_json::{Value, json};
 
 use super::contract::{Mcm, Runtime, World, Write};

@@ -10,6 +10,7 @@ use machinist_plan::facts::{
     AttachmentFacts, BudgetFacts, ClassFacts, MachineDeploymentFacts, MachineFacts, MachineSetFacts,
     NodeFacts, PodFacts, SecretFacts, TokenFacts, USER_DATA,
 };
+use machinist_plan::mcm::machine_set::would_adopt;
 
 use super::key::Key;
 use super::memory::Memory;
@@ -177,7 +178,7 @@ impl Seen {
             return self.sets.by_index(BY_UID, &owner.uid).next().map(|(_, set)| set.facts.as_ref());
         }
         let sets = self.sets.iter().filter(|(key, _)| key.namespace == machine.namespace);
-        sets.map(|(_, set)| set.facts.as_ref()).find(|set| set.would_adopt(machine))
+        sets.map(|(_, set)| set.facts.as_ref()).find(|set| would_adopt(set, machine))
     }
 
     /// Returns the name of the MachineSet that owns the Machine, if that set is not known.

@@ -70,7 +70,7 @@ impl ClassFacts {
             name: metadata.name.clone().unwrap_or_default(),
             uid: metadata.uid.clone().unwrap_or_default(),
             deleting_since: metadata.deletion_timestamp.as_ref().map(|time| time.0),
-            fingerprint: super::generated::stable_hash(made_from.as_bytes()),
+            fingerprint: super::generated::hash_of_bytes(made_from.as_bytes()),
             has_finalizer: has_finalizer(metadata, finalizers::MACHINE_CONTROLLER_MANAGER),
             finalizers: metadata.finalizers.clone(),
             invalid: validate_machine_class(class).first().map(ToString::to_string),

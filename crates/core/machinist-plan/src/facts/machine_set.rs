@@ -9,15 +9,7 @@ use machinist_api::{MachineSet, MachineSetSpec, MachineSetStatus};
 use serde_json::Value;
 
 use super::machine::has_finalizer;
-use super::{FreezeFacts, MachineFacts, OwnerFacts, Version};
-use crate::mcm::machine_set::{self, Reserved};
-
-/// Annotation on a set: the numbers that its children may have, as `next:pending`, for example
-/// `50:30-32,40`.
-///
-/// Numbers from `next` on are free. Below `next`, pending numbers may be in use, and all other
-/// numbers are used for ever.
-pub const RESERVED_NUMBERS: &str = "machinist.dev/reserved-numbers";
+use super::{FreezeFacts, OwnerFacts, Version};
 
 /// Planner facts of a MachineSet.
 #[derive(Debug, Clone)]
@@ -93,21 +85,9 @@ impl MachineSetFacts {
         self.annotations.as_ref()?.get(key).map(String::as_str)
     }
 
-    /// Whether the set adopts this Machine, which has no controlling owner.
-    pub fn would_adopt(&self, machine: &MachineFacts) -> bool {
-        let stay = self.deleting_since.is_none() && machine.deleting_since.is_none();
-        stay && machine_set::invalid(self).is_none() && machine_set::is_selected(self, machine)
-    }
-
     /// Returns the number of desired Machines. A negative number is invalid and counts as 0.
     pub fn replicas(&self) -> u32 {
         u32::try_from(self.spec.replicas()).unwrap_or(0)
-    }
-
-    /// Returns the numbers that children may have. If the annotation cannot be parsed, no number is
-    /// reserved, and each POST decides whether a name is free.
-    pub fn reserved(&self) -> Reserved {
-        self.annotation(RESERVED_NUMBERS).and_then(|text| text.parse().ok()).unwrap_or_default()
     }
 
     /// Whether the safety label stops the set from creating Machines.

@@ -29,7 +29,7 @@ pub use machine::{
     ACCOUNT, ConditionFacts, MachineFacts, OwnerFacts, Preserved, PreservedBy, ReadPhase, StatusFacts,
 };
 pub use machine_deployment::MachineDeploymentFacts;
-pub use machine_set::{MachineSetFacts, RESERVED_NUMBERS};
+pub use machine_set::MachineSetFacts;
 pub use node::NodeFacts;
 pub(crate) use pod::selects;
 pub use pod::{BudgetFacts, PodFacts};

@@ -6,7 +6,7 @@
 //! the second Machine takes an id derived from its UID. An annotation identifies the owner of a
 //! token, never the id.
 
-use super::generated::stable_hash;
+use super::generated::hash_of_bytes;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use machinist_instance::AccountId;
@@ -115,7 +115,7 @@ impl Token {
 pub fn token_id(machine_uid: &str, attempt: u32) -> String {
     const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
     let mut hash =
-        stable_hash(machine_uid.as_bytes()) ^ u64::from(attempt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        hash_of_bytes(machine_uid.as_bytes()) ^ u64::from(attempt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     // The low bits of FNV are weaker, so the high half is folded in before the digits are taken.
     hash ^= hash >> 32;
     (0..6)

@@ -21,7 +21,6 @@ pub(crate) mod template;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use machinist_api::constants::{annotations, labels, reasons};
 use machinist_api::{MachineDeploymentStatus, MachineSet, MachineSetStatus, MachineSpec, StrategyType};
@@ -34,12 +33,10 @@ use super::refusal::Refusal;
 use super::status::Stage;
 use super::{rollout, status};
 use crate::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts, selects};
-use crate::why::{McmReason, Reason, Step};
+use crate::why::{McmReason, Reason, Step, why_finalizers_of_others};
 use crate::{Plan, Why};
-use machinist_core::{just_past, plus};
+use machinist_core::just_past;
 
-/// Minimum interval between status writes.
-const STATUS_EVERY: Duration = Duration::from_secs(1);
 /// Number of former revisions that a set remembers.
 const REVISIONS_KEPT: usize = 10;
 /// Number of names to try for a set. A name is skipped only if a set of another owner has it.
@@ -162,11 +159,7 @@ fn new_set_index(s: &Snapshot) -> Option<usize> {
 fn plan_deleting(s: &Snapshot) -> Plan<Action> {
     let since = s.deployment.deleting_since;
     if !s.deployment.has_finalizer {
-        let why = Why::new(
-            Reason::Awaiting("waiting for other clients to remove their finalizers"),
-            Step::Expect("each client removes its finalizer"),
-        );
-        return Plan::idle(why.since(since));
+        return Plan::idle(why_finalizers_of_others(since));
     }
     if s.sets.is_empty() {
         let why = Why::new(Reason::Writing("removing the finalizer"), Step::Nothing);
@@ -412,23 +405,16 @@ fn is_empty(owned: &Owned) -> bool {
     set.replicas() == 0 && owned.machines.is_empty() && set.status.as_ref().is_some_and(is_told)
 }
 
-/// Adds the status write to a plan, now or when the write is due.
-fn with_status(s: &Snapshot, stage: &Stage<'_>, mut actions: Vec<Action>, why: Why) -> Plan<Action> {
+/// Adds the deployment's status to a plan, with the Event about an invalid spec.
+fn with_status(s: &Snapshot, stage: &Stage<'_>, actions: Vec<Action>, why: Why) -> Plan<Action> {
     let status = status::of_deployment(s, stage);
     let differs =
         s.deployment.status.as_ref().is_none_or(|current| status::deployment_differs(current, &status));
-    if !differs {
-        return Plan::act_all(actions, why);
-    }
-    let due = s.status_written.map_or(s.now, |written| plus(written, STATUS_EVERY));
-    if due <= s.now {
-        // The Event is emitted together with the condition of the same content, so it is emitted
-        // once.
-        actions.extend(status::news(s, stage).cloned().map(Action::Warn));
-        actions.push(Action::SetStatus(Box::new(status)));
-        return Plan::act_all(actions, why);
-    }
-    Plan::act_all(actions, why).no_later_than(due)
+    let writes = differs.then(|| {
+        let news = status::news(s, stage).cloned().map(Action::Warn);
+        news.into_iter().chain([Action::SetStatus(Box::new(status))]).collect()
+    });
+    status::with_writes(s.now, s.status_written, writes, actions, why)
 }
 
 /// The label that distinguishes the Machines of different sets.

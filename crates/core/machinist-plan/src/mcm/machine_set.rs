@@ -24,21 +24,19 @@ use jiff::Timestamp;
 use machinist_api::constants::reasons;
 use machinist_api::{MachineSetStatus, Phase};
 
-pub use self::names::{Reserved, child_name};
+pub use self::names::{RESERVED_NUMBERS, Reserved, child_name};
 pub use self::replicas::{child, owner_reference};
-pub(crate) use self::snapshot::invalid;
+use self::snapshot::invalid;
 pub use self::snapshot::{ChildFailure, SafetyMargins, Snapshot};
 use super::live::is_live;
 use super::machine_deployment::template::is_synced;
 use super::refusal::Refusal;
 use super::status;
 use crate::facts::{MachineFacts, MachineSetFacts, Preserved, selects};
-use crate::why::{McmReason, Reason, Step};
+use crate::why::{McmReason, Reason, Step, why_finalizers_of_others};
 use crate::{Plan, Why};
 use machinist_core::{SKEW_LIMIT, plus};
 
-/// Minimum interval between status writes, because the status changes with every Machine.
-const STATUS_EVERY: Duration = Duration::from_secs(1);
 /// Wait after a failed creation of a child, doubled after each failure.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 /// Longest wait after a failed creation. It is short enough for a user who fixes the cause.
@@ -136,11 +134,7 @@ impl Snapshot {
 
 fn plan_deleting(s: &Snapshot) -> Plan<Action> {
     if !s.set.has_finalizer {
-        let why = Why::new(
-            Reason::Awaiting("waiting for other clients to remove their finalizers"),
-            Step::Expect("each client removes its finalizer"),
-        );
-        return Plan::idle(why.since(s.set.deleting_since));
+        return Plan::idle(why_finalizers_of_others(s.set.deleting_since));
     }
     if s.machines.is_empty() {
         let why = Why::new(Reason::Writing("removing the finalizer"), Step::Nothing);
@@ -157,34 +151,33 @@ fn plan_deleting(s: &Snapshot) -> Plan<Action> {
     with_status(s, staying.map(|machine| Action::Delete(machine.clone())).collect(), why)
 }
 
-/// Adds the status write to a plan, now or when the write is due.
-fn with_status(s: &Snapshot, mut actions: Vec<Action>, why: Why) -> Plan<Action> {
+/// Adds the set's status to a plan, with the Event about an invalid spec.
+fn with_status(s: &Snapshot, actions: Vec<Action>, why: Why) -> Plan<Action> {
     let status = status::of_set(s);
     let differs = s.set.status.as_ref().is_none_or(|current| status::set_differs(current, &status));
-    if !differs {
-        return Plan::act_all(actions, why);
-    }
-    let due = s.status_written.map_or(s.now, |written| plus(written, STATUS_EVERY));
-    if due <= s.now {
-        // The Event is emitted together with the condition of the same content, so it is emitted
-        // once.
-        actions.extend(status::news_of_set(s).map(Action::Warn));
-        actions.push(Action::SetStatus(Box::new(status)));
-        return Plan::act_all(actions, why);
-    }
-    Plan::act_all(actions, why).no_later_than(due)
+    let writes = differs.then(|| {
+        let news = status::news_of_set(s).map(Action::Warn);
+        news.into_iter().chain([Action::SetStatus(Box::new(status))]).collect()
+    });
+    status::with_writes(s.now, s.status_written, writes, actions, why)
 }
 
 /// Returns the Machines to adopt or release, by selector and owner. A Machine that is being deleted
 /// is not adopted.
 fn claim(s: &Snapshot) -> Vec<Action> {
-    let adopted = s.adoptable.iter().filter(|machine| s.set.would_adopt(machine)).cloned();
+    let adopted = s.adoptable.iter().filter(|machine| would_adopt(&s.set, machine)).cloned();
     let released = s.machines.iter().filter(|machine| !is_selected(&s.set, machine)).cloned();
     adopted.map(Action::Adopt).chain(released.map(Action::Release)).collect()
 }
 
+/// Whether a set adopts this Machine, which has no controlling owner.
+pub fn would_adopt(set: &MachineSetFacts, machine: &MachineFacts) -> bool {
+    let stay = set.deleting_since.is_none() && machine.deleting_since.is_none();
+    stay && invalid(set).is_none() && is_selected(set, machine)
+}
+
 /// Whether the set's selector matches a Machine.
-pub(crate) fn is_selected(set: &MachineSetFacts, machine: &MachineFacts) -> bool {
+fn is_selected(set: &MachineSetFacts, machine: &MachineFacts) -> bool {
     let selector = set.spec.selector.as_ref();
     selector.zip(machine.labels.as_ref()).is_some_and(|(selector, labels)| selects(selector, labels))
 }

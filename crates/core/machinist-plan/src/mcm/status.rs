@@ -3,6 +3,7 @@
 //! Counts come from the Machines, never from the statuses of their sets, which lag behind.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -17,7 +18,31 @@ use super::machine_deployment::snapshot::{self as machine_deployment, Owned};
 use super::machine_set::snapshot as machine_set;
 use super::refusal::Refusal;
 use crate::facts::{MachineFacts, MachineSetFacts};
+use crate::{Plan, Why};
 use machinist_core::plus;
+
+/// Minimum interval between two status writes of one object, because a status changes with every
+/// Machine.
+const WRITE_EVERY: Duration = Duration::from_secs(1);
+
+/// Adds the actions that report a status to a plan, now or when they are due. `writes` is absent if
+/// the status does not differ from the stored one. An Event is in `writes` together with the
+/// condition of the same content, so it is emitted once.
+pub(crate) fn with_writes<A>(
+    now: Timestamp,
+    written: Option<Timestamp>,
+    writes: Option<Vec<A>>,
+    mut actions: Vec<A>,
+    why: Why,
+) -> Plan<A> {
+    let Some(writes) = writes else { return Plan::act_all(actions, why) };
+    let due = written.map_or(now, |written| plus(written, WRITE_EVERY));
+    if now < due {
+        return Plan::act_all(actions, why).no_later_than(due);
+    }
+    actions.extend(writes);
+    Plan::act_all(actions, why)
+}
 
 /// Computes the status of a set.
 pub fn of_set(s: &machine_set::Snapshot) -> MachineSetStatus {

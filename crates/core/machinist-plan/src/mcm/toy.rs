@@ -270,7 +270,7 @@ impl Toy {
             Action::Reserve(reserved) => {
                 let Some(set) = self.sets.get_mut(&name) else { return };
                 let annotations = set.metadata.annotations.get_or_insert_default();
-                annotations.insert(crate::facts::RESERVED_NUMBERS.to_owned(), reserved.to_string());
+                annotations.insert(machine_set::RESERVED_NUMBERS.to_owned(), reserved.to_string());
             }
             Action::SetStatus(status) => {
                 if let Some(set) = self.sets.get_mut(&name) {

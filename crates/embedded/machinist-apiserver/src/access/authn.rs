@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use crate::access::keys::Keys;
 use crate::access::tokens;
-use crate::store::key::Key;
 use crate::store::mvcc::Store;
+use crate::values::key::Key;
 use crate::values::object;
 use crate::values::status::{ApiError, ApiResult};
 use crate::values::tls::PresentedCertificate;

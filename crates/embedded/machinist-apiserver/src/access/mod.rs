@@ -1,4 +1,4 @@
-//! Who is asking, and what they may do: authentication, authorisation, tokens.
+//! The client of a request and its permissions: authentication, authorisation, tokens.
 
 pub(crate) mod authn;
 pub(crate) mod authz;

@@ -18,7 +18,7 @@ use crate::values::path::{MAX_COMPLAINTS, Path};
 use crate::values::query::Query;
 use crate::values::status::{ApiError, ApiResult, FieldErrors};
 
-/// What is done about of unknown and duplicate fields.
+/// How a write treats unknown and duplicate fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FieldValidation {
     Ignore,

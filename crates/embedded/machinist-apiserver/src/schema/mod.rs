@@ -1,8 +1,7 @@
-//! What objects look like: kinds, definitions, fields and their owners, patches, wire formats,
-//! tables.
+//! The form of objects: kinds, definitions, fields and their owners, patches, wire formats, tables.
 //!
-//! Above the store, below access control. A kind asks what its writer may do through
-//! [`kinds::Admission`], which the access layer implements.
+//! This layer is above the store and below access control. To check the permissions of a client, a
+//! kind calls [`kinds::Admission`], which the access layer implements.
 
 pub(crate) mod body;
 pub(crate) mod conversion;

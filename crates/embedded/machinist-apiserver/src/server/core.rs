@@ -2,6 +2,7 @@
 
 use crate::access::authz::{Authorization, Authorizer, roles};
 use crate::access::keys::Keys;
+use crate::log::origin::Origin;
 use crate::schema::fields::track::OwnWrites;
 use crate::schema::kinds::rows::BUILT_INS;
 use crate::schema::kinds::scheduling;
@@ -11,10 +12,9 @@ use crate::server::audit::AuditFeed;
 use crate::server::config::Config;
 use crate::server::openapi::Documents;
 use crate::storage::Folder;
-use crate::store::commits::Origin;
-use crate::store::key::Key;
 use crate::store::mvcc::{Change, Store};
 use crate::values::clock::rfc3339_seconds;
+use crate::values::key::Key;
 use crate::values::object::MANAGED_FIELDS;
 use serde_json::{Value, json};
 use std::collections::VecDeque;

@@ -59,6 +59,9 @@ impl Server {
     ///
     /// # Errors
     /// When the backend's content cannot be read, or is not what a server wrote.
+    // Hidden because it shows a type of redb: a new major version of redb must not break other
+    // users. Only the power cuts of machinist-conformance need it.
+    #[doc(hidden)]
     pub fn open_on(config: Config, backend: impl redb::StorageBackend) -> Result<Self, StorageError> {
         let (database, state) = Database::open_on(backend)?;
         let store = Store::open(database, state, config.history, config.watch_buffer);
@@ -202,11 +205,6 @@ impl Server {
     /// 410.
     pub fn compact(&self) {
         self.core.store.compact(None);
-    }
-
-    /// Compacts the store at `revision`.
-    pub fn compact_to(&self, revision: u64) {
-        self.core.store.compact(Some(revision));
     }
 
     /// Returns the oldest revision that can still be read.

@@ -6,7 +6,7 @@ use crate::server::config::Config;
 use crate::storage::StorageError;
 use crate::storage::database::{Database, State};
 use crate::storage::folder::{Folder, Past};
-use crate::store::key::Key;
+use crate::values::key::Key;
 use crate::values::object::Object;
 
 /// Content of a data folder. Nothing is committed before [`Server::resume`](crate::Server::resume).

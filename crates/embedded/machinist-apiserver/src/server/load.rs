@@ -12,13 +12,13 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::log::origin::Origin;
 use crate::schema::kinds::custom_resource_definition;
 use crate::schema::resource::{Served, split_api_version};
 use crate::server::core::Core;
 use crate::server::verbs::write::register;
-use crate::store::commits::Origin;
-use crate::store::key::Key;
 use crate::store::mvcc::{Change, Raced};
+use crate::values::key::Key;
 use crate::values::object::{Object, meta_str};
 
 /// Reason why an object was not loaded. The store is unchanged.

@@ -29,6 +29,6 @@ pub(crate) fn resume(core: &Arc<Core>) {
     }
 }
 
-fn objects(core: &Core, collection: &str) -> Vec<(crate::store::key::Key, Arc<Object>)> {
+fn objects(core: &Core, collection: &str) -> Vec<(crate::values::key::Key, Arc<Object>)> {
     core.store.slice(collection, "", None, None).map(|slice| slice.items).unwrap_or_default()
 }

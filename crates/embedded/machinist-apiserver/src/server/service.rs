@@ -26,6 +26,7 @@ use tower::Service;
 use crate::access::authn::{Authenticator, Credentials};
 use crate::access::authz::{Attributes, impersonation};
 use crate::access::tokens;
+use crate::log::origin::Origin;
 use crate::schema::body::FieldValidation;
 use crate::schema::kinds::Part;
 use crate::schema::shape::Shape;
@@ -37,7 +38,6 @@ use crate::server::reviews;
 use crate::server::verbs::{
     Answer, Call, Effect, bind, create, delete, evict, get, list, scale, update, watch as watch_verb,
 };
-use crate::store::commits::Origin;
 use crate::values::identity::Identity;
 use crate::values::object::to_bytes;
 use crate::values::query::Query;

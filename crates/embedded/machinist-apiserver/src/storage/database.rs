@@ -19,10 +19,10 @@ use bytes::Bytes;
 use redb::backends::FileBackend;
 use redb::{Builder, Durability, ReadableDatabase as _, ReadableTable as _, TableDefinition};
 
+use crate::log::event::Event;
 use crate::storage::error::StorageError;
 use crate::storage::folder::{Folder, PRIVATE_FILE, STATE_FILE, beside, move_into_place};
-use crate::store::event::Event;
-use crate::store::key::Key;
+use crate::values::key::Key;
 use crate::values::object::Object;
 
 /// The format that this version writes, and the newest that it can read.

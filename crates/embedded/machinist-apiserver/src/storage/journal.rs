@@ -8,9 +8,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use crate::log::event::Event;
+use crate::log::origin::Origin;
 use crate::storage::database::{Database, broken};
-use crate::store::commits::Origin;
-use crate::store::event::Event;
 
 /// Receives what the journal reports: the store's shared state.
 pub(crate) trait Sink: Send + Sync + 'static {

@@ -1,16 +1,16 @@
 //! The commit log: who changed which object, in commit order.
 //!
-//! Subscriptions are unbounded on purpose. A dropped record reader would
-//! make a count wrong, and readers
-//! live in the same process.
+//! Subscriptions are unbounded on purpose: a dropped record would make the count of a reader wrong,
+//! and readers are in the same process.
 
 use std::fmt;
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
-use crate::store::event::Event;
-use crate::store::key::Key;
+use crate::log::event::Event;
+use crate::log::origin::Origin;
+use crate::values::key::Key;
 use crate::values::object::Object;
 
 /// One commit to the store.
@@ -43,20 +43,6 @@ impl Commit {
             user: origin.user.clone(),
             user_agent: origin.user_agent.clone(),
         }
-    }
-}
-
-/// User and client behind a commit.
-#[derive(Debug, Clone)]
-pub(crate) struct Origin {
-    pub(crate) user: Arc<str>,
-    pub(crate) user_agent: Arc<str>,
-}
-
-impl Default for Origin {
-    /// Commits of the server itself have this origin.
-    fn default() -> Self {
-        Origin { user: "system:apiserver".into(), user_agent: "machinist-apiserver".into() }
     }
 }
 

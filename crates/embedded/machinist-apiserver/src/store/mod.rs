@@ -9,8 +9,6 @@
 //! rejections, because they may rest on commits that are not visible yet.
 
 pub(crate) mod commits;
-pub(crate) mod event;
-pub(crate) mod key;
 pub(crate) mod mvcc;
 pub(crate) mod page;
 pub(crate) mod selector;

@@ -1,7 +1,5 @@
 //! Versions, revisions, the event log and compaction.
 
-use crate::store::event::Event;
-use crate::store::key::Key;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::pin::pin;
@@ -11,10 +9,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc};
 
+use crate::log::event::Event;
+use crate::log::origin::Origin;
 use crate::storage::database::{Database, State};
 use crate::storage::journal::{Journal, Sink, Unsaved};
-use crate::store::commits::{Commit, CommitFeed, Origin};
+use crate::store::commits::{Commit, CommitFeed};
 use crate::store::watch::{Feed, Interest};
+use crate::values::key::Key;
 use crate::values::object::{Object, set_meta};
 use crate::values::status::ApiError;
 

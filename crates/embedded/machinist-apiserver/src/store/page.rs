@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 
-use crate::store::key::Key;
+use crate::values::key::Key;
 use crate::values::status::{ApiError, ApiResult};
 
 /// Version mark of the encoding, the same as in kube-apiserver.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use crate::store::event::Event;
-use crate::store::key::Key;
+use crate::log::event::Event;
+use crate::values::key::Key;
 
 /// The cheap part of a watch's selectors. The store checks it at commit time, so that a pod's event
 /// wakes one kubelet and not all.

@@ -68,13 +68,12 @@ pub trait Ids: Debug + Send + Sync {
     /// Returns a five-character suffix for `generateName`. The alphabet has no vowels, so a suffix
     /// spells no words.
     fn suffix(&self) -> String {
-        const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
         let mut bits = self.bits();
         (0..SUFFIX_LENGTH)
             .map(|_| {
-                let index = usize::try_from(bits % ALPHABET.len() as u64).unwrap_or_default();
-                bits /= ALPHABET.len() as u64;
-                char::from(ALPHABET[index])
+                let index = usize::try_from(bits % SUFFIX_LETTERS.len() as u64).unwrap_or_default();
+                bits /= SUFFIX_LETTERS.len() as u64;
+                char::from(SUFFIX_LETTERS[index])
             })
             .collect()
     }
@@ -82,6 +81,13 @@ pub trait Ids: Debug + Send + Sync {
 
 /// Length of the random suffix of a generated name, as in kube-apiserver.
 const SUFFIX_LENGTH: usize = 5;
+/// Letters of the random suffix of a generated name, as in kube-apiserver.
+const SUFFIX_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// Whether a text can be the random suffix of a name that the server generates for `generateName`.
+pub fn is_generated_suffix(text: &str) -> bool {
+    text.len() == SUFFIX_LENGTH && text.bytes().all(|letter| SUFFIX_LETTERS.contains(&letter))
+}
 
 /// Unpredictable ids from the operating system.
 #[derive(Debug, Clone, Copy, Default)]

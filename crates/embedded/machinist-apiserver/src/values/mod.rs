@@ -6,6 +6,7 @@ pub(crate) mod amount;
 pub(crate) mod clock;
 pub(crate) mod go;
 pub(crate) mod identity;
+pub(crate) mod key;
 pub(crate) mod meta;
 pub(crate) mod object;
 pub(crate) mod path;

@@ -14,6 +14,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, PublicKeyData as _, SanType,
 };
+use rustls::pki_types::pem::{self, PemObject as _, SectionKind};
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
@@ -257,8 +258,7 @@ impl Requested {
     /// because a skipped name would not be checked.
     pub(crate) fn parse(request: &str) -> Result<Self, String> {
         let pem = STANDARD.decode(request).map_err(|e| e.to_string())?;
-        let block = rustls_pemfile::read_one(&mut pem.as_slice());
-        let Ok(Some(rustls_pemfile::Item::Csr(der))) = block else {
+        let Some(Ok((SectionKind::Csr, der))) = sections(&pem).next() else {
             return Err("PEM block type must be CERTIFICATE REQUEST".to_owned());
         };
         let (_, parsed) = X509CertificationRequest::from_der(&der).map_err(|e| e.to_string())?;
@@ -279,9 +279,8 @@ impl Requested {
 /// Checks that a PEM text contains only certificates.
 pub(crate) fn check_certificates(pem: &[u8]) -> Result<(), String> {
     let mut found = 0;
-    let mut rest = pem;
-    while let Some(item) = rustls_pemfile::read_one(&mut rest).map_err(|e| e.to_string())? {
-        let rustls_pemfile::Item::X509Certificate(der) = item else {
+    for section in sections(pem) {
+        let (SectionKind::Certificate, der) = section.map_err(|e| pem_fault(&e))? else {
             return Err("only CERTIFICATE PEM blocks are allowed".to_owned());
         };
         X509Certificate::from_der(&der).map_err(|e| e.to_string())?;
@@ -297,11 +296,30 @@ pub(crate) fn provider() -> Arc<rustls::crypto::CryptoProvider> {
 
 /// Reads the certificates in a PEM text.
 pub(crate) fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let found: Result<Vec<_>, _> = rustls_pemfile::certs(&mut pem.as_bytes()).collect();
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     match found {
         Ok(list) if !list.is_empty() => Ok(list),
         Ok(_) => Err(TlsError::Pem("no certificate in the PEM text".into())),
-        Err(e) => Err(TlsError::Pem(format!("certificate PEM: {e}"))),
+        Err(e) => Err(TlsError::Pem(format!("certificate PEM: {}", pem_fault(&e)))),
+    }
+}
+
+/// The blocks of a PEM text. Blocks of an unknown type are skipped.
+fn sections(pem: &[u8]) -> impl Iterator<Item = Result<(SectionKind, Vec<u8>), pem::Error>> + '_ {
+    <(SectionKind, Vec<u8>)>::pem_slice_iter(pem)
+}
+
+/// Describes an error in a PEM text. The library would print the text as a list of numbers.
+fn pem_fault(error: &pem::Error) -> String {
+    match error {
+        pem::Error::MissingSectionEnd { end_marker } => {
+            format!("section end {:?} missing", String::from_utf8_lossy(end_marker))
+        }
+        pem::Error::IllegalSectionStart { line } => {
+            format!("illegal section start: {:?}", String::from_utf8_lossy(line))
+        }
+        pem::Error::Base64Decode(fault) => fault.clone(),
+        other => other.to_string(),
     }
 }
 
@@ -324,4 +342,16 @@ fn params(
     params.not_before = rcgen::date_time_ymd(from.year().into(), month, day);
     params.not_after = rcgen::date_time_ymd(i32::from(from.year()) + VALID_YEARS, month, day);
     Ok(params)
+}
+
+#[test]
+fn a_damaged_pem_text_is_quoted_as_text() {
+    let fault = |text: &str| certificates(text).err().map(|error| error.to_string());
+    let says = |text: &str, expected: &str| {
+        let found = fault(text).unwrap_or_default();
+        assert!(found.ends_with(expected), "{text:?} gives {found:?}, expected {expected:?}");
+    };
+    says("-----BEGIN CERTIFICATE-----\nQUJD\n", "certificate PEM: section end \"CERTIFICATE\" missing");
+    says("-----BEGIN CERTIFICATE--\n", "illegal section start: \"-----BEGIN CERTIFICATE--\"");
+    says("", "no certificate in the PEM text");
 }

@@ -1,4 +1,4 @@
-//! Decides which requests are approved without a person.
+//! Decides which requests are approved without a user.
 //!
 //! As in kube-controller-manager, a SubjectAccessReview checks whether the requester may `create
 //! certificatesigningrequests/nodeclient` or `/selfnodeclient`. The administrator of a cluster

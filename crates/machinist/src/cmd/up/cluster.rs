@@ -27,7 +27,7 @@ use machinist_plan::mcm::machine::Defaults;
 use tokio::task::JoinSet;
 
 use super::data_folder::{self, Opened, Purpose};
-use super::kept::Note;
+use super::earlier_run::Note;
 use super::manifest::Manifest;
 use super::view::Found;
 use super::writes::{MACHINE_CONTROLLER, MANAGER, UP};
@@ -57,7 +57,7 @@ pub(super) struct Cluster {
     /// Namespace that the controllers serve.
     pub namespace: String,
     /// Note of an earlier run. If it exists, nothing is applied.
-    pub kept: Option<Note>,
+    pub note: Option<Note>,
     /// State before any part of the cluster ran.
     pub found: Found,
     /// Remarks about the data directory, for the user.
@@ -77,10 +77,9 @@ impl Cluster {
     /// If an address is in use or the directory is not writable. The error names it.
     pub(super) async fn start(args: &UpArgs, manifest: &Manifest) -> anyhow::Result<Self> {
         let place = Place::of(Command::Up, args.data_dir.as_deref())?;
-        let Opened { server, cloud, is_continued, note: kept, mut remarks, strangers } =
-            open(args, manifest)?;
+        let Opened { server, cloud, is_continued, note, mut remarks, strangers } = open(args, manifest)?;
         // A run that continues with stored objects applies no manifest.
-        if is_continued && kept.is_none() {
+        if is_continued && note.is_none() {
             manifest.rehearse(Some(&server)).await?;
         }
         // Read before any part of this run writes.
@@ -88,7 +87,7 @@ impl Cluster {
             revision: server.revision(),
             silent_nodes: server.snapshot("nodes").iter().map(|node| node.name().to_owned()).collect(),
         };
-        let namespace = kept.as_ref().map_or(&manifest.namespace, |note| &note.namespace).to_owned();
+        let namespace = note.as_ref().map_or(&manifest.namespace, |note| &note.namespace).to_owned();
         let api_server = ApiServer::listen(server.clone(), place, args.listen).await?;
         remarks.extend(api_server.told_of_move());
         let client = embedded::client(&server, UP);
@@ -131,7 +130,7 @@ impl Cluster {
             client,
             inspectors,
             namespace,
-            kept,
+            note,
             found,
             remarks,
             api_server,

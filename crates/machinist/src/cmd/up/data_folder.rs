@@ -21,7 +21,7 @@ use machinist_apiserver::{Config, Folder, Kept, Key, Server, StorageError};
 use machinist_cloud_sim::{Clock, Cloud, Entry, Ledger};
 use machinist_node_sim::Identity;
 
-use super::kept::{self, NOTE_FILE, Note};
+use super::earlier_run::{self, NOTE_FILE, Note};
 use crate::embedded::data_folder::{
     self, API_SERVER_FILE, Command, KEY_FILES, KUBECONFIG_FILE, LOCK_FILE, STATE_FILE,
 };
@@ -99,11 +99,11 @@ pub(super) fn open(path: &Path, config: Config, purpose: Purpose<'_>) -> anyhow:
         (Purpose::GoOn(_), Some(note)) => &note.namespace,
         (Purpose::Apply(namespace) | Purpose::GoOn(namespace), _) => namespace,
     };
-    let world = World::read(&kept);
+    let stored = Stored::read(&kept);
     let kept_ledger = wiring::read_ledger(path)?;
     let ledger = kept_ledger.as_ref().map(|kept| kept.ledger(&Clock::wall()));
     let (unknown, unserved): (Vec<_>, Vec<_>) =
-        world.unknown_to(ledger.as_ref()).into_iter().partition(|it| it.machine.namespace() == served);
+        stored.unknown_to(ledger.as_ref()).into_iter().partition(|it| it.machine.namespace() == served);
     if let Some(first) = unknown.first() {
         let refusal = without_instances(path, ledger.as_ref(), &unknown, first);
         bail!("--data-dir {}: {refusal}", path.display());
@@ -130,8 +130,8 @@ pub(super) fn open(path: &Path, config: Config, purpose: Purpose<'_>) -> anyhow:
         ));
     }
     remarks.extend(told_of_unserved(&unserved, served));
-    let strangers = world.strangers_in(&ledger);
-    remarks.extend(world.lost_disks(path, &cloud, &ledger));
+    let strangers = stored.strangers_in(&ledger);
+    remarks.extend(stored.lost_disks(path, &cloud, &ledger));
     if note.is_some() {
         remarks.extend(data_folder::told_of_lost_kubeconfig(path));
     }
@@ -288,7 +288,7 @@ fn note(path: &Path, kept: &Kept, purpose: Purpose<'_>) -> anyhow::Result<Noted>
         (Purpose::GoOn(_), Ok(Some(note))) => return Ok(as_found(Some(note.clone()))),
         (Purpose::GoOn(_), Ok(None) | Err(_)) => {}
     }
-    let namespaces = kept::namespaces(kept);
+    let namespaces = earlier_run::namespaces(kept);
     let write = |namespace: &str| format!("echo '{{\"namespace\":\"{namespace}\"}}' > {}", in_shell(&file));
     let flag = format!("--data-dir {}", path.display());
     let mut namespaces = namespaces.iter();
@@ -315,7 +315,7 @@ fn note(path: &Path, kept: &Kept, purpose: Purpose<'_>) -> anyhow::Result<Noted>
 }
 
 /// Stored objects that refer to instances.
-struct World {
+struct Stored {
     machines: Vec<Machine>,
     /// Names of Nodes.
     nodes: BTreeSet<String>,
@@ -345,7 +345,7 @@ struct Unknown<'a> {
     is_of_another: bool,
 }
 
-impl World {
+impl Stored {
     fn read(kept: &Kept) -> Self {
         let machines = kept.objects("machines.machine.sapcloud.io").map(|(key, object)| {
             let value = object.glance();

@@ -1,4 +1,4 @@
-//! What tests the embedded server: recorded answers, fuzzing, power cuts.
+//! Tests of the embedded server: recorded answers, fuzzing, power cuts.
 
 mod conformance;
 mod fuzz;

@@ -1,5 +1,5 @@
-//! What a process receives for a request: an answer of the API server, or an error of the
-//! connection.
+//! The result of a request, as the process receives it: an answer of the API server, or an error of
+//! the connection.
 
 use bytes::Bytes;
 use http::Response;

@@ -22,7 +22,7 @@ use super::{
 use crate::drain::{CLOCKS_AGAIN_AFTER, Drain, Manner, Progress};
 use crate::facts::{NodeFacts, Token};
 use crate::looks::{DEADLY, PodList, Renewal, again_at, is_untimed};
-use crate::why::{McmReason, Reason, Step};
+use crate::why::{McmReason, Reason, Step, why_finalizers_of_others};
 use crate::{Plan, Why};
 use machinist_core::Evidence;
 use machinist_core::instance::{Departure, Next, Proof, Refused};
@@ -38,11 +38,7 @@ const DELETIONS_PER_PASS: usize = 20;
 
 pub(super) fn plan(s: &Snapshot, since: Timestamp) -> Plan<Action> {
     if !s.machine.has_finalizer {
-        let why = Why::new(
-            Reason::Awaiting("waiting for other clients to remove their finalizers"),
-            Step::Expect("each client removes its finalizer"),
-        );
-        return Plan::idle(why.since(since));
+        return Plan::idle(why_finalizers_of_others(Some(since)));
     }
     if let Some((call, started, until)) = s.answers.waiting(&s.process, s.now) {
         return Plan::until(

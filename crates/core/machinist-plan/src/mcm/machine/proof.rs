@@ -78,7 +78,8 @@ pub(super) fn other_account_plan(
 /// Checks a second time, because the instance is absent and nothing confirms the account.
 pub(super) fn look_twice(s: &Snapshot, look_at: Timestamp, deleting_since: Timestamp) -> Plan<Action> {
     let reason = McmReason::SecondLook { instance: s.instance().to_string() };
-    let why = Why::new(reason, Step::Expect("the controller looks it up again")).since(deleting_since);
+    let why =
+        Why::new(reason, Step::Expect("the controller looks up the instance again")).since(deleting_since);
     Plan::until(
         look_at,
         why.deadline(look_at, Step::Expect("the instance counts as deleted if it is still absent")),

@@ -517,7 +517,7 @@ fn creation_that_times_out_fails() {
 #[test]
 fn no_deadline_is_enforced_while_clocks_disagree() {
     world().created(-1300).with(|s| s.process.skew = Duration::from_secs(31)).check(expect![[r#"
-            why   clock skew: this process differs from the API server by 31 s; next: synchronize the clocks
+            why   clock skew: this process may differ from the API server by 31 s; next: synchronize the clocks
             wait  until 2027-01-15T08:01:00Z
         "#]]);
 }

@@ -8,7 +8,7 @@ use machinist_api::{ClassSpec, MachineSet, MachineSetSpec, MachineSpec, MachineT
 use serde_json::{Value, json};
 
 use crate::facts::MachineDeploymentFacts;
-use crate::facts::generated::{stable_hash, suffix};
+use crate::facts::generated::{hash_of_bytes, suffix};
 
 /// Whether a set's template equals the deployment's template in all parts that need a rollout.
 ///
@@ -75,7 +75,7 @@ fn compared(template: &MachineTemplateSpec) -> Value {
 /// hash of other programs may differ, because sets are found by their template.
 pub fn template_hash(template: &MachineTemplateSpec, attempt: u32) -> u32 {
     let text = format!("{}#{attempt}", compared(template));
-    let hash = stable_hash(text.as_bytes());
+    let hash = hash_of_bytes(text.as_bytes());
     u32::try_from((hash >> 32) ^ (hash & u64::from(u32::MAX))).unwrap_or(0)
 }
 

@@ -11,7 +11,15 @@ use std::str::FromStr;
 
 use machinist_api::constants::labels;
 
-use crate::facts::generated::{SUFFIX_LENGTH, SUFFIXES, stable_hash, suffix};
+use crate::facts::MachineSetFacts;
+use crate::facts::generated::{SUFFIX_LENGTH, SUFFIXES, hash_of_bytes, suffix};
+
+/// Annotation on a set: the numbers that its children may have, as `next:pending`, for example
+/// `50:30-32,40`.
+///
+/// Numbers from `next` on are free. Below `next`, pending numbers may be in use, and all other
+/// numbers are used for ever.
+pub const RESERVED_NUMBERS: &str = "machinist.dev/reserved-numbers";
 
 /// The longest name of a Machine, which becomes a host name and a label value.
 const LONGEST_NAME: usize = labels::LONGEST_VALUE;
@@ -21,7 +29,7 @@ const LONGEST_NAME: usize = labels::LONGEST_VALUE;
 /// The UID of the set shuffles the numbers; they are not hashed one by one. With hashes, one in
 /// thirty sets of a thousand Machines would have a duplicate name.
 pub fn child_name(set_name: &str, set_uid: &str, number: u64) -> String {
-    let hash = stable_hash(set_uid.as_bytes());
+    let hash = hash_of_bytes(set_uid.as_bytes());
     let (high, low) = ((hash >> 32) % SUFFIXES, hash % SUFFIXES);
     // A step that shares no factor with 27^5 visits every suffix once.
     let step = if high.is_multiple_of(3) { high + 1 } else { high };
@@ -44,6 +52,12 @@ pub struct Reserved {
 }
 
 impl Reserved {
+    /// Reads the numbers of a set from its annotation. If the annotation cannot be parsed, no
+    /// number is reserved, and each POST decides whether a name is free.
+    pub fn of(set: &MachineSetFacts) -> Self {
+        set.annotation(RESERVED_NUMBERS).and_then(|text| text.parse().ok()).unwrap_or_default()
+    }
+
     /// Reserves `count` more numbers, and removes the numbers that are known to be in use.
     pub fn with_more(&self, count: u64, used: &BTreeSet<u64>) -> Self {
         let next = self.next.saturating_add(count);

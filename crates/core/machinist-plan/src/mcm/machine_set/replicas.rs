@@ -59,7 +59,7 @@ pub(super) fn next_expiry(s: &Snapshot) -> Option<Timestamp> {
 }
 
 fn grow(s: &Snapshot, missing: usize) -> Vec<Action> {
-    let reserved = s.set.reserved();
+    let reserved = Reserved::of(&s.set);
     let used = used_numbers(s, &reserved);
     let open: Vec<u64> = reserved.pending.difference(&used).copied().take(missing).collect();
     if !open.is_empty() {
@@ -83,7 +83,7 @@ fn used_numbers(s: &Snapshot, reserved: &Reserved) -> BTreeSet<u64> {
 /// Removes a number from the pending numbers when its child is being deleted, so that a later
 /// process does not treat it as unused.
 pub(super) fn write_off(s: &Snapshot) -> Option<Action> {
-    let reserved = s.set.reserved();
+    let reserved = Reserved::of(&s.set);
     if reserved.pending.is_empty() {
         return None;
     }

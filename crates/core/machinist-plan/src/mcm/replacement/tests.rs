@@ -292,7 +292,7 @@ fn during_clock_skew_no_machine_fails() {
     let overdue = [machine("a", "Unknown", 700)];
     let skewed = Snapshot { skew: Duration::from_secs(31), ..snapshot(&overdue) };
     expect![[r#"
-        why   clock skew: this process differs from the API server by 31 s; next: synchronize the clocks
+        why   clock skew: this process may differ from the API server by 31 s; next: synchronize the clocks
         wait  until 2027-01-15T08:01:00Z
     "#]]
     .assert_eq(&plan(&skewed).to_string());

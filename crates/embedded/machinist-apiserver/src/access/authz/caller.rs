@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use crate::access::authz::{Attributes, Authorization, Authorizer, escalation, is_master, restriction};
 use crate::schema::kinds::{Admission, Part};
-use crate::store::key::Key;
 use crate::values::identity::Identity;
+use crate::values::key::Key;
 use crate::values::status::ApiResult;
 
 /// An identity, with what decides about it.

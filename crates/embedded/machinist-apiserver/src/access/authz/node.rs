@@ -10,9 +10,9 @@
 
 use crate::access::authz::{Attributes, Decision, roles};
 use crate::schema::kinds::pod_references as refers;
-use crate::store::key::Key;
 use crate::store::mvcc::Store;
 use crate::values::identity::Identity;
+use crate::values::key::Key;
 use crate::values::object::Object;
 
 /// Namespace of the Leases that serve as node heartbeats.

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::access::authz::{Attributes, Decision};
-use crate::store::key::Key;
 use crate::store::mvcc::Store;
 use crate::values::identity::Identity;
+use crate::values::key::Key;
 use crate::values::object::{Object, meta_str};
 
 pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";

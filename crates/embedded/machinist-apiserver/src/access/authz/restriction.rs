@@ -12,7 +12,7 @@ use crate::access::authz::caller::Caller;
 use crate::access::authz::{Attributes, Authorization, node};
 use crate::schema::kinds::Part;
 use crate::schema::kinds::pod_references::{self as refers, MIRROR};
-use crate::store::key::Key;
+use crate::values::key::Key;
 use crate::values::object::{Object, meta_str, metadata};
 use crate::values::status::{ApiError, ApiResult, Target};
 use crate::values::tls;

@@ -18,9 +18,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::access::keys::Keys;
-use crate::store::key::Key;
 use crate::store::mvcc::Store;
 use crate::values::identity::{CREDENTIAL_ID, Identity, account_groups};
+use crate::values::key::Key;
 use crate::values::object::{self, Object};
 
 /// Issuer of the tokens, and the audience of tokens for this server.

@@ -1,5 +1,5 @@
-//! Text formats in schemas, excluding formats with a type of their own. Unknown formats are not
-//! checked.
+//! Checks text formats in schemas, excluding formats that have a Rust type of their own. A text
+//! with an unknown format is not checked.
 
 use std::net::IpAddr;
 
@@ -17,7 +17,7 @@ pub(crate) enum TextFormat {
     Ipv6,
     Cidr,
     Mac,
-    /// A UUID, optionally of one version, given by its digit.
+    /// A UUID. With a digit, only a UUID of that version.
     Uuid(Option<u8>),
     HexColor,
     ShortName,

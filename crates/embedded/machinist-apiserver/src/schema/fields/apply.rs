@@ -16,7 +16,7 @@ use crate::schema::fields::managers::{Entry, Manager, Managers, Operation};
 use crate::schema::fields::merge::{merge, problems};
 use crate::schema::fields::set::FieldSet;
 use crate::schema::fields::track::Write;
-use crate::schema::fields::versions::{convert, never_owned, put_back, unmade, view};
+use crate::schema::fields::versions::{convert, never_owned, place, put_back, unmade};
 use crate::values::status::ApiError;
 
 /// Owner of all fields that existed before the first apply of an object without ownership data.
@@ -70,7 +70,7 @@ impl Write<'_> {
         wanted: &Value,
         force: Force,
     ) -> Result<Applied, Refused> {
-        let found = problems(wanted, view(self.versions.own()));
+        let found = problems(wanted, place(self.versions.own()));
         if !found.is_empty() {
             return Err(Refused::Wrong(found));
         }
@@ -116,13 +116,13 @@ impl Write<'_> {
         let hidden = put_back(own, self.part);
         self.coarsen(&mut managers);
         let last = managers.find(&self.manager).cloned();
-        let mut fields = fields_of(wanted, view(own));
+        let mut fields = fields_of(wanted, place(own));
         fields.subtract_trees(hidden);
         managers.remove(&self.manager);
         let mut all = managers.clone();
         all.put(self.manager.owning(fields.clone(), None));
-        let merged = self.pruned(merge(live, wanted, view(own)), &all, last.as_ref());
-        let difference = Comparison::of(live, &merged, view(own)).without(hidden);
+        let merged = self.pruned(merge(live, wanted, place(own)), &all, last.as_ref());
+        let difference = Comparison::of(live, &merged, place(own)).without(hidden);
         let mut conflicts = Vec::new();
         self.disown(&mut managers, live, &merged, difference, |entry, fields| {
             conflicts.push(Conflict { owner: entry.clone(), fields: fields.clone() });
@@ -153,9 +153,9 @@ impl Write<'_> {
         let Some(then) = self.versions.named(&last.api_version) else { return merged };
         let own = self.versions.own();
         let merged_then = convert(&merged, own, &then).into_owned();
-        let view_then = view(&then);
-        let last_fields = with_named(&last.fields, view_then);
-        let mut pruned = without(&merged_then, &last_fields, view_then);
+        let place_then = place(&then);
+        let last_fields = with_named(&last.fields, place_then);
+        let mut pruned = without(&merged_then, &last_fields, place_then);
         // Fields that another manager owns, or that this manager still wants, stay. The version of
         // the last apply is checked first, then all others.
         let mut versions: Vec<&str> = all.0.iter().map(|entry| entry.api_version.as_str()).collect();
@@ -167,24 +167,24 @@ impl Write<'_> {
         versions.dedup();
         for version in versions {
             let Some(served) = self.versions.named(version) else { continue };
-            let view = view(&served);
+            let place = place(&served);
             let mut owned = FieldSet::default();
             for entry in all.0.iter().filter(|entry| entry.api_version == version) {
                 owned.unite(&entry.fields);
             }
             let whole = convert(&merged_then, &then, &served);
             let rest = convert(&pruned, &then, &served);
-            let mut gone = with_named(&fields_of(&whole, view), view);
-            gone.subtract(&with_named(&fields_of(&rest, view), view));
-            gone.subtract(&with_named(&owned, view));
-            let kept = without(&whole, &gone, view);
+            let mut gone = with_named(&fields_of(&whole, place), place);
+            gone.subtract(&with_named(&fields_of(&rest, place), place));
+            gone.subtract(&with_named(&owned, place));
+            let kept = without(&whole, &gone, place);
             pruned = convert(&kept, &served, &then).into_owned();
         }
         // A field that this manager did not apply itself is not removed.
-        let mut gone = with_named(&fields_of(&merged_then, view_then), view_then);
-        gone.subtract(&with_named(&fields_of(&pruned, view_then), view_then));
+        let mut gone = with_named(&fields_of(&merged_then, place_then), place_then);
+        gone.subtract(&with_named(&fields_of(&pruned, place_then), place_then));
         let gone = gone.intersection(&last_fields);
-        self.versions.convert_back(without(&merged_then, &gone, view_then), &then)
+        self.versions.convert_back(without(&merged_then, &gone, place_then), &then)
     }
 
     /// Returns the fields of client-side apply that still have their applied values.
@@ -195,12 +195,12 @@ impl Write<'_> {
             return FieldSet::default();
         };
         if applied.get("apiVersion").and_then(Value::as_str) != Some(&own.api_version())
-            || !problems(&applied, view(own)).is_empty()
+            || !problems(&applied, place(own)).is_empty()
         {
             return FieldSet::default();
         }
-        let mut fields = fields_of(&applied, view(own));
-        let difference = Comparison::of(&applied, live, view(own));
+        let mut fields = fields_of(&applied, place(own));
+        let difference = Comparison::of(&applied, live, place(own));
         for other in [&difference.changed, &difference.added, &difference.removed] {
             fields.subtract(other);
         }

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value};
 
 use crate::schema::fields::element::Element;
+use crate::schema::fields::place::{Place, Shape, is_empty};
 use crate::schema::fields::set::FieldSet;
-use crate::schema::fields::view::{Shape, View, is_empty};
 
 /// Fields in which two versions differ. A field is in at most one of the sets.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -29,10 +29,10 @@ enum Fate {
 }
 
 impl Comparison {
-    pub(crate) fn of(before: &Value, after: &Value, view: View<'_>) -> Self {
+    pub(crate) fn of(before: &Value, after: &Value, place: Place<'_>) -> Self {
         let mut comparison = Comparison::default();
         if let (Value::Object(before), Value::Object(after)) = (before, after) {
-            comparison.map(Some(before), Some(after), view);
+            comparison.map(Some(before), Some(after), place);
         }
         comparison
     }
@@ -73,7 +73,7 @@ impl Comparison {
         &mut self,
         before: Option<&Map<String, Value>>,
         after: Option<&Map<String, Value>>,
-        view: View<'_>,
+        place: Place<'_>,
     ) {
         // Maps are sorted, and pushing in order is fastest for sets.
         let mut olds = before.into_iter().flatten().peekable();
@@ -89,43 +89,43 @@ impl Comparison {
             let new = if order.is_ge() { news.next() } else { None };
             if let Some((name, _)) = old.or(new) {
                 let (old, new) = (old.map(|(_, value)| value), new.map(|(_, value)| value));
-                self.child(view.field_or_any(name).view, old, new, || Element::field(name));
+                self.child(place.field_or_any(name).place, old, new, || Element::field(name));
             }
         }
     }
 
     fn child(
         &mut self,
-        view: View<'_>,
+        place: Place<'_>,
         before: Option<&Value>,
         after: Option<&Value>,
         element: impl FnOnce() -> Element,
     ) {
         let mut below = Comparison::default();
-        let fate = below.value(view, before, after);
+        let fate = below.value(place, before, after);
         if fate != Fate::Kept || !below.is_empty() {
             self.push(element(), fate, below);
         }
     }
 
     /// Records the differences inside a value, and returns the change of the value itself.
-    fn value(&mut self, view: View<'_>, before: Option<&Value>, after: Option<&Value>) -> Fate {
+    fn value(&mut self, place: Place<'_>, before: Option<&Value>, after: Option<&Value>) -> Fate {
         let presence = match (before, after) {
             (None, Some(_)) => Fate::Added,
             (Some(_), None) => Fate::Removed,
             (Some(_), Some(_)) | (None, None) => Fate::Kept,
         };
-        let shape = |value: Option<&Value>| value.filter(|v| !v.is_null()).map(|v| view.shape(v));
+        let shape = |value: Option<&Value>| value.filter(|v| !v.is_null()).map(|v| place.shape(v));
         let nothing_inside = before.is_none_or(is_empty) && after.is_none_or(is_empty);
         let maps = |value: Option<&'_ Value>| value.is_some_and(Value::is_object);
         match (shape(before), shape(after)) {
             (Some(Shape::Map), Some(Shape::Map) | None) | (None, Some(Shape::Map)) if !nothing_inside => {
-                self.map(before.and_then(Value::as_object), after.and_then(Value::as_object), view);
+                self.map(before.and_then(Value::as_object), after.and_then(Value::as_object), place);
                 presence
             }
             (Some(Shape::List), Some(Shape::List) | None) | (None, Some(Shape::List)) if !nothing_inside => {
                 if before != after {
-                    self.list(before, after, view);
+                    self.list(before, after, place);
                 }
                 presence
             }
@@ -136,8 +136,8 @@ impl Comparison {
                     value.filter(|_| shape == Shape::Map && maps(value)).and_then(Value::as_object).cloned()
                 };
                 let (old, new) = (fields(before, before_shape), fields(after, after_shape));
-                self.map(old.as_ref(), None, view);
-                self.map(None, new.as_ref(), view);
+                self.map(old.as_ref(), None, place);
+                self.map(None, new.as_ref(), place);
                 Fate::Changed
             }
             _ if presence != Fate::Kept => presence,
@@ -146,8 +146,8 @@ impl Comparison {
         }
     }
 
-    fn list(&mut self, before: Option<&Value>, after: Option<&Value>, view: View<'_>) {
-        let (before, after) = (identified(before, view), identified(after, view));
+    fn list(&mut self, before: Option<&Value>, after: Option<&Value>, place: Place<'_>) {
+        let (before, after) = (identified(before, place), identified(after, place));
         let none = Vec::new();
         // Pushing in order is fastest for sets.
         let elements: BTreeSet<&Element> = before.keys().chain(after.keys()).collect();
@@ -156,19 +156,19 @@ impl Comparison {
             let new = after.get(element).unwrap_or(&none);
             let (first_old, first_new) = (old.first().copied(), new.first().copied());
             match (old.len(), new.len()) {
-                (0 | 1, 0 | 1) => self.child(view.items(), first_old, first_new, || element.clone()),
+                (0 | 1, 0 | 1) => self.child(place.items(), first_old, first_new, || element.clone()),
                 // Items with the same identity are owned together.
                 (2.., 2..) if old == new => {}
                 (2.., 2..) => self.changed.push(element.clone(), true, FieldSet::default()),
                 (2.., _) => {
                     if first_new.is_some() {
-                        self.child(view.items(), None, first_new, || element.clone());
+                        self.child(place.items(), None, first_new, || element.clone());
                     }
                     self.removed.push(element.clone(), true, FieldSet::default());
                 }
                 (_, _) => {
                     if first_old.is_some() {
-                        self.child(view.items(), first_old, None, || element.clone());
+                        self.child(place.items(), first_old, None, || element.clone());
                     }
                     self.added.push(element.clone(), true, FieldSet::default());
                 }
@@ -178,10 +178,10 @@ impl Comparison {
 }
 
 /// Returns the items of a list by their identity, without items that have none.
-fn identified<'a>(list: Option<&'a Value>, view: View<'_>) -> BTreeMap<Element, Vec<&'a Value>> {
+fn identified<'a>(list: Option<&'a Value>, place: Place<'_>) -> BTreeMap<Element, Vec<&'a Value>> {
     let mut found: BTreeMap<Element, Vec<&Value>> = BTreeMap::new();
     for item in list.and_then(Value::as_array).into_iter().flatten() {
-        if let Ok(element) = view.identify(item) {
+        if let Ok(element) = place.identify(item) {
             found.entry(element).or_default().push(item);
         }
     }

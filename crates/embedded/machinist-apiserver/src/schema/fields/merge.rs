@@ -6,27 +6,27 @@ use serde_json::{Map, Value};
 
 use crate::schema::crd::schema::{MAX_DEPTH, Type};
 use crate::schema::fields::element::Element;
-use crate::schema::fields::view::{Shape, View, is_empty};
+use crate::schema::fields::place::{Place, Shape, is_empty};
 use crate::values::go;
 
 /// Returns `live` with all fields of `wanted`. Removes nothing.
-pub(crate) fn merge(live: &Value, wanted: &Value, view: View<'_>) -> Value {
-    merged(Some(live), Some(wanted), view).unwrap_or(Value::Null)
+pub(crate) fn merge(live: &Value, wanted: &Value, place: Place<'_>) -> Value {
+    merged(Some(live), Some(wanted), place).unwrap_or(Value::Null)
 }
 
 /// Returns `None` if the merged value is empty.
-fn merged(live: Option<&Value>, wanted: Option<&Value>, view: View<'_>) -> Option<Value> {
+fn merged(live: Option<&Value>, wanted: Option<&Value>, place: Place<'_>) -> Option<Value> {
     let nothing_inside = live.is_none_or(is_empty) && wanted.is_none_or(is_empty);
     // The wanted value determines the shape. If it is null, the live value does.
     let telling = wanted.filter(|v| !v.is_null()).or(live.filter(|v| !v.is_null()));
-    match telling.map(|value| view.shape(value)) {
+    match telling.map(|value| place.shape(value)) {
         Some(Shape::Map) if !nothing_inside => {
             let map = |value: Option<&Value>| value.and_then(Value::as_object).cloned().unwrap_or_default();
             let (live, wanted) = (map(live), map(wanted));
             let mut all = Map::new();
             let names: BTreeSet<&String> = live.keys().chain(wanted.keys()).collect();
             for name in names {
-                let below = view.field_or_any(name).view;
+                let below = place.field_or_any(name).place;
                 if let Some(value) = merged(live.get(name), wanted.get(name), below) {
                     all.insert(name.clone(), value);
                 }
@@ -35,7 +35,7 @@ fn merged(live: Option<&Value>, wanted: Option<&Value>, view: View<'_>) -> Optio
         }
         Some(Shape::List) if !nothing_inside => {
             let list = |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
-            let all = merged_list(&list(live), &list(wanted), view);
+            let all = merged_list(&list(live), &list(wanted), place);
             (!all.is_empty()).then_some(Value::Array(all))
         }
         _ => wanted.or(live).cloned(),
@@ -44,16 +44,16 @@ fn merged(live: Option<&Value>, wanted: Option<&Value>, view: View<'_>) -> Optio
 
 /// Returns the items of both lists. Items of `wanted` keep their order. An item that is only in
 /// `live` stays before the item that it preceded.
-fn merged_list(live: &[Value], wanted: &[Value], view: View<'_>) -> Vec<Value> {
+fn merged_list(live: &[Value], wanted: &[Value], place: Place<'_>) -> Vec<Value> {
     let identified = |list: &[Value]| -> Vec<Option<Element>> {
-        list.iter().map(|item| view.identify(item).ok()).collect()
+        list.iter().map(|item| place.identify(item).ok()).collect()
     };
     let (live_ids, wanted_ids) = (identified(live), identified(wanted));
-    let place = |ids: &[Option<Element>]| -> BTreeMap<Element, usize> {
+    let places = |ids: &[Option<Element>]| -> BTreeMap<Element, usize> {
         let named = ids.iter().enumerate().filter_map(|(at, id)| Some((id.clone()?, at)));
         named.rev().collect()
     };
-    let (in_live, in_wanted) = (place(&live_ids), place(&wanted_ids));
+    let (in_live, in_wanted) = (places(&live_ids), places(&wanted_ids));
     let mut count_in_live = BTreeMap::new();
     for id in live_ids.iter().flatten() {
         *count_in_live.entry(id).or_insert(0) += 1;
@@ -63,7 +63,7 @@ fn merged_list(live: &[Value], wanted: &[Value], view: View<'_>) -> Vec<Value> {
     let take = |all: &mut Vec<Value>, id: &Element, item: &Value| {
         // Live items with the same identity are all replaced by the wanted item.
         let live = in_live.get(id).filter(|_| !repeated(id)).map(|at| &live[*at]);
-        all.extend(merged(live, Some(item), view.items()));
+        all.extend(merged(live, Some(item), place.items()));
     };
     // Items in both lists, in the wanted order. The live list does not advance past such an item
     // before its turn.
@@ -118,9 +118,9 @@ fn merged_list(live: &[Value], wanted: &[Value], view: View<'_>) -> Vec<Value> {
 }
 
 /// Returns the problems of an applied value, with their paths.
-pub(crate) fn problems(value: &Value, view: View<'_>) -> Vec<String> {
+pub(crate) fn problems(value: &Value, place: Place<'_>) -> Vec<String> {
     let mut found = Vec::new();
-    look(value, view, "", 0, &mut found);
+    look(value, place, "", 0, &mut found);
     found
 }
 
@@ -132,14 +132,14 @@ pub(crate) fn joined(problems: &[String]) -> String {
     }
 }
 
-fn look(value: &Value, view: View<'_>, place: &str, depth: usize, found: &mut Vec<String>) {
+fn look(value: &Value, place: Place<'_>, path: &str, depth: usize, found: &mut Vec<String>) {
     let mut complain = |why: String| {
-        found.push(if place.is_empty() { why } else { format!("{place}: {why}") });
+        found.push(if path.is_empty() { why } else { format!("{path}: {why}") });
     };
     if MAX_DEPTH < depth {
         return complain("nested too deeply".to_owned());
     }
-    let schema = view.schema();
+    let schema = place.schema();
     // Times and quantities accept any scalar here. Their content is checked later.
     let any_scalar = schema.int_or_string || (schema.of == Some(Type::String) && schema.format.is_some());
     let fits = match (schema.of, value) {
@@ -169,9 +169,9 @@ fn look(value: &Value, view: View<'_>, place: &str, depth: usize, found: &mut Ve
     match value {
         Value::Object(map) => {
             for (name, child) in map {
-                let below = format!("{place}.{name}");
-                match view.field(name) {
-                    Some(field) => look(child, field.view, &below, depth + 1, found),
+                let below = format!("{path}.{name}");
+                match place.field(name) {
+                    Some(field) => look(child, field.place, &below, depth + 1, found),
                     None => {
                         found.push(format!("{below}: field not declared in schema"));
                         return;
@@ -182,23 +182,23 @@ fn look(value: &Value, view: View<'_>, place: &str, depth: usize, found: &mut Ve
         Value::Array(items) => {
             let mut seen = BTreeSet::new();
             for (index, item) in items.iter().enumerate() {
-                let below = match view.shape(value) {
-                    Shape::List => match view.identify(item) {
+                let below = match place.shape(value) {
+                    Shape::List => match place.identify(item) {
                         Err(why) => {
                             let why = format!("element {index}: {why}");
-                            found.push(if place.is_empty() { why } else { format!("{place}: {why}") });
+                            found.push(if path.is_empty() { why } else { format!("{path}: {why}") });
                             return;
                         }
                         Ok(element) => {
                             if !seen.insert(element.clone()) {
-                                found.push(format!("{place}: duplicate entries for key {element}"));
+                                found.push(format!("{path}: duplicate entries for key {element}"));
                             }
-                            format!("{place}{element}")
+                            format!("{path}{element}")
                         }
                     },
-                    Shape::Leaf | Shape::Map => format!("{place}[{index}]"),
+                    Shape::Leaf | Shape::Map => format!("{path}[{index}]"),
                 };
-                look(item, view.items(), &below, depth + 1, found);
+                look(item, place.items(), &below, depth + 1, found);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}

@@ -12,7 +12,7 @@ use crate::schema::fields::collect::coarsened;
 use crate::schema::fields::compare::Comparison;
 use crate::schema::fields::managers::{Entry, Manager, Managers, Operation};
 use crate::schema::fields::set::FieldSet;
-use crate::schema::fields::versions::{Versions, never_owned, put_back, unmade, view};
+use crate::schema::fields::versions::{Versions, never_owned, place, put_back, unmade};
 use crate::schema::kinds::Part;
 use crate::schema::resource::{Registry, Served};
 use crate::values::object::{MANAGED_FIELDS, Object, set_meta};
@@ -145,7 +145,7 @@ impl Write<'_> {
 
     fn difference(&self, before: &Value, after: &Value) -> Comparison {
         let own = self.versions.own();
-        Comparison::of(before, after, view(own)).without(put_back(own, self.part))
+        Comparison::of(before, after, place(own)).without(put_back(own, self.part))
     }
 
     fn taken_over(
@@ -180,7 +180,7 @@ impl Write<'_> {
         }
         for entry in &mut managers.0 {
             let Some(served) = self.versions.named(&entry.api_version) else { continue };
-            if let Some(fields) = coarsened(&entry.fields, view(&served)) {
+            if let Some(fields) = coarsened(&entry.fields, place(&served)) {
                 entry.fields = fields;
             }
         }
@@ -232,6 +232,6 @@ impl Write<'_> {
         let (before, _) = self.versions.converted(before, version)?;
         let converted = self.versions.converted(after, version);
         let (after, served) = converted.map_err(|why| format!("failed to convert new object: {why}"))?;
-        Ok(Comparison::of(&before, &after, view(&served)))
+        Ok(Comparison::of(&before, &after, place(&served)))
     }
 }

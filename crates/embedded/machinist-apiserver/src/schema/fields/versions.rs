@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use crate::schema::conversion::in_version;
 use crate::schema::crd::schema::{Schema, Zero};
 use crate::schema::fields::merge::{joined, problems};
+use crate::schema::fields::place::Place;
 use crate::schema::fields::set::FieldSet;
-use crate::schema::fields::view::View;
 use crate::schema::kinds::rows::BUILT_INS;
 use crate::schema::kinds::{Part, notation};
 use crate::schema::resource::{Registry, Served, split_api_version};
@@ -65,7 +65,7 @@ impl<'a> Versions<'a> {
         };
         let converted = convert(value, self.served, &to);
         if to.is_custom() && matches!(converted, Cow::Owned(_)) {
-            let found = problems(&converted, view(&to));
+            let found = problems(&converted, place(&to));
             if !found.is_empty() {
                 return Err(joined(&found));
             }
@@ -98,10 +98,10 @@ pub(crate) fn convert<'v>(value: &'v Value, from: &Served, to: &Served) -> Cow<'
     Cow::Owned(in_version(&stored, to))
 }
 
-/// Returns the view with the field ownership of a resource.
-pub(crate) fn view(served: &Served) -> View<'_> {
+/// Returns the place of a whole object of a resource.
+pub(crate) fn place(served: &Served) -> Place<'_> {
     let schema = &served.version().schema;
-    if served.is_custom() { View::of_custom(schema) } else { View::of_built_in(schema) }
+    if served.is_custom() { Place::of_custom(schema) } else { Place::of_built_in(schema) }
 }
 
 /// Returns the fields that have no owner: those that the server sets, and those that identify the

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::schema::kinds::{Context, Part, Rules};
-use crate::store::key::Key;
+use crate::values::key::Key;
 use crate::values::object::meta_str;
 use crate::values::status::{ApiResult, FieldErrors, Target};
 

@@ -27,9 +27,9 @@ pub(crate) mod workload;
 use serde_json::Value;
 
 use crate::schema::kinds::service::addresses::Reserved;
-use crate::store::key::Key;
 use crate::store::mvcc::Store;
 use crate::values::identity::Identity;
+use crate::values::key::Key;
 use crate::values::status::{ApiResult, FieldErrors, Target};
 
 /// Context for the rules of a kind.

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::schema::kinds::{Context, Part, Rules};
-use crate::store::key::Key;
+use crate::values::key::Key;
 use crate::values::meta::qualified_name_problem;
 use crate::values::object::{self, child_map, copy_field};
 use crate::values::status::{ApiError, ApiResult, FieldErrors, Target};

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 
 use crate::schema::kinds::{Context, Part, Rules};
-use crate::store::key::Key;
+use crate::values::key::Key;
 use crate::values::object::child_map;
 use crate::values::status::{ApiResult, FieldErrorKind, FieldErrors, Target};
 

@@ -1,8 +1,8 @@
 //! Reads the types of the built-in kinds (`types/*.txt`) into schemas.
 //!
-//! `cargo xtask types` generates the texts from the descriptions that Kubernetes publishes. They are
-//! part of the program. A mistake in them is our own bug, so the first test that starts a server
-//! panics with the line.
+//! `cargo xtask types` generates the texts from the descriptions that Kubernetes publishes. They
+//! are part of the program. A mistake in them is our own bug, so the first test that starts a
+//! server panics with the line.
 //!
 //! A line that begins with `type` names a type, and each line below it is one field: name, number
 //! in protobuf, type, and words. A protobuf body that has a field without a number is rejected.

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::schema::kinds::pod_references::{self as refers, MIRROR};
 use crate::schema::kinds::{Context, Part, Rules, pod_template, scheduling, topology};
-use crate::store::key::Key;
+use crate::values::key::Key;
 use crate::values::object::{child_map, copy_meta, meta_str};
 use crate::values::status::{ApiError, ApiResult, FieldErrors, Target};
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::schema::kinds::{Context, Part, Rules};
-use crate::store::key::Key;
+use crate::values::key::Key;
 use crate::values::meta::IMMUTABLE;
 use crate::values::object::{child_map, meta_str};
 use crate::values::status::{ApiError, ApiResult, FieldErrors, Target};

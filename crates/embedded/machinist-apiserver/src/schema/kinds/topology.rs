@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use crate::store::key::Key;
 use crate::store::mvcc::Store;
+use crate::values::key::Key;
 use crate::values::object::{labels, metadata_mut};
 
 const PLACES: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];

@@ -18,8 +18,8 @@ use crate::server::verbs::write::{
     manager_problems, normalise_applied, ownership, settle,
 };
 use crate::server::verbs::{Answer, Call};
-use crate::store::key::Key;
 use crate::store::mvcc::{Change, Raced};
+use crate::values::key::Key;
 use crate::values::object::{MANAGED_FIELDS, Object, meta_str, metadata, set_meta};
 use crate::values::status::{ApiError, ApiResult, FieldErrors};
 

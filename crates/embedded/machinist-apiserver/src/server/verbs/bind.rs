@@ -7,8 +7,8 @@ use crate::schema::kinds::{decode, notation, topology};
 use crate::server::verbs::update::{check_uid, precondition_failed};
 use crate::server::verbs::write::{MAX_ATTEMPTS, decode_body};
 use crate::server::verbs::{Answer, Call};
-use crate::store::key::Key;
 use crate::store::mvcc::Change;
+use crate::values::key::Key;
 use crate::values::object::{child_map, is_deleting, labels, meta_str, metadata, metadata_mut, to_bytes};
 use crate::values::status::{ApiError, ApiResult, FieldErrors, Target};
 

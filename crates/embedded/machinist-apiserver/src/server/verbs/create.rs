@@ -25,7 +25,7 @@ pub(crate) fn create(call: &Call) -> ApiResult<Answer> {
     create_object(call, value)
 }
 
-/// Creates a decoded object. PUT also uses this for kinds that it can create.
+/// Creates a decoded object. A PUT of a missing object also calls this, if its kind allows that.
 pub(crate) fn create_object(call: &Call, value: Value) -> ApiResult<Answer> {
     let prefix = meta_str(&value, "generateName").to_owned();
     let generated = meta_str(&value, "name").is_empty() && !prefix.is_empty();

@@ -9,9 +9,9 @@ use crate::server::verbs::bind::{decode_act, set_condition, success};
 use crate::server::verbs::delete::{DeleteOptions, Deleted, check_preconditions, delete_one};
 use crate::server::verbs::write::MAX_ATTEMPTS;
 use crate::server::verbs::{Answer, Call, Effect};
-use crate::store::key::Key;
 use crate::store::mvcc::Change;
 use crate::store::selector::Selector;
+use crate::values::key::Key;
 use crate::values::object::{Object, child_map, is_deleting, meta_str};
 use crate::values::status::{ApiError, ApiResult, Target};
 

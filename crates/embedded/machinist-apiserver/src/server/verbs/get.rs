@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::server::core::Core;
 use crate::server::verbs::{Answer, Call};
-use crate::store::key::Key;
+use crate::values::key::Key;
 use crate::values::object::Object;
 use crate::values::status::{ApiError, ApiResult};
 

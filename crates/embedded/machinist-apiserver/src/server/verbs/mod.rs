@@ -20,15 +20,15 @@ use http::HeaderMap;
 use serde_json::json;
 
 use crate::access::authz::caller::Caller;
+use crate::log::origin::Origin;
 use crate::schema::body::FieldValidation;
 use crate::schema::resource::Served;
 use crate::schema::shape::{Shape, render};
 use crate::server::core::Core;
 use crate::server::replica::ReplicaView;
-use crate::store::commits::Origin;
-use crate::store::key::Key;
 use crate::store::mvcc::{Change, Raced};
 use crate::values::identity::Identity;
+use crate::values::key::Key;
 use crate::values::object::Object;
 use crate::values::query::Query;
 use crate::values::route::ResourcePath;

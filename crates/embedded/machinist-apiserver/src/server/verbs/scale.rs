@@ -18,9 +18,9 @@ use crate::server::verbs::write::{
     MAX_ATTEMPTS, Written, as_served, commit_update, decode_body, ownership, prepare_update, settle,
 };
 use crate::server::verbs::{Answer, Call};
-use crate::store::key::Key;
 use crate::values::amount::not_negative;
 use crate::values::go;
+use crate::values::key::Key;
 use crate::values::object::{
     MANAGED_FIELDS, Object, meta_str, metadata, set_meta, take_managed_fields, to_bytes,
 };

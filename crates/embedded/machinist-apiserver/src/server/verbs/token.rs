@@ -9,8 +9,8 @@ use crate::schema::crd::prune;
 use crate::schema::kinds::{decode, notation};
 use crate::server::verbs::write::{admit_namespace, decode_body};
 use crate::server::verbs::{Answer, Call};
-use crate::store::key::Key;
 use crate::values::clock::rfc3339_seconds;
+use crate::values::key::Key;
 use crate::values::object::{Object, meta_str, to_bytes};
 use crate::values::status::{ApiError, ApiResult, FieldErrors, Target};
 

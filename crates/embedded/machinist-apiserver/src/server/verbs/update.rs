@@ -12,7 +12,7 @@ use crate::server::verbs::write::{
     manager_problems, name_owners_once, prepare_update,
 };
 use crate::server::verbs::{Answer, Call};
-use crate::store::key::Key;
+use crate::values::key::Key;
 use crate::values::object::{MANAGED_FIELDS, meta_str, set_meta};
 use crate::values::status::{ApiError, ApiResult, FieldErrors};
 

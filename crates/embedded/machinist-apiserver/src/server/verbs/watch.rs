@@ -11,6 +11,7 @@ use http_body_util::{BodyExt, StreamBody};
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};
 
+use crate::log::event::{Event, EventKind, watch_line};
 use crate::schema::conversion::is_shown_as_stored;
 use crate::schema::resource::Served;
 use crate::schema::shape::{Shape, render};
@@ -21,7 +22,6 @@ use crate::server::response::Body;
 use crate::server::verbs::Call;
 use crate::server::verbs::get::{parse_revision, wait_for};
 use crate::server::verbs::list::{prefix, refuse_options, selector};
-use crate::store::event::{Event, EventKind, watch_line};
 use crate::store::mvcc::{Compacted, Store};
 use crate::store::selector::Selector;
 use crate::store::watch::{Feed, Interest};

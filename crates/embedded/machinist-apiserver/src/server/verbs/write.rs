@@ -16,9 +16,9 @@ use crate::schema::kinds::{Context, Part, custom_resource_definition, decode, no
 use crate::schema::resource::Served;
 use crate::server::core::Core;
 use crate::server::verbs::{Call, Effect};
-use crate::store::key::Key;
 use crate::store::mvcc::{Change, Raced};
 use crate::values::go::quoted;
+use crate::values::key::Key;
 use crate::values::meta;
 use crate::values::object::{
     self, MANAGED_FIELDS, Object, copy_field, copy_meta, is_deleting, meta_str, set_meta, take_managed_fields,
@@ -495,7 +495,7 @@ pub(crate) fn register(core: &Core, definition: &Arc<Object>) {
             &collection,
             &Key::new("", current.name()),
             change,
-            &crate::store::commits::Origin::default(),
+            &crate::log::origin::Origin::default(),
         ) {
             Ok(object) => current = object,
             Err(Raced) => return,
@@ -562,7 +562,7 @@ fn finish_definition(call: &Call, collection: &str) {
         .map(Value::from)
         .collect();
     let definitions: Arc<str> = custom_resource_definition::COLLECTION.into();
-    let origin = crate::store::commits::Origin::default();
+    let origin = crate::log::origin::Origin::default();
     if kept.is_empty() {
         let change = Change::Delete { read: definition.clone() };
         if core.store.commit(&definitions, &key, change, &origin).is_ok() {

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use crate::store::key::Key;
+use crate::values::key::Key;
 use crate::values::object::Object;
 
 /// A change of one object at one revision.
@@ -16,7 +16,7 @@ pub(crate) struct Event {
     pub(crate) key: Key,
     shown: RwLock<Shown>,
     pub(crate) deleted: bool,
-    pub(super) at: Instant,
+    pub(crate) at: Instant,
 }
 
 /// The objects of an event.
@@ -30,7 +30,7 @@ struct Shown {
 
 impl Event {
     /// A new version, or the deletion of `old`.
-    pub(super) fn new(
+    pub(crate) fn new(
         revision: u64,
         collection: Arc<str>,
         key: Key,
@@ -55,7 +55,7 @@ impl Event {
 
     /// Keeps only the text of the new version, and the given replacement for the previous one.
     /// Returns the replacement for the new version.
-    pub(super) fn cool(&self, old: Option<Arc<Object>>) -> Arc<Object> {
+    pub(crate) fn cool(&self, old: Option<Arc<Object>>) -> Arc<Object> {
         let mut shown = self.shown.write().unwrap_or_else(PoisonError::into_inner);
         shown.old = old.or_else(|| shown.old.as_ref().map(|old| old.cooled()));
         shown.object = shown.object.cooled();

@@ -9,9 +9,9 @@ use crate::schema::crd::schema::{ListType, MapType, Schema, Type};
 use crate::schema::fields::element::Element;
 use crate::schema::kinds::notation;
 
-/// A schema at one place of an object.
+/// One place of an object, with its schema.
 #[derive(Clone, Copy)]
-pub(crate) struct View<'a> {
+pub(crate) struct Place<'a> {
     schema: &'a Schema,
     /// The place holds a whole custom resource. The common fields of all objects are not in its
     /// schema.
@@ -40,7 +40,7 @@ pub(crate) enum Shape {
 /// them.
 #[derive(Clone, Copy)]
 pub(crate) struct Field<'a> {
-    pub(crate) view: View<'a>,
+    pub(crate) place: Place<'a>,
     pub(crate) named: bool,
 }
 
@@ -54,15 +54,15 @@ impl fmt::Display for Unidentified {
     }
 }
 
-impl<'a> View<'a> {
-    /// Returns the view of a built-in kind, whose schema includes the metadata.
+impl<'a> Place<'a> {
+    /// Returns the place of a whole object of a built-in kind, whose schema includes the metadata.
     pub(crate) fn of_built_in(schema: &'a Schema) -> Self {
-        View { schema, resource: false, depth: 0 }
+        Place { schema, resource: false, depth: 0 }
     }
 
-    /// Returns the view of a custom resource.
+    /// Returns the place of a whole custom resource.
     pub(crate) fn of_custom(schema: &'a Schema) -> Self {
-        View { schema, resource: true, depth: 0 }
+        Place { schema, resource: true, depth: 0 }
     }
 
     pub(crate) fn schema(self) -> &'a Schema {
@@ -105,35 +105,35 @@ impl<'a> View<'a> {
                 _ => None,
             };
             if let Some(of) = common {
-                let view = self.below(notation::shared_schema(of), false);
-                return Some(Field { view, named: true });
+                let place = self.below(notation::shared_schema(of), false);
+                return Some(Field { place, named: true });
             }
         }
         let below = |schema: &'a Schema| self.below(schema, schema.embedded_resource);
         if let Some(schema) = self.schema.properties.get(name) {
-            return Some(Field { view: below(schema), named: true });
+            return Some(Field { place: below(schema), named: true });
         }
         if let Some(schema) = &self.schema.additional {
-            return Some(Field { view: below(schema), named: false });
+            return Some(Field { place: below(schema), named: false });
         }
         self.schema.preserve_unknown.then(|| {
             let free = if self.schema.named_inside { "any" } else { "free" };
-            Field { view: self.below(notation::shared_schema(free), false), named: self.schema.named_inside }
+            Field { place: self.below(notation::shared_schema(free), false), named: self.schema.named_inside }
         })
     }
 
-    fn below<'b>(self, schema: &'b Schema, resource: bool) -> View<'b> {
-        View { schema, resource, depth: self.depth + 1 }
+    fn below<'b>(self, schema: &'b Schema, resource: bool) -> Place<'b> {
+        Place { schema, resource, depth: self.depth + 1 }
     }
 
     /// Returns the field `name`. If the schema does not define it, the result allows anything.
     pub(crate) fn field_or_any(self, name: &str) -> Field<'a> {
-        let unknown = || Field { view: self.below(notation::shared_schema("free"), false), named: false };
+        let unknown = || Field { place: self.below(notation::shared_schema("free"), false), named: false };
         self.field(name).unwrap_or_else(unknown)
     }
 
-    /// Returns the view of a list's items.
-    pub(crate) fn items(self) -> View<'a> {
+    /// Returns the place of the items of a list.
+    pub(crate) fn items(self) -> Place<'a> {
         match &self.schema.items {
             Some(schema) => self.below(schema, schema.embedded_resource),
             None => self.below(notation::shared_schema("free"), false),

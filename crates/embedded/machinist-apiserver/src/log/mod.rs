@@ -1,0 +1,7 @@
+//! What one commit changed, and who made it: the words that the store and the storage share.
+//!
+//! Lists of commits are deliberately absent. The store keeps the event log, and the storage keeps
+//! the queue of commits that are not on disk yet.
+
+pub(crate) mod event;
+pub(crate) mod origin;
