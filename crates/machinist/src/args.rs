@@ -21,7 +21,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use self::cloud_controller_manager::{CloudControllerManagerArgs, CloudName, Controller};
 pub(crate) use self::controllers::{
     ClusterArgs, CompatibilityArgs, LeaderArgs, LogArgs, MachineControllerArgs, MachineDefaultArgs,
-    ManagerArgs, ProviderName, ServerArgs,
+    ManagerArgs, ProviderName,
 };
 pub(crate) use self::value::{ClusterFlag, ExplainedKind, ObjectArg};
 

@@ -77,6 +77,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "machinist-node-sim",
             "machinist-cloud-sim",
             "machinist-driver-sim",
+            "machinist-driver-hcloud",
+            "machinist-standin-hcloud",
             "machinist-kcm",
             "machinist-controllers",
         ],

@@ -11,7 +11,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use machinist_core::plus;
 
-use crate::facts::generated::stable_hash;
+use crate::facts::generated::hash_of_bytes;
 
 /// The same Event is emitted again after this time, if its cause lasts.
 const TELL_AGAIN_AFTER: Duration = Duration::from_secs(300);
@@ -104,7 +104,7 @@ impl Told {
 }
 
 fn key(event: &EventText) -> (&'static str, u64) {
-    (event.reason, stable_hash(event.message.as_bytes()))
+    (event.reason, hash_of_bytes(event.message.as_bytes()))
 }
 
 #[cfg(test)]

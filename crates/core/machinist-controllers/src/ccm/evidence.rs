@@ -9,6 +9,7 @@ use machinist_core::ownership::{Others, Ownership};
 use machinist_core::{Answers, MadeIn};
 use machinist_driver::Provider;
 use machinist_instance::{AccountId, Instance, Sighting};
+use machinist_plan::ccm::node::take_listed;
 use machinist_plan::facts::CloudNodeFacts;
 use machinist_runtime::Sightings;
 
@@ -64,7 +65,13 @@ pub(crate) fn take_list(seen: &mut Seen, account: &AccountId, provider: &dyn Pro
         })
         .collect();
     for node in shown {
+        let (uid, name) = (node.uid.clone(), node.name.clone());
         take_shown(seen, account, node);
+        // The list shows the instance, so absences that were seen before do not count any more.
+        if let Some(answers) = seen.memory.answers.get_mut(&uid) {
+            take_listed(answers, account, list.started);
+            seen.memory.suspect(&uid, &name);
+        }
     }
 }
 
@@ -92,13 +99,15 @@ fn is_recorded(provider: &dyn Provider, node: &CloudNodeFacts, instance: &Instan
 /// A Node whose instance an account shows.
 struct Shown {
     uid: String,
+    name: String,
     recorded: Option<AccountId>,
     created: Timestamp,
 }
 
 impl Shown {
     fn of(node: &CloudNodeFacts) -> Self {
-        Self { uid: node.uid.clone(), recorded: node.account(), created: node.created }
+        let (uid, name) = (node.uid.clone(), node.name.clone());
+        Self { uid, name, recorded: node.account(), created: node.created }
     }
 }
 

@@ -50,6 +50,8 @@ impl Kind<Ccm> for NodeRemovals {
             shown,
             suspects,
             removed: world.seen.memory.removed.clone(),
+            allowed_on: format!("ConfigMap {SETTINGS_NAMESPACE}/{}", runtime.tools.options.settings_name)
+                .into(),
             allowed_until: settings.and_then(|it| it.facts.allow_deletion_until.clone()),
             told: world.seen.memory.told(REMOVAL),
         })
