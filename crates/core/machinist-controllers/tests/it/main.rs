@@ -1,4 +1,4 @@
-//! Tests of both processes with an embedded server and a simulated cloud, under paused time.
+//! Tests of the processes with an embedded server and a simulated cloud, under paused time.
 //!
 //! These tests only check that the two processes work together. Faults, crashes and invariants are
 //! tested in machinist-sim.
@@ -7,6 +7,7 @@
 
 mod accounts;
 mod asks;
+mod ccm;
 mod chosen;
 mod drain;
 mod freeze;

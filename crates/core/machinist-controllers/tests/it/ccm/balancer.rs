@@ -1,0 +1,116 @@
+//! Load balancers of Services.
+
+use kube::api::DeleteParams;
+
+use super::*;
+
+const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
+
+fn service(ports: &[u16]) -> Service {
+    let ports: Vec<Value> =
+        ports.iter().map(|port| json!({"name": format!("p{port}"), "port": port})).collect();
+    parse(json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+        "spec": {"type": "LoadBalancer", "ports": ports, "selector": {"app": "web"}},
+    }))
+}
+
+fn ingress(service: &Service) -> Vec<String> {
+    let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    let ingress = balancer.and_then(|balancer| balancer.ingress.clone()).unwrap_or_default();
+    ingress.into_iter().filter_map(|entry| entry.ip).collect()
+}
+
+/// Returns the listen ports and the number of targets of the only load balancer.
+fn balancer(world: &World) -> Option<(Vec<u16>, usize)> {
+    let state = world.standin.dump();
+    let balancer = state.load_balancers.values().next()?;
+    let mut ports: Vec<u16> = balancer.services.iter().map(|it| it.listen_port).collect();
+    ports.sort_unstable();
+    Some((ports, balancer.targets.len()))
+}
+
+/// Scenario 13: created, changed, Nodes added and removed, deleted.
+#[tokio::test(start_paused = true)]
+async fn a_load_balancer_follows_its_service_and_nodes() {
+    let world = World::new();
+    let _process = world.start();
+    world.nodes_with_servers(&["a", "b"]).await;
+    world.services().create(&PostParams::default(), &service(&[80])).await.expect("accepted");
+    world
+        .until("the Service has an address", async |w| {
+            let service = w.services().get("web").await.expect("the Service exists");
+            !ingress(&service).is_empty()
+        })
+        .await;
+    let made = world.services().get("web").await.expect("the Service exists");
+    assert!(made.metadata.finalizers.iter().flatten().any(|name| name == FINALIZER));
+    assert_eq!(balancer(&world), Some((vec![80], 2)));
+    assert_eq!(world.events("EnsuredLoadBalancer").await.len(), 1);
+
+    let ports = json!({"spec": {"ports": [{"name": "p80", "port": 80}, {"name": "p443", "port": 443}]}});
+    let params = PatchParams::default();
+    world.services().patch("web", &params, &Patch::Strategic(ports)).await.expect("changed");
+    world.until("the port is added", async |w| balancer(w) == Some((vec![80, 443], 2))).await;
+
+    world.server("c");
+    world.join("c").await;
+    world.until("the Node is added", async |w| balancer(w) == Some((vec![80, 443], 3))).await;
+    let excluded =
+        json!({"metadata": {"labels": {"node.kubernetes.io/exclude-from-external-load-balancers": ""}}});
+    world.nodes().patch("c", &params, &Patch::Merge(excluded)).await.expect("labelled");
+    world.until("the Node is removed", async |w| balancer(w) == Some((vec![80, 443], 2))).await;
+
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let before = world.changes();
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(world.changes(), before, "an idle load balancer costs no change");
+
+    world.services().delete("web", &DeleteParams::default()).await.expect("accepted");
+    world
+        .until("Service and load balancer are gone", async |w| {
+            balancer(w).is_none() && w.services().get_opt("web").await.expect("an answer").is_none()
+        })
+        .await;
+}
+
+/// SC-01, TS-03.
+#[tokio::test(start_paused = true)]
+async fn a_service_of_another_class_is_left_alone() {
+    let world = World::new();
+    let _process = world.start();
+    world.nodes_with_servers(&["a"]).await;
+    let mut other = service(&[80]);
+    if let Some(spec) = &mut other.spec {
+        spec.load_balancer_class = Some("example.com/other".to_owned());
+    }
+    world.services().create(&PostParams::default(), &other).await.expect("accepted");
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(balancer(&world), None);
+    let service = world.services().get("web").await.expect("the Service exists");
+    assert_eq!(service.metadata.finalizers, None);
+}
+
+/// SC-12: a protected load balancer stays, and the Service can go.
+#[tokio::test(start_paused = true)]
+async fn a_protected_load_balancer_is_retained() {
+    let world = World::new();
+    let _process = world.start();
+    world.nodes_with_servers(&["a"]).await;
+    world.services().create(&PostParams::default(), &service(&[80])).await.expect("accepted");
+    world.until("the load balancer exists", async |w| balancer(w) == Some((vec![80], 1))).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let mut state = world.standin.dump();
+    for balancer in state.load_balancers.values_mut() {
+        balancer.protected = true;
+    }
+    world.standin.load(state).expect("in memory");
+    world.services().delete("web", &DeleteParams::default()).await.expect("accepted");
+    world
+        .until("the Service is gone", async |w| {
+            w.services().get_opt("web").await.expect("an answer").is_none()
+        })
+        .await;
+    assert!(balancer(&world).is_some());
+    assert_eq!(world.events("LoadBalancerRetained").await.len(), 1);
+}

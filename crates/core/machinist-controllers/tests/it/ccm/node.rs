@@ -1,0 +1,100 @@
+//! Initialisation of Nodes, and their addresses and labels.
+
+use super::*;
+
+/// Scenario 1, S4-02 to S4-05.
+#[tokio::test(start_paused = true)]
+async fn a_fresh_cluster_is_initialised_with_few_lists() {
+    let world = World::new();
+    let _process = world.start();
+    let ids = world.nodes_with_servers(&["a", "b", "c"]).await;
+    for (name, id) in ids {
+        let node = world.node(&name).await.expect("the Node exists");
+        let spec = node.spec.clone().unwrap_or_default();
+        assert_eq!(spec.provider_id, Some(format!("hcloud://{id}")));
+        let labels = node.metadata.labels.clone().unwrap_or_default();
+        for (label, value) in [
+            ("node.kubernetes.io/instance-type", "cx22"),
+            ("beta.kubernetes.io/instance-type", "cx22"),
+            ("topology.kubernetes.io/zone", "fsn1-dc14"),
+            ("topology.kubernetes.io/region", "fsn1"),
+            ("failure-domain.beta.kubernetes.io/region", "fsn1"),
+            ("instance.hetzner.cloud/provided-by", "cloud"),
+        ] {
+            assert_eq!(labels.get(label).map(String::as_str), Some(value), "{label}");
+        }
+        let kinds: Vec<String> = addresses(&node).into_iter().map(|(kind, _)| kind).collect();
+        assert_eq!(kinds, ["Hostname", "ExternalIP", "InternalIP"]);
+    }
+    assert_eq!(world.events("Synced").await.len(), 3);
+    assert!(world.requests(|label| label == "GET /servers") <= 3, "{:?}", world.standin.counters());
+}
+
+/// TN-40: pods must not start on a Node without addresses.
+#[tokio::test(start_paused = true)]
+async fn addresses_are_written_before_the_taint_is_removed() {
+    let world = World::new();
+    let _process = world.start();
+    world.server("a");
+    world.join("a").await;
+    world
+        .until("the taint is removed", async |w| {
+            let node = w.node("a").await.expect("the Node exists");
+            let is_complete = addresses(&node).iter().any(|(kind, _)| kind == "ExternalIP");
+            assert!(has_taint(&node, UNINITIALIZED) || is_complete, "{node:#?}");
+            !has_taint(&node, UNINITIALIZED)
+        })
+        .await;
+}
+
+/// NC-24, TN-39: a server that appears late, and a cloud that is down.
+#[tokio::test(start_paused = true)]
+async fn nodes_are_initialised_soon_after_their_servers_appear() {
+    let world = World::new();
+    let _process = world.start();
+    world.join("a").await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert!(has_taint(&world.node("a").await.expect("the Node exists"), UNINITIALIZED));
+    let told = world.events("CloudInstanceLookupFailed").await;
+    assert!(!told.is_empty(), "a user sees why the Node waits");
+    world.server("a");
+    tokio::time::sleep(Duration::from_secs(35)).await;
+    assert!(!has_taint(&world.node("a").await.expect("the Node exists"), UNINITIALIZED));
+}
+
+/// Scenario 16 and 17, BU-09.
+#[tokio::test(start_paused = true)]
+async fn an_idle_hour_costs_few_calls_and_no_writes() {
+    let world = World::new();
+    let _process = world.start();
+    let names: Vec<String> = (0..60).map(|number| format!("node-{number:02}")).collect();
+    world.nodes_with_servers(&names.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let versions = async || -> Vec<Option<String>> {
+        let all = world.nodes().list(&ListParams::default()).await.expect("a list").items;
+        all.into_iter().map(|node| node.metadata.resource_version).collect()
+    };
+    let before = (versions().await, world.requests(|_| true));
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(versions().await, before.0, "no Node was written");
+    let pages = 2;
+    let calls = world.requests(|_| true) - before.1;
+    // Routes are compared every five minutes: a network and a list of servers.
+    assert!(calls <= 12 * pages + 12 + 12 * (1 + pages), "{calls} calls in an idle hour");
+}
+
+/// NC-15, scenario 15.
+#[tokio::test(start_paused = true)]
+async fn labels_follow_a_server_that_is_resized() {
+    let world = World::new();
+    let _process = world.start();
+    let ids = world.nodes_with_servers(&["a"]).await;
+    let resize = |server: &mut machinist_standin_hcloud::Server| server.server_type = "cx32".to_owned();
+    world.standin.change_server(ids["a"], resize).expect("the server exists");
+    world
+        .until("the label follows", async |w| {
+            let labels = w.node("a").await.and_then(|node| node.metadata.labels).unwrap_or_default();
+            labels.get("node.kubernetes.io/instance-type").is_some_and(|value| value == "cx32")
+        })
+        .await;
+}

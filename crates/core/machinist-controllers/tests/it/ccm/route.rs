@@ -1,0 +1,53 @@
+//! Routes to the pods of Nodes.
+
+use kube::api::DeleteParams;
+
+use super::*;
+
+fn routes(world: &World) -> Vec<String> {
+    let state = world.standin.dump();
+    let mut routes: Vec<String> =
+        state.networks[&NETWORK].routes.iter().map(|route| route.destination.clone()).collect();
+    routes.sort_unstable();
+    routes
+}
+
+async fn give_pods(world: &World, name: &str, network: &str) {
+    let networks = json!({"spec": {"podCIDR": network, "podCIDRs": [network]}});
+    let params = PatchParams::default();
+    world.nodes().patch(name, &params, &Patch::Strategic(networks)).await.expect("accepted");
+}
+
+/// Scenario 14: TR-02, TR-06.
+#[tokio::test(start_paused = true)]
+async fn each_node_gets_its_route_and_a_dead_one_is_deleted() {
+    let world = World::new();
+    let _process = world.start();
+    let ids = world.nodes_with_servers(&["a", "b"]).await;
+    give_pods(&world, "a", "10.244.1.0/24").await;
+    give_pods(&world, "b", "10.244.2.0/24").await;
+    world.until("both routes exist", async |w| routes(w) == ["10.244.1.0/24", "10.244.2.0/24"]).await;
+    world
+        .until("the Nodes have networks", async |w| {
+            let all = w.nodes().list(&ListParams::default()).await.expect("a list").items;
+            all.iter().all(|node| {
+                let status = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+                status.into_iter().any(|it| it.type_ == "NetworkUnavailable" && it.status == "False")
+            })
+        })
+        .await;
+    world.standin.delete_server(ids["b"]).expect("deleted");
+    world.nodes().delete("b", &DeleteParams::default()).await.expect("deleted");
+    world.until("its route is deleted", async |w| routes(w) == ["10.244.1.0/24"]).await;
+}
+
+/// TR-11: RC-04.
+#[tokio::test(start_paused = true)]
+async fn a_failed_route_is_retried_without_an_event() {
+    let world = World::new();
+    let _process = world.start();
+    world.nodes_with_servers(&["a"]).await;
+    world.standin.fail_next_action(Some("add_route"), "server_error", "try again");
+    give_pods(&world, "a", "10.244.1.0/24").await;
+    world.until("the route exists", async |w| routes(w) == ["10.244.1.0/24"]).await;
+}
