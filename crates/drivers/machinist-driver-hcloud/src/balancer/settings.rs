@@ -323,6 +323,9 @@ mod tests {
         parse(options, &BalancerDefaults::default()).expect("valid options")
     }
 
+    /// Defaults, annotations, and the expected place.
+    type Case<'a> = (&'a BalancerDefaults, &'a [(&'a str, &'a str)], Option<Placement>);
+
     /// TH-25, the choice of the place.
     #[test]
     fn annotations_override_and_reset_the_default_place() {
@@ -332,7 +335,7 @@ mod tests {
         let in_zone =
             BalancerDefaults { network_zone: Some("eu-central".to_owned()), ..BalancerDefaults::default() };
         let none = BalancerDefaults::default();
-        let cases: &[(&BalancerDefaults, &[(&str, &str)], Option<Placement>)] = &[
+        let cases: &[Case<'_>] = &[
             (&none, &[("location", "fsn1")], location("fsn1")),
             (&none, &[("network-zone", "us-east")], zone("us-east")),
             (&in_nbg1, &[], location("nbg1")),
