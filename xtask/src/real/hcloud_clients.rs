@@ -145,14 +145,14 @@ impl StandIn {
         let messages = output_of(cargo().args([
             "build",
             "--example",
-            "serve",
+            "serve_hcloud",
             "--message-format=json-render-diagnostics",
         ]))?;
         let compiled = messages.lines().filter_map(|line| serde_json::from_str::<Compiled>(line).ok());
         compiled
-            .filter(|it| it.target.name == "serve")
+            .filter(|it| it.target.name == "serve_hcloud")
             .find_map(|it| it.executable)
-            .context("cargo does not say where it put the example `serve`")
+            .context("cargo does not say where it put the example `serve_hcloud`")
     }
 }
 
