@@ -145,14 +145,14 @@ impl StandIn {
         let messages = output_of(cargo().args([
             "build",
             "--example",
-            "serve",
+            "serve_hcloud",
             "--message-format=json-render-diagnostics",
         ]))?;
         let compiled = messages.lines().filter_map(|line| serde_json::from_str::<Compiled>(line).ok());
         compiled
-            .filter(|it| it.target.name == "serve")
+            .filter(|it| it.target.name == "serve_hcloud")
             .find_map(|it| it.executable)
-            .context("cargo does not say where it put the example `serve`")
+            .context("cargo does not say where it put the example `serve_hcloud`")
     }
 }
 
@@ -207,9 +207,21 @@ impl User {
         for index in 0..SERVERS {
             self.run(&format!("server delete cli-{index}"))?;
         }
-        let left = self.run("server list -o noheader -o columns=name")?;
-        self.expect("server delete of all", left.trim(), "")?;
+        self.await_no_server()?;
         self.run("network delete cli").map(drop)
+    }
+
+    /// Waits for the deletions, because some versions of the command do not.
+    fn await_no_server(&self) -> Result<()> {
+        let deadline = Instant::now() + LONGEST_LOCK;
+        loop {
+            let left = self.run("server list -o noheader -o columns=name")?;
+            if left.trim().is_empty() {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "`hcloud server delete`: left {}", left.trim());
+            pause(LOOK_EVERY);
+        }
     }
 
     fn networks(&self) -> Result<()> {

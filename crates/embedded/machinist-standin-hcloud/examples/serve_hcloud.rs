@@ -1,6 +1,6 @@
 //! Serves the stand-in on a loopback address, for experiments with other clients.
 //!
-//! Usage: `serve [ADDRESS [SPEED]]`. SPEED is `instant` (actions have ended when they are
+//! Usage: `serve_hcloud [ADDRESS [SPEED]]`. SPEED is `instant` (actions have ended when they are
 //! answered), `quick` (actions take a tenth of a second) or `usual` (actions take a second). The
 //! first line of output is the endpoint. Tokens: `stand-in`, `read-only` for the same project, and
 //! `other`.
