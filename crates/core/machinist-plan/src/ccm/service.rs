@@ -232,7 +232,8 @@ fn done(s: &Snapshot, wanted: &Wanted, ensured: &Ensured) -> Plan<Action> {
     }
     if s.told.is_open(names::ENSURING_BALANCER, &ENDS_OF_ENSURE) {
         let event = match s.answers.replaced {
-            Some(before) if before.shape == wanted.inputs.shape => {
+            // Until the Service shows an address, its load balancer is new to its users.
+            Some(before) if before.shape == wanted.inputs.shape && !s.service.ingress().is_empty() => {
                 EventText::normal(names::UPDATED_BALANCER, "Updated load balancer with new Nodes")
             }
             Some(_) | None => EventText::normal(names::ENSURED_BALANCER, "Ensured load balancer"),

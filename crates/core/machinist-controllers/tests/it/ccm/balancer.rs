@@ -46,7 +46,7 @@ async fn a_load_balancer_follows_its_service_and_nodes() {
     let made = world.services().get("web").await.expect("the Service exists");
     assert!(made.metadata.finalizers.iter().flatten().any(|name| name == FINALIZER));
     assert_eq!(balancer(&world), Some((vec![80], 2)));
-    assert_eq!(world.events("EnsuredLoadBalancer").await.len(), 1);
+    world.until("the Event is written", async |w| w.events("EnsuredLoadBalancer").await.len() == 1).await;
 
     let ports = json!({"spec": {"ports": [{"name": "p80", "port": 80}, {"name": "p443", "port": 443}]}});
     let params = PatchParams::default();
@@ -54,6 +54,7 @@ async fn a_load_balancer_follows_its_service_and_nodes() {
     world.until("the port is added", async |w| balancer(w) == Some((vec![80, 443], 2))).await;
 
     world.server("c");
+    tokio::time::sleep(Duration::from_secs(10)).await;
     world.join("c").await;
     world.until("the Node is added", async |w| balancer(w) == Some((vec![80, 443], 3))).await;
     let excluded =

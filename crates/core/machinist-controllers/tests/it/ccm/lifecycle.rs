@@ -66,6 +66,8 @@ async fn no_node_is_deleted_when_many_servers_vanish() {
     tokio::time::sleep(Duration::from_secs(120)).await;
     for name in &names[..5] {
         world.standin.delete_server(ids[name]).expect("deleted");
+    }
+    for name in &names[..5] {
         world.set_ready(name, false).await;
     }
     tokio::time::sleep(Duration::from_secs(1800)).await;

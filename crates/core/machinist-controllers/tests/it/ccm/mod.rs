@@ -131,6 +131,10 @@ impl World {
         let mut ids = BTreeMap::new();
         for name in names {
             ids.insert((*name).to_owned(), self.server(name));
+        }
+        // A kubelet registers after its server has booted.
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        for name in names {
             self.join(name).await;
         }
         self.until("all Nodes are initialised", async |w| {
@@ -143,11 +147,9 @@ impl World {
 
     async fn set_ready(&self, name: &str, is_ready: bool) {
         let status = if is_ready { "True" } else { "False" };
-        self.patch_node_status(
-            name,
-            json!({"status": {"conditions": [{"type": "Ready", "status": status}]}}),
-        )
-        .await;
+        let since = format!("{:.0}", self.standin.now());
+        let ready = json!({"type": "Ready", "status": status, "lastTransitionTime": since});
+        self.patch_node_status(name, json!({"status": {"conditions": [ready]}})).await;
     }
 
     async fn patch_node_status(&self, name: &str, status: Value) {
