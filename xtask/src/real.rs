@@ -148,6 +148,7 @@ const fn alone(name: &'static str, about: &'static str, check: fn() -> Result<En
         roles: Roles::OneClusterForBoth,
         controller_managers: ControllerManagers::None,
         node_grace: SHORT_GRACE,
+        needs: None,
         form: Form::Alone(check),
     }
 }

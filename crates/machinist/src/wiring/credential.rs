@@ -34,6 +34,7 @@ pub(crate) enum TokenFrom {
 ///
 /// # Errors
 /// If the file cannot be read or has no token. The error names the file.
+#[expect(clippy::disallowed_methods, reason = "one task waits for the credential")]
 pub(crate) fn follow(from: TokenFrom) -> anyhow::Result<CredentialSource> {
     let (sender, receiver) = watch::channel(None);
     match from {

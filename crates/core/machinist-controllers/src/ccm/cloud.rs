@@ -90,7 +90,7 @@ pub(super) struct Start<T> {
     /// Whether the object still needs the call when the call gets its slot.
     pub still_wanted: Box<dyn FnOnce(&Seen) -> bool + Send>,
     /// Stores the answer.
-    pub remember: Box<dyn FnOnce(&mut Seen, Answered<T>) + Send>,
+    pub remember: Remember<Ccm, T>,
 }
 
 /// Starts a call. Without an account, the error is remembered like a failed call.

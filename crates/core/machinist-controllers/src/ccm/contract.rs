@@ -73,7 +73,7 @@ impl Contract for Ccm {
             Key::Service(id) => Box::pin(pass::<Self, kinds::Services>(runtime, key, id)),
             Key::BalancerDrift => Box::pin(pass::<Self, kinds::BalancerDrifts>(runtime, key, &())),
             Key::Routes => Box::pin(pass::<Self, kinds::RouteTables>(runtime, key, &())),
-            Key::Backends => Box::pin(std::future::ready(backends::compute(runtime))),
+            Key::Backends => Box::pin(async { backends::compute(runtime) }),
         }
     }
 

@@ -30,9 +30,13 @@ pub type CredentialSource = watch::Receiver<Option<Versioned>>;
 
 pub(super) struct CredentialFeed;
 
+impl CredentialFeed {
+    const RESOURCE: &'static str = "credentials";
+}
+
 impl Feed<Ccm> for CredentialFeed {
     fn resource(&self) -> &'static str {
-        "credentials"
+        Self::RESOURCE
     }
 
     fn len(&self, seen: &Seen) -> usize {

@@ -46,6 +46,7 @@ struct World {
 }
 
 impl World {
+    #[expect(clippy::disallowed_methods, reason = "one task waits for the token")]
     fn new() -> Self {
         let epoch = jiff::Timestamp::from_second(EPOCH).expect("a moment");
         let clock = machinist_apiserver::TokioClock::starting_at(epoch);
@@ -59,7 +60,8 @@ impl World {
         standin.load(state).expect("in memory");
         let user = kube::Client::new(server.service_as(Identity::admin()), "default");
         let clock = Arc::new(TokioClock::starting_at(epoch));
-        Self { server, standin, user, clock, token: watch::Sender::new(Some(credential(1, TOKEN))) }
+        let token = watch::Sender::new(Some(credential(1, TOKEN)));
+        Self { server, standin, user, clock, token }
     }
 
     fn start(&self) -> Running {
