@@ -323,7 +323,8 @@ pub(crate) struct StandInArgs {
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
 
-    /// Token that may read and write [default: $HCLOUD_TOKEN, else 64 letters; printed at the start]
+    /// Token that may read and write [default: $HCLOUD_TOKEN, else 64 letters; printed at the
+    /// start]
     #[arg(long, value_name = "TOKEN")]
     pub token: Option<String>,
 

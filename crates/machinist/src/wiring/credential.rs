@@ -1,9 +1,9 @@
-//! The credential of a cloud account, from an environment variable or from a file that is read again
-//! when it changes.
+//! The credential of a cloud account, from an environment variable or from a file that is read
+//! again when it changes.
 //!
-//! Secrets that a pod mounts are files, and Kubernetes replaces them when a user changes the Secret.
-//! So a renewed token needs no restart. A file that cannot be read keeps the last credential: a
-//! deletion must not depend on a half-written file.
+//! Secrets that a pod mounts are files, and Kubernetes replaces them when a user changes the
+//! Secret. So a renewed token needs no restart. A file that cannot be read keeps the last
+//! credential: a deletion must not depend on a half-written file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

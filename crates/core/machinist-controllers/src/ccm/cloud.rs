@@ -1,7 +1,7 @@
 //! Opens the account of the cloud, and starts its calls.
 //!
-//! A call is started and not awaited ([`machinist_runtime::Ask`]). Its answer goes to the memory and
-//! wakes the key.
+//! A call is started and not awaited ([`machinist_runtime::Ask`]). Its answer goes to the memory
+//! and wakes the key.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,7 +78,8 @@ pub(super) fn process(runtime: &Runtime, opened: Option<&Opened>) -> Process {
 
 /// One call to start.
 pub(super) struct Start<T> {
-    /// The identity of the object that the call is about. At most one call per subject is in flight.
+    /// The identity of the object that the call is about. At most one call per subject is in
+    /// flight.
     pub subject: String,
     /// The key that the answer wakes.
     pub key: Key,

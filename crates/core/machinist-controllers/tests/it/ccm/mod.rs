@@ -179,7 +179,7 @@ impl World {
         events.filter_map(|event| event.message).collect()
     }
 
-    /// Number of requests to the cloud, of those whose label is counted, for example `GET /servers`.
+    /// Number of requests to the cloud whose label is counted, for example `GET /servers`.
     fn requests(&self, is_counted: impl Fn(&str) -> bool) -> u64 {
         let counters = self.standin.counters();
         counters.iter().filter(|(label, _)| is_counted(label)).map(|(_, count)| count).sum()
