@@ -1,13 +1,14 @@
 //! Types on the wire and their constants.
 //!
 //! This crate contains everything that other programs see: the JSON of the four kinds of
-//! `machine.sapcloud.io/v1alpha1` ([`mcm`]), the spellings of labels, annotations, finalizers,
-//! taints, conditions and texts ([`constants`]), the CRDs ([`crd`]), the validation rules
-//! ([`validation`]) and the parser for manifests ([`manifest`]). It depends on serde and
-//! k8s-openapi.
+//! `machine.sapcloud.io/v1alpha1` ([`mcm`]) and of the kinds of our Cluster API providers
+//! ([`capi`]), the spellings of labels, annotations, finalizers, taints, conditions and texts
+//! ([`constants`]), the CRDs ([`crd`]), the validation rules ([`validation`]) and the parser for
+//! manifests ([`manifest`]). It depends on serde and k8s-openapi.
 //!
 //! Deliberately absent: any client, any clock, any decision.
 
+pub mod capi;
 pub mod code;
 pub mod constants;
 pub mod crd;
@@ -19,6 +20,7 @@ pub mod scaled_value;
 pub mod validation;
 
 mod absent;
+mod resource;
 mod text_enum;
 mod wire_time;
 

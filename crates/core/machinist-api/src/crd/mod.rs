@@ -1,13 +1,16 @@
-//! The CustomResourceDefinitions of the four kinds, as values and as the YAML that is checked in
-//! under `deploy/crds`.
+//! The CustomResourceDefinitions of our kinds, as values and as the YAML that is checked in under
+//! `deploy/crds`.
 //!
-//! They are equal to Go MCM's in names, columns, subresources and schema, so either program can
-//! install them. They therefore validate little: no enums, no defaults, no CEL, and a pattern only
-//! on resource quantities. A stricter schema would reject objects that are already stored.
-//! [`crate::validation`] checks more.
+//! This file has those of the machine API, `cluster_api` those of the Cluster API providers.
+//!
+//! The definitions of the machine API are equal to Go MCM's in names, columns, subresources and
+//! schema, so either program can install them. They therefore validate little: no enums, no
+//! defaults, no CEL, and a pattern only on resource quantities. A stricter schema would reject
+//! objects that are already stored. [`crate::validation`] checks more.
 //!
 //! The descriptions, which `kubectl explain` shows, are ours.
 
+mod cluster_api;
 mod kinds;
 pub(crate) mod schema;
 
@@ -19,9 +22,11 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{ListableResource, NamespaceResourceScope};
 
+pub use cluster_api::{docker_crds, mailgun_crds};
+
 use crate::mcm::{GROUP, Machine, MachineClass, MachineDeployment, MachineSet, VERSION};
 
-/// Returns the four CRDs, in the order of their files.
+/// Returns the four CRDs of the machine API, in the order of their files.
 pub fn all_crds() -> Vec<CustomResourceDefinition> {
     vec![machine_classes(), machine_deployments(), machines(), machine_sets()]
 }
@@ -35,7 +40,7 @@ pub fn file_name(crd: &CustomResourceDefinition) -> String {
 /// type, properties are sorted by name.
 ///
 /// # Errors
-/// Never for a CRD of [`all_crds`]; otherwise if the YAML writer reaches one of its limits.
+/// Never for a CRD of this module; otherwise if the YAML writer reaches one of its limits.
 pub fn render_yaml(crd: &CustomResourceDefinition) -> Result<String, serde_saphyr::ser::Error> {
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
     let mut yaml = String::from("---\n");

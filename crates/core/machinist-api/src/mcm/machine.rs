@@ -4,11 +4,11 @@ use k8s_openapi::api::core::v1::{NodeAddress, NodeCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::{Deserialize, Serialize};
 
-use super::resource::namespaced_kind;
 use super::{LastOperation, MachineSpec};
 use crate::absent::{is_default, null_as_default};
 use crate::constants::{annotations, labels};
 use crate::priority::MachinePriority;
+use crate::resource::namespaced_kind;
 use crate::text_enum::text_enum;
 use crate::wire_time::WireTime;
 

@@ -8,8 +8,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::resource::namespaced_kind;
 use crate::absent::null_as_default;
+use crate::resource::namespaced_kind;
 
 /// Desired properties of instances. The kind has no `spec` and no status: its fields are at the top
 /// level.

@@ -5,9 +5,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::{Deserialize, Serialize};
 
-use super::resource::namespaced_kind;
 use super::{ConditionStatus, MachineSummary, MachineTemplateSpec};
 use crate::absent::{is_default, null_as_default};
+use crate::resource::namespaced_kind;
 use crate::text_enum::text_enum;
 
 /// A number of Machines of one template, with rollouts from one template to the next.

@@ -3,9 +3,9 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, Time};
 use serde::{Deserialize, Serialize};
 
-use super::resource::namespaced_kind;
 use super::{ClassSpec, ConditionStatus, LastOperation, MachineSummary, MachineTemplateSpec};
 use crate::absent::{is_default, null_as_default};
+use crate::resource::namespaced_kind;
 
 /// A number of Machines of one template.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -20,7 +20,6 @@ mod machine;
 mod machine_class;
 mod machine_deployment;
 mod machine_set;
-mod resource;
 mod template;
 
 pub use last_operation::{LastOperation, MachineSummary, OperationState, OperationType};

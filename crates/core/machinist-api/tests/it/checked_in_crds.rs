@@ -10,10 +10,15 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use machinist_api::crd;
 use serde_json::Value;
 
+/// The definitions of all contracts.
+fn every_crd() -> Vec<CustomResourceDefinition> {
+    [crd::all_crds(), crd::docker_crds(), crd::mailgun_crds()].concat()
+}
+
 #[test]
 fn the_checked_in_files_are_the_generated_ones() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../deploy/crds");
-    for definition in crd::all_crds() {
+    for definition in every_crd() {
         let yaml = crd::render_yaml(&definition).expect("a CRD renders");
         expect_file![folder.join(crd::file_name(&definition))].assert_eq(&yaml);
     }
@@ -21,7 +26,7 @@ fn the_checked_in_files_are_the_generated_ones() {
 
 #[test]
 fn the_yaml_parses_back_to_the_same_crd() {
-    for definition in crd::all_crds() {
+    for definition in every_crd() {
         let yaml = crd::render_yaml(&definition).expect("a CRD renders");
         let back: CustomResourceDefinition = serde_saphyr::from_str(&yaml).expect("our own YAML");
         assert_eq!(back, definition);

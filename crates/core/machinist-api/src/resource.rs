@@ -4,7 +4,8 @@
 //! With these traits `kube::Api<Machine>` works although this crate does not depend on kube.
 
 /// Implements the k8s-openapi traits and serde for a top-level struct with the given fields besides
-/// `metadata`. A field is omitted if its `skip_if` returns true.
+/// `metadata`. A field is omitted if its `skip_if` returns true. The module around the struct's
+/// module has the constants `GROUP`, `VERSION` and `API_VERSION`.
 macro_rules! namespaced_kind {
     ($kind:ident, list: $list:literal, plural: $plural:literal, {
         $( $field:ident: $type:ty = $name:literal, skip_if: $skip:expr; )*
@@ -66,7 +67,7 @@ macro_rules! namespaced_kind {
                     )*
                 }
                 let wire = Wire::deserialize(deserializer)?;
-                super::resource::check_type(&wire.api_version, &wire.kind, stringify!($kind))
+                crate::resource::check_type(&wire.api_version, &wire.kind, super::API_VERSION, stringify!($kind))
                     .map_err(serde::de::Error::custom)?;
                 Ok(Self { metadata: wire.metadata, $( $field: wire.$field, )* })
             }
@@ -74,18 +75,19 @@ macro_rules! namespaced_kind {
     };
 }
 
-pub(super) use namespaced_kind;
+pub(crate) use namespaced_kind;
 
 /// Rejects an object of another kind. Items of a list may omit `apiVersion` and `kind`.
-pub(super) fn check_type(
+pub(crate) fn check_type(
     api_version: &Option<String>,
     kind: &Option<String>,
-    expected: &str,
+    expected_version: &str,
+    expected_kind: &str,
 ) -> Result<(), String> {
-    let api_version = api_version.as_deref().unwrap_or(super::API_VERSION);
-    let kind = kind.as_deref().unwrap_or(expected);
-    if (api_version, kind) == (super::API_VERSION, expected) {
+    let api_version = api_version.as_deref().unwrap_or(expected_version);
+    let kind = kind.as_deref().unwrap_or(expected_kind);
+    if (api_version, kind) == (expected_version, expected_kind) {
         return Ok(());
     }
-    Err(format!("expected {} {expected}, got {api_version} {kind}", super::API_VERSION))
+    Err(format!("expected {expected_version} {expected_kind}, got {api_version} {kind}"))
 }

@@ -1,0 +1,70 @@
+//! Conditions, in the formats of both contracts.
+
+use serde::{Deserialize, Serialize};
+
+use crate::mcm::ConditionStatus;
+use crate::wire_time::WireTime;
+
+/// A condition in the format of the contract v1beta2, which is that of Kubernetes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    /// Type of the condition.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// Status of the condition.
+    pub status: ConditionStatus,
+    /// The generation of the object that the condition describes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// When the status changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_transition_time: Option<WireTime>,
+    /// CamelCase reason.
+    #[serde(default)]
+    pub reason: String,
+    /// Text for users.
+    #[serde(default)]
+    pub message: String,
+}
+
+/// A condition in the format of the contract v1beta1.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ConditionV1 {
+    /// Type of the condition.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// Status of the condition.
+    pub status: ConditionStatus,
+    /// `Error`, `Warning` or `Info`; only if the status is False.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub severity: Option<String>,
+    /// When the status changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_transition_time: Option<WireTime>,
+    /// CamelCase reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Text for users.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// Fields of older contracts in the status of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Deprecated {
+    /// Fields of the contract v1beta1.
+    #[serde(default, rename = "v1beta1", skip_serializing_if = "Option::is_none")]
+    pub v1_beta1: Option<DeprecatedV1Beta1>,
+}
+
+/// Fields of the contract v1beta1 in the status of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DeprecatedV1Beta1 {
+    /// Conditions in the old format.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<ConditionV1>,
+}
