@@ -540,7 +540,7 @@ mod tests {
     }
 
     fn found(by_id: bool, second: i64, answer: Result<Sighting, Error>) -> Option<Found> {
-        let by = InstanceRef { id: by_id.then(id), key: None, name: None };
+        let by = InstanceRef { id: by_id.then(id), ..InstanceRef::default() };
         Some(Found { by, answered: answered(second, second, answer) })
     }
 
@@ -579,7 +579,12 @@ mod tests {
         #[expect(clippy::disallowed_methods, reason = "the test checks its decision")]
         fn next(self) -> Next {
             let id = self.seen.then(id);
-            let which = InstanceRef { id, key: Some(InstanceKey::new("uid")), name: NodeName::new("m") };
+            let which = InstanceRef {
+                id,
+                key: Some(InstanceKey::new("uid")),
+                name: NodeName::new("m"),
+                native_id: None,
+            };
             let mut process = process();
             process.promises.keys = self.keys;
             Departure {
@@ -660,6 +665,7 @@ mod tests {
     fn made_at(second: i64, key: Option<&str>) -> Instance {
         Instance {
             id: id(),
+            native_id: None,
             key: key.map(InstanceKey::new),
             cluster: key.map(|_| "ours".to_owned()),
             name: NodeName::new("m").expect("not empty"),
@@ -717,7 +723,7 @@ mod tests {
         assert!(matches!(next(true, -60, 100, &answers), Next::Delete(_)));
         answers.delete = Some(answered(1, 2, Ok(())));
         answers.find = Some(Found {
-            by: InstanceRef { id: Some(id()), key: None, name: None },
+            by: InstanceRef { id: Some(id()), ..InstanceRef::default() },
             answered: answered(3, 4, Err(refused)),
         });
         assert!(matches!(next(true, -60, 100, &answers), Next::Find));

@@ -44,6 +44,9 @@ pub enum Evidence {
     Forced,
     /// A user set the label `force-deletion`, which gives up the pods.
     ForceDeletion,
+    /// The machine belongs to Cluster API, which drains a Node before it deletes the object of its
+    /// instance.
+    ClusterApi,
     /// The machine's status says that the drain has ended.
     PastDrain {
         /// The stage in the status.
@@ -99,6 +102,7 @@ impl fmt::Display for Evidence {
             Self::NoNode { node, looked } => write!(f, "no node {node} existed at {looked}"),
             Self::Forced => f.write_str("the drain was ended by force"),
             Self::ForceDeletion => f.write_str("the label force-deletion is set"),
+            Self::ClusterApi => f.write_str("Cluster API drained the Node before"),
             Self::PastDrain { stage } => write!(f, "the drain has ended: {stage}"),
         }
     }

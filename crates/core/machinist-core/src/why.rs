@@ -14,8 +14,14 @@ use machinist_instance::ErrorKind;
 
 use crate::snapshot::Call;
 
+/// Folder of the pages about the reasons that objects of every contract may have.
+const SHARED_PAGES: &str = "stuck";
+
 /// A reason that only objects of one contract have.
 pub trait ContractReason: fmt::Display + fmt::Debug + Clone + PartialEq + Send + Sync + 'static {
+    /// Folder of the pages about these reasons, below the source folder of the book.
+    const PAGES: &'static str = SHARED_PAGES;
+
     /// Returns the constant CamelCase name for conditions, Events and metrics.
     fn code(&self) -> &'static str;
 }
@@ -172,17 +178,22 @@ impl<R: ContractReason> Reason<R> {
         }
     }
 
-    /// Returns the name of the page about this reason in the book: the code in lower case, with
-    /// hyphens. The page about `ClassMissing` is `docs/src/stuck/class-missing.md`.
+    /// Returns the path of the page about this reason below `docs/src`, without `.md`: the folder
+    /// of the contract, and the code in lower case with hyphens. The page about `ClassMissing`
+    /// is `stuck/class-missing`.
     pub fn page(&self) -> String {
-        let mut page = String::new();
+        let folder = match self {
+            Self::Contract(_) => R::PAGES,
+            _ => SHARED_PAGES,
+        };
+        let mut name = String::new();
         for letter in self.code().chars() {
-            if letter.is_ascii_uppercase() && !page.is_empty() {
-                page.push('-');
+            if letter.is_ascii_uppercase() && !name.is_empty() {
+                name.push('-');
             }
-            page.push(letter.to_ascii_lowercase());
+            name.push(letter.to_ascii_lowercase());
         }
-        page
+        format!("{folder}/{name}")
     }
 }
 
@@ -267,6 +278,8 @@ mod tests {
     }
 
     impl ContractReason for Other {
+        const PAGES: &'static str = "elsewhere";
+
         fn code(&self) -> &'static str {
             "Other"
         }
@@ -291,8 +304,8 @@ mod tests {
 
     #[test]
     fn a_page_is_named_after_the_code() {
-        assert_eq!(Reason::<Other>::AccountPaused.page(), "account-paused");
-        assert_eq!(Reason::Contract(Other).page(), "other");
+        assert_eq!(Reason::<Other>::AccountPaused.page(), "stuck/account-paused");
+        assert_eq!(Reason::Contract(Other).page(), "elsewhere/other");
     }
 
     #[test]

@@ -6,10 +6,13 @@
 //! every driver passes.
 //!
 //! Deliberately absent: Machines, retries, rate limits and deadlines. A driver makes one attempt
-//! and returns what it learned. The caller limits the time, retries and stores the answer.
+//! and returns what it learned. The caller limits the time, retries and stores the answer. A driver
+//! whose calls consist of several requests calls [`may_change`] before each change.
 
 mod clock;
 pub mod contract;
+mod fence;
+mod mail;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,13 +20,15 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use jiff::SignedDuration;
 use machinist_instance::{
-    AccountId, Balancer, BalancerDeletion, BalancerRef, BalancerSpec, Credential, Ensured, Error, Instance,
-    InstanceKey, InstanceRef, InstanceSpec, Progress, Promises, ProviderId, RecordedId, Route, RouteSpec,
-    RouteTable, Scope, Sighting,
+    AccountId, Balancer, BalancerDeletion, BalancerRef, BalancerSpec, BootstrapData, BootstrapStatus,
+    CallBudget, Credential, Ensured, Error, Instance, InstanceKey, InstanceRef, InstanceSpec, Progress,
+    Promises, ProviderId, Readiness, RecordedId, Route, RouteSpec, RouteTable, Scope, Sighting,
 };
 use serde_json::Value;
 
 pub use clock::CloudClock;
+pub use fence::{Fence, may_change};
+pub use mail::Mailer;
 
 /// A cloud that users can name in a MachineClass.
 ///
@@ -150,6 +155,10 @@ pub trait Driver: Send + Sync {
     fn clock_skew(&self) -> Option<SignedDuration> {
         None
     }
+    /// The remaining calls of the account. `None` while they are unknown.
+    fn budget(&self) -> Option<CallBudget> {
+        None
+    }
 }
 
 /// Calls for the instances of one account.
@@ -170,6 +179,7 @@ pub trait Driver: Send + Sync {
 ///     async fn ensure(&self, spec: &InstanceSpec) -> Result<Instance, Error> {
 ///         let made = || Instance {
 ///             id: ProviderId::parse(&format!("memory:///{}", spec.name)).expect("not empty"),
+///             native_id: None,
 ///             key: Some(spec.key.clone()),
 ///             cluster: Some(spec.cluster.clone()),
 ///             name: spec.name.clone(),
@@ -253,7 +263,8 @@ pub trait Instances: Send + Sync {
     /// ended only when `find` returns [`Sighting::Absent`].
     ///
     /// # Errors
-    /// `Denied` if the key of the instance is not `owner`.
+    /// `Denied` if the key of the instance is not `owner`, and the instance does not have the
+    /// recorded `which.native_id` either.
     async fn delete(&self, which: &InstanceRef, owner: &InstanceKey) -> Result<(), Error>;
 
     /// Changes the key of an instance from `from` to `to`, and nothing else. A Machine that was
@@ -297,15 +308,16 @@ pub trait Instances: Send + Sync {
 #[async_trait]
 pub trait Balancers: Send + Sync {
     /// Creates the balancer of `spec.key`, or changes the existing one so that it matches the spec.
-    /// If none has the key, the driver adopts the balancer that has the spec's name, unless that
-    /// one has a key in `spec.keys_in_use`.
+    /// If none has the key, the driver adopts the balancer that has the spec's name and no key. A
+    /// balancer with another key is never adopted, because its object may belong to another
+    /// cluster. The only exception is a balancer with the recorded `spec.native_id`.
     ///
     /// # Guarantees
     /// A key never has two balancers. If the balancer matches the spec, the call only reads. The
     /// driver changes nothing that the spec does not mention.
     ///
     /// # Errors
-    /// `InvalidSpec` names the option. `Denied` if the balancer of that name has the key of another
+    /// `InvalidSpec` names the option, or the balancer of that name that has the key of another
     /// object. `Ambiguous` if the effect of a change is unknown; repeating the call is safe.
     async fn ensure(&self, spec: &BalancerSpec) -> Result<Progress<Ensured>, Error>;
 
@@ -318,11 +330,12 @@ pub trait Balancers: Send + Sync {
     /// Lists all balancers that the account may see. The result is complete or an error.
     async fn list(&self) -> Result<Vec<Balancer>, Error>;
 
-    /// Deletes a balancer. Deleting an absent balancer succeeds. A balancer that a user protected
-    /// against deletion stays, and loses its key.
+    /// Deletes a balancer. Deleting an absent balancer succeeds with
+    /// [`BalancerDeletion::Absent`]. A balancer that a user protected against deletion stays, and
+    /// loses its key.
     ///
     /// # Errors
-    /// `Denied` if the key of the balancer is not `which.key`.
+    /// `InvalidSpec` if the key of the balancer is not `which.key`.
     async fn delete(&self, which: &BalancerRef) -> Result<Progress<BalancerDeletion>, Error>;
 }
 
@@ -350,23 +363,34 @@ pub trait Routes: Send + Sync {
 pub trait Volumes: Send + Sync {}
 
 /// Calls that bootstrap an instance from outside, once per instance.
+///
+/// No call waits: each starts something or observes it, in one short attempt. The usual order is
+/// [`readiness`](Self::readiness), [`load_images`](Self::load_images), [`start`](Self::start),
+/// [`progress`](Self::progress).
 #[async_trait]
 pub trait Bootstrap: Send + Sync {
-    /// Starts the script, unless it was started before. Returns without waiting for its end.
-    async fn start(&self, which: &InstanceRef, script: &[u8]) -> Result<(), Error>;
-    /// Returns the progress of the script.
-    async fn progress(&self, which: &InstanceRef) -> Result<BootstrapProgress, Error>;
-}
+    /// Observes whether the instance has started so far that its bootstrap can begin.
+    async fn readiness(&self, which: &InstanceRef) -> Result<Readiness, Error>;
 
-/// The progress of a bootstrap script.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum BootstrapProgress {
-    /// The script was not started.
-    NotStarted,
-    /// The script runs.
-    Running,
-    /// The script succeeded.
-    Succeeded,
-    /// The script failed. The text is the end of its output.
-    Failed(String),
+    /// Loads container images from outside into the instance. A repeated call observes the loading.
+    /// Images that the instance has are skipped.
+    ///
+    /// # Errors
+    /// `InvalidSpec` names an image that does not exist.
+    async fn load_images(&self, which: &InstanceRef, images: &[String]) -> Result<Progress<()>, Error>;
+
+    /// Starts the bootstrap and returns without waiting for its end.
+    ///
+    /// # Guarantees
+    /// The steps of an instance run at most once, even if the call is repeated, its outcome is
+    /// unknown, or this process or the instance restarts.
+    ///
+    /// # Errors
+    /// `InvalidSpec` if the data cannot be parsed; the message contains none of the data.
+    /// `Denied` if the instance has another key.
+    async fn start(&self, which: &InstanceRef, data: &BootstrapData) -> Result<(), Error>;
+
+    /// Observes the bootstrap. The answer comes from the instance, so it does not depend on the
+    /// process that started the bootstrap.
+    async fn progress(&self, which: &InstanceRef) -> Result<BootstrapStatus, Error>;
 }

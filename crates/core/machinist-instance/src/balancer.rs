@@ -10,7 +10,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ProviderId;
+use crate::{NativeId, ProviderId};
 
 /// The key of a balancer, which the cloud stores as a label. A key is never reused.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -40,6 +40,9 @@ impl fmt::Display for BalancerKey {
 pub struct BalancerSpec {
     /// The key that makes creation idempotent: at most one balancer ever has it.
     pub key: BalancerKey,
+    /// The native id that the caller recorded. A balancer that has it and another key belongs to
+    /// the caller nevertheless. Only clouds that cannot change keys use it.
+    pub native_id: Option<NativeId>,
     /// The name for the balancer, unless the options contain another one.
     pub name: String,
     /// The ports of the balancer, each once.
@@ -49,8 +52,6 @@ pub struct BalancerSpec {
     pub targets: Vec<BalancerTarget>,
     /// Options in the words of the cloud, by name, for example `algorithm-type`.
     pub options: BTreeMap<String, String>,
-    /// Keys of other objects that exist. A balancer that carries one of them is never adopted.
-    pub keys_in_use: Vec<BalancerKey>,
 }
 
 /// One port of a balancer.
@@ -92,6 +93,17 @@ pub struct BalancerTarget {
     pub node: String,
     /// The instance.
     pub instance: ProviderId,
+    /// The share of new connections, from 0 to [`Self::FULL_WEIGHT`]. With
+    /// [`Self::DRAINING_WEIGHT`], the target keeps its connections and receives no new ones. A
+    /// cloud without weights leaves out a draining target, and treats every other weight as full.
+    pub weight: u8,
+}
+
+impl BalancerTarget {
+    /// The weight of a target in service.
+    pub const FULL_WEIGHT: u8 = 100;
+    /// The weight of a target that receives no new connections.
+    pub const DRAINING_WEIGHT: u8 = 0;
 }
 
 /// A balancer as the cloud shows it.
@@ -99,6 +111,8 @@ pub struct BalancerTarget {
 pub struct Balancer {
     /// The cloud's own id.
     pub id: String,
+    /// The cloud's internal id, if [`id`](Self::id) is a name that the cloud gives out again.
+    pub native_id: Option<NativeId>,
     /// The key of the balancer; absent if another program created it.
     pub key: Option<BalancerKey>,
     /// The name of the balancer.
@@ -107,6 +121,9 @@ pub struct Balancer {
     pub ingress: Vec<Ingress>,
     /// The ports on which the balancer listens.
     pub ports: Vec<u16>,
+    /// The ports of the machine that runs the balancer, by the port on which the balancer listens.
+    /// Empty for a cloud whose addresses clients reach directly.
+    pub host_ports: BTreeMap<u16, u16>,
     /// The instances behind the balancer.
     pub targets: Vec<ProviderId>,
     /// Whether the cloud refuses to delete the balancer until a user removes its protection.
@@ -135,6 +152,8 @@ pub struct BalancerRef {
     pub id: Option<String>,
     /// The key of the balancer.
     pub key: BalancerKey,
+    /// The native id that the caller recorded; see [`BalancerSpec::native_id`].
+    pub native_id: Option<NativeId>,
 }
 
 /// The result of a call that changes a cloud in several steps.
@@ -181,8 +200,10 @@ pub struct BalancerNote {
 /// How the deletion of a balancer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BalancerDeletion {
-    /// The balancer does not exist any more.
+    /// The call deleted the balancer.
     Gone,
+    /// No balancer has the key, so the call deleted nothing.
+    Absent,
     /// A user protected the balancer against deletion. It stays, without its key.
     Retained,
 }

@@ -173,6 +173,43 @@ impl fmt::Display for InstanceKey {
     }
 }
 
+/// The cloud's internal id of an object, which it never gives to another object, such as the id of
+/// a container. The provider id may be a name that the cloud gives out again.
+///
+/// A controller records the native id on its own API object. The API object may receive another UID
+/// (`clusterctl move`, a restored backup). If the cloud cannot change keys, this record is then the
+/// proof of ownership: an object with another key belongs to the caller only if it has this id.
+///
+/// ```
+/// use machinist_instance::NativeId;
+///
+/// let id = NativeId::new("4f53cda18c2b").expect("not empty");
+/// assert_eq!((id.as_str(), id.to_string()), ("4f53cda18c2b", "4f53cda18c2b".to_owned()));
+/// assert_eq!(NativeId::new(""), None);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct NativeId(String);
+
+impl NativeId {
+    /// Wraps an id. Returns `None` for an empty text.
+    pub fn new(id: impl Into<String>) -> Option<Self> {
+        let id = id.into();
+        (!id.is_empty()).then_some(Self(id))
+    }
+
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for NativeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// The name with which the kubelet of an instance registers its Node.
 ///
 /// ```

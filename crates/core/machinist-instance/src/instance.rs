@@ -6,13 +6,16 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{InstanceKey, NodeName, ProviderId};
+use crate::{InstanceKey, NativeId, NodeName, ProviderId};
 
 /// One instance in a cloud, as the cloud described it at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Instance {
     /// The cloud's identity of the instance; never changes.
     pub id: ProviderId,
+    /// The cloud's internal id, if [`id`](Self::id) is a name that the cloud gives out again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub native_id: Option<NativeId>,
     /// The key for which the driver created the instance; absent if another program created it.
     pub key: Option<InstanceKey>,
     /// The installation from the instance's tag; absent if another program created the instance.
@@ -26,7 +29,7 @@ pub struct Instance {
     pub addresses: Vec<Address>,
     /// The cloud's name of the size, for example `m5.large`.
     pub instance_type: Option<String>,
-    /// Zone of the cloud, if it has zones.
+    /// Zone of the cloud, if it has zones. Cluster API calls it the failure domain.
     pub zone: Option<String>,
     /// Region of the cloud, if it has regions.
     pub region: Option<String>,
@@ -100,6 +103,11 @@ pub struct InstanceRef {
     pub key: Option<InstanceKey>,
     /// The name of the instance, even if the cloud has not created it.
     pub name: Option<NodeName>,
+    /// The native id that the caller recorded. A driver may search by it before all others, because
+    /// ids and names can change. If the found instance has another key and this native id, it
+    /// belongs to the caller nevertheless. Only drivers with [`crate::KeyTag::Fixed`] use it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub native_id: Option<NativeId>,
 }
 
 impl fmt::Display for InstanceRef {
@@ -115,6 +123,7 @@ impl fmt::Display for InstanceRef {
 
 /// The result of `find`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[expect(clippy::large_enum_variant, reason = "a call returns one sighting, and most are instances")]
 pub enum Sighting {
     /// The instance exists. If `Instance::key` is absent, another program created an instance of
     /// that name.
@@ -122,7 +131,8 @@ pub enum Sighting {
     /// The cloud does not show the instance. [`crate::Promises::visible_within`] says when that
     /// proves its absence.
     Absent,
-    /// An instance with that id or name exists and has another key.
+    /// An instance with that id or name exists, has another key, and does not have the recorded
+    /// native id.
     Foreign(Foreign),
 }
 

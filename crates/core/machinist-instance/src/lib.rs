@@ -9,9 +9,11 @@
 //! object, and this crate performs no call.
 
 mod balancer;
+mod bootstrap;
 mod error;
 mod identity;
 mod instance;
+mod mail;
 mod promises;
 mod route;
 mod spec;
@@ -20,9 +22,14 @@ pub use balancer::{
     Balancer, BalancerDeletion, BalancerKey, BalancerNote, BalancerRef, BalancerSpec, BalancerTarget,
     Ensured, Ingress, Listener, Progress, TransportProtocol,
 };
+pub use bootstrap::{
+    BootstrapCause, BootstrapData, BootstrapFailure, BootstrapFormat, BootstrapState, BootstrapStatus,
+    Readiness,
+};
 pub use error::{Error, ErrorKind};
-pub use identity::{IdentityError, InstanceKey, NodeName, ProviderId, RecordedId};
+pub use identity::{IdentityError, InstanceKey, NativeId, NodeName, ProviderId, RecordedId};
 pub use instance::{Address, AddressKind, Foreign, Instance, InstanceRef, Power, Scope, Sighting};
-pub use promises::{CallRate, CreateGuarantee, KeyTag, Promises};
+pub use mail::Envelope;
+pub use promises::{CallBudget, CallRate, CreateGuarantee, KeyTag, Promises};
 pub use route::{Route, RouteSpec, RouteTable};
 pub use spec::{AccountId, Credential, InstanceSpec, UserData};

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// The guarantees on which the core relies for one cloud account.
@@ -42,6 +43,20 @@ pub struct CallRate {
     pub per_hour: u32,
     /// Number of calls that the cloud admits at once after a pause.
     pub burst: u32,
+}
+
+/// The remaining calls of one account, as an answer of the cloud showed them. The cloud gives calls
+/// back evenly until the account is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CallBudget {
+    /// Number of calls of the full account.
+    pub limit: u32,
+    /// Number of calls that were left.
+    pub remaining: u32,
+    /// When the answer arrived.
+    pub seen_at: Timestamp,
+    /// When the account is full again, if no further call is made.
+    pub full_at: Timestamp,
 }
 
 impl Promises {

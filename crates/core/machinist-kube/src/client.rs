@@ -52,6 +52,12 @@ pub enum ConnectError {
         /// The error of the file.
         source: KubeconfigError,
     },
+    /// The URL of the API server cannot be parsed.
+    #[error("{server}: expected the URL of an API server, for example https://127.0.0.1:6443")]
+    Server {
+        /// The text.
+        server: String,
+    },
     /// The kubeconfig file cannot be parsed. The message omits the error of the parser, because
     /// that error quotes the file, and the file holds credentials.
     #[error("cannot parse kubeconfig {}: expected YAML of `kind: Config`; correct the file", path.display())]
@@ -96,6 +102,10 @@ pub async fn connect(
             kube::Config::incluster().map_err(|source| ConnectError::InCluster { source })?
         }
     };
+    if let Some(server) = &options.server {
+        let parsed = server.parse();
+        config.cluster_url = parsed.map_err(|_| ConnectError::Server { server: server.clone() })?;
+    }
     config.default_retry = false;
     let server = config.cluster_url.to_string();
     let builder = ClientBuilder::try_from(config)

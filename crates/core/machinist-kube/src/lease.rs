@@ -16,11 +16,14 @@
 //!    +----------+--------------------+
 //! ```
 //!
-//! Two rules define what a Lease permits:
+//! Three rules define what a Lease permits:
 //!
 //! * **Starting.** A call may start while [`Leadership::may_start`] is true: the process renewed
 //!   the Lease within the renew deadline and has not been told to stop. The call may take longer
 //!   than the Lease lasts, because the process continues to renew.
+//! * **Continuing.** A call that consists of several requests sends a change only while
+//!   [`Leadership::may_continue`] is true. So a process that was paused during a call changes
+//!   nothing when it continues.
 //! * **Stopping.** After the stop signal, [`Elector::run_and_drain`] permits no new calls. It
 //!   renews the Lease until the calls in flight have ended, and then releases the Lease. So no
 //!   other process leads while one of our calls may still take effect.
@@ -31,6 +34,7 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -186,6 +190,8 @@ impl LeaseState {
 #[derive(Clone, Debug)]
 pub struct Leadership {
     state: watch::Receiver<LeaseState>,
+    /// Whether the last attempt showed another holder.
+    is_theirs: Arc<AtomicBool>,
     /// Keeps the channel open if there is no election.
     _permanent: Option<Arc<watch::Sender<LeaseState>>>,
 }
@@ -198,7 +204,13 @@ impl Leadership {
         let until = now + Duration::from_secs(100 * 365 * 24 * 3600);
         let (sender, state) =
             channel(LeaseState::Held(Term { since: now, start_until: until, until, ran_out: false }));
-        Self { state, _permanent: Some(Arc::new(sender)) }
+        Self { state, is_theirs: Arc::default(), _permanent: Some(Arc::new(sender)) }
+    }
+
+    /// Whether this process waits because another process holds the Lease. False before the first
+    /// answer of the API server.
+    pub fn is_standby(&self) -> bool {
+        self.state() == LeaseState::Waiting && self.is_theirs.load(Ordering::Relaxed)
     }
 
     /// The state of the leadership now. An expired Lease counts as lost, even if the elector has
@@ -236,6 +248,13 @@ impl Leadership {
             LeaseState::Held(term) => Instant::now() < term.start_until,
             LeaseState::Waiting | LeaseState::Draining(_) | LeaseState::Lost => false,
         }
+    }
+
+    /// Whether a call that has started may still send a request that changes something: the process
+    /// renewed the Lease within the renew deadline. Also true while the process drains, because it
+    /// waits for its calls.
+    pub fn may_continue(&self) -> bool {
+        self.state.borrow().term().is_some_and(|term| Instant::now() < term.start_until)
     }
 
     /// Time for which we certainly hold the Lease, even if no further renewal succeeds; zero if we
@@ -309,6 +328,7 @@ pub struct Elector {
     options: LeaseOptions,
     clock: SharedClock,
     state: watch::Sender<LeaseState>,
+    is_theirs: Arc<AtomicBool>,
     jitter: Jitter,
     /// The Lease after our last write; `None` if that is not certain.
     mine: Option<Lease>,
@@ -332,7 +352,9 @@ impl Elector {
     /// Creates an elector, and the leadership that it updates.
     pub fn new(client: Client, options: LeaseOptions, clock: SharedClock) -> (Self, Leadership) {
         let (sender, state) = channel(LeaseState::Waiting);
+        let is_theirs = Arc::<AtomicBool>::default();
         let elector = Self {
+            is_theirs: is_theirs.clone(),
             leases: Api::namespaced(client, &options.namespace),
             jitter: Jitter::new(options.seed),
             clock,
@@ -342,7 +364,7 @@ impl Elector {
             ran_out: false,
             options,
         };
-        (elector, Leadership { state, _permanent: None })
+        (elector, Leadership { state, is_theirs, _permanent: None })
     }
 
     /// Takes part until leadership is lost or `stop` completes. Then releases the Lease at once, so
@@ -440,7 +462,9 @@ impl Elector {
     async fn acquire(&mut self) -> Instant {
         let lease = self.options.name.clone();
         loop {
-            match self.attempt(self.options.renew_deadline).await {
+            let attempt = self.attempt(self.options.renew_deadline).await;
+            self.is_theirs.store(matches!(attempt, Attempt::Theirs(_)), Ordering::Relaxed);
+            match attempt {
                 Attempt::Ours(at) => return at,
                 Attempt::Theirs(holder) => tracing::debug!(%lease, %holder, "Waiting for the Lease"),
                 Attempt::Failed(reason) => tracing::warn!(%lease, %reason, "Cannot get the Lease"),

@@ -37,6 +37,8 @@ pub mod lease;
 pub mod recorder;
 
 mod backoff;
+#[doc(hidden)]
+pub mod decoders;
 #[cfg(test)]
 mod fake_server;
 mod hash_of_parts;

@@ -28,8 +28,9 @@ use crate::hash_of_parts::hash_of_parts;
 use crate::limiter::Limiter;
 use crate::outcome::WriteOutcome;
 
-/// Maximum number of Events in memory. Beyond that, the recorder drops new Events.
-const MAX_SERIES: usize = 4096;
+/// Maximum number of Events in memory. Beyond that, the recorder drops new Events. Each Node of the
+/// largest clusters that Kubernetes supports, 5,000, can have an Event at the same time.
+const MAX_SERIES: usize = 8192;
 
 /// A series without an occurrence for this long ends. The next occurrence starts a new Event.
 const SERIES_ENDS_AFTER: Duration = Duration::from_secs(600);

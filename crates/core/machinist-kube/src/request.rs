@@ -62,6 +62,8 @@ pub struct ClientOptions {
     pub skew: Skew,
     /// Receives a report of each finished request.
     pub observer: Option<RequestObserver>,
+    /// URL of the API server; that of the configuration if absent.
+    pub server: Option<String>,
     /// Seed of the jitter between repeated reads.
     pub seed: u64,
 }
@@ -78,6 +80,7 @@ impl ClientOptions {
             clock: SystemClock::shared(),
             skew: Skew::default(),
             observer: None,
+            server: None,
             seed: 0,
         }
     }

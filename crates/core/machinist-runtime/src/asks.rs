@@ -10,6 +10,8 @@
 //!                                              | yes: call -> store the answer -> wake the key
 //!                                              | no:  skip the call -> the planner decides again
 //! ```
+//!
+//! A call may send several requests. `begun` checks lease and time again before each change.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -23,8 +25,10 @@ use machinist_kube::Leadership;
 use tokio::time::Instant;
 
 use crate::accounts::Account;
+use crate::begun::Begun;
 use crate::contract::{Contract, Stop};
 use crate::in_flight::Work;
+use crate::metrics::REQUEST_SECONDS;
 use crate::panics;
 use crate::pass::program_failed;
 use crate::passes::Count;
@@ -134,9 +138,10 @@ impl<C: Contract> Runtime<C> {
                 return self.note_panic(&key, why);
             }
         }
-        let began = self.now();
+        let (began, sent) = (self.now(), Instant::now());
         let answer = self.answer(&key, call, bound, made).await;
         account.note_end(answer.as_ref().err());
+        self.measure(call, sent.elapsed(), answer.as_ref().err());
         let answered =
             Answered { started: began, ended: self.now(), account: Some(account.id().clone()), answer };
         let remembered = panics::catch(|| {
@@ -155,8 +160,16 @@ impl<C: Contract> Runtime<C> {
         }
     }
 
-    /// Awaits the answer of a call. If no answer arrives within the bound, the outcome is
-    /// ambiguous.
+    fn measure(&self, call: Call, took: Duration, error: Option<&Error>) {
+        let (call, metrics) = (call.to_string(), &self.options.metrics);
+        let result = error.map_or_else(|| "ok".to_owned(), |error| error.kind.to_string());
+        metrics.count("machinist_cloud_calls_total", &[("call", &call), ("result", &result)]);
+        let labels = [("call", call.as_str())];
+        metrics.observe("machinist_cloud_call_duration_seconds", &labels, REQUEST_SECONDS, took);
+    }
+
+    /// Awaits the answer of a call, behind a fence. If no answer arrives within the bound, the
+    /// outcome is ambiguous.
     async fn answer<T>(
         &self,
         key: &C::Key,
@@ -164,6 +177,8 @@ impl<C: Contract> Runtime<C> {
         bound: Duration,
         made: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
+        let begun = Begun::now(self.leadership.clone(), self.options.clock.clone(), bound);
+        let made = begun.fence().around(made);
         match panics::catch_async(tokio::time::timeout(bound, made)).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => {

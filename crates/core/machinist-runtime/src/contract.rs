@@ -47,8 +47,14 @@ pub trait Contract: Sized + Send + Sync + 'static {
     fn forget_moments(seen: &mut Self::Seen, now: jiff::Timestamp);
 
     /// Gauges of the contract's memory beside its stores, by name.
-    fn gauges(_seen: &Self::Seen) -> Vec<(&'static str, usize)> {
+    fn gauges(_seen: &Self::Seen, _now: jiff::Timestamp) -> Vec<(&'static str, usize)> {
         Vec::new()
+    }
+
+    /// Returns why the process is not ready although its stores are complete. `/readyz` shows the
+    /// text.
+    fn unready(_seen: &Self::Seen) -> Option<String> {
+        None
     }
 
     /// Returns the key for the path `/why/<kind>/<name>`.
@@ -75,6 +81,11 @@ pub trait QueueKey: Clone + Ord + Debug + Display + Send + Sync + 'static {
     /// collect several changes in one pass.
     fn min_interval(&self) -> Duration {
         Duration::ZERO
+    }
+
+    /// Whether the objects of the kind have no namespace.
+    fn is_cluster_scoped(&self) -> bool {
+        false
     }
 }
 

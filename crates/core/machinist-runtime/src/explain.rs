@@ -33,9 +33,12 @@ pub enum ExplainError<K: QueueKey> {
     /// The object does not exist.
     #[error("{0} not found in namespace {1}; check the name and the namespace")]
     NotFound(K, String),
+    /// The object does not exist. Objects of its kind have no namespace.
+    #[error("{0} not found; check the name and the cluster")]
+    NotFoundInCluster(K),
     /// The object exists, but its fields do not match its kind.
-    #[error("cannot parse {0} in namespace {1}: a field has the wrong type; correct the object")]
-    Undecodable(K, String),
+    #[error("cannot parse {0}: a field has the wrong type; correct the object")]
+    Undecodable(K),
     /// No planner decides about objects of this kind.
     #[error("cannot explain {0}: the controller makes no decisions about this kind")]
     NotDecided(K),
@@ -94,7 +97,10 @@ pub fn decide<C: Contract, K: Kind<C>>(
     let snapshot = match observed {
         Observed::Ready(snapshot) => snapshot,
         Observed::NotYet | Observed::Gone => {
-            return Err(ExplainError::NotFound(key.clone(), runtime.options.namespace.clone()));
+            return Err(match key.is_cluster_scoped() {
+                true => ExplainError::NotFoundInCluster(key.clone()),
+                false => ExplainError::NotFound(key.clone(), runtime.options.namespace.clone()),
+            });
         }
     };
     let decided = panics::catch(|| {

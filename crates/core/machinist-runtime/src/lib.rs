@@ -4,9 +4,11 @@
 //! feed       watches fill the World (the contract's stores, barrier, passes) and wake keys
 //! pass       key -> observe -> plan (the contract's planner) -> act, the same for every kind
 //! asks       driver calls that a pass starts and does not await; calls share accounts
+//! begun      whether a call that has begun may still change the cloud
 //! in_flight  work that has begun and not ended; a stopping process waits for it
 //! write      guarded writes to API servers; settle finds out the outcome of unanswered writes
 //! explain    the same facts and planners without a controller; serve answers over HTTP
+//! metrics    durations and results, measured when they happen
 //! process    watches and workers, started and ended together
 //! ```
 //!
@@ -18,12 +20,14 @@
 
 mod accounts;
 mod asks;
+mod begun;
 mod clock_steps;
 mod contract;
 mod explain;
 mod feed;
 mod fingerprint;
 mod in_flight;
+mod metrics;
 mod options;
 mod owners;
 mod panics;
@@ -44,13 +48,17 @@ pub use explain::{ExplainError, Explanation, decide, is_unreadable, read_all, ru
 pub use feed::{Fed, Feed, entry_of, feed, refresh, take_in};
 pub use fingerprint::fingerprint;
 pub use in_flight::Drained;
+pub use metrics::{CHANGE_SECONDS, Histogram, Metrics, REQUEST_SECONDS, Sample, WAIT_SECONDS, with_labels};
 pub use options::{Clients, Options};
 pub use owners::{controlled_by, stays};
 pub use pass::pass;
 pub use passes::{Passes, WhyRecord};
 pub use process::{Ended, Inspector, Running};
 pub use runtime::Runtime;
-pub use serve::{answer_all, listen, render_why, serve};
+pub use serve::{
+    Door, OpenDoor, Rejection, answer_all, answer_behind, answer_with_metrics, listen, render_why, serve,
+    serve_behind, serve_metrics,
+};
 pub use settle::Question;
 pub use world::World;
 pub use write::{Created, Write};

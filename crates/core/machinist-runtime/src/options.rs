@@ -7,6 +7,7 @@ use std::time::Duration;
 use machinist_kube::{SharedClock, Skew, SystemClock};
 
 use crate::accounts::Accounts;
+use crate::metrics::Metrics;
 
 /// The clients of one process. Both may connect to the same API server.
 #[derive(Clone)]
@@ -38,6 +39,8 @@ pub struct Options {
     /// The open cloud accounts. Contracts in one program share them, so that together they keep the
     /// limits of an account.
     pub accounts: Arc<Accounts>,
+    /// The measured values of the process.
+    pub metrics: Metrics,
     /// The component name in Events.
     pub component: &'static str,
     /// The instance name of this process in Events; usually the host name.
@@ -56,6 +59,7 @@ impl Options {
             target_skew: Skew::default(),
             seed: 0,
             accounts: Arc::default(),
+            metrics: Metrics::default(),
             component,
             instance: String::new(),
         }

@@ -9,8 +9,9 @@ use machinist_kube::lease::Leadership;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::contract::Contract;
+use crate::contract::{Contract, QueueKey as _};
 use crate::in_flight::{Drained, Work};
+use crate::metrics::{REQUEST_SECONDS, Sample, with_labels};
 use crate::options::{Clients, Options};
 use crate::panics;
 use crate::passes::WhyRecord;
@@ -114,7 +115,11 @@ async fn work<C: Contract>(runtime: Arc<Runtime<C>>) {
             // The process is stopping. The next leader continues with the key.
             return std::future::pending().await;
         };
+        let began = Instant::now();
         C::pass(&runtime, &key).await;
+        let labels = [("name", key.kind())];
+        let metrics = &runtime.options.metrics;
+        metrics.observe("workqueue_work_duration_seconds", &labels, REQUEST_SECONDS, began.elapsed());
         runtime.queue.done(&key);
     }
 }
@@ -160,6 +165,17 @@ impl<C: Contract> Inspector<C> {
         self.runtime.started().is_some()
     }
 
+    /// Why the process is not ready; `None` if it is ready.
+    pub fn not_ready(&self) -> Option<String> {
+        let world = self.runtime.lock();
+        if self.runtime.started().is_some() {
+            return C::unready(&world.seen);
+        }
+        let feeds = self.runtime.feeds.iter().filter(|feed| !feed.is_synced(&world.seen));
+        let missing: Vec<&str> = feeds.map(|feed| feed.resource()).collect();
+        Some(format!("not all watched kinds have been listed yet: {} missing", missing.join(", ")))
+    }
+
     /// The component name, as in Events.
     pub fn component(&self) -> &'static str {
         self.runtime.options.component
@@ -171,7 +187,7 @@ impl<C: Contract> Inspector<C> {
     }
 
     /// All metrics of the process, by name with labels.
-    pub fn metrics(&self) -> Vec<(String, f64)> {
+    pub fn metrics(&self) -> Vec<Sample> {
         let queue = self.runtime.queue.metrics();
         #[expect(clippy::cast_precision_loss, reason = "metrics are floating point numbers")]
         let number = |count: u64| count as f64;
@@ -193,13 +209,21 @@ impl<C: Contract> Inspector<C> {
             ("machinist_cloud_drivers", count(drivers)),
             ("machinist_cloud_calls_in_flight", count(world.asks.count())),
         ];
-        let gauges = C::gauges(&world.seen).into_iter().map(|(name, value)| (name, count(value)));
+        let gauges =
+            C::gauges(&world.seen, self.runtime.now()).into_iter().map(|(name, value)| (name, count(value)));
         let stored = self
             .runtime
             .feeds
             .iter()
             .map(|feed| (format!("machinist_store_{}", feed.resource()), count(feed.len(&world.seen))));
         let named = gauges.chain(always).map(|(name, value)| (name.to_owned(), value));
-        named.chain(stored).chain(world.passes.counted().map(|(name, total)| (name, number(total)))).collect()
+        let name = [("name", self.component())];
+        let common = [
+            (with_labels("workqueue_depth", &name), count(queue.due)),
+            (with_labels("workqueue_retries_total", &name), number(queue.retries)),
+        ];
+        let counted = world.passes.counted().map(|(name, total)| (name, number(total)));
+        let measured = self.runtime.options.metrics.samples();
+        named.chain(stored).chain(counted).chain(common).chain(measured).collect()
     }
 }

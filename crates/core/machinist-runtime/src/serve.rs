@@ -3,8 +3,8 @@
 //!
 //! | path | answer |
 //! |---|---|
-//! | `/healthz` | 200 `OK` while the process runs |
-//! | `/readyz` | 200 once all stores are complete, 503 before |
+//! | `/healthz`, `/livez` | 200 `OK` while the process runs |
+//! | `/readyz` | 200 if all stores are complete and the contract has no objection, else 503 |
 //! | `/metrics` | counters and gauges, Prometheus text |
 //! | `/why` | the last decision about every object, JSON |
 //! | `/why/<kind>/<name>` | the last decision about one object, JSON |
@@ -12,9 +12,12 @@
 //!
 //! The answers contain no secrets, because planners never see a secret.
 //!
-//! Deliberately absent: TLS, and requests that change state.
+//! A [`Door`] adds TLS and checks who asks; the program around the runtime implements it.
+//!
+//! Deliberately absent: requests that change state.
 
 mod connections;
+mod door;
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
@@ -25,17 +28,40 @@ use http::{Response, StatusCode, header};
 use http_body_util::Full;
 use machinist_core::{ContractReason, Why};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 
-pub use connections::answer_all;
+pub use connections::{answer_all, answer_behind};
+pub use door::{Door, OpenDoor, Rejection};
 
 use crate::contract::Contract;
+use crate::metrics::Sample;
 use crate::passes::WhyRecord;
 use crate::process::Inspector;
 
+/// Media type of the text format of Prometheus.
+const METRICS_TYPE: &str = "text/plain; version=0.0.4";
+
 /// Serves the endpoints until the future is dropped.
 pub async fn serve<C: Contract>(listener: TcpListener, inspector: Inspector<C>) -> Infallible {
-    answer_all(&listener, move |path| answer(&inspector, path)).await
+    serve_behind(listener, OpenDoor, inspector).await
+}
+
+/// Serves the endpoints behind a door until the future is dropped.
+pub async fn serve_behind<C: Contract, D: Door<TcpStream>>(
+    listener: TcpListener,
+    door: D,
+    inspector: Inspector<C>,
+) -> Infallible {
+    answer_behind(&listener, door, move |path| answer(&inspector, path)).await
+}
+
+/// Serves only `/metrics`, until the future is dropped.
+pub async fn serve_metrics<C: Contract>(listener: TcpListener, inspector: Inspector<C>) -> Infallible {
+    let answer = move |path: &str| match path {
+        "/metrics" => answer_with_metrics(inspector.metrics()),
+        _ => respond(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "404 page not found".to_owned()),
+    };
+    answer_all(&listener, answer).await
 }
 
 /// Listens on an address. An error names the address.
@@ -52,9 +78,11 @@ fn answer<C: Contract>(inspector: &Inspector<C>, path: &str) -> Response<Full<By
     let text = |status, text: &str| respond(status, "text/plain; charset=utf-8", text.to_owned());
     match path {
         "/healthz" | "/livez" => text(StatusCode::OK, "OK"),
-        "/readyz" if inspector.is_ready() => text(StatusCode::OK, "OK"),
-        "/readyz" => text(StatusCode::SERVICE_UNAVAILABLE, "not all watched kinds have been listed yet"),
-        "/metrics" => respond(StatusCode::OK, "text/plain; version=0.0.4", metrics(inspector)),
+        "/readyz" => match inspector.not_ready() {
+            None => text(StatusCode::OK, "OK"),
+            Some(reason) => text(StatusCode::SERVICE_UNAVAILABLE, &reason),
+        },
+        "/metrics" => answer_with_metrics(inspector.metrics()),
         "/why" => {
             let all = inspector.whys();
             let all: Vec<_> = all.iter().map(|(key, record)| render(inspector, key, record)).collect();
@@ -72,7 +100,8 @@ fn answer<C: Contract>(inspector: &Inspector<C>, path: &str) -> Response<Full<By
 }
 
 fn why<C: Contract>(inspector: &Inspector<C>, rest: &str) -> Option<Value> {
-    let (kind, name) = rest.split_once('/')?;
+    // Kinds of which there is one object have no name: `/why/routes`.
+    let (kind, name) = rest.split_once('/').unwrap_or((rest, ""));
     let key = C::key_named(kind, inspector.namespace(), name)?;
     inspector.why(&key).map(|record| render(inspector, &key, &record))
 }
@@ -100,13 +129,14 @@ pub fn render_why<R: ContractReason>(why: &Why<R>) -> Value {
     })
 }
 
-fn metrics<C: Contract>(inspector: &Inspector<C>) -> String {
+/// Answers a request for `/metrics` with these values.
+pub fn answer_with_metrics(samples: Vec<Sample>) -> Response<Full<Bytes>> {
     let mut text = String::new();
-    for (name, value) in inspector.metrics() {
+    for (name, value) in samples {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{name} {value}");
     }
-    text
+    respond(StatusCode::OK, METRICS_TYPE, text)
 }
 
 fn respond(status: StatusCode, kind: &str, body: String) -> Response<Full<Bytes>> {

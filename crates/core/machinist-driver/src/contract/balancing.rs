@@ -22,8 +22,7 @@ cases![
     ensure_of_an_equal_balancer_only_reads,
     ensure_changes_ports_and_targets,
     ensure_twice_returns_the_same_balancer,
-    ensure_refuses_the_balancer_of_a_key_in_use,
-    ensure_adopts_the_balancer_of_a_lost_key,
+    ensure_refuses_the_balancer_of_another_key,
     ensure_skips_a_target_that_does_not_exist,
     find_and_list_show_the_balancer,
     a_deleted_balancer_is_absent,
@@ -84,32 +83,15 @@ async fn ensure_twice_returns_the_same_balancer(bench: &Bench<'_>) -> Played {
     check(count == 1, || format!("{count} balancers have the key {}", spec.key))
 }
 
-async fn ensure_refuses_the_balancer_of_a_key_in_use(bench: &Bench<'_>) -> Played {
+async fn ensure_refuses_the_balancer_of_another_key(bench: &Bench<'_>) -> Played {
     let balancers = balancers(bench)?;
     let theirs = spec(bench, "theirs", &[80], &[]);
     let made = ensure(bench, &theirs).await?.balancer;
-    let ours = BalancerSpec {
-        name: theirs.name.clone(),
-        keys_in_use: vec![theirs.key.clone()],
-        ..spec(bench, "ours", &[443], &[])
-    };
-    let error = bench.fails(balancers.ensure(&ours).await, "ensure", "denied")?;
-    check(error.kind == ErrorKind::Denied, || format!("ensure: expected denied, got {error}"))?;
+    let ours = BalancerSpec { name: theirs.name.clone(), ..spec(bench, "ours", &[443], &[]) };
+    let error = bench.fails(balancers.ensure(&ours).await, "ensure", "invalid spec")?;
+    check(error.kind == ErrorKind::InvalidSpec, || format!("ensure: expected invalid spec, got {error}"))?;
     let still = find(bench, &by_id(&made, &theirs.key)).await?;
     check(still.as_ref() == Some(&made), || format!("expected {made:?} unchanged, got {still:?}"))
-}
-
-async fn ensure_adopts_the_balancer_of_a_lost_key(bench: &Bench<'_>) -> Played {
-    balancers(bench)?;
-    let lost = spec(bench, "lost", &[80], &[]);
-    let made = ensure(bench, &lost).await?.balancer;
-    let ours = BalancerSpec { name: lost.name.clone(), ..spec(bench, "ours", &[443], &[]) };
-    let adopted = ensure(bench, &ours).await?.balancer;
-    check(adopted.id == made.id, || format!("expected {}, got a second balancer {}", made.id, adopted.id))?;
-    check(adopted.key.as_ref() == Some(&ours.key), || {
-        format!("key: expected {}, got {:?}", ours.key, adopted.key)
-    })?;
-    check(adopted.ports == [443], || format!("ports: expected 443, got {:?}", adopted.ports))
 }
 
 async fn ensure_skips_a_target_that_does_not_exist(bench: &Bench<'_>) -> Played {
@@ -143,11 +125,14 @@ async fn a_deleted_balancer_is_absent(bench: &Bench<'_>) -> Played {
     balancers(bench)?;
     let spec = spec(bench, "a", &[80], &[]);
     let made = ensure(bench, &spec).await?.balancer;
-    for which in [by_id(&made, &spec.key), by_id(&made, &spec.key), by_key(&spec.key)] {
+    let calls = [
+        (by_id(&made, &spec.key), BalancerDeletion::Gone),
+        (by_id(&made, &spec.key), BalancerDeletion::Absent),
+        (by_key(&spec.key), BalancerDeletion::Absent),
+    ];
+    for (which, expected) in calls {
         let deleted = delete(bench, &which).await?;
-        check(deleted == BalancerDeletion::Gone, || {
-            format!("delete {which:?}: expected gone, got {deleted:?}")
-        })?;
+        check(deleted == expected, || format!("delete {which:?}: expected {expected:?}, got {deleted:?}"))?;
         let found = find(bench, &which).await?;
         check(found.is_none(), || format!("find after the deletion: expected none, got {found:?}"))?;
     }
@@ -159,8 +144,8 @@ async fn delete_refuses_the_balancer_of_another_key(bench: &Bench<'_>) -> Played
     let theirs = spec(bench, "theirs", &[80], &[]);
     let made = ensure(bench, &theirs).await?.balancer;
     let refused = balancers.delete(&by_id(&made, &bench.balancer_key("ours"))).await;
-    let error = bench.fails(refused, "delete", "denied")?;
-    check(error.kind == ErrorKind::Denied, || format!("delete: expected denied, got {error}"))?;
+    let error = bench.fails(refused, "delete", "invalid spec")?;
+    check(error.kind == ErrorKind::InvalidSpec, || format!("delete: expected invalid spec, got {error}"))?;
     let still = find(bench, &by_key(&theirs.key)).await?;
     check(still.as_ref() == Some(&made), || format!("expected {made:?} unchanged, got {still:?}"))
 }
@@ -173,11 +158,11 @@ fn balancers<'a>(bench: &'a Bench<'_>) -> Played<&'a dyn Balancers> {
 fn spec(bench: &Bench<'_>, which: &str, ports: &[u16], instances: &[&Instance]) -> BalancerSpec {
     BalancerSpec {
         key: bench.balancer_key(which),
+        native_id: None,
         name: bench.name(which).as_str().to_owned(),
         listeners: listeners(ports),
         targets: targets(instances),
         options: bench.subject.balancer_options(),
-        keys_in_use: Vec::new(),
     }
 }
 
@@ -191,6 +176,7 @@ fn targets(instances: &[&Instance]) -> Vec<BalancerTarget> {
     let target = |instance: &&Instance| BalancerTarget {
         node: instance.name.as_str().to_owned(),
         instance: instance.id.clone(),
+        weight: BalancerTarget::FULL_WEIGHT,
     };
     instances.iter().map(target).collect()
 }
@@ -242,11 +228,11 @@ async fn changing_requests(bench: &Bench<'_>) -> Played<u64> {
 }
 
 fn by_id(balancer: &Balancer, key: &BalancerKey) -> BalancerRef {
-    BalancerRef { id: Some(balancer.id.clone()), key: key.clone() }
+    BalancerRef { id: Some(balancer.id.clone()), key: key.clone(), native_id: None }
 }
 
 fn by_key(key: &BalancerKey) -> BalancerRef {
-    BalancerRef { id: None, key: key.clone() }
+    BalancerRef { id: None, key: key.clone(), native_id: None }
 }
 
 fn sorted(ports: &[u16]) -> Vec<u16> {

@@ -93,7 +93,7 @@ impl<'a> Bench<'a> {
     /// Returns a valid spec. The cleanup deletes its instance even if the case fails.
     pub(crate) fn spec(&self, which: &str) -> InstanceSpec {
         let (key, name) = (self.key(which), self.name(which));
-        let reference = InstanceRef { id: None, key: Some(key.clone()), name: Some(name.clone()) };
+        let reference = InstanceRef { name: Some(name.clone()), ..by_key(&key) };
         self.lock().insert(key.clone(), reference);
         InstanceSpec {
             key,

@@ -51,7 +51,7 @@ async fn delete_refuses_the_instance_of_another_key(bench: &Bench<'_>) -> Played
     let made = bench.ensure(&theirs).await?;
     bench.wait_until_visible().await;
     let ours = bench.key("ours");
-    let by_their_name = InstanceRef { key: Some(ours.clone()), name: Some(theirs.name.clone()), id: None };
+    let by_their_name = InstanceRef { name: Some(theirs.name.clone()), ..by_key(&ours) };
     for which in [by_id(&made), by_their_name] {
         let error = bench.fails(bench.try_delete(&which, &ours).await, "delete", "denied")?;
         check(error.kind == ErrorKind::Denied, || format!("delete {which}: expected denied, got {error}"))?;

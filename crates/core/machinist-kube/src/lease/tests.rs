@@ -56,6 +56,7 @@ impl Candidate {
         // The sleep is created at the first poll, so its time counts from there.
         let in_flight = async move {
             assert!(reader.is_held() && !reader.may_start(), "no call may start during the drain");
+            assert!(reader.may_continue(), "calls in flight continue during the drain");
             sleep(calls_take).await;
         };
         let task = tokio::spawn(elector.run_and_drain(stopped, in_flight, at_most));
@@ -282,13 +283,13 @@ async fn no_call_starts_after_the_renew_deadline() {
     let term = Term { since: now, start_until: now + SECOND * 10, until: now + SECOND * 15, ran_out: false };
     // No elector runs, as in a process that has just continued after a SIGSTOP.
     let (_elector, state) = channel(LeaseState::Held(term));
-    let leadership = Leadership { state, _permanent: None };
+    let leadership = Leadership { state, is_theirs: Arc::default(), _permanent: None };
     advance(SECOND * 10 - Duration::from_millis(1)).await;
-    assert!(leadership.may_start());
+    assert!(leadership.may_start() && leadership.may_continue());
     advance(Duration::from_millis(1)).await;
     assert!(
-        leadership.is_held() && !leadership.may_start(),
-        "no other process leads yet, but no call starts"
+        leadership.is_held() && !leadership.may_start() && !leadership.may_continue(),
+        "no other process leads yet, but no call starts or continues"
     );
     assert_eq!(leadership.remaining(), SECOND * 5);
     advance(SECOND * 5).await;

@@ -2,7 +2,8 @@
 //!
 //! Every client in the network can connect to the port. So no client may end or block the process:
 //! a failed accept is retried, the number of connections is limited, and a connection without a
-//! request is closed.
+//! request is closed. A busy client cannot keep a connection for ever: at a maximum age, it has to
+//! connect again, behind the clients that wait.
 
 use std::convert::Infallible;
 use std::io;
@@ -19,11 +20,17 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
+use super::door::{Door, OpenDoor, Rejection};
+
 /// The limit of concurrent connections. Probes and scrapers need few, and the process needs its
 /// file descriptors for the API servers.
 const MAX_CONNECTIONS: usize = 128;
 /// The timeout for the head of each request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// The age at which a connection ends after its current request.
+const MAX_AGE: Duration = Duration::from_secs(60);
+/// The time for that request. A client that does not read its answer loses the connection.
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
 /// The pause after a failed accept, for example without free file descriptors. Meanwhile, other
 /// connections can end.
 const PAUSE_AFTER_FAILED_ACCEPT: Duration = Duration::from_millis(100);
@@ -33,7 +40,16 @@ pub async fn answer_all<A>(listener: &TcpListener, answer: A) -> Infallible
 where
     A: Fn(&str) -> Response<Full<Bytes>> + Clone + Send + Sync + 'static,
 {
-    accept_from(listener, answer).await
+    accept_from(listener, OpenDoor, answer).await
+}
+
+/// Answers each request that the door admits by its path, until the future is dropped.
+pub async fn answer_behind<D, A>(listener: &TcpListener, door: D, answer: A) -> Infallible
+where
+    D: Door<TcpStream>,
+    A: Fn(&str) -> Response<Full<Bytes>> + Clone + Send + Sync + 'static,
+{
+    accept_from(listener, door, answer).await
 }
 
 /// A source of connections. Tests replace the TCP listener.
@@ -51,8 +67,9 @@ impl Source for TcpListener {
     }
 }
 
-async fn accept_from<S: Source + Sync, A>(source: &S, answer: A) -> Infallible
+async fn accept_from<S: Source + Sync, D, A>(source: &S, door: D, answer: A) -> Infallible
 where
+    D: Door<S::Stream>,
     A: Fn(&str) -> Response<Full<Bytes>> + Clone + Send + Sync + 'static,
 {
     let mut connections = JoinSet::new();
@@ -62,7 +79,7 @@ where
             Some(_ended) = connections.join_next() => {}
             accepted = source.next(), if connections.len() < MAX_CONNECTIONS => match accepted {
                 Ok(stream) => {
-                    connections.spawn(connection(stream, answer.clone()));
+                    connections.spawn(connection(stream, door.clone(), answer.clone()));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "Cannot accept a connection");
@@ -73,18 +90,44 @@ where
     }
 }
 
-async fn connection<Io, A>(stream: Io, answer: A)
+async fn connection<Io, D, A>(stream: Io, door: D, answer: A)
 where
     Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    D: Door<Io>,
     A: Fn(&str) -> Response<Full<Bytes>>,
 {
-    let service = service_fn(|request: Request<Incoming>| {
-        let answer = answer(request.uri().path());
-        async move { Ok::<_, Infallible>(answer) }
+    let (stream, peer) = match tokio::time::timeout(HEADER_TIMEOUT, door.open(stream)).await {
+        Ok(Ok(opened)) => opened,
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "Cannot prepare a connection");
+            return;
+        }
+        Err(_) => return,
+    };
+    let (door, peer, answer) = (&door, &peer, &answer);
+    let service = service_fn(move |request: Request<Incoming>| async move {
+        let (head, _) = request.into_parts();
+        Ok::<_, Infallible>(match door.admit(peer, &head).await {
+            Ok(()) => answer(head.uri.path()),
+            Err(Rejection { status, message }) => {
+                let mut response = Response::new(Full::new(Bytes::from(message)));
+                *response.status_mut() = status;
+                response
+            }
+        })
     });
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
-    if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
+    let mut serving = std::pin::pin!(server.serve_connection(TokioIo::new(stream), service));
+    let ended = match tokio::time::timeout(MAX_AGE, serving.as_mut()).await {
+        Ok(ended) => ended,
+        Err(_) => {
+            serving.as_mut().graceful_shutdown();
+            let Ok(ended) = tokio::time::timeout(ENDS_WITHIN, serving).await else { return };
+            ended
+        }
+    };
+    if let Err(error) = ended {
         tracing::debug!(%error, "Connection ended");
     }
 }
@@ -122,7 +165,7 @@ mod tests {
         let (arrivals, results) = mpsc::unbounded_channel();
         let script = Script { results: Mutex::new(results) };
         let answer = |path: &str| Response::new(Full::new(Bytes::from(path.to_owned())));
-        tokio::spawn(async move { accept_from(&script, answer).await });
+        tokio::spawn(async move { accept_from(&script, OpenDoor, answer).await });
         arrivals
     }
 
@@ -163,5 +206,42 @@ mod tests {
         // timeout.
         assert_eq!(began.elapsed().as_secs(), HEADER_TIMEOUT.as_secs());
         drop(idle);
+    }
+
+    /// Asks again and again over one connection, until the server closes it.
+    async fn keep_asking(mut stream: DuplexStream) {
+        let mut buffer = [0; 1024];
+        let request = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
+        while stream.write_all(request).await.is_ok() && stream.read(&mut buffer).await.is_ok_and(|n| 0 < n) {
+            tokio::time::sleep(HEADER_TIMEOUT / 2).await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn busy_connections_end_for_new_ones() {
+        let arrivals = serve();
+        let began = tokio::time::Instant::now();
+        for _ in 0..MAX_CONNECTIONS {
+            tokio::spawn(keep_asking(arrive(&arrivals)));
+        }
+        let answer = ask(&mut arrive(&arrivals)).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        let waited = began.elapsed();
+        assert!(MAX_AGE <= waited && waited <= MAX_AGE + ENDS_WITHIN, "{waited:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_reads_nothing_loses_its_place() {
+        let arrivals = serve();
+        let began = tokio::time::Instant::now();
+        // Long answers fill the buffers of the server soon.
+        let request = format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "a".repeat(8000));
+        for _ in 0..MAX_CONNECTIONS {
+            let (mut stream, request) = (arrive(&arrivals), request.clone());
+            tokio::spawn(async move { while stream.write_all(request.as_bytes()).await.is_ok() {} });
+        }
+        let answer = ask(&mut arrive(&arrivals)).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        assert_eq!(began.elapsed(), MAX_AGE + ENDS_WITHIN);
     }
 }

@@ -1,0 +1,100 @@
+//! A driver call that has begun: whether the call may still change the cloud.
+//!
+//! The process may be paused during a call, for example by SIGSTOP or by the host of a virtual
+//! machine. An answer that arrived during the pause lets the driver continue with the next request,
+//! although another process may lead by then. So the runtime checks lease and time before each
+//! request that changes something, and not only when the call begins.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use machinist_driver::Fence;
+use machinist_kube::{Leadership, SharedClock};
+use tokio::time::Instant;
+
+/// The start and the limits of a call.
+pub(crate) struct Begun {
+    leadership: Option<Leadership>,
+    clock: SharedClock,
+    at: Instant,
+    wall: Timestamp,
+    bound: Duration,
+}
+
+impl Begun {
+    /// A call that begins now.
+    pub(crate) fn now(leadership: Option<Leadership>, clock: SharedClock, bound: Duration) -> Self {
+        Self { leadership, at: Instant::now(), wall: clock.now(), clock, bound }
+    }
+
+    pub(crate) fn fence(self) -> Fence {
+        Fence::new(move || self.may_change())
+    }
+
+    fn may_change(&self) -> Result<(), &'static str> {
+        // The monotonic clock stands still while a virtual machine is paused, and the wall clock
+        // is corrected afterwards.
+        let shown = self.clock.now().duration_since(self.wall);
+        let bound = SignedDuration::try_from(self.bound).unwrap_or(SignedDuration::MAX);
+        if self.bound <= self.at.elapsed() || bound <= shown {
+            return Err("the time of the call has passed");
+        }
+        if !self.leadership.as_ref().is_none_or(Leadership::may_continue) {
+            return Err("the lease was not renewed within its renew deadline");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use machinist_driver::may_change;
+    use machinist_instance::ErrorKind;
+    use machinist_kube::{Clock, TokioClock};
+    use tokio::time::advance;
+
+    use super::*;
+
+    const BOUND: Duration = Duration::from_secs(60);
+
+    fn epoch() -> Timestamp {
+        "2027-01-15T08:00:00Z".parse().expect("a time")
+    }
+
+    struct Hand(Mutex<Timestamp>);
+
+    impl Clock for Hand {
+        fn now(&self) -> Timestamp {
+            *self.0.lock().expect("no panic")
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_paused_call_changes_nothing_after_its_bound() {
+        let clock = Arc::new(TokioClock::starting_at(epoch()));
+        let begun = Begun::now(Some(Leadership::unopposed()), clock, BOUND);
+        let call = async {
+            advance(BOUND - Duration::from_millis(1)).await;
+            assert_eq!(may_change(), Ok(()));
+            advance(Duration::from_millis(1)).await;
+            may_change()
+        };
+        let error = begun.fence().around(call).await.expect_err("too late");
+        assert_eq!(error.kind, ErrorKind::Unavailable, "the request is not sent, and has no effect");
+        assert_eq!(may_change(), Ok(()), "the fence ends with the call");
+    }
+
+    /// A paused virtual machine: the monotonic clock stands still.
+    #[tokio::test(start_paused = true)]
+    async fn the_wall_clock_reveals_a_pause_too() {
+        let clock = Arc::new(Hand(Mutex::new(epoch())));
+        let begun = Begun::now(None, clock.clone(), BOUND);
+        assert_eq!(begun.may_change(), Ok(()));
+        *clock.0.lock().expect("no panic") = epoch() + BOUND;
+        assert_eq!(begun.may_change(), Err("the time of the call has passed"));
+        *clock.0.lock().expect("no panic") = epoch() - BOUND;
+        assert_eq!(begun.may_change(), Ok(()), "a correction backwards is no pause");
+    }
+}
